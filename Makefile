@@ -1,0 +1,34 @@
+# Every target works on a machine with nothing but Python 3.11+ and make; `make help` lists them.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: help demo test check bench clean
+help: ## list the targets
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	@# MOMAland's wheel demands wandb, pygame and OpenGL, which its contract test does not use.
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps momaland==0.2.0
+	@touch $(STAMP)
+
+demo: $(STAMP) ## install, then play a few hundred verified episodes and compare four policies
+	$(BIN)/sotopia demo --out runs/demo
+
+test: $(STAMP) ## run the tests
+	$(BIN)/python -m pytest
+
+check: $(STAMP) ## lint, types, spelling
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/codespell
+
+bench: $(STAMP) ## print speed and memory as ratios measured in this run
+	$(BIN)/python -m benchmarks
+
+clean: ## remove the virtual environment and run directories
+	rm -rf $(VENV) runs

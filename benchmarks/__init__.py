@@ -1,0 +1,1 @@
+"""Speed and memory, each figure as a ratio measured in one run: ``make bench``."""

@@ -1,0 +1,23 @@
+"""Prints every figure beside its target; ``python -m benchmarks [name ...]`` runs some."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+
+os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
+NAMES = ("startup", "prompts", "episodes", "seats", "concurrency")
+
+
+def main(names: list[str]) -> None:
+    """Runs the named benchmarks, or all of them, and prints one line per figure."""
+    unknown = [name for name in names if name not in NAMES]
+    if unknown:
+        sys.exit(f"benchmark: expected one of {', '.join(NAMES)}, got {unknown[0]!r}")
+    for name in names or NAMES:
+        for figure in importlib.import_module(f"benchmarks.{name}").figures():
+            print(figure, flush=True)
+
+
+main(sys.argv[1:])

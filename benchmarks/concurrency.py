@@ -1,0 +1,69 @@
+"""512 episodes at once with a policy that waits 50 ms per action: makespan over the ideal, and memory per episode."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import tracemalloc
+from collections.abc import Mapping
+from typing import Any
+
+from benchmarks.measure import Figure
+from sotopia_env import tasks
+from sotopia_env.action import Action, ActionType
+from sotopia_env.dynamics import Rules
+from sotopia_env.evaluators import default_evaluator
+from sotopia_env.observation import Observation
+from sotopia_env.policies.policy import Decision
+from sotopia_env.rollout import plan_episodes, run_episodes
+
+EPISODES, TURNS, DELAY = 512, 20, 0.05
+NAME = "waits"
+
+
+class Waiting:
+    """Reads its prompt, waits as for a model, says something."""
+
+    name = NAME
+    parameters: Mapping[str, Any] = {}
+
+    async def act(self, observation: Observation, seed: int) -> Decision:
+        """Waits 50 ms."""
+        size = len(observation.text)
+        await asyncio.sleep(DELAY)
+        return Decision(Action(ActionType.SPEAK, f"I have read {size} characters, number {seed % 1000}."))
+
+
+def makespan(evaluate: bool) -> float:
+    """Seconds until all episodes have ended, over the ideal of turns × delay."""
+    task_set = tasks.generate("bargaining", EPISODES, seed=3)
+    plans = list(plan_episodes(task_set, [(Waiting(), Waiting())], rules=Rules(max_turns=TURNS), both_seats=False))
+    start = time.perf_counter()
+    result = run_episodes(
+        plans, evaluator=default_evaluator() if evaluate else None, concurrency=EPISODES, progress=False
+    )
+    elapsed = time.perf_counter() - start
+    if len(result.episodes) != EPISODES or any(len(e.turns) != TURNS for e in result.episodes):
+        raise RuntimeError(f"expected {EPISODES} episodes of {TURNS} turns, got {len(result.episodes)}")
+    return elapsed / (TURNS * DELAY)
+
+
+def memory_per_episode() -> float:
+    """Kilobytes of Python memory per episode at the peak of a run of 512 (finished episodes kept)."""
+    task_set = tasks.generate("bargaining", EPISODES, seed=4)
+    plans = list(plan_episodes(task_set, [(Waiting(), Waiting())], rules=Rules(max_turns=TURNS), both_seats=False))
+    run_episodes(plans[:2], evaluator=default_evaluator(), concurrency=2, progress=False)
+    tracemalloc.start()
+    run_episodes(plans, evaluator=default_evaluator(), concurrency=EPISODES, progress=False)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak / EPISODES / 1024
+
+
+def figures() -> list[Figure]:
+    """Makespans and memory; best of three runs each, since the wall clock is shared with the machine."""
+    return [
+        Figure("512 episodes, 50 ms a turn: makespan / ideal", min(makespan(False) for _ in range(3)), "x", 1.10),
+        Figure("the same with rule evaluation", min(makespan(True) for _ in range(3)), "x", 1.10),
+        Figure("memory per concurrent episode", memory_per_episode(), "KB", 100),
+    ]

@@ -1,0 +1,87 @@
+"""Cost of a turn, every observation rendered and rules evaluated, against PettingZoo's tictactoe."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+from pettingzoo.classic import tictactoe_v3
+
+from benchmarks.measure import Figure, cpu_rounds
+from sotopia_env import sotopia_v0, tasks
+from sotopia_env.action import Action, ActionType
+from sotopia_env.dynamics import Rules
+from sotopia_env.evaluators import default_evaluator
+from sotopia_env.policies import make
+from sotopia_env.rollout import plan_episodes, run_episodes
+
+_COUNTER = itertools.count()
+WORDS = (
+    *("price", "deal", "good", "lamp", "maybe", "friend", "today", "offer", "small"),
+    *("kind", "weather", "garden", "think", "fair", "please", "help", "nice", "bad"),
+)
+
+
+def utterance() -> str:
+    """A sentence that never occurred before, so that no cache over texts can help."""
+    n = next(_COUNTER)
+    words = [WORDS[(n * k + k) % len(WORDS)] for k in (1, 3, 7, 11, 5)]
+    return f"I {words[0]} the {words[1]} number {n}, {words[2]} and {words[3]}, is that {words[4]}?"
+
+
+def tictactoe() -> int:
+    """One game as PettingZoo's documentation plays it: ``last``, masked sample, ``step``; returns its moves."""
+    env = tictactoe_v3.env()
+    env.reset(seed=1)
+    moves = 0
+    for agent in env.agent_iter():
+        observation, _, termination, truncation, _ = env.last()
+        move = None if termination or truncation else env.action_space(agent).sample(observation["action_mask"])
+        moves += move is not None
+        env.step(move)
+    return moves
+
+
+def environment(turns: int) -> Callable[[], int]:
+    """Episodes of ``turns`` turns through the wrapped AEC environment, with the default evaluator."""
+    task = tasks.generate("bargaining", 1, seed=1)[0]
+    env = sotopia_v0.env(task=task, max_turns=turns)
+
+    def episode() -> int:
+        env.reset(seed=1)
+        taken = 0
+        for _ in env.agent_iter():
+            _, _, termination, truncation, _ = env.last()
+            action = None if termination or truncation else Action(ActionType.SPEAK, utterance())
+            taken += action is not None
+            env.step(action)
+        return taken
+
+    return episode
+
+
+def rollouts(turns: int) -> Callable[[], int]:
+    """Episodes of ``turns`` turns through ``run_episodes``: two stubborn negotiators, every prompt rendered."""
+    task_set = tasks.generate("bargaining", 8, seed=2)
+    policy = make("stubborn")
+    plans = list(plan_episodes(task_set, [(policy, policy)], rules=Rules(max_turns=turns, max_silent_turns=0)))
+
+    def batch() -> int:
+        result = run_episodes(plans, evaluator=default_evaluator(), concurrency=1, progress=False)
+        return sum(len(episode.turns) for episode in result.episodes)
+
+    return batch
+
+
+def figures() -> list[Figure]:
+    """Cost per turn at 20 and 400 turns, as ratios."""
+    cost = cpu_rounds(
+        {"tictactoe": tictactoe, "env 20": environment(20), "env 400": environment(400), "rollout 20": rollouts(20)}
+    )
+    base = cost["tictactoe"]
+    shown = ", ".join(f"{name} {value:.0f} µs" for name, value in cost.items())
+    return [
+        Figure("AEC environment, 20 turns, CPU per turn / tictactoe's", cost["env 20"] / base, "x", 0.4, note=shown),
+        Figure("run_episodes, stubborn v stubborn, CPU per turn / tictactoe's", cost["rollout 20"] / base, "x", 0.4),
+        Figure("AEC environment, cost per turn at 400 turns / at 20", cost["env 400"] / cost["env 20"], "x", 1.5),
+    ]

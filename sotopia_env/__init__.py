@@ -1,0 +1,54 @@
+"""SOTOPIA as a multi-agent reinforcement-learning environment.
+
+``sotopia_v0.env()`` is the PettingZoo environment, ``gymnasium.make("sotopia_env/Sotopia-v0")`` the single-agent
+view. Reading order: scenario, action, dynamics, observation, reward, environment. Importing the package opens no
+file of the user's, no socket, and loads neither a language-model client nor a deep-learning library.
+"""
+
+from sotopia_env import sotopia_v0
+from sotopia_env.action import ACTION_TYPES, Action, ActionType, ParseFailure, parse
+from sotopia_env.dynamics import EpisodeState, Rules, SilenceRule, StopReason, Turn, TurnOrder
+from sotopia_env.episode import Episode, Evaluation, Evaluator, Score, Transcript, read_episodes
+from sotopia_env.errors import SotopiaError
+from sotopia_env.observation import Observation
+from sotopia_env.reward import DIMENSIONS, RANGES, Dimension, Scalarisation
+from sotopia_env.scenario import Character, Relationship, RelationshipKind, Scenario, Seat, Task
+from sotopia_env.taskset import Cast, TaskSet, sample_tasks
+
+sotopia_v0.register_environments()
+
+__all__ = [
+    "ACTION_TYPES",
+    "DIMENSIONS",
+    "RANGES",
+    "Action",
+    "ActionType",
+    "Cast",
+    "Character",
+    "Dimension",
+    "Episode",
+    "EpisodeState",
+    "Evaluation",
+    "Evaluator",
+    "Observation",
+    "ParseFailure",
+    "Relationship",
+    "RelationshipKind",
+    "Rules",
+    "Scalarisation",
+    "Scenario",
+    "Score",
+    "Seat",
+    "SilenceRule",
+    "SotopiaError",
+    "StopReason",
+    "Task",
+    "TaskSet",
+    "Transcript",
+    "Turn",
+    "TurnOrder",
+    "parse",
+    "read_episodes",
+    "sample_tasks",
+    "sotopia_v0",
+]

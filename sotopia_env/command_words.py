@@ -1,0 +1,98 @@
+"""What the words on the command line stand for: task sources, matchups, evaluators."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
+
+if TYPE_CHECKING:  # a command imports what it needs when it runs
+    from sotopia_env.episode import Evaluator
+    from sotopia_env.policies.policy import Policy
+    from sotopia_env.scenario import Task
+    from sotopia_env.taskset import TaskSet
+
+TASKS_PER_FAMILY = 5
+
+
+def task_set(source: str, n: int | None, seed: int, level: str) -> TaskSet:
+    """Returns the tasks that ``source`` names.
+
+    Args:
+        source: ``starter``, families joined by commas, ``all`` of them, or a ``.json`` or ``.jsonl`` file.
+        n: how many; by default :data:`TASKS_PER_FAMILY` for each family, all that are there otherwise.
+        seed: of generated tasks, or of the draw from those that are there.
+        level: difficulty of generated tasks.
+
+    Raises:
+        UnknownNameError: no family and no file is called so.
+        InvalidTaskError: the file cannot be read as tasks.
+    """
+    from sotopia_env import tasks
+    from sotopia_env.taskset import TaskSet
+
+    if source == "starter" or _is_file(source, tasks.FAMILIES):
+        found = tasks.starter_tasks() if source == "starter" else TaskSet.load(source)
+        return found if n is None else found.sample(n, seed)
+    names = list(tasks.FAMILIES) if source == "all" else source.split(",")
+    for name in names:
+        if name not in tasks.FAMILIES:
+            raise UnknownNameError(f"tasks: {name_hint(name, ['starter', 'all', *tasks.FAMILIES])}")
+    return tasks.generate(names, TASKS_PER_FAMILY * len(names) if n is None else n, seed, level)
+
+
+def _is_file(source: str, families: object) -> bool:
+    if source == "all" or source in families:  # type: ignore[operator]
+        return False
+    return Path(source).suffix in (".json", ".jsonl") or "/" in source or Path(source).exists()
+
+
+def pick(found: TaskSet, task_id: str | None) -> Task:
+    """Returns the task called ``task_id``, the first one for ``None``."""
+    if not len(found):
+        raise InvalidValueError("tasks: expected at least one task, got none")
+    return found[0] if task_id is None else found.get(task_id)
+
+
+def check_seat(task: Task, seat: int) -> None:
+    """Raises :class:`InvalidValueError` unless the task has this seat."""
+    if seat >= len(task.agents):
+        raise InvalidValueError(f"--seat: task {task.id!r} has seats 0 to {len(task.agents) - 1}, got {seat}")
+
+
+def make_evaluator(spec: str) -> Evaluator | None:
+    """Returns the evaluator that ``spec`` names; ``none`` is none."""
+    from sotopia_env import evaluators
+
+    return None if spec == "none" else evaluators.make(spec)
+
+
+def read_matchups(names: Sequence[str], pairs: Sequence[str], self_play: bool) -> list[tuple[Policy, ...]]:
+    """Returns every named policy against every other, and the explicit pairings ``"a vs b"``.
+
+    Raises:
+        InvalidValueError: no policy is named.
+        UnknownNameError: a policy is not known.
+    """
+    from sotopia_env import policies
+    from sotopia_env.plan import all_matchups
+
+    wanted = [spec for name in names for spec in split_policies(name)]
+    if not wanted and not pairs:
+        raise InvalidValueError("--policy or --matchup: expected at least one; `sotopia policies` lists the names")
+    made = [policies.make(spec) for spec in dict.fromkeys(wanted)]
+    explicit = [tuple(policies.make(side.strip()) for side in pair.split(" vs ")) for pair in pairs]
+    return [*all_matchups(made, self_play or len(made) == 1), *explicit]
+
+
+def split_policies(text: str) -> list[str]:
+    """Returns the policies in ``"a,b:x=1,y=2,c"``: a comma before ``key=value`` belongs to the policy before it."""
+    found: list[str] = []
+    for part in (piece.strip() for piece in text.split(",")):
+        if found and "=" in part and ":" not in part:
+            found[-1] += f",{part}"
+        else:
+            found.append(part)
+    return found

@@ -1,0 +1,75 @@
+"""The list of words that count as offence, and how it is matched.
+
+The words are those that the package ``better_profanity`` ships; its own matcher, which also reads spellings such as
+``sh1t`` by trying every variant, takes some 20 ms a text and is not used. Whole words and the list's phrases are
+matched as they stand, in lower case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+from sotopia_env.errors import EvaluationError
+
+_LISTED = """
+breasts busty club drunk dummy enlargement erect erection erotic facial fat fondle foobar fubar gay gays gigolo god
+gonads hell hemp heroin herpes hitler hiv homey hooch hookah hump humped hymen inbred incest jerked junkie junky kill
+knob len leper lesbians lmao loin loins lust maxi menses menstruate menstruation meth molest murder naked napalm
+nappy nazi nazism nipple nude nudes omg opiate opium oral orally organ orgasm orgasmic orgasms ovary ovum ovums
+paddy panties panty pasty pawn pcp pee penetrate penetration penis peyote playboy pms porn pornography pot potty
+prostitute prude pubic pubis racy rape raped rapist rectal rectum rectus reefer reich revue rum rump sadism sandbar
+scantily screw screwed seaman seamen seduce semen sex sexual slave slope snatch sniper snuff sodom sperm steamy
+stoned strip stroke suck sucked sucking tampon tawdry testes testicle testis thrust tinkle tramp transsexual undies
+unwed urinal urine uterus vagina valium viagra virgin vixen vodka vomit voyeur vulgar vulva wad weed whiz willies
+willy womb woody wtf
+"""
+ORDINARY_WORDS = frozenset(_LISTED.split())
+"""Words of the list that decent people use: for food, medicine, the law, who somebody is. They are not counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToxicWords:
+    """The list in matching form: single words, phrases by their first word, and all words that begin either."""
+
+    words: frozenset[str]
+    phrases: dict[str, tuple[str, ...]]
+    triggers: frozenset[str]
+
+    def found(self, words: list[str], ignored: Iterable[str] = ()) -> list[str]:
+        """Returns the listed words and phrases among ``words``, each once, in alphabetical order."""
+        if self.triggers.isdisjoint(words):
+            return []
+        hits = set(self.words.intersection(words).difference(ignored))
+        text = f" {' '.join(words)} "
+        starts = self.phrases.keys() & set(words)
+        return sorted(hits | {phrase for start in starts for phrase in self.phrases[start] if f" {phrase} " in text})
+
+
+@cache
+def toxic_words() -> ToxicWords:
+    """Reads the word list; called by the first evaluation, never by an import.
+
+    Raises:
+        EvaluationError: the installed ``better_profanity`` has no word list where it used to be.
+    """
+    listed = {line.strip().lower() for line in _path().read_text(encoding="utf-8").splitlines()}
+    single = {entry for entry in listed if entry and " " not in entry and "*" not in entry}
+    phrases: dict[str, tuple[str, ...]] = {}
+    for phrase in sorted(entry for entry in listed if " " in entry):
+        first = phrase.split()[0]
+        phrases[first] = (*phrases.get(first, ()), phrase)
+    words = frozenset(single - ORDINARY_WORDS)
+    return ToxicWords(words, phrases, words | phrases.keys())
+
+
+def _path() -> Path:
+    # The package builds its matcher when it is imported; its data file can be found without that.
+    spec = find_spec("better_profanity")
+    path = Path(spec.origin).with_name("profanity_wordlist.txt") if spec and spec.origin else None
+    if path is None or not path.is_file():
+        raise EvaluationError("social rules: expected the word list of the package better_profanity, found none")
+    return path

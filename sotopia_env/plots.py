@@ -1,0 +1,93 @@
+"""Charts of a comparison as PNG files, and everything a comparison leaves on disk; matplotlib is loaded when drawing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sotopia_env.compare import OVERALL, SHARE, SUCCESS, Comparison
+from sotopia_env.comparison_report import partners_shown, show_number, to_csv, to_json, to_text
+from sotopia_env.taskset import write_text_atomically
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def _figure(width: float, height: float) -> Figure:
+    # A Figure of its own and no pyplot: nothing is shared with, or changed for, the caller's plots.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def _save(figure: Figure, path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.tmp")
+    figure.savefig(temporary, format="png", dpi=120)
+    temporary.replace(path)
+    return path
+
+
+def heat_map(comparison: Comparison, path: str | Path) -> Path:
+    """Draws policy × partner: the mean of the comparison's main metric for the row's policy.
+
+    Returns:
+        ``path``, written at once.
+    """
+    partners = partners_shown(comparison)
+    means = {(cell.policy, cell.partner): cell.estimate.mean for cell in comparison.matrix}
+    figure = _figure(3.2 + 1.1 * max(1, len(partners)), 2.2 + 0.6 * len(comparison.policies))
+    axes = figure.add_subplot()
+    gap = float("nan")  # matplotlib leaves such cells white
+    image = axes.imshow(
+        [[means.get((p, q), gap) for q in partners] or [gap] for p in comparison.policies], aspect="auto"
+    )
+    for row, policy in enumerate(comparison.policies):
+        for column, partner in enumerate(partners):
+            text = show_number(means.get((policy, partner)))
+            axes.text(column, row, text, ha="center", va="center", bbox={"facecolor": "white", "alpha": 0.7, "lw": 0})
+    axes.set_xticks(range(len(partners)), partners, rotation=30, ha="right")
+    axes.set_yticks(range(len(comparison.policies)), comparison.policies)
+    axes.set_xlabel("partner")
+    axes.set_ylabel("policy")
+    axes.set_title(f"{comparison.main} of the policy, by partner")
+    figure.colorbar(image, label=comparison.main)
+    return _save(figure, Path(path))
+
+
+def bar_chart(comparison: Comparison, path: str | Path) -> Path:
+    """Draws the policies' means with 95 % intervals, a panel each for overall, goal, surplus share and success.
+
+    Returns:
+        ``path``, written at once.
+    """
+    wanted = dict.fromkeys((comparison.main, OVERALL, "goal", SHARE, SUCCESS))
+    metrics = [metric for metric in wanted if metric in comparison.metrics]
+    figure = _figure(max(4.0, (1.2 + 0.55 * len(comparison.policies)) * len(metrics)), 4.2)
+    for number, metric in enumerate(metrics, start=1):
+        axes = figure.add_subplot(1, len(metrics), number)
+        cells = [cell for p in comparison.policies if (cell := comparison.cell(p, metric)) is not None]
+        places = range(len(cells))
+        axes.bar(places, [cell.estimate.mean for cell in cells], color="#7a9cc6")
+        for place, cell in zip(places, cells, strict=True):
+            if cell.estimate.low is not None and cell.estimate.high is not None:
+                axes.vlines(place, cell.estimate.low, cell.estimate.high, color="black")
+        axes.axhline(0, color="black", linewidth=0.6)
+        axes.set_xticks(places, [cell.policy for cell in cells], rotation=30, ha="right")
+        axes.set_title(metric)
+    figure.suptitle("mean and 95 % interval, clustered by scenario")
+    return _save(figure, Path(path))
+
+
+def write_report(comparison: Comparison, folder: str | Path) -> list[Path]:
+    """Writes text, JSON, CSV and both charts into ``folder``, each file at once, and returns their paths."""
+    folder = Path(folder)
+    texts = {"comparison.txt": to_text(comparison), "comparison.json": to_json(comparison)}
+    texts |= {f"{name}.csv": text for name, text in to_csv(comparison).items()}
+    for name, text in texts.items():
+        write_text_atomically(folder / name, text)
+    charts = [heat_map(comparison, folder / "heat_map.png"), bar_chart(comparison, folder / "bar_chart.png")]
+    return [*(folder / name for name in texts), *charts]

@@ -1,0 +1,66 @@
+"""What a policy is: one observation in, one action out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+from sotopia_env.action import Action
+from sotopia_env.episode import Generation
+from sotopia_env.observation import Observation
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """An action, with the text and usage behind it where there is one."""
+
+    action: Action
+    generation: Generation | None = None
+
+
+@runtime_checkable
+class Policy(Protocol):
+    """Maps an observation to an action.
+
+    A policy keeps no state between calls: everything it needs is in the observation and the seed, so episodes may run
+    concurrently and be resumed.
+    """
+
+    @property
+    def name(self) -> str:
+        """The policy's name in records and on the command line."""
+        ...
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """Everything that changes its behaviour, as JSON."""
+        ...
+
+    async def act(self, observation: Observation, seed: int) -> Decision:
+        """Returns the action to take.
+
+        Args:
+            observation: what the policy's seat may know; ``observation.acting`` is true.
+            seed: differs for every turn of every episode; the only source of randomness a policy may use.
+
+        Raises:
+            PolicyError: no action could be produced for a reason other than unusable text.
+        """
+        ...
+
+
+_MASK = (1 << 64) - 1
+
+
+def turn_seed(episode_seed: int, turn: int, seat: int) -> int:
+    """Returns the seed a policy gets for one turn, from 0 to 2**63 - 1.
+
+    The SplitMix64 finaliser (Steele, Lea and Flood, OOPSLA 2014) over ``episode_seed`` advanced by its golden-ratio
+    increment once per turn and by a second odd constant once per seat: a few integer operations, and neighbouring
+    turns, seats and episodes get unrelated seeds.
+    """
+    z = (episode_seed + (turn + 1) * 0x9E3779B97F4A7C15 + (seat + 1) * 0xD1B54A32D192ED03) & _MASK
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
+    return (z ^ (z >> 31)) >> 1

@@ -1,0 +1,42 @@
+"""Prompt texts, as data files beside this module, and the one way to fill them.
+
+A placeholder is ``{{name}}``. Substitution is a single pass, so text that is put in and happens to contain a
+placeholder stays as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib.resources import files
+
+from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
+
+_PLACEHOLDER = re.compile(r"\{\{(\w+)\}\}")
+
+
+@cache
+def load(name: str) -> str:
+    """Returns the text of ``prompts/<name>.txt``.
+
+    Raises:
+        UnknownNameError: there is no such file.
+    """
+    folder = files(__name__)
+    try:
+        return (folder / f"{name}.txt").read_text(encoding="utf-8").strip("\n")
+    except FileNotFoundError:
+        known = sorted(entry.name[:-4] for entry in folder.iterdir() if entry.name.endswith(".txt"))
+        raise UnknownNameError(f"prompt: {name_hint(name, known)}") from None
+
+
+def fill(template: str, **values: str) -> str:
+    """Returns ``template`` with every placeholder replaced, in one pass.
+
+    Raises:
+        InvalidValueError: the placeholders of the template are not exactly the given names.
+    """
+    declared = set(_PLACEHOLDER.findall(template))
+    if declared != set(values):
+        raise InvalidValueError(f"template: expected the placeholders {sorted(values)}, got {sorted(declared)}")
+    return _PLACEHOLDER.sub(lambda match: values[match.group(1)], template)

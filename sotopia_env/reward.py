@@ -1,0 +1,161 @@
+"""The seven social dimensions, reward vectors, and the ways to make one number of seven.
+
+Source: SOTOPIA (arXiv 2310.11667) §3. The vector's order is that of the reference implementation and of
+:data:`DIMENSIONS`; it never changes within a schema version.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
+
+RewardVector = npt.NDArray[np.float32]
+"""Shape (7,), float32, native ranges, in the order of :data:`DIMENSIONS`."""
+
+
+class Dimension(StrEnum):
+    """An axis on which an agent is scored; see :data:`RANGES` for what its numbers mean."""
+
+    BELIEVABILITY = "believability"
+    RELATIONSHIP = "relationship"
+    KNOWLEDGE = "knowledge"
+    SECRET = "secret"
+    SOCIAL_RULES = "social_rules"
+    FINANCIAL_AND_MATERIAL_BENEFITS = "financial_and_material_benefits"
+    GOAL = "goal"
+
+
+DIMENSIONS: tuple[Dimension, ...] = tuple(Dimension)
+
+RANGES: dict[Dimension, tuple[int, int]] = {
+    Dimension.BELIEVABILITY: (0, 10),
+    Dimension.RELATIONSHIP: (-5, 5),
+    Dimension.KNOWLEDGE: (0, 10),
+    Dimension.SECRET: (-10, 0),
+    Dimension.SOCIAL_RULES: (-10, 0),
+    Dimension.FINANCIAL_AND_MATERIAL_BENEFITS: (-5, 5),
+    Dimension.GOAL: (0, 10),
+}
+"""Inclusive native range of each dimension (SOTOPIA §3)."""
+
+ABBREVIATIONS: dict[Dimension, str] = {
+    Dimension.BELIEVABILITY: "BEL",
+    Dimension.RELATIONSHIP: "REL",
+    Dimension.KNOWLEDGE: "KNO",
+    Dimension.SECRET: "SEC",
+    Dimension.SOCIAL_RULES: "SOC",
+    Dimension.FINANCIAL_AND_MATERIAL_BENEFITS: "FIN",
+    Dimension.GOAL: "GOAL",
+}
+
+LOW: RewardVector = np.array([RANGES[d][0] for d in DIMENSIONS], dtype=np.float32)
+HIGH: RewardVector = np.array([RANGES[d][1] for d in DIMENSIONS], dtype=np.float32)
+
+
+def dimension(name: str) -> Dimension:
+    """Returns the dimension called ``name`` (full name or abbreviation, any case).
+
+    Raises:
+        UnknownNameError: there is none; the message offers the nearest name.
+    """
+    if not isinstance(name, str):
+        raise UnknownNameError(f"dimension: expected a name, got {name!r}")
+    for known in DIMENSIONS:
+        if name.casefold() in (known.value, ABBREVIATIONS[known].casefold()):
+            return known
+    raise UnknownNameError(f"dimension: {name_hint(name, [d.value for d in DIMENSIONS])}")
+
+
+def zero_vector() -> RewardVector:
+    """Returns a fresh vector of seven zeros."""
+    return np.zeros(len(DIMENSIONS), dtype=np.float32)
+
+
+def reward_vector(scores: Mapping[Dimension, float]) -> RewardVector:
+    """Returns the scores as a vector.
+
+    Raises:
+        InvalidValueError: a dimension is missing, or a score is outside its range or not finite.
+    """
+    missing = [d.value for d in DIMENSIONS if d not in scores]
+    if missing:
+        raise InvalidValueError(f"scores: expected all seven dimensions, missing {', '.join(missing)}")
+    for name in DIMENSIONS:
+        check_score(name, scores[name])
+    return np.array([scores[d] for d in DIMENSIONS], dtype=np.float32)
+
+
+def check_score(name: Dimension, value: float) -> None:
+    """Raises :class:`InvalidValueError` unless ``value`` lies in the native range of the dimension."""
+    low, high = RANGES[name]
+    if not (math.isfinite(value) and low <= value <= high):
+        raise InvalidValueError(f"{name.value}: expected a score from {low} to {high}, got {value!r}")
+
+
+def overall(vector: RewardVector) -> float:
+    """Returns the plain mean of the seven native scores: from -30/7 to 40/7 (SOTOPIA §3, no rescaling)."""
+    return float(np.mean(vector, dtype=np.float64))
+
+
+def normalised(vector: RewardVector) -> npt.NDArray[np.float64]:
+    """Returns the seven scores, each mapped linearly from its native range to [0, 1]."""
+    return (vector.astype(np.float64) - LOW) / (HIGH - LOW)
+
+
+@dataclass(frozen=True)
+class Scalarisation:
+    """One number from a reward vector.
+
+    Exactly one of three kinds: ``overall`` (the default), one dimension's native score, or a weighted sum of
+    scores mapped to [0, 1].
+
+    Attributes:
+        single: the dimension whose native score is the reward.
+        weights: weight per dimension over scores mapped to [0, 1]; dimensions left out weigh 0.
+    """
+
+    single: Dimension | None = None
+    weights: Mapping[Dimension, float] | None = None
+    _array: npt.NDArray[np.float64] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        weights = self.weights or {}
+        numbers = all(isinstance(w, int | float) and math.isfinite(w) for w in weights.values())
+        if self.weights is not None and not (weights and numbers):
+            raise InvalidValueError(f"weights: expected at least one finite number by dimension, got {dict(weights)}")
+        array = np.array([float(weights.get(d, 0.0)) for d in DIMENSIONS])
+        if self.single is not None and self.weights is not None:
+            raise InvalidValueError("scalarisation: expected a single dimension or weights, got both")
+        object.__setattr__(self, "_array", array)
+
+    @classmethod
+    def of(cls, value: Scalarisation | str | Mapping[str, float] | None) -> Scalarisation:
+        """Reads ``"overall"``, a dimension's name, or a mapping of dimension names to weights."""
+        if isinstance(value, Scalarisation):
+            return value
+        if value is None or value == "overall":
+            return cls()
+        if isinstance(value, str):
+            try:
+                return cls(single=dimension(value))
+            except UnknownNameError:
+                names = ["overall", *(d.value for d in DIMENSIONS)]
+                raise UnknownNameError(f"scalarisation: {name_hint(value, names)}") from None
+        if isinstance(value, Mapping):
+            return cls(weights={dimension(name): weight for name, weight in value.items()})
+        raise InvalidValueError(f"scalarisation: expected a name or weights by dimension, got {value!r}")
+
+    def __call__(self, vector: RewardVector) -> float:
+        """Returns the reward for a vector of native scores."""
+        if self.single is not None:
+            return float(vector[DIMENSIONS.index(self.single)])
+        if self.weights is not None:
+            return float(normalised(vector) @ self._array)
+        return overall(vector)

@@ -1,0 +1,394 @@
+"""A run on disk: ``run.json`` (what was asked for), ``episodes.jsonl``, ``failures.jsonl``.
+
+Durability: an episode is one ``write`` of one line to a file opened for appending, so it survives the death of the
+process at any moment, ``kill -9`` included. The file is forced to the disk (``fsync``) when the run ends, not after
+each line: a power cut may cost the last lines, which a resumed run plays again. A line the death of a process cut
+short has no line end; it is cut off when the run is resumed, and said. One process at a time holds a directory
+(``flock``; POSIX systems).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import logging
+import os
+import platform
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from pydantic import Field, ValidationError
+
+from sotopia_env.dynamics import Rules
+from sotopia_env.episode import SCHEMA_VERSION, Episode, RecordedTurn, code_version, read_episode, to_line
+from sotopia_env.errors import DamagedRecordError, InvalidValueError, SotopiaError
+from sotopia_env.plan import EpisodePlan, policy_identity
+from sotopia_env.scenario import JsonObject, Record, canonical_json
+from sotopia_env.taskset import explain, write_text_atomically
+
+logger = logging.getLogger(__name__)
+
+EPISODES, FAILURES, RUN, LOCK = "episodes.jsonl", "failures.jsonl", "run.json", ".lock"
+_PACKAGES = ("sotopia-env", "pettingzoo", "gymnasium", "numpy", "pydantic")
+_RecordT = TypeVar("_RecordT", bound=Record)
+
+
+class Named(Record):
+    """A policy or evaluator as it was configured."""
+
+    name: str
+    parameters: JsonObject = Field(default_factory=dict)
+
+
+class RunConfig(Record):
+    """What a run consists of; a directory is resumed only by the same one.
+
+    Attributes:
+        tasks: number of different tasks; ``tasks_hash`` is over their contents.
+        episodes: number of planned episodes; ``plan_hash`` is over their keys.
+    """
+
+    seed: tuple[int, ...]
+    policies: tuple[Named, ...]
+    matchups: tuple[str, ...]
+    evaluator: Named | None = None
+    rules: tuple[Rules, ...]
+    repeats: int
+    tasks: int
+    tasks_hash: str
+    episodes: int
+    plan_hash: str
+
+    @classmethod
+    def of(cls, plans: Sequence[EpisodePlan], evaluator: Named | None) -> RunConfig:
+        """Returns the configuration that these plans amount to."""
+        policies = {policy_identity(policy): policy for plan in plans for policy in plan.policies}
+        tasks = {plan.task.content_hash for plan in plans}
+        return cls(
+            policies=tuple(Named(name=p.name, parameters=dict(p.parameters)) for _, p in sorted(policies.items())),
+            matchups=tuple(sorted({" vs ".join(policy.name for policy in plan.policies) for plan in plans})),
+            evaluator=evaluator,
+            rules=tuple(dict.fromkeys(plan.rules for plan in plans)),
+            seed=tuple(sorted({plan.seed for plan in plans})),
+            repeats=len({plan.repeat for plan in plans}),
+            tasks=len(tasks),
+            tasks_hash=_hash(tasks),
+            episodes=len(plans),
+            plan_hash=_hash({plan.key for plan in plans}),
+        )
+
+    def check_same(self, other: RunConfig, path: Path) -> None:
+        """Raises :class:`InvalidValueError` naming the first field in which ``other`` differs."""
+        ours, theirs = self.model_dump(mode="json"), other.model_dump(mode="json")
+        for name, value in ours.items():
+            if value != theirs[name]:
+                raise InvalidValueError(
+                    f"{path}: holds another run; {name}: expected {_short(value)}, got {_short(theirs[name])}; "
+                    "resume it with the settings it was started with, or choose another directory"
+                )
+
+
+def _hash(texts: set[str]) -> str:
+    return hashlib.sha256("\n".join(sorted(texts)).encode()).hexdigest()[:16]
+
+
+def _short(value: Any) -> str:
+    text = canonical_json(value)
+    return text if len(text) <= 160 else text[:157] + "…"
+
+
+class RunCounts(Record):
+    """How a run ended: episodes recorded, outstanding failures, episodes without scores."""
+
+    episodes: int
+    failed: int
+    unscored: int
+
+
+class RunManifest(Record):
+    """Contents of ``run.json``. Times are UTC, ISO 8601; ``finished`` and ``counts`` are null while a run goes on."""
+
+    schema_version: int = SCHEMA_VERSION
+    config: RunConfig
+    code_version: str = Field(default_factory=code_version)
+    packages: JsonObject = Field(default_factory=lambda: package_versions())
+    revision: str | None = Field(default_factory=lambda: source_revision())
+    started: str = Field(default_factory=lambda: _now())
+    finished: str | None = None
+    counts: RunCounts | None = None
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def package_versions() -> dict[str, str]:
+    """Returns the versions of Python and of the packages that decide what an episode looks like."""
+    return {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES[1:]}}
+
+
+def source_revision() -> str | None:
+    """Returns the git revision of the source checkout this package runs from, ``None`` for an installed one."""
+    root, git = Path(__file__).resolve().parents[1], shutil.which("git")
+    if git is None or not (root / ".git").exists():
+        return None
+    found = subprocess.run([git, "-C", str(root), "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    return found.stdout.strip() if found.returncode == 0 else None
+
+
+class FailureRecord(Record):
+    """An episode that was not finished, and why.
+
+    Attributes:
+        kind: the exception's class, ``"Timeout"`` for the time limit of an episode.
+        traceback: the last lines of the traceback.
+        turns: what had happened until then.
+    """
+
+    key: str
+    task: str
+    policies: tuple[str, ...]
+    kind: str
+    message: str
+    traceback: str = ""
+    turns: tuple[RecordedTurn, ...] = ()
+
+
+class RunDirectory:
+    """A locked run directory that is being written.
+
+    Attributes:
+        path: the directory.
+        manifest: contents of ``run.json``.
+        done: keys of the episodes it holds.
+        unscored: how many of these have no scores.
+        repaired: sentences about lines that had been cut short and were removed.
+    """
+
+    def __init__(self, path: str | Path, config: RunConfig | None = None) -> None:
+        """Creates the directory, or takes up the one that is there.
+
+        Args:
+            path: where the run lies.
+            config: what the run consists of; ``None`` takes up an existing run as it is.
+
+        Raises:
+            InvalidValueError: another process holds the directory, it holds another run, or there is none to take up.
+            DamagedRecordError: a record in it cannot be read.
+        """
+        self.path = Path(path)
+        self.done: set[str] = set()
+        self.unscored = 0
+        self.repaired: tuple[str, ...] = ()
+        if config is None and not (self.path / RUN).is_file():
+            raise InvalidValueError(f"{self.path}: expected a run directory with a {RUN}, found none")
+        self._lock = _lock(self.path)
+        try:
+            self.manifest = self._take_up(config)
+            self._episodes = _open_append(self.path / EPISODES)
+            self._failures = _open_append(self.path / FAILURES)
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    def _take_up(self, config: RunConfig | None) -> RunManifest:
+        if not (self.path / RUN).exists():
+            return self._begin(config)
+        manifest = read_manifest(self.path)
+        if config is not None:
+            manifest.config.check_same(config, self.path)
+        for name in (EPISODES, FAILURES):
+            removed = repair_torn_line(self.path / name)
+            if removed:
+                said = f"{self.path / name}: removed a last line that had been cut short ({removed} bytes)"
+                logger.warning(said)
+                self.repaired += (said,)
+        self._scan()
+        return manifest
+
+    def _begin(self, config: RunConfig | None) -> RunManifest:
+        present = [name for name in (EPISODES, FAILURES) if (self.path / name).exists()]
+        if present or config is None:
+            raise InvalidValueError(f"{self.path}: has {' and '.join(present)} but no {RUN}; not a run directory")
+        manifest = RunManifest(config=config)
+        self._write_manifest(manifest)
+        return manifest
+
+    def _scan(self) -> None:
+        for number, episode in enumerate(read_run(self.path), start=1):
+            if episode.key in self.done:
+                raise DamagedRecordError(f"{self.path / EPISODES}, line {number}: episode {episode.key!r} stands twice")
+            self.done.add(episode.key)
+            self.unscored += is_unscored(episode)
+
+    def append(self, episode: Episode) -> None:
+        """Adds one episode; it is safe from the death of the process when this returns."""
+        _write(self._episodes, to_line(episode), self.path / EPISODES)
+        self.done.add(episode.key)
+        self.unscored += is_unscored(episode)
+
+    def append_failure(self, failure: FailureRecord) -> None:
+        """Adds one failure; it is superseded when the episode succeeds later."""
+        _write(self._failures, failure.model_dump_json() + "\n", self.path / FAILURES)
+
+    def failures(self) -> tuple[FailureRecord, ...]:
+        """The latest failure of every episode that has not succeeded since."""
+        latest = {failure.key: failure for failure in _read(self.path / FAILURES, FailureRecord)}
+        return tuple(failure for key, failure in latest.items() if key not in self.done)
+
+    def finish(self) -> None:
+        """Forces everything to the disk, drops superseded failures, notes the end in ``run.json``."""
+        os.fsync(self._episodes)
+        failures = self.failures()
+        write_text_atomically(self.path / FAILURES, "".join(f.model_dump_json() + "\n" for f in failures))
+        counts = RunCounts(episodes=len(self.done), failed=len(failures), unscored=self.unscored)
+        self._write_manifest(self.manifest.model_copy(update={"finished": _now(), "counts": counts}))
+
+    def replace_episodes(self, temporary: Path, unscored: int) -> None:
+        """Puts ``temporary``, a file in the same directory, in the place of the episodes, at once or not at all."""
+        with temporary.open("rb") as stream:
+            os.fsync(stream.fileno())
+        temporary.replace(self.path / EPISODES)
+        os.close(self._episodes)
+        self._episodes = _open_append(self.path / EPISODES)
+        self.unscored = unscored
+        if self.manifest.counts is not None:
+            counts = self.manifest.counts.model_copy(update={"unscored": unscored})
+            self._write_manifest(self.manifest.model_copy(update={"counts": counts}))
+
+    def _write_manifest(self, manifest: RunManifest) -> None:
+        write_text_atomically(self.path / RUN, manifest.model_dump_json(indent=2) + "\n")
+        self.manifest = manifest
+
+    def close(self) -> None:
+        """Lets go of the files and the lock."""
+        for descriptor in (self._episodes, self._failures, self._lock):
+            os.close(descriptor)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def is_unscored(episode: Episode) -> bool:
+    """Whether the latest evaluation of an episode failed; an episode not evaluated yet is not *un*scored."""
+    latest = episode.evaluation()
+    return latest is not None and latest.unscored is not None
+
+
+def read_manifest(path: Path) -> RunManifest:
+    """Returns a run's ``run.json``, or raises :class:`DamagedRecordError`."""
+    try:
+        return RunManifest.model_validate_json((path / RUN).read_text(encoding="utf-8"))
+    except ValidationError as error:
+        raise DamagedRecordError(f"{path / RUN}: damaged ({explain(error)})") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise DamagedRecordError(f"{path / RUN}: cannot be read ({error})") from None
+
+
+def read_run(path: str | Path) -> Iterator[Episode]:
+    """Yields the episodes of a run directory, or of a ``.jsonl`` file, in the order they were finished.
+
+    A last line without a line end belongs to a run that is being written or was killed; it is left out with a logged
+    warning.
+
+    Raises:
+        InvalidValueError: there is no such run.
+        DamagedRecordError: names the file and line that cannot be read.
+    """
+    path = Path(path)
+    file = path / EPISODES if path.is_dir() else path
+    if path.is_dir() and not (path / RUN).exists():
+        raise InvalidValueError(f"{path}: expected a run directory with a {RUN}, found none")
+    if not path.exists():
+        raise InvalidValueError(f"{path}: expected a run directory or a .jsonl file of episodes, found nothing")
+    for where, line in _lines(file):
+        yield read_episode(line, where)
+
+
+def _lines(file: Path) -> Iterator[tuple[str, str]]:
+    if not file.exists():
+        return
+    with file.open("rb") as stream:
+        for number, raw in enumerate(stream, start=1):
+            where = f"{file}, line {number}"
+            if not raw.endswith(b"\n"):
+                logger.warning("%s: left out, the line was cut short", where)
+            elif raw.strip():
+                try:
+                    yield where, raw.decode("utf-8")
+                except UnicodeDecodeError as error:
+                    raise DamagedRecordError(f"{where}: not UTF-8 text ({error.reason})") from None
+
+
+def _read(file: Path, record: type[_RecordT]) -> Iterator[_RecordT]:
+    for where, line in _lines(file):
+        try:
+            yield record.model_validate_json(line)
+        except ValidationError as error:
+            raise DamagedRecordError(f"{where}: damaged record ({explain(error)})") from None
+
+
+def read_failures(path: str | Path) -> tuple[FailureRecord, ...]:
+    """Returns the lines of a run's ``failures.jsonl`` as they stand."""
+    return tuple(_read(Path(path) / FAILURES, FailureRecord))
+
+
+def repair_torn_line(file: Path) -> int:
+    """Cuts off what follows the last line end of ``file`` and returns how many bytes that were; 0 for a whole file."""
+    if not file.exists():
+        return 0
+    with file.open("r+b") as stream:
+        size = end = stream.seek(0, os.SEEK_END)
+        while end > 0:
+            start = max(0, end - 65_536)
+            stream.seek(start)
+            found = stream.read(end - start).rfind(b"\n")
+            end = start
+            if found >= 0:
+                end = start + found + 1
+                break
+        if end < size:
+            stream.truncate(end)
+        return size - end
+
+
+def _lock(path: Path) -> int:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise InvalidValueError(f"{path}: expected a directory that can be written ({error.strerror})") from None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise InvalidValueError(
+            f"{path}: another process is writing to this run directory; wait for it to end, or choose another directory"
+        ) from None
+    return descriptor
+
+
+def _open_append(file: Path) -> int:
+    return os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+
+
+def _write(descriptor: int, line: str, file: Path) -> None:
+    data = line.encode("utf-8")
+    try:
+        while data:
+            data = data[os.write(descriptor, data) :]
+    except OSError as error:
+        raise SotopiaError(
+            f"{file}: cannot be written ({error.strerror}); the run can be resumed from this directory"
+        ) from error

@@ -1,0 +1,90 @@
+"""The PettingZoo entry module: ``from sotopia_env import sotopia_v0; env = sotopia_v0.env()``.
+
+All constructors take the same keyword arguments (:class:`~sotopia_env.settings.EnvOptions`) and work without any: the
+two-seat tasks of the starter set, round-robin order (simultaneous in the parallel forms), 20 turns, the rule evaluator.
+
+========================= ============================ =======================================
+constructor               rewards                      form
+========================= ============================ =======================================
+``env``, ``raw_env``      float                        agents act one at a time
+``mo_env``                float32 vector, shape (7,)   agents act one at a time
+``parallel_env``          float                        a dictionary of actions
+``mo_parallel_env``       float32 vector, shape (7,)   a dictionary of actions
+========================= ============================ =======================================
+"""
+
+from __future__ import annotations
+
+from typing import Any, Unpack
+
+import gymnasium
+import pettingzoo  # type: ignore[import-untyped]
+
+from sotopia_env.dynamics import TurnOrder
+from sotopia_env.environment import OrderEnforced, SotopiaEnv, SotopiaParallelEnv
+from sotopia_env.settings import EnvOptions
+
+DEFAULT_SEATS = 2
+"""Seats of the starter tasks that are played when neither ``task`` nor ``seats`` is given."""
+
+
+def env(**options: Unpack[EnvOptions]) -> Any:
+    """Returns the AEC environment with scalar rewards, wrapped so that calls in a wrong order are answered clearly."""
+    return OrderEnforced(raw_env(**options))
+
+
+def raw_env(**options: Unpack[EnvOptions]) -> SotopiaEnv:
+    """Returns the bare AEC environment with scalar rewards."""
+    return SotopiaEnv(**with_defaults(options))
+
+
+def mo_env(**options: Unpack[EnvOptions]) -> Any:
+    """Returns the AEC environment with vector rewards (MOMAland's contract), order-enforced as :func:`env` is."""
+    return OrderEnforced(SotopiaEnv(vector=True, **with_defaults(options)))
+
+
+def parallel_env(**options: Unpack[EnvOptions]) -> SotopiaParallelEnv:
+    """Returns the parallel environment with scalar rewards; simultaneous order unless another is given."""
+    return SotopiaParallelEnv(**_simultaneous(with_defaults(options)))
+
+
+def mo_parallel_env(**options: Unpack[EnvOptions]) -> SotopiaParallelEnv:
+    """Returns the parallel environment with vector rewards; simultaneous order unless another is given."""
+    return SotopiaParallelEnv(vector=True, **_simultaneous(with_defaults(options)))
+
+
+def with_defaults(options: EnvOptions) -> EnvOptions:
+    """Returns the options with the starter set and the rule evaluator where nothing else was asked for."""
+    filled = options.copy()
+    if "task" not in filled:
+        from sotopia_env.tasks import starter_tasks
+
+        filled["task"] = starter_tasks()
+        filled.setdefault("seats", DEFAULT_SEATS)
+    if "evaluator" not in filled:
+        from sotopia_env.evaluators import RuleEvaluator
+
+        filled["evaluator"] = RuleEvaluator()
+    return filled
+
+
+def _simultaneous(options: EnvOptions) -> EnvOptions:
+    return {"turn_order": TurnOrder.SIMULTANEOUS, **options}
+
+
+def register_environments() -> None:
+    """Makes ``sotopia_env/sotopia_v0`` (PettingZoo) and ``sotopia_env/Sotopia-v0`` (Gymnasium) known; idempotent."""
+    forms = (
+        ("aec", "sotopia", "env"),
+        ("aec", "mo_sotopia", "mo_env"),
+        ("parallel", "sotopia", "parallel_env"),
+        ("parallel", "mo_sotopia", "mo_parallel_env"),
+    )
+    for form, name, constructor in forms:
+        known = pettingzoo.aec_registry if form == "aec" else pettingzoo.parallel_registry
+        if f"sotopia_env/{name}-v0" not in known:
+            entry = f"sotopia_env.sotopia_v0:{constructor}"
+            pettingzoo.register(form, f"sotopia_env/{name}_v0", entry_point=entry)
+    if "sotopia_env/Sotopia-v0" not in gymnasium.registry:
+        entry = "sotopia_env.single_agent:SotopiaSingleAgentEnv"
+        gymnasium.register(id="sotopia_env/Sotopia-v0", entry_point=entry)

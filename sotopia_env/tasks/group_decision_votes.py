@@ -1,0 +1,211 @@
+"""Reading public votes from free speech, and counting them.
+
+A vote is a statement of the speaker's own, present, unconditional choice that names exactly one option: "I vote for
+the museum", "my vote goes to …", "count me in for …", "put me down for …", "… gets my vote", "I change my vote to …",
+or the explicit act ``vote: museum``. Preferences ("I like …", "let's go with …"), questions, hedges, conditions,
+denials, reports of other votes or other times, quoted words and "same here" are no votes: a vote names its option, so
+that reading it needs nothing but the utterance. Two different votes in one utterance cancel each other, with the
+reason kept. "I withdraw my vote" takes it back.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+
+from sotopia_env.action import ActionType
+from sotopia_env.dynamics import Turn
+from sotopia_env.tasks.running import RunningReader
+from sotopia_env.tasks.sentence import far_weakness, plain, sentences, weakness
+
+_TRIGGER = re.compile(r"\bvot|count me|put me down|sign me up|mark me down", re.IGNORECASE)
+_WEAK_LIST = (
+    "a an and at by day evening for from in into night of on or our out the through to together tour trip visit with"
+    " afternoon morning weekend hour class session party town city local old new open big little"
+)
+_WEAK_WORDS = frozenset(_WEAK_LIST.split())
+_OPTION = (
+    r"(?:(?:the|a|an|our|that|this|going|to|doing|having|option|plan|idea|of|holding|taking|visiting|for|on"
+    r"|lovely|great"
+    r"|good|good old|trusty) )*@(\d+)@"
+)
+_I = (
+    r"\bi (?:(?:hereby|now|will|also|still|happily|gladly|officially|formally|publicly|definitely|firmly|do"
+    r"|am|want to"
+    r"|would like to|wish to|must|shall|too|then|therefore|just|simply|can only|have decided to|once again) )*"
+)
+_VOTES = tuple(
+    re.compile(pattern)
+    for pattern in (
+        rf"{_I}(?:vote|voting|cast (?:my|a) (?:\w+ )?(?:vote|ballot)) (?:too |again |openly |publicly "
+        rf"|with pleasure )?"
+        rf"(?:for|in favou?r of|to|on) {_OPTION}",
+        rf"\bmy (?:\w+ )?vote (?:now |still |therefore |again |then )?(?:goes|is|stays|remains|moves|stands"
+        rf"|counts|falls"
+        rf"|will go|will be|shall go|shall be|is going|is cast) (?:now |firmly |still |clearly |publicly )?"
+        rf"(?:(?:to|for|with|on|in favou?r of|at) )?{_OPTION}",
+        rf"\b(?:count me in|count me|put me down|sign me up|mark me down|you can count me in|put me) "
+        rf"(?:as (?:a )?(?:vote|voting|yes) )?(?:for|as voting for|on the list for) {_OPTION}",
+        rf"{_OPTION} (?:now |still |clearly |definitely |has earned |really )?(?:has|gets|wins|receives"
+        rf"|earns|takes|it is and gets) "
+        rf"my (?:\w+ )?vote\b",
+        rf"(?:{_I}|\blet me )(?:change|changing|switch|switching|move|moving|shift|shifting|give"
+        rf"|giving) my (?:\w+ )?vote "
+        rf"(?:over |away |now )*(?:from (?:the |a |our )?(?:@\d+@|\w+) )?(?:over )?(?:and vote for|to"
+        rf"|for) {_OPTION}",
+        rf"^(?:and |here is |that is )?(?:one|a|another) vote (?:from me )?for {_OPTION}(?: from (?:me|my side))?$",
+        rf"\bi give {_OPTION} my (?:\w+ )?vote\b",
+    )
+)
+_EXPLICIT = re.compile(r"^\W*(?:my )?(?:final |public )?vote\s*[:=]\s*(?P<rest>[^\n]+?)\W*$", re.MULTILINE)
+_WITHDRAWAL = re.compile(rf"{_I}(?:withdraw|withdrawing|retract|retracting|take back|taking back|cancel|abstain)\b")
+_JOINED = re.compile(r"@\d+@ ?(?:or|and|/|&|,) ?(?:the |a |an |our |for )*@\d+@")
+
+
+@dataclass(frozen=True, slots=True)
+class Ballot:
+    """What one utterance says about the speaker's own vote.
+
+    Attributes:
+        option: the option voted for, or ``None``.
+        withdrawn: the speaker takes an earlier vote back.
+        problem: why words that look like a vote are none; empty when there is nothing to explain.
+    """
+
+    option: str | None = None
+    withdrawn: bool = False
+    problem: str = ""
+
+
+_SILENT = Ballot()
+
+
+@lru_cache(maxsize=1024)
+def _book(options: tuple[str, ...]) -> tuple[re.Pattern[str], dict[str, int]]:
+    """A pattern that finds the options' names and their own distinctive words, and which option each one means."""
+    meaning = {plain(name): number for number, name in enumerate(options)}
+    words = [set(re.findall(r"\w+", plain(name))) for name in options]
+    for number, own in enumerate(words):
+        others = set().union(*(other for index, other in enumerate(words) if index != number))
+        for word in own - others - _WEAK_WORDS:
+            if len(word) > 3:
+                meaning.setdefault(word, number)
+    listed = "|".join(re.escape(name) for name in sorted(meaning, key=len, reverse=True))
+    return re.compile(rf"\b(?:{listed})\b"), meaning
+
+
+def _marked(words: str, options: tuple[str, ...]) -> str:
+    """``words`` with every mention of option *k* written ``@k@``; neighbouring mentions of one option become one."""
+    pattern, meaning = _book(options)
+    marked = pattern.sub(lambda found: f"@{meaning[found.group()]}@", words)
+    return re.sub(r"(@\d+@)(?:[ -]\1)+", r"\1", marked)
+
+
+@lru_cache(maxsize=16384)
+def read_ballot(text: str, options: tuple[str, ...]) -> Ballot:
+    """Returns what ``text``, said publicly, says about the speaker's vote among ``options``."""
+    if not _TRIGGER.search(text):
+        return _SILENT
+    acts = [_explicit(found.group("rest"), options) for found in _EXPLICIT.finditer(plain(text))]
+    found = acts or [_ballot_of(s.text, s.question, options) for s in sentences(text) if _TRIGGER.search(s.text)]
+    chosen = {ballot.option for ballot in found if ballot.option is not None}
+    if len(chosen) > 1:
+        return Ballot(problem=f"votes for {' and '.join(sorted(chosen))} in one breath")
+    if chosen:
+        return Ballot(option=chosen.pop())
+    if any(ballot.withdrawn for ballot in found):
+        return Ballot(withdrawn=True)
+    return next((ballot for ballot in found if ballot.problem), _SILENT)
+
+
+def _explicit(rest: str, options: tuple[str, ...]) -> Ballot:
+    named = set(re.findall(r"@(\d+)@", _marked(rest, options)))
+    reason = weakness(rest)
+    if len(named) == 1 and not reason:
+        return Ballot(option=options[int(named.pop())])
+    return Ballot(problem=reason or f"an explicit vote must name exactly one option, this one names {len(named)}")
+
+
+def _ballot_of(words: str, question: bool, options: tuple[str, ...]) -> Ballot:
+    if question:
+        return Ballot(problem="a question")
+    marked = _marked(words, options)
+    if _WITHDRAWAL.search(marked) and not weakness(marked):
+        return Ballot(withdrawn=True)
+    found = [match for pattern in _VOTES for match in pattern.finditer(marked)]
+    named = {int(match.group(1)) for match in found}
+    if not found:
+        return Ballot(problem="no statement of an own vote") if "@" in marked else _SILENT
+    if len(named) > 1 or _JOINED.search(marked):
+        return Ballot(problem="several options in one vote")
+    reason = _weakness_around(marked, found[0])
+    return Ballot(problem=reason) if reason else Ballot(option=options[named.pop()])
+
+
+def _weakness_around(marked: str, match: re.Match[str]) -> str:
+    """Why the vote is none: conditions and reports anywhere in the sentence, hedges and denials in its own clause."""
+    start = max(marked.rfind(mark, 0, match.start() + 1) for mark in (",", ":", " but ", " so ", " - ", " because "))
+    ends = [
+        marked.find(mark, match.end()) for mark in (",", ":", " but ", " so ", " - ", " because ", " over ", " since ")
+    ]
+    end = min((position for position in ends if position >= 0), default=len(marked))
+    return far_weakness(marked) or weakness(marked[max(start, 0) : end])
+
+
+@dataclass(frozen=True, slots=True)
+class Poll:
+    """The public votes as they stand.
+
+    Attributes:
+        votes: agent id to the option it votes for; agents without a vote are absent.
+        cast: every public vote so far as ``(agent, option)``, oldest first.
+        problems: what looked like a vote and was none, as ``(agent, reason)``.
+    """
+
+    votes: Mapping[str, str]
+    cast: tuple[tuple[str, str], ...]
+    problems: tuple[tuple[str, str], ...]
+
+    def winner(self, seats: int) -> str | None:
+        """The option that more than half of all ``seats`` vote for."""
+        for option, count in Counter(self.votes.values()).items():
+            if 2 * count > seats:
+                return option
+        return None
+
+
+_NO_VOTES = Poll({}, (), ())
+_SPOKEN = (ActionType.SPEAK, ActionType.ACTION)
+
+
+def count_votes(turns: Sequence[Turn], options: tuple[str, ...]) -> Poll:
+    """Returns the poll after ``turns``; only what was said to everybody counts."""
+    return _reader(options).read(turns)
+
+
+@lru_cache(maxsize=1024)
+def _reader(options: tuple[str, ...]) -> RunningReader[Poll]:
+    return RunningReader(_NO_VOTES, partial(_count, options))
+
+
+def _count(options: tuple[str, ...], poll: Poll, turn: Turn) -> Poll:
+    """The poll after one more turn."""
+    if turn.action.action_type not in _SPOKEN:
+        return poll
+    agent, ballot = turn.actor, read_ballot(turn.action.argument, options)
+    if ballot is _SILENT:
+        return poll
+    if turn.action.to:
+        return replace(poll, problems=(*poll.problems, (agent, "a private message")))
+    if ballot.option is not None:
+        votes = {**poll.votes, agent: ballot.option}
+        return replace(poll, votes=votes, cast=(*poll.cast, (agent, ballot.option)))
+    if ballot.withdrawn:
+        return replace(poll, votes={voter: vote for voter, vote in poll.votes.items() if voter != agent})
+    return replace(poll, problems=(*poll.problems, (agent, ballot.problem)))
+
+
+__all__ = ["Ballot", "Poll", "count_votes", "read_ballot"]

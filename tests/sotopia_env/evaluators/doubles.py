@@ -1,0 +1,91 @@
+"""Transcripts and evaluators for the tests of this folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sotopia_env.action import Action, ActionType
+from sotopia_env.dynamics import Turn
+from sotopia_env.episode import Evaluation, OutcomeResult, Score, Transcript
+from sotopia_env.errors import EvaluationError
+from sotopia_env.reward import Dimension
+from sotopia_env.scenario import OutcomeSpec, Scenario, Seat, Task
+from tests.sotopia_env.factories import character, scenario, task
+
+SPEAK, ACT, LEAVE, NONE = ActionType.SPEAK, ActionType.ACTION, ActionType.LEAVE, ActionType.NONE
+BEL, REL, KNO, SEC, SOC, FIN, GOAL = tuple(Dimension)
+
+
+def act(actor: int, text: str = "", kind: ActionType = SPEAK, to: tuple[int, ...] = ()) -> tuple[int, Action]:
+    return actor, Action(kind, text, tuple(f"agent_{seat}" for seat in to))
+
+
+def transcript(*acts: tuple[int, Action] | str, of: Task | None = None) -> Transcript:
+    """Texts alternate between the seats, beginning with seat 0."""
+    the_task = of or task()
+    seats = len(the_task.agents)
+    turns = []
+    for index, item in enumerate(acts):
+        seat, action = (index % seats, Action(SPEAK, item)) if isinstance(item, str) else item
+        turns.append(Turn(index, index // seats, f"agent_{seat}", action))
+    return Transcript(the_task, tuple(turns))
+
+
+def secretive_task(seats: int = 2, **fields: Any) -> Task:
+    """Everybody has a goal, private information and a secret with words of their own."""
+    material = (
+        ("Sell the violin for at least 740 euros.", "The violin was repaired twice in Lisbon.", "Forged a diploma."),
+        ("Buy a birthday present for your nephew.", "You inherited a vineyard last spring.", "Crashed the ferry."),
+        ("Catch the last train to Antwerp.", "Your suitcase holds antique stamps.", "Hid the mayor's letters."),
+    )
+    values: dict[str, Any] = {
+        "scenario": scenario(seats, seats=tuple(Seat(goals=(m[0],), private_info=m[1]) for m in material[:seats])),
+        "characters": tuple(
+            character(name, secret=f"{m[2]} Nobody at the harbour academy suspects it.")
+            for name, m in zip(("Ada", "Bram", "Chidi"), material[:seats], strict=False)
+        ),
+    }
+    return task(seats, kind="stranger", **{**values, **fields})
+
+
+def verifiable_task(seats: int = 2, family: str = "toy") -> Task:
+    plain = scenario(seats)
+    return task(seats, scenario=Scenario(**{**dict(plain), "outcome": OutcomeSpec(family=family, parameters={"a": 1})}))
+
+
+@dataclass(frozen=True)
+class ToyFamily:
+    """A family whose outcome is told to it."""
+
+    shares: tuple[float, ...] = (0.25, 1.0)
+
+    def read(self, task: Task, turns: tuple[Turn, ...]) -> OutcomeResult:
+        return OutcomeResult(
+            agreement=True, reason="both said so.", payoffs=self.shares, shares=self.shares, efficiency=1.0
+        )
+
+
+@dataclass
+class Fixed:
+    """Gives the scores it was told to give, by dimension, to every agent; or fails."""
+
+    name: str
+    values: Mapping[Dimension, float] = field(default_factory=dict)
+    failure: str = ""
+    unscored: str | None = None
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+    def evaluate(self, transcript: Transcript) -> Evaluation:
+        if self.failure:
+            raise EvaluationError(self.failure)
+        scores = tuple(
+            Score(agent=agent, dimension=dimension, value=value, reasoning="told to", source=self.name)
+            for agent in transcript.task.agents
+            for dimension, value in self.values.items()
+        )
+        return Evaluation(evaluator=self.name, scores=() if self.unscored else scores, unscored=self.unscored)
+
+    async def evaluate_async(self, transcript: Transcript) -> Evaluation:
+        return self.evaluate(transcript)

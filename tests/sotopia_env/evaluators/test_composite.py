@@ -1,0 +1,141 @@
+"""Composition: precedence, aggregates, failures; and the names of evaluators."""
+
+import asyncio
+
+import pytest
+
+from sotopia_env import tasks
+from sotopia_env.episode import Evaluator
+from sotopia_env.errors import EvaluationError, InvalidValueError, UnknownNameError
+from sotopia_env.evaluators import NAMES, Composite, RuleEvaluator, VerifiedOutcome, default_evaluator, make
+from sotopia_env.reward import DIMENSIONS
+from tests.sotopia_env.evaluators.doubles import (
+    BEL,
+    FIN,
+    GOAL,
+    REL,
+    Fixed,
+    ToyFamily,
+    transcript,
+    verifiable_task,
+)
+
+A = Fixed("a", {BEL: 2.0, GOAL: 0.0})
+B = Fixed("b", {BEL: 6.0, GOAL: 8.0, REL: -1.0})
+C = Fixed("c", {BEL: 10.0})
+
+
+def both_ways(evaluator, of):
+    evaluation = evaluator.evaluate(of)
+    assert asyncio.run(evaluator.evaluate_async(of)) == evaluation
+    return evaluation
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "bel", "goal"), [("first", 2.0, 0.0), ("mean", 6.0, 4.0), ("median", 6.0, 4.0), ("min", 2.0, 0.0)]
+)
+def test_aggregates(aggregate, bel, goal):
+    evaluation = both_ways(Composite([A, B, C], aggregate), transcript("Hello."))
+    for agent in ("agent_0", "agent_1"):
+        scores = evaluation.by_agent[agent]
+        assert (scores[BEL].value, scores[GOAL].value, scores[REL].value) == (bel, goal, -1.0)
+        assert scores[REL].source == "b"
+        assert scores[BEL].source == ("a" if aggregate == "first" else f"{aggregate}(a, b, c)")
+
+
+def test_a_score_of_zero_is_a_score():
+    """Guards the ``a or b`` trap: a verified 0 must not be replaced by what the next evaluator thinks."""
+    assert both_ways(Composite([A, B]), transcript()).by_agent["agent_0"][GOAL].value == 0.0
+    assert both_ways(Composite([A, B], "mean"), transcript()).by_agent["agent_0"][GOAL].value == 4.0
+
+
+def test_s8_a_failure_is_neither_zero_nor_silent():
+    """Guards S8: every exception became an empty list, and failing looked like a score of 0."""
+    broken = Fixed("broken", failure="the line is dead")
+    evaluation = both_ways(Composite([broken, B]), transcript())
+    assert evaluation.by_agent["agent_0"][BEL].source == "b"
+    assert "broken failed: the line is dead" in evaluation.comment
+    with pytest.raises(EvaluationError, match="broken failed: the line is dead; mute failed: no idea"):
+        both_ways(Composite([broken, Fixed("mute", unscored="no idea")]), transcript())
+
+
+def test_s8_an_error_that_no_evaluator_declares_is_not_caught():
+    class Buggy(Fixed):
+        def evaluate(self, transcript):
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        Composite([Buggy("buggy"), B]).evaluate(transcript())
+
+
+def test_strict_composites_let_nobody_step_in_for_a_member_that_failed():
+    strict = Composite([Fixed("broken", failure="the line is dead"), B], strict=True)
+    with pytest.raises(EvaluationError, match="the line is dead"):
+        strict.evaluate(transcript())
+    assert Composite([VerifiedOutcome(), B], strict=True).evaluate(transcript()).scores  # not applicable, not failed
+
+
+def test_the_default_verifies_where_it_can_and_rules_the_rest(monkeypatch):
+    monkeypatch.setattr(tasks, "family", lambda name: ToyFamily((0.0, 1.0)))
+    evaluation = both_ways(default_evaluator(), transcript("Hello.", of=verifiable_task()))
+    sources = {dimension: score.source for dimension, score in evaluation.by_agent["agent_0"].items()}
+    assert sources == {d: "verified" if d in (GOAL, FIN) else "rules" for d in DIMENSIONS}
+    assert evaluation.by_agent["agent_0"][GOAL].value == 0.0
+    assert evaluation.outcome is not None
+    free = both_ways(default_evaluator(), transcript("Hello."))
+    assert {score.source for score in free.scores} == {"rules"}
+    assert free.vector("agent_1").shape == (7,)
+    assert free.comment == ""
+
+
+def test_only_members_that_do_not_apply_leave_the_episode_unscored():
+    with pytest.raises(EvaluationError, match="verified does not apply to task 'test-task'"):
+        Composite([VerifiedOutcome()]).evaluate(transcript())
+
+
+@pytest.mark.parametrize(
+    ("spec", "name"),
+    [
+        ("rules", "rules"),
+        ("verified", "verified"),
+        ("verified+rules", "verified+rules"),
+        (" rules + verified ", "rules+verified"),
+        ("mean(verified+rules)", "mean(verified+rules)"),
+    ],
+)
+def test_make(spec, name):
+    made = make(spec)
+    assert made.name == name
+    assert isinstance(made, Evaluator)
+    assert make(made) is made
+
+
+@pytest.mark.parametrize(
+    ("spec", "error", "hint"),
+    [
+        ("rulez", UnknownNameError, "did you mean 'rules'"),
+        ("verified+rulez", UnknownNameError, "did you mean 'rules'"),
+        ("verified,rules", UnknownNameError, "expected one of"),
+        ("mead(rules+verified)", UnknownNameError, "did you mean 'mean'"),
+        ("", UnknownNameError, "expected one of"),
+        ("rules+rules", InvalidValueError, "different names"),
+        (3, InvalidValueError, "got 3"),
+        (RuleEvaluator, InvalidValueError, "expected a name or an evaluator"),
+    ],
+)
+def test_make_refuses(spec, error, hint):
+    with pytest.raises(error, match=hint):
+        make(spec)
+
+
+def test_names_and_parameters_identify_what_scored():
+    assert NAMES == ("verified", "rules")
+    assert default_evaluator().parameters == {
+        "aggregate": "first",
+        "strict": False,
+        "members": {"verified": {}, "rules": {}},
+    }
+    with pytest.raises(InvalidValueError, match="at least one"):
+        Composite([])
+    with pytest.raises(UnknownNameError, match="did you mean 'median'"):
+        Composite([A], "medain")

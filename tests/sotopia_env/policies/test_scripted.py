@@ -1,0 +1,118 @@
+"""Small talk, sharing, leaving, silence and chance; and naming policies."""
+
+import pytest
+
+from sotopia_env import tasks
+from sotopia_env.action import NO_ACTION, Action, ActionType
+from sotopia_env.dynamics import Rules
+from sotopia_env.errors import InvalidValueError, UnknownNameError
+from sotopia_env.policies import NAMES, Policy, TimeDependent, UniformRandom, make
+from sotopia_env.policies.small_talk import small_talk
+from sotopia_env.scenario import Seat
+from tests.sotopia_env.factories import character, scenario, task
+from tests.sotopia_env.policies.doubles import ToyFamily, act, observed, play
+
+LEAVE = Action(ActionType.LEAVE)
+SCRIPTED = [name for name in NAMES if name != "human"]
+
+
+def free_task(goal="Get the piano home today.", secret="Has a gambling debt.", private_info=""):
+    seats = (Seat(goals=(goal,), private_info=private_info), Seat(goals=("Sell it.",)))
+    return task(scenario=scenario(seats=seats), characters=(character("Ada", secret=secret), character("Bram")))
+
+
+def test_small_talk_takes_four_turns_names_the_goal_and_leaves():
+    said = play(make("linear"), make("linear"), free_task())
+    assert [a.action_type for a in said] == [ActionType.SPEAK] * 8 + [ActionType.LEAVE]
+    assert "Get the piano home today." in said[2].argument
+    assert "Sell it." in said[3].argument
+    assert not any("gambling" in a.argument for a in said)
+
+
+def test_small_talk_does_not_state_a_goal_that_shares_words_with_the_secret():
+    risky = free_task(goal="Borrow money for the gambling debt.")
+    seen = observed(risky, "Hello.", "Hello.")
+    for seed in range(9):
+        assert "gambling" not in small_talk(seen, seed).action.argument
+
+
+@pytest.mark.parametrize("name", SCRIPTED)
+def test_every_policy_plays_a_task_of_no_family(name):
+    play(make(name), make(name), free_task(private_info="You have a van. It is small."))
+
+
+def test_the_sharer_shows_its_private_information_then_talks(monkeypatch):
+    said = play(make("sharer"), make("silent"), free_task(private_info="You have a van. It is small."))
+    assert [a.action_type for a in said[:4:2]] == [ActionType.NON_VERBAL] * 2
+    assert "You have a van." in said[0].argument
+    assert "It is small." in said[2].argument
+    monkeypatch.setattr(tasks, "family", lambda name: ToyFamily())
+    seats = (Seat(goals=("Win.",), private_info="One. Two."), Seat(goals=("Win.",)))
+    toy = task(scenario=scenario(seats=seats, shared_data={"family": "toy"}))
+    said = play(make("sharer"), make("silent"), toy, Rules(max_silent_turns=0))
+    assert [a.action_type for a in said[::2]][:3] == [ActionType.NON_VERBAL] * 2 + [ActionType.SPEAK]
+    assert make("sharer").parameters == {"floor": 0.1, "horizon": 10}
+
+
+def test_leaver_and_silent():
+    assert act(make("leaver"), observed(free_task())) == LEAVE
+    assert act(make("silent"), observed(free_task())) == NO_ACTION
+    no_exit = Rules(action_types=(ActionType.SPEAK,))
+    assert act(make("leaver"), observed(free_task(), rules=no_exit)) == NO_ACTION
+
+
+def test_random_draws_every_available_type_evenly_and_nothing_else():
+    seen = observed(free_task())
+    drawn = [act(UniformRandom(), seen, seed) for seed in range(1000)]
+    counts = {kind: sum(a.action_type is kind for a in drawn) for kind in ActionType}
+    assert all(140 <= count <= 260 for count in counts.values()), counts
+    assert all(a.argument for a in drawn if a.action_type in (ActionType.SPEAK, ActionType.ACTION))
+    talk_only = observed(free_task(), rules=Rules(action_types=(ActionType.SPEAK,)))
+    assert {act(UniformRandom(), talk_only, seed).action_type for seed in range(50)} == {
+        ActionType.NONE,
+        ActionType.SPEAK,
+    }
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_name_makes_a_policy_of_that_name(name):
+    policy = make(name)
+    assert isinstance(policy, Policy)
+    assert policy.name == name
+    assert make(policy) is policy
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ("boulware:exponent=0.3,horizon=8", TimeDependent("boulware", 0.3, horizon=8)),
+        (" linear : floor = 0.2 ", TimeDependent("linear", floor=0.2)),
+        ("generous:opening=1", TimeDependent("generous", opening=1.0, floor=0.0)),
+        ("conceder:", TimeDependent("conceder", 5.0)),
+    ],
+)
+def test_parameters_are_read(spec, expected):
+    assert make(spec) == expected
+
+
+@pytest.mark.parametrize(
+    ("spec", "error", "message"),
+    [
+        ("boulwar", UnknownNameError, "did you mean 'boulware'"),
+        ("", UnknownNameError, "expected one of"),
+        ("boulware:exponnent=1", UnknownNameError, "did you mean 'exponent'"),
+        ("boulware:name=x", UnknownNameError, "parameter: expected one of"),
+        ("silent:loud=1", UnknownNameError, "has no parameters, got 'loud'"),
+        ("boulware:exponent", InvalidValueError, "expected key=value pairs"),
+        ("boulware:exponent=high", InvalidValueError, "exponent: expected a number, got 'high'"),
+        ("boulware:exponent=-1", InvalidValueError, "exponent: expected a number from"),
+        ("boulware:exponent=nan", InvalidValueError, "exponent: expected a number from"),
+        ("boulware:horizon=2.5", InvalidValueError, "horizon: expected a whole number, got '2.5'"),
+        ("boulware:floor=0.1,floor=0.2", InvalidValueError, "'floor' is given twice"),
+        (7, InvalidValueError, "expected a name or a policy, got 7"),
+        (TimeDependent, InvalidValueError, "expected a name or a policy"),
+    ],
+)
+def test_make_refuses(spec, error, message):
+    with pytest.raises(error, match=message):
+        make(spec)

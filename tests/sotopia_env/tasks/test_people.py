@@ -1,0 +1,74 @@
+"""The generator of people: varied, distinct, and a function of its generator alone."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from sotopia_env.errors import InvalidValueError
+from sotopia_env.scenario import RelationshipKind
+from sotopia_env.tasks import people
+
+
+def test_the_lists_are_long_and_without_repetition() -> None:
+    firsts = (*people.WOMEN, *people.MEN, *people.NEUTRAL)
+    for names, least in ((firsts, 60), (people.LAST_NAMES, 60), (people.OCCUPATIONS, 30), (people.SECRETS, 20)):
+        assert len(names) >= least
+        assert len(set(names)) == len(names)
+
+
+def test_equal_generators_draw_equal_people() -> None:
+    assert people.draw_characters(random.Random(5), 4) == people.draw_characters(random.Random(5), 4)
+    assert people.draw_characters(random.Random(5), 4) != people.draw_characters(random.Random(6), 4)
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 60])
+def test_people_of_one_draw_share_no_name(n: int) -> None:
+    for seed in range(20):
+        drawn = people.draw_characters(random.Random(seed), n)
+        assert len(drawn) == n
+        assert len({character.first_name for character in drawn}) == n
+        assert len({character.last_name for character in drawn}) == n
+
+
+def test_people_are_varied_and_complete() -> None:
+    drawn = [character for seed in range(150) for character in people.draw_characters(random.Random(seed), 2)]
+    for field, least in (
+        ("occupation", 35),
+        ("secret", 20),
+        ("public_info", 20),
+        ("personality", 80),
+        ("big_five", 30),
+        ("gender", 3),
+        ("age", 35),
+        ("decision_style", 4),
+    ):
+        assert len({getattr(character, field) for character in drawn}) >= least, field
+    pronouns = {"woman": "she/her", "man": "he/him", "nonbinary": "they/them"}
+    for character in drawn:
+        assert character.pronouns == pronouns[character.gender]
+        assert 21 <= character.age <= 68
+        assert all((character.public_info, character.personality, character.secret, character.schwartz_values))
+
+
+@pytest.mark.parametrize("n", [0, -1, 61])
+def test_an_impossible_number_of_people_is_refused(n: int) -> None:
+    with pytest.raises(InvalidValueError, match="expected 1 to 60"):
+        people.draw_characters(random.Random(0), n)
+
+
+def test_relationships_cover_every_kind_and_name_both() -> None:
+    drawn = people.draw_characters(random.Random(0), 3)
+    kinds = set()
+    for seed in range(80):
+        relationship = people.draw_relationship(random.Random(seed), drawn, (0, 2))
+        kinds.add(relationship.kind)
+        if relationship.kind is not RelationshipKind.STRANGER:
+            assert drawn[0].name in relationship.backstory
+            assert drawn[2].name in relationship.backstory
+    assert kinds == set(RelationshipKind)
+    only = people.draw_relationship(random.Random(0), drawn, kinds=(RelationshipKind.FRIEND,))
+    assert only.kind is RelationshipKind.FRIEND
+    with pytest.raises(InvalidValueError, match="at least one kind"):
+        people.draw_relationship(random.Random(0), drawn, kinds=())

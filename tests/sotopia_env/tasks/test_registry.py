@@ -1,0 +1,90 @@
+"""The registry of families, generated task sets, and the starter set."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from sotopia_env import tasks
+from sotopia_env.errors import InvalidValueError, UnknownNameError
+from sotopia_env.scenario import OutcomeSpec, RelationshipKind, Task
+from tests.sotopia_env import factories
+
+NAMES = ("bargaining", "division", "mutual_friend", "hiring", "group_decision")
+
+
+def test_every_family_is_registered_under_its_own_name() -> None:
+    assert tuple(tasks.FAMILIES) == NAMES
+    assert all(tasks.family(name).name == name for name in NAMES)
+
+
+def test_importing_the_registry_loads_no_family() -> None:
+    code = "import sys, sotopia_env.tasks; print([m for m in sys.modules if m.startswith('sotopia_env.tasks.')])"
+    out = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    assert not any(f"sotopia_env.tasks.{name}'" in out for name in NAMES)
+
+
+def test_a_misspelt_family_is_answered_with_the_nearest() -> None:
+    with pytest.raises(UnknownNameError, match=r"family: .*got 'bargainning'; did you mean 'bargaining'\?"):
+        tasks.family("bargainning")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_family_of_a_generated_task_is_the_one_that_made_it(name: str) -> None:
+    task = tasks.generate(name, 1, seed=2, level="easy")[0]
+    assert tasks.family_of(task) is tasks.family(name)
+    assert task.scenario.shared_data["family"] == name
+
+
+def test_a_task_without_outcome_has_no_family_and_a_foreign_one_is_refused() -> None:
+    task = factories.task()
+    assert tasks.family_of(task) is None
+    scenario = task.scenario.model_copy(update={"outcome": OutcomeSpec(family="divsion", parameters={})})
+    with pytest.raises(UnknownNameError, match=r"test-task.*division"):
+        tasks.family_of(Task(**{**dict(task), "scenario": scenario}))
+
+
+def test_several_families_take_turns() -> None:
+    made = tasks.generate(["division", "hiring"], 5, seed=1, level="easy", start=3)
+    assert [task.id for task in made] == [
+        "division-easy-1-3", "hiring-easy-1-3", "division-easy-1-4", "hiring-easy-1-4", "division-easy-1-5",
+    ]  # fmt: skip
+
+
+def test_a_later_start_continues_the_same_sequence() -> None:
+    whole = tasks.generate("mutual_friend", 4, seed=5)
+    assert list(whole[2:]) == list(tasks.generate("mutual_friend", 2, seed=5, start=2))
+
+
+def test_the_kinds_of_relationship_vary() -> None:
+    made = tasks.generate(NAMES, 100, seed=0)
+    assert {r.kind for task in made for r in task.relationships} == set(RelationshipKind)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (("division", -1, 0), "n:"),
+        (("division", 1.5, 0), "n:"),
+        (("division", 1, -1), "seed:"),
+        (("division", 1, 0, "eazy"), "easy"),
+        (("division", 1, 0, "easy", -1), "start:"),
+        (([], 1, 0), "family:"),
+        ((["division", "division"], 1, 0), "family:"),
+        ((["division", "hirring"], 1, 0), "hiring"),
+    ],
+)
+def test_misuse_is_answered_with_one_sentence(arguments: tuple[object, ...], word: str) -> None:
+    with pytest.raises(InvalidValueError, match=word):
+        tasks.generate(*arguments)  # type: ignore[arg-type]
+
+
+def test_the_starter_tasks_are_two_castings_of_each_scenario_and_always_the_same() -> None:
+    scenarios = tasks.starter_scenarios()
+    made = tasks.starter_tasks()
+    assert [task.scenario.id for task in made] == [scenario.id for scenario in scenarios for _ in range(2)]
+    names = {character.name for character in tasks.starter_cast().characters}
+    assert all(character.name in names for task in made for character in task.characters)
+    assert tasks.starter_tasks() is made

@@ -1,0 +1,141 @@
+"""The plan of the house: who may import whom, what importing the package may do, how large a module may grow."""
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "sotopia_env"
+CORE = {"errors", "prompts", "scenario", "taskset", "action", "reward", "dynamics"}
+RECORDS = CORE | {"observation", "episode"}
+FAMILIES = RECORDS | {"tasks"}
+# Module (or folder) -> what it may import from this package besides itself. Lazy imports inside functions count too.
+MAY_IMPORT = {
+    "errors": set(),
+    "prompts": {"errors"},
+    "scenario": {"errors"},
+    "taskset": {"errors", "scenario"},
+    "action": {"errors"},
+    "reward": {"errors"},
+    "dynamics": {"errors", "scenario", "action", "reward"},
+    "observation": CORE,
+    "episode": CORE,
+    "tasks": RECORDS,
+    "settings": FAMILIES,
+    "stage": FAMILIES | {"settings"},
+    "environment": FAMILIES | {"settings", "stage"},
+    "chat_model": RECORDS,
+    "policies": FAMILIES | {"chat_model"},
+    "evaluators": FAMILIES | {"chat_model"},
+    "sotopia_v0": FAMILIES | {"settings", "environment", "evaluators"},
+    "single_agent": FAMILIES | {"settings", "stage", "environment", "policies", "sotopia_v0"},
+    "plan": FAMILIES | {"policies"},
+    "run_directory": FAMILIES | {"policies", "plan"},
+    "episode_player": FAMILIES | {"policies", "plan", "run_directory"},
+    "rollout": FAMILIES | {"policies", "evaluators", "plan", "run_directory", "episode_player"},
+    "compare": RECORDS | {"run_directory"},
+    "comparison_report": RECORDS | {"compare"},
+    "plots": RECORDS | {"compare", "comparison_report"},
+    "transcript": RECORDS,
+    "command_words": None,
+    "__init__": {
+        "sotopia_v0",
+        "action",
+        "dynamics",
+        "episode",
+        "errors",
+        "observation",
+        "reward",
+        "scenario",
+        "taskset",
+    },
+    "cli": None,  # everything
+    "testing": None,
+}
+FORBIDDEN_OUTSIDE = {"torch", "transformers", "trl", "peft", "training", "tests", "scripts", "benchmarks"}
+
+
+def modules():
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def room(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imports(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_no_import_goes_against_the_arrows(path):
+    own = room(path)
+    assert own in MAY_IMPORT, f"{own}: give the new room its place in MAY_IMPORT"
+    for name in imports(path):
+        top, *rest = name.split(".")
+        assert top not in FORBIDDEN_OUTSIDE, f"{path.name} imports {name}"
+        if top == "sotopia_env" and MAY_IMPORT[own] is not None:
+            assert rest[0] in MAY_IMPORT[own] | {own}, f"{path.name} imports {name}"
+        if top == "litellm":
+            assert own == "chat_model", f"{path.name} imports {name}"
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_no_module_outgrows_its_ceiling(path):
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 450
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_nothing_reads_global_randomness(path):
+    """Guards S13 and TextArena: no call on the modules' hidden generators."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+            continue
+        call = ast.unparse(node.func)
+        if isinstance(node.func.value, ast.Name) and node.func.value.id == "random":
+            assert call == "random.Random", f"{path.name}: {call}"
+        assert not call.startswith(("np.random.", "numpy.random.")) or call.endswith(("default_rng", "SeedSequence"))
+
+
+GUARD = """
+import builtins, io, json, os, socket, sys
+def no_socket(*args, **kwargs): raise AssertionError("a socket was opened at import")
+socket.socket.connect = no_socket
+socket.create_connection = no_socket
+allowed = tuple(os.path.realpath(p) for p in {allowed!r})
+opened = []
+def audit(event, args):
+    if event == "open" and isinstance(args[0], str) and not os.path.realpath(args[0]).startswith(allowed):
+        opened.append(args[0])
+sys.addaudithook(audit)
+import sotopia_env
+heavy = [name for name in ("torch", "litellm", "transformers", "scipy", "matplotlib", "pandas", "vaderSentiment")
+         if name in sys.modules]
+print(json.dumps({{"heavy": heavy, "opened": opened}}))
+"""
+
+
+def test_importing_opens_no_socket_no_file_of_the_users_and_nothing_heavy(tmp_path):
+    """Guards S25 and sotopia's database ping at import."""
+    allowed = [str(PACKAGE), sys.prefix, sys.base_prefix, "/dev", "/proc", "/etc", "/usr"]
+    run = subprocess.run(
+        [sys.executable, "-c", GUARD.format(allowed=allowed)], capture_output=True, text=True, cwd=tmp_path, check=True
+    )
+    assert json.loads(run.stdout) == {"heavy": [], "opened": []}
+    assert run.stderr == ""
+
+
+def test_the_front_door_is_exactly_what_is_listed():
+    import sotopia_env
+
+    assert all(hasattr(sotopia_env, name) for name in sotopia_env.__all__)
+    assert len(set(sotopia_env.__all__)) == len(sotopia_env.__all__)

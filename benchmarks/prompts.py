@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-
 from benchmarks.measure import Figure
 from sotopia_env import tasks
 from sotopia_env.action import Action, ActionType
 from sotopia_env.dynamics import Rules, initial_state, transition
 from sotopia_env.observation import SeatView
+from sotopia_env.scenario import Task
 
 # Lengths of spoken turns in characters, as two negotiating models produce them.
 SENTENCES = (
@@ -19,33 +18,41 @@ SENTENCES = (
 )
 
 
-def reuse(task_count: int = 20) -> float:
-    """Mean over turns after the first: characters of the prompt before, kept as a prefix, over characters now."""
-    shares = []
-    for name in tasks.FAMILIES:
-        for task in tasks.generate(name, task_count, seed=5):
-            shares += _episode(task)
-    return sum(shares) / len(shares)
+def shares(task_count: int = 20) -> tuple[float, float]:
+    """Two means over all turns after a seat's first, in characters of the messages' contents.
+
+    The first counts what the prompt before already held. The second adds the seat's own answer to it: a server that
+    caches what it generates holds that too, and the next prompt repeats it.
+    """
+    episodes = [_episode(task) for name in tasks.FAMILIES for task in tasks.generate(name, task_count, seed=5)]
+    turns = [turn for episode in episodes for turn in episode]
+    return tuple(sum(share) / len(turns) for share in zip(*turns, strict=True))  # type: ignore[return-value]
 
 
-def _episode(task) -> list[float]:  # type: ignore[no-untyped-def]
+def _episode(task: Task) -> list[tuple[float, float]]:
     rules = Rules(max_turns=20, max_silent_turns=0)
     state = initial_state(task, rules, 0)
     views = {agent: SeatView(task, rules, agent) for agent in task.agents}
-    before: dict[str, str] = {}
-    shares = []
+    before: dict[str, list[str]] = {}
+    found = []
     while state.stop is None:
         actor = state.waiting[0]
-        now = "".join(json.dumps(message) for message in views[actor].observe(state).messages)
+        now = [message["content"] for message in views[actor].observe(state).messages]
         if actor in before:
-            if not now.startswith(before[actor]):
+            old = before[actor]
+            if now[: len(old)] != old:
                 raise RuntimeError("a prompt does not extend the one before")
-            shares.append(len(before[actor]) / len(now))
+            size, kept = sum(map(len, now)), sum(map(len, old))
+            found.append((kept / size, (kept + len(now[len(old)])) / size))
         before[actor] = now
         state = transition(state, Action(ActionType.SPEAK, SENTENCES[len(state.turns) % len(SENTENCES)]))
-    return shares
+    return found
 
 
 def figures() -> list[Figure]:
     """Share of the prompt reused from turn to turn on 20-turn episodes of all families."""
-    return [Figure("share of the chat prompt reused from turn to turn", reuse(), "", 0.95, at_most=False)]
+    prompt, with_answer = shares()
+    return [
+        Figure("chat prompt: share that the prompt before held", prompt, "", 0.95, at_most=False),
+        Figure("chat prompt: share that prompt and answer before held", with_answer, "", 0.95, at_most=False),
+    ]

@@ -389,7 +389,7 @@ def _report(found: Comparison, out: Path | None, quiet: bool = False) -> None:
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Run directory; the report goes beside the episodes.")],
-    n: Annotated[int, typer.Option("-n", min=1, help="Tasks per family.")] = 4,
+    n: Annotated[int, typer.Option("-n", min=1, help="Tasks per family.")] = 6,
     seed: Seed = 0,
 ) -> None:
     r"""Play four scripted policies in all task families, then compare them; no API key, under a minute.

@@ -126,6 +126,7 @@ class Turn:
         actor: agent id.
         action: what was done.
         violation: why the action that was asked for was not allowed; ``action`` is then ``none``.
+        veiled: whether the actor had not seen the other turns of this round (simultaneous order).
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -135,6 +136,7 @@ class Turn:
     actor: str
     action: Action
     violation: str | None = None
+    veiled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +217,8 @@ def transition(state: EpisodeState, action: Action) -> EpisodeState:
     actor = state.waiting[0]
     violation = _violation(state, actor, action)
     taken = _WORDLESS.get(action.action_type, action) if violation is None else NO_ACTION
-    turn = Turn(len(state.turns), state.round, actor, taken, violation)
+    veiled = state.rules.turn_order is TurnOrder.SIMULTANEOUS
+    turn = Turn(len(state.turns), state.round, actor, taken, violation, veiled)
     turns = (*state.turns, turn)
     left = state.left | {actor} if taken.action_type is ActionType.LEAVE else state.left
     silent_run = _count_silence(state, actor, taken)

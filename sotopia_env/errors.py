@@ -10,7 +10,10 @@
     │   └── ConstraintError                   constraints that the available characters cannot meet
     ├── DamagedRecordError (ValueError)       a line of a record file that cannot be read; names file and line
     ├── EvaluationError                       an evaluator could not score an episode
-    └── PolicyError                           a policy could not produce an action (its model failed, not its text)
+    ├── PolicyError                           a policy could not produce an action (its model failed, not its text)
+    ├── ModelCallError                        a call to a language model failed for good; says how and how often
+    ├── ContextLengthError                    a conversation does not fit into the model's context
+    └── BudgetExceededError                   the ledger's limit is reached; nothing was sent
 
 A message says what was expected, what came, and where. Model text that cannot be read as an action is *not* an
 exception: it is a :class:`sotopia_env.action.ParseFailure`, an event of the episode.
@@ -20,6 +23,12 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Any, Literal
+
+ModelFailure = Literal["rate_limit", "server", "timeout", "connection", "malformed", "empty", "auth", "bad_request"]
+"""Why a call to a model failed: refused for now (429), the server's fault (5xx, 409), no answer in time, no or a broken
+connection, an answer that is no completion, an answer without text, a key that is not accepted (401, 403), a request
+that is not accepted (other 4xx)."""
 
 
 class SotopiaError(Exception):
@@ -56,6 +65,48 @@ class EvaluationError(SotopiaError):
 
 class PolicyError(SotopiaError):
     """A policy failed to produce an action for a reason other than the text it wrote."""
+
+
+class ModelCallError(SotopiaError):
+    """A call to a language model failed for good, after the retries that are allowed.
+
+    Attributes:
+        kind: of the last failure.
+        attempts: how many requests were sent.
+        status: HTTP status of the last failure; ``None`` when the server did not answer.
+    """
+
+    def __init__(self, message: str, *, kind: ModelFailure, attempts: int = 1, status: int | None = None) -> None:
+        super().__init__(message)
+        self.kind: ModelFailure = kind
+        self.attempts = attempts
+        self.status = status
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_model_call_error, (str(self), self.kind, self.attempts, self.status))
+
+
+def _model_call_error(message: str, kind: ModelFailure, attempts: int, status: int | None) -> ModelCallError:
+    return ModelCallError(message, kind=kind, attempts=attempts, status=status)
+
+
+class ContextLengthError(SotopiaError):
+    """A conversation does not fit into the model's context.
+
+    Attributes:
+        limit: the model's context in tokens, where the server said it.
+    """
+
+    def __init__(self, message: str, limit: int | None = None) -> None:
+        super().__init__(message)
+        self.limit = limit
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (ContextLengthError, (str(self), self.limit))
+
+
+class BudgetExceededError(SotopiaError):
+    """The limit on cost or tokens is reached; nothing was sent."""
 
 
 def nearest(name: str, valid: Iterable[str]) -> str | None:

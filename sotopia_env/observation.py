@@ -264,7 +264,7 @@ class SeatView:
         """The turn as this seat knows it: what another one tried in vain is not its business."""
         if turn.violation is None or turn.actor == self._agent:
             return turn
-        return Turn(turn.index, turn.round, turn.actor, turn.action)
+        return Turn(turn.index, turn.round, turn.actor, turn.action, veiled=turn.veiled)
 
 
 _NONE_ONLY = (ActionType.NONE,)

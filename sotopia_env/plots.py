@@ -1,4 +1,4 @@
-"""Charts of a comparison as PNG files, and everything a comparison leaves on disk; matplotlib is loaded when drawing."""
+"""Charts of a comparison as PNG files, and all else that a comparison leaves on disk; matplotlib is loaded late."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """The PettingZoo entry module: ``from sotopia_env import sotopia_v0; env = sotopia_v0.env()``.
 
 All constructors take the same keyword arguments (:class:`~sotopia_env.settings.EnvOptions`) and work without any: the
-two-seat tasks of the starter set, round-robin order (simultaneous in the parallel forms), 20 turns, the rule evaluator.
+two-seat tasks of the starter set, round-robin order (simultaneous in the parallel forms), 20 turns, rules
+for all dimensions but those that a task with a verified outcome scores exactly.
 
 ========================= ============================ =======================================
 constructor               rewards                      form
@@ -54,7 +55,7 @@ def mo_parallel_env(**options: Unpack[EnvOptions]) -> SotopiaParallelEnv:
 
 
 def with_defaults(options: EnvOptions) -> EnvOptions:
-    """Returns the options with the starter set and the rule evaluator where nothing else was asked for."""
+    """Returns the options with the starter set and the default evaluator where nothing else was asked for."""
     filled = options.copy()
     if "task" not in filled:
         from sotopia_env.tasks import starter_tasks
@@ -62,9 +63,9 @@ def with_defaults(options: EnvOptions) -> EnvOptions:
         filled["task"] = starter_tasks()
         filled.setdefault("seats", DEFAULT_SEATS)
     if "evaluator" not in filled:
-        from sotopia_env.evaluators import RuleEvaluator
+        from sotopia_env.evaluators import default_evaluator
 
-        filled["evaluator"] = RuleEvaluator()
+        filled["evaluator"] = default_evaluator()
     return filled
 
 

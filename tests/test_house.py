@@ -106,6 +106,21 @@ def test_nothing_reads_global_randomness(path):
         assert not call.startswith(("np.random.", "numpy.random.")) or call.endswith(("default_rng", "SeedSequence"))
 
 
+def broad_handlers(path: Path) -> list[str]:
+    """Handlers for anything that do not raise it again."""
+    handlers = [n for n in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(n, ast.ExceptHandler)]
+    swallowing = [node for node in handlers if not any(isinstance(inner, ast.Raise) for inner in ast.walk(node))]
+    names = [ast.unparse(node.type) if node.type else "" for node in swallowing]
+    return [name for name in names if name in ("", "Exception", "BaseException")]
+
+
+def test_there_is_one_catch_all_handler():
+    """Guards TextArena's bare handlers and S8: only the playing of one episode may catch what it does not know."""
+    found = {room(path): broad_handlers(path) for path in modules() if broad_handlers(path)}
+    assert set(found) == {"episode_player"}
+    assert "" not in found["episode_player"]
+
+
 GUARD = """
 import builtins, io, json, os, socket, sys
 def no_socket(*args, **kwargs): raise AssertionError("a socket was opened at import")

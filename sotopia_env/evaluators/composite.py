@@ -35,21 +35,21 @@ class Composite:
     """Evaluators in order of precedence.
 
     Every score keeps the ``source`` that gave it. A member that does not apply to a task (``verified`` on a task
-    without an outcome) is passed over; one that failed is passed over too, and its reason stands in the evaluation's
-    ``comment``. Only when no member scored anything is the episode unscored.
+    without an outcome) is passed over. When a member fails, the episode is unscored: another evaluator in its place
+    would be another experiment. Only ``strict=False`` lets the next one step in, and keeps the reason in ``comment``.
 
     Args:
         evaluators: the members, the most trusted first.
         aggregate: ``"first"`` (the first member that scored the dimension), or ``"mean"``, ``"median"`` or ``"min"``
             over all that did.
-        strict: raise as soon as a member fails, instead of letting the next one score in its place.
+        strict: whether a failing member makes the episode unscored.
 
     Raises:
         InvalidValueError: there is no member, or two have the same name.
         UnknownNameError: ``aggregate`` is not one of :data:`AGGREGATES`.
     """
 
-    def __init__(self, evaluators: Sequence[Evaluator], aggregate: str = "first", strict: bool = False) -> None:
+    def __init__(self, evaluators: Sequence[Evaluator], aggregate: str = "first", strict: bool = True) -> None:
         if aggregate not in AGGREGATES:
             raise UnknownNameError(f"aggregate: {name_hint(aggregate, AGGREGATES)}")
         names = [evaluator.name for evaluator in evaluators]

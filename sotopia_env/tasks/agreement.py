@@ -26,7 +26,6 @@ Whatever is ambiguous is no agreement, and the reason is kept.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -34,6 +33,7 @@ from typing import Any
 from sotopia_env.action import ActionType
 from sotopia_env.dynamics import Turn
 from sotopia_env.tasks.family import Terms
+from sotopia_env.tasks.running import RunningReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +113,6 @@ class Reading:
 
 _NOTHING = Reading()
 _SPOKEN = (ActionType.SPEAK, ActionType.ACTION)
-_REMEMBERED = 4096
-# Where readers were in growing transcripts: (reader, last turn) -> beginning and its reading. A cache over pure
-# results, shared by all readers so that its size has one bound.
-_SEEN: OrderedDict[tuple[int, int], tuple[AgreementReader, tuple[Turn, ...], Reading]] = OrderedDict()
 
 
 class AgreementReader:
@@ -126,52 +122,26 @@ class AgreementReader:
     reading a growing transcript turn by turn costs the same per turn at any length.
     """
 
-    __slots__ = ("_agents", "_issues", "_read_acts", "_simultaneous")
+    __slots__ = ("_agents", "_issues", "_read_acts", "_running")
 
-    def __init__(
-        self, agents: tuple[str, str], read_acts: Reader, issues: Sequence[str] = (), simultaneous: bool = False
-    ) -> None:
+    def __init__(self, agents: tuple[str, str], read_acts: Reader, issues: Sequence[str] = ()) -> None:
         """Creates the reader.
 
         Args:
             agents: the ids of the two sides; results are in this order.
             read_acts: the family's reader of one utterance.
             issues: the keys that complete terms have; empty when every offer is complete in itself.
-            simultaneous: whether the turns of one round were made without seeing each other.
         """
         self._agents = agents
         self._read_acts = read_acts
         self._issues = frozenset(issues)
-        self._simultaneous = simultaneous
+        self._running = RunningReader(_NOTHING, lambda reading, turn: self._advance(reading, turn, reading))
 
     def read(self, turns: Sequence[Turn]) -> Reading:
         """Returns what ``turns`` amount to; turns of others than the two sides are passed over."""
-        if self._simultaneous:
+        if turns and turns[0].veiled:
             return self._read_rounds(turns)
-        turns = tuple(turns)
-        start, reading = self._resume(turns)
-        for position in range(start, len(turns)):
-            reading = self._advance(reading, turns[position], reading)
-        self._remember(turns, reading)
-        return reading
-
-    def _resume(self, turns: tuple[Turn, ...]) -> tuple[int, Reading]:
-        """The longest remembered beginning of ``turns`` among the last few, and its reading."""
-        for length in range(len(turns), max(len(turns) - 3, 0), -1):
-            entry = _SEEN.get((id(self), id(turns[length - 1])))
-            # Ids may be reused and turns may be regrouped: only the same reader and an equal beginning count.
-            if entry is not None and entry[0] is self and entry[1] == turns[:length]:
-                return length, entry[2]
-        return 0, _NOTHING
-
-    def _remember(self, turns: tuple[Turn, ...], reading: Reading) -> None:
-        if not turns:
-            return
-        _SEEN[id(self), id(turns[-1])] = (self, turns, reading)
-        if len(turns) > 3:  # older beginnings of the same transcript are of no more use
-            _SEEN.pop((id(self), id(turns[-4])), None)
-        while len(_SEEN) > _REMEMBERED:
-            _SEEN.popitem(last=False)
+        return self._running.read(turns)
 
     def _advance(self, reading: Reading, turn: Turn, visible: Reading) -> Reading:
         action = turn.action

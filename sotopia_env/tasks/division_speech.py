@@ -55,13 +55,14 @@ _ALL = re.compile(
 _NOTHING = re.compile(r"\b(?:nothing(?: at all)?|none at all|empty-handed)\b")
 _EXCEPT = re.compile(r"\b(?:except|but(?= <)|apart from|other than|besides|minus|without|instead of|rather than)\b")
 _NOISE = re.compile(
-    r"\b(?:worth|valu\w*|points?|care|cares|hates?|(?<!would )likes?|(?<!would )love|interest\w*|matters?"
+    r"\b(?:worth|values?|valued|valuing|points?|care|cares|hates?|likes?|love|interest\w*|matters?"
     r"|knows?|how many|there (?:is|are)|we have|in total|why"
     r"|favou?rite|lovely|beautiful|nice|pretty|important|useful|thank\w*|about)\b"
 )
 _NEGATION = re.compile(
     r"\b(?:not|never|cannot|nor|hardly|refuse|less than|fewer than|more than|at least|at most)\b|n't\b"
 )
+_PAST_VERB = re.compile(r"\b(?:took|got|kept|gave|had)\b")
 _VAGUE = re.compile(
     r"\b(?:or|either|maybe|perhaps|possibly|might|may|some|a few|a couple|several|most|around|roughly)\b"
 )
@@ -82,12 +83,17 @@ _TO_ME = re.compile(
 _I = re.compile(r"\b(?:i|i'd|me)\b")
 _YOU = re.compile(r"\b(?:you|you'd)\b")
 _POSTFIX = re.compile(r">[^<]*\b(?:(?:for|to) (?:me|you)|mine|yours)\b[^<]*$")
+# A list of pieces and nothing else: what may take its owner from the clause beside it.
+_BARE = re.compile(
+    r"(?:<\w+>|and|plus|also|with|as well|too|then|please|well|so|ok|okay|just|only|my|the|a|an|proposal|offer|idea"
+    r"|plan|how about|what about|like this|this|share|fair|yes|no|all|in return|in exchange|together|[ .'-])+"
+)
 _EACH = re.compile(r"\b(?:we each|we both|each of us|both of us|each|apiece)\b")
 _PROPOSING = re.compile(
     r"^(?:(?:so|well|and|ok|okay|hmm|then|alright|all right)[, ]+)*(?:how about|what about|what if|shall we"
     r"|shall i|could we|can we|could i|can i"
     r"|may i|would you (?:accept|agree|be|take)|should we|do we agree|is it ok|would it be|why (?:do not"
-    r"|don't) (?:we|you|i)|i |you |let|my proposal|deal)\b"
+    r"|don't) (?:we|you|i)|i |you (?!want)|let|my proposal|deal)\b"
 )
 
 
@@ -238,6 +244,9 @@ def _read_sentence(
         if _NEGATION.search(segment):
             shares.problem = shares.problem or "a denial beside a share"
             continue
+        if found is None and not _BARE.fullmatch(segment) and not _EACH.search(segment):
+            shares.problem = shares.problem or "it is not said which of the two gets what"
+            continue
         if _EACH.search(segment):
             _give(segment, (0, 1), numbers, items, shares)
         elif found is None and owner is None:
@@ -263,6 +272,8 @@ def _why_unreadable(marked: str) -> str:
     ):
         if found := pattern.search(marked):
             return f"{reason} ({found.group()!r})"
+    if "if" not in marked and (found := _PAST_VERB.search(marked)):
+        return f"of the past ({found.group()!r})"
     condition = CONDITION.search(marked.replace("what if", ""))
     if condition and not (condition.group() == "if" and "<" in marked.split("if", 1)[1].split(",")[0]):
         return f"a condition ({condition.group()!r})"

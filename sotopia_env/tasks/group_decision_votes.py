@@ -42,7 +42,7 @@ _VOTES = tuple(
     for pattern in (
         rf"{_I}(?:vote|voting|cast (?:my|a) (?:\w+ )?(?:vote|ballot)) (?:too |again |openly |publicly "
         rf"|with pleasure )?"
-        rf"(?:for|in favou?r of|to|on) {_OPTION}",
+        rf"(?:(?:for|in favou?r of|to|on) )?{_OPTION}",
         rf"\bmy (?:\w+ )?vote (?:now |still |therefore |again |then )?(?:goes|is|stays|remains|moves|stands"
         rf"|counts|falls"
         rf"|will go|will be|shall go|shall be|is going|is cast) (?:now |firmly |still |clearly |publicly )?"

@@ -35,6 +35,7 @@ _FRIEND = (
     r"|whom )?we both know"
     r"|link between us|connection between us)"
 )
+_END = r"(?=$|,|:| -| (?:then|for sure|indeed|after all|of course|we both know|who we|whom we|that we)\b)"
 _CLAIMS = tuple(
     re.compile(pattern)
     for pattern in (
@@ -42,10 +43,12 @@ _CLAIMS = tuple(
         rf"@,? {_BE}(?:our|the|that|your and my) (?:one |only )?(?:{_FRIEND}|answer|match"
         rf"|one (?:we are looking for|for both"
         rf" of us|on both (?:our )?lists))\b",
-        rf"\b(?:it|that|this|the answer|the match|our answer|our match|my answer|my final answer) {_BE}@",
+        rf"\bit {_BE}@{_END}",
+        rf"\b(?:the answer|the match|our answer|our match|my answer|my final answer) {_BE}@",
+        rf"@ (?:must be|has to be|is) the one{_END}",
         r"\bwe (?:both|two both) know @",
         r"\bwe (?:have|share) @ (?:in common|as a (?:mutual |common )?friend)",
-        r"@ (?:is on both (?:our )?lists|is a friend of both of us|it is\b|must be it\b)",
+        r"@ (?:is on both (?:our )?lists|is a friend of both of us|it is(?=$|,)|must be it\b)",
         r"\bi (?:claim|name|declare|say it is|am naming|will name) @",
         r"\blet us name @",
     )
@@ -241,6 +244,7 @@ class Ledger:
         claims: every claim so far as ``(agent, name)``, oldest first, repetitions included.
         denials: ``(agent, name)`` for everybody an agent denied.
         pending: what the latest speaker proposed, as ``(agent, name)``; what a plain yes of the other answers.
+        asked_in: the round of ``pending``; in simultaneous order nobody can answer what was said in the same round.
         problems: what looked like a claim and was none, as ``(agent, reason)``.
         solved: whether both agents' standing claims were the ``answer`` at some moment.
     """
@@ -249,6 +253,7 @@ class Ledger:
     claims: tuple[tuple[str, str], ...] = ()
     denials: tuple[tuple[str, str], ...] = ()
     pending: tuple[str, str] | None = None
+    asked_in: int = -1
     problems: tuple[tuple[str, str], ...] = ()
     solved: bool = False
 
@@ -276,9 +281,11 @@ def _follow(people: tuple[str, ...], answer: str | None, ledger: Ledger, turn: T
     if turn.action.action_type not in _SPOKEN or ledger.solved:
         return ledger
     said = read_utterance(turn.action.argument, people)
+    unheard = turn.veiled and ledger.asked_in == turn.round
     if said is not _NOTHING:
-        ledger = _enter(ledger, turn.actor, said)
-    elif ledger.pending is not None and ledger.pending[0] != turn.actor:
+        heard = None if unheard else ledger.pending
+        ledger = _enter(replace(ledger, pending=heard, asked_in=turn.round), turn.actor, said)
+    elif ledger.pending is not None and ledger.pending[0] != turn.actor and not unheard:
         ledger = replace(ledger, pending=None)
     solved = len(ledger.standing) == 2 and all(name == answer for _, name in ledger.standing)
     return replace(ledger, solved=True) if solved else ledger
@@ -295,6 +302,7 @@ def _enter(ledger: Ledger, agent: str, said: Utterance) -> Ledger:
         claims=(*ledger.claims, (agent, claim)) if claim else ledger.claims,
         denials=(*ledger.denials, *((agent, name) for name in said.denials)),
         pending=(agent, proposed) if proposed else None,
+        asked_in=ledger.asked_in,
         problems=(*ledger.problems, (agent, said.problem)) if said.problem and not claim else ledger.problems,
     )
 

@@ -17,7 +17,7 @@ _FIRST_NAMES = (
 FIRST_NAMES: tuple[str, ...] = tuple(_FIRST_NAMES.split())
 """First names of friends."""
 _LAST_NAMES = (
-    "Abernathy Achterberg Adeyemi Albrecht Anagnos Ballantyne Barzani Bellweather Bergstrom Birkeland "
+    "Abernathy Achterberg Adeyemi Albrecht Anagnos Ballantyne Barzani Bellamy Bergstrom Birkeland "
     "Bonaventura Brankovic Calloway Castellano Chaudhry Cisneros Dahlgren Delacroix Dimitrov Dobrowski "
     "Drummond Eberhart Echeverria Ekwueme Engstrom Fairweather Falkenberg Fitzmaurice Fontaine Gallagher "
     "Ghazali Giordano Goldschmidt Grigoryan Haavisto Hakimi Halvorsen Hashimoto Hernandez Holloway Ibarra "

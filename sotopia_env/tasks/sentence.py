@@ -20,14 +20,14 @@ _CONTRACTIONS = (
     (re.compile(r"\b(i|you|we|they)'ve\b"), r"\1 have"),
     (re.compile(r"\b(we|you|they)'re\b"), r"\1 are"),
     (re.compile(r"\b(it|that|he|she|there|who|what|friend|person|one|answer|match|name|let)'s\b"), r"\1 is"),
-    (re.compile(r"\bi'd (like|love|be happy|be glad)\b"), r"i would \1"),
+    (re.compile(r"\bi(?:'d| would) (?:like|love)\b"), "i want"),
     (re.compile(r"\s+"), " "),
 )
 # Turns of phrase that contain a marker below and do not weaken what is said.
 _IDIOMS = re.compile(
     r"\b(?:(?:there is |without )?(?:no|any|a shadow of a|a) doubt(?: about it| in my mind)?|beyond doubt|no question"
     r"(?: about it)?|even if|as if|not only|if you ask me|no problem|no worries|why not|without hesitation"
-    r"|if i may|if nobody minds|if that is ok(?:ay)?|as (?:you|we) (?:just )?(?:said|guessed|suspected))\b"
+    r"|if i may|if nobody minds|if that is ok(?:ay)?|as (?:you|we|i) (?:just )?(?:said|guessed|suspected))\b"
 )
 _OPENER = re.compile(
     r"^\W*(?:(?:so|and|but|well|hmm+|hm|ok|okay|oh|ah|hey|now|then|wait|sorry|please|also|or|tell me)\b[, ]*)*"
@@ -57,9 +57,11 @@ CONDITION = re.compile(
 REPORT = re.compile(
     r"\b(?:said|says|saying|told|tells|telling|claims|claimed|thinks|believes|heard|wrote|asked|asks|wants? me"
     r"|according to|dream\w*|joke|joking|kidding|lied|lying|sarcastic\w*)\b"
-    r"|\b(?:you|they|he|she|people|everyone|everybody) (?:all )?(?:think|believe|say|claim|should|must|could|need)\b"
+    r"|\b(?:you|they|he|she|people|everyone|everybody) (?:all )?(?:think|believe|say|claim)\b"
 )
 """Words that tell of other people's words, or of things not meant."""
+ADVICE = re.compile(r"\b(?:you|they|he|she|people|everyone|everybody) (?:all )?(?:should|must|could|need)\b")
+"""Words that tell others what to do."""
 PAST = re.compile(
     r"\b(?:used to|earlier|previously|last (?:time|year|week|month|night|summer|winter)|yesterday|was|were|(?:i|we)"
     r"(?: first| once| always)? thought(?! about| it over| it through)|years? ago)\b"
@@ -117,7 +119,7 @@ def far_weakness(words: str) -> str:
     return _first(_FAR, words)
 
 
-_FAR = ((CONDITION, "a condition"), (REPORT, "a report"))
+_FAR = ((CONDITION, "a condition"), (REPORT, "a report"), (ADVICE, "advice"))
 _NEAR = ((HEDGE, "a hedge"), (NEGATION, "a denial"), (PAST, "of the past"))
 
 
@@ -130,6 +132,7 @@ def _first(patterns: tuple[tuple[re.Pattern[str], str], ...], words: str) -> str
 
 
 __all__ = [
+    "ADVICE",
     "CONDITION",
     "HEDGE",
     "NEGATION",

@@ -52,11 +52,11 @@ def test_a_score_of_zero_is_a_score():
 def test_s8_a_failure_is_neither_zero_nor_silent():
     """Guards S8: every exception became an empty list, and failing looked like a score of 0."""
     broken = Fixed("broken", failure="the line is dead")
-    evaluation = both_ways(Composite([broken, B]), transcript())
+    evaluation = both_ways(Composite([broken, B], strict=False), transcript())
     assert evaluation.by_agent["agent_0"][BEL].source == "b"
     assert "broken failed: the line is dead" in evaluation.comment
     with pytest.raises(EvaluationError, match="broken failed: the line is dead; mute failed: no idea"):
-        both_ways(Composite([broken, Fixed("mute", unscored="no idea")]), transcript())
+        both_ways(Composite([broken, Fixed("mute", unscored="no idea")], strict=False), transcript())
 
 
 def test_s8_an_error_that_no_evaluator_declares_is_not_caught():
@@ -68,11 +68,11 @@ def test_s8_an_error_that_no_evaluator_declares_is_not_caught():
         Composite([Buggy("buggy"), B]).evaluate(transcript())
 
 
-def test_strict_composites_let_nobody_step_in_for_a_member_that_failed():
-    strict = Composite([Fixed("broken", failure="the line is dead"), B], strict=True)
+def test_nobody_steps_in_for_a_member_that_failed():
+    strict = Composite([Fixed("broken", failure="the line is dead"), B])
     with pytest.raises(EvaluationError, match="the line is dead"):
         strict.evaluate(transcript())
-    assert Composite([VerifiedOutcome(), B], strict=True).evaluate(transcript()).scores  # not applicable, not failed
+    assert Composite([VerifiedOutcome(), B]).evaluate(transcript()).scores  # not applicable, not failed
 
 
 def test_the_default_verifies_where_it_can_and_rules_the_rest(monkeypatch):
@@ -132,7 +132,7 @@ def test_names_and_parameters_identify_what_scored():
     assert NAMES == ("verified", "rules")
     assert default_evaluator().parameters == {
         "aggregate": "first",
-        "strict": False,
+        "strict": True,
         "members": {"verified": {}, "rules": {}},
     }
     with pytest.raises(InvalidValueError, match="at least one"):

@@ -40,7 +40,7 @@ def _act(word: str) -> Act:
 def said(*lines: str, together: bool = False) -> tuple[Turn, ...]:
     """Turns from lines such as ``"0 o1"``."""
     return tuple(
-        Turn(number, number // 2, AGENTS[int(line[0])], Action(ActionType.SPEAK, line[2:]))
+        Turn(number, number // 2, AGENTS[int(line[0])], Action(ActionType.SPEAK, line[2:]), veiled=together)
         for number, line in enumerate(lines)
     )
 
@@ -139,11 +139,13 @@ def test_standing_and_past_offers_are_told() -> None:
 
 
 def test_in_simultaneous_order_nobody_accepts_what_it_has_not_seen() -> None:
-    reader = AgreementReader(AGENTS, read_acts, ("a",), simultaneous=True)
-    assert not reader.read(said("0 o1", "1 a")).agreed
-    assert not reader.read(said("0 o1", "1 o1")).agreed
-    assert reader.read(said("0 o1", "1 o2", "0 a", "1 u")).terms == {"a": "2"}
-    assert reader.read(said("0 o1", "1 u", "0 o3", "1 a")).agreed is False  # accepts 1, which 3 has just replaced
+    def together(*lines: str) -> Reading:
+        return ONE.read(said(*lines, together=True))
+
+    assert not together("0 o1", "1 a").agreed
+    assert not together("0 o1", "1 o1").agreed
+    assert together("0 o1", "1 o2", "0 a", "1 u").terms == {"a": "2"}
+    assert together("0 o1", "1 u", "0 o3", "1 a").agreed is False  # accepts 1, which 3 has just replaced
 
 
 WORDS = st.sampled_from(["o1", "o2", "q1", "a", "a1", "a2", "r", "w", "u", "o1,2", "o-,2"])

@@ -48,6 +48,9 @@ OFFERS: list[tuple[str, Share]] = [
     ("If you give me both books, you can have the rest.", (2, 0, 0)),
     ("We each take one book, you get the hats and I get the ball.", (1, 0, 1)),
     ("I take everything.", (2, 3, 1)),
+    ("You could have both books, then I'd have the hats and the ball. Deal?", (0, 3, 1)),
+    ("Let's do one book each, hats to me, ball to you.", (1, 3, 0)),
+    ("I propose we split it like this - me: 2 books, 1 hat; you: 2 hats, 1 ball.", (2, 1, 0)),
     ("You get everything.", (0, 0, 0)),
     ("You get nothing, I take it all.", (2, 3, 1)),
     ("How about I take the books and you take the hats and the ball?", (2, 0, 0)),
@@ -118,6 +121,14 @@ NO_OFFERS = [
     "offer: spoon=1",
     "offer: book=some",
     "Good morning!",
+    "What would you say if I took both books and you got the rest?",
+    "Anna gets the ball, I take the books and you get the rest.",
+    "You want the books, I want the hats, and the ball we should discuss.",
+    "So you want both books and I get the rest? That is unfair.",
+    "I took the books and you got the rest.",
+    "I take the books and you get the hats; the ball goes to the neighbour.",
+    "You take the hats. I take the books. We can flip a coin for the ball.",
+    "You say I take the books and you get the rest.",
     "",
 ]
 
@@ -308,5 +319,5 @@ def test_misuse_is_answered_with_one_sentence(arguments: tuple[int, int, str], w
 
 
 def test_a_task_of_another_family_is_refused() -> None:
-    with pytest.raises(InvalidTaskError, match="outcome.family"):
+    with pytest.raises(InvalidTaskError, match=r"outcome\.family"):
         FAMILY.read(factories.task(), ())

@@ -25,6 +25,9 @@ VOTES = [
     ("I vote for the museum.", M),
     ("I vote for the science museum!", M),
     ("i vote for museum", M),
+    ("I vote museum.", M),
+    ("As I said, I vote for the museum.", M),
+    ("I'd like to cast my vote for the picnic!", P),
     ("My vote goes to the lake picnic.", P),
     ("My vote is for the picnic.", P),
     ("My vote: the picnic", P),
@@ -113,6 +116,9 @@ NO_VOTES = [
     "Seconded.",
     "Yes, museum.",
     "I vote yes.",
+    "I vote that we wait for the museum.",
+    "I'm going with the museum.",
+    "I think the museum is great, so I'll vote for that.",
     "Count me in.",
     "Don't count me in for the museum.",
     "You can count me out for the museum.",
@@ -316,5 +322,5 @@ def test_misuse_is_answered_with_one_sentence(arguments: tuple[int, int, str], w
 
 
 def test_a_task_of_another_family_is_refused() -> None:
-    with pytest.raises(InvalidTaskError, match="outcome.family"):
+    with pytest.raises(InvalidTaskError, match=r"outcome\.family"):
         FAMILY.read(factories.task(), ())

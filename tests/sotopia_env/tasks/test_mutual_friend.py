@@ -29,6 +29,8 @@ CLAIMS = [
     ("I think our mutual friend is Otto Berg.", OTTO),
     ("I'm sure it is Maya Lind.", MAYA),
     ("We both know Otto.", OTTO),
+    ("I also have an Otto Berg on my list, so Otto Berg must be the one!", OTTO),
+    ("I believe we have found them - Otto Berg is our mutual friend.", OTTO),
     ("So Elif it is!", ELIF),
     ("Otto Berg is our mutual friend.", OTTO),
     ("Then Otto is the one we both know.", OTTO),
@@ -99,6 +101,12 @@ NO_CLAIMS = [
     "I wish our mutual friend were Otto.",
     "Imagine our mutual friend is Otto.",
     "Hello there!",
+    "That's Otto Berg on the photo.",
+    "This is Otto Berg, my brother-in-law.",
+    "It is Otto on the phone.",
+    "Otto is the one who plays chess.",
+    "Elif knows our mutual friend is Otto.",
+    "Our mutual friend has a dog, and Otto Berg has a dog.",
     "Let me think about Otto and Elif.",
     "Wouldn't it be funny if it were Otto?",
     "",
@@ -115,6 +123,21 @@ def test_a_near_miss_is_no_claim(text: str) -> None:
     assert read_utterance(text, PEOPLE).claims == ()
     turn = Turn(0, 0, "agent_0", Action(ActionType.SPEAK, text))
     assert keep_ledger([turn], PEOPLE).standing == ()
+
+
+def test_in_simultaneous_order_a_yes_answers_nothing_of_its_own_round() -> None:
+    def together(*rounds: tuple[str, str]) -> tuple[str | None, str | None]:
+        turns = [
+            Turn(2 * number + seat, number, f"agent_{seat}", Action(ActionType.SPEAK, text), veiled=True)
+            for number, pair in enumerate(rounds)
+            for seat, text in enumerate(pair)
+        ]
+        ledger = keep_ledger(turns, PEOPLE)
+        return ledger.claim_of("agent_0"), ledger.claim_of("agent_1")
+
+    assert together(("It must be Otto.", "Yes!")) == (OTTO, None)
+    assert together(("It must be Otto.", "Hello."), ("Well?", "Yes!")) == (OTTO, OTTO)
+    assert together(("Hello.", "It must be Otto."), ("Yes!", "Hm.")) == (OTTO, OTTO)
 
 
 DIALOGUES = [
@@ -342,5 +365,5 @@ def test_misuse_is_answered_with_one_sentence(arguments: tuple[int, int, str], w
 
 
 def test_a_task_of_another_family_is_refused() -> None:
-    with pytest.raises(InvalidTaskError, match="outcome.family"):
+    with pytest.raises(InvalidTaskError, match=r"outcome\.family"):
         FAMILY.read(factories.task(), ())

@@ -41,7 +41,7 @@ def test_the_family_of_a_generated_task_is_the_one_that_made_it(name: str) -> No
 def test_a_task_without_outcome_has_no_family_and_a_foreign_one_is_refused() -> None:
     task = factories.task()
     assert tasks.family_of(task) is None
-    scenario = task.scenario.model_copy(update={"outcome": OutcomeSpec(family="divsion", parameters={})})
+    scenario = task.scenario.model_copy(update={"outcome": OutcomeSpec(family="divisions", parameters={})})
     with pytest.raises(UnknownNameError, match=r"test-task.*division"):
         tasks.family_of(Task(**{**dict(task), "scenario": scenario}))
 
@@ -69,7 +69,7 @@ def test_the_kinds_of_relationship_vary() -> None:
         (("division", -1, 0), "n:"),
         (("division", 1.5, 0), "n:"),
         (("division", 1, -1), "seed:"),
-        (("division", 1, 0, "eazy"), "easy"),
+        (("division", 1, 0, "easyy"), "easy"),
         (("division", 1, 0, "easy", -1), "start:"),
         (([], 1, 0), "family:"),
         ((["division", "division"], 1, 0), "family:"),

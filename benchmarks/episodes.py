@@ -11,7 +11,7 @@ from benchmarks.measure import Figure, cpu_rounds
 from sotopia_env import sotopia_v0, tasks
 from sotopia_env.action import Action, ActionType
 from sotopia_env.dynamics import Rules
-from sotopia_env.evaluators import default_evaluator
+from sotopia_env.evaluators import RuleEvaluator, default_evaluator
 from sotopia_env.policies import make
 from sotopia_env.rollout import plan_episodes, run_episodes
 
@@ -43,16 +43,17 @@ def tictactoe() -> int:
 
 
 def environment(turns: int) -> Callable[[], int]:
-    """Episodes of ``turns`` turns through the wrapped AEC environment, with the default evaluator."""
+    """Episodes of ``turns`` turns through the wrapped AEC environment, rules evaluated, no text ever seen before."""
     task = tasks.generate("bargaining", 1, seed=1)[0]
-    env = sotopia_v0.env(task=task, max_turns=turns)
+    env = sotopia_v0.env(task=task, max_turns=turns, evaluator=RuleEvaluator())
+    script = iter([utterance() for _ in range(400_000)])
 
     def episode() -> int:
         env.reset(seed=1)
         taken = 0
         for _ in env.agent_iter():
             _, _, termination, truncation, _ = env.last()
-            action = None if termination or truncation else Action(ActionType.SPEAK, utterance())
+            action = None if termination or truncation else Action(ActionType.SPEAK, next(script))
             taken += action is not None
             env.step(action)
         return taken

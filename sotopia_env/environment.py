@@ -133,14 +133,28 @@ class SotopiaParallelEnv(Stage, ParallelEnv[str, ObservationDict, Any]):  # type
 
 
 class OrderEnforced(OrderEnforcingWrapper):  # type: ignore[misc]
-    """PettingZoo's order-enforcing wrapper, with a ``last`` that asks the environment once.
+    """PettingZoo's order-enforcing wrapper, with direct ways to what a loop asks on every turn.
 
-    The inherited one fetches each of the five books through the wrapper's checks, which costs more than rendering an
-    observation.
+    The inherited class finds each attribute by failing to find it on itself first, several times a turn, which costs
+    more than rendering an observation.
     """
+
+    @property
+    def agents(self) -> list[str]:
+        """The agents of the running episode; an error before ``reset``."""
+        return self._ordered().agents
+
+    @property
+    def agent_selection(self) -> str:
+        """The agent whose turn it is; an error before ``reset``."""
+        return self._ordered().agent_selection
 
     def last(self, observe: bool = True) -> tuple[ObservationDict | None, Any, bool, bool, InfoDict]:
         """Returns observation, cumulative reward, termination, truncation and info of the selected agent."""
+        return self._ordered().last(observe)  # type: ignore[no-any-return]
+
+    def _ordered(self) -> SotopiaEnv:
         if not self._has_reset:
-            return super().last(observe)  # type: ignore[no-any-return]  # raises
-        return self.env.last(observe)  # type: ignore[no-any-return]
+            raise AttributeError("nothing is known of an episode before reset")
+        env: SotopiaEnv = self.env
+        return env

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Annotated, Any, Protocol, Self, runtime_checkable
 
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from sotopia_env.dynamics import EpisodeState, Rules, StopReason, Turn, initial_state, transition
-from sotopia_env.errors import DamagedRecordError, EvaluationError, InvalidValueError
-from sotopia_env.reward import DIMENSIONS, Dimension, RewardVector, check_score, reward_vector
+from sotopia_env.errors import DamagedRecordError, EvaluationError, InvalidValueError, name_hint
+from sotopia_env.reward import DIMENSIONS, CustomDimension, Dimension, RewardVector, check_score, reward_vector
 from sotopia_env.scenario import JsonObject, Record, Task
 from sotopia_env.taskset import explain
 
@@ -79,17 +79,21 @@ class PolicyInfo(Record):
 
 
 class Score(Record):
-    """One agent's score on one dimension, with the reasoning that led to it."""
+    """One agent's score on one dimension, with the reasoning that led to it.
+
+    ``dimension`` is one of the seven, or the name of a custom dimension that the evaluation declares.
+    """
 
     agent: str
-    dimension: Dimension
+    dimension: Annotated[Dimension | str, Field(union_mode="left_to_right")]
     value: float
     reasoning: str = ""
     source: str = ""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        check_score(self.dimension, self.value)
+        if isinstance(self.dimension, Dimension):
+            check_score(self.dimension, self.value)
         return self
 
 
@@ -119,6 +123,7 @@ class Evaluation(Record):
 
     evaluator: str
     parameters: JsonObject = Field(default_factory=dict)
+    dimensions: tuple[CustomDimension, ...] = ()
     scores: tuple[Score, ...] = ()
     unscored: str | None = None
     outcome: OutcomeResult | None = None
@@ -129,12 +134,16 @@ class Evaluation(Record):
         keys = [(score.agent, score.dimension) for score in self.scores]
         if len(set(keys)) != len(keys):
             raise ValueError("scores: an agent has two scores on one dimension")
+        declared = {dimension.name: dimension for dimension in self.dimensions}
+        for score in self.scores:
+            if not isinstance(score.dimension, Dimension):
+                _check_custom(score, declared)
         return self
 
     @cached_property
-    def by_agent(self) -> Mapping[str, Mapping[Dimension, Score]]:
-        """Scores by agent id and dimension."""
-        table: dict[str, dict[Dimension, Score]] = {}
+    def by_agent(self) -> Mapping[str, Mapping[Dimension | str, Score]]:
+        """Scores by agent id and dimension (the name, for a custom one)."""
+        table: dict[str, dict[Dimension | str, Score]] = {}
         for score in self.scores:
             table.setdefault(score.agent, {})[score.dimension] = score
         return table
@@ -152,6 +161,15 @@ class Evaluation(Record):
         if missing:
             raise EvaluationError(f"{self.evaluator}: no score for {agent} on {', '.join(missing)}")
         return reward_vector({d: scores[d].value for d in DIMENSIONS})
+
+
+def _check_custom(score: Score, declared: Mapping[str, CustomDimension]) -> None:
+    known = declared.get(score.dimension)
+    if known is None:
+        names = [*(d.value for d in DIMENSIONS), *declared]
+        raise ValueError(f"scores: dimension {name_hint(score.dimension, names)}")
+    if not known.low <= score.value <= known.high:
+        raise ValueError(f"scores: {known.name}: expected {known.low} to {known.high}, got {score.value!r}")
 
 
 class EpisodeError(Record):

@@ -237,7 +237,9 @@ class SeatView:
         end = self._end_of_witnessed(state)
         for turn in turns[len(lines) : end]:
             lines.append(render_turn(turn, names, self._veiled))
-        self._open = self._open and not any(turn.violation for turn in turns[self._read : end])
+        for turn in turns[self._read : end]:
+            if turn.violation is not None:
+                self._open = False
         if self._open:
             self._history += "".join(lines[self._read : end])
             self._turns = turns if end == len(turns) else turns[:end]

@@ -10,9 +10,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
 
@@ -54,6 +56,34 @@ ABBREVIATIONS: dict[Dimension, str] = {
     Dimension.FINANCIAL_AND_MATERIAL_BENEFITS: "FIN",
     Dimension.GOAL: "GOAL",
 }
+
+
+class CustomDimension(BaseModel):
+    """An axis beyond the seven (SOTOPIA-S4 §3.3): scored beside them, never part of the reward vector.
+
+    Attributes:
+        name: lower-case identifier, different from the seven's names and abbreviations.
+        low: lowest score, inclusive.
+        high: highest score, inclusive; above ``low``.
+        instruction: what a judge is asked; one paragraph.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+
+    name: str = Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")
+    low: int
+    high: int
+    instruction: str = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.low >= self.high:
+            raise ValueError(f"low must be below high, got {self.low} and {self.high}")
+        taken = {*(d.value for d in DIMENSIONS), *(short.casefold() for short in ABBREVIATIONS.values()), "overall"}
+        if self.name in taken:
+            raise ValueError(f"name: {self.name!r} is one of the built-in dimensions")
+        return self
+
 
 LOW: RewardVector = np.array([RANGES[d][0] for d in DIMENSIONS], dtype=np.float32)
 HIGH: RewardVector = np.array([RANGES[d][1] for d in DIMENSIONS], dtype=np.float32)

@@ -107,6 +107,7 @@ class Composite:
         return Evaluation(
             evaluator=self.name,
             parameters=dict(self.parameters),
+            dimensions=tuple({d.name: d for evaluation in given for d in evaluation.dimensions}.values()),
             scores=scores,
             outcome=outcomes[0] if outcomes else None,
             comment="; ".join(comments + failures),
@@ -114,7 +115,7 @@ class Composite:
 
     def _scores(self, evaluations: Sequence[Evaluation]) -> tuple[Score, ...]:
         """One score for each agent and dimension that anybody scored, in the order they were first scored."""
-        found: dict[tuple[str, Dimension], list[Score]] = {}
+        found: dict[tuple[str, Dimension | str], list[Score]] = {}
         for evaluation in evaluations:
             for score in evaluation.scores:
                 found.setdefault((score.agent, score.dimension), []).append(score)

@@ -13,6 +13,7 @@ One deviation, on purpose: numbers are never sentiment (the lexicon lists 86 as 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -107,8 +108,13 @@ def _compound(text: str, words: list[str], tokens: list[str]) -> float:
     return _analyse(_emphasised(known, text) if "!" in text or "?" in text else known)
 
 
+_ODD_CAPITAL = re.compile(r"(?!\bI\b)[A-Z](?![a-z])")  # neither the first letter of a word nor "I"
+
+
 def _capitals(masked: list[str], text: str) -> bool:
     """Whether a word with a meaning may stand in capitals, which counts, as do then the capitals of all the others."""
+    if text.isascii() and not _ODD_CAPITAL.search(text):
+        return False
     known = [word for word in masked if word is not _FILLER]
     return any(word.upper() in text for word in known if word.upper() != word)
 

@@ -20,7 +20,7 @@ from sotopia_env.episode import (
     write_episodes,
 )
 from sotopia_env.errors import DamagedRecordError, EvaluationError
-from sotopia_env.reward import DIMENSIONS, RANGES
+from sotopia_env.reward import DIMENSIONS, RANGES, CustomDimension
 from tests.sotopia_env.factories import character, scenario, task
 
 NASTY = 'a "quote"\n\u2028Turn #9 \x85 🙂 \\ </s> {"x": 1} \x00'
@@ -143,3 +143,25 @@ def test_scores_outside_their_range_or_given_twice_are_refused():
     twice = Score(agent="agent_0", dimension="goal", value=1)
     with pytest.raises(ValidationError, match="two scores"):
         Evaluation(evaluator="x", scores=(twice, twice))
+
+
+def test_custom_dimensions_are_declared_and_keep_their_range():
+    """SOTOPIA-S4 §3.3: a dimension of one's own stands beside the seven and never enters the reward vector."""
+    own = CustomDimension(name="salary_optimality", low=1, high=5, instruction="Was the salary target met?")
+    score = Score(agent="agent_0", dimension="salary_optimality", value=5)
+    both = Evaluation(evaluator="x", dimensions=(own,), scores=(*evaluation().scores, score))
+    assert Evaluation.model_validate_json(both.model_dump_json()) == both
+    assert both.by_agent["agent_0"]["salary_optimality"].value == 5
+    assert both.vector("agent_0").shape == (7,)
+    with pytest.raises(ValidationError, match="did you mean 'salary_optimality'"):
+        Evaluation(evaluator="x", dimensions=(own,), scores=(score.model_copy(update={"dimension": "salary"}),))
+    with pytest.raises(ValidationError, match="expected 1 to 5"):
+        Evaluation(evaluator="x", dimensions=(own,), scores=(score.model_copy(update={"value": 6}),))
+
+
+@pytest.mark.parametrize(
+    "fields", [{"name": "goal"}, {"name": "GOAL"}, {"name": "two words"}, {"low": 5}, {"instruction": ""}]
+)
+def test_impossible_custom_dimensions_are_refused(fields):
+    with pytest.raises(ValidationError):
+        CustomDimension(**{"name": "mine", "low": 1, "high": 5, "instruction": "?", **fields})

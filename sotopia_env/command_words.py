@@ -28,13 +28,15 @@ def task_set(source: str, n: int | None, seed: int, level: str) -> TaskSet:
 
     Raises:
         UnknownNameError: no family and no file is called so.
-        InvalidTaskError: the file cannot be read as tasks.
+        InvalidTaskError: the file cannot be read as tasks, or holds one that cannot be played and scored.
+        InvalidValueError: ``source`` is empty, or there are not so many tasks.
     """
     from sotopia_env import tasks
-    from sotopia_env.taskset import TaskSet
 
+    if not source.strip():
+        raise InvalidValueError(f"tasks: expected 'starter', 'all', task families or a task file, got {source!r}")
     if source == "starter" or _is_file(source, tasks.FAMILIES):
-        found = tasks.starter_tasks() if source == "starter" else TaskSet.load(source)
+        found = tasks.starter_tasks() if source == "starter" else tasks.load(source)
         return found if n is None else found.sample(n, seed)
     names = list(tasks.FAMILIES) if source == "all" else source.split(",")
     for name in names:
@@ -73,7 +75,7 @@ def read_matchups(names: Sequence[str], pairs: Sequence[str], self_play: bool) -
     """Returns every named policy against every other, and the explicit pairings ``"a vs b"``.
 
     Raises:
-        InvalidValueError: no policy is named.
+        InvalidValueError: no policy is named, or a person.
         UnknownNameError: a policy is not known.
     """
     from sotopia_env import policies
@@ -82,6 +84,9 @@ def read_matchups(names: Sequence[str], pairs: Sequence[str], self_play: bool) -
     wanted = [spec for name in names for spec in split_policies(name)]
     if not wanted and not pairs:
         raise InvalidValueError("--policy or --matchup: expected at least one; `sotopia policies` lists the names")
+    sides = [side.strip() for pair in pairs for side in pair.split(" vs ")]
+    if any(spec.partition(":")[0].strip() == "human" for spec in (*wanted, *sides)):
+        raise InvalidValueError("policy 'human': a rollout asks nobody; take a seat yourself with `sotopia play`")
     made = [policies.make(spec) for spec in dict.fromkeys(wanted)]
     explicit = [tuple(policies.make(side.strip()) for side in pair.split(" vs ")) for pair in pairs]
     return [*all_matchups(made, self_play or len(made) == 1), *explicit]

@@ -8,9 +8,15 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 
-from sotopia_env.compare import EFFICIENCY, OVERALL, SHARE, SUCCESS, Cell, Comparison, Estimate
+from sotopia_env.compare import Cell, Comparison, Estimate, Imbalance
+from sotopia_env.seat_results import EFFICIENCY, OVERALL, SHARE, SUCCESS
 
 _COLUMNS_ON_SCREEN = 4
+WEIGHTS = (
+    "(in every table each scenario weighs the same, however many seats, partners and repeats it has;\n"
+    "intervals are over the scenarios' means; n counts seats)"
+)
+"""What was weighted, as it stands under the table."""
 
 
 def show_number(value: float | None) -> str:
@@ -40,12 +46,15 @@ def _aligned(line: Sequence[str], widths: Sequence[int]) -> str:
 def to_text(comparison: Comparison) -> str:
     """Returns the tables that ``sotopia compare`` prints."""
     parts = [_summary(comparison), *_policy_tables(comparison), _family_table(comparison)]
-    parts += [_matrix_table(comparison), _difference_table(comparison)]
+    parts += [_matrix_table(comparison), _difference_table(comparison), _imbalance_note(comparison)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def _summary(comparison: Comparison) -> str:
     lines = [f"{comparison.episodes} episodes, {len(comparison.policies)} policies, {comparison.unscored} unscored"]
+    lines.append(f"scores by: {comparison.evaluator or 'nobody; the episodes have not been evaluated'}")
+    if comparison.outcomes_by:
+        lines.append(f"verified outcomes by: {', '.join(comparison.outcomes_by)}")
     lines += [f"  unscored, left out of the scores: {count} × {reason}" for reason, count in comparison.reasons[:5]]
     if len(comparison.reasons) > 5:
         lines.append(f"  … and {len(comparison.reasons) - 5} more reasons")
@@ -58,7 +67,7 @@ def _policy_tables(comparison: Comparison) -> list[str]:
         shown = comparison.policies[start : start + _COLUMNS_ON_SCREEN]
         rows = [(metric, *(_shown(comparison.cell(p, metric)) for p in shown)) for metric in comparison.metrics]
         tables.append(table(("mean [95 % interval] n", *shown), rows))
-    return tables
+    return [*tables, WEIGHTS]
 
 
 def _shown(cell: Cell | None) -> str:
@@ -100,12 +109,29 @@ def _difference_table(comparison: Comparison) -> str:
             _show_p(d.estimate.p),
             _show_p(d.q),
             d.paired_by,
+            f"{d.matched}/{d.seats}",
         )
         for d in comparison.differences
         if d.metric in headlines
     ]
-    header = ("paired difference", "metric", "mean [95 % interval] n", "p", "q (BH)", "paired by")
+    header = ("paired difference", "metric", "mean [95 % interval] n", "p", "q (BH)", "paired by", "seats paired")
     return table(header, rows) if rows else ""
+
+
+_MOST_IMBALANCES = 8
+
+
+def _imbalance_note(comparison: Comparison) -> str:
+    lines = [_imbalance(item) for item in comparison.imbalances[:_MOST_IMBALANCES]]
+    more = len(comparison.imbalances) - len(lines)
+    head = "not balanced, so means also reflect the seats and the order a policy happened to get:"
+    return "\n  ".join([head, *lines, *([f"… and {more} more"] if more else [])]) if lines else ""
+
+
+def _imbalance(item: Imbalance) -> str:
+    held = ", ".join(f"seat {seat}: {count}" for seat, count in enumerate(item.held))
+    order = f"; began {item.began} of {item.ordered}" if item.began * item.seats != item.ordered else ""
+    return f"{item.policy} in tasks of {item.seats} seats ({held}{order})"
 
 
 def _show_p(value: float | None) -> str:
@@ -139,11 +165,14 @@ def to_csv(comparison: Comparison) -> dict[str, str]:
         for c in (*comparison.cells, *comparison.families)
     ]
     differences = [
-        (d.first, d.second, d.metric, d.paired_by, *_numbers(d.estimate), d.q) for d in comparison.differences
+        (d.first, d.second, d.metric, d.paired_by, d.matched, d.seats, *_numbers(d.estimate), d.q)
+        for d in comparison.differences
     ]
     matrix = [(m.policy, m.partner, m.metric, *_numbers(m.estimate)) for m in comparison.matrix]
     return {
         "policies": _csv(("group", "policy", "metric", "unscored", *_ESTIMATE), policies),
-        "differences": _csv(("first", "second", "metric", "paired_by", *_ESTIMATE, "q"), differences),
+        "differences": _csv(
+            ("first", "second", "metric", "paired_by", "matched", "seats", *_ESTIMATE, "q"), differences
+        ),
         "matrix": _csv(("policy", "partner", "metric", *_ESTIMATE), matrix),
     }

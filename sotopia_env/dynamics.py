@@ -127,6 +127,7 @@ class Turn:
         action: what was done.
         violation: why the action that was asked for was not allowed; ``action`` is then ``none``.
         veiled: whether the actor had not seen the other turns of this round (simultaneous order).
+        attempted: the action that was asked for, when it was not allowed.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -137,6 +138,7 @@ class Turn:
     action: Action
     violation: str | None = None
     veiled: bool = False
+    attempted: Action | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +220,8 @@ def transition(state: EpisodeState, action: Action) -> EpisodeState:
     violation = _violation(state, actor, action)
     taken = _WORDLESS.get(action.action_type, action) if violation is None else NO_ACTION
     veiled = state.rules.turn_order is TurnOrder.SIMULTANEOUS
-    turn = Turn(len(state.turns), state.round, actor, taken, violation, veiled)
+    attempted = None if violation is None else action
+    turn = Turn(len(state.turns), state.round, actor, taken, violation, veiled, attempted)
     turns = (*state.turns, turn)
     left = state.left | {actor} if taken.action_type is ActionType.LEAVE else state.left
     silent_run = _count_silence(state, actor, taken)
@@ -257,12 +260,13 @@ def _violation(state: EpisodeState, actor: str, action: Action) -> str | None:
 
 
 def _count_silence(state: EpisodeState, actor: str, action: Action) -> int:
-    silent = action.action_type is ActionType.NONE
+    # Blank words, gestures and deeds are silence too: nobody could perceive them.
+    silent = action.action_type is not ActionType.LEAVE and not action.argument.strip()
     if state.rules.silence_rule is SilenceRule.CONSECUTIVE or state.rules.turn_order is TurnOrder.SIMULTANEOUS:
         return state.silent_run + 1 if silent else 0
     # The legacy log stores one entry per seat and step, in seat order, "none" for every seat but the actor's.
     seats = len(state.task.agents)
-    return state.silent_run + seats if silent else seats - 1 - state.task.agents.index(actor)
+    return state.silent_run + seats if silent else seats - 1 - state.task.seat_of[actor]
 
 
 def _stop(

@@ -6,6 +6,7 @@ stand side by side. An evaluation that failed is *unscored* with a reason, never
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -21,6 +22,8 @@ from sotopia_env.reward import DIMENSIONS, CustomDimension, Dimension, RewardVec
 from sotopia_env.scenario import JsonObject, Record, Task
 from sotopia_env.taskset import explain
 
+logger = logging.getLogger(__name__)
+
 SCHEMA_VERSION = 1
 """Bumped, with a line in the changelog, whenever an old line could be read wrongly."""
 
@@ -35,11 +38,17 @@ def code_version() -> str:
 
 
 class Usage(Record):
-    """Tokens and money behind a text; zeros where no language model was asked."""
+    """Tokens and US dollars behind a text; zeros where no language model was asked, no cost where no price is known."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
-    cost: float = 0.0
+    cost: float | None = 0.0
+
+
+def total_cost(costs: Iterable[float | None]) -> float | None:
+    """Returns the sum, or ``None`` when one of the costs is not known: what is unknown is never counted as free."""
+    known = list(costs)
+    return None if any(cost is None for cost in known) else sum(cost for cost in known if cost is not None)
 
 
 class Generation(Record):
@@ -52,6 +61,10 @@ class Generation(Record):
         latency: seconds from observation to action.
         token_ids: sampled token ids, where the policy knows them.
         logprobs: log-probability of each sampled token.
+        model: name and version of the language model that wrote ``text``, as its server answered.
+        reasoning: what the model thought before ``text``, where the server tells; no other seat ever sees it.
+        dropped_turns: how many of the oldest turns the policy was not shown, because all would not fit.
+        candidates: how many actions this one was chosen from; ``usage`` counts them all.
     """
 
     text: str = ""
@@ -61,6 +74,10 @@ class Generation(Record):
     latency: float = 0.0
     token_ids: tuple[int, ...] | None = None
     logprobs: tuple[float, ...] | None = None
+    model: str = ""
+    reasoning: str = ""
+    dropped_turns: int = 0
+    candidates: int = 1
 
 
 class RecordedTurn(Record):
@@ -81,7 +98,8 @@ class PolicyInfo(Record):
 class Score(Record):
     """One agent's score on one dimension, with the reasoning that led to it.
 
-    ``dimension`` is one of the seven, or the name of a custom dimension that the evaluation declares.
+    ``dimension`` is one of the seven, or the name of a custom dimension that the evaluation declares. ``spread`` is
+    the largest less the smallest of the scores that several judges gave, where several did.
     """
 
     agent: str
@@ -89,6 +107,7 @@ class Score(Record):
     value: float
     reasoning: str = ""
     source: str = ""
+    spread: float | None = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -205,6 +224,15 @@ class Episode(Record):
     def _check(self) -> Self:
         if self.schema_version != SCHEMA_VERSION:
             raise ValueError(f"schema_version: this code reads version {SCHEMA_VERSION}, got {self.schema_version}")
+        seated = {*self.task.agents}
+        strangers = {name for t in self.turns for name in (t.turn.actor, *t.turn.action.to)} - seated
+        strangers |= {score.agent for e in self.evaluations for score in e.scores} - seated
+        if strangers:
+            raise ValueError(f"turns, evaluations: {sorted(strangers)[0]!r} is no agent of the task")
+        for evaluation in self.evaluations:
+            found = evaluation.outcome
+            if found is not None and not len(found.payoffs) == len(found.shares) == len(seated):
+                raise ValueError(f"evaluations: expected payoffs and shares for {len(seated)} agents")
         return self
 
     def with_evaluation(self, evaluation: Evaluation) -> Episode:
@@ -276,18 +304,13 @@ def replay(episode: Episode) -> EpisodeState:
     """
     state = initial_state(episode.task, episode.rules, episode.seed)
     for item in episode.turns:
+        recorded = item.turn
         try:
-            state = transition(state, item.turn.action)
+            state = transition(state, recorded.attempted or recorded.action)
         except InvalidValueError as error:
-            raise DamagedRecordError(f"episode {episode.key!r}, turn {item.turn.index}: {error}") from None
-        played = state.turns[-1]
-        if (played.index, played.round, played.actor, played.action) != (
-            item.turn.index,
-            item.turn.round,
-            item.turn.actor,
-            item.turn.action,
-        ):
-            raise DamagedRecordError(f"episode {episode.key!r}: expected {played}, got {item.turn}")
+            raise DamagedRecordError(f"episode {episode.key!r}, turn {recorded.index}: {error}") from None
+        if state.turns[-1] != recorded:
+            raise DamagedRecordError(f"episode {episode.key!r}: expected {state.turns[-1]}, got {recorded}")
     if state.stop is not episode.stop:
         raise DamagedRecordError(f"episode {episode.key!r}: expected stop {state.stop}, got {episode.stop}")
     return state
@@ -296,18 +319,36 @@ def replay(episode: Episode) -> EpisodeState:
 def read_episodes(path: str | Path) -> Iterator[Episode]:
     """Yields the episodes of a JSON Lines file.
 
+    A last line without a line end belongs to a run that is being written or was killed; it is left out with a logged
+    warning.
+
     Raises:
         DamagedRecordError: names the file, the line and what is wrong with it.
     """
-    path = Path(path)
+    for where, line in read_lines(Path(path)):
+        yield read_episode(line, where)
+
+
+def read_lines(path: Path) -> Iterator[tuple[str, str]]:
+    """Yields ``(where, line)`` for every whole line of a file of records that is not blank.
+
+    Raises:
+        DamagedRecordError: the file cannot be opened, or a line is not UTF-8 text.
+    """
     try:
-        stream = path.open(encoding="utf-8", newline="\n")
+        stream = path.open("rb")
     except OSError as error:
         raise DamagedRecordError(f"{path}: cannot be opened ({error.strerror})") from None
     with stream:
-        for number, line in enumerate(stream, start=1):
-            if line.strip():
-                yield read_episode(line, f"{path}, line {number}")
+        for number, raw in enumerate(stream, start=1):
+            where = f"{path}, line {number}"
+            if not raw.endswith(b"\n"):
+                logger.warning("%s: left out, the line was cut short", where)
+            elif raw.strip():
+                try:
+                    yield where, raw.decode("utf-8")
+                except UnicodeDecodeError as error:
+                    raise DamagedRecordError(f"{where}: not UTF-8 text ({error.reason})") from None
 
 
 def read_episode(line: str, where: str) -> Episode:

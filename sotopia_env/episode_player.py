@@ -72,7 +72,7 @@ class _Table:
         view = self._views.get(agent)
         if view is None:
             view = self._views[agent] = SeatView(plan.task, plan.rules, agent, self._lines)
-        seat = int(agent[6:])  # "agent_12": Task.agents numbers the seats
+        seat = plan.task.seat_of[agent]
         seed = turn_seed(plan.episode_seed, len(state.turns), seat)
         return plan.policies[seat].act(view.observe(state), seed)
 
@@ -154,7 +154,8 @@ async def play_episode(plan: EpisodePlan, *, timeout: float | None = None) -> Ep
 
     Args:
         plan: what to play.
-        timeout: seconds after which it counts as failed; ``None`` waits for ever.
+        timeout: seconds after which it counts as failed; ``None`` waits for ever. It takes effect where a policy
+            awaits something; one that never does cannot be stopped.
 
     Returns:
         The episode, or the record of its failure. No exception of a policy leaves this function.

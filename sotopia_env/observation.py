@@ -16,9 +16,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypedDict
 
-from sotopia_env.action import Action, ActionType, quote, to_json
+from sotopia_env.action import Action, ActionType, disarm, quote, to_json
 from sotopia_env.dynamics import EpisodeState, Rules, Turn, TurnOrder
-from sotopia_env.errors import UnknownNameError, name_hint
+from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
 from sotopia_env.prompts import fill, load
 from sotopia_env.scenario import Character, Relationship, RelationshipKind, Task
 
@@ -48,6 +48,8 @@ OWN_FIELDS = (*_CLOSE, "private_attributes", "secret")
 
 NOTHING_YET = "(nobody has acted yet)\n"
 NOTHING_NEW = "(nothing that you noticed)\n"
+LEFT_OUT = "(oldest turns left out here, because not all fit: {})\n"
+"""Stands where the oldest turns would, with their number."""
 
 
 class ChatMessage(TypedDict):
@@ -134,9 +136,12 @@ class Observation:
     @property
     def text(self) -> str:
         """Everything as one prompt: briefing, history, turn number, available actions."""
+        return self._text(self.history or NOTHING_YET)
+
+    def _text(self, history: str) -> str:
         briefing = self.briefing
         tail = f"Turn #{self.turn} is yours.\n{briefing.answer}" if self.acting else "It is not your turn."
-        return f"{briefing.head}\n{self.history or NOTHING_YET}\n{tail}"
+        return f"{briefing.head}\n{history}\n{tail}"
 
     @property
     def messages(self) -> list[ChatMessage]:
@@ -149,24 +154,49 @@ class Observation:
             conversation = conversation.from_the_beginning()
         return conversation.messages(self)
 
+    def text_without(self, dropped: int) -> str:
+        """Returns :attr:`text` with a marker in place of the ``dropped`` oldest turns; 0 drops none.
+
+        Raises:
+            InvalidValueError: there are not so many turns.
+        """
+        if not self._check_dropped(dropped):
+            return self.text
+        return self._text(f"{LEFT_OUT.format(dropped)}{self.history.split(chr(10), dropped)[dropped]}")
+
+    def messages_without(self, dropped: int) -> list[ChatMessage]:
+        """Returns :attr:`messages` with a marker in place of the ``dropped`` oldest turns; 0 drops none.
+
+        Raises:
+            InvalidValueError: there are not so many turns.
+        """
+        if not self._check_dropped(dropped):
+            return self.messages
+        return self._conversation.from_the_beginning(dropped).messages(self)
+
+    def _check_dropped(self, dropped: int) -> int:
+        if not 0 <= dropped <= len(self.turns):
+            raise InvalidValueError(f"dropped: expected 0 to {len(self.turns)} turns, got {dropped!r}")
+        return dropped
+
 
 class _Conversation:
     """One seat's turns as chat messages, extended as turns come in; read by observations that want messages."""
 
     __slots__ = ("_agent", "_briefing", "_by_round", "_committed", "_names", "_news", "told")
 
-    def __init__(self, briefing: Briefing, names: Mapping[str, str], by_round: bool) -> None:
+    def __init__(self, briefing: Briefing, names: Mapping[str, str], by_round: bool, dropped: int = 0) -> None:
         self._briefing = briefing
         self._agent = briefing.agent
         self._names = names
         self._by_round = by_round
         system = f"{briefing.head} is told to you turn by turn.\n\n{briefing.answer}"
         self._committed: list[ChatMessage] = [{"role": "system", "content": system}]
-        self._news = ""
-        self.told = 0
+        self._news = LEFT_OUT.format(dropped) if dropped else ""
+        self.told = dropped
 
-    def from_the_beginning(self) -> _Conversation:
-        return _Conversation(self._briefing, self._names, self._by_round)
+    def from_the_beginning(self, dropped: int = 0) -> _Conversation:
+        return _Conversation(self._briefing, self._names, self._by_round, dropped)
 
     def messages(self, observation: Observation) -> list[ChatMessage]:
         new = list(observation.turns[self.told :])
@@ -250,8 +280,13 @@ class SeatView:
         self._read = end
 
     def _end_of_witnessed(self, state: EpisodeState) -> int:
-        """Index after the last turn that anybody may have witnessed: nobody reads a veiled round before it is over."""
+        """Index after the last turn this seat may have witnessed: not after it left, not in a veiled round."""
         turns = state.turns
+        if self._agent in state.left:
+            exit_ = next(turn for turn in reversed(turns) if turn.actor == self._agent)
+            if not self._veiled:
+                return exit_.index + 1
+            return next(turn.index for turn in turns if turn.round == exit_.round)  # the others acted unseen
         if not self._veiled or state.stop is not None:
             return len(turns)
         end = self._read
@@ -320,7 +355,7 @@ def _brief(task: Task, agent: str, action_types: tuple[ActionType, ...]) -> Brie
     wishes = [f"{number}. {goal}" for number, goal in enumerate(side.goals, start=1)]
     wishes += [f"Hint: {hint}" for hint in side.hints]
     wishes += [f"Only you know: {side.private_info}"] if side.private_info else []
-    head = fill(
+    filled = fill(
         load("briefing"),
         context=_indent(scenario.context),
         participants=", ".join(task.names.values()),
@@ -329,6 +364,7 @@ def _brief(task: Task, agent: str, action_types: tuple[ActionType, ...]) -> Brie
         others="\n".join(f"  {partner.text}" for partner in partners),
         goals="\n".join(f"  {wish}" for wish in wishes),
     )
+    head = disarm(filled)  # authors' text, too, may hold control tokens of chat templates
     answer = fill(
         load("answer"),
         types=", ".join(f'"{kind.value}"' for kind in action_types),

@@ -168,6 +168,7 @@ def _seatings(task: Task, matchups: list[tuple[Policy, ...]], both_seats: bool) 
             for seat in range(seats) if both_seats else range(1):
                 yield (*(partner,) * seat, focal, *(partner,) * (seats - seat - 1))
         else:
+            sizes = "1 or 2" if seats == 2 else f"1, 2 or {seats}"
             raise InvalidValueError(
-                f"matchup: task {task.id!r} has {seats} seats; expected 1, 2 or {seats} policies, got {len(matchup)}"
+                f"matchup: task {task.id!r} has {seats} seats; expected {sizes} policies, got {len(matchup)}"
             )

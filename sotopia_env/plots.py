@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sotopia_env.compare import OVERALL, SHARE, SUCCESS, Comparison
+from sotopia_env.compare import Comparison
 from sotopia_env.comparison_report import partners_shown, show_number, to_csv, to_json, to_text
-from sotopia_env.taskset import write_text_atomically
+from sotopia_env.seat_results import OVERALL, SHARE, SUCCESS
+from sotopia_env.taskset import write_atomically, write_text_atomically
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def _figure(width: float, height: float) -> Figure:
+def new_figure(width: float, height: float) -> Figure:
+    """Returns an empty figure of that many inches, drawn without a display."""
     # A Figure of its own and no pyplot: nothing is shared with, or changed for, the caller's plots.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -23,11 +26,11 @@ def _figure(width: float, height: float) -> Figure:
     return figure
 
 
-def _save(figure: Figure, path: Path) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.tmp")
-    figure.savefig(temporary, format="png", dpi=120)
-    temporary.replace(path)
+def save_png(figure: Figure, path: Path) -> Path:
+    """Writes the figure as PNG, at once, and returns its path."""
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format="png", dpi=120)
+    write_atomically(path, drawn.getvalue())
     return path
 
 
@@ -39,7 +42,7 @@ def heat_map(comparison: Comparison, path: str | Path) -> Path:
     """
     partners = partners_shown(comparison)
     means = {(cell.policy, cell.partner): cell.estimate.mean for cell in comparison.matrix}
-    figure = _figure(3.2 + 1.1 * max(1, len(partners)), 2.2 + 0.6 * len(comparison.policies))
+    figure = new_figure(3.2 + 1.1 * max(1, len(partners)), 2.2 + 0.6 * len(comparison.policies))
     axes = figure.add_subplot()
     gap = float("nan")  # matplotlib leaves such cells white
     image = axes.imshow(
@@ -55,7 +58,7 @@ def heat_map(comparison: Comparison, path: str | Path) -> Path:
     axes.set_ylabel("policy")
     axes.set_title(f"{comparison.main} of the policy, by partner")
     figure.colorbar(image, label=comparison.main)
-    return _save(figure, Path(path))
+    return save_png(figure, Path(path))
 
 
 def bar_chart(comparison: Comparison, path: str | Path) -> Path:
@@ -66,7 +69,7 @@ def bar_chart(comparison: Comparison, path: str | Path) -> Path:
     """
     wanted = dict.fromkeys((comparison.main, OVERALL, "goal", SHARE, SUCCESS))
     metrics = [metric for metric in wanted if metric in comparison.metrics]
-    figure = _figure(max(4.0, (1.2 + 0.55 * len(comparison.policies)) * len(metrics)), 4.2)
+    figure = new_figure(max(4.0, (1.2 + 0.55 * len(comparison.policies)) * len(metrics)), 4.2)
     for number, metric in enumerate(metrics, start=1):
         axes = figure.add_subplot(1, len(metrics), number)
         cells = [cell for p in comparison.policies if (cell := comparison.cell(p, metric)) is not None]
@@ -78,12 +81,17 @@ def bar_chart(comparison: Comparison, path: str | Path) -> Path:
         axes.axhline(0, color="black", linewidth=0.6)
         axes.set_xticks(places, [cell.policy for cell in cells], rotation=30, ha="right")
         axes.set_title(metric)
-    figure.suptitle("mean and 95 % interval, clustered by scenario")
-    return _save(figure, Path(path))
+    by = f", scores by {comparison.evaluator}" if comparison.evaluator else ""
+    figure.suptitle(f"mean and 95 % interval over scenarios{by}")
+    return save_png(figure, Path(path))
 
 
 def write_report(comparison: Comparison, folder: str | Path) -> list[Path]:
-    """Writes text, JSON, CSV and both charts into ``folder``, each file at once, and returns their paths."""
+    """Writes text, JSON, CSV and both charts into ``folder``, each file at once, and returns their paths.
+
+    Raises:
+        InvalidValueError: nothing can be written there.
+    """
     folder = Path(folder)
     texts = {"comparison.txt": to_text(comparison), "comparison.json": to_json(comparison)}
     texts |= {f"{name}.csv": text for name, text in to_csv(comparison).items()}

@@ -8,33 +8,22 @@ the run. How one episode is played is :mod:`sotopia_env.episode_player`; what a 
 from __future__ import annotations
 
 import asyncio
-import functools
 import gc
 import logging
-import sys
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
 
-from sotopia_env.episode import Episode, Evaluator, to_line
+from sotopia_env.episode import Episode, Evaluator
 from sotopia_env.episode_player import evaluate_episode, play_episode
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.plan import EpisodePlan, all_matchups, plan_episodes
-from sotopia_env.run_directory import (
-    EPISODES,
-    FailureRecord,
-    Named,
-    RunConfig,
-    RunDirectory,
-    is_unscored,
-    read_run,
-)
+from sotopia_env.run_directory import FailureRecord, RunConfig, RunDirectory, is_unscored, named, read_run
+from sotopia_env.run_evaluation import EvaluationResult, evaluate_run, evaluate_run_async
+from sotopia_env.workers import ProgressBar, all_or_first_error, check_limits, run_to_end
 
 logger = logging.getLogger(__name__)
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,17 +110,6 @@ def _settled_heap() -> Iterator[None]:
             gc.unfreeze()
 
 
-async def _all_or_first_error(workers: Sequence[Coroutine[Any, Any, None]]) -> None:
-    """Waits for all; the first error (a full disk, Ctrl-C) cancels the rest and leaves as itself."""
-    tasks = [asyncio.create_task(worker) for worker in workers]
-    try:
-        await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
 async def run_episodes_async(
     plans: Iterable[EpisodePlan],
     *,
@@ -149,7 +127,9 @@ async def run_episodes_async(
         run_dir: where to write; a directory with the same run in it is continued, and episodes that failed before
             are tried again. ``None`` keeps the episodes in memory.
         concurrency: episodes in flight at once, at least 1.
-        timeout: seconds for playing one episode, and again for evaluating it; ``None`` waits for ever.
+        timeout: seconds for playing one episode, and again for evaluating it; ``None`` waits for ever. It takes effect
+            where a policy or an evaluator awaits something: one that computes without ever awaiting holds up every
+            episode and cannot be stopped.
         progress: whether to show a progress bar on stderr; by default if that is a terminal.
 
     Raises:
@@ -159,11 +139,11 @@ async def run_episodes_async(
     planned = _check(plans, concurrency, timeout)
     with _directory(planned, evaluator, run_dir) as directory:
         todo = [plan for plan in planned if directory is None or plan.key not in directory.done]
-        bar = _ProgressBar(len(planned), len(planned) - len(todo), progress, "episodes")
+        bar = ProgressBar(len(planned), len(planned) - len(todo), progress, "episodes")
         with bar as advance, _settled_heap():
             run = _Run(evaluator, timeout, directory, advance, {}, [])
             shared = iter(todo)
-            await _all_or_first_error([run.work(shared) for _ in range(min(concurrency, len(todo)))])
+            await all_or_first_error([run.work(shared) for _ in range(min(concurrency, len(todo)))])
         if directory is not None:
             directory.finish()
     return RunResult(
@@ -188,7 +168,7 @@ def run_episodes(
     progress: bool | None = None,
 ) -> RunResult:
     """As :func:`run_episodes_async`, for callers without an event loop."""
-    return _run_to_end(
+    return run_to_end(
         "run_episodes",
         lambda: run_episodes_async(
             plans,
@@ -201,19 +181,8 @@ def run_episodes(
     )
 
 
-def _run_to_end(name: str, start: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(start())
-    raise InvalidValueError(f"{name}() was called where an event loop is running; await {name}_async() there")
-
-
 def _check(plans: Iterable[EpisodePlan], concurrency: int, timeout: float | None) -> list[EpisodePlan]:
-    if isinstance(concurrency, bool) or not isinstance(concurrency, int) or concurrency < 1:
-        raise InvalidValueError(f"concurrency: expected a whole number of at least 1, got {concurrency!r}")
-    if timeout is not None and not timeout > 0:
-        raise InvalidValueError(f"timeout: expected seconds above 0 or None, got {timeout!r}")
+    check_limits(concurrency, timeout)
     planned = list(plans)
     seen: set[str] = set()
     for plan in planned:
@@ -228,102 +197,12 @@ def _directory(
 ) -> AbstractContextManager[RunDirectory | None]:
     if run_dir is None:
         return nullcontext()
-    named = None if evaluator is None else Named(name=evaluator.name, parameters=dict(evaluator.parameters))
-    return RunDirectory(run_dir, RunConfig.of(plans, named))
-
-
-class _ProgressBar(AbstractContextManager["Callable[[], object]"]):
-    """A progress bar where somebody can see it, nothing otherwise."""
-
-    def __init__(self, total: int, initial: int, wanted: bool | None, unit: str) -> None:
-        self._bar: Any = None
-        if sys.stderr.isatty() if wanted is None else wanted:
-            from tqdm import tqdm
-
-            self._bar = tqdm(total=total, initial=initial, unit=f" {unit}", file=sys.stderr, dynamic_ncols=True)
-
-    def __enter__(self) -> Callable[[], object]:
-        return self._bar.update if self._bar is not None else lambda: None
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.close()
-
-
-async def evaluate_run_async(
-    run_dir: str | Path,
-    evaluator: Evaluator,
-    *,
-    concurrency: int = 128,
-    timeout: float | None = None,
-    progress: bool | None = None,
-) -> int:
-    """Adds an evaluation to every episode of a run, beside those it has; one by the same name is replaced.
-
-    Turns, keys and the order of the episodes stay as they are. The file is exchanged at once when all are evaluated:
-    whoever interrupts this finds the run as it was.
-
-    Returns:
-        How many episodes are unscored by this evaluator.
-
-    Raises:
-        InvalidValueError: no run is there, or another process is writing to it.
-    """
-    _check((), concurrency, timeout)
-    with RunDirectory(run_dir) as directory:
-        temporary = directory.path / f".{EPISODES}.tmp"
-        try:
-            with _ProgressBar(len(directory.done), 0, progress, "evaluations") as advance:
-                work = (functools.partial(evaluate_episode, e, evaluator, timeout) for e in read_run(directory.path))
-                unscored = await _write_all(_in_order(work, concurrency), temporary, advance)
-            directory.replace_episodes(temporary, unscored)
-        finally:
-            temporary.unlink(missing_ok=True)
-    return unscored
-
-
-async def _write_all(episodes: AsyncIterator[Episode], file: Path, advance: Callable[[], object]) -> int:
-    unscored = 0
-    with file.open("w", encoding="utf-8", newline="\n") as stream:
-        async for episode in episodes:
-            unscored += is_unscored(episode)
-            stream.write(to_line(episode))
-            advance()
-    return unscored
-
-
-async def _in_order(work: Iterable[Callable[[], Coroutine[Any, Any, _T]]], concurrency: int) -> AsyncIterator[_T]:
-    """Yields the results in the order of ``work``, with at most ``concurrency`` of them under way or waiting."""
-    pending: deque[asyncio.Task[_T]] = deque()
-    try:
-        for start in work:
-            pending.append(asyncio.create_task(start()))
-            if len(pending) >= concurrency:
-                yield await pending.popleft()
-        while pending:
-            yield await pending.popleft()
-    finally:
-        for task in pending:
-            task.cancel()
-
-
-def evaluate_run(
-    run_dir: str | Path,
-    evaluator: Evaluator,
-    *,
-    concurrency: int = 128,
-    timeout: float | None = None,
-    progress: bool | None = None,
-) -> int:
-    """As :func:`evaluate_run_async`, for callers without an event loop."""
-    return _run_to_end(
-        "evaluate_run",
-        lambda: evaluate_run_async(run_dir, evaluator, concurrency=concurrency, timeout=timeout, progress=progress),
-    )
+    return RunDirectory(run_dir, RunConfig.of(plans, None if evaluator is None else named(evaluator)))
 
 
 __all__ = [
     "EpisodePlan",
+    "EvaluationResult",
     "FailureRecord",
     "RunResult",
     "all_matchups",

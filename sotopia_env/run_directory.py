@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import json
 import logging
 import os
 import platform
@@ -25,10 +26,21 @@ from typing import Any, Self, TypeVar
 
 from pydantic import Field, ValidationError
 
+from sotopia_env.difference import first_difference
 from sotopia_env.dynamics import Rules
-from sotopia_env.episode import SCHEMA_VERSION, Episode, RecordedTurn, code_version, read_episode, to_line
+from sotopia_env.episode import (
+    SCHEMA_VERSION,
+    Episode,
+    Evaluator,
+    RecordedTurn,
+    code_version,
+    read_episodes,
+    read_lines,
+    to_line,
+)
 from sotopia_env.errors import DamagedRecordError, InvalidValueError, SotopiaError
 from sotopia_env.plan import EpisodePlan, policy_identity
+from sotopia_env.policies.policy import Policy
 from sotopia_env.scenario import JsonObject, Record, canonical_json
 from sotopia_env.taskset import explain, write_text_atomically
 
@@ -44,6 +56,18 @@ class Named(Record):
 
     name: str
     parameters: JsonObject = Field(default_factory=dict)
+
+
+def named(configured: Policy | Evaluator) -> Named:
+    """Returns the record of a policy's or an evaluator's name and parameters.
+
+    Raises:
+        InvalidValueError: these cannot be written as JSON.
+    """
+    try:
+        return Named(name=configured.name, parameters=dict(configured.parameters))
+    except ValidationError as error:
+        raise InvalidValueError(f"{configured.name!r}: parameters must be JSON values ({explain(error)})") from None
 
 
 class RunConfig(Record):
@@ -71,7 +95,7 @@ class RunConfig(Record):
         policies = {policy_identity(policy): policy for plan in plans for policy in plan.policies}
         tasks = {plan.task.content_hash for plan in plans}
         return cls(
-            policies=tuple(Named(name=p.name, parameters=dict(p.parameters)) for _, p in sorted(policies.items())),
+            policies=tuple(named(policy) for _, policy in sorted(policies.items())),
             matchups=tuple(sorted({" vs ".join(policy.name for policy in plan.policies) for plan in plans})),
             evaluator=evaluator,
             rules=tuple(dict.fromkeys(plan.rules for plan in plans)),
@@ -83,24 +107,25 @@ class RunConfig(Record):
             plan_hash=_hash({plan.key for plan in plans}),
         )
 
+    def _plain(self) -> dict[str, Any]:
+        # Not mode="json", in which parameters are text: differences are looked for inside them.
+        plain: dict[str, Any] = json.loads(canonical_json(self.model_dump()))
+        return plain
+
     def check_same(self, other: RunConfig, path: Path) -> None:
         """Raises :class:`InvalidValueError` naming the first field in which ``other`` differs."""
-        ours, theirs = self.model_dump(mode="json"), other.model_dump(mode="json")
-        for name, value in ours.items():
-            if value != theirs[name]:
+        ours, theirs = self._plain(), other._plain()
+        for name in type(self).model_fields:
+            if ours[name] != theirs[name]:
+                where, expected, got = first_difference(name, ours[name], theirs[name])
                 raise InvalidValueError(
-                    f"{path}: holds another run; {name}: expected {_short(value)}, got {_short(theirs[name])}; "
+                    f"{path}: holds another run; {where}: expected {expected}, got {got}; "
                     "resume it with the settings it was started with, or choose another directory"
                 )
 
 
 def _hash(texts: set[str]) -> str:
     return hashlib.sha256("\n".join(sorted(texts)).encode()).hexdigest()[:16]
-
-
-def _short(value: Any) -> str:
-    text = canonical_json(value)
-    return text if len(text) <= 160 else text[:157] + "…"
 
 
 class RunCounts(Record):
@@ -186,13 +211,14 @@ class RunDirectory:
         self.done: set[str] = set()
         self.unscored = 0
         self.repaired: tuple[str, ...] = ()
-        if config is None and not (self.path / RUN).is_file():
-            raise InvalidValueError(f"{self.path}: expected a run directory with a {RUN}, found none")
+        for name in (RUN, EPISODES) if config is None else ():
+            if not (self.path / name).is_file():
+                raise InvalidValueError(f"{self.path}: expected a run directory with its {name}, found none")
         self._lock = _lock(self.path)
         try:
             self.manifest = self._take_up(config)
-            self._episodes = _open_append(self.path / EPISODES)
-            self._failures = _open_append(self.path / FAILURES)
+            self._episodes = open_append(self.path / EPISODES)
+            self._failures = open_append(self.path / FAILURES)
         except BaseException:
             os.close(self._lock)
             raise
@@ -229,13 +255,13 @@ class RunDirectory:
 
     def append(self, episode: Episode) -> None:
         """Adds one episode; it is safe from the death of the process when this returns."""
-        _write(self._episodes, to_line(episode), self.path / EPISODES)
+        write_line(self._episodes, to_line(episode), self.path / EPISODES)
         self.done.add(episode.key)
         self.unscored += is_unscored(episode)
 
     def append_failure(self, failure: FailureRecord) -> None:
         """Adds one failure; it is superseded when the episode succeeds later."""
-        _write(self._failures, failure.model_dump_json() + "\n", self.path / FAILURES)
+        write_line(self._failures, failure.model_dump_json() + "\n", self.path / FAILURES)
 
     def failures(self) -> tuple[FailureRecord, ...]:
         """The latest failure of every episode that has not succeeded since."""
@@ -256,7 +282,7 @@ class RunDirectory:
             os.fsync(stream.fileno())
         temporary.replace(self.path / EPISODES)
         os.close(self._episodes)
-        self._episodes = _open_append(self.path / EPISODES)
+        self._episodes = open_append(self.path / EPISODES)
         self.unscored = unscored
         if self.manifest.counts is not None:
             counts = self.manifest.counts.model_copy(update={"unscored": unscored})
@@ -296,6 +322,15 @@ def read_manifest(path: Path) -> RunManifest:
         raise DamagedRecordError(f"{path / RUN}: cannot be read ({error})") from None
 
 
+def configured_evaluator(path: Path) -> Named | None:
+    """Returns the evaluator a run was started with; ``None`` for a run without one, or a mere file of episodes.
+
+    Raises:
+        DamagedRecordError: ``run.json`` cannot be read.
+    """
+    return read_manifest(path).config.evaluator if path.is_dir() else None
+
+
 def read_run(path: str | Path) -> Iterator[Episode]:
     """Yields the episodes of a run directory, or of a ``.jsonl`` file, in the order they were finished.
 
@@ -312,27 +347,12 @@ def read_run(path: str | Path) -> Iterator[Episode]:
         raise InvalidValueError(f"{path}: expected a run directory with a {RUN}, found none")
     if not path.exists():
         raise InvalidValueError(f"{path}: expected a run directory or a .jsonl file of episodes, found nothing")
-    for where, line in _lines(file):
-        yield read_episode(line, where)
-
-
-def _lines(file: Path) -> Iterator[tuple[str, str]]:
-    if not file.exists():
-        return
-    with file.open("rb") as stream:
-        for number, raw in enumerate(stream, start=1):
-            where = f"{file}, line {number}"
-            if not raw.endswith(b"\n"):
-                logger.warning("%s: left out, the line was cut short", where)
-            elif raw.strip():
-                try:
-                    yield where, raw.decode("utf-8")
-                except UnicodeDecodeError as error:
-                    raise DamagedRecordError(f"{where}: not UTF-8 text ({error.reason})") from None
+    if file.exists():  # a run that was killed at once has none yet
+        yield from read_episodes(file)
 
 
 def _read(file: Path, record: type[_RecordT]) -> Iterator[_RecordT]:
-    for where, line in _lines(file):
+    for where, line in read_lines(file) if file.exists() else ():
         try:
             yield record.model_validate_json(line)
         except ValidationError as error:
@@ -348,6 +368,8 @@ def repair_torn_line(file: Path) -> int:
     """Cuts off what follows the last line end of ``file`` and returns how many bytes that were; 0 for a whole file."""
     if not file.exists():
         return 0
+    if not file.is_file():
+        raise InvalidValueError(f"{file}: expected a file of records, found something else")
     with file.open("r+b") as stream:
         size = end = stream.seek(0, os.SEEK_END)
         while end > 0:
@@ -379,11 +401,24 @@ def _lock(path: Path) -> int:
     return descriptor
 
 
-def _open_append(file: Path) -> int:
-    return os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+def open_append(file: Path) -> int:
+    """Opens a file of records for :func:`write_line` and returns its descriptor.
+
+    Raises:
+        InvalidValueError: it cannot be written.
+    """
+    try:
+        return os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise InvalidValueError(f"{file}: cannot be written ({error.strerror})") from None
 
 
-def _write(descriptor: int, line: str, file: Path) -> None:
+def write_line(descriptor: int, line: str, file: Path) -> None:
+    """Appends one line; it is safe from the death of the process when this returns.
+
+    Raises:
+        SotopiaError: the disk is full, or the like.
+    """
     data = line.encode("utf-8")
     try:
         while data:

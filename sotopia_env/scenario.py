@@ -10,6 +10,7 @@ import hashlib
 import itertools
 import json
 import re
+import unicodedata
 from collections.abc import Mapping
 from enum import StrEnum
 from functools import cached_property
@@ -26,6 +27,7 @@ from pydantic import (
 )
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_AGENT_ID = re.compile(r"agent_\d+", re.IGNORECASE)
 
 
 def _one_line(text: str) -> str:
@@ -34,8 +36,26 @@ def _one_line(text: str) -> str:
     return text
 
 
+def _not_blank(text: str) -> str:
+    # Characters that are not printable (a zero-width space) are as invisible as blanks.
+    if not any(character.isprintable() and not character.isspace() for character in text):
+        raise ValueError("must not be blank")
+    return text
+
+
+def _nobodys_id(text: str) -> str:
+    if _AGENT_ID.fullmatch(unicodedata.normalize("NFKC", text).strip()):
+        raise ValueError("must not look like the id of an agent, such as 'agent_0'")
+    return text
+
+
 def _parse_json(value: Any) -> Any:
-    return json.loads(value) if isinstance(value, str) else value
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except RecursionError:
+        raise ValueError("must be JSON that is not nested so deeply") from None
 
 
 def canonical_json(value: Any) -> str:
@@ -43,13 +63,22 @@ def canonical_json(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
+def _writable(value: dict[str, Any]) -> dict[str, Any]:
+    try:
+        canonical_json(value).encode()
+    except (TypeError, ValueError, RecursionError) as error:  # half a surrogate pair, nested too deeply, no JSON at all
+        raise ValueError(f"must be JSON that can be written ({error})") from None
+    return value
+
+
 Line = Annotated[str, AfterValidator(_one_line)]
-Name = Annotated[str, Field(min_length=1, max_length=80), AfterValidator(_one_line)]
+Name = Annotated[str, Field(min_length=1, max_length=80), AfterValidator(_one_line), AfterValidator(_not_blank)]
 # Free-form data has another shape in every task family; as JSON *text* inside a record it keeps one column type, so
 # that columnar readers (``datasets.load_dataset("json")``) can load files that mix families. Both forms are read.
 JsonObject = Annotated[
     dict[str, Any],
     BeforeValidator(_parse_json),
+    AfterValidator(_writable),
     PlainSerializer(canonical_json, return_type=str, when_used="json"),
 ]
 TextMap = Annotated[
@@ -120,8 +149,8 @@ class Character(Record):
     read of the rest depends on the relationship (:data:`sotopia_env.observation.DISCLOSURE`).
     """
 
-    first_name: Name
-    last_name: Line = ""
+    first_name: Annotated[Name, AfterValidator(_nobodys_id)]
+    last_name: Annotated[Line, AfterValidator(_nobodys_id)] = ""
     age: int = Field(ge=0, le=150)
     gender: Line
     pronouns: Line
@@ -231,7 +260,7 @@ class Scenario(Record):
     """
 
     id: Name
-    context: Annotated[str, Field(min_length=1)]
+    context: Annotated[str, Field(min_length=1), AfterValidator(_not_blank)]
     seats: tuple[Seat, ...] = Field(min_length=2)
     constraints: Constraints = Constraints()
     shared_data: JsonObject = Field(default_factory=dict)
@@ -276,6 +305,11 @@ class Task(Record):
     def agents(self) -> tuple[str, ...]:
         """Agent ids in seat order: ``("agent_0", "agent_1", …)``."""
         return tuple(f"agent_{seat}" for seat in range(len(self.characters)))
+
+    @cached_property
+    def seat_of(self) -> Mapping[str, int]:
+        """Agent id to its seat."""
+        return {agent: seat for seat, agent in enumerate(self.agents)}
 
     @cached_property
     def names(self) -> Mapping[str, str]:

@@ -141,7 +141,7 @@ class SotopiaSingleAgentEnv(gymnasium.Env[ObservationDict, Any]):
         table = self._table
         while (state := table.episode_state).stop is None and table.agent_selection != self.focal:
             agent = table.agent_selection
-            seed = turn_seed(state.seed, len(state.turns), int(agent[6:]))
+            seed = turn_seed(state.seed, len(state.turns), state.task.seat_of[agent])
             decision: Decision = self._waiter.wait(self._partners[agent].act(table.observation(agent), seed))
             table.step(decision.action)
 

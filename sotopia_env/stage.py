@@ -285,21 +285,32 @@ class Stage:
         """Reward vectors by agent; none, with the failure and its record kept, when the evaluator cannot score."""
         evaluator = self.settings.evaluator
         try:
-            evaluation = evaluator.evaluate(self.transcript)
-            if not isinstance(evaluation, Evaluation):
-                raise EvaluationError(f"{evaluator.name}: expected an Evaluation, got {shown(evaluation)}")
-            self._evaluation = evaluation
-            for agent in evaluation.by_agent:
-                if agent not in self.possible_agents:
-                    raise EvaluationError(f"{evaluator.name}: scores for {agent!r}, who is no agent of the task")
-            return {agent: evaluation.vector(agent) for agent in self.possible_agents}
+            evaluation = self._ask_evaluator()
+            vectors = {agent: evaluation.vector(agent) for agent in self.possible_agents}
         except EvaluationError as error:
             self._failure = error
-            if self._evaluation is None:
-                self._evaluation = Evaluation(
-                    evaluator=evaluator.name, parameters=dict(evaluator.parameters), unscored=str(error)
-                )
+            self._evaluation = Evaluation(
+                evaluator=evaluator.name, parameters=dict(evaluator.parameters), unscored=str(error)
+            )
             return {}
+        self._evaluation = evaluation
+        return vectors
+
+    def _ask_evaluator(self) -> Evaluation:
+        """The evaluation, or an :class:`EvaluationError` for whatever went wrong: an evaluator is foreign code."""
+        evaluator = self.settings.evaluator
+        try:
+            evaluation = evaluator.evaluate(self.transcript)
+        except EvaluationError:
+            raise
+        except Exception as error:
+            raise EvaluationError(f"{evaluator.name}: {type(error).__name__}: {error}") from error
+        if not isinstance(evaluation, Evaluation):
+            raise EvaluationError(f"{evaluator.name}: expected an Evaluation, got {shown(evaluation)}")
+        for agent in evaluation.by_agent:
+            if agent not in self.possible_agents:
+                raise EvaluationError(f"{evaluator.name}: scores for {agent!r}, who is no agent of the task")
+        return evaluation
 
     def _raise_if_unscored(self) -> None:
         if self._failure is not None and self.settings.on_unscored == "raise":

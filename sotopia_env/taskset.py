@@ -10,8 +10,9 @@ import hashlib
 import itertools
 import json
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, TypeVar, overload
 
@@ -39,11 +40,15 @@ class TaskSet(Sequence[Task]):
         """Keeps ``tasks`` in order.
 
         Raises:
-            InvalidTaskError: two tasks share an id.
+            InvalidTaskError: two tasks share an id, or something among them is no task.
         """
+        if isinstance(tasks, str) or not isinstance(tasks, Iterable):
+            raise InvalidTaskError(f"tasks: expected a sequence of tasks, got {_shown(tasks)}")
         self._tasks = tuple(tasks)
         seen: set[str] = set()
-        for task in self._tasks:
+        for index, task in enumerate(self._tasks):
+            if not isinstance(task, Task):
+                raise InvalidTaskError(f"tasks: expected a Task at index {index}, got {_shown(task)}")
             if task.id in seen:
                 raise InvalidTaskError(f"task ids must be unique, got {task.id!r} twice")
             seen.add(task.id)
@@ -53,9 +58,15 @@ class TaskSet(Sequence[Task]):
         """Reads a ``.json`` array or ``.jsonl`` lines of tasks.
 
         Raises:
-            InvalidTaskError: names the file, the line or index, the field, the value and the nearest valid name.
+            InvalidTaskError: names the file, the line or index, the field, the value and the nearest valid name; or the
+                file holds no task at all.
         """
-        return cls([task for _, task in read_records(Path(path), Task)])
+        if not isinstance(path, str | PathLike):
+            raise InvalidValueError(f"path: expected the path of a task file, got {_shown(path)}")
+        tasks = [task for _, task in read_records(Path(path), Task)]
+        if not tasks:
+            raise InvalidTaskError(f"{path}: expected at least one task, got none")
+        return cls(tasks)
 
     def save(self, path: str | Path) -> None:
         """Writes the tasks as JSON Lines, atomically."""
@@ -82,7 +93,7 @@ class TaskSet(Sequence[Task]):
         for task in self._tasks:
             if task.id == task_id:
                 return task
-        raise UnknownNameError(f"task: {name_hint(task_id, [task.id for task in self._tasks])}")
+        raise UnknownNameError(f"task: {name_hint(str(task_id), [task.id for task in self._tasks])}")
 
     @cached_property
     def content_hash(self) -> str:
@@ -98,22 +109,26 @@ class TaskSet(Sequence[Task]):
         Args:
             name: ``"train"``, ``"dev"`` or ``"test"``.
             shares: expected share of scenarios per split, summing to 1; 0.8 / 0.1 / 0.1 by default.
+
+        Raises:
+            UnknownNameError: there is no such split.
+            InvalidValueError: the shares are not three that sum to 1.
         """
         chosen = dict(_SHARES if shares is None else shares)
         if set(chosen) != set(_SHARES) or abs(sum(chosen.values()) - 1) > 1e-9 or min(chosen.values()) < 0:
             raise InvalidValueError(f"shares: expected train, dev and test summing to 1, got {chosen}")
-        if name not in chosen:
-            raise UnknownNameError(f"split: {name_hint(name, chosen)}")
+        if not isinstance(name, str) or name not in chosen:
+            raise UnknownNameError(f"split: {name_hint(str(name), chosen)}")
         return TaskSet([task for task in self._tasks if _split_of(task.scenario.id, chosen) == name])
 
     def sample(self, n: int, seed: int) -> TaskSet:
         """Returns ``n`` different tasks, the same for the same seed.
 
         Raises:
-            InvalidValueError: fewer than ``n`` tasks are there.
+            InvalidValueError: fewer than ``n`` tasks are there, or ``n`` is no whole number.
         """
-        if not 0 <= n <= len(self):
-            raise InvalidValueError(f"n: expected 0 to {len(self)}, the number of tasks, got {n}")
+        if isinstance(n, bool) or not isinstance(n, int) or not 0 <= n <= len(self):
+            raise InvalidValueError(f"n: expected 0 to {len(self)}, the number of tasks, got {n!r}")
         return TaskSet(random.Random(seed).sample(self._tasks, n))
 
 
@@ -226,20 +241,29 @@ def _read_json(path: Path) -> Iterator[tuple[str, Any]]:
 def _loads(text: str, where: str) -> Any:
     try:
         return json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # also an integer of thousands of digits, or nested too deeply
         raise InvalidTaskError(f"{where}: not valid JSON ({error})") from None
 
 
-def explain(error: ValidationError) -> str:
-    """Returns the first problem of a validation as one sentence: field, what was expected, what came, nearest name."""
+def _shown(value: object) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= 80 else shown[:77] + "…"
+
+
+def explain(error: ValidationError, names: Iterable[str] | None = None) -> str:
+    """Returns the first problem of a validation as one sentence: field, what was expected, what came, nearest name.
+
+    Args:
+        error: what pydantic found.
+        names: the field names among which a misspelt one is looked for; those of task files by default.
+    """
     problem = error.errors(include_url=False)[0]
     field = ".".join(str(part) for part in problem["loc"]) or "record"
     sentence = f"{field}: {problem['msg'].removeprefix('Value error, ')}"
     value = problem["input"]
     if problem["type"] not in ("missing", "value_error") or isinstance(value, str):
-        shown = repr(value)
-        sentence += f", got {shown if len(shown) <= 80 else shown[:77] + '…'}"
-    close = _nearest_name(problem)
+        sentence += f", got {_shown(value)}"
+    close = _nearest_name(problem, _FIELDS if names is None else names)
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
     return sentence + (f"; did you mean {close!r}?" if close else "") + more
 
@@ -251,21 +275,37 @@ _FIELDS = sorted(
 )
 
 
-def _nearest_name(problem: Any) -> str | None:
+def _nearest_name(problem: Any, names: Iterable[str]) -> str | None:
     if problem["type"] == "extra_forbidden":
-        return nearest(str(problem["loc"][-1]), _FIELDS)
+        return nearest(str(problem["loc"][-1]), names)
     if problem["type"] in ("enum", "literal_error") and isinstance(problem["input"], str):
         expected = str(problem["ctx"]["expected"]).replace(" or ", ", ").split(", ")
         return nearest(problem["input"], [name.strip("'") for name in expected])
     return None
 
 
-def write_text_atomically(path: Path, text: str) -> None:
-    """Writes through a temporary file in the same folder, so that nobody ever sees half a file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+def write_atomically(path: Path, data: bytes) -> None:
+    """Writes through a temporary file in the same folder, so that nobody ever sees half a file.
+
+    Raises:
+        InvalidValueError: nothing can be written there; says why.
+    """
     temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            temporary.write_bytes(data)
+            temporary.replace(path)
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise InvalidValueError(f"{path}: cannot be written ({error.strerror})") from None
+
+
+def write_text_atomically(path: Path, text: str) -> None:
+    """As :func:`write_atomically`, for a text, in UTF-8."""
+    write_atomically(path, text.encode("utf-8"))
 
 
 __all__ = [
@@ -278,5 +318,6 @@ __all__ = [
     "read_records",
     "sample_tasks",
     "seat_characters",
+    "write_atomically",
     "write_text_atomically",
 ]

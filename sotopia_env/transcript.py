@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from sotopia_env.dynamics import TurnOrder
 from sotopia_env.episode import Episode, Evaluation, RecordedTurn
 from sotopia_env.observation import render_turn
 from sotopia_env.reward import ABBREVIATIONS, DIMENSIONS
+from sotopia_env.terminal import printable
 
-_CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
-
-
-def printable(text: str) -> str:
-    """Returns ``text`` with control characters other than line ends written out, so that none reaches a terminal."""
-    return _CONTROL.sub(lambda match: f"\\x{ord(match.group()):02x}", text)
+__all__ = ["printable", "to_text"]
 
 
 def to_text(episode: Episode) -> str:

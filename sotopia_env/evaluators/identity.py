@@ -10,7 +10,8 @@ from sotopia_env.scenario import Task
 
 _MACHINE = re.compile(
     r"\bas an? (?:ai|artificial intelligence|(?:large )?language model)\b"
-    r"|\bi(?:'m| am) (?:just |only )?an? (?:ai\b|(?:large )?language model)",
+    r"|\bi(?:'m| am) (?:just |only )?an? "
+    r"(?:ai\b(?! \w*(?:er|or|ist|student|expert)\b)|(?:large )?language model\b)",  # an "AI researcher" is a person
     re.IGNORECASE,
 )
 _MACHINE_WORDS = frozenset({"ai", "intelligence", "model"})

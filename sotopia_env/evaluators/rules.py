@@ -22,6 +22,8 @@ from sotopia_env.scenario import Task
 
 REPEATABLE_WORDS = 3
 """An utterance of at most this many words ("yes, that works") may be said again."""
+PARROTED_WORDS = 8
+"""Somebody else's public utterance of at least this many words, said again word for word, is a repetition."""
 POINTS_PER_FACT = 2.0
 POINTS_PER_TOXIC_WORD = 2.5
 SECRET_THRESHOLD = 0.4
@@ -49,9 +51,9 @@ def believability(reading: Reading) -> Findings:
     name, says that it is the other character, or writes "*Other* said:"), less 5 if it calls itself an AI or a
     language model; 5 for an agent that did nothing.
 
-    Sees: an utterance of more than three words that equals, but for case and punctuation, one it made before or one
-    that somebody said to everybody before. Cannot see: paraphrase, contradictions, whether conduct fits the character;
-    in simultaneous rounds a chance coincidence counts as repetition.
+    Sees: an utterance of more than three words that equals, but for case and punctuation, one it made before, or one
+    of at least eight words that somebody else said to everybody before. Cannot see: paraphrase, contradictions, whether
+    conduct fits the character; in simultaneous rounds a chance coincidence counts as repetition.
     """
     repeats = _repeats(reading)
     names = facts_of(reading.task).names
@@ -71,18 +73,20 @@ def believability(reading: Reading) -> Findings:
 
 
 def _repeats(reading: Reading) -> dict[str, int]:
+    """How many of an agent's utterances repeat its own word for word, or a long one of somebody else."""
     counts = dict.fromkeys(reading.own, 0)
+    said: set[tuple[str, str]] = set()
     public: set[str] = set()
-    private: set[tuple[str, str]] = set()
     for utterance in reading.utterances:
-        if len(utterance.words) <= REPEATABLE_WORDS:
+        length = len(utterance.words)
+        if length <= REPEATABLE_WORDS:
             continue
         text = " ".join(utterance.words)
-        if text in public or (utterance.actor, text) in private:
+        # To take up another's short words is how people agree ("I vote for the lake"); to parrot a speech is not.
+        if (utterance.actor, text) in said or (length >= PARROTED_WORDS and text in public):
             counts[utterance.actor] += 1
-        elif utterance.to:
-            private.add((utterance.actor, text))
-        else:
+        said.add((utterance.actor, text))
+        if not utterance.to:
             public.add(text)
     return counts
 

@@ -1,4 +1,9 @@
-"""Policies without a language model, and how to name one: ``"boulware"``, ``"boulware:exponent=0.3,horizon=8"``."""
+"""Who can sit in a seat, and how to name it.
+
+A policy without a language model is named by a word: ``"boulware"``, ``"boulware:exponent=0.3,horizon=8"``. A name with
+a slash is a language model: ``"local/my-model"``, ``"local/my-model:temperature=0.7,reasks=1"``.
+:class:`BestOfNPolicy`, :class:`MixedPolicy` and :class:`Mixture` are made of other policies.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +12,13 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from sotopia_env.chat_model.factory import make_model
 from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
+from sotopia_env.policies.best_of_n import BestOfNPolicy, OfferWorth, Scorer
 from sotopia_env.policies.human import HumanPolicy
+from sotopia_env.policies.llm import LLMPolicy
+from sotopia_env.policies.mixed import MixedPolicy, Mixture
+from sotopia_env.policies.model_spec import ModelMaker, make_llm, names_a_model
 from sotopia_env.policies.negotiators import FixedDemand, RandomOffers, Splitter, TimeDependent, TitForTat
 from sotopia_env.policies.policy import Decision, Policy
 from sotopia_env.policies.scripted import Leaver, Sharer, Silent, UniformRandom
@@ -29,14 +39,16 @@ _MAKERS: Mapping[str, Callable[..., Any]] = {
     "human": HumanPolicy,
 }
 NAMES: tuple[str, ...] = tuple(_MAKERS)
-"""The policies that :func:`make` knows."""
+"""The policies without a language model that :func:`make` knows."""
 
 
-def make(spec: str | Policy) -> Policy:
+def make(spec: str | Policy, chat_model: ModelMaker = make_model) -> Policy:
     """Returns the policy that ``spec`` names; a policy is returned as it is.
 
     Args:
-        spec: a name of :data:`NAMES`, optionally followed by ``:`` and ``key=value`` pairs with commas between them.
+        spec: a name of :data:`NAMES` or a model as ``PROVIDER/MODEL``, optionally followed by ``:`` and ``key=value``
+            pairs with commas between them.
+        chat_model: makes the models that are named; see :func:`~sotopia_env.policies.model_spec.make_llm`.
 
     Raises:
         UnknownNameError: the name or a parameter's name is not known; names the nearest.
@@ -46,9 +58,11 @@ def make(spec: str | Policy) -> Policy:
         if isinstance(spec, Policy) and not isinstance(spec, type):
             return spec
         raise InvalidValueError(f"policy: expected a name or a policy, got {spec!r}")
+    if names_a_model(spec):
+        return make_llm(spec, chat_model)
     name, _, given = (part.strip() for part in spec.partition(":"))
     if name not in _MAKERS:
-        raise UnknownNameError(f"policy: {name_hint(name, NAMES)}")
+        raise UnknownNameError(f"policy: {name_hint(name, NAMES)} (a language model is named PROVIDER/MODEL)")
     default: Policy = _MAKERS[name]()
     if not given:
         return default
@@ -81,12 +95,19 @@ def _number(name: str, key: str, text: str, kind: type) -> int | float:
 
 __all__ = [
     "NAMES",
+    "BestOfNPolicy",
     "Decision",
     "FixedDemand",
     "HumanPolicy",
+    "LLMPolicy",
     "Leaver",
+    "MixedPolicy",
+    "Mixture",
+    "ModelMaker",
+    "OfferWorth",
     "Policy",
     "RandomOffers",
+    "Scorer",
     "Sharer",
     "Silent",
     "Splitter",

@@ -12,6 +12,7 @@ from sotopia_env.action import Action, ActionType
 from sotopia_env.errors import InvalidActionError
 from sotopia_env.observation import Observation
 from sotopia_env.policies.policy import Decision
+from sotopia_env.terminal import printable
 
 _WITHOUT_TEXT = (ActionType.NONE, ActionType.LEAVE)
 
@@ -47,7 +48,7 @@ class HumanPolicy:
         return await asyncio.to_thread(self._decide, observation)
 
     def _decide(self, observation: Observation) -> Decision:
-        self.write(observation.text)
+        self.write(printable(observation.text))  # what others said must not steer the person's terminal
         try:
             return Decision(self._ask(observation))
         except EOFError:

@@ -8,14 +8,16 @@ from __future__ import annotations
 import importlib
 import importlib.resources
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from pathlib import Path
 from types import MappingProxyType
 
-from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
+from sotopia_env.errors import InvalidTaskError, InvalidValueError, UnknownNameError, name_hint
 from sotopia_env.scenario import Scenario, Task
 from sotopia_env.tasks.family import Family
-from sotopia_env.taskset import Cast, TaskSet, sample_tasks
+from sotopia_env.taskset import Cast, TaskSet, read_records, sample_tasks
 
 _MODULES: Mapping[str, str] = MappingProxyType(
     {
@@ -55,7 +57,7 @@ def family(name: str) -> Family:
     Raises:
         UnknownNameError: there is none; the message offers the nearest name.
     """
-    if name not in FAMILIES:
+    if not isinstance(name, str) or name not in FAMILIES:
         raise UnknownNameError(f"family: {name_hint(str(name), FAMILIES)}")
     return FAMILIES[name]
 
@@ -89,17 +91,50 @@ def generate(family: str | Sequence[str], n: int, seed: int, level: str = "mediu
         UnknownNameError: a family or the level does not exist.
         InvalidValueError: ``n``, ``seed`` or ``start`` is not a whole number of at least 0, or no family is named.
     """
+    if not isinstance(family, str | Iterable):
+        raise InvalidValueError(f"family: expected a name or several, got {family!r}")
     names = [family] if isinstance(family, str) else list(family)
+    makers = [_named(name) for name in names]
     if not names or len(set(names)) != len(names):
         raise InvalidValueError(f"family: expected one or more different names, got {names}")
     for field, value in (("n", n), ("start", start)):
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             raise InvalidValueError(f"{field}: expected a whole number of at least 0, got {value!r}")
-    makers = [_named(name) for name in names]
     return TaskSet([makers[k % len(makers)].generate(start + k // len(makers), seed, level) for k in range(n)])
 
 
 _named = family  # ``generate`` has a parameter of the same name
+
+
+def check(task: Task) -> None:
+    """Finds out whether a task can be played and its outcome be read (:mod:`sotopia_env.tasks.checks`).
+
+    Raises:
+        InvalidTaskError: names the task, the first field that is wrong, its value and the nearest valid name.
+    """
+    from sotopia_env.tasks import checks
+
+    checks.check(task)
+
+
+def load(path: str | os.PathLike[str]) -> TaskSet:
+    """Reads a file of tasks as :meth:`~sotopia_env.taskset.TaskSet.load` does, and checks every one of them.
+
+    Raises:
+        InvalidTaskError: names file, line, field, value and nearest valid name; see :func:`check`.
+    """
+    if not isinstance(path, str | os.PathLike):
+        raise InvalidValueError(f"path: expected the path of a task file, got {path!r}")
+    found = []
+    for where, task in read_records(Path(path), Task):
+        try:
+            check(task)
+        except InvalidTaskError as error:
+            raise InvalidTaskError(f"{where}: {error}") from None
+        found.append(task)
+    if not found:
+        raise InvalidTaskError(f"{path}: expected at least one task, got none")
+    return TaskSet(found)
 
 
 def _data(name: str) -> str:
@@ -126,9 +161,11 @@ def starter_tasks() -> TaskSet:
 
 __all__ = [
     "FAMILIES",
+    "check",
     "family",
     "family_of",
     "generate",
+    "load",
     "starter_cast",
     "starter_scenarios",
     "starter_tasks",

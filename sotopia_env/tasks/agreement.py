@@ -11,8 +11,9 @@ each side's standing offer and closes a deal by these rules:
   terms, or an offer (not a question) of exactly the same terms. Acceptance of other terms is a counter-offer;
   acceptance while nothing stands is none.
 * A rejection ends the partner's standing offer; a withdrawal ends the own one.
-* An acceptance that the same turn takes back, changes, or blurs (``Unclear``) is none. Two different offers in one turn
-  leave no offer standing.
+* An acceptance that the same turn takes back, changes, or blurs (``Unclear``) is none; what stands beside it must be
+  harmless (:mod:`sotopia_env.tasks.asides`). Two different offers in one turn, or one that the turn blurs, leave no
+  offer standing.
 * With several issues, an offer may name some of them. Assent to it settles these; the deal is closed when all are
   settled. A package is indivisible: to accept a part of it is a counter-offer of that part. Reopening a settled
   issue before the deal is closed unsettles it.
@@ -72,13 +73,22 @@ class Unclear:
     """The speaker touches on terms in a way that cannot be read one way only; ``reason`` says how.
 
     ``terms`` are the values it names, where it names some: beside an offer of other values they leave none standing.
+    With ``spoils`` the speaker blurs its own offer of this turn, which then does not stand.
     """
 
     reason: str
     terms: Terms | None = None
+    spoils: bool = False
 
 
-Act = Offer | Accept | Reject | Withdraw | Unclear
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """The speaker names ``terms`` beside its assent ("Deal! See you on July 1."): harmless if these are agreed."""
+
+    terms: Terms
+
+
+Act = Offer | Accept | Reject | Withdraw | Unclear | Repeat
 """What one utterance does; a reader returns them in the order of the text."""
 
 Reader = Callable[[str, ActionType, str], Sequence[Act]]
@@ -229,10 +239,18 @@ class _Step:
             case Withdraw():
                 self._accept = self._offer = None
                 self._end(self._seat, "the offer was withdrawn")
-            case Unclear(reason, terms):
+            case Unclear(reason, terms, spoils):
                 self._unclear, self._accept = reason, None
+                self._torn = self._torn or spoils
                 if terms is not None:
                     self._touched.append(terms)
+            case Repeat(terms):
+                self._take_repeat(terms)
+
+    def _take_repeat(self, terms: Terms) -> None:
+        accepted = self._accept.terms if self._accept and self._accept.terms is not None else self._partner_offer()
+        if self._accept is not None and any((accepted or {}).get(key, ...) != value for key, value in terms.items()):
+            self._unclear, self._accept = "assent beside other values", None
 
     def _differs(self, terms: Terms) -> bool:
         return self._offer is not None and any(self._offer.get(key, value) != value for key, value in terms.items())
@@ -387,6 +405,7 @@ __all__ = [
     "Reader",
     "Reading",
     "Reject",
+    "Repeat",
     "Unclear",
     "Withdraw",
 ]

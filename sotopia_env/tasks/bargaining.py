@@ -19,8 +19,9 @@ worse) and the *extra* how much better it is than the own target (0 when it is n
     payoff = 2 * gain                for a negative gain: a penalty beyond the walk-away price
     payoff = 0                       without a deal
 
-Prices are agreed in whole dollars or with cents; reference points are exact on the grid of whole dollars. Every
-price in the zone is Pareto-optimal, since what one side gains the other loses.
+Prices are agreed in whole dollars or with cents, above 0 and up to four times the listed price; an offer outside that
+range is unclear and cannot be accepted, so that shares and payoffs stay bounded. Reference points are exact on the
+grid of whole dollars. Every price in the zone is Pareto-optimal, since what one side gains the other loses.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from sotopia_env.observation import Observation
 from sotopia_env.scenario import OutcomeSpec, Scenario, Seat, Task
 from sotopia_env.tasks import bargaining_words as words
 from sotopia_env.tasks.agreement import Act, AgreementReader, Reading
-from sotopia_env.tasks.bargain_speech import read_speech
+from sotopia_env.tasks.bargain_speech import Mention, read_speech
 from sotopia_env.tasks.explicit import explicit_acts
 from sotopia_env.tasks.family import ReferencePoints, Terms
 from sotopia_env.tasks.people import capitalise, draw_characters, draw_relationship, pick
@@ -52,6 +53,10 @@ BONUS = 0.5
 PENALTY = 2.0
 """Loss per dollar beyond the walk-away price."""
 MARKUP_RATE = 0.5
+HIGHEST = 4
+"""Prices above this many times the listed price are slips or jokes: nobody can agree on them."""
+LOWEST_BARE = 0.2
+"""A number without a currency is a price from this share of the listed price on."""
 _ZONES: Mapping[str, tuple[float, float]] = {"easy": (0.28, 0.42), "medium": (0.14, 0.25), "hard": (0.04, 0.09)}
 _MAX_CANDIDATES = 60
 
@@ -149,15 +154,28 @@ def _outlook(role: Role, target: int, walk_away: int, listed: int) -> _Outlook:
 @lru_cache(maxsize=16_384)
 def read_acts(text: str, listed: int) -> tuple[Act, ...]:
     """Returns what one utterance does, given the listed price (:mod:`sotopia_env.tasks.bargain_speech`)."""
-    explicit = explicit_acts(text, _terms)
+    explicit = explicit_acts(text, partial(_terms, listed))
     if explicit is not None:
         return explicit
-    return read_speech(text, partial(find_prices, plausible=lambda value: listed / 5 <= value <= listed * 4))
+    return read_speech(text, partial(_find, listed))
 
 
-def _terms(values: Mapping[str, Any]) -> Terms | None:
+def _is_sane(price: float, listed: int) -> bool:
+    return 0 < price <= listed * HIGHEST
+
+
+def _find(listed: int, text: str) -> tuple[str, tuple[Mention, ...]]:
+    """The prices in ``text``; those out of the sane range are values that cannot be agreed upon."""
+    text, mentions = find_prices(text, lambda value: listed * LOWEST_BARE <= value <= listed * HIGHEST)
+    if all(mention.value is None or _is_sane(mention.value, listed) for mention in mentions):
+        return text, mentions
+    sane = (mention.value is not None and _is_sane(mention.value, listed) for mention in mentions)
+    return text, tuple(mention if ok else Mention(ISSUE, None) for mention, ok in zip(mentions, sane, strict=True))
+
+
+def _terms(listed: int, values: Mapping[str, Any]) -> Terms | None:
     price = to_price(values[ISSUE]) if set(values) == {ISSUE} else None
-    return None if price is None else {ISSUE: price}
+    return None if price is None or not _is_sane(price, listed) else {ISSUE: price}
 
 
 @lru_cache(maxsize=1024)

@@ -20,7 +20,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from sotopia_env.tasks.agreement import Accept, Act, Offer, Reject, Unclear, Withdraw
-from sotopia_env.tasks.bargain_speech import read_speech
+from sotopia_env.tasks.asides import FRAME, harmless
+from sotopia_env.tasks.bargain_speech import Aside, Said, read_speech, scan, weigh
 from sotopia_env.tasks.explicit import ExplicitAct, read_explicit
 from sotopia_env.tasks.sentence import CONDITION, PAST, REPORT, Sentence, plain, sentences
 
@@ -64,7 +65,8 @@ _NEGATION = re.compile(
 )
 _PAST_VERB = re.compile(r"\b(?:took|got|kept|gave|had)\b")
 _VAGUE = re.compile(
-    r"\b(?:or|either|maybe|perhaps|possibly|might|may|some|a few|a couple|several|most|around|roughly)\b"
+    r"\b(?:or|either|maybe|perhaps|possibly|might|may|one day|some ?day|eventually|later|some|a few"
+    r"|a couple|several|most|around|roughly)\b"
 )
 _SPLIT = re.compile(
     r"[,;:()]| - |\b(?:while|whereas|but|so|then|if)\b|\band (?=(?:i|you|the rest|leave|give|let|keep|for"
@@ -87,6 +89,24 @@ _POSTFIX = re.compile(r">[^<]*\b(?:(?:for|to) (?:me|you)|mine|yours)\b[^<]*$")
 _BARE = re.compile(
     r"(?:<\w+>|and|plus|also|with|as well|too|then|please|well|so|ok|okay|just|only|my|the|a|an|proposal|offer|idea"
     r"|plan|how about|what about|like this|this|share|fair|yes|no|all|in return|in exchange|together|[ .'-])+"
+)
+_TOKEN = re.compile(r"<\w+>")
+# Words that may stand beside shares: giving and taking, courtesies, counting.
+_KNOWN_TEXT = (
+    "i you me we us my mine your yours our ours d ll m re s let get gets take takes keep keeps have has want"
+    " need would like love will can could may shall should give gives giving leave leaves leaving offer hand"
+    " grant send pass to for with and of the a an in return exchange how about what if propose proposal"
+    " suggest suggestion say deal split share shares part side each both apiece please then just only also so"
+    " be is are go goes going it all this way that fair do does prefer happy glad okay ok fine yes no well"
+    " right now here plan idea too as everyone one two three four five six together plus themselves yourself"
+    " myself must really gladly prefer own remaining whole off belong belongs receive receives end up divide"
+    " by left over agree accept am are them they those these ve t did don accepted agreed great good perfect"
+)
+_KNOWN = frozenset(_KNOWN_TEXT.split())
+_LEADING = re.compile(
+    r"(?:(?:so|and|well|my|the|here is|this is|our|proposal|idea|plan|offer|suggestion|counter|counteroffer|how about"
+    r"|what|about|this|like|let us|do|split|it|we|propose|suggest|i|a|fair|new|another|now|then|listen|look|hmm|okay|ok"
+    r"|no|in return|in exchange|final|agreed|deal|is|say|done|accepted|accept)(?: |$))+"
 )
 _EACH = re.compile(r"\b(?:we each|we both|each of us|both of us|each|apiece)\b")
 _PROPOSING = re.compile(
@@ -112,6 +132,7 @@ class _Shares:
 
     counts: tuple[dict[int, int], dict[int, int]] = field(default_factory=lambda: ({}, {}))
     rest: int | None = None
+    everything: int | None = None
     problem: str = ""
     touched: bool = False
     asked: bool = False
@@ -185,18 +206,23 @@ def read_division(text: str, items: tuple[Item, ...], me: str, you: str) -> tupl
     for sentence in sentences(text):
         marked, numbers = _mark(sentence.text, items)
         if "<" in marked:
+            known = shares.touched
+            shares.touched = False
             _read_sentence(marked, sentence, numbers, items, shares)
-            before += [*after, _lead(marked)]
-            after = []
-        else:
-            after.append(sentence.text + ("?" if sentence.question else "."))
-    return (*_talk(before), *_settle(shares, items, me, you), *_talk(after))
+            divides, shares.touched = shares.touched, shares.touched or known
+            if divides:
+                before += [*after, _lead(marked)]
+                after = []
+                continue
+        after.append(sentence.text + ("?" if sentence.question else "."))
+    offer = [Said(act, "", 1000, 0) for act in _settle(shares, items, me, you)]
+    return weigh([*_talk(before, 0), *offer, *_talk(after, 1001)])
 
 
-def _talk(said: Sequence[str]) -> tuple[Act, ...]:
-    """Assent, refusal and withdrawal in sentences that name no pieces."""
+def _talk(said: Sequence[str], first: int) -> list[Said | Aside]:
+    """Assent, refusal and withdrawal in sentences that name no pieces, and what else they say."""
     words = " ".join(part for part in said if part)
-    return read_speech(words, lambda text: (text, ())) if words else ()
+    return scan(words, lambda text: (text, ()), first) if words else []
 
 
 def _lead(marked: str) -> str:
@@ -233,6 +259,8 @@ def _read_sentence(
     waiting: list[str] = []
     for segment in (part.strip() for part in _SPLIT.split(marked)):
         if "<" not in segment and not _owner_words(segment):
+            if not shares.touched and not harmless(segment.rstrip("?"), asked=True) and not _LEADING.fullmatch(segment):
+                shares.problem = shares.problem or f"words before the shares ({segment[:40]!r})"
             continue
         found = _owner(segment)
         owner = found if found is not None else owner
@@ -241,6 +269,9 @@ def _read_sentence(
         if _NOISE.search(segment.replace("how about", "").replace("what about", "")):
             continue
         shares.touched = True
+        if strange := _strange(segment):
+            shares.problem = shares.problem or f"words beside the shares ({strange!r})"
+            continue
         if _NEGATION.search(segment):
             shares.problem = shares.problem or "a denial beside a share"
             continue
@@ -263,12 +294,18 @@ def _read_sentence(
     shares.close(items)
 
 
+def _strange(segment: str) -> str:
+    """The first word beside shares that is not known to leave them as they are."""
+    return next((word for word in _WORD.findall(_TOKEN.sub(" ", segment)) if word not in _KNOWN), "")
+
+
 def _why_unreadable(marked: str) -> str:
     for pattern, reason in (
         (REPORT, "a report"),
         (PAST, "of the past"),
         (_VAGUE, "alternatives or vagueness"),
         (_EXCEPT, "an exception"),
+        (FRAME, "may not be meant"),
     ):
         if found := pattern.search(marked):
             return f"{reason} ({found.group()!r})"
@@ -308,6 +345,7 @@ def _give(
                     shares.problem = shares.problem or "both get the rest"
                 shares.rest = owner
             elif token == "a":
+                shares.everything = owner
                 for item, kind in enumerate(items):
                     shares.give(owner, item, kind.count)
             else:
@@ -324,6 +362,8 @@ def _settle(shares: _Shares, items: tuple[Item, ...], me: str, you: str) -> list
         return []
     if shares.problem:
         return [Unclear(shares.problem)]
+    if None not in (shares.rest, shares.everything) and shares.rest != shares.everything:
+        return [Unclear("everything for one, and a rest for the other")]
     if shares.rest is not None and not (shares.counts[0] or shares.counts[1]):
         return [Unclear("the rest, but of what is not said")]
     mine: dict[str, int] = {}

@@ -8,7 +8,9 @@
 * No claims are: questions (with "right?" too), hedges ("it could be X", "my guess is X"), conditions, denials, reports
   of what somebody said, quoted words, two names in one claim, two different claims in one utterance, and a first name
   that two of the known people share. The reason is kept.
-* A denial ("it is not X", "I don't know X") takes back the speaker's own claim of X.
+* What follows the name in its clause, or the yes, must be harmless (:mod:`sotopia_env.tasks.asides`) or tell a fact
+  about the friend: "X's brother", "I know X from your stories" and "exactly the name I expected" claim nothing.
+* A denial ("it is not X", "I don't know X") takes back the speaker's own claim of X, and so does "I take that back".
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from functools import lru_cache, partial
 
 from sotopia_env.action import ActionType
 from sotopia_env.dynamics import Turn
+from sotopia_env.tasks.asides import FRAME, RESERVATION, harmless, may_retract, spoils, taken_back
 from sotopia_env.tasks.running import RunningReader
 from sotopia_env.tasks.sentence import NEGATION, Sentence, far_weakness, plain, sentences, weakness
 
@@ -53,9 +56,7 @@ _CLAIMS = tuple(
         r"\blet us name @",
     )
 )
-_KNOWS = re.compile(
-    r"\bi (?:also )?know @(?: too| as well)?\b|@ (?:is|was) (?:also )?my friend(?: too| as well)?\b|\bi know @"
-)
+_KNOWS = re.compile(r"\bi (?:also )?know @(?: (?:too|as well)\b)?|@ (?:is|was) (?:also )?my friend(?: too| as well)?\b")
 _QUESTION_TAIL = re.compile(
     r"[,:-]?\s*(?:do you agree|don't you agree|would you agree|agreed|agree"
     r"|what do you say)$"
@@ -79,6 +80,21 @@ _SPOILED = re.compile(
     r"|different|other|hmm+"
     r"|think|go on|listen|i see|maybe next)\b"
 )
+_PART = re.compile(r",| - |-- |:|\(|\)|\b(?:and|so|because|since|but|then)\b")
+_FACT = re.compile(
+    r"(?:(?:i|we|he|she|they|it|@)(?: (?:also|both|really|still|too|have|had|first|did|all|once))* )?"
+    r"(?:(?:know|knew|known|met) (?:him|her|them|@|each other)|went to|works? (?:for|at|in|with)|worked (?:for|at|in"
+    r"|with)|lives? in|lived in|keeps?|studied|shares?|plays?|sings?|attend\w*|graduated|taught|loves?"
+    r"|(?:is|was) (?:(?:my|our|a) (?:\w+ )?(?:friend|colleague|classmate|schoolmate|neighbou?r|flatmate|roommate"
+    r"|teammate|pal|buddy)|on (?:my|our|both)(?: our)? lists?$|into|from|the one$))\b"
+)
+_SECOND_HAND = re.compile(
+    r"\b(?:your?s?|stranger|name|mystery|enemy|news|television|tv|stories|story|rumou?rs?|internet|online|only)\b"
+)
+_ACQUAINTED = re.compile(
+    r"(?:very |quite |really )*(?:well )?(?:from (?:school|work|university|college|childhood|home|class|town))?"
+)
+_AFTER_NAME = re.compile(r",| - |:|\b(?:who|whom|that|because|since|so|and|but|then|we both know|which|as we|i am)\b")
 _EXPLICIT = re.compile(r"^\W*(?:claim|confirm)\s*[:=]\s*(?P<rest>[^\n]+?)\W*$", re.MULTILINE)
 _RESTS = re.compile(r",| - |:|\b(?:but|so|because|since|therefore|then)\b")
 
@@ -95,6 +111,7 @@ class Utterance:
         assents: whether it says yes, to whatever it answers.
         mentions: every person it names.
         problem: why words that look like a claim are none.
+        withdrawn: whether it takes back what the speaker said before.
     """
 
     claims: tuple[str, ...] = ()
@@ -104,6 +121,7 @@ class Utterance:
     assents: bool = False
     mentions: tuple[str, ...] = ()
     problem: str = ""
+    withdrawn: bool = False
 
 
 _NOTHING = Utterance()
@@ -130,7 +148,7 @@ def read_utterance(text: str, people: tuple[str, ...]) -> Utterance:
     """Returns what ``text`` says about ``people`` (full names)."""
     low = plain(text)
     if _name_words(people).isdisjoint(_WORD.findall(low)) and not _MAY_ASSENT.match(low):
-        return _NOTHING
+        return _BACK if may_retract(low) and _takes_back(text) else _NOTHING
     pattern, meaning = _book(people)
     found = tuple(dict.fromkeys(meaning[match.group()] for match in pattern.finditer(low)))
     acts = [
@@ -139,38 +157,86 @@ def read_utterance(text: str, people: tuple[str, ...]) -> Utterance:
     ]
     if acts:
         named = {name for names in acts for name in names}
-        if len(named) != 1 or "" in named or weakness(low):
+        beside = " ".join(pattern.sub("", match.group("rest")) for match in _EXPLICIT.finditer(low))
+        if len(named) != 1 or "" in named or weakness(low) or not harmless(beside.strip()):
             return Utterance(mentions=found, problem="an explicit claim must name exactly one known person")
         return Utterance(claims=tuple(named), mentions=found)
     spoken = sentences(text)
     assents = _assents(spoken, pattern, len(found))
+    back = may_retract(low) and _takes_back(text)
     if not found:
-        return Utterance(assents=True) if assents else _NOTHING
+        return _BACK if back else Utterance(assents=True) if assents else _NOTHING
     parts = [_read_sentence(sentence, people) for sentence in spoken]
     claims = tuple(dict.fromkeys(name for part in parts for name in part.claims))
+    denials = tuple(name for part in parts for name in part.denials)
     problem = next((part.problem for part in parts if part.problem), "")
     if len(claims) > 1:
         claims, problem = (), f"claims {' and '.join(claims)} in one breath"
+    elif claims and (reason := _spoilt(spoken, parts, pattern, meaning)):
+        claims, problem = (), reason
+    elif claims and claims[0] in denials:
+        claims, problem = (), "a claim and its denial in one breath"
     return Utterance(
         claims,
         tuple(name for part in parts for name in part.asks),
-        tuple(name for part in parts for name in part.denials),
+        denials,
         tuple(name for part in parts for name in part.known),
-        assents,
+        assents and not problem,
         found,
         problem,
+        back,
     )
 
 
+_BACK = Utterance(withdrawn=True)
+
+
+def _takes_back(text: str) -> bool:
+    return any(taken_back(s.text) and not s.question and not weakness(s.text) for s in sentences(text))
+
+
+def _spoilt(
+    spoken: Sequence[Sentence], parts: Sequence[Utterance], pattern: re.Pattern[str], meaning: dict[str, str]
+) -> str:
+    """Why what is said after a claim leaves it none."""
+    first = next(place for place, part in enumerate(parts) if part.claims)
+    name = parts[first].claims[0]
+    for sentence in spoken[first + 1 :]:
+        words = pattern.sub(lambda match: "" if meaning[match.group()] == name else "@", sentence.text)
+        if found := FRAME.search(words) or RESERVATION.search(words):
+            return f"taken back or reserved ({found.group()!r})"
+        if not sentence.question and (reason := spoils(words)):
+            return reason
+    return ""
+
+
 def _assents(spoken: Sequence[Sentence], pattern: re.Pattern[str], named: int) -> bool:
-    """Whether the utterance begins with a yes that nothing behind it takes back or questions."""
-    if not spoken or named > 1 or not _ASSENT.match(spoken[0].text):
+    """Whether the utterance begins with a yes, and all that stands beside it is harmless or a fact about the friend."""
+    if not spoken or named > 1 or spoken[0].question:
+        return False
+    start = _ASSENT.match(spoken[0].text)
+    if start is None or not _beside_yes(pattern.sub("@", spoken[0].text[start.end() :])):
         return False
     for sentence in spoken:
         bare = pattern.sub("@", sentence.text)
-        if sentence.question or _SPOILED.search(bare) or weakness(bare.replace("of course", "")):
+        if _SPOILED.search(bare) or weakness(bare.replace("of course", "")):
             return False
-    return True
+    return all(
+        _beside_yes(pattern.sub("@", sentence.text.removeprefix("how "))) for sentence in spoken[1:]
+    ) and not any(sentence.question and not sentence.text.startswith("how ") for sentence in spoken)
+
+
+def _beside_yes(words: str) -> bool:
+    """Whether every part of ``words`` leaves a yes beside it what it is."""
+    return all(harmless(part) or _is_fact(part) for part in map(str.strip, _PART.split(words)))
+
+
+def _is_fact(part: str) -> bool:
+    if "@" in part and (_claims(part) or (_KNOWS.search(part) and _acquainted(part))):
+        return True
+    return _FACT.match(part) is not None and not (
+        FRAME.search(part) or RESERVATION.search(part) or _SECOND_HAND.search(part)
+    )
 
 
 def _read_sentence(sentence: Sentence, people: tuple[str, ...]) -> Utterance:
@@ -183,6 +249,8 @@ def _read_sentence(sentence: Sentence, people: tuple[str, ...]) -> Utterance:
     if far := far_weakness(sentence.text):
         return Utterance(problem=far) if _claims(pattern.sub("@", sentence.text)) else _NOTHING
     whole = pattern.sub("@", sentence.text)
+    if (found := FRAME.search(whole)) and _claims(whole) and not NEGATION.search(whole):
+        return Utterance(problem=f"may not be meant ({found.group()!r})")
     if len(names) == 1 and not weakness(whole):
         return _read_statement(whole, names[0])
     parts = [_read_clause(part, pattern, meaning) for part in _RESTS.split(sentence.text)]
@@ -214,7 +282,18 @@ def _read_statement(marked: str, name: str) -> Utterance:
         return Utterance(problem="a first name that several people have") if claimed else _NOTHING
     if claimed:
         return Utterance(claims=(name,))
-    return Utterance(known=(name,)) if _KNOWS.search(marked) else _NOTHING
+    if any(pattern.search(marked) for pattern in _CLAIMS):
+        return Utterance(problem="more beside the name than a claim")
+    return Utterance(known=(name,)) if _KNOWS.search(marked) and _acquainted(marked) else _NOTHING
+
+
+def _acquainted(marked: str) -> bool:
+    """Whether the speaker knows the person at first hand, as far as the words behind the name tell."""
+    found = _KNOWS.search(marked)
+    parts = [part.strip() for part in _AFTER_NAME.split(marked[found.end() :])] if found else [""]
+    if not (harmless(parts[0]) or _ACQUAINTED.fullmatch(parts[0])):
+        return False
+    return all(harmless(part) or _is_fact(part) for part in parts[1:])
 
 
 def _read_clause(text: str, pattern: re.Pattern[str], meaning: dict[str, str]) -> Utterance:
@@ -232,7 +311,23 @@ def _read_clause(text: str, pattern: re.Pattern[str], meaning: dict[str, str]) -
 
 
 def _claims(marked: str) -> bool:
-    return any(pattern.search(marked) for pattern in _CLAIMS)
+    """Whether ``marked`` claims the person ``@``, with nothing behind it that makes it another claim."""
+    return any(
+        (found := pattern.search(marked)) is not None and _ends_well(marked[found.end() :]) for pattern in _CLAIMS
+    )
+
+
+def _ends_well(tail: str) -> bool:
+    """Whether what follows a claim in its sentence leaves it one."""
+    parts = _AFTER_NAME.split(tail)
+    first = parts[0].strip()
+    if not (harmless(first) or _ACQUAINTED.fullmatch(first)):
+        return False
+    return not any(RESERVATION.search(part) or ("@" not in part and _cuts(part.strip())) for part in parts[1:])
+
+
+def _cuts(part: str) -> bool:
+    return len(part.split()) == 1 and bool(spoils(part))
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +389,9 @@ def _follow(people: tuple[str, ...], answer: str | None, ledger: Ledger, turn: T
 def _enter(ledger: Ledger, agent: str, said: Utterance) -> Ledger:
     claim = said.claims[0] if said.claims else _confirmed(ledger, agent, said)
     standing = tuple(
-        (holder, name) for holder, name in ledger.standing if holder != agent or not (claim or name in said.denials)
+        (holder, name)
+        for holder, name in ledger.standing
+        if holder != agent or not (claim or said.withdrawn or name in said.denials)
     )
     proposed = claim or (said.asks[0] if len(set(said.asks)) == 1 else None)
     return Ledger(

@@ -54,7 +54,7 @@ _OTHER_UNIT = re.compile(
     r"|inch\w*|feet|foot"
     r"|kg|kilos?|grams?|lbs?|litres?|liters?|percent|per cent|%|gb|mb|tb|watts?|volts?|speeds?|gears?|pieces?|keys?"
     r"|times|points?|people|persons?|seats?|chairs?|of (?:them|these|those|the)|o'?clock|am\b|pm\b|[snr][td]\b"
-    r"|th\b|miles)\b|%"
+    r"|th\b|miles|millions?|billions?)\b|%"
 )
 _RELATIVE_BEFORE = re.compile(
     r"\b(?:another|by|down|up|off|extra|additional|knock|shave|add|adding|minus|plus|split|difference of"
@@ -69,6 +69,8 @@ _LABEL = re.compile(
     r"\b(?:in|since|year|model|from the|number|no|nr|size|page|chapter|room|route|bus|flat|channel)\.? $"
 )
 _SPREAD = re.compile(r"(\d) ?-(?= ?[$€£]?\d)")
+_SPACES = re.compile(" +")
+_DIGIT = re.compile(r"\d")
 _ISH = re.compile(r"(\d) ?-?ish\b")
 
 
@@ -93,12 +95,17 @@ def find_prices(text: str, plausible: Plausible) -> tuple[str, tuple[Mention, ..
         before, after = text[max(0, match.start() - 32) : match.start()], text[match.end() : match.end() + 32]
         value = _value(match)
         if _OTHER_UNIT.match(after) or (not money and (_LABEL.search(before) or not plausible(value))):
-            return re.sub(r"\d", "", match.group())
-        relative = _RELATIVE_BEFORE.search(before) or (_RELATIVE_AFTER.match(after) and not re.match(r"\s*too", after))
+            return _DIGIT.sub("", match.group())
+        negative = before.endswith("-") and before[-2:-1] in ("", " ")
+        relative = (
+            negative
+            or _RELATIVE_BEFORE.search(before)
+            or (_RELATIVE_AFTER.match(after) and not re.match(r"\s*too", after))
+        )
         mentions.append(Mention(ISSUE, None if relative else value))
         return f" <{len(mentions) - 1}> "
 
-    return re.sub(" +", " ", _FIGURE.sub(token, text)).strip(), tuple(mentions)
+    return _SPACES.sub(" ", _FIGURE.sub(token, text)).strip(), tuple(mentions)
 
 
 def to_price(value: object) -> int | float | None:

@@ -14,6 +14,11 @@ _TYPOGRAPHY = str.maketrans({"’": "'", "‘": "'", "“": '"', "”": '"', "«
 _MARKUP = re.compile(r"[*_`#>]+")
 _QUOTED = re.compile(r'"[^"\n]*"?|(?<!\w)\'(?!(?:s|re|ll|ve|m|d|t)\b)[^\'\n]*\'(?!\w)')
 _SENTENCE = re.compile(r"([^.!?;\n]+)([.!?;\n]*)")
+# Signs that only cheer ("Deal 👍") are dropped, and so is what is invisible. Any other sign stays: a word of assent
+# beside a clown's face is not plain assent.
+_CHEERING = "👍👌🤝🙌👏💪🙏😀😁😃😄😊🙂☺😌🤗🥰😍🥳🎉🎊🍾🥂✅✔☑❤💙💚💛🧡💜✨🌟⭐🔥💯🏻🏼🏽🏾🏿"
+CHEERING = dict.fromkeys([*map(ord, _CHEERING), 0xFE0F, 0x200B, 0x200C, 0x200D, 0x2060, 0xFEFF], "")
+"""Translation table that drops signs which add nothing to what is said."""
 _CONTRACTIONS = (
     (re.compile(r"\b(i|you|we|they|he|she|it|that|who|there)'ll\b"), r"\1 will"),
     (re.compile(r"\bi'm\b"), "i am"),
@@ -23,10 +28,11 @@ _CONTRACTIONS = (
     (re.compile(r"\bi(?:'d| would) (?:like|love)\b"), "i want"),
     (re.compile(r"\s+"), " "),
 )
+_UNCONTRACTED = _CONTRACTIONS[-2:]
 # Turns of phrase that contain a marker below and do not weaken what is said.
 _IDIOMS = re.compile(
     r"\b(?:(?:there is |without )?(?:no|any|a shadow of a|a) doubt(?: about it| in my mind)?|beyond doubt|no question"
-    r"(?: about it)?|even if|as if|not only|if you ask me|no problem|no worries|why not|without hesitation"
+    r"(?: about it)?|not only|if you ask me|no problem|no worries|why not|without hesitation"
     r"|if i may|if nobody minds|if that is ok(?:ay)?|as (?:you|we|i) (?:just )?(?:said|guessed|suspected))\b"
 )
 _OPENER = re.compile(
@@ -83,7 +89,8 @@ class Sentence:
 
 def plain(text: str) -> str:
     """Returns ``text`` in lower case with plain quotation marks and dashes and without markup characters."""
-    return _MARKUP.sub("", text.translate(_TYPOGRAPHY)).casefold()
+    text = text.translate(_TYPOGRAPHY)
+    return _MARKUP.sub("", text if text.isascii() else text.translate(CHEERING)).casefold()
 
 
 @lru_cache(maxsize=8192)
@@ -95,7 +102,7 @@ def sentences(text: str) -> tuple[Sentence, ...]:
     low = plain(text).strip()
     if len(low) > 1 and low[0] == low[-1] == '"' and '"' not in low[1:-1]:
         low = low[1:-1]
-    low = _QUOTED.sub(" ... ", low) if '"' in low or "'" in low else low
+    low = _QUOTED.sub(" ~ ", low) if '"' in low or "'" in low else low
     return tuple(
         Sentence(words, "?" in match.group(2) or _OPENER.match(words) is not None)
         for match in _SENTENCE.finditer(low)
@@ -104,14 +111,19 @@ def sentences(text: str) -> tuple[Sentence, ...]:
 
 
 def _written_out(words: str) -> str:
-    for pattern, replacement in _CONTRACTIONS:
+    for pattern, replacement in _CONTRACTIONS if "'" in words else _UNCONTRACTED:
         words = pattern.sub(replacement, words)
-    return _IDIOMS.sub("", words).strip()
+    return _IDIOMS.sub("", words.replace("even if", ", though")).strip()
 
 
 def weakness(words: str) -> str:
     """Returns why ``words`` state less than they seem to (``""`` when they stand as said)."""
-    return far_weakness(words) or _first(_NEAR, words)
+    return far_weakness(words) or near_weakness(words)
+
+
+def near_weakness(words: str) -> str:
+    """Returns why a clause states less than it seems to, whatever the rest of its sentence says."""
+    return _first(_NEAR, words)
 
 
 def far_weakness(words: str) -> str:
@@ -133,6 +145,7 @@ def _first(patterns: tuple[tuple[re.Pattern[str], str], ...], words: str) -> str
 
 __all__ = [
     "ADVICE",
+    "CHEERING",
     "CONDITION",
     "HEDGE",
     "NEGATION",
@@ -140,6 +153,7 @@ __all__ = [
     "REPORT",
     "Sentence",
     "far_weakness",
+    "near_weakness",
     "plain",
     "sentences",
     "weakness",

@@ -43,15 +43,19 @@ SARCASM = re.compile(
     r"\b(?:yeah,? right|as if|in your dreams|dream on|very funny|ha ?ha\w*|lol|rofl|kidding|joking|joke|sarcas\w*"
     r"|just imagine|sure thing,? and|oh sure|when pigs|deal of the century|laughing|hilarious|not)\s*$"
     r"|\b(?:yeah,? right|in your dreams|dream on|very funny|haha\w*|lol|kidding|joking|a joke|sarcas\w*|when pigs"
-    r"|deal of the century|oh sure|hilarious)\b|/s\b"
+    r"|deal of the century|oh sure|hilarious|over my dead body|opposite day)\b|/s\b"
 )
 RANGE = re.compile(r"<(\d+)> ?(?:to|or|-|/|and/or|through|versus|maybe|perhaps) ?<(\d+)>|between <(\d+)> and <(\d+)>")
 LIMIT = re.compile(
     r"<\d+> ?(?:ish|or so|or thereabouts|or less|or more|plus|\+|at most|at least|maximum|max|minimum|min|tops|or lower"
-    r"|or higher|or better|range|something)\b|(?<!how )(?<!what )\babout <\d+>"
+    r"|or higher|or better|range|something|as an?|down|deposit|up ?front|per (?!year|annum)\w+"
+    r"|in (?:\w+ )?instal?lments"
+    r"|for (?:half|part|one|a part)|million|billion|at best|back)\b|\bany (?:day|date|time|salary|amount)\b"
+    r"|(?<!how )(?<!what )\babout <\d+>"
     r"|\b(?:around|roughly|approximately|approx|somewhere|near|nearer|closer|close to|something like|at most|at least"
     r"|up to|under|below|beneath|above|over|beyond|more than|less than|higher than|lower than|better than"
     r"|cheaper than|north of|south of"
+    r"|half|twice|double|triple|third|quarter|(?:day|week|month)s? (?:after|before|but|following)"
     r"|maximum of|minimum of|max|min|a bit|almost|nearly|circa|upwards of|in the|past|exceed)"
     r"(?: (?:of|to|than|the|like|a)){0,3} <\d+>"
 )
@@ -109,6 +113,39 @@ REJECTION = re.compile(
     r"|in your dreams|dream on|walk(?:ing)? away|not (?:be )?happy with that|not fair|does not suit)\b"
     r"|^\s*(?:no|nope|nah|never|no thanks|no thank you|no no|oh no|sorry no|not)\s*$"
 )
+REFUSING = (
+    *(
+        "no",
+        "never",
+        "nah",
+        "too ",
+        "low",
+        "high",
+        "forget",
+        "pass",
+        "declin",
+        "refus",
+        "reject",
+        "accept",
+        "lot",
+        "little",
+    ),
+    *(
+        "ridic",
+        "insult",
+        "absurd",
+        "laugh",
+        "outrag",
+        "breaker",
+        "expens",
+        "steep",
+        "joking",
+        "kidding",
+        "dream",
+        "walk",
+    ),
+)
+"""A text that :data:`REJECTION` finds anything in has one of these in it."""
 WITHDRAWAL = re.compile(
     r"\bi (?:now |hereby |will |must |have to |want to |would like to )?(?:withdraw|retract|rescind|revoke|take back)\b"
     r"|\btake (?:that|it|my offer|my words?) back\b|\bmy (?:\w+ )?(?:offer|price|bid|proposal) is (?:off"
@@ -149,6 +186,29 @@ PROBING_QUESTION = re.compile(
     r"\b(?:should|why (?!not|do not we)|who|when|where|which|really|is it true|is that your|final)\b"
 )
 
+SUSPECT = re.compile(
+    rf"{CONDITION.pattern}|{HYPOTHESIS.pattern}|{NEGATION.pattern}|{SARCASM.pattern}"
+    r"|\b(?:would|could|pretend\w*|play|opposite|another (?:life|world)|say|says|said|only)\b|[^\x00-\x7f]"
+)
+"""What in a sentence before an assent may turn it into something else."""
+SPENT = re.compile(
+    r"\b(?:paid|bought|sold|costs?|spent|earn(?:ed|s)?|listed|valued|appraised)\b|\byou (?:first |just )?\w+ed\b"
+)
+CLOSING = re.compile(
+    r"(?:(?:final|last|best|cash|my|offer|price|firm|no|less|more|take it or leave it|your call|your turn|fair|deal"
+    r"|please|all in|interested|think about it|think it over)(?: |$))+"
+)
+"""Short words that close an offer and do not spoil it."""
+OFFERING = re.compile(
+    r"\b(?:can|could|do|take|give|let|sell|pay|go|get|want|say|make|call|offer\w*|propose|proposal|suggest\w*|price"
+    r"|salary|start\w*|date|first|day|begin\w*|firm|final|dollars?|flat|even|cash|year|annual\w*|then|please|there"
+    r"|here)\b"
+)
+"""Words of plain offers, besides values and courtesies."""
+TENTATIVE = re.compile(r"\bfor (?:now|today)\b|\bi would (?:\w+ )?(?:accept|take|agree)\b|\bdone with\b")
+OF_PAY = re.compile(r"\b(?:salary|pay)\b")
+OF_START = re.compile(r"\b(?:start|starting|start date|date|begin|beginning)\b")
+
 FILL = (
     r"(?:ok|okay|yes|yeah|yep|yup|sure|alright|all right|fine|great|good|perfect|excellent|wonderful|fantastic"
     r"|well|then"
@@ -161,7 +221,7 @@ OBJECT = (
     r"(?:it|that|this|those|these|them|(?:your|the|this|that|those|these)(?: \w+)? (?:offer|price|proposal|terms"
     r"|counter ?offer|deal|package|conditions|figure|number|arrangement|compromise|amount))"
 )
-ADVERB = r"(?:(?:do|will|would|can|shall|hereby|gladly|happily|also|therefore|fully|definitely|certainly|just) )"
+ADVERB = r"(?:(?:do|will|can|shall|hereby|gladly|happily|also|therefore|fully|definitely|certainly|just) )"
 CORE = (
     r"(?:(?:it is |that is |we have |we have got |you have |you have got |you got |we got |you have just got )?"
     r"(?:yourself )?"
@@ -169,7 +229,7 @@ CORE = (
     + OBJECT
     + rf")?|i {ADVERB}{{0,2}}agree to "
     + OBJECT
-    + rf"|i (?:will|would|can|am going to) {ADVERB}?(?:take|accept|go with|live with|do|agree to) "
+    + rf"|i (?:will|can|am going to) {ADVERB}?(?:take|accept|go with|live with|do|agree to) "
     + OBJECT
     + r"|i am (?:happy|glad|pleased|fine|willing|ready|delighted|okay|ok|good) (?:with|to (?:accept|take|agree to)) "
     + OBJECT

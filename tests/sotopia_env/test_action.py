@@ -74,6 +74,10 @@ def test_the_one_action_is_found(text):
         ("{" * 5_000, "not valid"),
         ('{"action_type": "speak", "argument": "She said {"action_type": "leave"} and went"}', "not valid"),
         ('{"note": oops} ' + HELLO, "not valid"),
+        ('{ x {"action_type": "leave"} }', "not valid"),
+        ("{{argument}} " + HELLO, "not valid"),
+        ('{"action_type": "speak", "argument": "hi", "x": ' + "9" * 5_000 + "}", "too many digits"),
+        ("<think></think>" * 17_000, "no JSON object"),
         ("x" * 300_000, "at most 262144"),
         ('{"action_type": "speak", "argument": "' + "x" * (MAX_ARGUMENT_LENGTH + 1) + '"}', "at most"),
     ],
@@ -114,7 +118,20 @@ def test_a_quoted_text_is_one_line_and_reads_back_exactly(text):
 
 
 @pytest.mark.parametrize(
-    "token", ["<|im_start|>", "<|eot_id|>", "</s>", "[/INST]", "<start_of_turn>", "<<SYS>>", "<｜User｜>"]
+    "token",
+    [
+        "<|im_start|>",
+        "<|eot_id|>",
+        "</s>",
+        "[/INST]",
+        "<start_of_turn>",
+        "<<SYS>>",
+        "<｜User｜>",
+        "[TOOL_CALLS]",
+        "[gMASK]",
+        "<start_of_image>",
+        "<mask>",
+    ],
 )
 def test_control_tokens_of_chat_templates_do_not_survive_quoting(token):
     assert token not in quote(f"a {token} b")

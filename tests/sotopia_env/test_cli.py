@@ -16,6 +16,7 @@ from typer.testing import CliRunner, Result
 from sotopia_env.action import Action, ActionType
 from sotopia_env.cli import app
 from sotopia_env.command_words import split_policies
+from sotopia_env.episode import OutcomeResult
 from sotopia_env.observation import Observation
 from sotopia_env.policies.policy import Decision
 from sotopia_env.rollout import EpisodePlan, plan_episodes, run_episodes
@@ -25,6 +26,7 @@ from tests.sotopia_env.rollout_doubles import FixedEvaluator, Speaker, make_task
 
 COMMANDS = ["tasks list", "tasks show", "tasks sample", "tasks validate"]
 COMMANDS += ["policies", "rollout", "evaluate", "show", "play", "compare", "demo"]
+COMMANDS += ["judge-agreement", "annotation-template"]
 SOTOPIA = [sys.executable, "-m", "sotopia_env.cli"]
 
 
@@ -92,7 +94,15 @@ WRONG = [
     ),
     (["rollout", "--policy", "silent", "--timeout", "-1", "--out", "x"], "timeout: expected seconds above 0", "-1"),
     (["rollout", "--policy", "silent", "--turn-order", "random", "--both-orders", "--out", "x"], "both_orders: ", ""),
-    (["evaluate", "nowhere", "--evaluator", "rules"], "nowhere: expected a run directory with a run.json", ""),
+    (["evaluate", "nowhere", "--evaluator", "rules"], "nowhere: expected a run directory with its run.json", ""),
+    (["tasks", "list", ""], "tasks: expected 'starter', 'all', task families or a task file, got ''", ""),
+    (["rollout", "--policy", "silent", "--tasks", " ", "--out", "x"], "tasks: expected 'starter'", "got ' '"),
+    (["rollout", "--policy", "silent", "--out", ""], "--out: expected a path, got ''", ""),
+    (["play", "--out", ""], "--out: expected a path, got ''", ""),
+    (["compare", ""], "RUNS...: expected a path, got ''", ""),
+    (["rollout", "--policy", "human", "--out", "x"], "policy 'human': a rollout asks nobody", "`sotopia play`"),
+    (["rollout", "--matchup", "silent vs human", "--out", "x"], "policy 'human'", "`sotopia play`"),
+    (["tasks", "sample", "bargaining", "--out", "/proc/x.jsonl"], "/proc/x.jsonl: cannot be written", ""),
     (["evaluate", "nowhere", "--evaluator", "rule"], "evaluator: ", "did you mean 'rules'?"),
     (["show", "nowhere"], "nowhere: expected a run directory", ""),
     (["compare", "nowhere"], "nowhere: expected a run directory", ""),
@@ -141,6 +151,104 @@ def test_validate_names_file_line_field_and_value(tmp_path: Path, task_file: Pat
     error = sotopia("tasks", "validate", bad, code=2).stderr
     assert f"{bad}, line 2: relationships.0.kind" in error
     assert "got 'strangr'; did you mean 'stranger'?" in error
+
+
+BIG = "[" + "9" * 5000 + "]"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("big.json", BIG, "big.json: not valid JSON (Exceeds the limit"),
+        ("deep.json", "[" * 100_000 + "]" * 100_000, "deep.json: not valid JSON"),
+        ("empty.jsonl", "", "empty.jsonl: expected at least one task, got none"),
+        ("empty.json", "[]", "empty.json: expected at least one task, got none"),
+        ("inner.jsonl", "DEEP", "scenario.shared_data: must be JSON that is not nested so deeply"),
+        ("half.jsonl", "HALF", "scenario.shared_data: must be JSON that can be written"),
+    ],
+)
+def test_validate_answers_strange_files_with_a_sentence(tmp_path: Path, name: str, text: str, said: str) -> None:
+    raw = make_task("s0").model_dump_json()
+    inner = {"DEEP": json.dumps('{"x":' * 99_000 + "1" + "}" * 99_000), "HALF": json.dumps({"x": "\ud800"})}
+    if text in inner:
+        text = raw.replace('"shared_data":"{}"', f'"shared_data":{inner[text]}')
+    (tmp_path / name).write_text(text)
+    error = sotopia("tasks", "validate", tmp_path / name, code=2).stderr
+    assert said in error
+    assert error.count("\n") == 1
+
+
+def test_validate_and_rollout_refuse_tasks_that_cannot_be_played(tmp_path: Path) -> None:
+    from sotopia_env import tasks
+
+    text = tasks.generate("bargaining", 1, 0)[0].model_dump_json()
+    file = tmp_path / "t.jsonl"
+    file.write_text(text.replace('"outcome":{"family":"bargaining"', '"outcome":{"family":"bargaining2"'))
+    for command in (
+        ["tasks", "validate", file],
+        ["rollout", "--policy", "silent", "--tasks", file, "--out", tmp_path / "run"],
+        ["play", "--tasks", file],
+    ):
+        error = sotopia(*command, code=2).stderr
+        assert f"{file}, line 1: task 'bargaining-medium-0-0', scenario.outcome.family" in error
+        assert "did you mean 'bargaining'?" in error
+    assert not (tmp_path / "run").exists()
+
+
+def test_evaluate_says_what_it_kept_and_exits_1_when_something_is_unscored(tmp_path: Path, task_file: Path) -> None:
+    out = tmp_path / "run"
+    sotopia("rollout", "--policy", "silent", "--tasks", task_file, "--evaluator", "none", "--out", out)
+    assert "3 episodes evaluated by rules, 0 unscored" in sotopia("evaluate", out, "--evaluator", "rules").output
+    assert "3 had its scores and kept them" in sotopia("evaluate", out, "--evaluator", "rules").output
+    assert "3 episodes evaluated" in sotopia("evaluate", out, "--evaluator", "rules", "--force").output
+    text = sotopia("evaluate", out, "--evaluator", "verified", code=1).output
+    assert "3 unscored; the first because of EvaluationError: verified: task" in text
+    assert "scores by: rules" in sotopia("compare", out, "--evaluator", "rules").output
+    assert "share several evaluators" in sotopia("compare", out, code=2).stderr
+
+
+def test_rollout_in_which_nothing_is_scored_exits_1(tmp_path: Path, task_file: Path) -> None:
+    command = ["rollout", "--policy", "silent", "--tasks", task_file, "--evaluator", "verified", "--out", tmp_path]
+    assert "every one unscored" in sotopia(*command, code=1).output
+
+
+def test_the_readmes_sequence_compares_by_the_evaluator_of_the_run(tmp_path: Path) -> None:
+    sotopia("rollout", "--policy", "conceder,boulware", "--tasks", "bargaining", "-n", 2, "--out", tmp_path)
+    before = sotopia("compare", tmp_path).output
+    sotopia("evaluate", tmp_path, "--evaluator", "rules")
+    assert sotopia("compare", tmp_path).output == before
+    assert "scores by: verified+rules" in before
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('"actor":"agent_0"', '"actor":"agent_7"', "'agent_7' is no agent of the task"),
+        ('"shares":[0.5,0.5]', '"shares":[0.5]', "expected payoffs and shares for 2"),
+    ],
+)
+def test_records_that_do_not_fit_their_task_are_damaged(tmp_path: Path, old: str, new: str, said: str) -> None:
+    outcome = OutcomeResult(agreement=True, reason="r", payoffs=(1.0, 1.0), shares=(0.5, 0.5), efficiency=1.0)
+    plan = EpisodePlan(make_task(), (Speaker("a"), Speaker("b")))
+    run_episodes([plan], run_dir=tmp_path, evaluator=FixedEvaluator(outcome=outcome))
+    file = tmp_path / "episodes.jsonl"
+    assert old in file.read_text()
+    file.write_text(file.read_text().replace(old, new))
+    for command in (["show", tmp_path, 0], ["compare", tmp_path], ["evaluate", tmp_path, "--evaluator", "rules"]):
+        error = sotopia(*command, code=2).stderr
+        assert f"{file}, line 1: damaged episode record (" in error
+        assert said in error
+
+
+@pytest.mark.parametrize("place", ["/proc/x", "file"])
+def test_a_report_that_cannot_be_written_is_one_sentence(
+    tmp_path: Path, run: Path, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("kept")
+    result = sotopia("compare", run, "--out", place, code=2)
+    assert result.stdout == ""
+    assert f"{place}/comparison.txt: cannot be written" in result.stderr
 
 
 def test_rollout_records_resumes_and_refuses_another_seed(tmp_path: Path, task_file: Path) -> None:
@@ -298,4 +406,5 @@ def test_demo_plays_every_family_compares_and_resumes(tmp_path: Path) -> None:
         assert f"\n{family} " in text
     assert (out / "report" / "heat_map.png").exists()
     assert f"sotopia show {out} 0" in text
+    assert f"report:   {out / 'report'}" in text
     assert " 0 played now" in sotopia("demo", "--out", out, "-n", 1).output

@@ -23,7 +23,7 @@ from sotopia_env.episode import Episode, Evaluation, OutcomeResult, Score
 from sotopia_env.errors import InvalidValueError, UnknownNameError
 from sotopia_env.plots import bar_chart, heat_map, write_report
 from sotopia_env.reward import DIMENSIONS, RANGES
-from sotopia_env.rollout import EpisodePlan, all_matchups, plan_episodes, run_episodes
+from sotopia_env.rollout import EpisodePlan, all_matchups, evaluate_run, plan_episodes, run_episodes
 from sotopia_env.scenario import OutcomeSpec
 from tests.sotopia_env.rollout_doubles import NO_VERDICT, FixedEvaluator, Speaker, make_task
 
@@ -62,20 +62,41 @@ def test_estimate_by_hand() -> None:
     assert (found.low, found.high) == pytest.approx((5 - half, 5 + half))
 
 
+def test_every_scenario_weighs_the_same_by_hand() -> None:
+    # Scenario means 2 (four values), 4 (one), 9 (one): mean 5 and not 3.5; the interval is that of three means.
+    found = estimate([1.0, 3.0, 2.0, 2.0, 4.0, 9.0], ["x", "x", "x", "x", "y", "z"])
+    half = 4.302652729911275 * math.sqrt(13 / 3)
+    assert (found.n, found.clusters, found.mean) == (6, 3, 5.0)
+    assert (found.low, found.high) == pytest.approx((5 - half, 5 + half))
+
+
 @pytest.mark.parametrize("seed", range(5))
-def test_estimate_is_statsmodels_cluster_robust_ols_also_when_unbalanced(seed: int) -> None:
+def test_estimate_is_statsmodels_cluster_robust_wls_also_when_unbalanced(seed: int) -> None:
     import statsmodels.api as sm
 
     generator = random.Random(seed)
     groups = [generator.randrange(7) for _ in range(60)]
     values = [group + generator.gauss(0, 2) for group in groups]
-    fit = sm.OLS(np.array(values), np.ones((60, 1))).fit(
-        cov_type="cluster", cov_kwds={"groups": np.array(groups)}, use_t=True
+    weights = [1 / groups.count(group) for group in groups]
+    fit = sm.WLS(np.array(values), np.ones((60, 1)), weights=np.array(weights)).fit(
+        cov_type="cluster", cov_kwds={"groups": np.array(groups), "use_correction": False}, use_t=True
     )
+    count = len(set(groups))
     found = estimate(values, [str(group) for group in groups])
     assert found.mean == pytest.approx(fit.params[0])
-    assert (found.low, found.high) == pytest.approx(tuple(fit.conf_int()[0]))
-    assert found.p == pytest.approx(fit.pvalues[0])
+    assert found.low is not None
+    from scipy import stats
+
+    error = (found.mean - found.low) / stats.t.ppf(0.975, count - 1)
+    assert error == pytest.approx(fit.bse[0] * math.sqrt(count / (count - 1)))
+
+
+def test_a_group_of_many_seats_does_not_drown_a_pair() -> None:
+    pair, group = make_task("s0"), make_task("s1", seats=5)
+    episodes = [scored(EpisodePlan(pair, (A,) * 2), (0.0, 0.0)), scored(EpisodePlan(group, (A,) * 5), (10.0,) * 5)]
+    found = compare(episodes)
+    assert mean(found, "a") == 5.0  # seats alike would make it 50 / 7
+    assert "each scenario weighs the same" in to_text(found)
 
 
 def test_interval_covers_the_truth_as_often_as_it_says_and_the_naive_one_does_not() -> None:
@@ -261,12 +282,13 @@ def test_success_and_shares_come_from_the_verified_outcome_by_seat_and_family() 
         result = outcome(agreed, (0.75, 0.25) if agreed else (0.0, 0.0), float(agreed))
         episodes.append(scored(EpisodePlan(task, (A, B)), (5.0, 5.0), result))
     later = [e.with_evaluation(Evaluation(evaluator="later", unscored="no key")) for e in episodes]
-    for found in (compare(episodes), compare(later)):  # a later evaluation without outcome hides none
+    for found in (compare(episodes), compare(later, evaluator="later")):  # one without outcome hides none
+        assert found.outcomes_by == ("fixed",)
         assert mean(found, "a", "success") == pytest.approx(2 / 3)
         assert (mean(found, "a", "surplus_share"), mean(found, "b", "surplus_share")) == (0.5, pytest.approx(1 / 6))
         assert {(c.group, c.policy) for c in found.families} == {("bargaining", "a"), ("bargaining", "b")}
         assert "verified family" in to_text(found)
-    assert compare(later).unscored == 3
+    assert compare(later, evaluator="later").unscored == 3
     assert mean(compare(later, evaluator="fixed"), "a") == 5.0
 
 
@@ -312,6 +334,93 @@ def test_report_files_hold_the_same_numbers(tmp_path: Path) -> None:
         (c["policy"], c["metric"], c["estimate"]["mean"]) for c in cells
     ]
     assert (tmp_path / "heat_map.png").read_bytes().startswith(b"\x89PNG")
+
+
+def evaluated(names: str, plan: EpisodePlan) -> Episode:
+    """The plan with one evaluation per letter; ``r`` gives 5 for everything, others what :func:`scored` says."""
+    episode = scored(plan, (8.0, 2.0))
+    (first,) = episode.evaluations
+    middle = tuple(s.model_copy(update={"value": 5.0}) if s.dimension == "goal" else s for s in first.scores)
+    for name in names:
+        change = {"evaluator": name, "scores": middle if name == "r" else first.scores}
+        episode = episode.with_evaluation(first.model_copy(update=change))
+    kept = tuple(e for e in episode.evaluations if e.evaluator in names)
+    return episode.model_copy(update={"evaluations": kept})
+
+
+@pytest.mark.parametrize(
+    ("names", "wanted", "expected"),
+    [
+        (("v", "v", "v"), None, "v"),
+        (("vr", "v", "vr"), None, "v"),  # the latest would mix r with v
+        (("v", "r", "v"), None, "share no evaluator: 'r' (1 of 3 episodes), 'v' (2 of 3 episodes)"),
+        (("v", "v", ""), None, "share no evaluator: 'v' (2 of 3 episodes)"),
+        (("vr", "vr", "vr"), None, "share several evaluators"),
+        (("vr", "vr", "vr"), "r", "r"),
+        (("v", "r", "v"), "v", "v"),
+        (("", "", ""), None, None),
+    ],
+)
+def test_scores_of_different_evaluators_are_never_mixed(
+    names: tuple[str, ...], wanted: str | None, expected: str | None
+) -> None:
+    plans = plan_episodes([make_task(f"s{i}") for i in range(3)], [(A, B)], both_seats=False)
+    episodes = [evaluated(own, plan) for own, plan in zip(names, plans, strict=True)]
+    if expected is not None and "share" in expected:
+        with pytest.raises(InvalidValueError, match=re.escape(expected)) as caught:
+            compare(episodes, evaluator=wanted)
+        assert "--evaluator" in str(caught.value)
+        return
+    found = compare(episodes, evaluator=wanted)
+    assert found.evaluator == expected
+    assert f"scores by: {expected or 'nobody'}" in to_text(found)
+    if expected:
+        assert mean(found, "a") == (5.0 if expected == "r" else 8.0)
+
+
+def test_the_evaluator_of_the_run_decides_between_several(tmp_path: Path) -> None:
+    plans = plan_episodes([make_task("s0"), make_task("s1")], [(A, B)], both_seats=False)
+    run_episodes(plans, evaluator=FixedEvaluator(), run_dir=tmp_path)
+    evaluate_run(tmp_path, FixedEvaluator(name="other", fractions=(0.5, 0.5)))
+    found = compare_runs([tmp_path])
+    assert (found.evaluator, mean(found, "a")) == ("fixed", 8.0)
+    assert compare_runs([tmp_path], evaluator="other").evaluator == "other"
+    with pytest.raises(InvalidValueError, match="share several evaluators"):
+        compare_runs([tmp_path / "episodes.jsonl"])  # a mere file was not configured with any
+
+
+def test_one_overlapping_pair_does_not_stand_for_the_run() -> None:
+    # a and b meet c in one common scenario; in 20 others they meet only each other.
+    apart = plan_episodes([make_task(f"s{i}") for i in range(20)], [(A, B)])
+    alike = plan_episodes([make_task("t")], [(A, C), (B, C)], both_seats=False)
+    episodes = [scored(plan, (7.0, 7.0)) for plan in apart]
+    episodes += [scored(plan, (10.0 if plan.policies[0] is A else 0.0, 5.0)) for plan in alike]
+    (found,) = (d for d in compare(episodes).differences if (d.first, d.second, d.metric) == ("a", "b", "goal"))
+    assert (found.paired_by, found.matched, found.seats) == ("task, seat", 82, 82)
+    assert found.estimate.clusters == 21
+    assert found.estimate.mean == pytest.approx(10 / 21)
+    assert "82/82" in to_text(compare(episodes))
+
+
+def test_imbalance_of_seats_and_order_is_reported_and_balance_is_not() -> None:
+    tasks = [make_task("s0"), make_task("s1", seats=3)]
+    fair = compare([scored(p, (5.0,) * len(p.policies)) for p in plan_episodes(tasks, [(A, B)])])
+    assert (fair.imbalances, "not balanced" in to_text(fair)) == ((), False)
+    found = compare([scored(p, (5.0, 5.0)) for p in plan_episodes(tasks[:1], [(A, B)], both_seats=False)])
+    rows = [(i.policy, i.held, i.began, i.ordered) for i in found.imbalances]
+    assert rows == [("a", (1, 0), 1, 1), ("b", (0, 1), 0, 1)]
+    assert "a in tasks of 2 seats (seat 0: 1, seat 1: 0; began 1 of 1)" in to_text(found)
+
+
+@pytest.mark.parametrize("place", ["file", "file/deeper"])
+def test_a_report_that_cannot_be_written_is_a_sentence(tmp_path: Path, place: str) -> None:
+    (tmp_path / "file").write_text("kept")
+    found = compare([scored(EpisodePlan(make_task(), (A, B)), (7.0, 3.0))])
+    for write in (write_report, heat_map):
+        with pytest.raises(InvalidValueError, match=r"cannot be written \((Not a directory|File exists)"):
+            write(found, tmp_path / place / "x" if write is heat_map else tmp_path / place)
+    assert (tmp_path / "file").read_text() == "kept"
+    assert [file.name for file in tmp_path.iterdir()] == ["file"]
 
 
 def test_wrong_input_is_named() -> None:

@@ -164,3 +164,7 @@ def test_impossible_rules_are_refused(build, error, said):
 def test_none_is_always_available():
     assert Rules(action_types=("speak",)).action_types == (ActionType.NONE, ActionType.SPEAK)
     assert Rules(turn_order="random").turn_order is TurnOrder.RANDOM
+
+
+def test_blank_words_are_silence():
+    assert play(Rules(), [Action(ActionType.SPEAK, " ")] * 3).stop is StopReason.SILENCE

@@ -1,5 +1,7 @@
 """Episode records: lossless, replayable, and clear about damage."""
 
+from dataclasses import replace
+
 import pytest
 from pydantic import ValidationError
 
@@ -165,3 +167,31 @@ def test_custom_dimensions_are_declared_and_keep_their_range():
 def test_impossible_custom_dimensions_are_refused(fields):
     with pytest.raises(ValidationError):
         CustomDimension(**{"name": "mine", "low": 1, "high": 5, "instruction": "?", **fields})
+
+
+def test_a_refused_action_is_kept_and_replays():
+    talk, rules = task(), Rules(max_turns=2)
+    state = initial_state(talk, rules, 0)
+    state = transition(state, Action(ActionType.SPEAK, "psst", ("agent_1",)))
+    state = transition(state, Action(ActionType.SPEAK, "What?"))
+    turns = tuple(RecordedTurn(turn=turn) for turn in state.turns)
+    episode = Episode(task=talk, rules=rules, turns=turns, stop=state.stop)
+    assert turns[0].turn.attempted == Action(ActionType.SPEAK, "psst", ("agent_1",))
+    assert replay(read_episode(to_line(episode), "here")) == state
+    forged = replace(turns[0].turn, violation="another reason")
+    with pytest.raises(DamagedRecordError, match="another reason"):
+        replay(episode.model_copy(update={"turns": (RecordedTurn(turn=forged), turns[1])}))
+
+
+def test_a_record_names_agents_of_its_task_only():
+    episode = played()
+    ghost = replace(episode.turns[0].turn, actor="agent_9")
+    with pytest.raises(DamagedRecordError, match="'agent_9' is no agent of the task"):
+        read_episode(to_line(episode.model_copy(update={"turns": (RecordedTurn(turn=ghost),)})), "here")
+
+
+def test_bytes_that_are_no_text_are_named_by_file_and_line(tmp_path):
+    path = tmp_path / "e.jsonl"
+    path.write_bytes(to_line(played()).encode() + b"\xff\xfe\n")
+    with pytest.raises(DamagedRecordError, match=r"e\.jsonl, line 2: not UTF-8 text"):
+        list(read_episodes(path))

@@ -7,8 +7,8 @@ import pytest
 
 from sotopia_env.action import Action, ActionType
 from sotopia_env.dynamics import Rules, initial_state, transition
-from sotopia_env.errors import UnknownNameError
-from sotopia_env.observation import DISCLOSURE, NOTHING_YET, SeatView, observe
+from sotopia_env.errors import InvalidValueError, UnknownNameError
+from sotopia_env.observation import DISCLOSURE, LEFT_OUT, NOTHING_YET, SeatView, observe
 from sotopia_env.scenario import Relationship, RelationshipKind, Seat
 from tests.sotopia_env.factories import character, scenario, task
 
@@ -156,3 +156,59 @@ def test_reading_an_observation_changes_nothing():
     view = SeatView(state.task, state.rules, "agent_1")
     first, second = view.observe(state), view.observe(state)
     assert (first.text, first.messages) == (second.text, second.messages)
+
+
+def after(turns: int, order: str = "round-robin"):
+    """What agent_0 sees after so many turns."""
+    state = initial_state(task(), Rules(turn_order=order, max_turns=99), 0)
+    for number in range(turns):
+        state = transition(state, Action(ActionType.SPEAK, f"word {number}"))
+    return observe(state, "agent_0")
+
+
+@pytest.mark.parametrize("order", ["round-robin", "simultaneous"])
+@pytest.mark.parametrize(("turns", "dropped"), [(6, 0), (6, 1), (6, 2), (6, 5), (6, 6), (30, 26)])
+def test_the_oldest_turns_can_be_left_out_with_a_marker_in_their_place(turns, dropped, order):
+    seen = after(turns, order)
+    text, messages = seen.text_without(dropped), seen.messages_without(dropped)
+    for shown in (text, "\n".join(message["content"] for message in messages)):
+        assert [f'"word {n}"' in shown for n in range(turns)] == [n >= dropped for n in range(turns)]
+        assert shown.count(LEFT_OUT.format(dropped)) == (dropped > 0)
+        assert seen.briefing.head in shown
+        assert seen.briefing.answer in shown
+        assert f"Turn #{seen.turn} is yours." in shown
+    assert text.endswith(seen.text[-50:])
+    assert [message["role"] for message in messages] == [
+        "system",
+        *["user", "assistant"] * (len(messages) // 2 - 1),
+        "user",
+    ]
+    if not dropped:
+        assert (text, messages) == (seen.text, seen.messages)
+
+
+def test_leaving_turns_out_changes_no_observation():
+    seen = after(6)
+    before = (seen.text, seen.messages)
+    seen.messages_without(4)
+    seen.text_without(4)
+    assert (seen.text, seen.messages) == before
+
+
+@pytest.mark.parametrize("dropped", [-1, 7])
+def test_no_more_turns_can_be_left_out_than_there_are(dropped):
+    seen = after(6)
+    for leave_out in (seen.text_without, seen.messages_without):
+        with pytest.raises(InvalidValueError, match="dropped: expected 0 to 6 turns"):
+            leave_out(dropped)
+
+
+@pytest.mark.parametrize("order", ["round-robin", "random", "simultaneous"])
+def test_who_left_witnesses_nothing_more(order):
+    state = initial_state(task(3), Rules(turn_order=order), 0)
+    gone = state.waiting[0]
+    state = transition(state, Action(ActionType.LEAVE))
+    for number in range(6):
+        state = transition(state, Action(ActionType.SPEAK, f"code {number}"))
+    assert "code" not in observe(state, gone).text
+    assert "code 1" in observe(state, next(agent for agent in state.task.agents if agent != gone)).text

@@ -146,8 +146,10 @@ def test_no_observation_holds_what_its_seat_may_not_know(kinds, order, seed, scr
             witnessed = {turn.action.argument for turn in turns} - {""}
             seen = env.observation(agent)
             assert all(turn.violation is None for turn in seen.turns if turn.actor != agent)
+            tried = {turn.attempted.argument for turn in turns if turn.attempted and turn.actor == agent}
             found = set(MARK.findall(everything(seen)))
-            assert found <= entitled(seated, viewer, witnessed), found - entitled(seated, viewer, witnessed)
+            allowed = entitled(seated, viewer, witnessed | tried)
+            assert found <= allowed, found - allowed
             words = [
                 seen.text,
                 seen.history,
@@ -165,7 +167,11 @@ def test_no_observation_holds_what_its_seat_may_not_know(kinds, order, seed, scr
 
 
 def may_see(agent, turn, state) -> bool:
-    """The rule of visibility, written a second time: own or addressed to it, and the round is over if veiled."""
+    """The rule of visibility, written a second time: own or addressed to it, present, and the round over if veiled."""
+    for leave in (t for t in state.turns if t.actor == agent and t.action.action_type is ActionType.LEAVE):
+        veiled = state.rules.turn_order == "simultaneous"
+        if turn.round >= leave.round if veiled else turn.index > leave.index:
+            return False
     over = state.rules.turn_order != "simultaneous" or state.stop is not None or turn.round < state.round
     return over and (turn.actor == agent or not turn.action.to or agent in turn.action.to)
 

@@ -130,6 +130,8 @@ def test_wrong_plan_arguments_are_refused(change: dict[str, object], message: st
 def test_matchups_that_fit_no_task_are_refused() -> None:
     with pytest.raises(InvalidValueError, match="expected 1, 2 or 4 policies, got 3"):
         plan_episodes([make_task(seats=4)], [(A, B, C)])
+    with pytest.raises(InvalidValueError, match="has 2 seats; expected 1 or 2 policies, got 3"):
+        plan_episodes([make_task()], [(A, B, C)])
     with pytest.raises(InvalidValueError, match="nothing to play"):
         plan_episodes([], [(A, B)])
     with pytest.raises(InvalidValueError, match=r"policy 'a': parameters must be JSON values"):

@@ -67,3 +67,22 @@ def test_swapped_seats_exchange_characters_only():
     assert swapped.names == {"agent_0": "Bram Testa", "agent_1": "Ada Testa"}
     assert swapped.scenario is original.scenario
     assert original.names["agent_0"] == "Ada Testa"
+
+
+@pytest.mark.parametrize(
+    ("build", "said"),
+    [
+        (lambda: scenario(context="  \n "), "must not be blank"),
+        (lambda: scenario(context="\u200b"), "must not be blank"),
+        (lambda: character("   "), "must not be blank"),
+        (lambda: character("agent_2"), "must not look like the id of an agent"),
+        (lambda: character(" Agent_12 "), "must not look like the id of an agent"),
+        (lambda: character("Ada", last_name="agent_0"), "must not look like the id of an agent"),
+        (lambda: scenario(shared_data={"x": "\ud800"}), "must be JSON that can be written"),
+        (lambda: scenario(shared_data='{"x":' * 99_000), "not nested so deeply"),
+    ],
+)
+def test_blanks_agent_ids_and_unwritable_data_are_refused(build, said):
+    with pytest.raises(ValueError, match=said):
+        build()
+    assert character("Agent", last_name="Smith").name == "Agent Smith"

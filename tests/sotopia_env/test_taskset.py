@@ -148,3 +148,22 @@ def test_json_strings_may_hold_line_separators(tmp_path):
     odd = task(scenario=Scenario(id="s", context="one\u2028two\x85three", seats=scenario().seats))
     path.write_text(odd.model_dump_json() + "\n", encoding="utf-8")
     assert list(TaskSet.load(path)) == [odd]
+
+
+@pytest.mark.parametrize(
+    ("misuse", "said"),
+    [
+        (lambda: TaskSet.load(3), "path: expected the path of a task file, got 3"),
+        (lambda: TaskSet(["a"]), "tasks: expected a Task at index 0, got 'a'"),
+        (lambda: TaskSet(3), "tasks: expected a sequence of tasks, got 3"),
+        (lambda: TaskSet("ab"), "tasks: expected a sequence of tasks, got 'ab'"),
+        (lambda: TaskSet([task()]).split([]), "split: expected one of"),
+        (lambda: TaskSet([task()]).sample("1", 0), "n: expected 0 to 1, the number of tasks, got '1'"),
+        (lambda: TaskSet([task()]).get(3), "task: expected one of"),
+        (lambda: TaskSet([task()]).save("/proc/x.jsonl"), "/proc/x.jsonl: cannot be written"),
+    ],
+)
+def test_misuse_is_answered_with_one_sentence(misuse, said):
+    with pytest.raises(InvalidValueError) as caught:
+        misuse()
+    assert said in str(caught.value)

@@ -38,14 +38,19 @@ def score(of, dimension, agent="agent_0"):
     return RuleEvaluator().evaluate(of).by_agent[agent][dimension].value
 
 
+SPEECH = "I have thought about it all night and will not go below seven hundred."
+
+
 @pytest.mark.parametrize(
     ("acts", "expected"),
     [
         ([OFFER, "Let me think about that for a day."], 10.0),
         ([OFFER, "Let me think about that.", OFFER, "No."], 5.0),
         ([OFFER, "Hm.", "  i could TAKE seven hundred... for it!!", "No."], 5.0),
-        ([act(1, OFFER), act(0, OFFER)], 0.0),  # the other's words
-        ([act(1, OFFER, to=(0,)), act(0, OFFER)], 10.0),  # said in private: no evidence of copying in public
+        ([act(1, OFFER), act(0, OFFER)], 10.0),  # the other's words taken up: so do people agree
+        ([act(1, SPEECH), act(0, SPEECH)], 0.0),  # a speech parroted
+        ([act(1, SPEECH, to=(0,)), act(0, SPEECH)], 10.0),  # said in private: no evidence of copying in public
+        (["I'm an AI researcher by trade.", "Oh."], 10.0),
         (["Yes, of course.", "Good.", "Yes, of course.", "Good."], 10.0),  # too short to count
         ([OFFER, "Hm.", "I could take seven hundred and ten for it.", "Hm."], 10.0),  # not the same
         ([act(0, kind=NONE), act(1, "Hello there, how are you?"), act(0, kind=NONE)], 5.0),  # nothing to judge

@@ -8,14 +8,16 @@ from hypothesis import strategies as st
 
 from sotopia_env.action import Action, ActionType
 from sotopia_env.dynamics import Turn
-from sotopia_env.tasks.agreement import Accept, Act, AgreementReader, Offer, Reading, Reject, Unclear, Withdraw
+from sotopia_env.tasks.agreement import Accept, Act, AgreementReader, Offer, Reading, Reject, Repeat, Unclear, Withdraw
 from sotopia_env.tasks.explicit import ExplicitAct, explicit_acts, read_explicit
 
 AGENTS = ("agent_0", "agent_1")
 
 
 def read_acts(text: str, action_type: ActionType, actor: str) -> tuple[Act, ...]:
-    """``o1,2`` offers a=1, b=2; ``q…`` asks the same; ``a`` accepts, ``a1`` accepts a=1; ``r``, ``w``, ``u``."""
+    """``o1,2`` offers a=1, b=2; ``q…`` asks the same; ``a`` accepts, ``a1`` accepts a=1; ``r``, ``w``, ``u``;
+    ``s`` spoils, ``p1`` repeats.
+    """
     return tuple(_act(word) for word in text.split())
 
 
@@ -33,6 +35,10 @@ def _act(word: str) -> Act:
             return Reject(_terms(word[1:]) if word[1:] else None)
         case "w":
             return Withdraw()
+        case "s":
+            return Unclear("spoilt", spoils=True)
+        case "p":
+            return Repeat(_terms(word[1:]))
         case _:
             return Unclear("unclear", _terms(word[1:]) if word[1:] else None)
 
@@ -77,6 +83,15 @@ RULES = [
     (ONE, ("0 o1 o2", "1 a"), None, None),
     (ONE, ("0 o1 u2", "1 a"), None, None),
     (ONE, ("0 o1 u1", "1 a"), {"a": "1"}, (0, 1)),
+    (ONE, ("0 o1 s", "1 a"), None, None),
+    (ONE, ("0 o1", "0 o2 s", "1 a"), None, None),
+    (ONE, ("0 o1", "1 a s"), None, None),
+    (ONE, ("0 o1", "1 a p1"), {"a": "1"}, (0, 1)),
+    (ONE, ("0 o1", "1 a p2"), None, None),
+    (ONE, ("0 o1", "1 a1 p2"), None, None),
+    (ONE, ("0 o1", "1 p1"), None, None),
+    (TWO, ("0 o1,2", "1 a p-,2"), {"a": "1", "b": "2"}, (0, 1)),
+    (TWO, ("0 o1,2", "1 a p-,3"), None, None),
     (ONE, ("0 o1", "1 a", "0 o2"), {"a": "1"}, (0, 1)),
     (ONE, ("0 o1", "1 a", "0 o2", "1 a"), {"a": "1"}, (0, 1)),
     (ONE, ("0 o1", "1 a", "0 o2", "1 a2"), {"a": "2"}, (2, 3)),

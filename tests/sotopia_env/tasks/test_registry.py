@@ -72,6 +72,8 @@ def test_the_kinds_of_relationship_vary() -> None:
         (("division", 1, 0, "easyy"), "easy"),
         (("division", 1, 0, "easy", -1), "start:"),
         (([], 1, 0), "family:"),
+        ((None, 1, 0), "family: expected a name or several, got None"),
+        (([[]], 1, 0), "family:"),
         ((["division", "division"], 1, 0), "family:"),
         ((["division", "hirring"], 1, 0), "hiring"),
     ],
@@ -88,3 +90,14 @@ def test_the_starter_tasks_are_two_castings_of_each_scenario_and_always_the_same
     names = {character.name for character in tasks.starter_cast().characters}
     assert all(character.name in names for task in made for character in task.characters)
     assert tasks.starter_tasks() is made
+
+
+@pytest.mark.parametrize("name", [[], None, 3])
+def test_what_is_no_name_is_no_family(name: object) -> None:
+    with pytest.raises(UnknownNameError, match="family: expected one of"):
+        tasks.family(name)  # type: ignore[arg-type]
+
+
+def test_a_path_that_is_none_is_refused() -> None:
+    with pytest.raises(InvalidValueError, match="path: expected the path of a task file, got 3"):
+        tasks.load(3)  # type: ignore[arg-type]

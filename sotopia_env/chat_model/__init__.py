@@ -1,0 +1,43 @@
+"""The only door to language models.
+
+::
+
+    model = make_model("local/my-model", api_base="http://localhost:8000/v1")
+    await check(model)
+    reply = await model.complete(ChatRequest(messages=({"role": "user", "content": "Good morning."},)))
+    await model.close()
+"""
+
+from sotopia_env.chat_model.cache import CacheInfo, cache_info, clear_cache
+from sotopia_env.chat_model.factory import make_model
+from sotopia_env.chat_model.ledger import Ledger, LedgerEntry, Totals, read_ledger
+from sotopia_env.chat_model.limits import Limits, estimate_tokens
+from sotopia_env.chat_model.price import Price
+from sotopia_env.chat_model.protocol import ChatModel, ChatReply, ChatRequest, Role
+from sotopia_env.chat_model.remote import RemoteModel, check
+from sotopia_env.chat_model.retries import RetryPolicy
+from sotopia_env.errors import BudgetExceededError, ContextLengthError, ModelCallError
+
+__all__ = [
+    "BudgetExceededError",
+    "CacheInfo",
+    "ChatModel",
+    "ChatReply",
+    "ChatRequest",
+    "ContextLengthError",
+    "Ledger",
+    "LedgerEntry",
+    "Limits",
+    "ModelCallError",
+    "Price",
+    "RemoteModel",
+    "RetryPolicy",
+    "Role",
+    "Totals",
+    "cache_info",
+    "check",
+    "clear_cache",
+    "estimate_tokens",
+    "make_model",
+    "read_ledger",
+]

@@ -1,0 +1,115 @@
+"""Answers kept on disk, so that the same question is not paid for twice. Off unless a directory is given."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from sotopia_env.chat_model.protocol import ChatReply, ChatRequest
+from sotopia_env.errors import InvalidValueError
+from sotopia_env.scenario import canonical_json
+
+_VERSION = 1  # of the key and of what is kept
+_FILE = "cache.db"
+_reply: TypeAdapter[ChatReply] = TypeAdapter(ChatReply)
+
+
+@dataclass(frozen=True, slots=True)
+class CacheInfo:
+    """What a cache holds: its directory, number of answers, bytes on disk."""
+
+    directory: Path
+    answers: int
+    size: int
+
+
+class ResponseCache:
+    """Answers by everything that determines them, the replicate index included."""
+
+    def __init__(self, directory: str | Path) -> None:
+        """Opens the cache, and makes its directory if there is none.
+
+        Raises:
+            InvalidValueError: the library it is built on is not installed, or the directory cannot be used.
+        """
+        self._store = _open(Path(directory))
+
+    def key(self, identity: str, parameters: dict[str, Any], request: ChatRequest) -> str:
+        """Returns the key of a question to a model; role and label, which a model never sees, are left out."""
+        asked = {
+            "version": _VERSION,
+            "model": identity,
+            "parameters": parameters,
+            "messages": request.messages,
+            "temperature": request.temperature,
+            "max_tokens": request.max_tokens,
+            "seed": request.seed,
+            "schema": request.schema,
+            "logprobs": request.logprobs,
+            "replicate": request.replicate,
+        }
+        return hashlib.sha256(canonical_json(asked).encode("utf-8", "surrogatepass")).hexdigest()
+
+    def get(self, key: str) -> ChatReply | None:
+        """Returns the answer kept under ``key``, free of charge, or ``None``. What cannot be read is asked again."""
+        kept = self._store.get(key)
+        if kept is None:
+            return None
+        try:
+            reply = _reply.validate_json(kept)
+        except ValidationError:
+            return None
+        return replace(reply, cost=0.0, latency=0.0, attempts=0, cached=True)
+
+    def put(self, key: str, reply: ChatReply) -> None:
+        """Keeps an answer."""
+        self._store.set(key, _reply.dump_json(reply).decode("utf-8"))
+
+    def close(self) -> None:
+        """Lets go of the files."""
+        self._store.close()
+
+
+def _open(directory: Path) -> Any:
+    try:
+        diskcache = importlib.import_module("diskcache")  # optional, and without type annotations
+    except ImportError:
+        raise InvalidValueError("the response cache needs the package diskcache, which is not installed") from None
+    try:
+        # Nothing is dropped behind the user's back: `clear_cache` empties it.
+        return diskcache.Cache(str(directory), eviction_policy="none", cull_limit=0)
+    except OSError as error:
+        raise InvalidValueError(f"{directory}: expected a directory for the cache ({error.strerror})") from None
+
+
+def _existing(directory: str | Path) -> Path:
+    path = Path(directory)
+    if not (path / _FILE).is_file():
+        raise InvalidValueError(f"{path}: expected a response cache, found none")
+    return path
+
+
+def cache_info(directory: str | Path) -> CacheInfo:
+    """Returns what a cache holds.
+
+    Raises:
+        InvalidValueError: there is no cache.
+    """
+    path = _existing(directory)
+    with _open(path) as store:
+        return CacheInfo(path, len(store), store.volume())
+
+
+def clear_cache(directory: str | Path) -> int:
+    """Removes every answer and returns how many there were.
+
+    Raises:
+        InvalidValueError: there is no cache.
+    """
+    with _open(_existing(directory)) as store:
+        return int(store.clear())

@@ -1,0 +1,176 @@
+"""Every provider litellm knows. litellm is imported when the first such model is made, never before."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+import weakref
+from collections.abc import Iterator
+from dataclasses import replace
+from types import ModuleType
+from typing import Any, NoReturn
+
+from sotopia_env.chat_model.attempt import FailedAttempt, raise_for_status
+from sotopia_env.chat_model.completion import read_completion
+from sotopia_env.chat_model.direct import response_format
+from sotopia_env.chat_model.keys import read_key
+from sotopia_env.chat_model.price import Price
+from sotopia_env.chat_model.protocol import ChatReply, ChatRequest
+from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
+
+# Providers whose credentials may come from profiles, instance roles or tokens as well as from variables.
+_OTHER_CREDENTIALS = ("bedrock", "sagemaker", "vertex_ai", "azure", "watsonx", "gigachat", "github_copilot", "oci")
+_GRACE = 5.0
+# Which transports use litellm's connections in which event loop: they are shared, so the last one closes them.
+_users: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, set[int]] = weakref.WeakKeyDictionary()
+
+
+def load_litellm() -> ModuleType:
+    """Imports litellm: prices from its own file instead of the network, no ``.env`` files, no banners, no telemetry."""
+    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+    os.environ.setdefault("LITELLM_MODE", "PRODUCTION")  # in its "DEV" mode it reads keys from .env files it finds
+    import litellm
+
+    litellm.telemetry = False
+    litellm.suppress_debug_info = True
+    return litellm
+
+
+class HostedTransport:
+    """One model of one provider, through litellm."""
+
+    def __init__(self, name: str, api_base: str | None, key_variable: str | None, timeout: float) -> None:
+        """Finds the provider and checks that its key is there, without the network.
+
+        Args:
+            name: the model as the user named it, ``provider/name``.
+            api_base: another address than the provider's own.
+            key_variable: environment variable that holds the key; ``None`` leaves it to the provider's usual one.
+            timeout: seconds an attempt may take.
+
+        Raises:
+            UnknownNameError: there is no such provider.
+            InvalidValueError: the key is not in the environment.
+        """
+        self.name = name
+        self.identity = f"{name} at {api_base}" if api_base else name
+        self._litellm = load_litellm()
+        self._provider = _provider(self._litellm, name, api_base)
+        # The caller holds the clock; litellm's own is behind it, so that one of them always rings.
+        self._options: dict[str, Any] = {"model": name, "timeout": timeout + _GRACE, "num_retries": 0, "max_retries": 0}
+        self._options |= {"drop_params": True, "no-log": True}
+        if api_base:
+            self._options["api_base"] = api_base
+        if key_variable:
+            self._options["api_key"] = read_key(key_variable)
+        else:
+            self._check_key(api_base)
+        self.price = self._known_price()
+        self._errors = _errors()
+
+    def _check_key(self, api_base: str | None) -> None:
+        missing = self._litellm.validate_environment(self.name, api_base=api_base)["missing_keys"]
+        if missing and not self._provider.startswith(_OTHER_CREDENTIALS):
+            raise InvalidValueError(
+                f"model {self.name!r}: expected {' and '.join(missing)} in the environment, which "
+                f"{'is' if len(missing) == 1 else 'are'} not set"
+            )
+
+    def _known_price(self) -> Price | None:
+        try:
+            prompt, completion = self._litellm.cost_per_token(self.name, prompt_tokens=1000, completion_tokens=1000)
+        except self._litellm.ModelNotMappedError:
+            return None
+        return Price(prompt * 1000, completion * 1000)
+
+    async def attempt(self, request: ChatRequest, structured: bool) -> ChatReply:
+        """See :class:`~sotopia_env.chat_model.attempt.Transport`."""
+        _users.setdefault(asyncio.get_running_loop(), set()).add(id(self))
+        started = time.perf_counter()
+        try:
+            answer = await self._litellm.acompletion(**self._options, **_arguments(request, structured))
+        except self._errors as error:
+            raise_failure(error)
+        cost = answer._hidden_params.get("response_cost")
+        return replace(read_completion(answer, time.perf_counter() - started), cost=cost if self.price else None)
+
+    async def check(self) -> None:
+        """Does nothing: provider and key were checked when the model was made, and a call would cost money."""
+
+    async def close(self) -> None:
+        """Closes litellm's connections, once no other model uses them in this event loop."""
+        users = _users.get(asyncio.get_running_loop(), set())
+        if id(self) not in users:
+            return
+        users.discard(id(self))
+        if not users:
+            await self._litellm.close_litellm_async_clients()
+            self._litellm.in_memory_llm_clients_cache.flush_cache()  # a closed client must not be found again
+
+
+def raise_failure(error: Exception) -> NoReturn:
+    """Raises what an exception of litellm means, read from the chain of exceptions behind it.
+
+    litellm answers 500 to everything it cannot name; what really happened is what the exceptions beneath say: an HTTP
+    status, a connection that broke, a body that is no JSON.
+
+    Raises:
+        ContextLengthError: the conversation is too long.
+        FailedAttempt: everything else.
+    """
+    import httpx
+
+    beneath = list(_chain(error))
+    message = str(getattr(error, "message", "") or error)
+    refused = next((item for item in beneath if isinstance(item, httpx.HTTPStatusError)), None)
+    if refused is None and any(isinstance(item, httpx.TimeoutException) for item in beneath):
+        raise FailedAttempt("timeout", message) from None
+    if refused is None and any(isinstance(item, httpx.TransportError | OSError) for item in beneath):
+        raise FailedAttempt("connection", f"{message} ({beneath[-1]})") from None
+    status = refused.response.status_code if refused else int(getattr(error, "status_code", None) or 500)
+    if refused is None and status in (200, 500):
+        raise FailedAttempt("malformed", message) from None
+    code = " ".join(str(getattr(item, name, "") or "") for item in beneath for name in ("code", "type"))
+    if type(error).__name__ == "ContextWindowExceededError":
+        code += " context_length_exceeded"
+    raise_for_status(status, message, code, refused.response.headers if refused else {})
+
+
+def _errors() -> tuple[type[Exception], ...]:
+    """What a call through litellm raises when it fails: OpenAI's family, and what its transports let through."""
+    import aiohttp
+    import httpx
+    import openai
+
+    return (openai.OpenAIError, httpx.HTTPError, aiohttp.ClientError, OSError)
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    following: BaseException | None = error
+    while following is not None and id(following) not in seen:
+        yield following
+        seen.add(id(following))
+        following = following.__cause__ or following.__context__
+
+
+def _arguments(request: ChatRequest, structured: bool) -> dict[str, Any]:
+    wanted = {
+        "temperature": request.temperature,
+        "max_tokens": request.max_tokens,
+        "seed": request.seed,
+        "logprobs": request.logprobs or None,
+        "response_format": response_format(request) if structured else None,
+    }
+    return {"messages": list(request.messages)} | {name: value for name, value in wanted.items() if value is not None}
+
+
+def _provider(litellm: ModuleType, name: str, api_base: str | None) -> str:
+    try:
+        return str(litellm.get_llm_provider(name, api_base=api_base)[1])
+    except litellm.exceptions.BadRequestError:
+        prefix, _, rest = name.partition("/")
+        known = ["local", "openai-compatible", *sorted(str(provider.value) for provider in litellm.provider_list)]
+        hint = name_hint(prefix, known) if rest else f"expected PROVIDER/NAME, such as 'openai/{name}', got {name!r}"
+        raise UnknownNameError(f"model {name!r}: unknown provider; {hint}") from None

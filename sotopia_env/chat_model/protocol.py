@@ -1,0 +1,106 @@
+"""What a chat model is to this package: messages in; text and what it cost out. Nothing else reaches a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, runtime_checkable
+
+from sotopia_env.observation import ChatMessage
+
+Role = Literal["agent", "judge"]
+"""Who asks: the ledger keeps agents apart from judges."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """One question to a model.
+
+    Attributes:
+        messages: the conversation; system first.
+        role: on whose account the call goes.
+        temperature: sampling temperature; ``None`` leaves it to the server.
+        max_tokens: limit on the answer, in tokens; ``None`` leaves it to the server.
+        seed: passed to servers that take one.
+        schema: JSON schema of the answer; used where the server enforces schemas, ignored where not (the answer is
+            parsed and validated by the caller in any case).
+        logprobs: whether token ids and log-probabilities are wanted, where the server gives them.
+        replicate: distinguishes repeated identical questions, so that a response cache never makes two samples one.
+        label: what the ledger calls this question (an episode's key and turn); never sent to a model.
+    """
+
+    messages: tuple[ChatMessage, ...]
+    role: Role = "agent"
+    temperature: float | None = 1.0
+    max_tokens: int | None = None
+    seed: int | None = None
+    schema: Mapping[str, Any] | None = None
+    logprobs: bool = False
+    replicate: int = 0
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ChatReply:
+    """A model's answer and what is known about it.
+
+    Attributes:
+        text: the utterance, without reasoning.
+        reasoning: the thinking the server kept apart, or that stood in a thinking block; never part of ``text``.
+        finish_reason: why the server stopped, in its own word (``stop``, ``length``, …).
+        prompt_tokens: as counted by the server.
+        completion_tokens: as counted by the server, reasoning included.
+        cost: in US dollars; ``None`` when no price is known (a self-hosted server), never 0 for "unknown".
+        latency: seconds of the answered attempt.
+        model: name and version as answered by the server.
+        attempts: how many attempts it took.
+        fallback: whether a declared fallback model answered.
+        cached: whether the response cache answered; then nothing was spent.
+        token_ids: sampled token ids, where the server gives them.
+        logprobs: their log-probabilities, where the server gives them.
+        prompt_token_ids: token ids of the prompt as the server rendered it, where it gives them.
+    """
+
+    text: str
+    reasoning: str = ""
+    finish_reason: str = ""
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cost: float | None = None
+    latency: float = 0.0
+    model: str = ""
+    attempts: int = 1
+    fallback: bool = False
+    cached: bool = False
+    token_ids: tuple[int, ...] | None = None
+    logprobs: tuple[float, ...] | None = None
+    prompt_token_ids: tuple[int, ...] | None = None
+
+
+@runtime_checkable
+class ChatModel(Protocol):
+    """Answers chat requests; safe for any number of concurrent calls in one event loop."""
+
+    @property
+    def name(self) -> str:
+        """The model as the user named it, e.g. ``local/my-model``."""
+        ...
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """Everything that changes its answers, as JSON; no secrets."""
+        ...
+
+    async def complete(self, request: ChatRequest) -> ChatReply:
+        """Returns the answer.
+
+        Raises:
+            ContextLengthError: the conversation does not fit the model.
+            BudgetExceededError: the ledger's limit is reached; nothing was sent.
+            ModelCallError: the call failed for good, after the retries that are allowed.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Releases connections; the model cannot be used afterwards."""
+        ...

@@ -1,0 +1,83 @@
+"""How often a failed request is sent again, and how long to wait before."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from sotopia_env.errors import InvalidValueError
+
+
+def retry_after(headers: Mapping[str, Any], now: datetime | None = None) -> float | None:
+    """Returns the seconds a server asks to wait, zero or more; ``None`` when it does not say, or unreadably.
+
+    Reads ``Retry-After`` (RFC 9110 §10.2.3: seconds, or an HTTP date) and ``retry-after-ms``, which some servers add.
+    """
+    milliseconds = _seconds(headers.get("retry-after-ms"))
+    if milliseconds is not None:
+        return milliseconds / 1000
+    value = headers.get("Retry-After") or headers.get("retry-after")
+    seconds = _seconds(value)
+    return seconds if seconds is not None or value is None else _until(str(value), now or datetime.now(UTC))
+
+
+def _seconds(value: Any) -> float | None:
+    try:
+        seconds = float(value)
+    except (TypeError, ValueError):
+        return None
+    return max(0.0, seconds) if seconds < float("inf") else None
+
+
+def _until(date: str, now: datetime) -> float | None:
+    try:
+        moment = parsedate_to_datetime(date)
+    except ValueError:
+        return None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return max(0.0, (moment - now).total_seconds())
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How often a failed request is sent again, and how long to wait before.
+
+    The wait is exponential with full jitter: uniform between zero and ``min(cap, base * 2**n)`` seconds before retry
+    n = 0, 1, … (so that callers that failed together do not come back together). Where the server says how long to
+    wait, that is waited, and between zero and ``base`` seconds on top of it.
+
+    Attributes:
+        retries: how many times a request is sent again at most.
+        empty_retries: how many of these may follow an answer without text, which is paid for every time.
+        base: seconds.
+        cap: seconds.
+        patience: the longest wait a server may ask for, in seconds; beyond it the call fails at once.
+    """
+
+    retries: int = 6
+    empty_retries: int = 2
+    base: float = 0.5
+    cap: float = 30.0
+    patience: float = 300.0
+
+    def __post_init__(self) -> None:
+        for name in ("retries", "empty_retries"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+                raise InvalidValueError(f"{name}: expected a whole number, 0 or more, got {value!r}")
+        for name in ("base", "cap", "patience"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise InvalidValueError(f"{name}: expected seconds, zero or more, got {getattr(self, name)!r}")
+
+    def delay(self, retry: int, wait: float | None, rng: random.Random) -> float | None:
+        """Returns the seconds to wait before ``retry`` (0 for the first), ``None`` if the server asks for too many."""
+        if wait is not None and wait > self.patience:
+            return None
+        if wait is not None:
+            return wait + rng.uniform(0.0, self.base)
+        return rng.uniform(0.0, min(self.cap, self.base * 2.0 ** min(retry, 60)))

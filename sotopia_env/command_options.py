@@ -1,0 +1,59 @@
+"""Options and arguments that several commands of ``sotopia`` share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from sotopia_env.errors import SotopiaError
+
+
+def path_option(help: str, name: str = "--out") -> Any:
+    """An option that takes a path."""
+    return typer.Option(name, parser=_path_of(name), metavar="PATH", help=help)
+
+
+def path_argument(help: str, name: str) -> Any:
+    """An argument that is a path, or several; ``name`` stands in messages and in the help."""
+    return typer.Argument(parser=_path_of(name), metavar=name, help=help)
+
+
+def _path_of(name: str) -> Callable[[str], Path]:
+    def path(text: str) -> Path:
+        if not str(text).strip():  # Path("") would silently be the working directory
+            # No ValueError: typer would show that one as "invalid value", without what was expected.
+            raise SotopiaError(f"{name}: expected a path, got {str(text)!r}")
+        return Path(text)
+
+    return path
+
+
+SOURCE_HELP = "'starter', one or more task families joined by commas, 'all' families, or a .json/.jsonl task file."
+Source = Annotated[str, typer.Argument(help=SOURCE_HELP)]
+SourceOption = Annotated[str, typer.Option("--tasks", help=SOURCE_HELP)]
+Number = Annotated[int | None, typer.Option("-n", min=1, help="How many tasks; families: 5 each, files: all.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of generated tasks and of the episodes.")]
+LevelName = Annotated[str, typer.Option(help="Difficulty of generated tasks: easy, medium or hard.")]
+EvaluatorName = Annotated[str, typer.Option("--evaluator", help="'verified', 'rules', 'verified+rules' or 'none'.")]
+Concurrency = Annotated[int, typer.Option(min=1, help="Episodes in flight at once.")]
+Timeout = Annotated[
+    float | None,
+    typer.Option(help="Seconds for one episode; none by default. Cannot stop a policy that computes without awaiting."),
+]
+
+__all__ = [
+    "SOURCE_HELP",
+    "Concurrency",
+    "EvaluatorName",
+    "LevelName",
+    "Number",
+    "Seed",
+    "Source",
+    "SourceOption",
+    "Timeout",
+    "path_argument",
+    "path_option",
+]

@@ -1,0 +1,161 @@
+"""Several judges on one episode: all asked at the same time, their scores made one, their spread kept."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sotopia_env.episode import Evaluation, Evaluator, Score, Transcript
+from sotopia_env.errors import EvaluationError, InvalidValueError, UnknownNameError, name_hint
+from sotopia_env.evaluators.question import AskingEvaluator, all_at_once
+from sotopia_env.reward import CustomDimension, Dimension
+
+
+def majority(values: Sequence[float]) -> float:
+    """Returns the most frequent value; among equally frequent ones the nearest to the median, then the lower one.
+
+    When all differ, that is the median (the lower one of an even number): a minority is never drawn by lot.
+    """
+    counts, middle = Counter(values), statistics.median(values)
+    most = max(counts.values())
+    return min((value for value in counts if counts[value] == most), key=lambda v: (abs(v - middle), v))
+
+
+_STATISTICS: Mapping[str, Callable[[Sequence[float]], float]] = {
+    "mean": statistics.fmean,
+    "median": statistics.median,
+    "majority": majority,
+}
+ENSEMBLE_AGGREGATES = tuple(_STATISTICS)
+"""How the scores of several judges become one."""
+
+_Key = tuple[str, Dimension | str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Vote:
+    """What one judge said: an evaluation, or why there is none."""
+
+    judge: str
+    evaluation: Evaluation | None = None
+    failure: str = ""
+
+
+class Ensemble(AskingEvaluator):
+    """Several judges as one evaluator.
+
+    Every score carries its ``spread`` (largest less smallest score of the judges, in the dimension's own unit) and
+    each judge's score with its reasoning. A judge that fails or leaves the episode unscored is not replaced: unless
+    ``quorum`` judges answered, the episode is unscored with the reasons.
+
+    Args:
+        judges: at least two, with different names.
+        aggregate: one of :data:`ENSEMBLE_AGGREGATES`; ``majority`` is :func:`majority`.
+        quorum: how many must answer; ``None`` means all.
+
+    Raises:
+        UnknownNameError: there is no such aggregate.
+        InvalidValueError: too few judges, two of one name, or a quorum that cannot be met.
+    """
+
+    def __init__(self, judges: Sequence[Evaluator], aggregate: str = "mean", quorum: int | None = None) -> None:
+        if aggregate not in _STATISTICS:
+            raise UnknownNameError(f"aggregate: {name_hint(str(aggregate), _STATISTICS)}")
+        names = [judge.name for judge in judges]
+        if len(names) < 2 or len(set(names)) != len(names):
+            raise InvalidValueError(f"judges: expected at least two, with different names, got {names}")
+        if quorum is not None and not (type(quorum) is int and 1 <= quorum <= len(names)):
+            raise InvalidValueError(f"quorum: expected a whole number from 1 to {len(names)}, got {quorum!r}")
+        self.judges = tuple(judges)
+        self.aggregate = aggregate
+        self.quorum = len(names) if quorum is None else quorum
+
+    @property
+    def name(self) -> str:
+        """``ensemble-mean(a, b)``; a quorum below all is part of it."""
+        quorum = f", {self.quorum} needed" if self.quorum < len(self.judges) else ""
+        return f"ensemble-{self.aggregate}({', '.join(judge.name for judge in self.judges)}{quorum})"
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """The aggregate, the quorum and each judge's own parameters."""
+        members = {judge.name: dict(judge.parameters) for judge in self.judges}
+        return {"aggregate": self.aggregate, "quorum": self.quorum, "judges": members}
+
+    async def evaluate_async(self, transcript: Transcript) -> Evaluation:
+        """Returns the judges' scores as one, or an unscored evaluation when fewer than ``quorum`` answered.
+
+        Raises:
+            EvaluationError: the judges that answered did not score the same agents and dimensions.
+            BudgetExceededError: the ledger's limit is reached.
+        """
+        votes = await all_at_once(_ask(judge, transcript) for judge in self.judges)
+        failures = [f"{vote.judge} failed: {vote.failure}" for vote in votes if vote.evaluation is None]
+        given = [vote.evaluation for vote in votes if vote.evaluation is not None]
+        if len(given) < self.quorum:
+            reason = f"{len(given)} of {len(votes)} judges answered, {self.quorum} needed; {'; '.join(failures)}"
+            return Evaluation(evaluator=self.name, parameters=dict(self.parameters), unscored=reason)
+        scores = self._scores(given)
+        return Evaluation(
+            evaluator=self.name,
+            parameters=dict(self.parameters),
+            dimensions=_dimensions(given),
+            scores=scores,
+            comment="; ".join([_widest(scores), *failures]),
+        )
+
+    def _scores(self, evaluations: Sequence[Evaluation]) -> tuple[Score, ...]:
+        tables = [{(score.agent, score.dimension): score for score in e.scores} for e in evaluations]
+        for evaluation, table in zip(evaluations, tables, strict=True):
+            odd = set(table) ^ set(tables[0])
+            if odd or not table:
+                what = ", ".join(sorted(f"{agent} {dimension}" for agent, dimension in odd)[:4]) or "nothing"
+                raise EvaluationError(
+                    f"{self.name}: expected all judges to score the same, {evaluations[0].evaluator} and "
+                    f"{evaluation.evaluator} differ in {what}"
+                )
+        return tuple(self._one(key, [table[key] for table in tables], evaluations) for key in tables[0])
+
+    def _one(self, key: _Key, scores: Sequence[Score], evaluations: Sequence[Evaluation]) -> Score:
+        values = [score.value for score in scores]
+        judges = [evaluation.evaluator for evaluation in evaluations]
+        return Score(
+            agent=key[0],
+            dimension=key[1],
+            value=_STATISTICS[self.aggregate](values),
+            reasoning=" ".join(f"{j}: {s.value:g} ({s.reasoning})" for j, s in zip(judges, scores, strict=True)),
+            source=self.name,
+            spread=max(values) - min(values),
+        )
+
+    async def close(self) -> None:
+        """Closes the judges that can be closed."""
+        for judge in self.judges:
+            if isinstance(judge, AskingEvaluator):
+                await judge.close()
+
+
+async def _ask(judge: Evaluator, transcript: Transcript) -> _Vote:
+    try:
+        evaluation = await judge.evaluate_async(transcript)
+    except EvaluationError as error:
+        return _Vote(judge.name, failure=str(error))
+    if evaluation.unscored is not None:
+        return _Vote(judge.name, failure=evaluation.unscored or "unscored")
+    return _Vote(judge.name, evaluation)
+
+
+def _dimensions(evaluations: Sequence[Evaluation]) -> tuple[CustomDimension, ...]:
+    found: dict[str, CustomDimension] = {}
+    for dimension in (d for evaluation in evaluations for d in evaluation.dimensions):
+        if found.setdefault(dimension.name, dimension) != dimension:
+            raise EvaluationError(f"dimension {dimension.name!r}: the judges were given different definitions of it")
+    return tuple(found.values())
+
+
+def _widest(scores: Sequence[Score]) -> str:
+    widest = max(scores, key=lambda score: score.spread or 0.0)
+    return f"largest spread {widest.spread or 0.0:g} ({widest.agent}, {widest.dimension})"

@@ -1,0 +1,160 @@
+"""How far annotators agree with each other (SOTOPIA, arXiv 2310.11667, appendix E.1; SOTOPIA-π, C.9).
+
+What cannot be computed has a reason in place of a number.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from sotopia_env.errors import InvalidValueError
+
+Seat = tuple[str, str]
+"""Episode key and agent id."""
+HumanScores = Mapping[Seat, Mapping[str, Sequence[float]]]
+"""By seat and dimension: the scores that annotators gave."""
+Scales = Mapping[str, tuple[int, int]]
+"""Inclusive range by dimension."""
+BINS = tuple(range(2, 12))
+"""Numbers of bins for which kappa is computed; 11 bins keep every point of an 11-point scale apart."""
+DEFAULT_BINS = 5
+MEAN = "mean"
+"""In place of a dimension: the unweighted mean over the dimensions, as "Overall" in SOTOPIA's table E.1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Statistic:
+    """A number, or the reason why there is none.
+
+    Attributes:
+        p: two-sided p-value against 0, for correlations.
+    """
+
+    value: float | None
+    reason: str | None = None
+    p: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BinnedAgreement:
+    """Agreement of annotators when the scale is cut into ``bins`` bins (:func:`bin_of`)."""
+
+    bins: int
+    agreement: Statistic
+    kappa: Statistic
+
+
+@dataclass(frozen=True, slots=True)
+class AnnotatorAgreement:
+    """Annotators among each other on one dimension.
+
+    Attributes:
+        seats: seats with two or more scores; ``pairs`` are the pairs of these scores.
+        same: share of agreeing pairs of annotators, scores compared as they are; every seat weighs the same.
+        binned: the same by number of bins, with Randolph's kappa; :data:`BINS` in order.
+    """
+
+    dimension: str
+    seats: int
+    pairs: int
+    same: Statistic
+    binned: tuple[BinnedAgreement, ...]
+
+    def at(self, bins: int) -> BinnedAgreement:
+        """Returns the agreement for a number of bins."""
+        return self.binned[BINS.index(bins)]
+
+
+def mean_of(values: Sequence[float], reason: str) -> Statistic:
+    """Returns the mean, or ``reason`` for no values."""
+    return Statistic(math.fsum(values) / len(values)) if values else Statistic(None, reason)
+
+
+def bin_of(score: float, scale: tuple[int, int], bins: int) -> int:
+    r"""Returns the bin of a score, from 0.
+
+    The ``m = high - low + 1`` points of the scale are cells of equal width, cut into ``bins`` equal parts:
+    :math:`\lfloor (s - low) \cdot bins / m \rfloor`. With ``bins = m`` every point has a bin of its own. The papers do
+    not say where their bins begin.
+
+    Raises:
+        InvalidValueError: there are fewer points than bins, or the score is outside the scale.
+    """
+    low, high = scale
+    points = high - low + 1
+    if not (1 <= bins <= points and low <= score <= high):
+        raise InvalidValueError(f"expected a score in {low} to {high} and at most {points} bins, got {score}, {bins}")
+    return math.floor((score - low) * bins / points)
+
+
+def pairwise_agreement(ratings: Iterable[Sequence[float]]) -> float:
+    r"""Returns the mean over items of the share of rater pairs that gave the same category.
+
+    .. math:: P_o = \frac{1}{N} \sum_i \frac{\sum_j n_{ij} (n_{ij} - 1)}{n_i (n_i - 1)}
+
+    with :math:`n_{ij}` raters of item ``i`` choosing category ``j``, and :math:`n_i` raters of item ``i``.
+
+    Args:
+        ratings: one category per rater for each item; numbers of raters may differ.
+
+    Raises:
+        InvalidValueError: no items, or one with fewer than two raters.
+    """
+    items = [Counter(item) for item in ratings]
+    if not items or any(item.total() < 2 for item in items):
+        raise InvalidValueError("ratings: expected at least one item, and at least two raters for each")
+    shares = [sum(c * (c - 1) for c in item.values()) / (item.total() * (item.total() - 1)) for item in items]
+    return math.fsum(shares) / len(shares)
+
+
+def randolph_kappa(ratings: Iterable[Sequence[float]], categories: int) -> float:
+    r"""Returns Randolph's free-marginal multirater kappa (Randolph 2005), from :math:`-1/(k-1)` to 1.
+
+    .. math:: \kappa = \frac{P_o - 1/k}{1 - 1/k}
+
+    with :math:`P_o` from :func:`pairwise_agreement` and ``k`` the number of categories a rater could choose from.
+
+    Raises:
+        InvalidValueError: fewer than two categories, or what :func:`pairwise_agreement` refuses.
+    """
+    if categories < 2:
+        raise InvalidValueError(f"categories: expected at least 2, got {categories}")
+    return (pairwise_agreement(ratings) - 1 / categories) / (1 - 1 / categories)
+
+
+def annotator_table(people: HumanScores, scales: Scales) -> tuple[AnnotatorAgreement, ...]:
+    """Returns a row per dimension and one for their mean (:data:`MEAN`)."""
+    rows = [_annotators(name, people, scale) for name, scale in scales.items()]
+    binned = [
+        BinnedAgreement(
+            bins, _over([row.at(bins).agreement for row in rows]), _over([row.at(bins).kappa for row in rows])
+        )
+        for bins in BINS
+    ]
+    same = _over([row.same for row in rows])
+    totals = sum(row.seats for row in rows), sum(row.pairs for row in rows)
+    return (*rows, AnnotatorAgreement(MEAN, *totals, same, tuple(binned)))
+
+
+def _over(statistics_: Iterable[Statistic]) -> Statistic:
+    return mean_of([s.value for s in statistics_ if s.value is not None], "no dimension has one")
+
+
+def _annotators(dimension: str, people: HumanScores, scale: tuple[int, int]) -> AnnotatorAgreement:
+    items = [scores[dimension] for scores in people.values() if len(scores.get(dimension, ())) > 1]
+    pairs = sum(math.comb(len(item), 2) for item in items)
+    none = Statistic(None, "no seat was scored by two annotators")
+    same = Statistic(pairwise_agreement(items)) if items else none
+    return AnnotatorAgreement(dimension, len(items), pairs, same, tuple(_binned(items, scale, bins) for bins in BINS))
+
+
+def _binned(items: Sequence[Sequence[float]], scale: tuple[int, int], bins: int) -> BinnedAgreement:
+    points = scale[1] - scale[0] + 1
+    reason = f"the scale has {points} points" if bins > points else "no seat was scored by two annotators"
+    if bins > points or not items:
+        return BinnedAgreement(bins, Statistic(None, reason), Statistic(None, reason))
+    ratings = [[bin_of(score, scale, bins) for score in item] for item in items]
+    return BinnedAgreement(bins, Statistic(pairwise_agreement(ratings)), Statistic(randolph_kappa(ratings, bins)))

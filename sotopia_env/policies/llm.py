@@ -1,0 +1,226 @@
+"""A language model in a seat.
+
+The model is told what its seat may know, and answers with one JSON action. Three things can go wrong, and each has a
+path of its own. Text that is no possible action is complained about and asked for again, a few times; what happens
+then is declared beforehand and recorded with the turn. A conversation that does not fit loses its oldest turns,
+visibly. A call that fails for good ends the episode with the reason: it is never a silent turn.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from sotopia_env.action import NO_ACTION, Action, ActionType, ParseFailure, parse
+from sotopia_env.chat_model.protocol import ChatModel, ChatReply, ChatRequest
+from sotopia_env.episode import Generation, Usage, total_cost
+from sotopia_env.errors import ContextLengthError, InvalidValueError, ModelCallError, PolicyError, name_hint
+from sotopia_env.observation import ChatMessage, Observation
+from sotopia_env.policies.agent_prompt import (
+    AgentPrompt,
+    ContextWindow,
+    ExampleSource,
+    Format,
+    approximate_tokens,
+    brief,
+    complaint,
+    fewer_turns,
+    read_examples,
+    read_template,
+)
+from sotopia_env.policies.policy import Decision
+
+Consequence = Literal["none", "forfeit"]
+"""What text that stays unusable comes to: a turn in which nothing is done, or leaving."""
+_CONSEQUENCES: tuple[Consequence, ...] = get_args(Consequence)
+_SEED_BITS = (1 << 31) - 1  # every server's seed holds 31 bits, not every one more
+
+
+@dataclass(frozen=True, slots=True, eq=False)  # a model is the connection that it is, not an equal one
+class LLMPolicy:
+    """Plays a seat with a chat model.
+
+    Attributes:
+        model: answers; made by :func:`sotopia_env.chat_model.make_model`, or anything else that keeps its protocol.
+        format: ``chat`` (a conversation, each turn extending the last) or ``single`` (one prompt, as SOTOPIA-π's).
+        temperature: of sampling, 0 to 2; ``None`` leaves it to the server.
+        max_tokens: limit on each answer; ``None`` leaves it to the model.
+        reasks: how often unusable text is complained about and asked for again.
+        on_unusable: what it comes to when no answer was usable: ``none`` or ``forfeit`` (to leave).
+        examples: few-shot examples, see :data:`~sotopia_env.policies.agent_prompt.ExampleSource`.
+        context_limit: tokens that prompt and answer may have together. Without it the model's server is relied upon to
+            refuse what is too long, which costs a request every time.
+        count_tokens: counts the tokens of a text; by default a quarter of its characters.
+        template: of the ``single`` format, as text or as the path of a file, with the placeholder ``{{observation}}``.
+        send_seed: whether the server gets the turn's seed.
+        structured: whether a server that can is asked to enforce the form of an action.
+        logprobs: whether token ids and log-probabilities are wanted in the record.
+        name: of the policy in records; the model's by default.
+    """
+
+    model: ChatModel
+    format: Format = field(default="chat", kw_only=True)
+    temperature: float | None = field(default=1.0, kw_only=True)
+    max_tokens: int | None = field(default=None, kw_only=True)
+    reasks: int = field(default=2, kw_only=True)
+    on_unusable: Consequence = field(default="none", kw_only=True)
+    examples: ExampleSource = field(default=(), kw_only=True, repr=False)
+    context_limit: int | None = field(default=None, kw_only=True)
+    count_tokens: Callable[[str], int] | None = field(default=None, kw_only=True, repr=False)
+    template: str | Path | None = field(default=None, kw_only=True, repr=False)
+    send_seed: bool = field(default=False, kw_only=True)
+    structured: bool = field(default=False, kw_only=True)
+    logprobs: bool = field(default=False, kw_only=True)
+    name: str = field(default="", kw_only=True)
+    _prompt: AgentPrompt = field(init=False, repr=False)
+    _window: ContextWindow = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.model, ChatModel):
+            raise InvalidValueError(f"model: expected a chat model, as make_model returns one, got {self.model!r}")
+        if self.on_unusable not in _CONSEQUENCES:
+            raise InvalidValueError(f"on_unusable: {name_hint(str(self.on_unusable), _CONSEQUENCES)}")
+        _check_whole("reasks", self.reasks, 0)
+        if self.max_tokens is not None:
+            _check_whole("max_tokens", self.max_tokens, 1)
+        if self.temperature is not None and not 0 <= self.temperature <= 2:
+            raise InvalidValueError(f"temperature: expected a number from 0 to 2, got {self.temperature!r}")
+        prompt = AgentPrompt(self.format, read_template(self.template), read_examples(self.examples))
+        count = self.count_tokens or approximate_tokens
+        object.__setattr__(self, "_prompt", prompt)
+        object.__setattr__(self, "_window", ContextWindow(self.context_limit, self.max_tokens, count))
+        object.__setattr__(self, "name", self.name or self.model.name)
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """The model with its own parameters, all settings, and the hash of every prompt text."""
+        plain = ("format", "temperature", "max_tokens", "reasks", "on_unusable", "context_limit")
+        settings = {key: getattr(self, key) for key in (*plain, "send_seed", "structured", "logprobs")}
+        counted = getattr(self.count_tokens, "__qualname__", type(self.count_tokens).__name__)
+        return {
+            **settings,
+            "model": self.model.name,
+            "model_parameters": dict(self.model.parameters),
+            "count_tokens": counted if self.count_tokens else approximate_tokens.__name__,
+            "examples": len(self._prompt.examples),
+            "prompts": dict(self._prompt.hashes),
+        }
+
+    async def act(self, observation: Observation, seed: int) -> Decision:
+        """Returns what the model decides, with its text, what it cost and how often it was asked again.
+
+        Raises:
+            PolicyError: the model could not be asked, or the conversation does not fit even when it is shortened.
+            BudgetExceededError: the ledger's limit is reached.
+        """
+        started = time.perf_counter()
+        replies: list[ChatReply] = []
+        said: list[ChatMessage] = []
+        while True:
+            reply, dropped = await self._ask(observation, said, seed)
+            replies.append(reply)
+            found = read_reply(reply, observation)
+            if isinstance(found, Action) or len(replies) > self.reasks:
+                break
+            said += complaint(_writable(reply.text), found.reason)
+        generation = _generation(replies, found, dropped, time.perf_counter() - started)
+        return Decision(found if isinstance(found, Action) else self._forfeit(observation), generation)
+
+    def _forfeit(self, observation: Observation) -> Action:
+        leaves = self.on_unusable == "forfeit" and ActionType.LEAVE in observation.available
+        return Action(ActionType.LEAVE) if leaves else NO_ACTION
+
+    async def _ask(self, observation: Observation, said: Sequence[ChatMessage], seed: int) -> tuple[ChatReply, int]:
+        """The model's answer to the observation and what was ``said`` since, and how many turns were left out."""
+        turns = len(observation.turns)
+        dropped = self._window.dropped(turns, lambda count: [*self._prompt.messages(observation, count), *said])
+        while True:
+            messages = (*self._prompt.messages(observation, dropped), *said)
+            try:
+                return await self.model.complete(self._request(messages, observation, seed)), dropped
+            except ContextLengthError as error:
+                fewer = fewer_turns(turns, dropped)
+                if fewer is None:
+                    raise PolicyError(f"{self.name}: {error} (with {dropped} of {turns} turns left out)") from error
+                dropped = fewer
+            except ModelCallError as error:
+                raise PolicyError(f"{self.name}: {error}") from error
+
+    def _request(self, messages: tuple[ChatMessage, ...], observation: Observation, seed: int) -> ChatRequest:
+        return ChatRequest(
+            messages,
+            role="agent",
+            temperature=self.temperature,
+            max_tokens=self.max_tokens,
+            seed=seed & _SEED_BITS if self.send_seed else None,
+            schema=action_schema(observation) if self.structured else None,
+            logprobs=self.logprobs,
+            replicate=seed,  # two samples of one prompt are two samples, whatever a cache makes of them
+            label=f"{observation.agent} turn {observation.turn}",
+        )
+
+
+def _check_whole(what: str, value: object, least: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise InvalidValueError(f"{what}: expected a whole number, {least} or more, got {value!r}")
+
+
+def read_reply(reply: ChatReply, observation: Observation) -> Action | ParseFailure:
+    """Returns the action in a reply, or why there is none that this seat could take now."""
+    recipients = observation.briefing.recipients
+    found = parse(reply.text, recipients or None)
+    if isinstance(found, Action):
+        reason = _why_impossible(found, observation)
+    else:
+        cut = "; the answer was cut off at its limit of tokens" if reply.finish_reason == "length" else ""
+        reason = found.reason + cut
+    return found if isinstance(found, Action) and not reason else ParseFailure(_writable(brief(reason)))
+
+
+def _why_impossible(action: Action, observation: Observation) -> str:
+    if action.action_type not in observation.available:
+        return f"action_type: {name_hint(action.action_type.value, [kind.value for kind in observation.available])}"
+    if action.to and not observation.briefing.recipients:
+        return 'to: private actions are not possible here; leave out "to"'
+    return ""
+
+
+def _writable(text: str) -> str:
+    """The text with lone surrogates, which no file can hold, as question marks."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _generation(replies: Sequence[ChatReply], found: Action | ParseFailure, dropped: int, latency: float) -> Generation:
+    last = replies[-1]
+    usage = Usage(
+        prompt_tokens=sum(reply.prompt_tokens for reply in replies),
+        completion_tokens=sum(reply.completion_tokens for reply in replies),
+        cost=total_cost(reply.cost for reply in replies),
+    )
+    return Generation(
+        text=_writable(last.text),
+        parse_failure=found.reason if isinstance(found, ParseFailure) else None,
+        reasks=len(replies) - 1,
+        usage=usage,
+        latency=latency,
+        token_ids=last.token_ids,
+        logprobs=last.logprobs,
+        model=last.model,
+        reasoning=_writable(last.reasoning),
+        dropped_turns=dropped,
+    )
+
+
+def action_schema(observation: Observation) -> dict[str, Any]:
+    """Returns the JSON schema of the actions that a seat may take, in the strict form that servers ask for."""
+    fields: dict[str, Any] = {
+        "action_type": {"type": "string", "enum": [kind.value for kind in observation.available]},
+        "argument": {"type": "string"},
+    }
+    if observation.briefing.recipients:
+        names = [partner.name for partner in observation.briefing.partners]
+        fields["to"] = {"type": "array", "items": {"type": "string", "enum": names}}
+    return {"type": "object", "properties": fields, "required": [*fields], "additionalProperties": False}

@@ -1,0 +1,331 @@
+"""For the tests of whoever builds on this package: a chat model that follows a script, a fixed evaluator, and checks.
+
+The checks raise ``AssertionError`` with one sentence, so they can stand in any test::
+
+    def test_my_policy():
+        check_policy(MyPolicy())
+
+Nothing here needs a network; only a scripted chat model stands between a test and real answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sotopia_env import tasks
+from sotopia_env.action import Action, ActionType, quote
+from sotopia_env.chat_model.limits import estimate_tokens
+from sotopia_env.chat_model.protocol import ChatReply, ChatRequest
+from sotopia_env.dynamics import EpisodeState, Rules, Turn, TurnOrder, initial_state, transition
+from sotopia_env.episode import Evaluation, Evaluator, Score, Transcript
+from sotopia_env.errors import EvaluationError, InvalidValueError
+from sotopia_env.observation import DISCLOSURE, OWN_FIELDS, ChatMessage, describe, observe
+from sotopia_env.plan import policy_identity
+from sotopia_env.policies.policy import Decision, Policy, turn_seed
+from sotopia_env.reward import DIMENSIONS, RANGES, Dimension
+from sotopia_env.scenario import Character, Seat, Task, canonical_json
+
+Answer = str | ChatReply | BaseException
+"""What a script says to one request: a text, a whole reply, or what goes wrong."""
+Answering = Callable[[ChatRequest], Answer | Awaitable[Answer]]
+
+
+class ScriptedChatModel:
+    """A chat model that says what it is told to say, and remembers what it was asked.
+
+    Attributes:
+        name: of the model.
+        requests: everything it was asked, in order.
+    """
+
+    def __init__(
+        self,
+        script: Iterable[Answer] | Answering,
+        *,
+        name: str = "scripted/model",
+        parameters: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Learns the script.
+
+        Args:
+            script: one answer for each request, in the order of asking; or a function from request to answer, which
+                may be asynchronous. Exceptions among the answers are raised.
+            name: of the model.
+            parameters: what it shall say about itself.
+        """
+        if isinstance(script, str):
+            raise InvalidValueError(f"script: expected a list of answers or a function, got the text {script!r}")
+        self._answer = script if callable(script) else None
+        self._answers = () if callable(script) else tuple(script)
+        self.name = name
+        self.parameters: Mapping[str, Any] = dict(parameters or {"model": name})
+        self.requests: list[ChatRequest] = []
+
+    async def complete(self, request: ChatRequest) -> ChatReply:
+        """Returns the next answer; a plain text becomes a reply with token counts estimated from its length.
+
+        Raises:
+            InvalidValueError: the script has run out; that is a fault of the test, not of the world.
+        """
+        self.requests.append(request)
+        answer = self._next(request)
+        if isinstance(answer, Awaitable):
+            answer = await answer
+        if isinstance(answer, BaseException):
+            raise answer
+        if isinstance(answer, ChatReply):
+            return answer
+        asked, answered = estimate_tokens(request), -(-len(answer) // 4)
+        return ChatReply(answer, finish_reason="stop", prompt_tokens=asked, completion_tokens=answered, model=self.name)
+
+    def _next(self, request: ChatRequest) -> Answer | Awaitable[Answer]:
+        if self._answer is not None:
+            return self._answer(request)
+        if len(self.requests) > len(self._answers):
+            asked = json.dumps(request.messages[-1]["content"][-80:], ensure_ascii=False)
+            raise InvalidValueError(
+                f"script: expected at most {len(self._answers)} requests, got number {len(self.requests)}, "
+                f"which ends in {asked}"
+            )
+        return self._answers[len(self.requests) - 1]
+
+    @property
+    def remaining(self) -> int:
+        """Answers that nobody has asked for yet; 0 for a function."""
+        return max(0, len(self._answers) - len(self.requests))
+
+    async def close(self) -> None:
+        """Nothing is held open."""
+
+    def __repr__(self) -> str:
+        return f"ScriptedChatModel({self.name!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class FixedEvaluator:
+    """Gives every agent the same scores whatever happened, or those of its seat.
+
+    Attributes:
+        scores: by dimension; what is missing gets the middle of its range. With ``by_seat``, one table for each seat.
+        by_seat: tables for single seats, in seat order; seats beyond it get ``scores``.
+        unscored: a reason to give no scores at all.
+        name: of the evaluator in records.
+    """
+
+    scores: Mapping[Dimension, float] = field(default_factory=dict)
+    by_seat: Sequence[Mapping[Dimension, float]] = ()
+    unscored: str | None = None
+    name: str = "fixed"
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """The scores."""
+        tables = [{d.value: value for d, value in table.items()} for table in (self.scores, *self.by_seat)]
+        return {"scores": tables[0], "by_seat": tables[1:]}
+
+    def evaluate(self, transcript: Transcript) -> Evaluation:
+        """Returns the fixed scores.
+
+        Raises:
+            EvaluationError: it was told not to score.
+        """
+        if self.unscored is not None:
+            raise EvaluationError(self.unscored)
+        tables = itertools.chain(self.by_seat, itertools.repeat(self.scores))
+        scores = [
+            Score(agent=agent, dimension=dimension, value=table.get(dimension, sum(RANGES[dimension]) / 2))
+            for agent, table in zip(transcript.task.agents, tables, strict=False)
+            for dimension in DIMENSIONS
+        ]
+        return Evaluation(evaluator=self.name, parameters=dict(self.parameters), scores=tuple(scores))
+
+    async def evaluate_async(self, transcript: Transcript) -> Evaluation:
+        """The same."""
+        return self.evaluate(transcript)
+
+
+def state_after(task: Task, *said: Action | str, rules: Rules | None = None, seed: int = 0) -> EpisodeState:
+    """Returns the state of an episode after these actions, one for each turn; a plain text is spoken."""
+    state = initial_state(task, rules or Rules(), seed)
+    for action in said:
+        state = transition(state, Action(ActionType.SPEAK, action) if isinstance(action, str) else action)
+    return state
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Contracts
+def _sample_tasks() -> list[Task]:
+    """A task of two seats and one of more, with private actions."""
+    return [*tasks.generate("bargaining", 1, seed=0), *tasks.generate("group_decision", 1, seed=0)]
+
+
+def check_policy(policy: Policy, *, task: Task | None = None, turns: int = 6, repeatable: bool = False) -> None:
+    """Lets the policy play against itself for a few turns, in every turn order, and checks that it keeps its promises.
+
+    Args:
+        policy: to be checked.
+        task: what to play; by default one task of two seats and one of more.
+        turns: how many turns in each order.
+        repeatable: also ask twice, and expect the same action for the same observation and seed.
+
+    Raises:
+        AssertionError: it does not; says which promise.
+    """
+    assert isinstance(policy.name, str), f"name: expected text, got {policy.name!r}"
+    assert policy.name, "name: expected text, got none"
+    policy_identity(policy)
+    for played in [task] if task else _sample_tasks():
+        for order in TurnOrder:
+            asyncio.run(_check_play(policy, played, Rules(turn_order=order, max_silent_turns=0), turns, repeatable))
+
+
+async def _check_play(policy: Policy, task: Task, rules: Rules, turns: int, repeatable: bool) -> None:
+    state = initial_state(task, rules, 0)
+    for index in range(turns):
+        if state.actor is None:
+            return
+        where = f"{policy.name}, {rules.turn_order.value} order, turn {index + 1}"
+        seen, seed = observe(state, state.actor), turn_seed(0, index, task.agents.index(state.actor))
+        before = (seen.text, seen.messages)
+        decision = await policy.act(seen, seed)
+        assert isinstance(decision, Decision), f"{where}: expected a Decision, got {type(decision).__name__}"
+        assert (seen.text, seen.messages) == before, f"{where}: the observation was changed"
+        if repeatable:
+            again = await policy.act(seen, seed)
+            assert again.action == decision.action, f"{where}: expected {decision.action} again, got {again.action}"
+        state = transition(state, decision.action)
+        violation = state.turns[-1].violation
+        assert violation is None, f"{where}: {violation}"
+
+
+def check_evaluator(evaluator: Evaluator, transcript: Transcript | None = None) -> Evaluation:
+    """Returns the evaluation of a short transcript, after checking that the evaluator keeps its promises.
+
+    Raises:
+        AssertionError: it does not; says which promise.
+        EvaluationError: it cannot score this transcript.
+    """
+    if transcript is None:
+        leave = Action(ActionType.LEAVE)
+        transcript = Transcript.of_state(state_after(_sample_tasks()[0], "Good morning.", "The same to you.", leave))
+    assert isinstance(evaluator.name, str), f"name: expected text, got {evaluator.name!r}"
+    canonical_json(dict(evaluator.parameters))
+    found = asyncio.run(evaluator.evaluate_async(transcript))
+    assert isinstance(found, Evaluation), f"{evaluator.name}: expected an Evaluation, got {type(found).__name__}"
+    assert found.evaluator == evaluator.name, f"expected an evaluation by {evaluator.name!r}, got {found.evaluator!r}"
+    strangers = sorted(set(found.by_agent) - set(transcript.task.agents))
+    assert not strangers, f"{evaluator.name}: scores for {', '.join(strangers)}, who were not there"
+    assert found.scores or found.unscored, f"{evaluator.name}: neither scores nor a reason why there are none"
+    assert Evaluation.model_validate_json(found.model_dump_json()) == found, f"{evaluator.name}: no JSON round trip"
+    return found
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Leaks and forgeries
+_SHORTEST = 6  # shorter texts occur by chance
+
+
+@dataclass(frozen=True, slots=True)
+class Leak:
+    """A text that a seat may not know: whose it is, where it stands in the task, the text."""
+
+    owner: str
+    where: str
+    text: str
+
+
+def leaks(state: EpisodeState, agent: str, text: str) -> tuple[Leak, ...]:
+    """Returns what ``text`` gives away of the other seats beyond what ``agent`` may know in ``state``.
+
+    Works from the task and the table of disclosure alone, not from observations, so it finds the leaks of these too.
+    Texts shorter than 6 characters and numbers are not looked for.
+    """
+    known = "\n".join(_known(state, agent))
+    return tuple(
+        leak
+        for leak in _private(state.task, agent)
+        if len(leak.text) >= _SHORTEST
+        and leak.text not in known
+        and (leak.text in text or quote(leak.text)[1:-1] in text)
+    )
+
+
+def check_no_leaks(state: EpisodeState, agent: str, messages: Sequence[ChatMessage]) -> None:
+    """Raises ``AssertionError`` if messages made for ``agent`` give away what it may not know; see :func:`leaks`."""
+    found = leaks(state, agent, "\n".join(message["content"] for message in messages))
+    assert not found, f"{agent} is told {found[0].where} of {found[0].owner}: {found[0].text!r}"
+
+
+def _known(state: EpisodeState, agent: str) -> list[str]:
+    task, seat = state.task, state.task.agents.index(agent)
+    scenario = task.scenario
+    texts = [scenario.context, canonical_json(scenario.shared_data), describe(task.characters[seat], OWN_FIELDS)]
+    texts += [text for _, text in _seat_texts(scenario.seats[seat])]
+    for other in range(len(task.agents)):
+        if other != seat:
+            relationship = task.relationship(seat, other)
+            texts += [relationship.backstory, describe(task.characters[other], DISCLOSURE[relationship.kind])]
+    return texts + [turn.action.argument for turn in state.turns if _witnessed(state, agent, turn)]
+
+
+def _witnessed(state: EpisodeState, agent: str, turn: Turn) -> bool:
+    if turn.actor == agent:
+        return True
+    over = not turn.veiled or state.stop is not None or turn.round < state.round
+    return over and (not turn.action.to or agent in turn.action.to)
+
+
+def _private(task: Task, agent: str) -> list[Leak]:
+    """Every text about the other seats and about the pairs that ``agent`` is not one of."""
+    found = []
+    for other, character, seat in zip(task.agents, task.characters, task.scenario.seats, strict=True):
+        if other != agent:
+            found += [Leak(other, where, text) for where, text in (*_seat_texts(seat), *_profile_texts(character))]
+    for pair in task.relationships:
+        agents = [task.agents[seat] for seat in pair.seats]
+        if agent not in agents:
+            found.append(Leak(" and ".join(agents), "backstory", pair.backstory))
+    return found
+
+
+def _seat_texts(seat: Seat) -> list[tuple[str, str]]:
+    texts = [("goal", goal) for goal in seat.goals] + [("hint", hint) for hint in seat.hints]
+    texts += [("private information", seat.private_info)]
+    return texts + [("private data", text) for text in _strings(seat.private_data)]
+
+
+def _profile_texts(character: Character) -> list[tuple[str, str]]:
+    texts = [(name, getattr(character, name)) for name in ("occupation", "public_info", "personality", "secret")]
+    for name in ("public_attributes", "private_attributes"):
+        texts += [(name, text) for text in getattr(character, name).values()]
+    return texts
+
+
+def _strings(value: Any) -> list[str]:
+    if isinstance(value, Mapping):
+        return [text for item in value.values() for text in _strings(item)]
+    if isinstance(value, (list, tuple)):
+        return [text for item in value for text in _strings(item)]
+    return [value] if isinstance(value, str) else []
+
+
+_LITERAL = re.compile(r'"(?:[^"\\\n]|\\.)*"')
+
+
+def outside_quotes(text: str) -> str:
+    """Returns ``text`` with every JSON string literal on one line replaced by an empty one."""
+    return _LITERAL.sub('""', text)
+
+
+def check_quoted(messages: Sequence[ChatMessage], utterance: str) -> None:
+    """Raises ``AssertionError`` if a line of what somebody said stands outside a quoted literal in any message."""
+    for line in filter(None, (line.strip() for line in utterance.splitlines())):
+        for message in messages:
+            loose = line in outside_quotes(message["content"])
+            assert not loose, f"{message['role']}: {line!r} stands outside quotes"

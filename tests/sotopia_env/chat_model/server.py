@@ -1,0 +1,325 @@
+"""A small OpenAI-compatible server on loopback, with programmable answers, latency and faults.
+
+In the process of a test::
+
+    with LoopbackServer(latency=0.05, faults={"rate_limit": 0.1}, seed=7) as server:
+        ...  # server.api_base, server.requests, server.served
+
+As a process of its own (it prints its base URL, and `GET /stats` counts the requests)::
+
+    python -m tests.sotopia_env.chat_model.server --port 0 --latency 0.05 --fault reset=0.1
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import socket
+import struct
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiohttp import web
+
+SPEAK = '{"action_type": "speak", "argument": "Good morning, shall we begin?"}'
+FOREIGN = '{"行動": "話す", "内容": "おはようございます"}'
+FAULTS = (
+    "rate_limit",
+    "rate_limit_after",
+    "server_error",
+    "overloaded",
+    "hang",
+    "reset",
+    "truncated",
+    "malformed",
+    "not_a_completion",
+    "empty",
+    "wrong_language",
+)
+"""What happens by chance; the statuses of :data:`REFUSALS` can stand in a script too."""
+REFUSALS: Mapping[str, tuple[int, dict[str, Any]]] = {
+    "rate_limit": (429, {"message": "Rate limit reached", "code": "rate_limit_exceeded"}),
+    "rate_limit_after": (429, {"message": "Rate limit reached", "code": "rate_limit_exceeded"}),
+    "quota": (429, {"message": "You exceeded your current quota", "code": "insufficient_quota"}),
+    "server_error": (500, {"message": "The server had an error"}),
+    "overloaded": (503, {"message": "The server is overloaded"}),
+    "timeout": (408, {"message": "Request timeout"}),
+    "conflict": (409, {"message": "Conflict"}),
+    "bad_request": (400, {"message": "temperature: expected a number", "code": "invalid_value"}),
+    "unauthorized": (401, {"message": "Incorrect API key provided", "code": "invalid_api_key"}),
+    "forbidden": (403, {"message": "Not for you"}),
+    "not_found": (404, {"message": "The model does not exist", "code": "model_not_found"}),
+    "unprocessable": (422, {"message": "Cannot process"}),
+    "context": (
+        400,
+        {
+            "message": "This model's maximum context length is 128 tokens. However, your messages have 999 tokens.",
+            "code": "context_length_exceeded",
+        },
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One request as it arrived."""
+
+    body: dict[str, Any]
+    headers: Mapping[str, str]
+    time: float
+
+
+@dataclass
+class LoopbackServer:
+    """The server.
+
+    Attributes:
+        latency: seconds before an answer.
+        reply: the answer's text, or a function of the request body that returns it.
+        reasoning: sent as ``reasoning_content`` where not empty.
+        faults: probability of each kind of :data:`FAULTS`, drawn with ``seed``.
+        script: what happens to the first requests, one entry each: a fault, or ``None`` for an answer.
+        retry_after: the header sent with ``rate_limit_after``.
+        rejects_response_format: answer 400 to a request that has ``response_format``.
+        key: where not empty, requests without this bearer token are answered 401.
+        models: names that ``GET /v1/models`` lists.
+        echo_key: put the caller's Authorization header into every error message, as careless gateways do.
+        served: requests that were answered with a completion, faulty or not; ``requests``: all that came.
+    """
+
+    latency: float = 0.0
+    reply: str | Callable[[dict[str, Any]], str] = SPEAK
+    reasoning: str = ""
+    faults: Mapping[str, float] = field(default_factory=dict)
+    script: Iterable[str | None] = ()
+    seed: int = 0
+    retry_after: str = "1"
+    rejects_response_format: bool = False
+    key: str = ""
+    models: tuple[str, ...] = ("tiny", "gpt-4o-mini")
+    finish_reason: str = "stop"
+    echo_key: bool = False
+    port: int = 0
+    keep_requests: bool = True
+
+    def __post_init__(self) -> None:
+        unknown = set(self.faults) - set(FAULTS)
+        assert not unknown, f"unknown faults: {unknown}"
+        self.requests: list[Seen] = []
+        self.happened: Counter[str] = Counter()
+        self.served = 0
+        self.at_once = self.most_at_once = 0
+        self._script = iter(self.script)
+        self._random = random.Random(self.seed)
+
+    @property
+    def api_base(self) -> str:
+        return f"http://127.0.0.1:{self.port}/v1"
+
+    @property
+    def total(self) -> int:
+        """How many completion requests came."""
+        return sum(self.happened.values())
+
+    # --- the protocol ---
+
+    def application(self) -> web.Application:
+        app = web.Application()
+        app.router.add_get("/v1/models", self._models)
+        app.router.add_post("/v1/chat/completions", self._completions)
+        app.router.add_get("/stats", self._stats)
+        return app
+
+    async def _models(self, request: web.Request) -> web.Response:
+        if not self._authorised(request):
+            return self._refusal("unauthorized", request)
+        return web.json_response({"object": "list", "data": [{"id": name, "object": "model"} for name in self.models]})
+
+    async def _stats(self, _: web.Request) -> web.Response:
+        stats = {"total": self.total, "served": self.served, "most_at_once": self.most_at_once}
+        return web.json_response({**stats, "happened": dict(self.happened)})
+
+    def _authorised(self, request: web.Request) -> bool:
+        return not self.key or request.headers.get("Authorization") == f"Bearer {self.key}"
+
+    def _next_fault(self) -> str | None:
+        scripted = next(self._script, "")
+        if scripted != "":
+            return scripted
+        point = self._random.random() if self.faults else 1.0
+        for kind, probability in self.faults.items():
+            point -= probability
+            if point < 0:
+                return kind
+        return None
+
+    async def _completions(self, request: web.Request) -> web.StreamResponse:
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        try:
+            return await self._complete(request)
+        finally:
+            self.at_once -= 1
+
+    async def _complete(self, request: web.Request) -> web.StreamResponse:
+        body = json.loads(await request.read())
+        if self.keep_requests:
+            self.requests.append(Seen(body, dict(request.headers), time.monotonic()))
+        fault = self._next_fault()
+        if not self._authorised(request):
+            fault = "unauthorized"
+        elif self.rejects_response_format and "response_format" in body:
+            self.happened["response_format"] += 1
+            return web.json_response({"error": {"message": "Unrecognized argument: response_format"}}, status=400)
+        self.happened[fault or "answer"] += 1
+        if self.latency:
+            await asyncio.sleep(self.latency)
+        return await self._answer(request, body, fault)
+
+    async def _answer(self, request: web.Request, body: dict[str, Any], fault: str | None) -> web.StreamResponse:
+        if fault in REFUSALS:
+            return self._refusal(fault, request)
+        if fault == "hang":
+            await asyncio.sleep(3600)
+        if fault == "reset":
+            return self._reset(request)
+        data = json.dumps(self._completion(body, fault)).encode()
+        self.served += 1
+        if fault == "truncated":
+            return await self._truncated(request, data)
+        if fault == "malformed":
+            data = data[: len(data) // 2]
+        elif fault == "not_a_completion":
+            data = b'{"object": "chat.completion", "status": "ok"}'
+        return web.Response(body=data, content_type="application/json")
+
+    def _refusal(self, fault: str, request: web.Request) -> web.Response:
+        status, error = REFUSALS[fault]
+        if self.echo_key:
+            error = {**error, "message": f"{error['message']} ({request.headers.get('Authorization')})"}
+        headers = {"Retry-After": self.retry_after} if fault == "rate_limit_after" else {}
+        return web.json_response({"error": {"type": "error", **error}}, status=status, headers=headers)
+
+    def _reset(self, request: web.Request) -> web.Response:
+        assert request.transport is not None
+        raw = request.transport.get_extra_info("socket")
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        request.transport.abort()
+        return web.Response()
+
+    async def _truncated(self, request: web.Request, data: bytes) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "application/json", "Content-Length": str(len(data))})
+        await response.prepare(request)
+        await response.write(data[: len(data) // 2])
+        assert request.transport is not None
+        request.transport.close()
+        return response
+
+    def _completion(self, body: dict[str, Any], fault: str | None) -> dict[str, Any]:
+        text = self.reply if isinstance(self.reply, str) else self.reply(body)
+        text = {"empty": "", "wrong_language": FOREIGN}.get(fault or "", text)
+        message: dict[str, Any] = {"role": "assistant", "content": text}
+        if self.reasoning:
+            message["reasoning_content"] = self.reasoning
+        words = text.split()
+        choice: dict[str, Any] = {"index": 0, "message": message, "finish_reason": self.finish_reason}
+        prompt = sum(len(str(m["content"]).split()) for m in body["messages"])
+        completion = {
+            "id": f"chatcmpl-{self.total}",
+            "object": "chat.completion",
+            "created": 1_700_000_000,
+            "model": f"{body['model']}-2026",
+            "choices": [choice],
+            "usage": {
+                "prompt_tokens": prompt,
+                "completion_tokens": len(words),
+                "total_tokens": prompt + len(words),
+            },
+        }
+        if body.get("logprobs"):
+            content = [
+                {"token": w, "logprob": -0.5 - i, "bytes": None, "top_logprobs": []} for i, w in enumerate(words)
+            ]
+            choice["logprobs"] = {"content": content}
+        if body.get("return_token_ids"):
+            choice["token_ids"] = list(range(100, 100 + len(words)))
+            completion["prompt_token_ids"] = list(range(prompt))
+        return completion
+
+    # --- running it ---
+
+    async def start(self) -> web.AppRunner:
+        runner = web.AppRunner(self.application(), access_log=None, handle_signals=False, shutdown_timeout=0.1)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", self.port, backlog=4096)
+        await site.start()
+        self.port = runner.addresses[0][1]
+        return runner
+
+    def __enter__(self) -> LoopbackServer:
+        started = threading.Event()
+        self._loop = asyncio.new_event_loop()
+        self._stop = asyncio.Event()
+
+        async def serve() -> None:
+            runner = await self.start()
+            started.set()
+            await self._stop.wait()
+            await runner.cleanup()
+
+        def run() -> None:
+            asyncio.set_event_loop(self._loop)
+            self._loop.run_until_complete(serve())
+            self._loop.close()
+
+        self._thread = threading.Thread(target=run, daemon=True)
+        self._thread.start()
+        assert started.wait(10), "the loopback server did not start"
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._stop.set)
+            self._thread.join(10)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--latency", type=float, default=0.0, help="seconds")
+    parser.add_argument("--reply", default=SPEAK)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--retry-after", default="1")
+    parser.add_argument("--fault", action="append", default=[], metavar="KIND=PROBABILITY", help=", ".join(FAULTS))
+    return parser.parse_args()
+
+
+async def _serve(server: LoopbackServer) -> None:
+    await server.start()
+    print(server.api_base, flush=True)
+    await asyncio.Event().wait()
+
+
+def main() -> None:
+    given = _arguments()
+    faults = {kind: float(share) for kind, _, share in (item.partition("=") for item in given.fault)}
+    server = LoopbackServer(
+        latency=given.latency,
+        reply=given.reply,
+        seed=given.seed,
+        retry_after=given.retry_after,
+        faults=faults,
+        port=given.port,
+        keep_requests=False,
+    )
+    asyncio.run(_serve(server))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+from dataclasses import replace
+
+import pytest
+
+from sotopia_env.chat_model import Ledger, cache_info, clear_cache
+from tests.sotopia_env.chat_model.conftest import ASK, KEY, QUICK, ledger_lines
+from tests.sotopia_env.chat_model.test_contract import ask
+
+OTHER = ({"role": "user", "content": "Good evening."},)
+# What of a question changes its answer, and what does not.
+DIFFERENT = [
+    {"messages": OTHER},
+    {"temperature": 0.0},
+    {"temperature": None},
+    {"max_tokens": 5},
+    {"seed": 1},
+    {"schema": {"type": "object"}},
+    {"logprobs": True},
+    {"replicate": 1},
+]
+SAME = [{}, {"role": "judge"}, {"label": "another"}]
+
+
+@pytest.mark.parametrize("change", DIFFERENT)
+def test_what_determines_the_answer_is_asked_anew(direct, serve, tmp_path, change):
+    server = serve()
+    ask(direct.make(server, cache_dir=tmp_path), ASK)
+    [reply] = ask(direct.make(server, cache_dir=tmp_path), replace(ASK, **change))
+    assert (server.total, reply.cached) == (2, False)
+
+
+@pytest.mark.parametrize("change", SAME)
+def test_what_does_not_is_not(direct, serve, tmp_path, change):
+    server = serve(reply="é\u2028<think>")
+    [first] = ask(direct.make(server, cache_dir=tmp_path), ASK)
+    [again] = ask(direct.make(server, cache_dir=tmp_path), replace(ASK, **change))
+    assert server.total == 1
+    assert again == replace(first, cached=True, cost=0.0, latency=0.0, attempts=0)
+
+
+def test_replicates_are_different_samples_and_each_is_kept(direct, serve, tmp_path):
+    answers = iter("abcdef")
+    server = serve(reply=lambda body: next(answers))
+    questions = [replace(ASK, replicate=index) for index in range(3)]
+    first = ask(direct.make(server, cache_dir=tmp_path, concurrency=1), *questions)
+    again = ask(direct.make(server, cache_dir=tmp_path), *questions)
+    assert sorted(reply.text for reply in first) == ["a", "b", "c"]
+    assert [reply.text for reply in again] == [reply.text for reply in first]
+
+
+def test_models_parameters_and_servers_are_told_apart(direct, serve, tmp_path):
+    server, other = serve(), serve()
+    ask(direct.make(server, cache_dir=tmp_path))
+    ask(direct.make(server, cache_dir=tmp_path, max_tokens=99))
+    ask(direct.make(server, cache_dir=tmp_path, structured="off"))
+    ask(replace(direct, spec="local/gpt-4o-mini").make(server, cache_dir=tmp_path))
+    ask(direct.make(other, cache_dir=tmp_path))
+    assert (server.total, other.total) == (4, 1)
+
+
+def test_it_is_off_unless_asked_for(direct, serve, tmp_path):
+    server = serve()
+    ask(direct.make(server), ASK, ASK)
+    assert server.total == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_kept_answer_costs_nothing(way, serve, tmp_path):
+    server = serve()
+    with Ledger(tmp_path) as ledger:
+        for _ in range(2):
+            [reply] = ask(way.make(server, cache_dir=tmp_path / "cache", ledger=ledger))
+        assert ledger.totals().cached == 1
+    assert (reply.cached, reply.cost, server.total) == (True, 0.0, 1)
+    paid, kept = ledger_lines(tmp_path)
+    assert paid["completion_tokens"] == 8
+    assert (kept["cached"], kept["attempts"], kept["completion_tokens"], kept["cost"]) == (True, 0, 0, 0.0)
+    assert kept["model"] == paid["model"]
+    assert all(KEY.encode() not in file.read_bytes() for file in (tmp_path / "cache").iterdir())
+
+
+def test_failures_and_fallbacks_are_not_kept(direct, serve, tmp_path):
+    down, up = serve(script=["server_error"] * 2), serve()
+    policy = replace(QUICK, retries=0)
+    ask(direct.make(down, cache_dir=tmp_path, retries=policy))
+    spare = direct.make(up)
+    [fallen] = ask(direct.make(down, cache_dir=tmp_path, retries=policy, fallbacks=(spare,)))
+    [reply] = ask(direct.make(down, cache_dir=tmp_path, retries=policy, fallbacks=(direct.make(up),)))
+    assert (fallen.fallback, reply.fallback, reply.cached, down.total) == (True, False, False, 3)
+
+
+def test_it_can_be_shown_and_cleared(direct, serve, tmp_path):
+    server = serve()
+    ask(direct.make(server, cache_dir=tmp_path), *[replace(ASK, replicate=index) for index in range(4)])
+    shown = cache_info(tmp_path)
+    assert (shown.directory, shown.answers) == (tmp_path, 4)
+    assert shown.size > 0
+    assert clear_cache(tmp_path) == 4
+    assert cache_info(tmp_path).answers == 0

@@ -1,0 +1,99 @@
+import pytest
+
+from sotopia_env.chat_model.attempt import FailedAttempt
+from sotopia_env.chat_model.completion import read_completion, split_reasoning
+
+
+def body(**choice):
+    return {"model": "m", "choices": [{"message": {"content": "hi"}, "finish_reason": "stop", **choice}]}
+
+
+def entries(*items):
+    return {"content": [{"logprob": -1.0, **item} for item in items]}
+
+
+@pytest.mark.parametrize(
+    ("choice", "ids"),
+    [
+        ({"token_ids": [5, 6]}, (5, 6)),  # vLLM, return_token_ids
+        ({"logprobs": entries({"token": "token_id:5"}, {"token": "token_id:6"})}, (5, 6)),  # vLLM, older
+        ({"logprobs": entries({"token": "h", "id": 5}, {"token": "i", "id": 6})}, (5, 6)),  # llama.cpp
+        ({"logprobs": entries({"token": "h"}, {"token": "i", "id": 6})}, None),
+        ({"logprobs": None}, None),
+        ({"logprobs": {"content": None}}, None),
+        ({}, None),
+    ],
+)
+def test_token_ids_where_servers_put_them(choice, ids):
+    assert read_completion(body(**choice), 0.0).token_ids == ids
+
+
+@pytest.mark.parametrize(
+    ("message", "text", "reasoning"),
+    [
+        ({"content": "hi"}, "hi", ""),
+        ({"content": None}, "", ""),
+        ({"content": [{"type": "text", "text": "h"}, {"type": "image"}, {"type": "text", "text": "i"}]}, "hi", ""),
+        ({"content": None, "refusal": "I would rather not."}, "I would rather not.", ""),
+        ({"content": "\n\nhi", "reasoning_content": "\nso\n"}, "hi", "so"),
+        ({"content": "hi", "reasoning": "so"}, "hi", "so"),
+        ({"content": "hi", "reasoning_content": None, "reasoning": None}, "hi", ""),
+        ({"content": "<think>so</think>hi"}, "hi", "so"),
+    ],
+)
+def test_text_and_reasoning(message, text, reasoning):
+    reply = read_completion(body(message=message), 0.0)
+    assert (reply.text, reply.reasoning) == (text, reasoning)
+
+
+def test_usage_may_be_missing():
+    reply = read_completion({**body(), "usage": None}, 0.5)
+    assert (reply.prompt_tokens, reply.completion_tokens, reply.cost, reply.latency) == (0, 0, None, 0.5)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        None,
+        [],
+        "hello",
+        {},
+        {"choices": []},
+        {"choices": None},
+        {"choices": [{}]},
+        {"choices": [{"message": None}]},
+        {"choices": [{"message": {"content": 5}}]},
+        {"choices": [{"message": {"content": [{"type": "text"}]}}]},
+        {**body(), "usage": {"prompt_tokens": "many"}},
+        {**body(), "usage": [1]},
+        body(logprobs={"content": [{"token": "h"}]}),
+        body(token_ids=["x"]),
+    ],
+)
+def test_what_is_no_completion_is_malformed(answer):
+    with pytest.raises(FailedAttempt) as caught:
+        read_completion(answer, 0.0)
+    assert caught.value.kind == "malformed"
+
+
+@pytest.mark.parametrize(
+    ("written", "text", "reasoning"),
+    [
+        ("plain", "plain", ""),
+        ("a < b", "a < b", ""),
+        ("<think>a</think>b", "b", "a"),
+        ("  <THINK>\na\n</THINK>\n\nb\n", "b\n", "a"),
+        ("<reasoning>a</reasoning><think>b</think>c", "c", "a\nb"),
+        ("<think></think>b", "b", ""),
+        ("<think>a", "", "a"),
+        ("<think>", "", ""),
+        ("a\n</think>\nb", "b", "a"),  # the template opened the block in the prompt
+        ('{"argument": "</think> he said"}', '{"argument": "</think> he said"}', ""),
+        ('```json\n{"argument": "</think>"}\n```', '```json\n{"argument": "</think>"}\n```', ""),
+        ("I <think>so</think> too", "too", "I <think>so"),
+        ('<think>a</think>{"x": "<think>b</think>"}', '{"x": "<think>b</think>"}', "a"),
+        ("a <thinking", "a <thinking", ""),
+    ],
+)
+def test_thinking_is_split_off(written, text, reasoning):
+    assert split_reasoning(written) == (text, reasoning)

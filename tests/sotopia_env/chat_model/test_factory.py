@@ -1,0 +1,181 @@
+import asyncio
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from sotopia_env.chat_model import Price, check, make_model
+from sotopia_env.errors import InvalidValueError, UnknownNameError
+from tests.sotopia_env.chat_model.conftest import ASK, KEY, WAYS
+from tests.sotopia_env.chat_model.test_contract import ask
+
+BASE = "http://127.0.0.1:9/v1"
+MISUSE = [
+    ("local/tiny", {}, "expected the server's base URL in api_base"),
+    ("local/", {"api_base": BASE}, "expected a name after 'local/'"),
+    ("local", {"api_base": BASE}, "expected a name"),
+    ("local/tiny", {"api_base": "localhost:8000/v1"}, "expected a URL such as"),
+    ("local/tiny", {"api_base": "ftp://host/v1"}, "got 'ftp://host/v1'"),
+    ("local/tiny", {"api_base": "http:///v1"}, "expected a URL"),
+    ("local/tiny", {"api_base": "http://host:port/v1"}, "expected a URL"),
+    ("local/tiny", {"api_base": "http://host:8000/v1/chat/completions"}, "without '/chat/completions'"),
+    ("local/tiny", {"api_base": "http://user:hunter22@host/v1"}, "without user, password or query"),
+    ("local/tiny", {"api_base": "http://host/v1?key=hunter22"}, "without user, password or query"),
+    ("local/tiny", {"api_base": BASE, "api_key_env": "NO_SUCH_KEY"}, "environment variable NO_SUCH_KEY"),
+    ("local/tiny", {"api_base": BASE, "timeout": 0}, "timeout: expected seconds, above zero, got 0"),
+    ("local/tiny", {"api_base": BASE, "retries": -1}, "retries: expected"),
+    ("local/tiny", {"api_base": BASE, "max_tokens": 0}, "max_tokens: expected"),
+    ("local/tiny", {"api_base": BASE, "tpm": 500, "max_tokens": 501}, "max_tokens 501 is more than tpm 500"),
+    ("local/tiny", {"api_base": BASE, "rpm": 10, "tpm": 5}, "contradict"),
+    (
+        "local/tiny",
+        {"api_base": BASE, "structured": "yes"},
+        "structured: expected one of 'auto', 'on', 'off', got 'yes'",
+    ),
+    ("local/tiny", {"api_base": BASE, "fallbacks": ("openai/gpt-4o",)}, "same provider"),
+    ("opnai/gpt-4o", {}, "did you mean 'openai'"),
+    ("loca/tiny", {"api_base": BASE}, "did you mean 'local'"),
+    ("no-such-model", {}, "expected PROVIDER/NAME"),
+    ("anthropic/claude-x", {}, "expected ANTHROPIC_API_KEY in the environment, which is not set"),
+    ("openai/gpt-4o", {"api_key_env": "NO_SUCH_KEY"}, "environment variable NO_SUCH_KEY"),
+]
+
+
+@pytest.mark.parametrize(("spec", "options", "said"), MISUSE)
+def test_misuse_is_answered_with_one_sentence(spec, options, said, monkeypatch, capfd):
+    for variable in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "NO_SUCH_KEY", "OPENAI_COMPATIBLE_API_KEY"):
+        monkeypatch.delenv(variable, raising=False)
+    with pytest.raises(InvalidValueError) as caught:
+        make_model(spec, **options)
+    assert said in str(caught.value)
+    assert "hunter22" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_key_that_cannot_stand_in_a_header(monkeypatch):
+    monkeypatch.setenv("OPENAI_COMPATIBLE_API_KEY", "hunter22\nX: y")
+    with pytest.raises(InvalidValueError, match="OPENAI_COMPATIBLE_API_KEY: expected a key of printable") as caught:
+        make_model("local/tiny", api_base=BASE)
+    assert "hunter22" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_the_key_comes_from_the_variable_that_is_named(name, serve, monkeypatch):
+    monkeypatch.setenv("MY_KEY", "sk-of-my-own")
+    monkeypatch.setenv(WAYS[name].variable, KEY)
+    server = serve(key="sk-of-my-own")
+    [reply] = ask(WAYS[name].make(server, api_key_env="MY_KEY"))
+    assert reply.attempts == 1
+    [error] = ask(WAYS[name].make(server))
+    assert (error.kind, error.status) == ("auth", 401)
+
+
+def test_a_server_of_ones_own_needs_no_key(direct, serve):
+    server = serve()
+    ask(direct.make(server))
+    assert "Authorization" not in server.requests[0].headers
+
+
+def test_both_prefixes_name_the_same_path(serve, direct):
+    server = serve()
+    ask(make_model("openai-compatible/org/name", api_base=server.api_base + "/"))
+    assert server.requests[0].body["model"] == "org/name"
+
+
+def test_fallbacks_by_name_are_on_the_same_server(direct, serve):
+    server = serve(script=["not_found"])
+    [reply] = ask(direct.make(server, fallbacks=("local/other",)))
+    assert (reply.fallback, reply.model) == (True, "other-2026")
+    assert [seen.body["model"] for seen in server.requests] == ["tiny", "other"]
+
+
+def test_a_limit_on_answers_is_sent_unless_the_request_has_its_own(direct, serve):
+    server = serve()
+    ask(direct.make(server, max_tokens=77))
+    assert server.requests[0].body["max_tokens"] == 77
+
+
+def test_prices_are_known_declared_or_unknown(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    assert make_model("local/tiny", api_base=BASE).price is None
+    assert make_model("local/tiny", api_base=BASE, price=Price(0, 0)).price == Price(0, 0)
+    known = make_model("openai/gpt-4o-mini").price
+    assert known is not None
+    assert (round(known.prompt, 6), round(known.completion, 6)) == (0.15, 0.6)
+    assert make_model("openai/no-model-of-that-name").price is None
+
+
+def checked(model):
+    async def run():
+        try:
+            await check(model)
+        finally:
+            await model.close()
+
+    asyncio.run(run())
+
+
+def test_a_model_the_server_does_not_have(serve, direct):
+    model = make_model("local/tinny", api_base=serve().api_base)
+    with pytest.raises(UnknownNameError, match="did you mean 'tiny'"):
+        checked(model)
+
+
+def test_a_fallback_is_checked_too(serve, direct):
+    with pytest.raises(UnknownNameError, match="absent"):
+        checked(direct.make(serve(), fallbacks=("local/absent",)))
+
+
+def test_a_server_that_is_not_there(serve, direct):
+    server = serve()
+    server.__exit__()
+    with pytest.raises(InvalidValueError, match=f"expected a server at {server.api_base}"):
+        checked(direct.make(server))
+
+
+def test_a_host_that_is_not_there(direct):
+    with pytest.raises(InvalidValueError, match="expected a server at"):
+        checked(make_model("local/tiny", api_base="http://no-such-host.invalid:8000/v1"))
+
+
+def test_a_key_that_is_not_accepted(serve, direct, monkeypatch):
+    monkeypatch.setenv("MY_KEY", "sk-of-my-own")
+    with pytest.raises(InvalidValueError, match="expected another key in MY_KEY, got HTTP 401") as caught:
+        checked(direct.make(serve(key=KEY), api_key_env="MY_KEY"))
+    assert "sk-of" not in str(caught.value)
+
+
+@pytest.mark.parametrize("path", ["/other/v1", ""])
+def test_a_server_without_a_list_of_models_is_left_to_the_first_call(serve, direct, path):
+    base = serve().api_base.removesuffix("/v1") + path
+    checked(make_model("local/tiny", api_base=base))
+
+
+def test_checking_a_hosted_model_needs_no_network(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    checked(make_model("openai/gpt-4o-mini", api_base=BASE))
+
+
+def test_the_direct_path_does_without_litellm(serve):
+    code = (
+        "import asyncio, sys\n"
+        "from sotopia_env.chat_model import ChatRequest, make_model\n"
+        "assert 'aiohttp' not in sys.modules\n"
+        "model = make_model('local/tiny', api_base=sys.argv[1])\n"
+        "async def main():\n"
+        "    await model.complete(ChatRequest(messages=({'role': 'user', 'content': 'hi'},)))\n"
+        "    await model.close()\n"
+        "asyncio.run(main())\n"
+        "assert 'litellm' not in sys.modules and 'diskcache' not in sys.modules\n"
+    )
+    run = subprocess.run([sys.executable, "-W", "error", "-c", code, serve().api_base], capture_output=True, text=True)
+    assert (run.returncode, run.stderr) == (0, "")
+
+
+def test_token_ids_of_a_server_that_gives_them(direct, serve):
+    [reply] = ask(direct.make(serve()), replace(ASK, logprobs=True))
+    assert reply.token_ids == tuple(range(100, 108))
+    assert reply.prompt_token_ids == (0, 1, 2, 3)
+    assert len(reply.logprobs or ()) == 8

@@ -1,0 +1,160 @@
+import random
+from datetime import UTC, datetime
+
+import pytest
+
+from sotopia_env.chat_model import ContextLengthError, RetryPolicy
+from sotopia_env.chat_model.attempt import FailedAttempt, error_message, raise_for_status
+from sotopia_env.chat_model.retries import retry_after
+from sotopia_env.errors import InvalidValueError
+
+NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({}, None),
+        ({"Retry-After": "7"}, 7.0),
+        ({"retry-after": "0"}, 0.0),
+        ({"Retry-After": "1.5"}, 1.5),
+        ({"Retry-After": "-3"}, 0.0),
+        ({"Retry-After": "Sun, 01 Mar 2026 12:00:30 GMT"}, 30.0),
+        ({"Retry-After": "Sun, 01 Mar 2026 11:00:00 GMT"}, 0.0),
+        ({"Retry-After": "soon"}, None),
+        ({"Retry-After": "inf"}, None),
+        ({"Retry-After": "nan"}, None),
+        ({"Retry-After": "7", "retry-after-ms": "250"}, 0.25),
+    ],
+)
+def test_what_a_server_asks_to_wait(headers, seconds):
+    assert retry_after(headers, NOW) == seconds
+
+
+def test_jitter_is_full_and_bounded():
+    policy = RetryPolicy(base=1.0, cap=8.0)
+    rng = random.Random(1)
+    for retry, bound in [(0, 1), (1, 2), (2, 4), (3, 8), (4, 8), (5000, 8)]:
+        delays = [policy.delay(retry, None, rng) for _ in range(400)]
+        assert 0 <= min(delays) < 0.05 * bound
+        assert 0.95 * bound < max(delays) <= bound
+
+
+def test_what_the_server_asks_for_is_the_least_that_is_waited():
+    policy = RetryPolicy(base=1.0, cap=8.0, patience=60)
+    rng = random.Random(1)
+    delays = [policy.delay(4, 10.0, rng) for _ in range(200)]
+    assert min(delays) >= 10.0
+    assert max(delays) <= 11.0
+    assert len(set(delays)) > 100  # callers that failed together do not come back together
+    assert policy.delay(0, 60.5, rng) is None
+
+
+@pytest.mark.parametrize("given", [{"retries": -1}, {"retries": 2.0}, {"empty_retries": True}, {"base": -1}])
+@pytest.mark.parametrize("other", [{}, {"cap": float("nan")}])
+def test_policies_that_cannot_be_meant(given, other):
+    with pytest.raises(InvalidValueError, match=next(iter(given))):
+        RetryPolicy(**{**other, **given})
+
+
+STATUSES = [
+    (400, "bad_request", False),
+    (401, "auth", False),
+    (403, "auth", False),
+    (404, "bad_request", False),
+    (408, "timeout", True),
+    (409, "server", True),
+    (413, "bad_request", False),
+    (422, "bad_request", False),
+    (429, "rate_limit", True),
+    (301, "bad_request", False),
+    (500, "server", True),
+    (502, "server", True),
+    (503, "server", True),
+    (504, "server", True),
+    (529, "server", True),
+]
+
+
+@pytest.mark.parametrize(("status", "kind", "retryable"), STATUSES)
+def test_what_a_status_means(status, kind, retryable):
+    with pytest.raises(FailedAttempt) as caught:
+        raise_for_status(status, "no", "", {"Retry-After": "3"})
+    failure = caught.value
+    assert (failure.kind, failure.status, failure.retryable, failure.wait) == (kind, status, retryable, 3.0)
+
+
+def test_a_quota_that_is_used_up_is_not_waited_for():
+    with pytest.raises(FailedAttempt) as caught:
+        raise_for_status(429, "You exceeded your current quota", "insufficient_quota", {})
+    assert not caught.value.retryable
+
+
+# The servers' own sentences, with their numbers changed.
+TOO_LONG = [
+    ("openai", 400, "This model's maximum context length is 4096 tokens. However, your messages resulted in 9", 4096),
+    ("vllm", 400, "This model's maximum context length is 4096 tokens. However, you requested 9000 tokens", 4096),
+    (
+        "vllm-newer",
+        400,
+        "The decoder prompt (length 9000) is longer than the maximum model length of 4096. Make sure",
+        4096,
+    ),
+    (
+        "vllm-answer",
+        400,
+        "'max_tokens' is too large: 9000. This model's maximum context length is 4096 tokens and your request",
+        4096,
+    ),
+    ("sglang", 400, "The input (9000 tokens) is longer than the model's context length (4096 tokens).", 4096),
+    ("tgi", 422, "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096. Given: 9000", 4096),
+    ("llama.cpp", 400, "the request exceeds the available context size, try increasing it", None),
+    (
+        "llama.cpp-newer",
+        400,
+        "request (9000 tokens) exceeds the available context size (4096 tokens), try increasing it",
+        4096,
+    ),
+    ("lm-studio", 400, "the model is loaded with context length of only 4,096 tokens, which is not enough", 4096),
+    ("anthropic", 400, "prompt is too long: 9000 tokens > 4096 maximum", 4096),
+    ("gemini", 400, "The input token count (9000) exceeds the maximum number of tokens allowed (4096).", 4096),
+    ("mistral", 400, "Prompt contains 9000 tokens, too large for model with 4096 maximum context length", 4096),
+]
+
+
+@pytest.mark.parametrize(("message", "status", "limit"), [row[2:0:-1] + row[3:] for row in TOO_LONG])
+def test_servers_say_too_long_in_many_ways(message, status, limit):
+    with pytest.raises(ContextLengthError) as caught:
+        raise_for_status(status, message, "", {})
+    assert caught.value.limit == limit
+
+
+@pytest.mark.parametrize(
+    "message", ["max_tokens: expected a number", "the messages must alternate", "context: no such field", "bad length"]
+)
+def test_other_refusals_are_not_taken_for_it(message):
+    with pytest.raises(FailedAttempt):
+        raise_for_status(400, message, "", {})
+
+
+@pytest.mark.parametrize(
+    ("body", "message", "code"),
+    [
+        ('{"error": {"message": "no", "code": "c", "type": "t"}}', "no", "c t"),
+        ('{"object": "error", "message": "no", "type": "t", "code": 400}', "no", "400 t"),
+        ('{"detail": "Not Found"}', "Not Found", " "),
+        ('{"error": "no", "error_type": "validation"}', "no", ""),
+        ("<html>502</html>", "<html>502</html>", ""),
+        ("[1]", "[1]", ""),
+        ("null", "None", ""),
+        ("", "", ""),
+    ],
+)
+def test_error_bodies(body, message, code):
+    assert error_message(body) == (message, code)
+
+
+def test_a_long_message_is_shown_short_and_on_one_line():
+    shown = str(FailedAttempt("server", "a\nb " + "x" * 10_000))
+    assert len(shown) == 300
+    assert "\n" not in shown

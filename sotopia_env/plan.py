@@ -16,6 +16,7 @@ from functools import lru_cache
 
 from sotopia_env.dynamics import Rules, TurnOrder
 from sotopia_env.errors import InvalidValueError
+from sotopia_env.policies import make
 from sotopia_env.policies.policy import Policy
 from sotopia_env.scenario import Task, canonical_json
 
@@ -97,8 +98,8 @@ def _episode_seed(task: Task, seed: int, repeat: int) -> int:
     return int.from_bytes(digest[:6], "big")  # 48 bits stay exact in every JSON reader
 
 
-Matchup = Sequence[Policy]
-"""One policy for all seats, two (focal and partner), or one for each seat."""
+Matchup = Sequence[Policy | str]
+"""Policies or their names (:func:`sotopia_env.policies.make`): one policy for all seats, two (focal and partner), or one for each seat."""
 
 
 def all_matchups(policies: Sequence[Policy], self_play: bool = True) -> list[tuple[Policy, ...]]:
@@ -137,7 +138,7 @@ def plan_episodes(
         raise InvalidValueError(f"repeats: expected a whole number of at least 1, got {repeats!r}")
     if both_orders and rules.turn_order is not TurnOrder.ROUND_ROBIN:
         raise InvalidValueError(f"both_orders: only round-robin order has a first seat, got {rules.turn_order.value!r}")
-    pairings = [tuple(matchup) for matchup in matchups]
+    pairings = [tuple(make(policy) for policy in matchup) for matchup in matchups]
     plans: dict[str, EpisodePlan] = {}
     for task in tasks:
         for seating, order in itertools.product(

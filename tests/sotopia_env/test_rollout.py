@@ -17,7 +17,7 @@ import pytest
 from sotopia_env.action import Action, ActionType
 from sotopia_env.dynamics import Rules, StopReason, TurnOrder
 from sotopia_env.episode import read_episodes, replay
-from sotopia_env.errors import InvalidValueError
+from sotopia_env.errors import InvalidValueError, UnknownNameError
 from sotopia_env.observation import Observation
 from sotopia_env.policies.policy import Decision, turn_seed
 from sotopia_env.rollout import (
@@ -317,7 +317,7 @@ def test_workers_are_as_many_as_the_concurrency_not_as_the_plans() -> None:
             return await super().act(observation, seed)
 
     run_episodes(plan_episodes([make_task(f"s{i}") for i in range(60)], [(Census(),)]), concurrency=4)
-    assert seen[0] == 5  # four workers and the main task
+    assert seen[0] == 6  # four workers, the main task, and the one that waits for a stop
 
 
 def test_policies_that_never_wait_do_not_starve_the_event_loop() -> None:
@@ -392,3 +392,12 @@ def test_progress_bar_appears_only_when_wanted(capsys: pytest.CaptureFixture[str
     captured = capsys.readouterr()
     assert "1/1" in captured.err
     assert captured.out == ""
+
+
+def test_policies_may_be_named_and_nonsense_is_refused() -> None:
+    named = plan_episodes([make_task("s")], [("silent", "leaver")])
+    assert [policy.name for policy in named[0].policies] == ["silent", "leaver"]
+    with pytest.raises(UnknownNameError, match="did you mean 'silent'"):
+        plan_episodes([make_task("s")], [("silnt", "leaver")])
+    with pytest.raises(InvalidValueError, match="policy"):
+        plan_episodes([make_task("s")], [(3, "leaver")])  # type: ignore[list-item]

@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help demo test check bench clean
+.PHONY: help demo test soak check bench clean
 help: ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
 
@@ -20,6 +20,11 @@ demo: $(STAMP) ## install, then play a few hundred verified episodes and compare
 
 test: $(STAMP) ## run the tests
 	$(BIN)/python -m pytest
+
+soak: $(STAMP) ## kill a run with models 50 times, and play one on a local Ray
+	SOTOPIA_KILLS=50 $(BIN)/python -m pytest -n 0 tests/sotopia_env/test_killed_models.py
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[ray]"
+	SOTOPIA_SLOW=1 $(BIN)/python -m pytest -n 0 tests/sotopia_env/test_ray_executor.py
 
 check: $(STAMP) ## lint, types, spelling
 	$(BIN)/ruff check .

@@ -1,8 +1,8 @@
 """The ``sotopia`` command: one subcommand per verb, each a few lines over the library.
 
-The commands are in files by noun (``command_tasks``, ``command_runs`` and so on), each with a ``register`` that adds
-its own. What a command needs is imported when it runs, so that ``sotopia --help`` answers at once. Misuse ends with one
-sentence on stderr and exit code 2; failed or unscored episodes with 1; Ctrl-C with 130.
+The commands are in files by noun (``command_tasks``, ``command_runs``, …), each with a ``register`` that adds its own.
+What a command needs is imported when it runs, so that ``sotopia --help`` answers at once. Misuse ends with one sentence
+on stderr and exit code 2; failed or unscored episodes and a spent budget with 1; Ctrl-C with 130, SIGTERM with 143.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from sotopia_env import command_compare, command_judging, command_play, command_runs, command_tasks
+from sotopia_env import command_compare, command_judging, command_models, command_play, command_runs, command_tasks
 from sotopia_env.errors import SotopiaError
 
 
@@ -36,7 +36,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Social situations for language agents: play, score, record and compare episodes.",
 )
-for module in (command_tasks, command_runs, command_play, command_compare, command_judging):
+for module in (command_tasks, command_runs, command_play, command_compare, command_judging, command_models):
     module.register(app)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sotopia_env.command_options import Seed, path_argument, path_option
+from sotopia_env.command_options import Seed, need, path_argument, path_option
 
 if TYPE_CHECKING:
     from sotopia_env.compare import Comparison
@@ -39,6 +39,7 @@ def compare(
     from sotopia_env.compare import compare_runs
     from sotopia_env.comparison_report import to_json, to_text
 
+    need("compare", "scipy", *(() if out is None else ("matplotlib",)))
     found = compare_runs(runs, evaluator=evaluator, metric=metric)
     written = [] if out is None else _report(found, out)
     typer.echo(to_json(found) if as_json else to_text(found), nl=False)
@@ -67,6 +68,7 @@ def demo(
     from sotopia_env.command_compare import compare
     from sotopia_env.command_runs import rollout
 
+    need("demo", "scipy", "matplotlib")
     families = list(tasks.FAMILIES)
     typer.echo(f"{', '.join(DEMO_POLICIES)} in {len(families)} families of tasks with verified outcomes …")
     rollout(out=out, policy=list(DEMO_POLICIES), matchup=[], tasks="all", n=n * len(families), seed=seed)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sotopia_env.command_options import path_argument, path_option
+from sotopia_env.command_options import need, path_argument, path_option
 
 
 def register(app: typer.Typer) -> None:
@@ -64,6 +64,7 @@ def judge_agreement(
       sotopia judge-agreement runs/a --human ann.csv --human bo.csv --key people.key.json --out report
       sotopia judge-agreement runs/a --human people.csv --judge verified+rules --no-filters --json
     """
+    need("judge-agreement", "scipy", *(() if out is None else ("matplotlib",)))
     from sotopia_env.annotation import LENIENT, QualityRules, key_path, read_annotations
     from sotopia_env.human_agreement import human_agreement, to_json, to_text, write_report
     from sotopia_env.run_directory import read_run

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -37,7 +38,8 @@ SourceOption = Annotated[str, typer.Option("--tasks", help=SOURCE_HELP)]
 Number = Annotated[int | None, typer.Option("-n", min=1, help="How many tasks; families: 5 each, files: all.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of generated tasks and of the episodes.")]
 LevelName = Annotated[str, typer.Option(help="Difficulty of generated tasks: easy, medium or hard.")]
-EvaluatorName = Annotated[str, typer.Option("--evaluator", help="'verified', 'rules', 'verified+rules' or 'none'.")]
+EVALUATOR_HELP = "'verified', 'rules', 'verified+rules', 'judge:PROVIDER/MODEL?option=value&…', or several of them."
+EvaluatorName = Annotated[str, typer.Option("--evaluator", help=f"{EVALUATOR_HELP[:-1]}; or 'none'.")]
 Concurrency = Annotated[int, typer.Option(min=1, help="Episodes in flight at once.")]
 Timeout = Annotated[
     float | None,
@@ -45,6 +47,7 @@ Timeout = Annotated[
 ]
 
 __all__ = [
+    "EVALUATOR_HELP",
     "SOURCE_HELP",
     "Concurrency",
     "EvaluatorName",
@@ -57,3 +60,13 @@ __all__ = [
     "path_argument",
     "path_option",
 ]
+
+
+def need(command: str, *modules: str) -> None:
+    """Raises a :class:`SotopiaError` saying what to install when a module of the ``analysis`` extra is missing."""
+    missing = [module for module in modules if find_spec(module) is None]
+    if missing:
+        raise SotopiaError(
+            f"{command} needs {' and '.join(missing)}, not installed here; install them with "
+            "pip install 'sotopia-env[analysis]'"
+        )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sotopia_env.command_models import exit_if_stopped, run_with_models, spending, takes_model_options
 from sotopia_env.command_options import (
+    EVALUATOR_HELP,
     Concurrency,
     EvaluatorName,
     LevelName,
@@ -18,25 +21,24 @@ from sotopia_env.command_options import (
     path_argument,
     path_option,
 )
-from sotopia_env.command_words import make_evaluator, read_matchups, task_set
-from sotopia_env.errors import InvalidValueError
+from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
 
 if TYPE_CHECKING:
-    from sotopia_env.episode import Episode, Evaluator
-    from sotopia_env.plan import EpisodePlan
+    from sotopia_env.episode import Episode
     from sotopia_env.rollout import EvaluationResult, RunResult
+    from sotopia_env.run_request import RunRequest
 
 
 def register(app: typer.Typer) -> None:
     """Adds the commands to ``app``."""
     app.command("policies")(list_policies)
-    app.command()(rollout)
-    app.command()(evaluate)
-    app.command()(show)
+    app.command("rollout")(takes_model_options(rollout))
+    app.command("evaluate")(takes_model_options(evaluate))
+    app.command("show")(show)
 
 
 def list_policies() -> None:
-    """List the policies that need no language model.
+    """List the policies that need no language model; a language model is named PROVIDER/MODEL.
 
     \b
     Example:
@@ -64,6 +66,14 @@ def rollout(
     both_orders: Annotated[bool, typer.Option(help="Let every seat begin once.")] = False,
     concurrency: Concurrency = 128,
     timeout: Timeout = None,
+    temperature: Annotated[float | None, typer.Option(min=0, max=2, help="Of models in seats; 1 by default.")] = None,
+    max_completion_tokens: Annotated[int | None, typer.Option(min=1, help="Limit on a seat's answers.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be asked at most; ask nothing.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Show one transcript as it grows.")] = False,
+    executor: Annotated[str, typer.Option(help="Where episodes are played: local or ray.")] = "local",
+    workers: Annotated[int, typer.Option(min=1, help="Processes of --executor ray.")] = 2,
+    *,
+    models: Any = None,
 ) -> None:
     """Play episodes and record them; the same command again continues a run that was stopped.
 
@@ -72,36 +82,107 @@ def rollout(
       sotopia rollout --policy boulware,conceder --tasks bargaining -n 20 --out runs/a
       sotopia rollout --matchup "stubborn vs generous" --tasks all --both-orders --out runs/b
       sotopia rollout --policy random --evaluator none --out runs/c
+      sotopia rollout --policy local/my-model --api-base http://localhost:8000/v1 --out runs/d
+      sotopia rollout --policy openai/gpt-4o --evaluator "judge:openai/gpt-4o" --max-cost 5 --dry-run --out runs/e
     """
     from sotopia_env.dynamics import Rules
-    from sotopia_env.plan import plan_episodes
+    from sotopia_env.run_models import ModelOptions
+    from sotopia_env.run_request import RunRequest
 
-    pairings = read_matchups(policy, matchup, self_play)
-    plans = plan_episodes(
-        task_set(tasks, n, seed, level),
-        pairings,
-        repeats=repeats,
+    manner = {"temperature": temperature, "max_tokens": max_completion_tokens}
+    request = RunRequest(
+        policies=tuple(policy),
+        matchups=tuple(matchup),
+        tasks=tasks,
+        n=n,
+        level=level,
         seed=seed,
+        evaluator=evaluator,
+        repeats=repeats,
         rules=Rules(turn_order=turn_order, max_turns=max_turns),  # type: ignore[arg-type]  # checked there
+        self_play=self_play,
         both_seats=both_seats,
         both_orders=both_orders,
+        manner={name: value for name, value in manner.items() if value is not None},
+        models=models or ModelOptions(),
     )
-    result = _run(plans, make_evaluator(evaluator), out, concurrency, timeout)
+    if executor not in _EXECUTORS:
+        raise UnknownNameError(f"--executor: {name_hint(executor, _EXECUTORS)}")
+    if dry_run:
+        _forecast(request, out)
+        return
+    if executor == "ray" and verbose:
+        raise InvalidValueError("--verbose: expected --executor local, whose episodes are played here, got 'ray'")
+    run = _run_on_ray if executor == "ray" else _run_here
+    result, number = run(request, out, concurrency, timeout, *([workers] if executor == "ray" else [verbose]))
     typer.echo(f"{out}: {_summary(result)}")
+    budget = "" if number else " with a higher limit"
+    exit_if_stopped(result.stopped, number, f"the same command{budget} continues the run in {out}")
     if result.failures or (result.unscored and result.unscored == result.played + result.resumed):
         raise typer.Exit(1)
 
 
-def _run(
-    plans: list[EpisodePlan], evaluator: Evaluator | None, out: Path, concurrency: int, timeout: float | None
-) -> RunResult:
-    from sotopia_env.rollout import run_episodes
+_EXECUTORS = ("local", "ray")
 
-    try:
-        return run_episodes(plans, evaluator=evaluator, run_dir=out, concurrency=concurrency, timeout=timeout)
-    except KeyboardInterrupt:
-        typer.echo(f"\nsotopia: interrupted; the same command continues the run in {out}", err=True)
-        raise typer.Exit(130) from None
+
+def _run_here(
+    request: RunRequest, out: Path, concurrency: int, timeout: float | None, verbose: bool
+) -> tuple[RunResult, int | None]:
+    """The run, and the signal that stopped it if one did."""
+    from tqdm import tqdm
+
+    from sotopia_env.live_transcript import LiveTranscript
+    from sotopia_env.rollout import run_episodes_async
+    from sotopia_env.run_models import RunModels
+    from sotopia_env.stopping import Stop
+
+    models = RunModels(request.models)
+    plans, evaluator = request.plans(models), request.judge(models)
+    numbers: list[int | None] = []
+
+    async def work(stop: Stop) -> RunResult:
+        try:
+            return await run_episodes_async(
+                plans,
+                evaluator=evaluator,
+                run_dir=out,
+                concurrency=concurrency,
+                timeout=timeout,
+                stop=stop,
+                ledger=models.ledger,
+                watcher=LiveTranscript(tqdm.write) if verbose else None,
+            )
+        finally:
+            numbers.append(stop.signal)
+
+    result = run_with_models(models, out, work, f"the same command continues the run in {out}")
+    for line in spending(models):
+        typer.echo(line)
+    return result, numbers[0]
+
+
+def _run_on_ray(
+    request: RunRequest, out: Path, concurrency: int, timeout: float | None, workers: int
+) -> tuple[RunResult, int | None]:
+    """The run, and the signal that stopped it if one did."""
+    from sotopia_env.ray_executor import run_on_ray
+    from sotopia_env.stopping import Stop, stop_on_signals
+
+    stop = Stop()
+    with stop_on_signals(stop, lambda text: typer.echo(f"\nsotopia: {text}", err=True)):
+        try:
+            result = run_on_ray(request, out, workers=workers, concurrency=concurrency, timeout=timeout, stop=stop)
+        except KeyboardInterrupt:
+            typer.echo(f"\nsotopia: interrupted; the same command continues the run in {out}", err=True)
+            raise typer.Exit(128 + (stop.signal or signal.SIGINT)) from None
+    return result, stop.signal
+
+
+def _forecast(request: RunRequest, out: Path) -> None:
+    from sotopia_env.forecast import forecast
+
+    for line in forecast(request, out):
+        typer.echo(line)
 
 
 def _summary(result: RunResult) -> str:
@@ -109,6 +190,8 @@ def _summary(result: RunResult) -> str:
     if result.unscored:
         every = "every one" if result.unscored == result.played + result.resumed else str(result.unscored)
         parts.append(f"{every} unscored (`sotopia compare` says why)")
+    if result.dropped:
+        parts.append(f"{result.dropped} under way were dropped and will be played again")
     if result.failures:
         first = result.failures[0]
         parts.append(f"{len(result.failures)} failed, the first with {first.kind}: {first.message} (failures.jsonl)")
@@ -118,10 +201,12 @@ def _summary(result: RunResult) -> str:
 
 def evaluate(
     run: Annotated[Path, path_argument("Run directory.", "RUN")],
-    evaluator: Annotated[str, typer.Option(help="'verified', 'rules' or 'verified+rules'.")],
+    evaluator: Annotated[str, typer.Option(help=EVALUATOR_HELP)],
     concurrency: Concurrency = 128,
     timeout: Timeout = None,
     force: Annotated[bool, typer.Option("--force", help="Evaluate all again; failures may replace scores.")] = False,
+    *,
+    models: Any = None,
 ) -> None:
     """Add an evaluation to every episode of a run, beside those it has; turns stay as they are.
 
@@ -131,16 +216,34 @@ def evaluate(
     Examples:
       sotopia evaluate runs/a --evaluator rules
       sotopia evaluate runs/a --evaluator rules --force
+      sotopia evaluate runs/a --evaluator "judge:local/my-model?bands=true" --api-base http://localhost:8000/v1
     """
     from sotopia_env import evaluators
-    from sotopia_env.rollout import evaluate_run
+    from sotopia_env.rollout import evaluate_run_async
+    from sotopia_env.run_directory import check_run
+    from sotopia_env.run_models import RunModels
+    from sotopia_env.stopping import Stop
 
-    judge = evaluators.make(evaluator)
-    try:
-        result = evaluate_run(run, judge, concurrency=concurrency, timeout=timeout, force=force)
-    except KeyboardInterrupt:
-        typer.echo(f"\nsotopia: interrupted; the same command continues the evaluation of {run}", err=True)
-        raise typer.Exit(130) from None
+    made = RunModels(models)
+    judge = evaluators.make(evaluator, model_factory=made.judge)
+    check_run(run)
+    numbers: list[int | None] = []
+
+    async def work(stop: Stop) -> EvaluationResult:
+        try:
+            return await evaluate_run_async(
+                run, judge, concurrency=concurrency, timeout=timeout, force=force, stop=stop, ledger=made.ledger
+            )
+        finally:
+            numbers.append(stop.signal)
+
+    again = f"the same command continues the evaluation of {run}"
+    result = run_with_models(made, run, work, again)
+    for line in spending(made):
+        typer.echo(line)
+    if result.stopped:
+        typer.echo(f"{run}: {result.evaluated} of {result.episodes} episodes evaluated now, kept for the next time")
+        exit_if_stopped(result.stopped, numbers[0], again)
     typer.echo(f"{run}: {_verdict(judge.name, result)}")
     if result.unscored or result.refused:
         raise typer.Exit(1)
@@ -170,13 +273,36 @@ def show(
       sotopia show runs/a bargaining-medium-0-3
     """
     from sotopia_env.rollout import read_run
+    from sotopia_env.run_directory import read_failures
+    from sotopia_env.terminal import printable
     from sotopia_env.transcript import to_text
 
     if episode is None:
         for index, item in enumerate(read_run(run)):
-            typer.echo(f"{index}\t{item.key}\t{len(item.turns)} turns\t{item.stop.value if item.stop else ''}")
+            typer.echo(
+                f"{index}\t{item.key}\t{len(item.turns)} turns\t{item.stop.value if item.stop else ''}{_marks(item)}"
+            )
+        for failure in read_failures(run) if run.is_dir() else ():
+            typer.echo(
+                printable(f"failed\t{failure.key}\t{len(failure.turns)} turns\t{failure.kind}: {failure.message}")
+            )
         return
     typer.echo(to_text(_find(run, episode)), nl=False)
+
+
+def _marks(episode: Episode) -> str:
+    """What was out of order in an episode, in few words."""
+    said = [item.generation for item in episode.turns if item.generation is not None]
+    latest = episode.evaluation()
+    counts = {
+        "asked again": sum(generation.reasks for generation in said),
+        "not an action": sum(generation.parse_failure is not None for generation in said),
+        "not possible": sum(bool(item.turn.violation) for item in episode.turns),
+        "shortened": sum(generation.dropped_turns > 0 for generation in said),
+        "unscored": int(latest is not None and latest.unscored is not None),
+    }
+    shown = ", ".join(f"{what} {count}" if count > 1 else what for what, count in counts.items() if count)
+    return f"\t{shown}" if shown else ""
 
 
 def _find(run: Path, wanted: str) -> Episode:

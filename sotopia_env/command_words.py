@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -71,14 +71,21 @@ def make_evaluator(spec: str) -> Evaluator | None:
     return None if spec == "none" else evaluators.make(spec)
 
 
-def read_matchups(names: Sequence[str], pairs: Sequence[str], self_play: bool) -> list[tuple[Policy, ...]]:
+def read_matchups(
+    names: Sequence[str], pairs: Sequence[str], self_play: bool, make: Callable[[str], Policy]
+) -> list[tuple[Policy, ...]]:
     """Returns every named policy against every other, and the explicit pairings ``"a vs b"``.
+
+    Args:
+        names: of policies, each one text or several with commas.
+        pairs: pairings.
+        self_play: whether policies also play themselves.
+        make: makes a policy of its name.
 
     Raises:
         InvalidValueError: no policy is named, or a person.
         UnknownNameError: a policy is not known.
     """
-    from sotopia_env import policies
     from sotopia_env.plan import all_matchups
 
     wanted = [spec for name in names for spec in split_policies(name)]
@@ -87,8 +94,8 @@ def read_matchups(names: Sequence[str], pairs: Sequence[str], self_play: bool) -
     sides = [side.strip() for pair in pairs for side in pair.split(" vs ")]
     if any(spec.partition(":")[0].strip() == "human" for spec in (*wanted, *sides)):
         raise InvalidValueError("policy 'human': a rollout asks nobody; take a seat yourself with `sotopia play`")
-    made = [policies.make(spec) for spec in dict.fromkeys(wanted)]
-    explicit = [tuple(policies.make(side.strip()) for side in pair.split(" vs ")) for pair in pairs]
+    made = [make(spec) for spec in dict.fromkeys(wanted)]
+    explicit = [tuple(make(side.strip()) for side in pair.split(" vs ")) for pair in pairs]
     return [*all_matchups(made, self_play or len(made) == 1), *explicit]
 
 

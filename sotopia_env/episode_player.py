@@ -12,7 +12,7 @@ import logging
 import time
 import traceback
 from collections.abc import Awaitable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from sotopia_env.dynamics import EpisodeState, TurnOrder, initial_state, transition
 from sotopia_env.episode import (
@@ -23,24 +23,39 @@ from sotopia_env.episode import (
     RecordedTurn,
     Transcript,
 )
-from sotopia_env.errors import PolicyError, SotopiaError
+from sotopia_env.errors import BudgetExceededError, PolicyError, SotopiaError
 from sotopia_env.observation import SeatView
 from sotopia_env.plan import EpisodePlan
 from sotopia_env.policies.policy import Decision, turn_seed
 from sotopia_env.run_directory import FailureRecord
+from sotopia_env.stopping import EpisodeDropped, Stop
 
 logger = logging.getLogger(__name__)
 _T = TypeVar("_T")
 _TRACEBACK_LINES = 12
 
 
+class Watcher(Protocol):
+    """Is told what happens in episodes while they are played."""
+
+    def turn(self, plan: EpisodePlan, turn: RecordedTurn) -> None:
+        """A turn was taken."""
+        ...
+
+    def end(self, plan: EpisodePlan, episode: Episode | None, why: str = "") -> None:
+        """An episode is done (and evaluated, where it is to be), or there is none, and why."""
+        ...
+
+
 class _Table:
     """One episode being played; holds what has happened when a policy fails half-way."""
 
-    __slots__ = ("_lines", "_views", "plan", "started", "state", "turns")
+    __slots__ = ("_lines", "_stop", "_views", "_watcher", "plan", "started", "state", "turns")
 
-    def __init__(self, plan: EpisodePlan) -> None:
+    def __init__(self, plan: EpisodePlan, stop: Stop | None = None, watcher: Watcher | None = None) -> None:
         self.plan = plan
+        self._stop = stop
+        self._watcher = watcher
         self.state: EpisodeState = initial_state(plan.task, plan.rules, plan.episode_seed)
         self.turns: list[RecordedTurn] = []
         self._views: dict[str, SeatView] = {}
@@ -51,10 +66,16 @@ class _Table:
         """Plays to the end."""
         if self.plan.rules.turn_order is TurnOrder.SIMULTANEOUS:
             while self.state.waiting:
+                self._check_stop()
                 await self._play_round()
             return
         while self.state.waiting:
+            self._check_stop()
             self._take(await self._ask(self.state.waiting[0]))
+
+    def _check_stop(self) -> None:
+        if self._stop is not None and self._stop.reason:
+            raise EpisodeDropped(self._stop.reason)
 
     async def _play_round(self) -> None:
         """Asks all seats of a simultaneous round at once; none of them can see the others' actions of the round."""
@@ -82,6 +103,8 @@ class _Table:
         self.state = transition(self.state, decision.action)
         # Now and not at the end: episodes that began together end together, and their last steps would queue up.
         self.turns.append(RecordedTurn(turn=self.state.turns[-1], generation=decision.generation))
+        if self._watcher is not None:
+            self._watcher.turn(self.plan, self.turns[-1])
 
     def episode(self) -> Episode:
         """The finished episode, not evaluated yet."""
@@ -125,11 +148,13 @@ async def _attempt(work: Awaitable[_T], timeout: float | None) -> _T | Exception
 
     This is the package's one catch-all: a policy or an evaluator is foreign code, and whatever goes wrong in one
     episode must be recorded with it and leave its siblings alone. Cancellation and Ctrl-C are not ``Exception`` and
-    pass.
+    pass; so do the end of the budget and of the run, which are no failure of this episode.
     """
     try:
         async with asyncio.timeout(timeout) as limit:
             return await work
+    except (BudgetExceededError, EpisodeDropped):
+        raise
     except Exception as error:  # noqa: BLE001
         if isinstance(error, TimeoutError) and limit.expired():
             return _OutOfTimeError(f"not finished within {timeout:g} s")
@@ -137,7 +162,11 @@ async def _attempt(work: Awaitable[_T], timeout: float | None) -> _T | Exception
 
 
 async def evaluate_episode(episode: Episode, evaluator: Evaluator, timeout: float | None = None) -> Episode:
-    """Returns the episode with this evaluator's verdict; a failure of the evaluator makes it *unscored*, with why."""
+    """Returns the episode with this evaluator's verdict; a failure of the evaluator makes it *unscored*, with why.
+
+    Raises:
+        BudgetExceededError: a model's ledger has reached its limit; the episode is as it was.
+    """
     verdict = await _attempt(evaluator.evaluate_async(Transcript.of_episode(episode)), timeout)
     if isinstance(verdict, Evaluation):
         return episode.with_evaluation(verdict)
@@ -149,17 +178,25 @@ async def evaluate_episode(episode: Episode, evaluator: Evaluator, timeout: floa
     return episode.with_evaluation(evaluation)
 
 
-async def play_episode(plan: EpisodePlan, *, timeout: float | None = None) -> Episode | FailureRecord:
+async def play_episode(
+    plan: EpisodePlan, *, timeout: float | None = None, stop: Stop | None = None, watcher: Watcher | None = None
+) -> Episode | FailureRecord:
     """Plays one planned episode to its end, without evaluating it.
 
     Args:
         plan: what to play.
         timeout: seconds after which it counts as failed; ``None`` waits for ever. It takes effect where a policy
             awaits something; one that never does cannot be stopped.
+        stop: is looked at before each turn.
+        watcher: is told of every turn.
 
     Returns:
-        The episode, or the record of its failure. No exception of a policy leaves this function.
+        The episode, or the record of its failure. No other exception of a policy leaves this function.
+
+    Raises:
+        BudgetExceededError: a model's ledger has reached its limit.
+        EpisodeDropped: ``stop`` was asked for before the last turn.
     """
-    table = _Table(plan)
+    table = _Table(plan, stop, watcher)
     error = await _attempt(table.play(), timeout)
     return table.failure(error) if isinstance(error, Exception) else table.episode()

@@ -99,7 +99,8 @@ def _episode_seed(task: Task, seed: int, repeat: int) -> int:
 
 
 Matchup = Sequence[Policy | str]
-"""Policies or their names (:func:`sotopia_env.policies.make`): one policy for all seats, two (focal and partner), or one for each seat."""
+"""Policies or their names (:func:`sotopia_env.policies.make`): one for all seats, two (focal and partner), or one for
+each seat."""
 
 
 def all_matchups(policies: Sequence[Policy], self_play: bool = True) -> list[tuple[Policy, ...]]:

@@ -10,20 +10,25 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from sotopia_env.chat_model import Ledger
 from sotopia_env.episode import Episode, Evaluator
-from sotopia_env.episode_player import evaluate_episode, play_episode
-from sotopia_env.errors import InvalidValueError
+from sotopia_env.episode_player import Watcher, evaluate_episode, play_episode
+from sotopia_env.errors import BudgetExceededError, InvalidValueError
 from sotopia_env.plan import EpisodePlan, all_matchups, plan_episodes
+from sotopia_env.progress import Progress
 from sotopia_env.run_directory import FailureRecord, RunConfig, RunDirectory, is_unscored, named, read_run
 from sotopia_env.run_evaluation import EvaluationResult, evaluate_run, evaluate_run_async
-from sotopia_env.workers import ProgressBar, all_or_first_error, check_limits, run_to_end
+from sotopia_env.shards import merge_shards
+from sotopia_env.stopping import EpisodeDropped, Stop
+from sotopia_env.workers import all_or_first_error, check_limits, run_to_end
 
 logger = logging.getLogger(__name__)
+_ALLOCATIONS = 50_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +43,9 @@ class RunResult:
         unscored: recorded episodes whose evaluation failed.
         failures: episodes that could not be finished, in the order of failing.
         repaired: sentences about lines that had been cut short and were removed.
+        stopped: why the run ended before it was done; empty when it did not.
+        dropped: episodes that were begun and given up for that reason. They are no failures, and a resumed run plays
+            them again.
     """
 
     run_dir: Path | None
@@ -47,6 +55,8 @@ class RunResult:
     unscored: int
     failures: tuple[FailureRecord, ...] = field(repr=False)
     repaired: tuple[str, ...]
+    stopped: str = ""
+    dropped: int = 0
     # Not in the repr: asyncio writes out the result of its main task when it restores the Ctrl-C handler.
     _kept: tuple[Episode, ...] = field(default=(), repr=False)
 
@@ -63,21 +73,54 @@ class _Run:
     evaluator: Evaluator | None
     timeout: float | None
     directory: RunDirectory | None
-    advance: Callable[[], object]
-    kept: dict[str, Episode]
-    failed: list[FailureRecord]
+    progress: Progress
+    stop: Stop
+    watcher: Watcher | None
+    kept: dict[str, Episode] = field(default_factory=dict)
+    failed: list[FailureRecord] = field(default_factory=list)
+    begun: int = 0
     played: int = 0
     unscored: int = 0
 
+    @property
+    def dropped(self) -> int:
+        """Episodes that were begun and neither recorded nor failed."""
+        return self.begun - self.played - len(self.failed)
+
     async def work(self, plans: Iterator[EpisodePlan]) -> None:
-        """Takes plans from the shared iterator until it is empty."""
+        """Takes plans from the shared iterator until it is empty or the run is stopped."""
         for plan in plans:
-            outcome = await play_episode(plan, timeout=self.timeout)
-            if isinstance(outcome, Episode) and self.evaluator is not None:
-                outcome = await evaluate_episode(outcome, self.evaluator, self.timeout)
-            self._record(outcome)
-            self.advance()
+            if self.stop.reason:
+                return
+            self.begun += 1
+            self.progress.begin()
+            outcome = await self._produce(plan)
+            if outcome is not None:
+                self._record(outcome)
+            self.progress.end(isinstance(outcome, Episode), isinstance(outcome, FailureRecord))
+            self._tell(plan, outcome)
             await asyncio.sleep(0)  # policies that never wait would otherwise keep the others from their turn
+
+    async def _produce(self, plan: EpisodePlan) -> Episode | FailureRecord | None:
+        """The episode with its evaluation, or its failure; ``None`` when it was dropped."""
+        try:
+            outcome = await play_episode(plan, timeout=self.timeout, stop=self.stop, watcher=self.watcher)
+            if isinstance(outcome, Episode) and self.evaluator is not None:
+                return await evaluate_episode(outcome, self.evaluator, self.timeout)
+            return outcome
+        except BudgetExceededError as error:
+            self.stop.ask(str(error))
+        except EpisodeDropped:
+            pass
+        return None
+
+    def _tell(self, plan: EpisodePlan, outcome: Episode | FailureRecord | None) -> None:
+        if self.watcher is None:
+            return
+        if isinstance(outcome, Episode):
+            self.watcher.end(plan, outcome)
+        else:
+            self.watcher.end(plan, None, outcome.message if outcome is not None else self.stop.reason)
 
     def _record(self, outcome: Episode | FailureRecord) -> None:
         if isinstance(outcome, FailureRecord):
@@ -98,16 +141,20 @@ class _Run:
 def _settled_heap() -> Iterator[None]:
     """Keeps tasks and plans out of the run's garbage collections, each of which would hold up every episode in flight.
 
-    Whoever has frozen the heap already is left alone, since only everything can be unfrozen.
+    Collections are also made rare: nearly all that a run lets go of is in no cycle, and looking for the rest among the
+    records of hundreds of episodes in flight took a fifth of the time. Whoever has frozen the heap already is left
+    alone, since only everything can be unfrozen.
     """
-    ours = gc.get_freeze_count() == 0
+    ours, often = gc.get_freeze_count() == 0, gc.get_threshold()
     if ours:
         gc.freeze()
+        gc.set_threshold(max(often[0], _ALLOCATIONS), *often[1:])
     try:
         yield
     finally:
         if ours:
             gc.unfreeze()
+            gc.set_threshold(*often)
 
 
 async def run_episodes_async(
@@ -118,8 +165,14 @@ async def run_episodes_async(
     concurrency: int = 128,
     timeout: float | None = None,
     progress: bool | None = None,
+    stop: Stop | None = None,
+    ledger: Ledger | None = None,
+    watcher: Watcher | None = None,
 ) -> RunResult:
     """Plays, evaluates and records episodes.
+
+    When a model's budget is spent, or ``stop`` is asked for, no turn is begun any more; see
+    :mod:`sotopia_env.stopping`. The result says so, and the same call continues the run.
 
     Args:
         plans: what to play (:func:`sotopia_env.plan.plan_episodes`).
@@ -131,21 +184,26 @@ async def run_episodes_async(
             where a policy or an evaluator awaits something: one that computes without ever awaiting holds up every
             episode and cannot be stopped.
         progress: whether to show a progress bar on stderr; by default if that is a terminal.
+        stop: ends the run early.
+        ledger: of the models behind the policies and the evaluator; its sums are shown with the progress, and who
+            answered is noted in ``run.json``.
+        watcher: is told of every turn and of every episode's end.
 
     Raises:
         InvalidValueError: a wrong argument, two equal plans, or a ``run_dir`` that is in use or holds another run.
         DamagedRecordError: ``run_dir`` holds a line that cannot be read.
     """
-    planned = _check(plans, concurrency, timeout)
-    with _directory(planned, evaluator, run_dir) as directory:
+    planned, stop = _check(plans, concurrency, timeout), stop or Stop()
+    with nullcontext() if run_dir is None else open_run(planned, evaluator, run_dir) as directory:
         todo = [plan for plan in planned if directory is None or plan.key not in directory.done]
-        bar = ProgressBar(len(planned), len(planned) - len(todo), progress, "episodes")
-        with bar as advance, _settled_heap():
-            run = _Run(evaluator, timeout, directory, advance, {}, [])
-            shared = iter(todo)
-            await all_or_first_error([run.work(shared) for _ in range(min(concurrency, len(todo)))])
+        shown = Progress(len(planned), len(planned) - len(todo), progress, "episodes", ledger)
+        run = _Run(evaluator, timeout, directory, shown, stop, watcher)
+        async with shown.shown():
+            with _settled_heap():
+                shared = iter(todo)
+                await all_or_first_error([run.work(shared) for _ in range(min(concurrency, len(todo)))], stop)
         if directory is not None:
-            directory.finish()
+            directory.finish(complete=not stop.reason, answered=ledger.answered() if ledger else {})
     return RunResult(
         run_dir=directory.path if directory else None,
         planned=len(planned),
@@ -154,6 +212,8 @@ async def run_episodes_async(
         unscored=directory.unscored if directory else run.unscored,
         failures=tuple(run.failed),
         repaired=directory.repaired if directory else (),
+        stopped=stop.reason,
+        dropped=run.dropped,
         _kept=tuple(run.kept[plan.key] for plan in planned if plan.key in run.kept),
     )
 
@@ -166,6 +226,9 @@ def run_episodes(
     concurrency: int = 128,
     timeout: float | None = None,
     progress: bool | None = None,
+    stop: Stop | None = None,
+    ledger: Ledger | None = None,
+    watcher: Watcher | None = None,
 ) -> RunResult:
     """As :func:`run_episodes_async`, for callers without an event loop."""
     return run_to_end(
@@ -177,6 +240,9 @@ def run_episodes(
             concurrency=concurrency,
             timeout=timeout,
             progress=progress,
+            stop=stop,
+            ledger=ledger,
+            watcher=watcher,
         ),
     )
 
@@ -192,12 +258,17 @@ def _check(plans: Iterable[EpisodePlan], concurrency: int, timeout: float | None
     return planned
 
 
-def _directory(
-    plans: list[EpisodePlan], evaluator: Evaluator | None, run_dir: str | Path | None
-) -> AbstractContextManager[RunDirectory | None]:
-    if run_dir is None:
-        return nullcontext()
-    return RunDirectory(run_dir, RunConfig.of(plans, None if evaluator is None else named(evaluator)))
+@contextmanager
+def open_run(plans: list[EpisodePlan], evaluator: Evaluator | None, run_dir: str | Path) -> Iterator[RunDirectory]:
+    """Opens the directory of a run for writing, with all that several processes may have left in it merged.
+
+    Raises:
+        InvalidValueError: it is in use, or holds another run.
+        DamagedRecordError: it holds a line that cannot be read.
+    """
+    with RunDirectory(run_dir, RunConfig.of(plans, None if evaluator is None else named(evaluator))) as directory:
+        merge_shards(directory)
+        yield directory
 
 
 __all__ = [
@@ -209,6 +280,7 @@ __all__ = [
     "evaluate_episode",
     "evaluate_run",
     "evaluate_run_async",
+    "open_run",
     "plan_episodes",
     "play_episode",
     "read_run",

@@ -14,12 +14,8 @@ import hashlib
 import json
 import logging
 import os
-import platform
-import shutil
-import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -41,13 +37,13 @@ from sotopia_env.episode import (
 from sotopia_env.errors import DamagedRecordError, InvalidValueError, SotopiaError
 from sotopia_env.plan import EpisodePlan, policy_identity
 from sotopia_env.policies.policy import Policy
+from sotopia_env.provenance import package_versions, source_revision
 from sotopia_env.scenario import JsonObject, Record, canonical_json
 from sotopia_env.taskset import explain, write_text_atomically
 
 logger = logging.getLogger(__name__)
 
 EPISODES, FAILURES, RUN, LOCK = "episodes.jsonl", "failures.jsonl", "run.json", ".lock"
-_PACKAGES = ("sotopia-env", "pettingzoo", "gymnasium", "numpy", "pydantic")
 _RecordT = TypeVar("_RecordT", bound=Record)
 
 
@@ -137,34 +133,26 @@ class RunCounts(Record):
 
 
 class RunManifest(Record):
-    """Contents of ``run.json``. Times are UTC, ISO 8601; ``finished`` and ``counts`` are null while a run goes on."""
+    """Contents of ``run.json``. Times are UTC, ISO 8601; ``finished`` and ``counts`` are null while a run goes on.
+
+    ``models`` tells who answered: by account (agent or judge) and model as it was named, the name and version that the
+    server gave, with the number of answers. What the models were told is in ``config``: the parameters of policies and
+    evaluators hold hashes of their prompts.
+    """
 
     schema_version: int = SCHEMA_VERSION
     config: RunConfig
     code_version: str = Field(default_factory=code_version)
-    packages: JsonObject = Field(default_factory=lambda: package_versions())
-    revision: str | None = Field(default_factory=lambda: source_revision())
+    packages: JsonObject = Field(default_factory=package_versions)
+    revision: str | None = Field(default_factory=source_revision)
     started: str = Field(default_factory=lambda: _now())
     finished: str | None = None
     counts: RunCounts | None = None
+    models: JsonObject = Field(default_factory=dict)
 
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def package_versions() -> dict[str, str]:
-    """Returns the versions of Python and of the packages that decide what an episode looks like."""
-    return {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES[1:]}}
-
-
-def source_revision() -> str | None:
-    """Returns the git revision of the source checkout this package runs from, ``None`` for an installed one."""
-    root, git = Path(__file__).resolve().parents[1], shutil.which("git")
-    if git is None or not (root / ".git").exists():
-        return None
-    found = subprocess.run([git, "-C", str(root), "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
-    return found.stdout.strip() if found.returncode == 0 else None
 
 
 class FailureRecord(Record):
@@ -211,9 +199,8 @@ class RunDirectory:
         self.done: set[str] = set()
         self.unscored = 0
         self.repaired: tuple[str, ...] = ()
-        for name in (RUN, EPISODES) if config is None else ():
-            if not (self.path / name).is_file():
-                raise InvalidValueError(f"{self.path}: expected a run directory with its {name}, found none")
+        if config is None:
+            check_run(self.path)
         self._lock = _lock(self.path)
         try:
             self.manifest = self._take_up(config)
@@ -268,13 +255,28 @@ class RunDirectory:
         latest = {failure.key: failure for failure in _read(self.path / FAILURES, FailureRecord)}
         return tuple(failure for key, failure in latest.items() if key not in self.done)
 
-    def finish(self) -> None:
-        """Forces everything to the disk, drops superseded failures, notes the end in ``run.json``."""
+    def finish(self, complete: bool = True, answered: Mapping[str, Any] | None = None) -> None:
+        """Forces everything to the disk, drops superseded failures, notes the end in ``run.json``.
+
+        Args:
+            complete: whether the run came to its end; one that was stopped is not ``finished``.
+            answered: who answered (:meth:`sotopia_env.chat_model.Ledger.answered`).
+        """
         os.fsync(self._episodes)
         failures = self.failures()
         write_text_atomically(self.path / FAILURES, "".join(f.model_dump_json() + "\n" for f in failures))
         counts = RunCounts(episodes=len(self.done), failed=len(failures), unscored=self.unscored)
-        self._write_manifest(self.manifest.model_copy(update={"finished": _now(), "counts": counts}))
+        ended = {"finished": _now() if complete else None, "counts": counts if complete else None}
+        self._write_manifest(self.manifest.model_copy(update={**ended, "models": self._models(answered)}))
+
+    def _models(self, answered: Mapping[str, Any] | None) -> Mapping[str, Any]:
+        """What is known about who answered: a ledger's word goes before what was noted earlier."""
+        return {**self.manifest.models, **(answered or {})}
+
+    def note_models(self, answered: Mapping[str, Any]) -> None:
+        """Notes in ``run.json`` who answered."""
+        if answered:
+            self._write_manifest(self.manifest.model_copy(update={"models": self._models(answered)}))
 
     def replace_episodes(self, temporary: Path, unscored: int) -> None:
         """Puts ``temporary``, a file in the same directory, in the place of the episodes, at once or not at all."""
@@ -320,6 +322,13 @@ def read_manifest(path: Path) -> RunManifest:
         raise DamagedRecordError(f"{path / RUN}: damaged ({explain(error)})") from None
     except (OSError, UnicodeDecodeError) as error:
         raise DamagedRecordError(f"{path / RUN}: cannot be read ({error})") from None
+
+
+def check_run(path: Path) -> None:
+    """Raises :class:`InvalidValueError` unless a run directory is there."""
+    for name in (RUN, EPISODES):
+        if not (path / name).is_file():
+            raise InvalidValueError(f"{path}: expected a run directory with its {name}, found none")
 
 
 def configured_evaluator(path: Path) -> Named | None:

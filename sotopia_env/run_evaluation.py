@@ -10,15 +10,17 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from pydantic import ValidationError
 
+from sotopia_env.chat_model import Ledger
 from sotopia_env.episode import Episode, Evaluation, Evaluator, read_lines, to_line
 from sotopia_env.episode_player import evaluate_episode
-from sotopia_env.errors import DamagedRecordError, InvalidValueError
+from sotopia_env.errors import BudgetExceededError, DamagedRecordError, InvalidValueError
+from sotopia_env.progress import Progress
 from sotopia_env.run_directory import (
     EPISODES,
     Named,
@@ -31,8 +33,9 @@ from sotopia_env.run_directory import (
     write_line,
 )
 from sotopia_env.scenario import Record, canonical_json
+from sotopia_env.stopping import Stop
 from sotopia_env.taskset import explain
-from sotopia_env.workers import ProgressBar, all_or_first_error, check_limits, run_to_end
+from sotopia_env.workers import all_or_first_error, check_limits, run_to_end
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +52,7 @@ class EvaluationResult:
         unscored: how many the evaluator has not scored now.
         refused: how many keep an earlier verdict of that name because the evaluator failed this time.
         reason: why, of the first that was unscored or refused.
+        stopped: why the work ended before it was done; empty when it did not.
     """
 
     episodes: int
@@ -57,6 +61,7 @@ class EvaluationResult:
     unscored: int
     refused: int
     reason: str | None = None
+    stopped: str = ""
 
 
 class _Line(Record):
@@ -139,16 +144,18 @@ class _Job:
     side: _SideFile
     timeout: float | None
     force: bool
+    stop: Stop
+    progress: Progress
     evaluated: int = 0
     unscored: int = 0
     refused: int = 0
     reasons: list[str] = field(default_factory=list)
 
-    def pending(self, advance: Callable[[], object]) -> Iterator[Episode]:
+    def pending(self) -> Iterator[Episode]:
         """The episodes that still need a verdict."""
         for episode in read_run(self.directory.path):
             if self.side.scored(episode) or (not self.force and self._good(episode, self.judge.parameters)):
-                advance()
+                self.progress.advance(1)
             else:
                 yield episode
 
@@ -158,13 +165,20 @@ class _Job:
         good = found is not None and found.unscored is None
         return good and (parameters is None or (found is not None and found.parameters == parameters))
 
-    async def work(self, episodes: Iterator[Episode], advance: Callable[[], object]) -> None:
-        """Takes episodes from the shared iterator until it is empty."""
+    async def work(self, episodes: Iterator[Episode]) -> None:
+        """Takes episodes from the shared iterator until it is empty or the work is stopped."""
         for episode in episodes:
-            scored = await evaluate_episode(episode, self.evaluator, self.timeout)
+            if self.stop.reason:
+                return
+            self.progress.begin()
+            try:
+                scored = await evaluate_episode(episode, self.evaluator, self.timeout)
+            except BudgetExceededError as error:
+                self.stop.ask(str(error))
+                return
             self.side.append(episode, scored.evaluations[-1])
             self.evaluated += 1
-            advance()
+            self.progress.end()
 
     def merge(self) -> None:
         """Puts the verdicts into the episodes, all or none."""
@@ -202,6 +216,8 @@ async def evaluate_run_async(
     timeout: float | None = None,
     progress: bool | None = None,
     force: bool = False,
+    stop: Stop | None = None,
+    ledger: Ledger | None = None,
 ) -> EvaluationResult:
     """Adds an evaluation to every episode of a run, beside those it has; one by the same name is replaced.
 
@@ -217,6 +233,8 @@ async def evaluate_run_async(
         timeout: seconds for one evaluation; ``None`` waits for ever. It cannot stop an evaluator that never awaits.
         progress: whether to show a progress bar on stderr; by default if that is a terminal.
         force: ask about every episode again, and let failures replace scores too.
+        stop: ends the work early; verdicts given until then are kept beside the episodes, for the next call.
+        ledger: of the evaluator's models; its sums are shown with the progress, and who answered is noted.
 
     Raises:
         InvalidValueError: no run is there, its episodes are gone, or another process is writing to it.
@@ -228,20 +246,23 @@ async def evaluate_run_async(
     judge = named(evaluator)
     with RunDirectory(run_dir) as directory:
         side, merged = _SideFile(directory.path, judge), False
-        job = _Job(directory, evaluator, judge, side, timeout, force)
+        shown = Progress(len(directory.done), 0, progress, "evaluations", ledger)
+        job = _Job(directory, evaluator, judge, side, timeout, force, stop or Stop(), shown)
         try:
-            with ProgressBar(len(directory.done), 0, progress, "evaluations") as advance:
-                shared = job.pending(advance)
+            async with shown.shown():
+                shared = job.pending()
                 workers = min(concurrency, len(directory.done))
-                await all_or_first_error([job.work(shared, advance) for _ in range(workers)])
-            if not side.empty:
+                await all_or_first_error([job.work(shared) for _ in range(workers)], job.stop)
+            if not side.empty and not job.stop.reason:
                 job.merge()
-            merged = True
+            merged = not job.stop.reason
+            directory.note_models(ledger.answered() if ledger else {})
         finally:
             side.close(merged)
     total = len(directory.done)
     reason = job.reasons[0] if job.reasons else None
-    return EvaluationResult(total, job.evaluated, total - job.evaluated, job.unscored, job.refused, reason)
+    kept = 0 if job.stop.reason else total - job.evaluated
+    return EvaluationResult(total, job.evaluated, kept, job.unscored, job.refused, reason, job.stop.reason)
 
 
 def evaluate_run(
@@ -252,12 +273,21 @@ def evaluate_run(
     timeout: float | None = None,
     progress: bool | None = None,
     force: bool = False,
+    stop: Stop | None = None,
+    ledger: Ledger | None = None,
 ) -> EvaluationResult:
     """As :func:`evaluate_run_async`, for callers without an event loop."""
     return run_to_end(
         "evaluate_run",
         lambda: evaluate_run_async(
-            run_dir, evaluator, concurrency=concurrency, timeout=timeout, progress=progress, force=force
+            run_dir,
+            evaluator,
+            concurrency=concurrency,
+            timeout=timeout,
+            progress=progress,
+            force=force,
+            stop=stop,
+            ledger=ledger,
         ),
     )
 

@@ -1,14 +1,13 @@
-"""Work that is done by several at once: to the end, with a bar to watch it by, and nothing left running."""
+"""Work that is done by several at once: to the end, or until it is stopped, and nothing left running."""
 
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Callable, Coroutine, Sequence
-from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 from sotopia_env.errors import InvalidValueError
+from sotopia_env.stopping import Stop
 
 _T = TypeVar("_T")
 
@@ -21,15 +20,25 @@ def check_limits(concurrency: int, timeout: float | None) -> None:
         raise InvalidValueError(f"timeout: expected seconds above 0 or None, got {timeout!r}")
 
 
-async def all_or_first_error(workers: Sequence[Coroutine[Any, Any, None]]) -> None:
-    """Waits for all; the first error (a full disk, Ctrl-C) cancels the rest and leaves as itself."""
+async def all_or_first_error(workers: Sequence[Coroutine[Any, Any, None]], stop: Stop) -> None:
+    """Waits for all; the first error (a full disk, Ctrl-C) cancels the rest and leaves as itself.
+
+    Once ``stop`` is asked for, the workers have its grace period to come to an end; what is left then is cancelled.
+    """
     tasks = [asyncio.create_task(worker) for worker in workers]
+    everything = asyncio.gather(*tasks)
+    asked = asyncio.create_task(stop.wait())
     try:
-        await asyncio.gather(*tasks)
+        await asyncio.wait((everything, asked), return_when=asyncio.FIRST_COMPLETED)
+        if not everything.done():
+            await asyncio.wait((everything,), timeout=stop.grace)
+        if everything.done():
+            await everything
     finally:
+        asked.cancel()
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(everything, *tasks, return_exceptions=True)
 
 
 def run_to_end(name: str, start: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
@@ -45,22 +54,4 @@ def run_to_end(name: str, start: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
     raise InvalidValueError(f"{name}() was called where an event loop is running; await {name}_async() there")
 
 
-class ProgressBar(AbstractContextManager["Callable[[], object]"]):
-    """A progress bar where somebody can see it, nothing otherwise; entering it gives what moves it on by one."""
-
-    def __init__(self, total: int, initial: int, wanted: bool | None, unit: str) -> None:
-        self._bar: Any = None
-        if sys.stderr.isatty() if wanted is None else wanted:
-            from tqdm import tqdm
-
-            self._bar = tqdm(total=total, initial=initial, unit=f" {unit}", file=sys.stderr, dynamic_ncols=True)
-
-    def __enter__(self) -> Callable[[], object]:
-        return self._bar.update if self._bar is not None else lambda: None
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.close()
-
-
-__all__ = ["ProgressBar", "all_or_first_error", "check_limits", "run_to_end"]
+__all__ = ["all_or_first_error", "check_limits", "run_to_end"]

@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from functools import lru_cache
 from typing import Any
 
 import aiohttp
+from yarl import URL
 
 from sotopia_env.chat_model.attempt import FailedAttempt, error_message, one_line, raise_for_status
 from sotopia_env.chat_model.completion import read_completion
@@ -21,6 +23,12 @@ from sotopia_env.chat_model.protocol import ChatReply, ChatRequest
 from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
 
 _CHECK_SECONDS = 5.0
+
+
+@lru_cache(maxsize=16_384)
+def _message(role: str, content: str) -> str:
+    """One message as JSON. A prompt repeats the one before and adds two messages, so most were encoded already."""
+    return json.dumps({"role": role, "content": content})
 
 
 class DirectTransport:
@@ -44,7 +52,7 @@ class DirectTransport:
         self.price: Price | None = None
         self._model = model
         self._base = api_base
-        self._url = f"{api_base}/chat/completions"
+        self._url = URL(f"{api_base}/chat/completions")
         self._key_variable = key_variable
         self._key = read_key(key_variable)
         self._concurrency = concurrency
@@ -53,7 +61,7 @@ class DirectTransport:
 
     async def attempt(self, request: ChatRequest, structured: bool) -> ChatReply:
         """See :class:`~sotopia_env.chat_model.attempt.Transport`."""
-        body = json.dumps(self._body(request, structured)).encode()
+        body = self._encoded(request, structured)
         started = time.perf_counter()
         try:
             session = await self._open()
@@ -70,8 +78,12 @@ class DirectTransport:
             raise FailedAttempt("malformed", f"the answer is no JSON ({error})", status=200) from None
         return read_completion(answer, latency)
 
-    def _body(self, request: ChatRequest, structured: bool) -> dict[str, Any]:
-        body: dict[str, Any] = {"model": self._model, "messages": request.messages}
+    def _encoded(self, request: ChatRequest, structured: bool) -> bytes:
+        messages = ",".join([_message(message["role"], message["content"]) for message in request.messages])
+        return f'{{"messages":[{messages}],{json.dumps(self._settings(request, structured))[1:]}'.encode()
+
+    def _settings(self, request: ChatRequest, structured: bool) -> dict[str, Any]:
+        body: dict[str, Any] = {"model": self._model}
         if request.temperature is not None:
             body["temperature"] = request.temperature
         if request.max_tokens is not None:

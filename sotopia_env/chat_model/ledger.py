@@ -230,12 +230,11 @@ class Ledger:
         """Returns a copy of the sums of one role, or of both."""
         return sum((self._totals[one] for one in ([role] if role else ROLES)), Totals())
 
-    def answered(self, role: Role) -> dict[str, dict[str, int]]:
-        """Returns, for each model that was asked on this account, who answered (name and version) and how often."""
-        found: dict[str, dict[str, int]] = {}
-        for (of, asked, model), calls in sorted(self._answered.items()):
-            if of == role:
-                found.setdefault(asked, {})[model] = calls
+    def answered(self) -> dict[str, dict[str, dict[str, int]]]:
+        """Returns, by role and by the model as it was named, the name and version that answered, and how often."""
+        found: dict[str, dict[str, dict[str, int]]] = {}
+        for (role, asked, model), calls in sorted(self._answered.items()):
+            found.setdefault(role, {}).setdefault(asked, {})[model] = calls
         return found
 
     def close(self) -> None:

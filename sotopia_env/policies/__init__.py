@@ -42,13 +42,14 @@ NAMES: tuple[str, ...] = tuple(_MAKERS)
 """The policies without a language model that :func:`make` knows."""
 
 
-def make(spec: str | Policy, chat_model: ModelMaker = make_model) -> Policy:
+def make(spec: str | Policy, chat_model: ModelMaker = make_model, manner: Mapping[str, Any] | None = None) -> Policy:
     """Returns the policy that ``spec`` names; a policy is returned as it is.
 
     Args:
         spec: a name of :data:`NAMES` or a model as ``PROVIDER/MODEL``, optionally followed by ``:`` and ``key=value``
             pairs with commas between them.
         chat_model: makes the models that are named; see :func:`~sotopia_env.policies.model_spec.make_llm`.
+        manner: settings of language models' policies that their names do not give.
 
     Raises:
         UnknownNameError: the name or a parameter's name is not known; names the nearest.
@@ -59,7 +60,7 @@ def make(spec: str | Policy, chat_model: ModelMaker = make_model) -> Policy:
             return spec
         raise InvalidValueError(f"policy: expected a name or a policy, got {spec!r}")
     if names_a_model(spec):
-        return make_llm(spec, chat_model)
+        return make_llm(spec, chat_model, manner)
     name, _, given = (part.strip() for part in spec.partition(":"))
     if name not in _MAKERS:
         raise UnknownNameError(f"policy: {name_hint(name, NAMES)} (a language model is named PROVIDER/MODEL)")

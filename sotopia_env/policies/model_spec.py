@@ -47,12 +47,13 @@ def names_a_model(spec: str) -> bool:
     return _SPEC.fullmatch(spec.strip()) is not None
 
 
-def make_llm(spec: str, make: ModelMaker = make_model) -> LLMPolicy:
+def make_llm(spec: str, make: ModelMaker = make_model, manner: Mapping[str, Any] | None = None) -> LLMPolicy:
     """Returns the policy that ``spec`` names.
 
     Args:
         spec: a model, optionally followed by ``:`` and settings of :class:`LLMPolicy` as ``key=value`` with commas.
         make: makes the model; give one that knows base URL, limits and ledger, and that makes each model once.
+        manner: settings of :class:`LLMPolicy` that ``spec`` need not give; its own go first.
 
     Raises:
         UnknownNameError: the provider or a setting is not known; names the nearest.
@@ -62,7 +63,7 @@ def make_llm(spec: str, make: ModelMaker = make_model) -> LLMPolicy:
     if match is None:
         raise InvalidValueError(f"policy: expected a model as PROVIDER/MODEL, got {spec!r}")
     model = match["model"]
-    settings = _settings(model, match["given"])
+    settings = {**(manner or {}), **_settings(model, match["given"])}
     return LLMPolicy(make(model), **settings)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from sotopia_env import command_options
 from sotopia_env.action import Action, ActionType
 from sotopia_env.cli import app
 from sotopia_env.command_words import split_policies
@@ -291,7 +292,7 @@ def test_rollout_with_failures_says_so_and_exits_1(
     from sotopia_env import policies
     from tests.sotopia_env.rollout_doubles import Faulty
 
-    monkeypatch.setattr(policies, "make", lambda spec: Faulty(spec))
+    monkeypatch.setattr(policies, "make", lambda spec, *_: Faulty(spec))
     out = tmp_path / "run"
     command = ["rollout", "--policy", "x", "--tasks", task_file, "--evaluator", "none", "--out", out]
     text = sotopia(*command, code=1).output
@@ -359,7 +360,7 @@ def test_ctrl_c_exits_130_and_says_how_to_go_on(tmp_path: Path, task_file: Path)
     code = (
         "import sys; from sotopia_env import cli, policies\n"
         "from tests.sotopia_env.rollout_doubles import Speaker\n"
-        "policies.make = lambda spec: Speaker(spec, wait=60.0)\n"
+        "policies.make = lambda spec, *_: Speaker(spec, wait=60.0) if isinstance(spec, str) else spec\n"
         "sys.argv = ['sotopia', *sys.argv[1:]]; cli.main()"
     )
     options = ["rollout", "--policy", "x", "--tasks", str(task_file), "--evaluator", "none", "--out", str(out)]
@@ -373,7 +374,7 @@ def test_ctrl_c_exits_130_and_says_how_to_go_on(tmp_path: Path, task_file: Path)
     process.send_signal(signal.SIGINT)
     error = process.communicate(timeout=20)[1]
     assert process.returncode == 130
-    assert f"sotopia: interrupted; the same command continues the run in {out}" in error
+    assert f"sotopia: stopped by SIGINT; the same command continues the run in {out}" in error
     assert "Traceback" not in error
 
 
@@ -408,3 +409,14 @@ def test_demo_plays_every_family_compares_and_resumes(tmp_path: Path) -> None:
     assert f"sotopia show {out} 0" in text
     assert f"report:   {out / 'report'}" in text
     assert " 0 played now" in sotopia("demo", "--out", out, "-n", 1).output
+
+
+@pytest.mark.parametrize("command", [["compare", "runs"], ["demo", "--out", "runs"]])
+def test_a_missing_extra_is_one_sentence_before_anything_is_done(command, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
+    monkeypatch.setattr(command_options, "find_spec", lambda module: None)
+    said = sotopia(*command, code=2).stderr
+    assert "needs scipy" in said
+    assert "pip install 'sotopia-env[analysis]'" in said
+    assert list((tmp_path / "runs").iterdir()) == []

@@ -272,6 +272,10 @@ class LoopbackServer:
             started.set()
             await self._stop.wait()
             await runner.cleanup()
+            hanging = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in hanging:
+                task.cancel()
+            await asyncio.gather(*hanging, return_exceptions=True)
 
         def run() -> None:
             asyncio.set_event_loop(self._loop)

@@ -1,0 +1,194 @@
+"""Episodes with language models over real HTTP: makespan over the ideal, and over bare loops that make the same calls.
+
+The server is another process with 50 ms latency. A bare loop posts the very bodies that an episode of the package
+posts, turn after turn, and reads the answers; all measurements of a size follow one another in one run. Every
+measurement has a process of its own, which tells its peak memory.
+
+``python -m benchmarks models`` measures 1, 16, 128 and 512 episodes, and with ``SOTOPIA_BENCH_LARGE=1`` also 2,048.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from benchmarks.measure import Figure
+from sotopia_env import evaluators, policies, tasks
+from sotopia_env.chat_model import ChatReply, ChatRequest
+from sotopia_env.chat_model.direct import response_format
+from sotopia_env.dynamics import Rules
+from sotopia_env.plan import EpisodePlan, plan_episodes
+from sotopia_env.rollout import run_episodes_async
+from sotopia_env.run_models import ModelOptions, RunModels
+from tests.sotopia_env.model_runs import answer, server_process
+
+TURNS, LATENCY, ROUNDS = 20, 0.05, 3
+IDEAL = (TURNS + 1) * LATENCY
+SIZES = (1, 16, 128, 512, *([2048] if os.environ.get("SOTOPIA_BENCH_LARGE") else []))
+HOSTED = 16
+
+
+class _Scribe:
+    """Answers as the server does and keeps what it was asked."""
+
+    name = "local/tiny"
+
+    def __init__(self) -> None:
+        self.parameters: dict[str, Any] = {}
+        self.bodies: list[dict[str, Any]] = []
+
+    async def complete(self, request: ChatRequest) -> ChatReply:
+        """Keeps the body that the direct path would post."""
+        body: dict[str, Any] = {"model": "tiny", "messages": list(request.messages)}
+        body["temperature"] = request.temperature
+        if request.schema is not None:
+            body["response_format"] = response_format(request)
+        self.bodies.append(body)
+        return ChatReply(answer(body), model="tiny-2026")
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+def plans(count: int, make: Callable[[str], Any], spec: str) -> list[EpisodePlan]:
+    """Episodes of two seats and 20 turns."""
+    task_set = tasks.generate("bargaining", count, seed=7)
+    policy = policies.make(spec, make)
+    return plan_episodes(task_set, [(policy,)], rules=Rules(max_turns=TURNS), both_seats=False)
+
+
+def bodies() -> list[dict[str, Any]]:
+    """What one episode and its judge post."""
+    scribe = _Scribe()
+    judge = evaluators.make("judge:local/tiny", model_factory=lambda *_, **__: scribe)
+    asyncio.run(run_episodes_async(plans(1, lambda _: scribe, "local/tiny"), evaluator=judge, progress=False))
+    if len(scribe.bodies) != TURNS + 1:
+        raise RuntimeError(f"expected {TURNS + 1} calls, got {len(scribe.bodies)}")
+    return scribe.bodies
+
+
+async def package(url: str, count: int, spec: str, folder: Path) -> float:
+    """Seconds for so many episodes at once, played, judged, recorded and booked by this package."""
+    models = RunModels(ModelOptions(api_base=url, concurrency=count))
+    planned = plans(count, models, spec)
+    judge = evaluators.make(f"judge:{spec}", model_factory=models.judge)
+    models.open(folder)
+    start = time.perf_counter()
+    result = await run_episodes_async(
+        planned, evaluator=judge, run_dir=folder, concurrency=count, progress=False, ledger=models.ledger
+    )
+    elapsed = time.perf_counter() - start
+    await models.close()
+    if result.played != count or result.unscored:
+        raise RuntimeError(f"expected {count} scored episodes, got {result}")
+    return elapsed
+
+
+async def bare_aiohttp(url: str, count: int, asked: list[dict[str, Any]]) -> float:
+    """Seconds for the same calls by a loop over aiohttp."""
+    import aiohttp
+
+    connector = aiohttp.TCPConnector(limit=count)
+    async with aiohttp.ClientSession(connector=connector) as session:
+
+        async def episode() -> None:
+            for body in asked:
+                async with session.post(f"{url}/chat/completions", json=body) as response:
+                    json.loads(await response.read())
+
+        start = time.perf_counter()
+        await asyncio.gather(*(episode() for _ in range(count)))
+        return time.perf_counter() - start
+
+
+async def bare_litellm(url: str, count: int, asked: list[dict[str, Any]]) -> float:
+    """Seconds for the same calls by a loop over litellm."""
+    from sotopia_env.chat_model.hosted import load_litellm
+
+    litellm = load_litellm()
+
+    async def episode() -> None:
+        for body in asked:
+            await litellm.acompletion(**{**body, "model": "openai/tiny"}, api_base=url, num_retries=0, max_retries=0)
+
+    start = time.perf_counter()
+    await asyncio.gather(*(episode() for _ in range(count)))
+    elapsed = time.perf_counter() - start
+    await litellm.close_litellm_async_clients()
+    litellm.in_memory_llm_clients_cache.flush_cache()  # or the next call would find a closed one
+    return elapsed
+
+
+def _work(kind: str, url: str, count: int, folder: Path) -> Callable[[int], Awaitable[float]]:
+    if kind in ("direct", "hosted"):
+        spec = "local/tiny" if kind == "direct" else "openai/tiny"
+        return lambda size: package(url, size, spec, folder / str(size) / kind)
+    asked, bare = bodies(), bare_aiohttp if kind == "aiohttp" else bare_litellm
+    return lambda size: bare(url, size, asked)
+
+
+def child(kind: str, url: str, count: int) -> None:
+    """Measures once and prints seconds, CPU seconds per call and peak MiB; warm-up in the same process first."""
+    with tempfile.TemporaryDirectory() as folder:
+        work = _work(kind, url, count, Path(folder))
+
+        async def measured() -> tuple[float, float]:
+            await work(2)  # imports, caches, first connections
+            used = time.process_time()
+            seconds = await (work(count) if count != 2 else work(1))
+            return seconds, (time.process_time() - used) / (count * (TURNS + 1))
+
+        seconds, cpu = asyncio.run(measured())
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(json.dumps([seconds, cpu, peak]))
+
+
+def measure(kind: str, url: str, count: int) -> tuple[float, float, float]:
+    """Seconds, CPU seconds per call and peak MiB in a process of its own."""
+    code = f"from benchmarks.models import child; child({kind!r}, {url!r}, {count})"
+    environment = {**os.environ, "OPENAI_API_KEY": "none"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+    seconds, cpu, peak = json.loads(done.stdout.splitlines()[-1])
+    return seconds, cpu, peak
+
+
+def best(kinds: tuple[str, ...], url: str, count: int) -> dict[str, tuple[float, float, float]]:
+    """The fastest of some interleaved rounds for each kind: the machine is shared."""
+    rounds = [{kind: measure(kind, url, count) for kind in kinds} for _ in range(ROUNDS)]
+    return {kind: min(found[kind] for found in rounds) for kind in kinds}
+
+
+def figures(sizes: tuple[int, ...] = SIZES) -> list[Figure]:
+    """Makespans over the ideal and over the bare loops, CPU per call, memory."""
+    os.environ.setdefault("OPENAI_API_KEY", "none")  # litellm wants one, the server does not
+    limits = {128: 1.8, 512: 3.5}
+    found = []
+    with server_process("--latency", str(LATENCY)) as url:
+        for count in sizes:
+            got = best(("direct", "aiohttp"), url, count)
+            (ours, cpu, peak), (bare, bare_cpu, _) = got["direct"], got["aiohttp"]
+            note = f"bare loop {bare / IDEAL:.2f}; CPU a call {cpu * 1e3:.2f} ms, bare {bare_cpu * 1e3:.2f} ms"
+            target = limits.get(count, float("inf"))
+            found.append(Figure(f"{count} episodes + judge: makespan / ideal", ours / IDEAL, "x", target, note=note))
+            above = 1.3 if count == 512 else float("inf")
+            found.append(Figure(f"{count} episodes + judge: makespan / bare aiohttp", ours / bare, "x", above))
+            if count >= 512:
+                found.append(
+                    Figure(f"{count} episodes + judge: peak memory", peak, "MiB", 400 if count == 512 else 1e9)
+                )
+        got = best(("hosted", "litellm"), url, HOSTED)
+        ratio = got["hosted"][0] / got["litellm"][0]
+        note = f"{got['hosted'][0] / IDEAL:.2f} and {got['litellm'][0] / IDEAL:.2f} times the ideal"
+        found.append(Figure(f"{HOSTED} episodes + judge: litellm path / bare litellm", ratio, "x", 1.15, note=note))
+    return found

@@ -1,0 +1,108 @@
+"""How far a long piece of work is, on stderr where somebody can see it: done, failed, in flight, calls and cost."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from sotopia_env.chat_model import Ledger
+
+_EVERY = 0.5
+_WINDOW = 20
+
+
+class Progress:
+    """Counts, and shows a line with a bar, the time that is left, and what the models do.
+
+    Attributes:
+        in_flight: pieces of work under way.
+        failed: pieces that failed.
+    """
+
+    def __init__(self, total: int, initial: int, wanted: bool | None, unit: str, ledger: Ledger | None = None) -> None:
+        """Begins.
+
+        Args:
+            total: pieces of work.
+            initial: of these, how many were done before.
+            wanted: whether to show anything; ``None`` does if stderr is a terminal.
+            unit: what a piece is called, in the plural.
+            ledger: of the models; without one only the work itself is shown.
+        """
+        self.in_flight = 0
+        self.failed = 0
+        self._ledger = ledger
+        self._bar: Any = None
+        self._calls: deque[tuple[float, int]] = deque(maxlen=_WINDOW)
+        if sys.stderr.isatty() if wanted is None else wanted:
+            from tqdm import tqdm
+
+            self._bar = tqdm(total=total, initial=initial, unit=f" {unit}", file=sys.stderr, dynamic_ncols=True)
+
+    def begin(self) -> None:
+        """One more piece is under way."""
+        self.in_flight += 1
+
+    def end(self, done: bool = True, failed: bool = False) -> None:
+        """A piece is no longer under way: it is done, it failed, or it was dropped (neither)."""
+        self.in_flight -= 1
+        self.failed += failed
+        if self._bar is not None and (done or failed):
+            self._bar.update()
+
+    def advance(self, count: int) -> None:
+        """So many pieces were done elsewhere."""
+        if self._bar is not None:
+            self._bar.update(count)
+
+    def figures(self) -> str:
+        """Returns what is shown behind the bar."""
+        parts = [f"{self.failed} failed"] if self.failed else []
+        parts += [f"{self.in_flight} in flight"] if self.in_flight else []
+        if self._ledger is not None:
+            totals = self._ledger.totals()
+            if totals.attempts:
+                rate = self._rate(totals.attempts)
+                cost = "" if totals.unpriced and not totals.cost else f", {totals.cost_text}"
+                parts.append(f"{rate:.0f} calls/s, {_short(totals.tokens)} tokens{cost}")
+        return ", ".join(parts)
+
+    def _rate(self, calls: int) -> float:
+        now = time.monotonic()
+        self._calls.append((now, calls))
+        (since, before), passed = self._calls[0], now - self._calls[0][0]
+        return (calls - before) / passed if since < now and passed else 0.0
+
+    @asynccontextmanager
+    async def shown(self) -> AsyncIterator[None]:
+        """Keeps the line fresh as long as this is open, also when nothing is finished for a while."""
+        fresh = asyncio.create_task(self._keep_fresh()) if self._bar is not None else None
+        try:
+            yield
+        finally:
+            if fresh is not None:
+                fresh.cancel()
+                self.refresh()
+                self._bar.close()
+
+    async def _keep_fresh(self) -> None:
+        while True:
+            self.refresh()
+            await asyncio.sleep(_EVERY)
+
+    def refresh(self) -> None:
+        """Shows the latest figures."""
+        if self._bar is not None:
+            self._bar.set_postfix_str(self.figures())
+
+
+def _short(number: int) -> str:
+    for size, letter in ((10**9, "G"), (10**6, "M"), (10**3, "k")):
+        if number >= size:
+            return f"{number / size:.3g}{letter}"
+    return str(number)

@@ -1,0 +1,90 @@
+"""What a run consists of, in words: the same words make the same plan in another process or on another machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from sotopia_env.command_words import read_matchups, task_set
+from sotopia_env.dynamics import Rules
+from sotopia_env.run_models import ModelOptions, RunModels
+
+if TYPE_CHECKING:
+    from sotopia_env.episode import Evaluator
+    from sotopia_env.plan import EpisodePlan
+    from sotopia_env.policies.policy import Policy
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """A run as it is asked for on the command line; picklable.
+
+    Attributes:
+        policies: names; each plays each.
+        matchups: single pairings, as ``"a vs b"``.
+        tasks: a source of tasks; see :func:`sotopia_env.command_words.task_set`.
+        n: how many tasks.
+        level: difficulty of generated tasks.
+        seed: of generated tasks and of the episodes.
+        evaluator: its name, or ``none``.
+        repeats: repetitions with other seeds.
+        rules: order and limits.
+        self_play: whether policies also play themselves.
+        both_seats: whether every pairing is played in both seats.
+        both_orders: whether every seat begins once.
+        manner: settings of every language model in a seat that its own name does not give, such as ``temperature``.
+        models: how the models are reached.
+    """
+
+    policies: tuple[str, ...] = ()
+    matchups: tuple[str, ...] = ()
+    tasks: str = "starter"
+    n: int | None = None
+    level: str = "medium"
+    seed: int = 0
+    evaluator: str = "verified+rules"
+    repeats: int = 1
+    rules: Rules = Rules()  # noqa: RUF009 - frozen
+    self_play: bool = True
+    both_seats: bool = True
+    both_orders: bool = False
+    manner: Mapping[str, float | int] = field(default_factory=dict)
+    models: ModelOptions = ModelOptions()  # noqa: RUF009 - frozen
+
+    def plans(self, models: RunModels) -> list[EpisodePlan]:
+        """Returns the episodes, whose policies ask ``models``.
+
+        Raises:
+            InvalidValueError: nothing to play, or an option that cannot be meant.
+            UnknownNameError: a name is not known.
+        """
+        from sotopia_env.plan import plan_episodes
+
+        return plan_episodes(
+            task_set(self.tasks, self.n, self.seed, self.level),
+            self._pairings(models),
+            repeats=self.repeats,
+            seed=self.seed,
+            rules=self.rules,
+            both_seats=self.both_seats,
+            both_orders=self.both_orders,
+        )
+
+    def _pairings(self, models: RunModels) -> list[tuple[Policy, ...]]:
+        from sotopia_env import policies
+
+        def make(spec: str) -> Policy:
+            return policies.make(spec, models, self.manner)
+
+        return read_matchups(self.policies, self.matchups, self.self_play, make)
+
+    def judge(self, models: RunModels) -> Evaluator | None:
+        """Returns the evaluator, whose judges ask ``models``; ``None`` for ``none``.
+
+        Raises:
+            UnknownNameError: a name is not known.
+        """
+        from sotopia_env import evaluators
+
+        return None if self.evaluator == "none" else evaluators.make(self.evaluator, model_factory=models.judge)

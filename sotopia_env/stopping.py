@@ -1,0 +1,89 @@
+"""Bringing a run to an end before it is done, with everything that was paid for counted.
+
+A stop is asked for by a signal (Ctrl-C, SIGTERM) or by the budget. From then on no turn is begun. Calls under way are
+answered and counted, episodes whose last turn was taken are evaluated and recorded, all others are dropped; a resumed
+run plays those again, from their beginning. What is not done after the grace period is cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+GRACE = 20.0
+"""Seconds to wait for what is under way: batch systems commonly kill 30 seconds after SIGTERM."""
+
+
+class EpisodeDropped(Exception):  # noqa: N818 - not an error: the episode is played when the run is resumed
+    """Ends an episode of a run that is being stopped."""
+
+
+class Stop:
+    """Whether a run shall end, and why.
+
+    Attributes:
+        reason: why; empty as long as it goes on. The first reason stays.
+        signal: number of the signal that asked for it, if one did.
+        grace: seconds to wait for what is under way.
+    """
+
+    def __init__(self, grace: float = GRACE) -> None:
+        self.reason = ""
+        self.signal: int | None = None
+        self.grace = grace
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._asked: asyncio.Event | None = None
+
+    def ask(self, reason: str) -> None:
+        """Asks for the end; also from a signal handler or another thread."""
+        self.reason = self.reason or reason
+        if self._loop is not None and self._asked is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._asked.set)
+
+    def check(self) -> None:
+        """Raises :class:`EpisodeDropped` once the end was asked for."""
+        if self.reason:
+            raise EpisodeDropped(self.reason)
+
+    async def wait(self) -> None:
+        """Returns once the end was asked for."""
+        self._loop, self._asked = asyncio.get_running_loop(), asyncio.Event()
+        if not self.reason:
+            await self._asked.wait()
+
+
+@contextmanager
+def stop_on_signals(stop: Stop, say: Callable[[str], object]) -> Iterator[None]:
+    """Makes the first Ctrl-C or SIGTERM ask for the end, and the next one raise :class:`KeyboardInterrupt` at once.
+
+    For the main thread only.
+
+    Args:
+        stop: is asked.
+        say: told what happens, in one sentence.
+    """
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    def handle(number: int, _: FrameType | None) -> None:
+        at_once = bool(stop.reason)
+        stop.signal = stop.signal or number
+        stop.ask(f"stopped by {signal.Signals(number).name}")
+        if at_once:
+            restore()
+            raise KeyboardInterrupt
+        if stop.grace:
+            say(f"stopping: no more than {stop.grace:g} s for answers under way; the same signal again stops at once")
+
+    for number in before:
+        signal.signal(number, handle)
+    try:
+        yield
+    finally:
+        restore()

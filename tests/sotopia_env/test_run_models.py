@@ -1,0 +1,95 @@
+"""The models of a run: made once, sharing limits and one ledger."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from sotopia_env.chat_model import ChatRequest, Price, Totals, cache_info, read_ledger
+from sotopia_env.errors import InvalidValueError, UnknownNameError
+from sotopia_env.run_models import ModelOptions, RunModels, parse_per_model, parse_prices
+from tests.sotopia_env.model_runs import table_server
+
+REQUEST = ChatRequest(messages=({"role": "user", "content": "Good morning."},))
+
+
+def test_a_model_is_made_once_and_agents_and_judges_share_its_connections(tmp_path: Path) -> None:
+    models = RunModels(ModelOptions(api_base="http://localhost:1/v1"))
+    assert models("local/a") is models("local/a") is models.judge("local/a")
+    assert models("local/a") is not models("local/b")
+    assert models("local/a", api_base="http://localhost:2/v1") is not models("local/a")
+    assert models.names == ("local/a", "local/b")
+    cached = RunModels(ModelOptions(api_base="http://localhost:1/v1", cache_dir=tmp_path))
+    agent, judge = cached("local/a"), cached.judge("local/a")
+    assert judge is not agent
+    assert judge.routes == agent.routes  # type: ignore[attr-defined]  # the same limits hold for both
+    asyncio.run(cached.close())
+
+
+def test_one_ledger_counts_every_model_and_only_judges_answers_are_kept(tmp_path: Path) -> None:
+    async def work(api_base: str) -> None:
+        models = RunModels(ModelOptions(api_base=api_base, cache_dir=tmp_path / "cache"))
+        agent, judge = models("local/tiny"), models.judge("local/tiny")
+        await models.check()
+        models.open(tmp_path)
+        for _ in range(2):
+            await agent.complete(REQUEST)
+            await judge.complete(REQUEST)
+        await models.close()
+
+    with table_server() as server:
+        asyncio.run(work(server.api_base))
+        assert server.total == 3
+    entries = list(read_ledger(tmp_path))
+    assert [entry.cached for entry in entries] == [False, False, False, True]
+    assert cache_info(tmp_path / "cache").answers == 1
+
+
+def test_nothing_is_written_before_the_models_are_known_to_be_there(tmp_path: Path) -> None:
+    async def work(api_base: str, name: str) -> None:
+        models = RunModels(ModelOptions(api_base=api_base))
+        models(f"local/{name}")
+        try:
+            await models.check()
+        finally:
+            await models.close()
+
+    with table_server() as server, pytest.raises(UnknownNameError, match="did you mean 'tiny'"):
+        asyncio.run(work(server.api_base, "tinny"))
+    with pytest.raises(InvalidValueError, match=r"expected a server at http://127.0.0.1:9"):
+        asyncio.run(work("http://127.0.0.1:9/v1", "tiny"))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        ([], None),
+        (["http://a:1/v1"], {"": "http://a:1/v1"}),
+        (["http://a:1/v1?x=y"], {"": "http://a:1/v1?x=y"}),
+        (["local/m=http://a:1/v1", "http://b/v1"], {"local/m": "http://a:1/v1", "": "http://b/v1"}),
+        (["openai/gpt-4o=MY_KEY"], {"openai/gpt-4o": "MY_KEY"}),
+        (["MY_KEY"], {"": "MY_KEY"}),
+    ],
+)
+def test_values_for_all_or_one_model(texts: list[str], expected: dict[str, str] | None) -> None:
+    assert parse_per_model(texts, "--x") == expected
+
+
+def test_values_that_contradict_each_other_or_are_no_prices_are_refused() -> None:
+    with pytest.raises(InvalidValueError, match="--api-base: every model is given two values"):
+        parse_per_model(["http://a", "http://b"], "--api-base")
+    assert parse_prices(["1,2", "local/a=0,0"]) == {"": Price(1, 2), "local/a": Price(0, 0)}
+    for text in ("1", "1,2,3", "cheap", "1,two"):
+        with pytest.raises(InvalidValueError, match="--price: expected 'PROMPT,COMPLETION'"):
+            parse_prices([text])
+
+
+def test_what_several_processes_may_use_adds_up_to_what_is_left() -> None:
+    options = ModelOptions(rpm=100, tpm=1_000, max_cost=3.0, max_tokens=1_000)
+    share = options.share(4, Totals(prompt_tokens=150, completion_tokens=50, cost=1.0))
+    assert (share.rpm, share.tpm, share.max_cost, share.max_tokens) == (25, 250, 0.5, 200)
+    free = ModelOptions().share(4, Totals())
+    assert (free.rpm, free.tpm, free.max_cost, free.max_tokens) == (None, None, None, None)

@@ -283,9 +283,8 @@ def show(
                 f"{index}\t{item.key}\t{len(item.turns)} turns\t{item.stop.value if item.stop else ''}{_marks(item)}"
             )
         for failure in read_failures(run) if run.is_dir() else ():
-            typer.echo(
-                printable(f"failed\t{failure.key}\t{len(failure.turns)} turns\t{failure.kind}: {failure.message}")
-            )
+            what = printable(f"{failure.kind}: {failure.message}")
+            typer.echo(f"failed\t{failure.key}\t{len(failure.turns)} turns\t{what}")
         return
     typer.echo(to_text(_find(run, episode)), nl=False)
 

@@ -65,6 +65,9 @@ class ModelOptions:
         return replace(self, max_cost=cost, max_tokens=tokens, rpm=rpm, tpm=tpm)
 
 
+_OWN_SERVERS = ("local/", "openai-compatible/")
+
+
 def _of(given: Mapping[str, _T] | _T | None, model: str) -> _T | None:
     if isinstance(given, Mapping):
         return given.get(model, given.get(EVERY))
@@ -90,6 +93,7 @@ class RunModels:
         """
         self.options = options
         self.ledger = Ledger(max_cost=options.max_cost, max_tokens=options.max_tokens)
+        self._sharing: dict[str, dict[bool, str]] = {}
         self._made: dict[tuple[str, str | None], RemoteModel] = {}
         self._judges: dict[tuple[str, str | None], RemoteModel] = {}
 
@@ -112,6 +116,8 @@ class RunModels:
 
     def _make(self, spec: str, api_base: str | None, fallbacks: tuple[str, ...]) -> RemoteModel:
         given = self.options
+        if api_base is None:
+            self._keep_keys_at_home(spec)
         return make_model(
             spec,
             api_base=api_base or _of(given.api_base, spec),
@@ -126,6 +132,18 @@ class RunModels:
             structured=given.structured,
             price=_of(given.price, spec),
         )
+
+    def _keep_keys_at_home(self, spec: str) -> None:
+        """Refuses one address for models of one's own and a provider's: each would get the other's key or prompts."""
+        for option, given in (("--api-base", self.options.api_base), ("--api-key-env", self.options.api_key_env)):
+            shared = EVERY in given and spec not in given if isinstance(given, Mapping) else given is not None
+            if shared:
+                self._sharing.setdefault(option, {})[spec.startswith(_OWN_SERVERS)] = spec
+            if len(self._sharing.get(option, {})) == 2:
+                own, hosted = self._sharing[option][True], self._sharing[option][False]
+                raise InvalidValueError(
+                    f"{option}: {own!r} and {hosted!r} are not on one server; expected {option} MODEL=VALUE for each"
+                )
 
     def _with_cache(self, model: RemoteModel) -> RemoteModel:
         assert self.options.cache_dir is not None

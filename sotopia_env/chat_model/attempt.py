@@ -59,7 +59,7 @@ class FailedAttempt(Exception):  # noqa: N818 - an event that the retries handle
         retryable: bool | None = None,
         wait: float | None = None,
     ) -> None:
-        super().__init__(redact(one_line(message)))
+        super().__init__(one_line(redact(message)))
         self.kind: ModelFailure = kind
         self.status = status
         self.retryable = kind in RETRYABLE if retryable is None else retryable
@@ -134,7 +134,7 @@ def raise_for_status(status: int, message: str, code: str, headers: Mapping[str,
     """
     if status in (400, 413, 422, 500) and _TOO_LONG.search(f"{code} {message}"):
         raise ContextLengthError(
-            f"the conversation is longer than the model's context: {redact(one_line(message))}", _limit(message)
+            f"the conversation is longer than the model's context: {one_line(redact(message))}", _limit(message)
         )
     kind = _KIND_OF_STATUS.get(status) or ("server" if status >= 500 else "bad_request")
     exhausted = kind == "rate_limit" and any(word in code for word in _EXHAUSTED)

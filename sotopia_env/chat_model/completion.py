@@ -25,7 +25,7 @@ def read_completion(body: Any, latency: float) -> ChatReply:
     """
     try:
         return _read(body, latency)
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise FailedAttempt(
             "malformed", f"the answer is no chat completion ({type(error).__name__}: {error})"
         ) from None
@@ -43,14 +43,21 @@ def _read(body: Any, latency: float) -> ChatReply:
         text=text.lstrip() if apart else text,  # servers that cut the thinking out leave its line ends
         reasoning=apart or thought,
         finish_reason=str(choice.get("finish_reason") or ""),
-        prompt_tokens=int(usage.get("prompt_tokens") or 0),
-        completion_tokens=int(usage.get("completion_tokens") or 0),
+        prompt_tokens=_count(usage.get("prompt_tokens")),
+        completion_tokens=_count(usage.get("completion_tokens")),
         latency=latency,
-        model=str(body.get("model") or ""),
+        model=str(body.get("model") or "").encode("utf-8", "replace").decode("utf-8"),
         token_ids=token_ids,
         logprobs=logprobs,
         prompt_token_ids=tuple(int(i) for i in prompt_ids) if prompt_ids else None,
     )
+
+
+def _count(value: Any) -> int:
+    tokens = int(value or 0)
+    if tokens < 0:
+        raise ValueError(f"usage: expected a number of tokens, got {tokens}")
+    return tokens
 
 
 def _text(value: Any) -> str:

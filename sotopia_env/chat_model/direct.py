@@ -74,7 +74,7 @@ class DirectTransport:
             raise_for_status(response.status, *error_message(raw.decode("utf-8", "replace")), response.headers)
         try:
             answer = json.loads(raw)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise FailedAttempt("malformed", f"the answer is no JSON ({error})", status=200) from None
         return read_completion(answer, latency)
 
@@ -130,7 +130,7 @@ class DirectTransport:
             ) from None
         except (aiohttp.ClientError, OSError) as error:
             raise InvalidValueError(
-                f"model {self.name!r}: expected a server at {self._base}, got {redact(one_line(str(error)))}"
+                f"model {self.name!r}: expected a server at {self._base}, got {one_line(redact(str(error)))}"
             ) from None
         self._check_listing(response.status, raw)
 

@@ -10,6 +10,7 @@ from sotopia_env.errors import InvalidValueError
 DEFAULT_KEY = "OPENAI_COMPATIBLE_API_KEY"
 """The variable that holds the key of an OpenAI-compatible server; it may be unset, most such servers take none."""
 _SECRET_NAME = re.compile(r"(?:KEY|TOKEN|SECRET|PASSWORD)(?:_ID)?$")
+_READ: set[str] = set()  # variables that keys were read from: secrets whatever their names
 _SHORTEST = 6  # shorter values ("1", "true", "none") are no secrets, and replacing them would garble messages
 
 
@@ -19,6 +20,7 @@ def read_key(variable: str | None) -> str:
     Raises:
         InvalidValueError: the named variable is not set, or holds what cannot stand in a header.
     """
+    _READ.add(variable or DEFAULT_KEY)
     key = os.environ.get(variable or DEFAULT_KEY, "").strip()
     if variable and not key:
         raise InvalidValueError(f"expected an API key in the environment variable {variable}, which is not set")
@@ -30,6 +32,6 @@ def read_key(variable: str | None) -> str:
 def redact(text: str) -> str:
     """Returns ``text`` with every secret of the environment replaced: servers echo keys in their messages."""
     for name, value in os.environ.items():
-        if len(value) >= _SHORTEST and value in text and _SECRET_NAME.search(name.upper()):
+        if len(value) >= _SHORTEST and value in text and (name in _READ or _SECRET_NAME.search(name.upper())):
             text = text.replace(value, f"[{name}]")
     return text

@@ -110,6 +110,10 @@ class Limiter:
         """
         async with self._semaphore():
             estimate = estimate_tokens(request) if self._tokens else 0
+            if self._limits.tpm is not None and estimate > self._limits.tpm:
+                raise InvalidValueError(
+                    f"tpm: expected at least the tokens of one prompt (about {estimate}), got {self._limits.tpm}"
+                )
             if self._requests or self._tokens:
                 await self._pace(estimate)
             yield Slot(self._tokens, estimate)

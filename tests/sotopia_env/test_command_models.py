@@ -53,7 +53,10 @@ BAD = [
     (["--policy", "local/tiny", "--max-tokens", 0], "max_tokens: expected a number above zero"),
     (["--policy", "local/tiny", "--price", "x"], "--price: expected 'PROMPT,COMPLETION'"),
     (["--policy", "local/tiny", "--structured", "onn"], "--structured: expected one of 'auto', 'on', 'off'"),
-    (["--policy", "local/tiny", "--fallback", "openai/gpt-4o"], "expected OPENAI_API_KEY in the environment"),
+    (
+        ["--policy", "local/tiny", "--fallback", "openai/gpt-4o"],
+        "are not on one server; expected --api-base MODEL=VALUE",
+    ),
     (["--policy", "local/tiny", "--executor", "rya"], "--executor: expected one of 'local', 'ray', got 'rya'"),
     (["--policy", "local/tiny", "--executor", "ray", "--verbose"], "--verbose: expected --executor local"),
     (["--policy", "openai/gpt-4o"], "expected OPENAI_API_KEY in the environment"),

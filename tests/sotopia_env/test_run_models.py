@@ -93,3 +93,15 @@ def test_what_several_processes_may_use_adds_up_to_what_is_left() -> None:
     assert (share.rpm, share.tpm, share.max_cost, share.max_tokens) == (25, 250, 0.5, 200)
     free = ModelOptions().share(4, Totals())
     assert (free.rpm, free.tpm, free.max_cost, free.max_tokens) == (None, None, None, None)
+
+
+def test_one_address_never_serves_ones_own_model_and_a_providers(monkeypatch):
+    """A key of a provider must not reach one's own server, nor a prompt meant for it the provider."""
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-of-the-provider")
+    models = RunModels(ModelOptions(api_base="http://localhost:1/v1"))
+    models("local/tiny")
+    with pytest.raises(InvalidValueError, match="are not on one server; expected --api-base MODEL=VALUE"):
+        models.judge("openai/gpt-4o-mini")
+    apart = RunModels(ModelOptions(api_base={"local/tiny": "http://localhost:1/v1"}))
+    apart("local/tiny")
+    apart.judge("openai/gpt-4o-mini")

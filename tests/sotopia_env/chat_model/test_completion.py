@@ -2,6 +2,7 @@ import pytest
 
 from sotopia_env.chat_model.attempt import FailedAttempt
 from sotopia_env.chat_model.completion import read_completion, split_reasoning
+from sotopia_env.chat_model.keys import read_key
 
 
 def body(**choice):
@@ -97,3 +98,23 @@ def test_what_is_no_completion_is_malformed(answer):
 )
 def test_thinking_is_split_off(written, text, reasoning):
     assert split_reasoning(written) == (text, reasoning)
+
+
+@pytest.mark.parametrize("tokens", [-1, float("inf"), "many", [1]])
+def test_a_usage_that_no_server_can_mean_is_malformed(tokens):
+    body = {"choices": [{"message": {"content": "x"}}], "usage": {"prompt_tokens": tokens}}
+    with pytest.raises(FailedAttempt, match="no chat completion") as caught:
+        read_completion(body, 0.1)
+    assert caught.value.kind == "malformed"
+
+
+def test_a_model_name_can_be_written_whatever_the_server_says():
+    body = {"choices": [{"message": {"content": "x"}}], "model": "tiny\ud800"}
+    assert read_completion(body, 0.1).model == "tiny?"
+
+
+def test_a_key_is_hidden_whatever_its_variable_is_called_and_wherever_a_message_is_cut(monkeypatch):
+    monkeypatch.setenv("MYCRED", "topsecret123456")
+    read_key("MYCRED")
+    for before in (0, 250, 287, 295, 400):
+        assert "topsec" not in str(FailedAttempt("auth", "x" * before + " topsecret123456"))

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -169,26 +169,23 @@ def best(kinds: tuple[str, ...], url: str, count: int) -> dict[str, tuple[float,
     return {kind: min(found[kind] for found in rounds) for kind in kinds}
 
 
-def figures(sizes: tuple[int, ...] = SIZES) -> list[Figure]:
+def figures(sizes: tuple[int, ...] = SIZES) -> Iterator[Figure]:
     """Makespans over the ideal and over the bare loops, CPU per call, memory."""
     os.environ.setdefault("OPENAI_API_KEY", "none")  # litellm wants one, the server does not
     limits = {128: 1.8, 512: 3.5}
-    found = []
     with server_process("--latency", str(LATENCY)) as url:
         for count in sizes:
             got = best(("direct", "aiohttp"), url, count)
             (ours, cpu, peak), (bare, bare_cpu, _) = got["direct"], got["aiohttp"]
             note = f"bare loop {bare / IDEAL:.2f}; CPU a call {cpu * 1e3:.2f} ms, bare {bare_cpu * 1e3:.2f} ms"
             target = limits.get(count, float("inf"))
-            found.append(Figure(f"{count} episodes + judge: makespan / ideal", ours / IDEAL, "x", target, note=note))
+            yield Figure(f"{count} episodes + judge: makespan / ideal", ours / IDEAL, "x", target, note=note)
             above = 1.3 if count == 512 else float("inf")
-            found.append(Figure(f"{count} episodes + judge: makespan / bare aiohttp", ours / bare, "x", above))
+            yield Figure(f"{count} episodes + judge: makespan / bare aiohttp", ours / bare, "x", above)
             if count >= 512:
-                found.append(
-                    Figure(f"{count} episodes + judge: peak memory", peak, "MiB", 400 if count == 512 else 1e9)
-                )
+                most = 400 if count == 512 else float("inf")
+                yield Figure(f"{count} episodes + judge: peak memory", peak, "MiB", most)
         got = best(("hosted", "litellm"), url, HOSTED)
         ratio = got["hosted"][0] / got["litellm"][0]
         note = f"{got['hosted'][0] / IDEAL:.2f} and {got['litellm'][0] / IDEAL:.2f} times the ideal"
-        found.append(Figure(f"{HOSTED} episodes + judge: litellm path / bare litellm", ratio, "x", 1.15, note=note))
-    return found
+        yield Figure(f"{HOSTED} episodes + judge: litellm path / bare litellm", ratio, "x", 1.15, note=note)

@@ -56,7 +56,7 @@ def test_killed_again_and_again_every_episode_is_there_once_and_the_ledger_is_ri
             if kill % 5:  # at a moment of the run; every fifth time while it starts or resumes
                 while server.total == before and process.poll() is None:
                     time.sleep(0.002)
-            time.sleep(generator.uniform(0.0, 5.0 / KILLS if kill % 5 else 0.8))
+            time.sleep(generator.uniform(0.0, max(0.2, 5.0 / KILLS) if kill % 5 else 0.8))
             process.kill()
             process.communicate()
             assert process.returncode == -9, f"it had ended before it was killed {kill + 1} times"

@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help demo test soak check bench clean
+.PHONY: help demo test learn soak check bench clean
 help: ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
 
@@ -20,6 +20,9 @@ demo: $(STAMP) ## install, then play a few hundred verified episodes and compare
 
 test: $(STAMP) ## run the tests
 	$(BIN)/python -m pytest
+
+learn: $(STAMP) ## train a tiny model through every stage, three seeds, and write runs/learn/report.md
+	$(BIN)/python scripts/learn.py --config configs/learn.yaml
 
 soak: $(STAMP) ## kill a run with models 50 times, and play one on a local Ray
 	SOTOPIA_KILLS=50 $(BIN)/python -m pytest -n 0 tests/sotopia_env/test_killed_models.py

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import Figure
+from benchmarks.server import server_process
 from sotopia_env import evaluators, policies, tasks
 from sotopia_env.chat_model import ChatReply, ChatRequest
 from sotopia_env.chat_model.direct import response_format
@@ -29,12 +30,25 @@ from sotopia_env.dynamics import Rules
 from sotopia_env.plan import EpisodePlan, plan_episodes
 from sotopia_env.rollout import run_episodes_async
 from sotopia_env.run_models import ModelOptions, RunModels
-from tests.sotopia_env.model_runs import answer, server_process
+from tests.sotopia_env.model_runs import answer
 
 TURNS, LATENCY, ROUNDS = 20, 0.05, 3
 IDEAL = (TURNS + 1) * LATENCY
 SIZES = (1, 16, 128, 512, *([2048] if os.environ.get("SOTOPIA_BENCH_LARGE") else []))
 HOSTED = 16
+
+
+class Clock:
+    """Seconds, and seconds of this process's CPU, from its making to its stop."""
+
+    def __init__(self) -> None:
+        self.seconds, self.cpu = -time.perf_counter(), -time.process_time()
+
+    def stop(self) -> Clock:
+        """Holds what has passed until now."""
+        self.seconds += time.perf_counter()
+        self.cpu += time.process_time()
+        return self
 
 
 class _Scribe:
@@ -76,25 +90,25 @@ def bodies() -> list[dict[str, Any]]:
     return scribe.bodies
 
 
-async def package(url: str, count: int, spec: str, folder: Path) -> float:
-    """Seconds for so many episodes at once, played, judged, recorded and booked by this package."""
+async def package(url: str, count: int, spec: str, folder: Path) -> Clock:
+    """What it took for so many episodes at once, played, judged, recorded and booked by this package."""
     models = RunModels(ModelOptions(api_base=url, concurrency=count))
     planned = plans(count, models, spec)
     judge = evaluators.make(f"judge:{spec}", model_factory=models.judge)
     models.open(folder)
-    start = time.perf_counter()
+    clock = Clock()
     result = await run_episodes_async(
         planned, evaluator=judge, run_dir=folder, concurrency=count, progress=False, ledger=models.ledger
     )
-    elapsed = time.perf_counter() - start
+    clock.stop()
     await models.close()
     if result.played != count or result.unscored:
         raise RuntimeError(f"expected {count} scored episodes, got {result}")
-    return elapsed
+    return clock
 
 
-async def bare_aiohttp(url: str, count: int, asked: list[dict[str, Any]]) -> float:
-    """Seconds for the same calls by a loop over aiohttp."""
+async def bare_aiohttp(url: str, count: int, asked: list[dict[str, Any]]) -> Clock:
+    """What it took for the same calls by a loop over aiohttp."""
     import aiohttp
 
     connector = aiohttp.TCPConnector(limit=count)
@@ -105,13 +119,13 @@ async def bare_aiohttp(url: str, count: int, asked: list[dict[str, Any]]) -> flo
                 async with session.post(f"{url}/chat/completions", json=body) as response:
                     json.loads(await response.read())
 
-        start = time.perf_counter()
+        clock = Clock()
         await asyncio.gather(*(episode() for _ in range(count)))
-        return time.perf_counter() - start
+        return clock.stop()
 
 
-async def bare_litellm(url: str, count: int, asked: list[dict[str, Any]]) -> float:
-    """Seconds for the same calls by a loop over litellm."""
+async def bare_litellm(url: str, count: int, asked: list[dict[str, Any]]) -> Clock:
+    """What it took for the same calls by a loop over litellm."""
     from sotopia_env.chat_model.hosted import load_litellm
 
     litellm = load_litellm()
@@ -120,15 +134,15 @@ async def bare_litellm(url: str, count: int, asked: list[dict[str, Any]]) -> flo
         for body in asked:
             await litellm.acompletion(**{**body, "model": "openai/tiny"}, api_base=url, num_retries=0, max_retries=0)
 
-    start = time.perf_counter()
+    clock = Clock()
     await asyncio.gather(*(episode() for _ in range(count)))
-    elapsed = time.perf_counter() - start
+    clock.stop()
     await litellm.close_litellm_async_clients()
     litellm.in_memory_llm_clients_cache.flush_cache()  # or the next call would find a closed one
-    return elapsed
+    return clock
 
 
-def _work(kind: str, url: str, count: int, folder: Path) -> Callable[[int], Awaitable[float]]:
+def _work(kind: str, url: str, count: int, folder: Path) -> Callable[[int], Awaitable[Clock]]:
     if kind in ("direct", "hosted"):
         spec = "local/tiny" if kind == "direct" else "openai/tiny"
         return lambda size: package(url, size, spec, folder / str(size) / kind)
@@ -143,9 +157,8 @@ def child(kind: str, url: str, count: int) -> None:
 
         async def measured() -> tuple[float, float]:
             await work(2)  # imports, caches, first connections
-            used = time.process_time()
-            seconds = await (work(count) if count != 2 else work(1))
-            return seconds, (time.process_time() - used) / (count * (TURNS + 1))
+            clock = await (work(count) if count != 2 else work(1))
+            return clock.seconds, clock.cpu / (count * (TURNS + 1))
 
         seconds, cpu = asyncio.run(measured())
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
@@ -173,7 +186,7 @@ def figures(sizes: tuple[int, ...] = SIZES) -> Iterator[Figure]:
     """Makespans over the ideal and over the bare loops, CPU per call, memory."""
     os.environ.setdefault("OPENAI_API_KEY", "none")  # litellm wants one, the server does not
     limits = {128: 1.8, 512: 3.5}
-    with server_process("--latency", str(LATENCY)) as url:
+    with server_process(LATENCY) as url:
         for count in sizes:
             got = best(("direct", "aiohttp"), url, count)
             (ours, cpu, peak), (bare, bare_cpu, _) = got["direct"], got["aiohttp"]

@@ -17,7 +17,7 @@ from sotopia_env.errors import SotopiaError
 
 
 class _Commands(TyperGroup):
-    """Turns the package's own errors into a sentence and exit code 2."""
+    """Turns the package's own errors into a sentence and exit code 2, and an early Ctrl-C into one and 130."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -25,6 +25,9 @@ class _Commands(TyperGroup):
         except SotopiaError as error:
             typer.echo(f"sotopia: {error}", err=True)
             raise typer.Exit(2) from None
+        except KeyboardInterrupt:  # before or after the part that comes to an end by itself (`stopping`)
+            typer.echo("\nsotopia: interrupted; nothing on disk is lost, the same command goes on from there", err=True)
+            raise typer.Exit(130) from None
 
 
 app = typer.Typer(

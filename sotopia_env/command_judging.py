@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sotopia_env.command_options import need, path_argument, path_option
+from sotopia_env.errors import InvalidValueError
+
+if TYPE_CHECKING:
+    from sotopia_env.annotation import AnnotationSet
 
 
 def register(app: typer.Typer) -> None:
@@ -71,6 +76,7 @@ def judge_agreement(
 
     rules = QualityRules(min_words=min_words, max_difference={"goal": max_goal_difference}, max_distance=max_distance)
     answers = read_annotations(human, key or key_path(human[0]))
+    _check_filled_in(answers, human)
     found = human_agreement(
         read_run(run), answers, rules=rules if filters else LENIENT, judges=judge or None, bins=bins
     )
@@ -78,3 +84,14 @@ def judge_agreement(
     typer.echo(to_json(found) if as_json else to_text(found), nl=False)
     for path in written:
         typer.echo(f"wrote {path}", err=as_json)
+
+
+def _check_filled_in(answers: AnnotationSet, sheets: Sequence[Path]) -> None:
+    """Raises :class:`InvalidValueError` when nobody has scored anything: there is nothing to compare with."""
+    if any(answer.scores for answer in answers.annotations):
+        return
+    columns = ([] if answers.annotations else ["annotator"]) + list(answers.key.scales)
+    raise InvalidValueError(
+        f"{', '.join(map(str, sheets))}: expected scores in at least one of {len(answers.key.requests)} rows, "
+        f"got empty columns {', '.join(columns)}"
+    )

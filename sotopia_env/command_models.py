@@ -8,12 +8,12 @@ import inspect
 import signal
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar, get_type_hints
 
 import typer
 
 from sotopia_env.command_options import path_argument, path_option
-from sotopia_env.errors import UnknownNameError, name_hint
+from sotopia_env.errors import InvalidValueError, ModelRefusedError, UnknownNameError, name_hint
 
 if TYPE_CHECKING:
     from sotopia_env.run_models import RunModels
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 STRUCTURED = ("auto", "on", "off")
+_REQUEST_SECONDS = 60.0
 
 
 def _options(
@@ -34,7 +35,9 @@ def _options(
     model_concurrency: Annotated[int, typer.Option(min=1, help="Requests in flight at once, per model.")] = 128,
     rpm: Annotated[int | None, typer.Option(min=1, help="Requests per minute, per model.")] = None,
     tpm: Annotated[int | None, typer.Option(min=1, help="Tokens per minute, per model.")] = None,
-    model_timeout: Annotated[float, typer.Option(help="Seconds one request may take.")] = 60.0,
+    model_timeout: Annotated[
+        float | None, typer.Option(help="Seconds one request may take; 60, or --timeout where that is less.")
+    ] = None,
     retries: Annotated[int, typer.Option(min=0, help="How often a failed request is sent again.")] = 6,
     structured: Annotated[str, typer.Option(help="Servers enforce the form of answers: auto, on or off.")] = "auto",
     judge_cache: Annotated[Path | None, path_option("Directory that keeps judges' answers.", "--judge-cache")] = None,
@@ -55,7 +58,7 @@ def _options(
         concurrency=model_concurrency,
         rpm=rpm,
         tpm=tpm,
-        timeout=model_timeout,
+        timeout=_REQUEST_SECONDS if model_timeout is None else model_timeout,
         retries=retries,
         fallbacks=tuple(fallback),
         structured=structured,  # type: ignore[arg-type]  # checked above
@@ -73,8 +76,9 @@ def takes_model_options(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def wrapper(**given: Any) -> None:
-        options = _options(**{name: given.pop(name) for name in shared if name in given})
-        command(**given, models=options)
+        asked = {name: given.pop(name) for name in shared if name in given}
+        asked["model_timeout"] = _request_seconds(asked.get("model_timeout"), given.get("timeout"))
+        command(**given, models=_options(**asked))
 
     parameters = [p for p in own if p.name != "models"] + list(shared.values())
     keywords = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in parameters]
@@ -82,6 +86,21 @@ def takes_model_options(command: Callable[..., None]) -> Callable[..., None]:
     hints = {**get_type_hints(command, include_extras=True), **get_type_hints(_options, include_extras=True)}
     wrapper.__annotations__ = {name: hint for name, hint in hints.items() if name not in ("models", "return")}
     return wrapper
+
+
+def _request_seconds(request: float | None, episode: float | None) -> float | None:
+    """How long one request may take, of those of an episode; checks both."""
+    for option, seconds in (("--timeout", episode), ("--model-timeout", request)):
+        if seconds is not None and not 0 < seconds < float("inf"):
+            raise InvalidValueError(f"{option}: expected seconds above 0, got {seconds:g}")
+    if request is None:
+        return None if episode is None else min(_REQUEST_SECONDS, episode)
+    if episode is not None and episode < request:
+        raise InvalidValueError(
+            f"limits contradict each other: --timeout {episode:g} ends an episode before one request may end "
+            f"(--model-timeout {request:g})"
+        )
+    return request
 
 
 def run_with_models(models: RunModels, directory: Path, work: Callable[[Stop], Awaitable[_T]], again: str) -> _T:
@@ -108,9 +127,19 @@ def run_with_models(models: RunModels, directory: Path, work: Callable[[Stop], A
     try:
         with stop_on_signals(stop, lambda text: typer.echo(f"\nsotopia: {text}", err=True)):
             return asyncio.run(all_of_it())
+    except ModelRefusedError as error:
+        for line in spending(models):
+            typer.echo(line)
+        exit_refused(error, again)
     except KeyboardInterrupt:
         typer.echo(f"\nsotopia: interrupted; {again}", err=True)
         raise typer.Exit(128 + (stop.signal or signal.SIGINT)) from None
+
+
+def exit_refused(error: ModelRefusedError, again: str) -> NoReturn:
+    """Leaves with what the model's server said and what to do next."""
+    typer.echo(f"sotopia: {error}; when that is put right, {again}", err=True)
+    raise typer.Exit(2) from None
 
 
 def exit_if_stopped(stopped: str, number: int | None, advice: str) -> None:
@@ -125,8 +154,9 @@ def spending(models: RunModels) -> list[str]:
     lines = []
     for role in ("agent", "judge"):
         totals = models.ledger.totals(role)
-        if totals.answered or totals.failed:
+        if totals.answered or totals.failed or totals.interrupted:
             said = f"{role}s: {totals.answered} answers, {totals.failed} failed calls"
+            said += f", {totals.interrupted} interrupted (at a cost nobody knows)" if totals.interrupted else ""
             said += f", {totals.cached} from the cache" if totals.cached else ""
             said += f", {totals.fallbacks} by a fallback" if totals.fallbacks else ""
             lines.append(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sotopia_env.command_models import exit_if_stopped, run_with_models, spending, takes_model_options
+from sotopia_env.command_models import exit_if_stopped, exit_refused, run_with_models, spending, takes_model_options
 from sotopia_env.command_options import (
     EVALUATOR_HELP,
     Concurrency,
@@ -21,7 +22,7 @@ from sotopia_env.command_options import (
     path_argument,
     path_option,
 )
-from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
+from sotopia_env.errors import InvalidValueError, ModelRefusedError, UnknownNameError, name_hint
 
 if TYPE_CHECKING:
     from sotopia_env.episode import Episode
@@ -38,7 +39,15 @@ def register(app: typer.Typer) -> None:
 
 
 def list_policies() -> None:
-    """List the policies that need no language model; a language model is named PROVIDER/MODEL.
+    """List the policies that need no language model, those of other packages included.
+
+    \b
+    Others are named by what they are made of, wherever a command takes a policy:
+      local/my-model                           a model on a server of your own (--api-base)
+      openai/gpt-4o:temperature=0.7,reasks=1   a provider's model, with settings
+      best-of-8(local/my-model by offer-worth) the best of 8 candidates by a scorer
+      my_package.my_module:factory:key=value   your own class or function (scorers too)
+      runs/sft/adapter/                        a directory that an installed package opens (scorers too)
 
     \b
     Example:
@@ -46,7 +55,7 @@ def list_policies() -> None:
     """
     from sotopia_env import policies
 
-    typer.echo("\n".join(policies.NAMES))
+    typer.echo("\n".join((*policies.NAMES, *policies.PLUGINS.names)))
 
 
 def rollout(
@@ -83,6 +92,7 @@ def rollout(
       sotopia rollout --matchup "stubborn vs generous" --tasks all --both-orders --out runs/b
       sotopia rollout --policy random --evaluator none --out runs/c
       sotopia rollout --policy local/my-model --api-base http://localhost:8000/v1 --out runs/d
+      sotopia rollout --policy "best-of-4(local/m by offer-worth)" --api-base http://localhost:8000/v1 --out runs/f
       sotopia rollout --policy openai/gpt-4o --evaluator "judge:openai/gpt-4o" --max-cost 5 --dry-run --out runs/e
     """
     from sotopia_env.dynamics import Rules
@@ -115,7 +125,7 @@ def rollout(
         raise InvalidValueError("--verbose: expected --executor local, whose episodes are played here, got 'ray'")
     run = _run_on_ray if executor == "ray" else _run_here
     result, number = run(request, out, concurrency, timeout, *([workers] if executor == "ray" else [verbose]))
-    typer.echo(f"{out}: {_summary(result)}")
+    typer.echo(f"{out}: {_summary(result, out, evaluator)}")
     budget = "" if number else " with a higher limit"
     exit_if_stopped(result.stopped, number, f"the same command{budget} continues the run in {out}")
     if result.failures or (result.unscored and result.unscored == result.played + result.resumed):
@@ -168,12 +178,14 @@ def _run_on_ray(
     from sotopia_env.ray_executor import run_on_ray
     from sotopia_env.stopping import Stop, stop_on_signals
 
-    stop = Stop()
+    stop, again = Stop(), f"the same command continues the run in {out}"
     with stop_on_signals(stop, lambda text: typer.echo(f"\nsotopia: {text}", err=True)):
         try:
             result = run_on_ray(request, out, workers=workers, concurrency=concurrency, timeout=timeout, stop=stop)
+        except ModelRefusedError as error:
+            exit_refused(error, again)
         except KeyboardInterrupt:
-            typer.echo(f"\nsotopia: interrupted; the same command continues the run in {out}", err=True)
+            typer.echo(f"\nsotopia: interrupted; {again}", err=True)
             raise typer.Exit(128 + (stop.signal or signal.SIGINT)) from None
     return result, stop.signal
 
@@ -185,11 +197,12 @@ def _forecast(request: RunRequest, out: Path) -> None:
         typer.echo(line)
 
 
-def _summary(result: RunResult) -> str:
+def _summary(result: RunResult, out: Path, evaluator: str) -> str:
     parts = [f"{result.planned} episodes planned, {result.played} played now, {result.resumed} were there"]
     if result.unscored:
         every = "every one" if result.unscored == result.played + result.resumed else str(result.unscored)
-        parts.append(f"{every} unscored (`sotopia compare` says why)")
+        again = f"`sotopia evaluate {out} --evaluator {shlex.quote(evaluator)}` evaluates again"
+        parts.append(f"{every} unscored (`sotopia compare` says why, {again})")
     if result.dropped:
         parts.append(f"{result.dropped} under way were dropped and will be played again")
     if result.failures:
@@ -217,15 +230,17 @@ def evaluate(
       sotopia evaluate runs/a --evaluator rules
       sotopia evaluate runs/a --evaluator rules --force
       sotopia evaluate runs/a --evaluator "judge:local/my-model?bands=true" --api-base http://localhost:8000/v1
+      sotopia evaluate runs/a --evaluator "mean(judge:openai/gpt-4o+judge:anthropic/claude-sonnet-4-5)"
+      sotopia evaluate runs/a --evaluator "views:local/my-model?interviewee=local/my-model&deciding=all" --api-base …
     """
-    from sotopia_env import evaluators
     from sotopia_env.rollout import evaluate_run_async
     from sotopia_env.run_directory import check_run
     from sotopia_env.run_models import RunModels
+    from sotopia_env.run_request import make_judge
     from sotopia_env.stopping import Stop
 
     made = RunModels(models)
-    judge = evaluators.make(evaluator, model_factory=made.judge)
+    judge = make_judge(evaluator, made)
     check_run(run)
     numbers: list[int | None] = []
 
@@ -295,6 +310,7 @@ def _marks(episode: Episode) -> str:
     latest = episode.evaluation()
     counts = {
         "asked again": sum(generation.reasks for generation in said),
+        "call failed": len(episode.errors),
         "not an action": sum(generation.parse_failure is not None for generation in said),
         "not possible": sum(bool(item.turn.violation) for item in episode.turns),
         "shortened": sum(generation.dropped_turns > 0 for generation in said),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -100,11 +101,18 @@ def read_matchups(
 
 
 def split_policies(text: str) -> list[str]:
-    """Returns the policies in ``"a,b:x=1,y=2,c"``: a comma before ``key=value`` belongs to the policy before it."""
+    """Returns the policies in ``"a,b:x=1,y=2,c"``.
+
+    A comma before ``key=value`` belongs to the policy before it, and one in parentheses to what is in them.
+    """
     found: list[str] = []
-    for part in (piece.strip() for piece in text.split(",")):
-        if found and "=" in part and ":" not in part:
-            found[-1] += f",{part}"
+    for part in text.split(","):
+        within = bool(found) and found[-1].count("(") > found[-1].count(")")
+        if within or (found and _SETTING.match(part)):
+            found[-1] += f",{part.strip()}"
         else:
-            found.append(part)
+            found.append(part.strip())
     return found
+
+
+_SETTING = re.compile(r"\s*\w+\s*=")

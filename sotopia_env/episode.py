@@ -192,7 +192,13 @@ def _check_custom(score: Score, declared: Mapping[str, CustomDimension]) -> None
 
 
 class EpisodeError(Record):
-    """Something outside the episode failed while it was produced or evaluated."""
+    """Something outside the episode failed while it was played, and was survived: a call that was answered later.
+
+    Attributes:
+        kind: what it was, such as a :data:`~sotopia_env.errors.ModelFailure`.
+        message: in a sentence.
+        turn: index of the turn that was waiting for it.
+    """
 
     kind: str
     message: str
@@ -205,6 +211,7 @@ class Episode(Record):
     Attributes:
         key: deterministic identity within a run.
         stop: why it ended; ``None`` only while it goes on.
+        errors: what failed outside and was survived, in the order of turns.
     """
 
     schema_version: int = SCHEMA_VERSION

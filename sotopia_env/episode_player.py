@@ -17,13 +17,14 @@ from typing import Any, Protocol, TypeVar
 from sotopia_env.dynamics import EpisodeState, TurnOrder, initial_state, transition
 from sotopia_env.episode import (
     Episode,
+    EpisodeError,
     Evaluation,
     Evaluator,
     PolicyInfo,
     RecordedTurn,
     Transcript,
 )
-from sotopia_env.errors import BudgetExceededError, PolicyError, SotopiaError
+from sotopia_env.errors import BudgetExceededError, ModelRefusedError, PolicyError, SotopiaError
 from sotopia_env.observation import SeatView
 from sotopia_env.plan import EpisodePlan
 from sotopia_env.policies.policy import Decision, turn_seed
@@ -50,7 +51,7 @@ class Watcher(Protocol):
 class _Table:
     """One episode being played; holds what has happened when a policy fails half-way."""
 
-    __slots__ = ("_lines", "_stop", "_views", "_watcher", "plan", "started", "state", "turns")
+    __slots__ = ("_errors", "_lines", "_stop", "_views", "_watcher", "plan", "started", "state", "turns")
 
     def __init__(self, plan: EpisodePlan, stop: Stop | None = None, watcher: Watcher | None = None) -> None:
         self.plan = plan
@@ -58,6 +59,7 @@ class _Table:
         self._watcher = watcher
         self.state: EpisodeState = initial_state(plan.task, plan.rules, plan.episode_seed)
         self.turns: list[RecordedTurn] = []
+        self._errors: list[EpisodeError] = []
         self._views: dict[str, SeatView] = {}
         self._lines: list[str] = []
         self.started = time.perf_counter()
@@ -103,6 +105,9 @@ class _Table:
         self.state = transition(self.state, decision.action)
         # Now and not at the end: episodes that began together end together, and their last steps would queue up.
         self.turns.append(RecordedTurn(turn=self.state.turns[-1], generation=decision.generation))
+        if decision.errors:
+            index = self.turns[-1].turn.index
+            self._errors += [error.model_copy(update={"turn": index}) for error in decision.errors]
         if self._watcher is not None:
             self._watcher.turn(self.plan, self.turns[-1])
 
@@ -118,6 +123,7 @@ class _Table:
             policies=tuple(PolicyInfo(agent=a, name=p.name, parameters=dict(p.parameters)) for a, p in seated),
             turns=tuple(self.turns),
             stop=state.stop,
+            errors=tuple(self._errors),
             duration=time.perf_counter() - self.started,
         )
 
@@ -148,12 +154,13 @@ async def _attempt(work: Awaitable[_T], timeout: float | None) -> _T | Exception
 
     This is the package's one catch-all: a policy or an evaluator is foreign code, and whatever goes wrong in one
     episode must be recorded with it and leave its siblings alone. Cancellation and Ctrl-C are not ``Exception`` and
-    pass; so do the end of the budget and of the run, which are no failure of this episode.
+    pass; so do the end of the budget and of the run, and a model that refuses every request, which are no failure of
+    this episode.
     """
     try:
         async with asyncio.timeout(timeout) as limit:
             return await work
-    except (BudgetExceededError, EpisodeDropped):
+    except (BudgetExceededError, ModelRefusedError, EpisodeDropped):
         raise
     except Exception as error:  # noqa: BLE001
         if isinstance(error, TimeoutError) and limit.expired():
@@ -166,6 +173,7 @@ async def evaluate_episode(episode: Episode, evaluator: Evaluator, timeout: floa
 
     Raises:
         BudgetExceededError: a model's ledger has reached its limit; the episode is as it was.
+        ModelRefusedError: a model refuses every request; likewise.
     """
     verdict = await _attempt(evaluator.evaluate_async(Transcript.of_episode(episode)), timeout)
     if isinstance(verdict, Evaluation):
@@ -195,6 +203,7 @@ async def play_episode(
 
     Raises:
         BudgetExceededError: a model's ledger has reached its limit.
+        ModelRefusedError: a model refuses every request.
         EpisodeDropped: ``stop`` was asked for before the last turn.
     """
     table = _Table(plan, stop, watcher)

@@ -12,6 +12,7 @@
     ├── EvaluationError                       an evaluator could not score an episode
     ├── PolicyError                           a policy could not produce an action (its model failed, not its text)
     ├── ModelCallError                        a call to a language model failed for good; says how and how often
+    │   └── ModelRefusedError                 and so would every other: no such model, a key that is not accepted
     ├── ContextLengthError                    a conversation does not fit into the model's context
     └── BudgetExceededError                   the ledger's limit is reached; nothing was sent
 
@@ -83,11 +84,20 @@ class ModelCallError(SotopiaError):
         self.status = status
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_model_call_error, (str(self), self.kind, self.attempts, self.status))
+        return (_model_call_error, (type(self), str(self), self.kind, self.attempts, self.status))
 
 
-def _model_call_error(message: str, kind: ModelFailure, attempts: int, status: int | None) -> ModelCallError:
-    return ModelCallError(message, kind=kind, attempts=attempts, status=status)
+def _model_call_error(
+    which: type[ModelCallError], message: str, kind: ModelFailure, attempts: int, status: int | None
+) -> ModelCallError:
+    return which(message, kind=kind, attempts=attempts, status=status)
+
+
+class ModelRefusedError(ModelCallError):
+    """A call failed in a way in which every other call to this model would: it ends a run, not an episode.
+
+    The model does not exist, the key is not accepted, or the account has nothing left to spend.
+    """
 
 
 class ContextLengthError(SotopiaError):

@@ -205,7 +205,9 @@ class _Conversation:
             new.sort(key=lambda turn: (turn.round, turn.actor != self._agent))
         for turn in new:
             self._tell(turn)
-        return [*(message.copy() for message in self._committed), self._cue(observation.turn, observation.acting)]
+        told = [message.copy() for message in self._committed]
+        told.append(self._cue(observation.turn, observation.acting))
+        return told
 
     def _tell(self, turn: Turn) -> None:
         if turn.actor != self._agent:

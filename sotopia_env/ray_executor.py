@@ -1,8 +1,9 @@
 """The same rollouts as Ray tasks: for runs that one process cannot feed.
 
 Every task is a process that plays its part of the plan into a shard of the run directory, which therefore must lie
-where all machines of the cluster see it, under the same path. The model server is shared; requests and tokens per
-minute, and what is left to spend, are divided among the processes in equal parts. Ray is imported on first use.
+where all machines of the cluster see it, under the same path. The model server is shared; requests in flight, requests
+and tokens per minute, and what is left to spend, are divided among the processes in equal parts. Ray is imported on
+first use.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from types import ModuleType
 from typing import Any
 
 from sotopia_env.chat_model.ledger import LEDGER, Ledger
-from sotopia_env.errors import InvalidValueError, SotopiaError
+from sotopia_env.errors import InvalidValueError, ModelRefusedError, SotopiaError
 from sotopia_env.progress import Progress
 from sotopia_env.rollout import RunResult, open_run, run_episodes_async
 from sotopia_env.run_directory import EPISODES, FailureRecord
@@ -52,22 +53,41 @@ class Part:
     grace: float
 
 
-def play_part(part: Part) -> tuple[str, int]:
-    """Plays one part to its end, in a process of its own.
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What one process came to; picklable.
 
-    Returns:
-        Why it was stopped (empty when it was not), and how many episodes were dropped.
+    Attributes:
+        stopped: why it ended before its part was done; empty when it did not.
+        dropped: episodes that were begun and given up for that reason.
+        refusal: of a model that refuses every request, where that was the reason.
     """
+
+    stopped: str = ""
+    dropped: int = 0
+    refusal: ModelRefusedError | None = None
+
+
+def play_part(part: Part) -> Said:
+    """Plays one part to its end, in a process of its own."""
     stop = Stop(part.grace)
     with stop_on_signals(stop, lambda _: None):
-        result = asyncio.run(_play(part, stop))
-    return result.stopped, result.dropped
+        try:
+            result = asyncio.run(_play(part, stop))
+        except ModelRefusedError as error:
+            return Said(str(error), refusal=error)
+    return Said(result.stopped, result.dropped)
 
 
 async def _play(part: Part, stop: Stop) -> RunResult:
     models = RunModels(part.request.models)
     try:
         plans = [plan for plan in part.request.plans(models) if plan.key in part.keys]
+        if len(plans) < len(part.keys):
+            raise InvalidValueError(
+                f"a worker finds {len(plans)} of its {len(part.keys)} episodes; expected the same version of "
+                "everything and the same files on all machines"
+            )
         evaluator = part.request.judge(models)
         await models.check()
         models.open(part.directory)
@@ -125,18 +145,21 @@ def run_on_ray(
     Raises:
         InvalidValueError: Ray is not installed, or the run cannot be meant.
         BudgetExceededError: there was nothing left to spend.
+        ModelRefusedError: a model refuses every request; what was done until then is merged.
         SotopiaError: a process died; what it had written is merged, and the run can be resumed.
     """
     if workers < 1:
         raise InvalidValueError(f"workers: expected a whole number of at least 1, got {workers!r}")
-    cluster, stop = _Cluster(load_ray(), workers), stop or Stop()
     models = RunModels(request.models)
     plans, evaluator = request.plans(models), request.judge(models)
+    if models.names:
+        request.models.check_divisible(workers)
+    cluster, stop = _Cluster(load_ray(), workers), stop or Stop()
     asyncio.run(_check(models))
     with open_run(plans, evaluator, run_dir) as directory:  # merges what a run that was cut short has left
         todo = [plan.key for plan in plans if plan.key not in directory.done]
         resumed = len(plans) - len(todo)
-        said: list[tuple[str, int]] = []
+        said: list[Said] = []
         failures: tuple[FailureRecord, ...] = ()
         try:
             if todo:
@@ -144,9 +167,12 @@ def run_on_ray(
                 cluster.play(parts, Progress(len(plans), resumed, progress, "episodes"), stop, said)
         finally:
             _, failures = merge_shards(directory)
-        stopped = stop.reason or next((why for why, _ in said if why), "")
+        stopped = stop.reason or next((each.stopped for each in said if each.stopped), "")
         with _ledger(request, directory.path) as ledger:
             directory.finish(complete=not stopped, answered=ledger.answered())
+        refusal = next((each.refusal for each in said if each.refusal), None)
+        if refusal is not None:
+            raise refusal
     return RunResult(
         run_dir=directory.path,
         planned=len(plans),
@@ -156,7 +182,7 @@ def run_on_ray(
         failures=failures,
         repaired=directory.repaired,
         stopped=stopped,
-        dropped=sum(dropped for _, dropped in said),
+        dropped=sum(each.dropped for each in said),
     )
 
 
@@ -197,7 +223,7 @@ class _Cluster:
         self._ray = ray
         self._workers = workers
 
-    def play(self, parts: Sequence[Part], progress: Progress, stop: Stop, said: list[tuple[str, int]]) -> None:
+    def play(self, parts: Sequence[Part], progress: Progress, stop: Stop, said: list[Said]) -> None:
         """Plays all parts; ``said`` collects what each came to."""
         ours = not self._ray.is_initialized()
         if ours:
@@ -220,13 +246,15 @@ class _Cluster:
         parts: Sequence[Part],
         progress: Progress,
         stop: Stop,
-        said: list[tuple[str, int]],
+        said: list[Said],
     ) -> None:
         shown, deadline = 0, None
         while running:
             done, running = self._ray.wait(running, num_returns=len(running), timeout=_POLL)
             for reference in done:
                 said.append(self._outcome(reference))
+                if said[-1].refusal is not None:
+                    stop.ask(said[-1].stopped)
             there = sum(_lines(part.directory / EPISODES) for part in parts)
             progress.advance(there - shown)
             shown = there
@@ -237,11 +265,11 @@ class _Cluster:
             if deadline is not None and time.monotonic() > deadline:
                 return
 
-    def _outcome(self, reference: Any) -> tuple[str, int]:
+    def _outcome(self, reference: Any) -> Said:
         try:
-            why, dropped = self._ray.get(reference)
+            said: Said = self._ray.get(reference)
         except self._ray.exceptions.TaskCancelledError:
-            return "", 0
+            return Said()
         except self._ray.exceptions.RayTaskError as error:
             if isinstance(error.cause, SotopiaError):
                 raise error.cause from None
@@ -250,7 +278,7 @@ class _Cluster:
             raise SotopiaError(
                 f"a process of the run died ({type(error).__name__}); the same command continues the run"
             ) from None
-        return why, dropped
+        return said
 
 
 def _lines(file: Path) -> int:

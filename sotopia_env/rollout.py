@@ -18,14 +18,14 @@ from pathlib import Path
 from sotopia_env.chat_model import Ledger
 from sotopia_env.episode import Episode, Evaluator
 from sotopia_env.episode_player import Watcher, evaluate_episode, play_episode
-from sotopia_env.errors import BudgetExceededError, InvalidValueError
+from sotopia_env.errors import BudgetExceededError, InvalidValueError, ModelRefusedError
 from sotopia_env.plan import EpisodePlan, all_matchups, plan_episodes
 from sotopia_env.progress import Progress
 from sotopia_env.run_directory import FailureRecord, RunConfig, RunDirectory, is_unscored, named, read_run
 from sotopia_env.run_evaluation import EvaluationResult, evaluate_run, evaluate_run_async
 from sotopia_env.shards import merge_shards
 from sotopia_env.stopping import EpisodeDropped, Stop
-from sotopia_env.workers import all_or_first_error, check_limits, run_to_end
+from sotopia_env.workers import all_or_first_error, blocking, check_limits
 
 logger = logging.getLogger(__name__)
 _ALLOCATIONS = 50_000
@@ -81,6 +81,7 @@ class _Run:
     begun: int = 0
     played: int = 0
     unscored: int = 0
+    refusal: ModelRefusedError | None = None
 
     @property
     def dropped(self) -> int:
@@ -108,6 +109,9 @@ class _Run:
             if isinstance(outcome, Episode) and self.evaluator is not None:
                 return await evaluate_episode(outcome, self.evaluator, self.timeout)
             return outcome
+        except ModelRefusedError as error:
+            self.refusal = self.refusal or error
+            self.stop.ask(str(error))
         except BudgetExceededError as error:
             self.stop.ask(str(error))
         except EpisodeDropped:
@@ -192,6 +196,8 @@ async def run_episodes_async(
     Raises:
         InvalidValueError: a wrong argument, two equal plans, or a ``run_dir`` that is in use or holds another run.
         DamagedRecordError: ``run_dir`` holds a line that cannot be read.
+        ModelRefusedError: a model refuses every request, as one that does not exist does. What was done until then is
+            on disk; no episode counts as failed for it.
     """
     planned, stop = _check(plans, concurrency, timeout), stop or Stop()
     with nullcontext() if run_dir is None else open_run(planned, evaluator, run_dir) as directory:
@@ -204,6 +210,8 @@ async def run_episodes_async(
                 await all_or_first_error([run.work(shared) for _ in range(min(concurrency, len(todo)))], stop)
         if directory is not None:
             directory.finish(complete=not stop.reason, answered=ledger.answered() if ledger else {})
+    if run.refusal is not None:
+        raise run.refusal
     return RunResult(
         run_dir=directory.path if directory else None,
         planned=len(planned),
@@ -218,33 +226,7 @@ async def run_episodes_async(
     )
 
 
-def run_episodes(
-    plans: Iterable[EpisodePlan],
-    *,
-    evaluator: Evaluator | None = None,
-    run_dir: str | Path | None = None,
-    concurrency: int = 128,
-    timeout: float | None = None,
-    progress: bool | None = None,
-    stop: Stop | None = None,
-    ledger: Ledger | None = None,
-    watcher: Watcher | None = None,
-) -> RunResult:
-    """As :func:`run_episodes_async`, for callers without an event loop."""
-    return run_to_end(
-        "run_episodes",
-        lambda: run_episodes_async(
-            plans,
-            evaluator=evaluator,
-            run_dir=run_dir,
-            concurrency=concurrency,
-            timeout=timeout,
-            progress=progress,
-            stop=stop,
-            ledger=ledger,
-            watcher=watcher,
-        ),
-    )
+run_episodes = blocking(run_episodes_async)
 
 
 def _check(plans: Iterable[EpisodePlan], concurrency: int, timeout: float | None) -> list[EpisodePlan]:

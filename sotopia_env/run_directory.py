@@ -1,20 +1,19 @@
 """A run on disk: ``run.json`` (what was asked for), ``episodes.jsonl``, ``failures.jsonl``.
 
-Durability: an episode is one ``write`` of one line to a file opened for appending, so it survives the death of the
-process at any moment, ``kill -9`` included. The file is forced to the disk (``fsync``) when the run ends, not after
-each line: a power cut may cost the last lines, which a resumed run plays again. A line the death of a process cut
-short has no line end; it is cut off when the run is resumed, and said. One process at a time holds a directory
-(``flock``; POSIX systems).
+Durability: an episode survives the death of the process at any moment (:mod:`sotopia_env.append_only`). The file is
+forced to the disk (``fsync``) when the run ends, not after each line: a power cut may cost the last lines, which a
+resumed run plays again. A line that was cut short is cut off when the run is resumed, and said. One process at a time
+holds a directory (``flock``; POSIX systems).
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -22,6 +21,7 @@ from typing import Any, Self, TypeVar
 
 from pydantic import Field, ValidationError
 
+from sotopia_env.append_only import AppendOnlyFile, lock
 from sotopia_env.difference import first_difference
 from sotopia_env.dynamics import Rules
 from sotopia_env.episode import (
@@ -34,7 +34,7 @@ from sotopia_env.episode import (
     read_lines,
     to_line,
 )
-from sotopia_env.errors import DamagedRecordError, InvalidValueError, SotopiaError
+from sotopia_env.errors import DamagedRecordError, InvalidValueError
 from sotopia_env.plan import EpisodePlan, policy_identity
 from sotopia_env.policies.policy import Policy
 from sotopia_env.provenance import package_versions, source_revision
@@ -201,14 +201,13 @@ class RunDirectory:
         self.repaired: tuple[str, ...] = ()
         if config is None:
             check_run(self.path)
-        self._lock = _lock(self.path)
-        try:
+        with ExitStack() as held:
+            held.callback(os.close, _lock(self.path))
             self.manifest = self._take_up(config)
-            self._episodes = open_append(self.path / EPISODES)
-            self._failures = open_append(self.path / FAILURES)
-        except BaseException:
-            os.close(self._lock)
-            raise
+            self._episodes = held.enter_context(self._opened(EPISODES))
+            self._failures = held.enter_context(self._opened(FAILURES))
+            self._scan()
+            self._held = held.pop_all()
 
     def _take_up(self, config: RunConfig | None) -> RunManifest:
         if not (self.path / RUN).exists():
@@ -216,14 +215,15 @@ class RunDirectory:
         manifest = read_manifest(self.path)
         if config is not None:
             manifest.config.check_same(config, self.path)
-        for name in (EPISODES, FAILURES):
-            removed = repair_torn_line(self.path / name)
-            if removed:
-                said = f"{self.path / name}: removed a last line that had been cut short ({removed} bytes)"
-                logger.warning(said)
-                self.repaired += (said,)
-        self._scan()
         return manifest
+
+    def _opened(self, name: str) -> AppendOnlyFile:
+        file = AppendOnlyFile(self.path / name)
+        if file.repaired:
+            said = f"{file.path}: removed a last line that had been cut short ({file.repaired} bytes)"
+            logger.warning(said)
+            self.repaired += (said,)
+        return file
 
     def _begin(self, config: RunConfig | None) -> RunManifest:
         present = [name for name in (EPISODES, FAILURES) if (self.path / name).exists()]
@@ -242,13 +242,13 @@ class RunDirectory:
 
     def append(self, episode: Episode) -> None:
         """Adds one episode; it is safe from the death of the process when this returns."""
-        write_line(self._episodes, to_line(episode), self.path / EPISODES)
+        self._episodes.append(to_line(episode).encode())
         self.done.add(episode.key)
         self.unscored += is_unscored(episode)
 
     def append_failure(self, failure: FailureRecord) -> None:
         """Adds one failure; it is superseded when the episode succeeds later."""
-        write_line(self._failures, failure.model_dump_json() + "\n", self.path / FAILURES)
+        self._failures.append(f"{failure.model_dump_json()}\n".encode())
 
     def failures(self) -> tuple[FailureRecord, ...]:
         """The latest failure of every episode that has not succeeded since."""
@@ -262,7 +262,7 @@ class RunDirectory:
             complete: whether the run came to its end; one that was stopped is not ``finished``.
             answered: who answered (:meth:`sotopia_env.chat_model.Ledger.answered`).
         """
-        os.fsync(self._episodes)
+        self._episodes.sync()
         failures = self.failures()
         write_text_atomically(self.path / FAILURES, "".join(f.model_dump_json() + "\n" for f in failures))
         counts = RunCounts(episodes=len(self.done), failed=len(failures), unscored=self.unscored)
@@ -283,8 +283,8 @@ class RunDirectory:
         with temporary.open("rb") as stream:
             os.fsync(stream.fileno())
         temporary.replace(self.path / EPISODES)
-        os.close(self._episodes)
-        self._episodes = open_append(self.path / EPISODES)
+        self._episodes.close()
+        self._episodes = self._held.enter_context(self._opened(EPISODES))
         self.unscored = unscored
         if self.manifest.counts is not None:
             counts = self.manifest.counts.model_copy(update={"unscored": unscored})
@@ -296,8 +296,7 @@ class RunDirectory:
 
     def close(self) -> None:
         """Lets go of the files and the lock."""
-        for descriptor in (self._episodes, self._failures, self._lock):
-            os.close(descriptor)
+        self._held.close()
 
     def __enter__(self) -> Self:
         return self
@@ -373,66 +372,16 @@ def read_failures(path: str | Path) -> tuple[FailureRecord, ...]:
     return tuple(_read(Path(path) / FAILURES, FailureRecord))
 
 
-def repair_torn_line(file: Path) -> int:
-    """Cuts off what follows the last line end of ``file`` and returns how many bytes that were; 0 for a whole file."""
-    if not file.exists():
-        return 0
-    if not file.is_file():
-        raise InvalidValueError(f"{file}: expected a file of records, found something else")
-    with file.open("r+b") as stream:
-        size = end = stream.seek(0, os.SEEK_END)
-        while end > 0:
-            start = max(0, end - 65_536)
-            stream.seek(start)
-            found = stream.read(end - start).rfind(b"\n")
-            end = start
-            if found >= 0:
-                end = start + found + 1
-                break
-        if end < size:
-            stream.truncate(end)
-        return size - end
-
-
 def _lock(path: Path) -> int:
     try:
         path.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
         raise InvalidValueError(f"{path}: expected a directory that can be written ({error.strerror})") from None
+    held = "another process is writing to this run directory; wait for it to end, or choose another directory"
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+        lock(descriptor, f"{path}: {held}")
+    except InvalidValueError:
         os.close(descriptor)
-        raise InvalidValueError(
-            f"{path}: another process is writing to this run directory; wait for it to end, or choose another directory"
-        ) from None
+        raise
     return descriptor
-
-
-def open_append(file: Path) -> int:
-    """Opens a file of records for :func:`write_line` and returns its descriptor.
-
-    Raises:
-        InvalidValueError: it cannot be written.
-    """
-    try:
-        return os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    except OSError as error:
-        raise InvalidValueError(f"{file}: cannot be written ({error.strerror})") from None
-
-
-def write_line(descriptor: int, line: str, file: Path) -> None:
-    """Appends one line; it is safe from the death of the process when this returns.
-
-    Raises:
-        SotopiaError: the disk is full, or the like.
-    """
-    data = line.encode("utf-8")
-    try:
-        while data:
-            data = data[os.write(descriptor, data) :]
-    except OSError as error:
-        raise SotopiaError(
-            f"{file}: cannot be written ({error.strerror}); the run can be resumed from this directory"
-        ) from error

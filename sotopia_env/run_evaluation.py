@@ -9,33 +9,23 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from pydantic import ValidationError
 
+from sotopia_env.append_only import AppendOnlyFile, repair_torn_line
 from sotopia_env.chat_model import Ledger
 from sotopia_env.episode import Episode, Evaluation, Evaluator, read_lines, to_line
 from sotopia_env.episode_player import evaluate_episode
-from sotopia_env.errors import BudgetExceededError, DamagedRecordError, InvalidValueError
+from sotopia_env.errors import BudgetExceededError, DamagedRecordError, InvalidValueError, ModelRefusedError
 from sotopia_env.progress import Progress
-from sotopia_env.run_directory import (
-    EPISODES,
-    Named,
-    RunDirectory,
-    is_unscored,
-    named,
-    open_append,
-    read_run,
-    repair_torn_line,
-    write_line,
-)
+from sotopia_env.run_directory import EPISODES, Named, RunDirectory, is_unscored, named, read_run
 from sotopia_env.scenario import Record, canonical_json
 from sotopia_env.stopping import Stop
 from sotopia_env.taskset import explain
-from sotopia_env.workers import all_or_first_error, check_limits, run_to_end
+from sotopia_env.workers import all_or_first_error, blocking, check_limits
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +79,7 @@ class _SideFile:
         if self.path.exists():
             for where, text in read_lines(self.path):
                 self._note(_parse(text, where), len(text.encode()))
-        self._descriptor = open_append(self.path)
+        self._file = AppendOnlyFile(self.path)
 
     def _note(self, line: _Line, size: int) -> None:
         self._places[line.key, line.content] = (self._end, line.evaluation.unscored is None)
@@ -107,9 +97,9 @@ class _SideFile:
     def append(self, episode: Episode, evaluation: Evaluation) -> None:
         """Keeps a verdict; it is safe from the death of the process when this returns."""
         line = _Line(key=episode.key, content=_content(episode), evaluation=evaluation)
-        text = line.model_dump_json() + "\n"
-        write_line(self._descriptor, text, self.path)
-        self._note(line, len(text.encode()))
+        data = f"{line.model_dump_json()}\n".encode()
+        self._file.append(data)
+        self._note(line, len(data))
 
     def get(self, episode: Episode) -> Evaluation | None:
         """The verdict on an episode, ``None`` when there is none."""
@@ -122,7 +112,7 @@ class _SideFile:
 
     def close(self, merged: bool) -> None:
         """Lets go of the file, which is removed when it holds nothing that is not in the episodes."""
-        os.close(self._descriptor)
+        self._file.close()
         if merged or self.empty:
             self.path.unlink()
 
@@ -150,6 +140,7 @@ class _Job:
     unscored: int = 0
     refused: int = 0
     reasons: list[str] = field(default_factory=list)
+    refusal: ModelRefusedError | None = None
 
     def pending(self) -> Iterator[Episode]:
         """The episodes that still need a verdict."""
@@ -173,6 +164,10 @@ class _Job:
             self.progress.begin()
             try:
                 scored = await evaluate_episode(episode, self.evaluator, self.timeout)
+            except ModelRefusedError as error:
+                self.refusal = self.refusal or error
+                self.stop.ask(str(error))
+                return
             except BudgetExceededError as error:
                 self.stop.ask(str(error))
                 return
@@ -239,6 +234,7 @@ async def evaluate_run_async(
     Raises:
         InvalidValueError: no run is there, its episodes are gone, or another process is writing to it.
         DamagedRecordError: a record cannot be read.
+        ModelRefusedError: a model refuses every request; verdicts given until then are kept for the next call.
     """
     check_limits(concurrency, timeout)
     if not isinstance(evaluator, Evaluator):
@@ -259,37 +255,15 @@ async def evaluate_run_async(
             directory.note_models(ledger.answered() if ledger else {})
         finally:
             side.close(merged)
+    if job.refusal is not None:
+        raise job.refusal
     total = len(directory.done)
     reason = job.reasons[0] if job.reasons else None
     kept = 0 if job.stop.reason else total - job.evaluated
     return EvaluationResult(total, job.evaluated, kept, job.unscored, job.refused, reason, job.stop.reason)
 
 
-def evaluate_run(
-    run_dir: str | Path,
-    evaluator: Evaluator,
-    *,
-    concurrency: int = 128,
-    timeout: float | None = None,
-    progress: bool | None = None,
-    force: bool = False,
-    stop: Stop | None = None,
-    ledger: Ledger | None = None,
-) -> EvaluationResult:
-    """As :func:`evaluate_run_async`, for callers without an event loop."""
-    return run_to_end(
-        "evaluate_run",
-        lambda: evaluate_run_async(
-            run_dir,
-            evaluator,
-            concurrency=concurrency,
-            timeout=timeout,
-            progress=progress,
-            force=force,
-            stop=stop,
-            ledger=ledger,
-        ),
-    )
+evaluate_run = blocking(evaluate_run_async)
 
 
 __all__ = ["EvaluationResult", "evaluate_run", "evaluate_run_async"]

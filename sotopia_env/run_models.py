@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from sotopia_env.chat_model import ChatModel, Ledger, Price, RemoteModel, RetryPolicy, Role, Totals, check, make_model
+from sotopia_env.chat_model import (
+    ChatModel,
+    Ledger,
+    Limits,
+    Price,
+    RemoteModel,
+    RetryPolicy,
+    Role,
+    Totals,
+    check,
+    make_model,
+)
 from sotopia_env.chat_model.cache import ResponseCache
 from sotopia_env.chat_model.structured import Structured
 from sotopia_env.errors import InvalidValueError
@@ -55,14 +66,22 @@ class ModelOptions:
     price: Mapping[str, Price] | Price | None = None
 
     def share(self, count: int, spent: Totals) -> ModelOptions:
-        """Returns what one of ``count`` processes may use: an equal part of the minute and of what is left to spend.
+        """Returns what one of ``count`` processes may use: an equal part of the limits and of what is left to spend.
 
-        ``spent`` must be below the limits.
+        ``spent`` must be below the limits; what interrupted calls may have used is not left.
         """
-        cost = None if self.max_cost is None else (self.max_cost - spent.cost) / count
-        tokens = None if self.max_tokens is None else max(1, (self.max_tokens - spent.tokens) // count)
+        cost = None if self.max_cost is None else (self.max_cost - spent.cost - spent.doubtful_cost) / count
+        left = None if self.max_tokens is None else self.max_tokens - spent.tokens - spent.doubtful_tokens
+        tokens = None if left is None else max(1, left // count)
         rpm, tpm = (limit and max(1, limit // count) for limit in (self.rpm, self.tpm))
-        return replace(self, max_cost=cost, max_tokens=tokens, rpm=rpm, tpm=tpm)
+        concurrency = max(1, self.concurrency // count)
+        return replace(self, concurrency=concurrency, max_cost=cost, max_tokens=tokens, rpm=rpm, tpm=tpm)
+
+    def check_divisible(self, count: int) -> None:
+        """Raises :class:`InvalidValueError` if ``count`` processes would exceed a limit with one request each."""
+        for option, limit in (("--model-concurrency", self.concurrency), ("--rpm", self.rpm), ("--tpm", self.tpm)):
+            if limit is not None and limit < count:
+                raise InvalidValueError(f"--workers: expected no more than {option}, which is {limit}, got {count}")
 
 
 _OWN_SERVERS = ("local/", "openai-compatible/")
@@ -96,6 +115,24 @@ class RunModels:
         self._sharing: dict[str, dict[bool, str]] = {}
         self._made: dict[tuple[str, str | None], RemoteModel] = {}
         self._judges: dict[tuple[str, str | None], RemoteModel] = {}
+
+    def check_answers(self, *settings: Mapping[str, Any]) -> None:
+        """Refuses limits that contradict each other.
+
+        Args:
+            settings: parameters of the policies and evaluators that ask the models.
+
+        Raises:
+            InvalidValueError: one answer may have more tokens than a minute or the whole run.
+        """
+        limits = Limits(tpm=self.options.tpm)
+        for longest in _answers(settings):
+            limits.check_answer(longest)
+            if self.options.max_tokens is not None and longest > self.options.max_tokens:
+                raise InvalidValueError(
+                    f"limits contradict each other: an answer of max_tokens {longest} is more than the whole run may "
+                    f"use (--max-tokens {self.options.max_tokens})"
+                )
 
     def __call__(self, spec: str, role: Role = "agent", *, api_base: str | None = None) -> ChatModel:
         """Returns the model that ``spec`` names, the same one every time.
@@ -180,6 +217,17 @@ class RunModels:
         for model in (*self._judges.values(), *self._made.values()):
             await model.close()
         self.ledger.close()
+
+
+def _answers(settings: object) -> Iterator[int]:
+    """Every ``max_tokens`` in parameters, of whatever is made of other policies or judges too."""
+    if isinstance(settings, Mapping):
+        longest = settings.get("max_tokens")
+        if isinstance(longest, int):
+            yield longest
+    if isinstance(settings, Mapping | list | tuple):
+        for part in settings.values() if isinstance(settings, Mapping) else settings:
+            yield from _answers(part)
 
 
 def parse_per_model(texts: tuple[str, ...] | list[str], option: str) -> dict[str, str] | None:

@@ -61,9 +61,11 @@ class RunRequest:
         """
         from sotopia_env.plan import plan_episodes
 
+        pairings = self._pairings(models)
+        models.check_answers(*(policy.parameters for pairing in pairings for policy in pairing))
         return plan_episodes(
             task_set(self.tasks, self.n, self.seed, self.level),
-            self._pairings(models),
+            pairings,
             repeats=self.repeats,
             seed=self.seed,
             rules=self.rules,
@@ -84,7 +86,20 @@ class RunRequest:
 
         Raises:
             UnknownNameError: a name is not known.
+            InvalidValueError: an option cannot be meant, or contradicts another.
         """
-        from sotopia_env import evaluators
+        return None if self.evaluator == "none" else make_judge(self.evaluator, models)
 
-        return None if self.evaluator == "none" else evaluators.make(self.evaluator, model_factory=models.judge)
+
+def make_judge(spec: str, models: RunModels) -> Evaluator:
+    """Returns the evaluator that ``spec`` names, whose judges ask ``models``.
+
+    Raises:
+        UnknownNameError: a name is not known.
+        InvalidValueError: an option cannot be meant, or contradicts another.
+    """
+    from sotopia_env import evaluators
+
+    judge = evaluators.make(spec, model_factory=models.judge)
+    models.check_answers(judge.parameters)
+    return judge

@@ -12,17 +12,10 @@ import os
 import shutil
 from pathlib import Path
 
+from sotopia_env.append_only import repair_torn_line
 from sotopia_env.chat_model.ledger import LEDGER
 from sotopia_env.errors import InvalidValueError
-from sotopia_env.run_directory import (
-    EPISODES,
-    RUN,
-    FailureRecord,
-    RunDirectory,
-    read_failures,
-    read_run,
-    repair_torn_line,
-)
+from sotopia_env.run_directory import EPISODES, RUN, FailureRecord, RunDirectory, read_failures, read_run
 from sotopia_env.taskset import write_text_atomically
 
 logger = logging.getLogger(__name__)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, TypeVar
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.stopping import Stop
 
+_P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
@@ -41,17 +43,24 @@ async def all_or_first_error(workers: Sequence[Coroutine[Any, Any, None]], stop:
         await asyncio.gather(everything, *tasks, return_exceptions=True)
 
 
-def run_to_end(name: str, start: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
-    """Runs ``start()`` in an event loop of its own.
+def blocking(work: Callable[_P, Coroutine[Any, Any, _T]]) -> Callable[_P, _T]:
+    """Returns ``work`` for callers without an event loop, under its name without ``_async``.
 
-    Raises:
-        InvalidValueError: a loop is running already; says that ``name_async`` is to be awaited there.
+    What is returned raises :class:`InvalidValueError` where a loop is running, and says what to await there.
     """
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(start())
-    raise InvalidValueError(f"{name}() was called where an event loop is running; await {name}_async() there")
+    name = work.__name__.removesuffix("_async")
+
+    @wraps(work)
+    def run(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return asyncio.run(work(*args, **kwargs))
+        raise InvalidValueError(f"{name}() was called where an event loop is running; await {work.__name__}() there")
+
+    run.__name__ = run.__qualname__ = name
+    run.__doc__ = f"As :func:`{work.__name__}`, for callers without an event loop."
+    return run
 
 
-__all__ = ["all_or_first_error", "check_limits", "run_to_end"]
+__all__ = ["all_or_first_error", "blocking", "check_limits"]

@@ -23,6 +23,13 @@ _KIND_OF_STATUS: Mapping[int, ModelFailure] = {
     409: "server",
     429: "rate_limit",
 }
+# Every other request would get the same answer: no such model, or a key that is not accepted. Some servers say so with
+# another status than 404 and 401; 403 alone may be about this one conversation.
+_NEVER = re.compile(
+    r"model_not_found|invalid[_ ]model|no such model|model .{0,80}(?:does not exist|not found)"
+    r"|api[_ ]key[_ ]invalid|invalid[_ ]api[_ ]key|incorrect api key|api key (?:is )?(?:not valid|invalid)",
+    re.IGNORECASE,
+)
 _EXHAUSTED = ("insufficient_quota", "billing_hard_limit_reached")  # a 429 that no waiting cures
 # How OpenAI, vLLM (old and new), SGLang, TGI, llama.cpp, LM Studio, Anthropic, Gemini and Mistral say "too long".
 _TOO_LONG = re.compile(
@@ -48,6 +55,7 @@ class FailedAttempt(Exception):  # noqa: N818 - an event that the retries handle
         status: HTTP status, ``None`` when the server did not answer.
         retryable: whether another attempt makes sense.
         wait: seconds the server asked to wait, ``None`` when it did not say.
+        final: whether every other request to the model would fail likewise.
     """
 
     def __init__(
@@ -58,12 +66,14 @@ class FailedAttempt(Exception):  # noqa: N818 - an event that the retries handle
         status: int | None = None,
         retryable: bool | None = None,
         wait: float | None = None,
+        final: bool = False,
     ) -> None:
         super().__init__(one_line(redact(message)))
         self.kind: ModelFailure = kind
         self.status = status
         self.retryable = kind in RETRYABLE if retryable is None else retryable
         self.wait = wait
+        self.final = final
 
 
 class Transport(Protocol):
@@ -84,12 +94,23 @@ class Transport(Protocol):
         """What tokens cost; ``None`` when it is not known."""
         ...
 
-    async def attempt(self, request: ChatRequest, structured: bool) -> ChatReply:
+    @property
+    def longest_prompt(self) -> int | None:
+        """Tokens that a prompt can have; ``None`` when that is not known."""
+        ...
+
+    @property
+    def longest_answer(self) -> int | None:
+        """Tokens that an answer can have; ``None`` when that is not known."""
+        ...
+
+    async def attempt(self, request: ChatRequest, structured: bool, mark: str) -> ChatReply:
         """Returns the server's answer.
 
         Args:
             request: what to ask.
             structured: whether to ask the server to enforce ``request.schema``.
+            mark: id of this attempt, sent along where the server may log it.
 
         Raises:
             FailedAttempt: no answer came.
@@ -138,12 +159,14 @@ def raise_for_status(status: int, message: str, code: str, headers: Mapping[str,
         )
     kind = _KIND_OF_STATUS.get(status) or ("server" if status >= 500 else "bad_request")
     exhausted = kind == "rate_limit" and any(word in code for word in _EXHAUSTED)
+    never = status in (401, 404) or (status in (400, 403) and _NEVER.search(f"{code} {message}") is not None)
     raise FailedAttempt(
         kind,
         f"HTTP {status}: {message}",
         status=status,
         retryable=False if exhausted else None,
         wait=retry_after(headers),
+        final=never or exhausted,
     )
 
 

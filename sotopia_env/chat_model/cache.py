@@ -1,4 +1,7 @@
-"""Answers kept on disk, so that the same question is not paid for twice. Off unless a directory is given."""
+"""Answers kept on disk, so that the same question is not paid for twice. Off unless a directory is given.
+
+Only answers that the caller accepts are kept: a verdict that could not be read would be as useless the next time.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from sotopia_env.chat_model.protocol import ChatReply, ChatRequest
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.scenario import canonical_json
 
-_VERSION = 1  # of the key and of what is kept
+_VERSION = 2  # of the key and of what is kept
 _FILE = "cache.db"
 _reply: TypeAdapter[ChatReply] = TypeAdapter(ChatReply)
 
@@ -29,7 +32,7 @@ class CacheInfo:
 
 
 class ResponseCache:
-    """Answers by everything that determines them, the replicate index included."""
+    """Answers by everything that determines them, the replicate index and the number of the re-ask included."""
 
     def __init__(self, directory: str | Path) -> None:
         """Opens the cache, and makes its directory if there is none.
@@ -52,6 +55,7 @@ class ResponseCache:
             "schema": request.schema,
             "logprobs": request.logprobs,
             "replicate": request.replicate,
+            "reask": request.reask,
         }
         return hashlib.sha256(canonical_json(asked).encode("utf-8", "surrogatepass")).hexdigest()
 

@@ -38,7 +38,7 @@ def _read(body: Any, latency: float) -> ChatReply:
     text, thought = split_reasoning(_text(message.get("content")) or _text(message.get("refusal")))
     apart = (_text(message.get("reasoning_content")) or _text(message.get("reasoning"))).strip()
     token_ids, logprobs = _tokens(choice)
-    prompt_ids = body.get("prompt_token_ids")
+    prompt_ids, model = body.get("prompt_token_ids"), str(body.get("model") or "")
     return ChatReply(
         text=text.lstrip() if apart else text,  # servers that cut the thinking out leave its line ends
         reasoning=apart or thought,
@@ -46,7 +46,7 @@ def _read(body: Any, latency: float) -> ChatReply:
         prompt_tokens=_count(usage.get("prompt_tokens")),
         completion_tokens=_count(usage.get("completion_tokens")),
         latency=latency,
-        model=str(body.get("model") or "").encode("utf-8", "replace").decode("utf-8"),
+        model=model if model.isascii() else model.encode("utf-8", "replace").decode("utf-8"),
         token_ids=token_ids,
         logprobs=logprobs,
         prompt_token_ids=tuple(int(i) for i in prompt_ids) if prompt_ids else None,
@@ -68,10 +68,11 @@ def _text(value: Any) -> str:
 
 def _tokens(choice: Any) -> tuple[tuple[int, ...] | None, tuple[float, ...] | None]:
     """The sampled token ids and their log-probabilities, as vLLM, SGLang, llama.cpp and OpenAI give them."""
-    block = choice.get("logprobs")
+    block, ids = choice.get("logprobs"), choice.get("token_ids")
+    if not block and not ids:
+        return None, None
     entries = (block.get("content") if block else None) or []
     logprobs = tuple(float(entry["logprob"]) for entry in entries) or None
-    ids = choice.get("token_ids")
     if not ids and entries:
         ids = [_token_id(entry) for entry in entries]
     return (tuple(int(i) for i in ids) if ids and None not in ids else None), logprobs

@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from types import ModuleType
 from typing import Any, NoReturn
+
+import aiohttp
 
 from sotopia_env.chat_model.attempt import FailedAttempt, raise_for_status
 from sotopia_env.chat_model.completion import read_completion
 from sotopia_env.chat_model.direct import response_format
 from sotopia_env.chat_model.keys import read_key
+from sotopia_env.chat_model.listing import check_listed, check_reachable
 from sotopia_env.chat_model.price import Price
 from sotopia_env.chat_model.protocol import ChatReply, ChatRequest
-from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
+from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint, nearest
+
+logger = logging.getLogger(__name__)
 
 # Providers whose credentials may come from profiles, instance roles or tokens as well as from variables.
 _OTHER_CREDENTIALS = ("bedrock", "sagemaker", "vertex_ai", "azure", "watsonx", "gigachat", "github_copilot", "oci")
+# Providers where the user names the models, or anybody uploads them: litellm's list says nothing about them.
+_OPEN_ENDED = ("azure", "huggingface", "ollama", "openrouter", "replicate", "sagemaker", "watsonx", "databricks")
 _GRACE = 5.0
 # Which transports use litellm's connections in which event loop: they are shared, so the last one closes them.
 _users: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, set[int]] = weakref.WeakKeyDictionary()
@@ -56,7 +64,8 @@ class HostedTransport:
         self.name = name
         self.identity = f"{name} at {api_base}" if api_base else name
         self._litellm = load_litellm()
-        self._provider = _provider(self._litellm, name, api_base)
+        self._provider, self._model = _provider(self._litellm, name, api_base)
+        self._base, self._key_variable = api_base, key_variable or f"{self._provider.upper()}_API_KEY"
         # The caller holds the clock; litellm's own is behind it, so that one of them always rings.
         self._options: dict[str, Any] = {"model": name, "timeout": timeout + _GRACE, "num_retries": 0, "max_retries": 0}
         self._options |= {"drop_params": True, "no-log": True}
@@ -67,6 +76,7 @@ class HostedTransport:
         else:
             self._check_key(api_base)
         self.price = self._known_price()
+        self.longest_prompt, self.longest_answer = self._known_lengths()
         self._errors = _errors()
 
     def _check_key(self, api_base: str | None) -> None:
@@ -84,8 +94,15 @@ class HostedTransport:
             return None
         return Price(prompt * 1000, completion * 1000)
 
-    async def attempt(self, request: ChatRequest, structured: bool) -> ChatReply:
-        """See :class:`~sotopia_env.chat_model.attempt.Transport`."""
+    def _known_lengths(self) -> tuple[int | None, int | None]:
+        try:
+            known = self._litellm.get_model_info(self.name)
+        except self._litellm.ModelNotMappedError:
+            return None, None
+        return known["max_input_tokens"], known["max_output_tokens"]
+
+    async def attempt(self, request: ChatRequest, structured: bool, mark: str) -> ChatReply:
+        """See :class:`~sotopia_env.chat_model.attempt.Transport`; providers have no common place for ``mark``."""
         _users.setdefault(asyncio.get_running_loop(), set()).add(id(self))
         started = time.perf_counter()
         try:
@@ -96,7 +113,39 @@ class HostedTransport:
         return replace(read_completion(answer, time.perf_counter() - started), cost=cost if self.price else None)
 
     async def check(self) -> None:
-        """Does nothing: provider and key were checked when the model was made, and a call would cost money."""
+        """Finds out, without a call that costs, whether the model is there.
+
+        Where the user gives an address it is asked. Otherwise provider and key were checked when the model was made,
+        and a name that litellm does not list is only warned about: providers have newer models than its list.
+
+        Raises:
+            InvalidValueError: nothing answers at the base URL, or it does not accept the key.
+            UnknownNameError: it lists models, and this one is not among them.
+        """
+        if self._base is None:
+            self._warn_of_unlisted()
+            return
+        key = os.environ.get(self._key_variable, "").strip()
+        async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {key}"} if key else {}) as session:
+            if self._provider != "openai" and self._provider not in self._litellm.openai_compatible_providers:
+                await check_reachable(self.name, self._base, session)
+            else:
+                sent = self._key_variable if key else None
+                await check_listed(self.name, self._model, self._base, sent, session)
+
+    def _warn_of_unlisted(self) -> None:
+        listed = {name.removeprefix(f"{self._provider}/") for name in self._listed()}
+        if self.price is not None or not listed or self._model in listed:
+            return
+        close = nearest(self._model, sorted(listed))
+        hint = f"; did you mean {f'{self._provider}/{close}'!r}?" if close else ""
+        logger.warning("model %r is not among those that litellm knows%s", self.name, hint)
+
+    def _listed(self) -> Iterable[str]:
+        if self._provider.startswith(_OPEN_ENDED) or self._model.startswith("ft:"):  # fine-tuned by the user
+            return ()
+        found: Iterable[str] = self._litellm.models_by_provider.get(self._provider, ())
+        return found
 
     async def close(self) -> None:
         """Closes litellm's connections, once no other model uses them in this event loop."""
@@ -139,7 +188,6 @@ def raise_failure(error: Exception) -> NoReturn:
 
 def _errors() -> tuple[type[Exception], ...]:
     """What a call through litellm raises when it fails: OpenAI's family, and what its transports let through."""
-    import aiohttp
     import httpx
     import openai
 
@@ -166,9 +214,11 @@ def _arguments(request: ChatRequest, structured: bool) -> dict[str, Any]:
     return {"messages": list(request.messages)} | {name: value for name, value in wanted.items() if value is not None}
 
 
-def _provider(litellm: ModuleType, name: str, api_base: str | None) -> str:
+def _provider(litellm: ModuleType, name: str, api_base: str | None) -> tuple[str, str]:
+    """Returns the provider, and the model's name there."""
     try:
-        return str(litellm.get_llm_provider(name, api_base=api_base)[1])
+        model, provider, *_ = litellm.get_llm_provider(name, api_base=api_base)
+        return str(provider), str(model)
     except litellm.exceptions.BadRequestError:
         prefix, _, rest = name.partition("/")
         known = ["local", "openai-compatible", *sorted(str(provider.value) for provider in litellm.provider_list)]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 
 from sotopia_env.chat_model.protocol import ChatReply, ChatRequest
@@ -13,6 +14,9 @@ from sotopia_env.errors import InvalidValueError
 
 _CHARACTERS_PER_TOKEN = 4
 _TOKENS_PER_MESSAGE = 4
+BYTES_PER_TOKEN = 2
+"""Of UTF-8 text, at least: about twice as many tokens as tokenizers find in English."""
+_FRAME = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +90,25 @@ class Slot:
             self.tokens.give_back(self.estimate - reply.prompt_tokens - reply.completion_tokens)
 
 
+class _Place:
+    """A place where no minute has a limit: by far the most, so it costs as little as it can."""
+
+    __slots__ = ("_places",)
+
+    def __init__(self, places: asyncio.Semaphore) -> None:
+        self._places = places
+
+    async def __aenter__(self) -> Slot:
+        await self._places.acquire()
+        return _UNCOUNTED
+
+    async def __aexit__(self, *_: object) -> None:
+        self._places.release()
+
+
+_UNCOUNTED = Slot(None, 0)
+
+
 class Limiter:
     """Holds requests back until they are within the limits."""
 
@@ -102,20 +125,22 @@ class Limiter:
         self._places: asyncio.Semaphore | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    @asynccontextmanager
-    async def slot(self, request: ChatRequest) -> AsyncIterator[Slot]:
+    def slot(self, request: ChatRequest) -> AbstractAsyncContextManager[Slot]:
         """Waits for a place and for the minute's limits, and holds the place.
 
         An attempt that fails keeps what it took of the minute: servers count it too.
         """
+        return self._paced(request) if self._requests or self._tokens else _Place(self._semaphore())
+
+    @asynccontextmanager
+    async def _paced(self, request: ChatRequest) -> AsyncIterator[Slot]:
         async with self._semaphore():
             estimate = estimate_tokens(request) if self._tokens else 0
             if self._limits.tpm is not None and estimate > self._limits.tpm:
                 raise InvalidValueError(
                     f"tpm: expected at least the tokens of one prompt (about {estimate}), got {self._limits.tpm}"
                 )
-            if self._requests or self._tokens:
-                await self._pace(estimate)
+            await self._pace(estimate)
             yield Slot(self._tokens, estimate)
 
     async def _pace(self, estimate: int) -> None:
@@ -141,3 +166,13 @@ def estimate_tokens(request: ChatRequest) -> int:
     """Returns roughly how many tokens the prompt has: a quarter of its characters, and a few for each message."""
     characters = sum(len(message["content"]) for message in request.messages)
     return characters // _CHARACTERS_PER_TOKEN + _TOKENS_PER_MESSAGE * len(request.messages)
+
+
+def most_tokens(request: ChatRequest) -> int:
+    """Returns more tokens than the prompt has in nearly any text: one for every two bytes, and a few per message."""
+    size = sum(
+        len(text) if (text := message["content"]).isascii() else len(text.encode("utf-8", "replace"))
+        for message in request.messages
+    )
+    size += 0 if request.schema is None else len(json.dumps(request.schema))  # some providers count it
+    return size // BYTES_PER_TOKEN + _FRAME * len(request.messages)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
+from sotopia_env.errors import ModelFailure
 from sotopia_env.observation import ChatMessage
 
 Role = Literal["agent", "judge"]
@@ -26,7 +27,9 @@ class ChatRequest:
             parsed and validated by the caller in any case).
         logprobs: whether token ids and log-probabilities are wanted, where the server gives them.
         replicate: distinguishes repeated identical questions, so that a response cache never makes two samples one.
+        reask: how many answers to this question were refused before; likewise.
         label: what the ledger calls this question (an episode's key and turn); never sent to a model.
+        accepts: whether an answer is worth keeping; a response cache keeps and returns no other. ``None``: every one.
     """
 
     messages: tuple[ChatMessage, ...]
@@ -37,7 +40,13 @@ class ChatRequest:
     schema: Mapping[str, Any] | None = None
     logprobs: bool = False
     replicate: int = 0
+    reask: int = 0
     label: str = ""
+    accepts: Callable[[ChatReply], bool] | None = field(default=None, compare=False, repr=False)
+
+    def accepted(self, reply: ChatReply) -> bool:
+        """Whether an answer is worth keeping."""
+        return self.accepts is None or self.accepts(reply)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +68,7 @@ class ChatReply:
         token_ids: sampled token ids, where the server gives them.
         logprobs: their log-probabilities, where the server gives them.
         prompt_token_ids: token ids of the prompt as the server rendered it, where it gives them.
+        failures: kind and message of everything that went wrong before this answer came.
     """
 
     text: str
@@ -75,6 +85,7 @@ class ChatReply:
     token_ids: tuple[int, ...] | None = None
     logprobs: tuple[float, ...] | None = None
     prompt_token_ids: tuple[int, ...] | None = None
+    failures: tuple[tuple[ModelFailure, str], ...] = ()
 
 
 @runtime_checkable

@@ -8,8 +8,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from sotopia_env.chat_model.cache import ResponseCache
+from sotopia_env.chat_model.call import Call
 from sotopia_env.chat_model.fallback import first_answer
-from sotopia_env.chat_model.ledger import Ledger, LedgerEntry, Tally
+from sotopia_env.chat_model.ledger import Ledger
 from sotopia_env.chat_model.price import Price
 from sotopia_env.chat_model.protocol import ChatModel, ChatReply, ChatRequest
 from sotopia_env.chat_model.route import Route
@@ -46,12 +47,12 @@ class RemoteModel:
         self.routes = tuple(routes)
         self._max_tokens = max_tokens
         self._structured = structured
-        self._ledger = ledger
+        self._ledger = ledger if ledger is not None else Ledger()
         self._cache = cache
         self._check_prices()
 
     def _check_prices(self) -> None:
-        if self._ledger is None or self._ledger.max_cost is None:
+        if self._ledger.max_cost is None:
             return
         unknown = [route.transport.name for route in self.routes if route.price is None]
         if unknown:
@@ -95,40 +96,21 @@ class RemoteModel:
             return await self._ask(request)
         key = self._cache.key(self.routes[0].transport.identity, dict(self.parameters), request)
         kept = self._cache.get(key)
-        if kept is not None:
-            self._record(request, Tally(), kept)
+        if kept is not None and request.accepted(kept):
+            Call(self._ledger, self.name, request).end(kept)
             return kept
         reply = await self._ask(request)
-        if not reply.fallback:  # or the primary model would never be asked again
+        if not reply.fallback and request.accepted(reply):  # with a fallback's, the model would never be asked again
             self._cache.put(key, reply)
         return reply
 
     async def _ask(self, request: ChatRequest) -> ChatReply:
-        tally, reply = Tally(), None
+        call, reply = Call(self._ledger, self.name, request), None
         try:
-            reply = await first_answer(self.routes, request, tally, self._ledger)
+            reply = await first_answer(self.routes, request, call)
             return reply
         finally:
-            if tally.attempts:  # also when it failed or was cancelled: what was sent is counted
-                self._record(request, tally, reply)
-
-    def _record(self, request: ChatRequest, tally: Tally, reply: ChatReply | None) -> None:
-        if self._ledger is None:
-            return
-        entry = LedgerEntry(
-            role=request.role,
-            asked=self.name,
-            model=reply.model if reply else "",
-            outcome="answered" if reply else "failed",
-            prompt_tokens=tally.prompt_tokens,
-            completion_tokens=tally.completion_tokens,
-            cost=tally.cost,
-            attempts=tally.attempts,
-            fallback=bool(reply and reply.fallback),
-            cached=bool(reply and reply.cached),
-            label=request.label,
-        )
-        self._ledger.record(entry)
+            call.end(reply)  # also when it failed or was cancelled: what was sent is booked
 
     async def check(self) -> None:
         """Raises :class:`InvalidValueError` if a server or a model can be seen not to be there."""

@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
 
 from sotopia_env.chat_model.attempt import FailedAttempt, Transport
-from sotopia_env.chat_model.ledger import Ledger, Tally
+from sotopia_env.chat_model.budget import Need, Usage
+from sotopia_env.chat_model.call import Call
 from sotopia_env.chat_model.limits import Limiter, Limits
 from sotopia_env.chat_model.price import Price
 from sotopia_env.chat_model.protocol import ChatReply, ChatRequest
 from sotopia_env.chat_model.retries import RetryPolicy
 from sotopia_env.chat_model.structured import SchemaSupport, Structured
-from sotopia_env.errors import InvalidValueError, ModelCallError
+from sotopia_env.errors import InvalidValueError, ModelCallError, ModelFailure, ModelRefusedError
 
 logger = logging.getLogger(__name__)
 
@@ -49,75 +51,105 @@ class Route:
         self.transport = transport
         self.price = price if price is not None else transport.price
         self._declared = price
+        self.retries = retries
         self._limiter = Limiter(limits)
-        self._retries = retries
+        self._usage = Usage(self.price)
         self._timeout = timeout
         self._support = SchemaSupport(structured)
         self._rng = rng or random.Random()
+        self._refusals, self._refusal = 0, FailedAttempt("auth", "")  # how many there were, and the latest
 
-    async def ask(self, request: ChatRequest, tally: Tally, ledger: Ledger | None) -> ChatReply:
-        """Returns the answer; ``tally`` counts every attempt, whatever comes of it.
+    async def ask(self, request: ChatRequest, call: Call) -> ChatReply:
+        """Returns the answer; ``call`` books every attempt, whatever comes of it.
+
+        Requests that wait for their turn while the model refuses another for good are not sent any more.
 
         Raises:
             ContextLengthError: the conversation does not fit.
             BudgetExceededError: the ledger's limit is reached.
+            ModelRefusedError: the model refuses this request as it would every other.
             ModelCallError: no attempt brought a usable answer.
         """
-        before, retry, empty = tally.attempts, 0, 0
+        before, retry, empty, refusals = call.attempts, 0, 0, self._refusals
+        survived: list[tuple[ModelFailure, str]] = []
         while True:
             try:
-                return await self._attempt(request, tally, ledger)
+                reply = await self._attempt(request, call, refusals)
+                return replace(reply, failures=tuple(survived)) if survived else reply
             except FailedAttempt as failure:
+                survived.append((failure.kind, str(failure)))
                 empty += failure.kind == "empty"
                 delay = self._delay(failure, retry, empty)
                 if delay is None:
-                    raise self._given_up(failure, tally.attempts - before) from None
+                    raise self._given_up(failure, call.attempts - before) from None
                 logger.debug("%s: %s; again in %.2f s", self.transport.name, failure, delay)
             await asyncio.sleep(delay)
             retry += 1
 
     def _delay(self, failure: FailedAttempt, retry: int, empty: int) -> float | None:
-        spent = retry >= self._retries.retries or empty > self._retries.empty_retries
+        spent = retry >= self.retries.retries or empty > self.retries.empty_retries
         if spent or not failure.retryable:
             return None
-        return self._retries.delay(retry, failure.wait, self._rng)
+        return self.retries.delay(retry, failure.wait, self._rng)
 
     def _given_up(self, failure: FailedAttempt, attempts: int) -> ModelCallError:
         asked = f"; the server asks to wait {failure.wait:g} s" if failure.wait is not None else ""
         times = "1 attempt" if attempts == 1 else f"{attempts} attempts"
         message = f"model {self.transport.name!r}: {failure} ({failure.kind}, after {times}{asked})"
-        return ModelCallError(message, kind=failure.kind, attempts=attempts, status=failure.status)
+        error = ModelRefusedError if failure.final else ModelCallError
+        return error(message, kind=failure.kind, attempts=attempts, status=failure.status)
 
-    async def _attempt(self, request: ChatRequest, tally: Tally, ledger: Ledger | None) -> ChatReply:
+    async def _attempt(self, request: ChatRequest, call: Call, refusals: int) -> ChatReply:
         async with self._limiter.slot(request) as slot:
-            if ledger is not None:
-                ledger.check()  # here, not earlier: the limit may have been reached while this one waited
-            reply = await self._with_schema(request, tally)
+            if self._refusals > refusals:
+                raise self._refusal.with_traceback(None)
+            async with self._within_budget(request, call):  # here, not earlier: others may have spent it meanwhile
+                reply = self._priced(await self._with_schema(request, call))
+                call.bill(reply)
+                if call.ledger.budget.limited:
+                    self._usage.learn(request, reply)
             slot.used(reply)
-        if self._declared is not None:
-            reply = replace(reply, cost=self._declared.of(reply.prompt_tokens, reply.completion_tokens))
-        tally.bill(reply.prompt_tokens, reply.completion_tokens, reply.cost)
         if not reply.text.strip():
             raise FailedAttempt("empty", _why_empty(reply), status=200)
         return reply
 
-    async def _with_schema(self, request: ChatRequest, tally: Tally) -> ChatReply:
+    def _within_budget(self, request: ChatRequest, call: Call) -> AbstractAsyncContextManager[None]:
+        if not call.ledger.budget.limited:
+            return nullcontext()
+
+        def need() -> Need:
+            found = self._usage.of(request)
+            call.most = found.most
+            return found
+
+        return call.ledger.budget.reserved(need)
+
+    def _priced(self, reply: ChatReply) -> ChatReply:
+        if self._declared is None:
+            return reply
+        return replace(reply, cost=self._declared.of(reply.prompt_tokens, reply.completion_tokens))
+
+    async def _with_schema(self, request: ChatRequest, call: Call) -> ChatReply:
         """Asks for the schema to be enforced where that may work, and at once without where the server refuses."""
         structured = request.schema is not None and self._support.wanted
         try:
-            return await self._send(request, structured, tally)
+            return await self._send(request, structured, call)
         except FailedAttempt as failure:
             if not structured or not self._support.refused_by(failure):
                 raise
-        return await self._send(request, False, tally)
+        return await self._send(request, False, call)
 
-    async def _send(self, request: ChatRequest, structured: bool, tally: Tally) -> ChatReply:
-        tally.attempts += 1
+    async def _send(self, request: ChatRequest, structured: bool, call: Call) -> ChatReply:
+        mark = call.sending()
         try:
             async with asyncio.timeout(self._timeout):
-                return await self.transport.attempt(request, structured)
+                return await self.transport.attempt(request, structured, mark)
         except TimeoutError:
             raise FailedAttempt("timeout", f"no answer within {self._timeout:g} seconds") from None
+        except FailedAttempt as failure:
+            if failure.final:
+                self._refusals, self._refusal = self._refusals + 1, failure
+            raise
 
 
 def _why_empty(reply: ChatReply) -> str:

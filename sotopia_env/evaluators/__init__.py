@@ -2,8 +2,8 @@
 
 Without a language model: ``verified`` reads the outcome of tasks that have one (GOAL and FIN, exact); ``rules`` scores
 all seven dimensions by counting words; ``verified+rules`` takes the first where it applies and the second for the rest.
-With one: ``judge:MODEL``, ensembles of judges, and goals as seen from three sides. Importing this package loads no word
-list and nothing that reaches a model; the first use does.
+With one: ``judge:MODEL``, ensembles of judges, and goals as seen from three sides (``views:MODEL``). Importing
+this package loads no word list and nothing that reaches a model; the first use does.
 """
 
 from __future__ import annotations
@@ -57,10 +57,11 @@ def make(spec: str | Evaluator, *, model_factory: ModelFactory | None = None) ->
     """Returns the evaluator that ``spec`` names; an evaluator is returned as it is.
 
     Args:
-        spec: a name of :data:`NAMES` or a judge (``"judge:MODEL?per=agent&bands=true"``, see
-            :func:`sotopia_env.evaluators.judge_spec.make_judge`), several joined with ``+`` (the first that scores a
-            dimension wins), or an aggregate of several: ``"mean(verified+rules)"``. An aggregate of judges alone is an
-            :class:`~sotopia_env.evaluators.ensemble.Ensemble`, which also knows ``majority``.
+        spec: a name of :data:`NAMES`, a judge (``"judge:MODEL?per=agent&bands=true"``, see
+            :func:`sotopia_env.evaluators.judge_spec.make_judge`), goals by views (``"views:MODEL?interviewee=MODEL"``,
+            see :func:`sotopia_env.evaluators.judge_spec.make_views`), several joined with ``+`` (the first that scores
+            a dimension wins), or an aggregate of several: ``"mean(verified+rules)"``. An aggregate of judges alone is
+            an :class:`~sotopia_env.evaluators.ensemble.Ensemble`, which also knows ``majority``.
         model_factory: makes a judge's model of its name; ``None`` takes :func:`sotopia_env.chat_model.make_model`.
 
     Raises:
@@ -86,6 +87,7 @@ def make(spec: str | Evaluator, *, model_factory: ModelFactory | None = None) ->
 
 
 _JUDGE = "judge:"
+_VIEWS = "views:"
 
 
 def _make_one(name: str, model_factory: ModelFactory | None) -> Evaluator:
@@ -93,8 +95,12 @@ def _make_one(name: str, model_factory: ModelFactory | None) -> Evaluator:
         from sotopia_env.evaluators.judge_spec import make_judge
 
         return make_judge(name, model_factory)
+    if name.startswith(_VIEWS):
+        from sotopia_env.evaluators.judge_spec import make_views
+
+        return make_views(name, model_factory)
     if name not in _MAKERS:
-        raise UnknownNameError(f"evaluator: {name_hint(name, [*NAMES, f'{_JUDGE}MODEL'])}")
+        raise UnknownNameError(f"evaluator: {name_hint(name, [*NAMES, f'{_JUDGE}MODEL', f'{_VIEWS}MODEL'])}")
     return _MAKERS[name]()
 
 

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import math
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from sotopia_env.chat_model.protocol import ChatModel, ChatRequest
+from sotopia_env.chat_model.protocol import ChatModel, ChatReply, ChatRequest
 from sotopia_env.episode import Evaluation, Transcript
-from sotopia_env.errors import ContextLengthError, EvaluationError, InvalidValueError, ModelCallError
+from sotopia_env.errors import (
+    ContextLengthError,
+    EvaluationError,
+    InvalidValueError,
+    ModelCallError,
+    ModelRefusedError,
+)
 from sotopia_env.evaluators.judge_prompt import Prompt
 from sotopia_env.evaluators.verdict import Refusal
 from sotopia_env.scenario import canonical_json
@@ -27,7 +32,7 @@ class Manner:
     """How a model is asked.
 
     Attributes:
-        temperature: sampling temperature, 0 or more.
+        temperature: sampling temperature, 0 to 2.
         reasks: how often it is asked again after an answer that is refused.
         max_tokens: limit on an answer, in tokens; ``None`` leaves it to the model.
         replicate: tells apart judges that are the same in everything else, for a response cache.
@@ -40,8 +45,8 @@ class Manner:
 
     def __post_init__(self) -> None:
         numeric = isinstance(self.temperature, int | float) and not isinstance(self.temperature, bool)
-        if not (numeric and math.isfinite(self.temperature) and self.temperature >= 0):
-            raise InvalidValueError(f"temperature: expected a number of at least 0, got {self.temperature!r}")
+        if not (numeric and 0 <= self.temperature <= 2):
+            raise InvalidValueError(f"temperature: expected a number from 0 to 2, got {self.temperature!r}")
         _check_whole("reasks", self.reasks, 0)
         _check_whole("replicate", self.replicate, 0)
         if self.max_tokens is not None:
@@ -94,6 +99,7 @@ async def ask(
     Raises:
         EvaluationError: a call failed for good, or even the latest turns do not fit.
         BudgetExceededError: the ledger's limit is reached.
+        ModelRefusedError: the model refuses every question.
     """
     omitted = 0
     while True:
@@ -104,6 +110,8 @@ async def ask(
             if rest <= LAST_TURNS:
                 raise EvaluationError(f"{model.name}: the episode does not fit the model ({error})") from error
             omitted += min(max(1, rest // 4), rest - LAST_TURNS)
+        except ModelRefusedError:
+            raise  # every other question would be refused too
         except ModelCallError as error:
             raise EvaluationError(f"{model.name}: the call failed ({error.kind}): {error}") from error
 
@@ -111,6 +119,10 @@ async def ask(
 async def _ask(
     model: ChatModel, prompt: Prompt, read: Callable[[str], T | Refusal], manner: Manner, label: str
 ) -> Answer[T]:
+    def result_of(reply: ChatReply) -> T | Refusal:
+        cut = reply.finish_reason == "length"
+        return Refusal("the answer was cut off at the token limit; be brief") if cut else read(reply.text)
+
     complaint = ""
     for reasks in range(manner.reasks + 1):
         request = ChatRequest(
@@ -120,11 +132,12 @@ async def _ask(
             max_tokens=manner.max_tokens,
             schema=prompt.schema,
             replicate=manner.replicate,
+            reask=reasks,
             label=label,
+            accepts=lambda reply: not isinstance(result_of(reply), Refusal),
         )
         reply = await model.complete(request)
-        cut = reply.finish_reason == "length"
-        result = Refusal("the answer was cut off at the token limit; be brief") if cut else read(reply.text)
+        result = result_of(reply)
         if not isinstance(result, Refusal):
             return Answer(result, "", reasks, reply.model, prompt.document.omitted)
         complaint = result.reason

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sotopia_env import tasks
 from sotopia_env.episode import Evaluation, OutcomeResult, Score, Transcript
-from sotopia_env.errors import EvaluationError, UnknownNameError
+from sotopia_env.errors import EvaluationError, InvalidTaskError, UnknownNameError
 from sotopia_env.evaluators.evaluator import ComputedEvaluator
 from sotopia_env.reward import RANGES, Dimension
 from sotopia_env.scenario import Task
@@ -12,6 +12,8 @@ from sotopia_env.scenario import Task
 _FACTORS = ((Dimension.GOAL, 10.0), (Dimension.FINANCIAL_AND_MATERIAL_BENEFITS, 5.0))
 """Score = factor × share, clipped to the dimension's range: the best outcome earns the top of the range, none earns 0,
 and on FIN an agreement worse than none costs."""
+
+_CHECKED = ("verified", "checked")
 
 
 class VerifiedOutcome(ComputedEvaluator):
@@ -36,7 +38,8 @@ class VerifiedOutcome(ComputedEvaluator):
         """Returns GOAL and FIN for every agent, and the outcome itself.
 
         Raises:
-            EvaluationError: the task has no outcome specification, or one of a family that does not exist.
+            EvaluationError: the task has no outcome specification, one of a family that does not exist, or one that
+                the family cannot read.
         """
         task = transcript.task
         outcome = _outcome(task, transcript)
@@ -69,4 +72,16 @@ def _outcome(task: Task, transcript: Transcript) -> OutcomeResult:
         family = tasks.family(spec.family)
     except UnknownNameError as error:
         raise EvaluationError(f"verified: task {task.id!r}: {error}") from error
+    _check(task)
     return family.read(task, transcript.turns)
+
+
+def _check(task: Task) -> None:
+    """Checks a task once: it may come from anywhere, not only from the families and from files, which check it."""
+    if _CHECKED in task.memo:
+        return
+    try:
+        tasks.check(task)
+    except InvalidTaskError as error:
+        raise EvaluationError(f"verified: {error}") from error
+    task.memo[_CHECKED] = True

@@ -70,7 +70,7 @@ class Views(AskingEvaluator):
         self.deciding = ALL_VIEWS if deciding == ALL_VIEWS else _view("deciding", deciding).value
         if self.deciding != ALL_VIEWS and self.deciding not in self.views:
             raise InvalidValueError(
-                f"deciding: expected a view that is asked ({', '.join(self.views)}), got {deciding!r}"
+                f"deciding: expected a view that is asked ({', '.join(self.views)}), got {str(deciding)!r}"
             )
         self.manner = Manner(temperature, reasks, max_tokens)
         self._parameters = self._describe()

@@ -1,8 +1,10 @@
 """Who can sit in a seat, and how to name it.
 
 A policy without a language model is named by a word: ``"boulware"``, ``"boulware:exponent=0.3,horizon=8"``. A name with
-a slash is a language model: ``"local/my-model"``, ``"local/my-model:temperature=0.7,reasks=1"``.
-:class:`BestOfNPolicy`, :class:`MixedPolicy` and :class:`Mixture` are made of other policies.
+a slash is a language model: ``"local/my-model"``, ``"local/my-model:temperature=0.7,reasks=1"``. Policies of other
+packages are named as :mod:`sotopia_env.policies.plugins` says: ``"package.module:factory"``, or the directory of a
+trained model. :class:`BestOfNPolicy` (``"best-of-8(local/my-model by offer-worth)"``), :class:`MixedPolicy` and
+:class:`Mixture` are made of other policies.
 """
 
 from __future__ import annotations
@@ -15,11 +17,13 @@ from typing import Any
 from sotopia_env.chat_model.factory import make_model
 from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
 from sotopia_env.policies.best_of_n import BestOfNPolicy, OfferWorth, Scorer
+from sotopia_env.policies.best_of_n_spec import FORM, PREFIX, SCORERS, make_best_of_n, make_scorer
 from sotopia_env.policies.human import HumanPolicy
 from sotopia_env.policies.llm import LLMPolicy
 from sotopia_env.policies.mixed import MixedPolicy, Mixture
 from sotopia_env.policies.model_spec import ModelMaker, make_llm, names_a_model
 from sotopia_env.policies.negotiators import FixedDemand, RandomOffers, Splitter, TimeDependent, TitForTat
+from sotopia_env.policies.plugins import Plugins
 from sotopia_env.policies.policy import Decision, Policy
 from sotopia_env.policies.scripted import Leaver, Sharer, Silent, UniformRandom
 
@@ -40,14 +44,17 @@ _MAKERS: Mapping[str, Callable[..., Any]] = {
 }
 NAMES: tuple[str, ...] = tuple(_MAKERS)
 """The policies without a language model that :func:`make` knows."""
+PLUGINS: Plugins[Policy] = Plugins("policy", "sotopia.policies", lambda found: isinstance(found, Policy))
+"""The policies of other packages."""
 
 
 def make(spec: str | Policy, chat_model: ModelMaker = make_model, manner: Mapping[str, Any] | None = None) -> Policy:
     """Returns the policy that ``spec`` names; a policy is returned as it is.
 
     Args:
-        spec: a name of :data:`NAMES` or a model as ``PROVIDER/MODEL``, optionally followed by ``:`` and ``key=value``
-            pairs with commas between them.
+        spec: a name of :data:`NAMES`, a model as ``PROVIDER/MODEL``, or what another package adds
+            (:mod:`sotopia_env.policies.plugins`), optionally followed by ``:`` and ``key=value`` pairs with commas
+            between them; or ``best-of-N(POLICY by SCORER)``.
         chat_model: makes the models that are named; see :func:`~sotopia_env.policies.model_spec.make_llm`.
         manner: settings of language models' policies that their names do not give.
 
@@ -59,11 +66,24 @@ def make(spec: str | Policy, chat_model: ModelMaker = make_model, manner: Mappin
         if isinstance(spec, Policy) and not isinstance(spec, type):
             return spec
         raise InvalidValueError(f"policy: expected a name or a policy, got {spec!r}")
+    offered = {"chat_model": chat_model, **(manner or {})}
+    if spec.strip().startswith(PREFIX):
+        return make_best_of_n(spec, lambda inner: make(inner, chat_model, manner), offered)
+    name, _, given = (part.strip() for part in spec.partition(":"))
+    if name in _MAKERS:
+        return _built_in(name, given)
+    added = PLUGINS.make(spec, offered)
+    if added is not None:
+        return added
     if names_a_model(spec):
         return make_llm(spec, chat_model, manner)
-    name, _, given = (part.strip() for part in spec.partition(":"))
-    if name not in _MAKERS:
-        raise UnknownNameError(f"policy: {name_hint(name, NAMES)} (a language model is named PROVIDER/MODEL)")
+    known = [*NAMES, *PLUGINS.names, FORM]
+    raise UnknownNameError(
+        f"policy: {name_hint(name, known)} (a language model is named PROVIDER/MODEL, your own package.module:factory)"
+    )
+
+
+def _built_in(name: str, given: str) -> Policy:
     default: Policy = _MAKERS[name]()
     if not given:
         return default
@@ -96,6 +116,8 @@ def _number(name: str, key: str, text: str, kind: type) -> int | float:
 
 __all__ = [
     "NAMES",
+    "PLUGINS",
+    "SCORERS",
     "BestOfNPolicy",
     "Decision",
     "FixedDemand",
@@ -116,4 +138,5 @@ __all__ = [
     "TitForTat",
     "UniformRandom",
     "make",
+    "make_scorer",
 ]

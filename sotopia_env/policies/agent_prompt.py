@@ -1,8 +1,10 @@
 """What a language model in a seat is told: the observation, examples, complaints, and what is left out to make it fit.
 
-Two formats. ``chat`` is a conversation in which the seat's own actions are the assistant's messages; each turn's
+Three formats. ``chat`` is a conversation in which the seat's own actions are the assistant's messages; each turn's
 messages extend the previous ones, so a server's prefix cache hits. ``single`` is one user message with the information
-of SOTOPIA-π's prompt (arXiv 2403.08715, appendix B.3), as models fine-tuned on that format expect.
+of SOTOPIA-π's prompt (arXiv 2403.08715, appendix B.3), as models fine-tuned on that format expect. ``brief`` is a
+conversation with nothing but goals, private information and who did what, for models of a few million parameters: a
+tenth of the length, and no instructions, which such a model learns from its training or not at all.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -20,12 +23,12 @@ from pydantic import TypeAdapter, ValidationError, field_validator
 
 from sotopia_env.action import ParseFailure, disarm, parse, quote, to_json
 from sotopia_env.errors import InvalidValueError, name_hint
-from sotopia_env.observation import ChatMessage, Observation
+from sotopia_env.observation import LEFT_OUT, ChatMessage, Observation, render_action
 from sotopia_env.prompts import fill, load
 from sotopia_env.scenario import JsonObject, Record, canonical_json
 from sotopia_env.taskset import explain
 
-Format = Literal["chat", "single"]
+Format = Literal["chat", "single", "brief"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 KEPT_TURNS = 4
 """The latest turns, which are never left out."""
@@ -34,7 +37,7 @@ _ECHO = 4_000
 _REASON = 500
 _PLACEHOLDER = "{{observation}}"
 _TOKENS_PER_MESSAGE = 4
-_PROMPTS = ("briefing", "answer", "private", "agent_reask", "agent_example")
+_PROMPTS = ("briefing", "answer", "private", "agent_reask", "agent_example", "agent_brief")
 
 
 class Example(Record):
@@ -115,6 +118,7 @@ def read_template(source: str | Path | None) -> str:
     return text
 
 
+@lru_cache(maxsize=64)  # the same few texts for every episode's record
 def _hash(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
@@ -124,7 +128,7 @@ class AgentPrompt:
     """Turns observations into messages.
 
     Attributes:
-        format: ``chat`` or ``single``.
+        format: ``chat``, ``single`` or ``brief``.
         template: of the user message in the ``single`` format.
         examples: shown before the observation, as pairs of a user's and an assistant's message.
     """
@@ -148,8 +152,9 @@ class AgentPrompt:
 
     def messages(self, observation: Observation, dropped: int = 0) -> list[ChatMessage]:
         """Returns the conversation, without the ``dropped`` oldest turns."""
-        if self.format == "chat":
-            told = observation.messages_without(dropped)
+        if self.format != "single":
+            brief = self.format == "brief"
+            told = _brief_messages(observation, dropped) if brief else observation.messages_without(dropped)
             return [told[0], *self._shown_examples(), *told[1:]] if self.examples else told
         text = observation.text_without(dropped)
         return [*self._shown_examples(), _user(fill(self.template, observation=text))]
@@ -161,6 +166,29 @@ class AgentPrompt:
             for example in self.examples
             for message in (_user(fill(frame, observation=example.observation)), _assistant(example.answer))
         ]
+
+
+_BEGIN, _NOTHING, _REFUSED = "(begin)", "(nothing)", "(that was not possible)"
+
+
+def _brief_messages(observation: Observation, dropped: int) -> list[ChatMessage]:
+    """The ``brief`` conversation; like the longer ones, each turn's extends the one before."""
+    briefing = observation.briefing
+    names = {briefing.agent: briefing.name} | {partner.agent: partner.name for partner in briefing.partners}
+    told = disarm(fill(load("agent_brief"), goals=" ".join(briefing.goals), known=briefing.private_info)).strip()
+    messages: list[ChatMessage] = [{"role": "system", "content": told}]
+    news = [LEFT_OUT.format(dropped).strip()] if dropped else []
+    for turn in observation.turns[dropped:]:
+        if turn.actor != briefing.agent:
+            news.append(render_action(turn.actor, turn.action, names))
+            continue
+        messages += (_user("\n".join(news) or _silence(messages)), _assistant(to_json(turn.action, names)))
+        news = [_REFUSED] if turn.violation else []
+    return [*messages, _user("\n".join(news) or _silence(messages))]
+
+
+def _silence(messages: Sequence[ChatMessage]) -> str:
+    return _BEGIN if len(messages) == 1 else _NOTHING
 
 
 def _user(text: str) -> ChatMessage:

@@ -94,7 +94,8 @@ class BestOfNPolicy:
         usable = [c for c in candidates if c.generation is None or c.generation.parse_failure is None] or candidates
         scores = _checked(self.scorer.name, await self.scorer.score(observation, usable), len(usable))
         best = usable[scores.index(max(scores))]
-        return Decision(best.action, _generation(best, candidates, time.perf_counter() - started))
+        errors = tuple([error for candidate in candidates for error in candidate.errors])
+        return Decision(best.action, _generation(best, candidates, time.perf_counter() - started), errors)
 
     async def _candidates(self, observation: Observation, seeds: Sequence[int]) -> list[Decision]:
         asked = [asyncio.ensure_future(self.policy.act(observation, seed)) for seed in seeds]

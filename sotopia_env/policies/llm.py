@@ -16,8 +16,15 @@ from typing import Any, Literal, get_args
 
 from sotopia_env.action import NO_ACTION, Action, ActionType, ParseFailure, parse
 from sotopia_env.chat_model.protocol import ChatModel, ChatReply, ChatRequest
-from sotopia_env.episode import Generation, Usage, total_cost
-from sotopia_env.errors import ContextLengthError, InvalidValueError, ModelCallError, PolicyError, name_hint
+from sotopia_env.episode import EpisodeError, Generation, Usage, total_cost
+from sotopia_env.errors import (
+    ContextLengthError,
+    InvalidValueError,
+    ModelCallError,
+    ModelRefusedError,
+    PolicyError,
+    name_hint,
+)
 from sotopia_env.observation import ChatMessage, Observation
 from sotopia_env.policies.agent_prompt import (
     AgentPrompt,
@@ -115,6 +122,7 @@ class LLMPolicy:
         Raises:
             PolicyError: the model could not be asked, or the conversation does not fit even when it is shortened.
             BudgetExceededError: the ledger's limit is reached.
+            ModelRefusedError: the model refuses every request.
         """
         started = time.perf_counter()
         replies: list[ChatReply] = []
@@ -127,7 +135,8 @@ class LLMPolicy:
                 break
             said += complaint(_writable(reply.text), found.reason)
         generation = _generation(replies, found, dropped, time.perf_counter() - started)
-        return Decision(found if isinstance(found, Action) else self._forfeit(observation), generation)
+        action = found if isinstance(found, Action) else self._forfeit(observation)
+        return Decision(action, generation, _survived(replies))
 
     def _forfeit(self, observation: Observation) -> Action:
         leaves = self.on_unusable == "forfeit" and ActionType.LEAVE in observation.available
@@ -135,21 +144,25 @@ class LLMPolicy:
 
     async def _ask(self, observation: Observation, said: Sequence[ChatMessage], seed: int) -> tuple[ChatReply, int]:
         """The model's answer to the observation and what was ``said`` since, and how many turns were left out."""
-        turns = len(observation.turns)
+        turns, reask = len(observation.turns), sum(message["role"] == "assistant" for message in said)
         dropped = self._window.dropped(turns, lambda count: [*self._prompt.messages(observation, count), *said])
         while True:
             messages = (*self._prompt.messages(observation, dropped), *said)
             try:
-                return await self.model.complete(self._request(messages, observation, seed)), dropped
+                return await self.model.complete(self._request(messages, observation, seed, reask)), dropped
             except ContextLengthError as error:
                 fewer = fewer_turns(turns, dropped)
                 if fewer is None:
                     raise PolicyError(f"{self.name}: {error} (with {dropped} of {turns} turns left out)") from error
                 dropped = fewer
+            except ModelRefusedError:
+                raise  # no later turn and no other episode would fare better
             except ModelCallError as error:
                 raise PolicyError(f"{self.name}: {error}") from error
 
-    def _request(self, messages: tuple[ChatMessage, ...], observation: Observation, seed: int) -> ChatRequest:
+    def _request(
+        self, messages: tuple[ChatMessage, ...], observation: Observation, seed: int, reask: int
+    ) -> ChatRequest:
         return ChatRequest(
             messages,
             role="agent",
@@ -159,6 +172,7 @@ class LLMPolicy:
             schema=action_schema(observation) if self.structured else None,
             logprobs=self.logprobs,
             replicate=seed,  # two samples of one prompt are two samples, whatever a cache makes of them
+            reask=reask,
             label=f"{observation.agent} turn {observation.turn}",
         )
 
@@ -193,24 +207,35 @@ def _writable(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
+def _survived(replies: Sequence[ChatReply]) -> tuple[EpisodeError, ...]:
+    failures = [failure for reply in replies if not reply.cached for failure in reply.failures]
+    return tuple([EpisodeError(kind=kind, message=_writable(message)) for kind, message in failures])
+
+
 def _generation(replies: Sequence[ChatReply], found: Action | ParseFailure, dropped: int, latency: float) -> Generation:
     last = replies[-1]
-    usage = Usage(
-        prompt_tokens=sum(reply.prompt_tokens for reply in replies),
-        completion_tokens=sum(reply.completion_tokens for reply in replies),
-        cost=total_cost(reply.cost for reply in replies),
-    )
     return Generation(
         text=_writable(last.text),
         parse_failure=found.reason if isinstance(found, ParseFailure) else None,
         reasks=len(replies) - 1,
-        usage=usage,
+        usage=_usage(replies),
         latency=latency,
         token_ids=last.token_ids,
         logprobs=last.logprobs,
         model=last.model,
         reasoning=_writable(last.reasoning),
         dropped_turns=dropped,
+    )
+
+
+def _usage(replies: Sequence[ChatReply]) -> Usage:
+    first, *more = replies
+    if not more:  # by far the most
+        return Usage(prompt_tokens=first.prompt_tokens, completion_tokens=first.completion_tokens, cost=first.cost)
+    return Usage(
+        prompt_tokens=sum(reply.prompt_tokens for reply in replies),
+        completion_tokens=sum(reply.completion_tokens for reply in replies),
+        cost=total_cost(reply.cost for reply in replies),
     )
 
 

@@ -7,16 +7,23 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from sotopia_env.action import Action
-from sotopia_env.episode import Generation
+from sotopia_env.episode import EpisodeError, Generation
 from sotopia_env.observation import Observation
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """An action, with the text and usage behind it where there is one."""
+    """An action, with the text and usage behind it where there is one.
+
+    Attributes:
+        action: what to do.
+        generation: the text behind it.
+        errors: what failed outside of the policy while it was made, and was survived.
+    """
 
     action: Action
     generation: Generation | None = None
+    errors: tuple[EpisodeError, ...] = ()
 
 
 @runtime_checkable
@@ -46,6 +53,8 @@ class Policy(Protocol):
 
         Raises:
             PolicyError: no action could be produced for a reason other than unusable text.
+            BudgetExceededError: a model's budget is spent; ends the run, not the episode.
+            ModelRefusedError: a model refuses every request; likewise.
         """
         ...
 

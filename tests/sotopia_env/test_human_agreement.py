@@ -489,6 +489,18 @@ def test_from_run_to_report_on_the_command_line(tmp_path: Path) -> None:
     assert json.loads(kept)["bins"] == 3
 
 
+@pytest.mark.parametrize(("annotator", "also"), [("", "annotator, "), ("ann", "")])
+def test_a_sheet_that_nobody_filled_in_is_refused(tmp_path: Path, annotator: str, also: str) -> None:
+    run, sheet = tmp_path / "run.jsonl", tmp_path / "people.csv"
+    write_episodes(run, [episode("e0", scores=dict.fromkeys(("agent_0", "agent_1"), SEVEN))])
+    sotopia("annotation-template", run, "--out", sheet)
+    fill_in(sheet, lambda request: {"annotator": annotator})
+    said = sotopia("judge-agreement", run, "--human", sheet, "--out", tmp_path / "report", code=2).output
+    columns = f"{also}{', '.join(d.value for d in DIMENSIONS)}"
+    assert said == f"sotopia: {sheet}: expected scores in at least one of 4 rows, got empty columns {columns}\n"
+    assert not (tmp_path / "report").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -18,7 +18,7 @@ from sotopia_env.dynamics import Rules
 from sotopia_env.episode import Episode, Evaluation, Transcript, read_episodes
 from sotopia_env.errors import DamagedRecordError, InvalidValueError
 from sotopia_env.rollout import EpisodePlan, evaluate_run, plan_episodes, read_run, run_episodes
-from sotopia_env.run_directory import RunDirectory, read_failures, read_manifest, repair_torn_line
+from sotopia_env.run_directory import RunDirectory, read_failures, read_manifest
 from tests.sotopia_env.killed_run import PLANS
 from tests.sotopia_env.rollout_doubles import NO_VERDICT, Faulty, FixedEvaluator, Speaker, make_task
 
@@ -107,26 +107,6 @@ def test_torn_last_line_is_removed_said_and_played_again(run: Path, cut: int, ca
     assert result.repaired[0] in caplog.text
     assert lines(run)[:-1] == before[:-1]
     assert content(read_run(run)) == whole
-
-
-@pytest.mark.parametrize(
-    ("data", "kept"),
-    [
-        (b"", b""),
-        (b"torn", b""),
-        (b"a\n", b"a\n"),
-        (b"a\ntorn", b"a\n"),
-        (b"a\n" + b"x" * 200_000, b"a\n"),
-        (b"x" * 200_000, b""),
-        (b"y" * 65_535 + b"\n" + b"x" * 65_536, b"y" * 65_535 + b"\n"),
-        (b"a\n\0\0\0", b"a\n"),
-    ],
-)
-def test_repair_keeps_exactly_the_whole_lines(tmp_path: Path, data: bytes, kept: bytes) -> None:
-    file = tmp_path / "f"
-    file.write_bytes(data)
-    assert repair_torn_line(file) == len(data) - len(kept)
-    assert file.read_bytes() == kept
 
 
 @pytest.mark.parametrize("damage", [b"{}\n", b"not json\n", b'{"key": "x"\n', b"\xff\xfe\n", b"\0\0\0\n"])

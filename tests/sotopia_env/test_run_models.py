@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sotopia_env.chat_model import ChatRequest, Price, Totals, cache_info, read_ledger
+from sotopia_env.episode import Evaluation
 from sotopia_env.errors import InvalidValueError, UnknownNameError
+from sotopia_env.evaluators import LLMJudge
 from sotopia_env.run_models import ModelOptions, RunModels, parse_per_model, parse_prices
-from tests.sotopia_env.model_runs import table_server
+from tests.sotopia_env.evaluators.doubles import transcript
+from tests.sotopia_env.model_runs import answer, table_server
 
 REQUEST = ChatRequest(messages=({"role": "user", "content": "Good morning."},))
 
@@ -89,7 +93,8 @@ def test_values_that_contradict_each_other_or_are_no_prices_are_refused() -> Non
 
 def test_what_several_processes_may_use_adds_up_to_what_is_left() -> None:
     options = ModelOptions(rpm=100, tpm=1_000, max_cost=3.0, max_tokens=1_000)
-    share = options.share(4, Totals(prompt_tokens=150, completion_tokens=50, cost=1.0))
+    spent = Totals(prompt_tokens=100, completion_tokens=50, cost=0.75, doubtful_tokens=50, doubtful_cost=0.25)
+    share = options.share(4, spent)
     assert (share.rpm, share.tpm, share.max_cost, share.max_tokens) == (25, 250, 0.5, 200)
     free = ModelOptions().share(4, Totals())
     assert (free.rpm, free.tpm, free.max_cost, free.max_tokens) == (None, None, None, None)
@@ -105,3 +110,37 @@ def test_one_address_never_serves_ones_own_model_and_a_providers(monkeypatch):
     apart = RunModels(ModelOptions(api_base={"local/tiny": "http://localhost:1/v1"}))
     apart("local/tiny")
     apart.judge("openai/gpt-4o-mini")
+
+
+def test_only_accepted_verdicts_are_kept_and_every_re_ask_reaches_the_server(tmp_path: Path) -> None:
+    """A verdict that was refused is asked for anew, by the next re-ask and the next run; one that was not is free."""
+    usable = False
+
+    def reply(body: dict[str, Any]) -> str:
+        return answer(body) if usable else "I would rather not."
+
+    def judge(run: str) -> tuple[Evaluation, Totals]:
+        async def work() -> Evaluation:
+            models = RunModels(ModelOptions(api_base=server.api_base, cache_dir=tmp_path / "cache"))
+            evaluator = LLMJudge(models.judge("local/tiny"), reasks=2)
+            models.open(tmp_path / run)
+            try:
+                return await evaluator.evaluate_async(transcript("Hello.", "Good evening."))
+            finally:
+                await models.close()
+
+        verdict, totals = asyncio.run(work()), Totals()
+        for entry in read_ledger(tmp_path / run):
+            totals.add(entry)
+        return verdict, totals
+
+    with table_server(reply=reply) as server:
+        refused, spent = judge("first")
+        assert (bool(refused.unscored), server.total, spent.attempts) == (True, 3, 3)
+        assert cache_info(tmp_path / "cache").answers == 0
+        usable = True
+        scored, spent = judge("second")
+        assert (bool(scored.scores), server.total, spent.attempts) == (True, 4, 1)
+        again, spent = judge("third")
+        assert (again.scores, server.total) == (scored.scores, 4)
+        assert (spent.answered, spent.cached, spent.attempts) == (1, 1, 0)

@@ -151,11 +151,11 @@ def test_a_spent_budget_ends_the_run_and_a_higher_one_continues_it(tmp_path: Pat
         assert 1 <= first.dropped <= 4
         assert all(episode.evaluations[-1].unscored is None for episode in read_run(tmp_path))
         spent = booked(tmp_path)
-        assert 15_000 <= spent.tokens < 15_000 + 4 * 2_000  # by no more than the calls that were under way
+        assert 15_000 - 8_000 < spent.tokens <= 15_000  # what a judge might have needed did not fit any more
         assert spent.attempts == spent.answered == server.total
         at_once, _ = asyncio.run(play(server, tmp_path, options(15_000 * scale)))
         assert at_once.stopped
-        assert server.total == spent.attempts  # not one request more
+        assert booked(tmp_path).tokens <= 15_000
         result, _ = asyncio.run(play(server, tmp_path, options(1_000_000 * scale)))
         assert (result.stopped, result.played + result.resumed, result.failures) == ("", 12, ())
         assert set(keys_of(tmp_path).values()) == {1}
@@ -166,7 +166,9 @@ def test_the_command_says_how_to_go_on_when_the_budget_is_spent(server: Loopback
     process = start(*command(server, tmp_path / "run", "--max-tokens", 20_000))
     output, errors = process.communicate(timeout=30)
     assert process.returncode == 1
-    assert re.search(r"tokens: \d+ of max_tokens 20000 are used; nothing more is sent", errors)
+    assert re.search(
+        r"tokens: \d+ of max_tokens 20000 are used, and the next call may use \d+; nothing more is sent", errors
+    )
     assert f"the same command with a higher limit continues the run in {tmp_path / 'run'}" in errors
     assert "agents: " in output
 
@@ -185,7 +187,7 @@ def test_an_evaluation_that_the_budget_stops_keeps_its_verdicts_for_the_next_tim
             await models.close()
 
     with table_server() as server:
-        first = asyncio.run(judge(4_000))
+        first = asyncio.run(judge(12_000))
         assert "max_tokens" in first.stopped  # type: ignore[attr-defined]
         before = server.total
         assert 0 < before < 10

@@ -89,7 +89,9 @@ class LoopbackServer:
         rejects_response_format: answer 400 to a request that has ``response_format``.
         key: where not empty, requests without this bearer token are answered 401.
         models: names that ``GET /v1/models`` lists.
+        refuses: of these, names that are answered 404 all the same.
         echo_key: put the caller's Authorization header into every error message, as careless gateways do.
+        marks: the ids that requests came with, in the order they came; empty where there was none.
         served: requests that were answered with a completion, faulty or not; ``requests``: all that came.
     """
 
@@ -103,6 +105,7 @@ class LoopbackServer:
     rejects_response_format: bool = False
     key: str = ""
     models: tuple[str, ...] = ("tiny", "gpt-4o-mini")
+    refuses: tuple[str, ...] = ()
     finish_reason: str = "stop"
     echo_key: bool = False
     port: int = 0
@@ -112,6 +115,7 @@ class LoopbackServer:
         unknown = set(self.faults) - set(FAULTS)
         assert not unknown, f"unknown faults: {unknown}"
         self.requests: list[Seen] = []
+        self.marks: list[str] = []
         self.happened: Counter[str] = Counter()
         self.served = 0
         self.at_once = self.most_at_once = 0
@@ -169,11 +173,14 @@ class LoopbackServer:
 
     async def _complete(self, request: web.Request) -> web.StreamResponse:
         body = json.loads(await request.read())
+        self.marks.append(request.headers.get("X-Request-Id", ""))
         if self.keep_requests:
             self.requests.append(Seen(body, dict(request.headers), time.monotonic()))
         fault = self._next_fault()
         if not self._authorised(request):
             fault = "unauthorized"
+        elif body["model"] in self.refuses:
+            fault = "not_found"
         elif self.rejects_response_format and "response_format" in body:
             self.happened["response_format"] += 1
             return web.json_response({"error": {"message": "Unrecognized argument: response_format"}}, status=400)

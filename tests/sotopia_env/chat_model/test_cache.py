@@ -17,8 +17,9 @@ DIFFERENT = [
     {"schema": {"type": "object"}},
     {"logprobs": True},
     {"replicate": 1},
+    {"reask": 1},
 ]
-SAME = [{}, {"role": "judge"}, {"label": "another"}]
+SAME = [{}, {"role": "judge"}, {"label": "another"}, {"accepts": lambda reply: True}]
 
 
 @pytest.mark.parametrize("change", DIFFERENT)
@@ -87,6 +88,32 @@ def test_failures_and_fallbacks_are_not_kept(direct, serve, tmp_path):
     [fallen] = ask(direct.make(down, cache_dir=tmp_path, retries=policy, fallbacks=(spare,)))
     [reply] = ask(direct.make(down, cache_dir=tmp_path, retries=policy, fallbacks=(direct.make(up),)))
     assert (fallen.fallback, reply.fallback, reply.cached, down.total) == (True, False, False, 3)
+
+
+def test_an_answer_that_is_not_accepted_is_not_kept_and_one_that_is_costs_nothing_the_next_time(
+    direct, serve, tmp_path
+):
+    answers = iter(["no", "no", "yes", "never asked for"])
+    server = serve(reply=lambda body: next(answers))
+    question = replace(ASK, role="judge", accepts=lambda reply: reply.text == "yes")
+    with Ledger(tmp_path) as ledger:
+        told = [ask(direct.make(server, cache_dir=tmp_path / "cache", ledger=ledger), question)[0] for _ in range(4)]
+    assert [(reply.text, reply.cached, reply.attempts) for reply in told] == [
+        ("no", False, 1),
+        ("no", False, 1),
+        ("yes", False, 1),
+        ("yes", True, 0),
+    ]
+    assert server.total == 3
+    assert cache_info(tmp_path / "cache").answers == 1
+
+
+def test_an_answer_that_was_kept_when_it_was_acceptable_is_asked_for_again_when_it_is_not(direct, serve, tmp_path):
+    server = serve()
+    ask(direct.make(server, cache_dir=tmp_path), ASK)
+    [stricter] = ask(direct.make(server, cache_dir=tmp_path), replace(ASK, accepts=lambda reply: False))
+    [as_before] = ask(direct.make(server, cache_dir=tmp_path), ASK)
+    assert (stricter.cached, as_before.cached, server.total) == (False, True, 2)
 
 
 def test_it_can_be_shown_and_cleared(direct, serve, tmp_path):

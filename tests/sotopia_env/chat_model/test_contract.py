@@ -10,7 +10,8 @@ from email.utils import format_datetime
 
 import pytest
 
-from sotopia_env.chat_model import ChatModel, ContextLengthError, Ledger, ModelCallError, RetryPolicy, check
+from sotopia_env.chat_model import ChatModel, ChatReply, ContextLengthError, Ledger, ModelCallError, RetryPolicy, check
+from sotopia_env.errors import ModelRefusedError
 from tests.sotopia_env.chat_model.conftest import ASK, KEY, QUICK, ledger_lines
 from tests.sotopia_env.chat_model.server import FOREIGN, SPEAK
 
@@ -243,7 +244,7 @@ def test_the_key_stays_where_it_is(way, serve, tmp_path, caplog, capfd):
     with Ledger(tmp_path) as ledger:
         model = way.make(server, ledger=ledger)
         errors = asyncio.run(one_after_another(model, 3))
-    assert [type(error).__name__ for error in errors] == ["ModelCallError", "ContextLengthError", "ChatReply"]
+    assert [type(error).__name__ for error in errors] == ["ModelRefusedError", "ContextLengthError", "ChatReply"]
     assert any(KEY in header for seen in server.requests for header in seen.headers.values())
     shown = [
         repr(model),
@@ -298,6 +299,42 @@ def test_a_cancelled_call_is_counted_and_frees_its_place(way, serve, tmp_path):
     with Ledger(tmp_path) as ledger:
         assert asyncio.run(run()).text == SPEAK
     assert [line["outcome"] for line in ledger_lines(tmp_path)] == ["failed", "answered"]
+
+
+@pytest.mark.parametrize("fault", ["not_found", "unauthorized", "quota"])
+def test_a_model_that_refuses_for_good_is_not_asked_by_those_who_wait(way, serve, fault):
+    """Calls that begin later are sent again: a library's user may have put things right in between."""
+    server = serve(script=[fault])
+    model = way.make(server, concurrency=1)
+
+    async def work():
+        first = await asyncio.gather(*(model.complete(ASK) for _ in range(20)), return_exceptions=True)
+        later = await model.complete(ASK)
+        await model.close()
+        return first, later
+
+    first, later = asyncio.run(work())
+    assert {type(error) for error in first} == {ModelRefusedError}
+    assert (later.text, server.total) == (SPEAK, 2)
+    back = pickle.loads(pickle.dumps(first[0]))
+    assert (type(back), str(back), back.status) == (ModelRefusedError, str(first[0]), first[0].status)
+
+
+@pytest.mark.parametrize("fault", ["bad_request", "forbidden", "unprocessable", "server_error", "rate_limit"])
+def test_what_may_be_about_one_request_ends_one_call_only(way, serve, fault):
+    server = serve(script=[fault])
+    errors = ask(way.make(server, concurrency=1, retries=RetryPolicy(0)), ASK, ASK)
+    assert [type(error) for error in errors] == [ModelCallError, ChatReply]
+
+
+def test_what_was_survived_is_told_with_the_answer(way, serve):
+    down, up = serve(script=["server_error"] * 9), serve(script=["rate_limit", "empty"])
+    model = way.make(down, fallbacks=(way.make(up),), retries=replace(QUICK, retries=2))
+    [reply] = ask(model)
+    assert [kind for kind, _ in reply.failures] == ["server", "rate_limit", "empty"]
+    assert all(message for _, message in reply.failures)
+    [clean] = ask(way.make(serve()))
+    assert clean.failures == ()
 
 
 def test_a_fallback_answers_only_when_listed_and_is_recorded(way, serve, tmp_path):

@@ -1,4 +1,5 @@
 import asyncio
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -153,9 +154,60 @@ def test_a_server_without_a_list_of_models_is_left_to_the_first_call(serve, dire
     checked(make_model("local/tiny", api_base=base))
 
 
-def test_checking_a_hosted_model_needs_no_network(monkeypatch):
-    monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    checked(make_model("openai/gpt-4o-mini", api_base=BASE))
+@pytest.mark.parametrize(
+    ("spec", "variable", "warning"),
+    [
+        ("openai/gpt-4o-mini", "OPENAI_API_KEY", ""),
+        ("openai/ft:gpt-4o-mini:me::x1", "OPENAI_API_KEY", ""),
+        ("openai/gpt-4o-mimi", "OPENAI_API_KEY", "did you mean 'openai/gpt-4o-mini'?"),
+        ("anthropic/claude-of-next-year", "ANTHROPIC_API_KEY", "not among those that litellm knows"),
+        ("huggingface/me/whatever-i-call-it", "HUGGINGFACE_API_KEY", ""),
+    ],
+)
+def test_a_providers_model_is_checked_without_the_network(spec, variable, warning, monkeypatch, caplog):
+    """A name that litellm does not list may be newer than its list: it is warned about, not refused."""
+    monkeypatch.setenv(variable, KEY)
+    model = make_model(spec)
+    monkeypatch.setattr("socket.socket.connect", None)
+    checked(model)
+    assert warning in caplog.text
+    assert bool(caplog.text) == bool(warning)
+
+
+HOSTED = [
+    ("openai/gpt-4o-mini", {}, ""),
+    ("openai/gpt-4o-mimi", {}, "did you mean 'gpt-4o-mini'?"),
+    ("openai/gpt-5-of-tomorrow", {"models": ("openai/*",)}, ""),
+    ("openai/gpt-4o-mini", {"models": ("gpt-4o-mini:latest",)}, ""),
+    ("hosted_vllm/tinny", {}, "did you mean 'tiny'?"),
+    ("ollama/tinny", {}, ""),
+    ("anthropic/claude-x", {}, ""),  # no such list there; it is there, and the first call will tell
+    ("openai/gpt-4o-mini", {"key": "another"}, "expected another key in OPENAI_API_KEY, got HTTP 401"),
+    ("hosted_vllm/tiny", {"key": "another"}, ""),  # no key was sent: perhaps litellm finds one
+]
+
+
+@pytest.mark.parametrize(("spec", "options", "said"), HOSTED)
+def test_a_providers_model_at_an_address_of_ones_own_is_asked_for_there(serve, monkeypatch, spec, options, said):
+    for variable in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
+        monkeypatch.setenv(variable, KEY)
+    monkeypatch.delenv("HOSTED_VLLM_API_KEY", raising=False)
+    server = serve(**options)
+    model = make_model(spec, api_base=server.api_base)
+    if said:
+        with pytest.raises(InvalidValueError, match=re.escape(said)):
+            checked(model)
+    else:
+        checked(model)
+    assert server.total == 0
+
+
+@pytest.mark.parametrize("spec", ["openai/gpt-4o-mini", "anthropic/claude-x"])
+def test_a_providers_address_that_cannot_be_reached(monkeypatch, spec):
+    for variable in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
+        monkeypatch.setenv(variable, KEY)
+    with pytest.raises(InvalidValueError, match=f"model '{spec}': expected a server at {BASE}"):
+        checked(make_model(spec, api_base=BASE))
 
 
 def test_the_direct_path_does_without_litellm(serve):

@@ -1,11 +1,14 @@
 import asyncio
+import json
+import random
 from dataclasses import replace
 
 import pytest
 
 from sotopia_env.chat_model import BudgetExceededError, Ledger, LedgerEntry, Price, cache_info, read_ledger
+from sotopia_env.chat_model.limits import most_tokens
 from sotopia_env.errors import DamagedRecordError, InvalidValueError
-from tests.sotopia_env.chat_model.conftest import ASK, ledger_lines
+from tests.sotopia_env.chat_model.conftest import ASK, QUICK, ledger_lines
 from tests.sotopia_env.chat_model.test_contract import ask, one_after_another
 
 AGENT = LedgerEntry(role="agent", asked="a", model="a-1", prompt_tokens=10, completion_tokens=5, cost=0.5, label="e/3")
@@ -67,36 +70,169 @@ def test_a_limit_holds_from_the_call_that_reaches_it(limits, allowed):
 
 def test_nothing_is_sent_once_the_budget_is_spent_and_a_resumed_run_knows(direct, serve, tmp_path):
     server = serve()
-    with Ledger(tmp_path, max_tokens=36) as ledger:  # 12 a call
+    with Ledger(tmp_path, max_tokens=60) as ledger:  # 12 a call, of which 35 are expected at most
         model = direct.make(server, ledger=ledger)
         outcomes = asyncio.run(one_after_another(model, 5))
     assert [type(one).__name__ for one in outcomes] == ["ChatReply"] * 3 + ["BudgetExceededError"] * 2
     assert server.total == 3
-    with Ledger(tmp_path, max_tokens=36) as ledger:
+    with Ledger(tmp_path, max_tokens=60) as ledger:
         [error] = ask(direct.make(server, ledger=ledger))
     assert isinstance(error, BudgetExceededError)
-    with Ledger(tmp_path, max_tokens=48) as ledger:
+    with Ledger(tmp_path, max_tokens=84) as ledger:
         [reply] = ask(direct.make(server, ledger=ledger))
     assert (reply.completion_tokens, server.total) == (8, 4)
     assert len(ledger_lines(tmp_path)) == 4
 
 
-def test_calls_that_wait_for_a_place_see_the_limit_too(direct, serve):
-    server = serve(latency=0.01)
-    ledger = Ledger(max_tokens=24)
-    replies = ask(direct.make(server, ledger=ledger, concurrency=2), *[ASK] * 20)
-    assert sum(isinstance(one, BudgetExceededError) for one in replies) == 20 - server.total
-    assert server.total <= 4
+@pytest.mark.parametrize("concurrency", [1, 2, 32])
+@pytest.mark.parametrize(
+    ("limits", "used"),
+    [
+        ({"max_tokens": 3000}, lambda totals: totals.tokens),
+        ({"max_cost": 0.003}, lambda totals: totals.cost * 1e6),
+    ],
+)
+def test_calls_in_flight_never_pass_the_limit_together(direct, serve, limits, used, concurrency):
+    generator = random.Random(3)
+    server = serve(latency=0.02, reply=lambda body: " ".join(["word"] * generator.randint(1, body["max_tokens"])))
+    ledger = Ledger(**limits)
+    model = direct.make(server, ledger=ledger, concurrency=concurrency, price=Price(1.0, 1.0))
+    request = replace(ASK, max_tokens=40)
+    replies = ask(model, *[request] * 400)
+    answered = [one for one in replies if not isinstance(one, BudgetExceededError)]
+    assert 0 < len(answered) == server.total < 400
+    assert min(concurrency, 8) <= server.most_at_once <= concurrency
+    most = most_tokens(request) + 40
+    assert 3000 - most < used(ledger.totals()) <= 3000  # and as much of it is used as can be
+
+
+def test_a_call_that_may_not_fit_waits_for_the_one_in_flight_and_goes_when_that_used_less(direct, serve):
+    server = serve(latency=0.02, reply="word")
+    request = replace(ASK, max_tokens=100)
+    ledger = Ledger(max_tokens=127 + 5)  # room for one of 27 + 100, and what it then uses
+    replies = ask(direct.make(server, ledger=ledger), request, request, request)
+    assert [type(one).__name__ for one in replies] == ["ChatReply", "ChatReply", "BudgetExceededError"]
+    assert (server.total, server.most_at_once, ledger.totals().tokens) == (2, 1, 10)
+    assert "10 of max_tokens 132 are used, and the next call may use 127" in str(replies[-1])
+
+
+def test_without_a_limit_on_answers_the_longest_so_far_is_expected(direct, serve):
+    server = serve(latency=0.02, reply=" ".join(["word"] * 50))
+    ledger = Ledger(max_tokens=2000)
+    ask(direct.make(server, ledger=ledger, concurrency=32), *[ASK] * 100)
+    assert 2000 - 77 < ledger.totals().tokens <= 2000
+    assert server.most_at_once > 1
+
+
+def test_a_server_that_counts_more_prompt_tokens_than_expected_is_believed(direct, serve):
+    server = serve(latency=0.002, reply="word")
+    ledger = Ledger(max_tokens=4000)
+    request = replace(ASK, messages=({"role": "user", "content": "a " * 100},), max_tokens=5)  # a token every 2 bytes
+    model = direct.make(server, ledger=ledger, concurrency=8)
+    model.routes[0].transport.attempt = _tripled(model.routes[0].transport.attempt)
+    ask(model, request)
+    ask(model, *[request] * 30)
+    assert 4000 - 400 < ledger.totals().tokens <= 4000
+
+
+def _tripled(attempt):
+    async def wrapper(*given):
+        reply = await attempt(*given)
+        return replace(reply, prompt_tokens=3 * reply.prompt_tokens)
+
+    return wrapper
+
+
+def test_a_cancelled_wait_and_a_failed_call_give_back_what_they_held(direct, serve):
+    async def run():
+        model = direct.make(server, ledger=ledger, retries=replace(QUICK, retries=0))
+        request = replace(ASK, max_tokens=100)
+        first = asyncio.ensure_future(model.complete(request))
+        await asyncio.sleep(0.01)
+        waiting = [asyncio.ensure_future(model.complete(request)) for _ in range(3)]
+        await asyncio.sleep(0.01)
+        waiting[0].cancel()
+        outcomes = await asyncio.gather(first, *waiting, return_exceptions=True)
+        await model.close()
+        return [type(one).__name__ for one in outcomes]
+
+    server = serve(latency=0.3, script=["server_error"])
+    ledger = Ledger(max_tokens=150)
+    assert asyncio.run(run()) == ["ModelCallError", "CancelledError", "ChatReply", "ChatReply"]
+    assert server.most_at_once == 1
+
+
+def test_a_budget_is_kept_by_one_event_loop_after_another(direct, serve):
+    server = serve()
+    ledger = Ledger(max_tokens=60)
+    model = direct.make(server, ledger=ledger)
+    for _ in range(3):
+        asyncio.run(model.complete(ASK))
+    with pytest.raises(BudgetExceededError):
+        asyncio.run(model.complete(ASK))
+    asyncio.run(model.close())
 
 
 def test_a_retry_is_not_sent_either(direct, serve):
     server = serve(script=["empty"] * 5)  # an answer without text has its prompt tokens billed
-    ledger = Ledger(max_tokens=4)
+    ledger = Ledger(max_tokens=33)  # 4 are used by each, of which 27 are expected
     [error] = ask(direct.make(server, ledger=ledger), replace(ASK, label="x"))
-    assert (error.kind, server.total) == ("empty", 3)  # the sum is written when the call ends
-    [error] = ask(direct.make(server, ledger=ledger))
-    assert (type(error), server.total) == (BudgetExceededError, 3)
-    assert (ledger.totals().prompt_tokens, ledger.totals().failed_attempts) == (12, 3)
+    assert (type(error), server.total) == (BudgetExceededError, 2)
+    assert (ledger.totals().prompt_tokens, ledger.totals().failed_attempts, ledger.totals().failed) == (8, 2, 1)
+
+
+NOTES = """\
+{"sent":"x-1","role":"agent","asked":"a"}
+{"sent":"x-2","role":"agent","asked":"a"}
+{"sent":"x-3","role":"judge","asked":"j","most_tokens":70,"most_cost":0.5}
+{"role":"agent","asked":"a","outcome":"answered","model":"a-1","prompt_tokens":10,"cost":0.25,"attempts":1,"call":"x-2"}
+{"sent":"x-1","role":"agent","asked":"a","attempts":2,"prompt_tokens":4}
+"""
+
+
+def test_calls_under_way_when_the_process_died_are_of_unknown_outcome(tmp_path):
+    (tmp_path / "ledger.jsonl").write_text(NOTES)
+    answered, *interrupted = read_ledger(tmp_path)
+    assert (answered.outcome, answered.call) == ("answered", "x-2")
+    assert [(one.outcome, one.call, one.attempts) for one in interrupted] == [
+        ("interrupted", "x-1", 2),
+        ("interrupted", "x-3", 1),
+    ]
+    with Ledger(tmp_path) as ledger:
+        agents, both = ledger.totals("agent"), ledger.totals()
+    assert (agents.answered, agents.failed, agents.interrupted) == (1, 0, 1)
+    assert (agents.attempts, agents.failed_attempts) == (3, 1)  # one answered, one failed, one nobody knows
+    assert (both.interrupted, both.attempts, both.tokens, both.doubtful_tokens) == (2, 4, 14, 70)
+    with Ledger(tmp_path, max_tokens=84) as ledger, pytest.raises(BudgetExceededError, match="84 of max_tokens 84"):
+        ledger.check()
+    with Ledger(tmp_path, max_cost=0.75) as ledger, pytest.raises(BudgetExceededError, match=r"\$0.7500 of max_cost"):
+        ledger.check()
+    Ledger(tmp_path, max_tokens=85).check()
+
+
+def test_a_ledger_of_earlier_versions_reads_as_it_did(tmp_path):
+    line = '{"role":"agent","asked":"a","model":"a-1","outcome":"answered","prompt_tokens":10,"completion_tokens":5,'
+    line += '"cost":0.5,"attempts":1,"fallback":false,"cached":false,"label":"e/3"}\n'
+    (tmp_path / "ledger.jsonl").write_text(line * 2)
+    assert list(read_ledger(tmp_path)) == [AGENT, AGENT]
+
+
+def test_every_request_is_noted_before_it_goes_out_under_the_id_it_goes_out_with(direct, serve, tmp_path):
+    seen = []
+
+    def reply(_):
+        lines = (tmp_path / "ledger.jsonl").read_text().splitlines()
+        seen.append([json.loads(line) for line in lines][-1])
+        return "" if len(seen) == 1 else "word"
+
+    server = serve(reply=reply)
+    with Ledger(tmp_path) as ledger:
+        ask(direct.make(server, ledger=ledger))
+    (line,) = ledger_lines(tmp_path)
+    assert server.marks == [f"{line['call']}.1", f"{line['call']}.2"]
+    first, second = seen
+    assert first == {"sent": line["call"], "role": "agent", "asked": "local/tiny"}
+    assert second == {**first, "attempts": 2, "prompt_tokens": 4, "cost": None}  # what the first was billed is kept
 
 
 def test_a_declared_price_is_charged(direct, serve, tmp_path):

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
+
+from sotopia_env import tasks
 from sotopia_env.action import Action, ActionType
 from sotopia_env.dynamics import Turn
 from sotopia_env.episode import Evaluation, OutcomeResult, Score, Transcript
@@ -65,6 +68,12 @@ class ToyFamily:
         return OutcomeResult(
             agreement=True, reason="both said so.", payoffs=self.shares, shares=self.shares, efficiency=1.0
         )
+
+
+def only_family(monkeypatch: pytest.MonkeyPatch, family: ToyFamily) -> None:
+    """Makes ``family`` the family of every task, and every task one that it can read."""
+    monkeypatch.setattr(tasks, "family", lambda name: family)
+    monkeypatch.setattr(tasks, "check", lambda task: None)
 
 
 @dataclass

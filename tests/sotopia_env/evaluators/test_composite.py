@@ -4,7 +4,6 @@ import asyncio
 
 import pytest
 
-from sotopia_env import tasks
 from sotopia_env.episode import Evaluator
 from sotopia_env.errors import EvaluationError, InvalidValueError, UnknownNameError
 from sotopia_env.evaluators import NAMES, Composite, RuleEvaluator, VerifiedOutcome, default_evaluator, make
@@ -16,6 +15,7 @@ from tests.sotopia_env.evaluators.doubles import (
     REL,
     Fixed,
     ToyFamily,
+    only_family,
     transcript,
     verifiable_task,
 )
@@ -76,7 +76,7 @@ def test_nobody_steps_in_for_a_member_that_failed():
 
 
 def test_the_default_verifies_where_it_can_and_rules_the_rest(monkeypatch):
-    monkeypatch.setattr(tasks, "family", lambda name: ToyFamily((0.0, 1.0)))
+    only_family(monkeypatch, ToyFamily((0.0, 1.0)))
     evaluation = both_ways(default_evaluator(), transcript("Hello.", of=verifiable_task()))
     sources = {dimension: score.source for dimension, score in evaluation.by_agent["agent_0"].items()}
     assert sources == {d: "verified" if d in (GOAL, FIN) else "rules" for d in DIMENSIONS}

@@ -15,7 +15,7 @@ from sotopia_env.errors import InvalidTaskError, InvalidValueError
 from sotopia_env.observation import observe
 from sotopia_env.scenario import RelationshipKind, Task
 from sotopia_env.tasks import bargaining_words as words
-from sotopia_env.tasks.agreement import Accept, Offer, Reject, Unclear, Withdraw
+from sotopia_env.tasks.agreement import Accept, Offer, Reject, Repeat, Unclear, Withdraw
 from sotopia_env.tasks.bargaining import FAMILY, Side, read_acts
 from sotopia_env.tasks.family import LEVELS
 
@@ -395,7 +395,7 @@ def test_odd_texts_are_read_without_a_crash(text: str) -> None:
 @settings(max_examples=150, deadline=None)
 def test_any_mixture_of_words_is_read_without_a_crash(words_: list[str]) -> None:
     for act in read_acts(" ".join(words_), 100):
-        assert isinstance(act, Offer | Accept | Reject | Withdraw | Unclear)
+        assert isinstance(act, Offer | Accept | Reject | Withdraw | Unclear | Repeat)
 
 
 def test_a_hostile_text_costs_little() -> None:

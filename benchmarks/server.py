@@ -1,0 +1,105 @@
+"""The loopback model server of the benchmarks: real HTTP over real sockets, in another process, and hardly any CPU.
+
+A server on a web framework takes about as long for a call as the client that is measured; on two cores it would be
+measured along with it. This one reads the length and the body of a request, waits, and writes one of the answers that
+it made beforehand: an utterance, or the verdict that the request's schema asks for.
+
+``python -m benchmarks.server LATENCY`` prints the base URL and serves until it is killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+
+from tests.sotopia_env.model_runs import answer
+
+_LENGTH = b"content-length:"
+
+
+class _Connection(asyncio.Protocol):
+    """One keep-alive connection; answers requests one after another."""
+
+    def __init__(self, latency: float) -> None:
+        self._latency = latency
+        self._loop = asyncio.get_running_loop()
+        self._received = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        end = self._received.find(b"\r\n\r\n") + 4
+        if end < 4:
+            return
+        length = _length(self._received[:end])
+        if len(self._received) < end + length:
+            return
+        body, self._received = self._received[end : end + length], self._received[end + length :]
+        self._loop.call_later(self._latency, self._transport.write, _response(body))
+
+
+def _length(head: bytes) -> int:
+    lower = head.lower()
+    start = lower.find(_LENGTH)
+    return int(head[start + len(_LENGTH) : head.index(b"\r", start)]) if start >= 0 else 0
+
+
+def _response(body: bytes) -> bytes:
+    if b'"response_format"' in body:
+        asked = json.loads(body)
+        return _encoded(answer(asked), len(body))
+    return _utterance(body.count(b'"role"'))
+
+
+@lru_cache
+def _utterance(messages: int) -> bytes:
+    return _encoded(answer({"messages": [None] * messages}), 600 * messages)
+
+
+def _encoded(text: str, length: int) -> bytes:
+    """A chat completion with ``text``, to a prompt of so many characters, as an HTTP response."""
+    prompt, words = length // 4, len(text.split())
+    completion = {
+        "id": "chatcmpl-1",
+        "object": "chat.completion",
+        "created": 1_700_000_000,
+        "model": "tiny-2026",
+        "choices": [{"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": prompt, "completion_tokens": words, "total_tokens": prompt + words},
+    }
+    data = json.dumps(completion).encode()
+    head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
+    return head.encode() + data
+
+
+@contextmanager
+def server_process(latency: float) -> Iterator[str]:
+    """The server in a process of its own; gives its base URL."""
+    command = [sys.executable, "-m", "benchmarks.server", str(latency)]
+    process = subprocess.Popen(command, cwd=Path(__file__).parents[1], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        yield process.stdout.readline().strip()
+    finally:
+        process.kill()
+        process.communicate()
+
+
+async def _serve(latency: float) -> None:
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: _Connection(latency), "127.0.0.1", 0, backlog=4096)
+    print(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1", flush=True)
+    await server.serve_forever()
+
+
+if __name__ == "__main__":
+    asyncio.run(_serve(float(sys.argv[1])))

@@ -1,0 +1,299 @@
+"""What our rows, masks and reward scoring cost beside a bare TRL or Trainer loop with the same model and data.
+
+Everything runs on the CPU with a tiny model made from nothing; only the ratios mean something. Both sides of a ratio
+are measured in turn in one process, in CPU seconds of one thread.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from benchmarks.measure import Figure
+from sotopia_env import tasks
+from sotopia_env.dynamics import Rules
+from sotopia_env.plan import plan_episodes
+from sotopia_env.policies import make
+from sotopia_env.rollout import run_episodes
+from sotopia_env.run_directory import read_run
+from training.samples import Row, RowMaker
+from training.settings import PromptSettings, settings_of
+
+ROOT = Path(__file__).parents[1]
+PROMPT = PromptSettings(format="brief", max_length=768, max_answer=64)
+STEPS, BATCH, ROUNDS = 24, 8, 3  # one pass over 192 rows
+
+
+def played(folder: Path) -> tuple[Path, list[Row]]:
+    """A run of 24 scripted episodes, and its rows."""
+    plans = plan_episodes(
+        tasks.generate("bargaining", 12, seed=5), [(make("linear"), make("conceder"))], rules=Rules(max_turns=8)
+    )
+    run_episodes(plans, run_dir=folder / "run", progress=False)
+    maker = RowMaker(PROMPT)
+    rows = [
+        row for episode in read_run(folder / "run") for seat in episode.task.agents for row in maker.rows(episode, seat)
+    ]
+    return folder / "run", rows
+
+
+def tiny(folder: Path, rows: list[Row]) -> Path:
+    """A model of two layers of 128."""
+    from training.models import make_tiny_model, make_tiny_tokenizer
+
+    texts = [message["content"] for row in rows for message in row.prompt] + [row.completion for row in rows]
+    return make_tiny_model(folder / "tiny", make_tiny_tokenizer(texts))
+
+
+def ratio(ours: Callable[[], float], bare: Callable[[], float]) -> tuple[float, float]:
+    """The median over rounds of ours / bare, each in turn first, and the seconds of the bare one."""
+    ours(), bare()  # the first call of each pays for imports and compiled kernels
+    found, seconds = [], []
+    for number in range(ROUNDS):
+        pair = (ours(), bare()) if number % 2 else (bare(), ours())[::-1]
+        found.append(pair[0] / pair[1])
+        seconds.append(pair[1])
+    return statistics.median(found), statistics.median(seconds)
+
+
+def timed(work: Callable[[], Any]) -> float:
+    """CPU seconds of this process."""
+    start = time.process_time()
+    work()
+    return time.process_time() - start
+
+
+# --- behaviour cloning --------------------------------------------------------------------------------------------
+
+
+def cloning(folder: Path, run: Path, model: Path, rows: list[Row]) -> tuple[float, float]:
+    """Our stage from episodes to model, over TRL's trainer on rows that are already cut."""
+    from training.behavior_cloning import BehaviorCloningSettings, train
+
+    count = iter(range(10_000))
+    fit = {"max_steps": STEPS, "batch_size": BATCH, "save_steps": STEPS, "learning_rate": 1e-3}
+
+    def ours() -> float:
+        values = {
+            "model": {"base": str(model), "lora": None},
+            "prompt": PROMPT.model_dump(),
+            "data": [{"run": str(run)}],
+            "validation": 0,
+            "output": str(folder / f"bc{next(count)}"),
+            "fit": fit,
+        }
+        return timed(lambda: train(settings_of(values, BehaviorCloningSettings, "benchmark")))
+
+    def bare() -> float:
+        from datasets import Dataset
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+        from trl import SFTConfig, SFTTrainer
+
+        output = str(folder / f"sft{next(count)}")
+
+        def work() -> None:
+            pairs = [
+                {"prompt": list(row.prompt), "completion": [{"role": "assistant", "content": row.completion}]}
+                for row in rows
+            ]
+            arguments = SFTConfig(output_dir=output, **_bare_arguments(), max_length=None)
+            data = Dataset.from_list(pairs)
+            tokenizer = AutoTokenizer.from_pretrained(model)
+            trainer = SFTTrainer(
+                AutoModelForCausalLM.from_pretrained(model), arguments, train_dataset=data, processing_class=tokenizer
+            )
+            trainer.train()
+            trainer.save_model(output)
+
+        return timed(work)
+
+    return ratio(ours, bare)
+
+
+def _bare_arguments() -> dict[str, Any]:
+    return {
+        "max_steps": STEPS,
+        "per_device_train_batch_size": BATCH,
+        "save_steps": STEPS,
+        "learning_rate": 1e-3,
+        "lr_scheduler_type": "cosine",
+        "warmup_steps": 0.03,
+        "logging_steps": 10,
+        "report_to": "none",
+        "use_cpu": True,
+        "bf16": False,
+        "gradient_checkpointing": False,
+        "dataloader_pin_memory": False,
+        "disable_tqdm": True,
+    }
+
+
+# --- reward model -------------------------------------------------------------------------------------------------
+
+
+def regression(folder: Path, model: Path, rows: list[Row]) -> tuple[float, float]:
+    """Our stage from rows to model, over transformers' trainer with its own padding collator."""
+    import json
+
+    from training.reward_model import RewardModelSettings, train
+
+    lines = [
+        {"prompt": row.prompt, "completion": row.completion, "value": row.turn / 8, "scenario": row.scenario}
+        for row in rows
+    ]
+    (folder / "rows.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    count = iter(range(10_000))
+    fit = {"max_steps": STEPS, "batch_size": BATCH, "save_steps": STEPS, "learning_rate": 1e-3}
+
+    def ours() -> float:
+        values = {
+            "model": {"base": str(model), "lora": None},
+            "prompt": PROMPT.model_dump(),
+            "rows": [str(folder / "rows.jsonl")],
+            "validation": 0,
+            "output": str(folder / f"rm{next(count)}"),
+            "fit": fit,
+        }
+        return timed(lambda: train(settings_of(values, RewardModelSettings, "benchmark")))
+
+    def bare() -> float:
+        from datasets import Dataset
+        from transformers import (
+            AutoModelForSequenceClassification,
+            AutoTokenizer,
+            DataCollatorWithPadding,
+            Trainer,
+            TrainingArguments,
+        )
+
+        output = str(folder / f"bare{next(count)}")
+
+        def work() -> None:
+            tokenizer = AutoTokenizer.from_pretrained(model, padding_side="right")
+            texts = [
+                tokenizer.apply_chat_template(
+                    [*line["prompt"], {"role": "assistant", "content": line["completion"]}], tokenize=False
+                )
+                for line in lines
+            ]
+            values = [line["value"] for line in lines]
+            ids = tokenizer(texts, add_special_tokens=False)["input_ids"]
+            data = Dataset.from_dict({"input_ids": ids, "labels": values})
+            classifier = AutoModelForSequenceClassification.from_pretrained(
+                model, num_labels=1, problem_type="regression", pad_token_id=tokenizer.pad_token_id
+            )
+            trainer = Trainer(
+                classifier,
+                TrainingArguments(output, **_bare_arguments()),
+                train_dataset=data,
+                processing_class=tokenizer,
+                data_collator=DataCollatorWithPadding(tokenizer),
+            )
+            trainer.train()
+            trainer.save_model(output)
+
+        return timed(work)
+
+    return ratio(ours, bare)
+
+
+def scoring(folder: Path, rows: list[Row]) -> tuple[float, float]:
+    """Our scorer, over a bare loop that tokenises and scores batches of as many answers in the order they come."""
+    import torch
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    from training.reward_scorer import RewardScorer
+
+    place = next(folder.glob("rm*")) / "model"
+    scorer = RewardScorer.load(place, batch_size=16, penalty=-1.0)
+    tokenizer = AutoTokenizer.from_pretrained(place, padding_side="right")
+    model = AutoModelForSequenceClassification.from_pretrained(place).eval()
+    prompts = [list(row.prompt) for row in rows]
+    completions = [[{"role": "assistant", "content": row.completion}] for row in rows]
+
+    def bare() -> None:
+        texts = [
+            tokenizer.apply_chat_template(p + c, tokenize=False) for p, c in zip(prompts, completions, strict=True)
+        ]
+        with torch.inference_mode():
+            for start in range(0, len(texts), 16):
+                batch = tokenizer(
+                    texts[start : start + 16], padding=True, add_special_tokens=False, return_tensors="pt"
+                )
+                model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits[:, 0].tolist()
+
+    return ratio(lambda: timed(lambda: scorer(prompts, completions)), lambda: timed(bare))
+
+
+# --- start --------------------------------------------------------------------------------------------------------
+
+
+def first_lines(folder: Path, script: str, values: dict[str, Any]) -> tuple[float, float]:
+    """Seconds from the start of a script to its first log line, and to the first training loss."""
+    config = folder / f"{script}.yaml"
+    config.write_text(yaml.safe_dump(values), encoding="utf-8")
+    start = time.perf_counter()
+    process = subprocess.Popen(
+        [sys.executable, "-u", str(ROOT / "scripts" / f"{script}.py"), "--config", str(config)],
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    first = loss = 0.0
+    assert process.stderr is not None
+    for line in process.stderr:
+        first = first or (time.perf_counter() - start if " training." in line else 0.0)
+        loss = loss or (time.perf_counter() - start if "loss" in line else 0.0)
+    if process.wait() or not loss:
+        raise RuntimeError(f"{script} did not train")
+    return first, loss
+
+
+def figures() -> list[Figure]:
+    """Overheads and start times."""
+    import torch
+
+    from training.fitting import quiet
+
+    torch.set_num_threads(1)
+    quiet()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        run, rows = played(folder)
+        model = tiny(folder, rows)
+        sft, sft_seconds = cloning(folder, run, model, rows)
+        rm, rm_seconds = regression(folder, model, rows)
+        score, score_seconds = scoring(folder, rows)
+        common = {
+            "model": {"base": str(model), "lora": None},
+            "prompt": PROMPT.model_dump(mode="json"),
+            "validation": 0,
+            "fit": {"max_steps": 1, "batch_size": 2},
+        }
+        clone = {**common, "data": [{"run": str(run)}]}
+        bc = first_lines(folder, "train_bc", {**clone, "output": str(folder / "start_bc")})
+        sr = first_lines(folder, "train_sr", {**clone, "output": str(folder / "start_sr")})
+        reward = {**common, "rows": [str(folder / "rows.jsonl")], "output": str(folder / "start_rm")}
+        start_rm = first_lines(folder, "train_rm", reward)
+    note = f"{len(rows)} rows, {STEPS} steps of {BATCH}; bare"
+    return [
+        Figure(
+            "behaviour cloning, episodes to model / bare SFTTrainer", sft, "", 1.05, note=f"{note} {sft_seconds:.1f} s"
+        ),
+        Figure("reward model, rows to model / bare Trainer", rm, "", 1.05, note=f"{note} {rm_seconds:.1f} s"),
+        Figure("reward scoring / bare loop", score, "", 1.05, note=f"{len(rows)} answers; bare {score_seconds:.2f} s"),
+        *(
+            Figure(f"{script}: start to first log line", seconds[0], "s", 25, note=f"first loss {seconds[1]:.1f} s")
+            for script, seconds in (("train_bc", bc), ("train_sr", sr), ("train_rm", start_rm))
+        ),
+    ]

@@ -1,0 +1,12 @@
+"""Collects episodes over generated tasks: expert with expert, a model with itself, or an agent with a partner.
+
+    python scripts/collect.py --config configs/collect_expert.yaml
+
+Called again, it plays what is missing. The run directory is one of `sotopia rollout`'s: `sotopia compare` reads it.
+"""
+
+from training.collection import CollectionSettings, run
+from training.stage import run_script
+
+if __name__ == "__main__":
+    raise SystemExit(run_script(__doc__, CollectionSettings, run))

@@ -1,0 +1,11 @@
+"""Combines attributed rewards into one value for each turn: ``python scripts/design_rewards.py --config configs/…``.
+
+Writes ``rows.jsonl`` (what the reward model is trained on), ``design.json`` (how the values were made) and
+``rewards.png`` (how they are distributed) into the output directory.
+"""
+
+from training.reward_rows import RewardRowSettings, run
+from training.stage import run_script
+
+if __name__ == "__main__":
+    raise SystemExit(run_script(__doc__, RewardRowSettings, run))

@@ -1,0 +1,10 @@
+"""Chooses whose turns are worth learning, by the filters of SOTOPIA-π; writes selections and a report per task.
+
+python scripts/filter_episodes.py --config configs/filter_bc.yaml
+"""
+
+from training.filtering import FilteringSettings, run
+from training.stage import run_script
+
+if __name__ == "__main__":
+    raise SystemExit(run_script(__doc__, FilteringSettings, run))

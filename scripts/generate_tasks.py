@@ -1,0 +1,12 @@
+"""Generates the tasks of a round, by verified families or by a language model from inspirations.
+
+    python scripts/generate_tasks.py --config configs/tasks_written.yaml
+
+Called again, it goes on; inspirations that were used stand in `scenarios.jsonl` and are not used again.
+"""
+
+from training.stage import run_script
+from training.task_generation import TaskGenerationSettings, run
+
+if __name__ == "__main__":
+    raise SystemExit(run_script(__doc__, TaskGenerationSettings, run))

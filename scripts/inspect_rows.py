@@ -1,0 +1,57 @@
+"""Prints rows of behaviour cloning as the model sees them, with the tokens that are trained on marked.
+
+python scripts/inspect_rows.py --config configs/bc_tiny.yaml [--row 3] [--count 2]
+
+Trained tokens are green in a terminal, and between [[ and ]] elsewhere.
+"""
+
+import argparse
+import itertools
+import sys
+from pathlib import Path
+
+from sotopia_env.errors import SotopiaError
+from training.behavior_cloning import BehaviorCloningSettings, marked, training_rows
+from training.fitting import begin_from
+from training.models import load_tokenizer
+from training.settings import read_settings
+
+
+def show(settings: BehaviorCloningSettings, first: int, count: int) -> int:
+    """Prints ``count`` rows from number ``first`` on, and returns how many there were."""
+    tokenizer = load_tokenizer(
+        begin_from(settings.model, settings.start_from, settings.prompt).base, settings.prompt.format
+    )
+    _, rows = training_rows(settings, tokenizer)
+    shown = 0
+    for number, (row, tokens) in enumerate(itertools.islice(rows, first, first + count), start=first):
+        trained = sum(label >= 0 for label in tokens.labels)
+        print(
+            f"row {number}: {row.episode}, {row.seat}, turn {row.turn}, scenario {row.scenario}, partner {row.partner}"
+        )
+        print(f"{len(tokens.input_ids)} tokens, {trained} of them trained; {row.dropped} oldest turns left out")
+        print(marked(tokenizer, tokens, sys.stdout.isatty()), end="\n\n")
+        shown += 1
+    return shown
+
+
+def main() -> int:
+    """Reads the command line and returns the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--config", required=True, type=Path, help="YAML file of a behaviour cloning stage")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override a setting (a.b=3)")
+    parser.add_argument("--row", type=int, default=0, help="number of the first row, from 0")
+    parser.add_argument("--count", type=int, default=1, help="how many rows")
+    given = parser.parse_args()
+    try:
+        shown = show(read_settings(given.config, BehaviorCloningSettings, given.set), max(0, given.row), given.count)
+    except SotopiaError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    if not shown:
+        print(f"error: --row {given.row}: the data has fewer rows", file=sys.stderr)
+    return 0 if shown else 2
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

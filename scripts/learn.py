@@ -1,0 +1,12 @@
+"""Proof that it learns: every stage on a tiny model made from nothing, over several training seeds, and a report.
+
+    python scripts/learn.py --config configs/learn.yaml
+
+Takes about a quarter of an hour on two CPU cores; `make learn` runs it. Called again, it continues where it stopped.
+"""
+
+from training.proof.learn import LearnSettings, run
+from training.stage import run_script
+
+if __name__ == "__main__":
+    raise SystemExit(run_script(__doc__, LearnSettings, run))

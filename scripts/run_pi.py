@@ -1,0 +1,12 @@
+"""SOTOPIA-π from tasks to a table: generate, collect, rate, filter, train, evaluate, for any number of updates.
+
+    python scripts/run_pi.py --config configs/run_pi_tiny.yaml
+
+Called again, also after a kill, it goes on with the stage that was cut off. The table is `summary.txt` in the output.
+"""
+
+from training.pipeline import PipelineSettings, run
+from training.stage import run_script
+
+if __name__ == "__main__":
+    raise SystemExit(run_script(__doc__, PipelineSettings, run))

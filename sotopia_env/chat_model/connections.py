@@ -1,0 +1,99 @@
+"""Posting to one URL, over aiohttp's connections and its parser of responses, without a session's requests.
+
+A session builds every request anew, for any URL, with cookies, redirects, middlewares, tracing and a task that writes
+the body, which is twice the work of all the rest of a call. Here only the body differs from one request to the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+from aiohttp.http import HttpProcessingError
+from yarl import URL
+
+_KEPT_SECONDS = 30.0
+_MARK = "X-Request-Id"  # vLLM and most gateways write it into their logs
+_NO_LIMITS = aiohttp.ClientTimeout(total=None)  # the caller holds the clock
+
+
+@dataclass(frozen=True, slots=True)
+class HttpResponse:
+    """A response: its status, headers and whole body, decompressed."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Connections:
+    """Keep-alive connections of one event loop to one URL."""
+
+    def __init__(self, url: URL, headers: Mapping[str, str], most: int) -> None:
+        """Prepares, within the event loop, without connecting.
+
+        Args:
+            url: to which is posted.
+            headers: of every request, beside those that aiohttp sends by itself.
+            most: how many connections there may be at once.
+        """
+        self.loop = asyncio.get_running_loop()
+        self._headers = headers
+        self._connector = aiohttp.TCPConnector(limit=most, keepalive_timeout=_KEPT_SECONDS)
+        self._request = aiohttp.ClientRequest("POST", url, headers=headers, loop=self.loop)
+        lines = [f"{name}: {text}" for name, text in self._request.headers.items() if name != "Content-Length"]
+        self._head = "\r\n".join([f"POST {url.raw_path_qs} HTTP/1.1", *lines, "Content-Length: "])
+
+    async def post(self, body: bytes, mark: str) -> HttpResponse:
+        """Sends ``body`` as the request of the id ``mark`` and returns the response, whatever its status.
+
+        When this is cancelled or fails the connection is given up, so that no later answer can be taken for another's.
+
+        Raises:
+            aiohttp.ClientError: no connection, one that was lost before the response was whole, or no HTTP.
+            OSError: likewise.
+        """
+        connection = await self._connector.connect(self._request, [], _NO_LIMITS)
+        try:
+            protocol = connection.protocol
+            assert protocol is not None
+            assert protocol.transport is not None
+            transport = protocol.transport
+            protocol.set_response_params(read_until_eof=True)
+            transport.write(f"{self._head}{len(body)}\r\n{_MARK}: {mark}\r\n\r\n".encode() + body)
+            response = await _read(protocol)
+        except BaseException:
+            connection.close()
+            raise
+        if transport.get_write_buffer_size():  # answered before it was asked: the rest would lead the next request
+            connection.close()
+        else:
+            connection.release()
+        return response
+
+    def session(self) -> aiohttp.ClientSession:
+        """Returns a session over these connections for requests of other kinds; to be closed by the caller."""
+        return aiohttp.ClientSession(
+            connector=self._connector,
+            connector_owner=False,
+            timeout=_NO_LIMITS,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            headers=self._headers,
+        )
+
+    async def close(self) -> None:
+        """Closes them."""
+        await self._connector.close()
+
+
+async def _read(protocol: Any) -> HttpResponse:
+    try:
+        message, payload = await protocol.read()
+        while 100 <= message.code < 200 and message.code != 101:  # not the response yet
+            message, payload = await protocol.read()
+    except HttpProcessingError as error:
+        raise aiohttp.ClientConnectionError(f"no HTTP response ({error.message})") from error
+    return HttpResponse(message.code, message.headers, await payload.read())

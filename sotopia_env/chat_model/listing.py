@@ -1,0 +1,72 @@
+"""What a server says before it is asked anything that costs: whether it is there, takes the key and has the model."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import aiohttp
+
+from sotopia_env.chat_model.attempt import one_line
+from sotopia_env.chat_model.keys import redact
+from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
+
+_SECONDS = 5.0
+
+
+async def check_reachable(name: str, base: str, session: aiohttp.ClientSession) -> None:
+    """Finds out whether anything answers at a server's base URL, whatever it says.
+
+    Args:
+        name: the model as the user named it.
+        base: the server's base URL.
+        session: with which to ask.
+
+    Raises:
+        InvalidValueError: nothing answers.
+    """
+    await _get(name, base, base, session)
+
+
+async def check_listed(name: str, model: str, base: str, variable: str | None, session: aiohttp.ClientSession) -> None:
+    """Asks an OpenAI-compatible server for its models. One that lists none is left to the first call.
+
+    Args:
+        name: the model as the user named it.
+        model: its name on the server.
+        base: the server's base URL.
+        variable: environment variable of the key that ``session`` sends; ``None`` when it sends none.
+        session: with which to ask.
+
+    Raises:
+        InvalidValueError: nothing answers at the base URL, or it does not accept the key.
+        UnknownNameError: it lists models, and this one is not among them.
+    """
+    status, raw = await _get(name, base, f"{base}/models", session)
+    if status in (401, 403) and variable is not None:
+        raise InvalidValueError(f"{base}: expected another key in {variable}, got HTTP {status}")
+    names = _names(raw) if status == 200 else []
+    open_ended = any("*" in listed for listed in names)  # a gateway that passes on whatever it is asked for
+    if names and not open_ended and model not in names and f"{model}:latest" not in names:
+        raise UnknownNameError(f"model at {base}: {name_hint(model, names)}")
+
+
+def _names(raw: bytes) -> list[str]:
+    try:
+        return [str(entry["id"]) for entry in json.loads(raw)["data"]]
+    except (ValueError, KeyError, TypeError):
+        return []
+
+
+async def _get(name: str, base: str, url: str, session: aiohttp.ClientSession) -> tuple[int, bytes]:
+    try:
+        async with asyncio.timeout(_SECONDS), session.get(url) as response:
+            return response.status, await response.read()
+    except TimeoutError:
+        raise InvalidValueError(
+            f"model {name!r}: expected a server at {base}, got no answer in {_SECONDS:g} seconds"
+        ) from None
+    except (aiohttp.ClientError, OSError) as error:
+        raise InvalidValueError(
+            f"model {name!r}: expected a server at {base}, got {one_line(redact(str(error)))}"
+        ) from None

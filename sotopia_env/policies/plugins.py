@@ -1,0 +1,178 @@
+"""What other packages add: found by name, by import path, or by the directory that holds it.
+
+* ``NAME`` is an entry point of a group, as a package's metadata declares it::
+
+      [project.entry-points."sotopia.policies"]
+      my-policy = "my_package.policies:MyPolicy"
+
+* ``package.module:factory`` is imported; the working directory counts as a place to import from.
+* A directory, such as one that holds a trained model, is opened by the first entry point of the group whose object says
+  so: ``opens(path)`` is true. Objects that open directories should be quick to import; what is slow belongs into the
+  call. A directory is written with a slash at its end, or beginning with ``/``, ``./``, ``../`` or ``~``; without these
+  marks it is one only if somebody opens it, and a model ``PROVIDER/MODEL`` otherwise.
+
+Each may be followed by ``:key=value,…``. The object is called with these as keyword arguments (values that read as JSON
+are numbers, truth values and so on, others text), a directory as ``path``, and of what else is offered (settings of the
+command line, a maker of models) those that its signature names.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import json
+import logging
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+_SETTINGS = re.compile(r"\s*:\s*(?=\w+\s*=)")
+_IMPORT = re.compile(r"(?P<module>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):(?P<name>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)")
+_MARKS = ("/", "./", "../", "~")
+
+
+@dataclass(frozen=True, slots=True)
+class Plugins(Generic[T]):
+    """One kind of thing that other packages add.
+
+    Attributes:
+        what: it is, in messages.
+        group: of entry points.
+        fits: whether an object is one.
+    """
+
+    what: str
+    group: str
+    fits: Callable[[object], bool]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The entry points that are installed."""
+        return tuple(sorted({entry.name for entry in entry_points(group=self.group)}))
+
+    def make(self, spec: str, offered: Mapping[str, Any]) -> T | None:
+        """Returns what ``spec`` names, ``None`` where it has none of the three forms.
+
+        Args:
+            spec: the name, import path or directory, maybe with settings behind it.
+            offered: further arguments, passed to whoever takes them.
+
+        Raises:
+            UnknownNameError: the module has no such name, or the factory no such parameter.
+            InvalidValueError: nothing can be imported, nobody opens the directory, or what came is not of this kind.
+        """
+        head, _, given = (part.strip() for part in _split(spec.strip()))
+        place = {"path": Path(head).expanduser()} if self._is_directory(head) else {}
+        factory = self._opener(place["path"]) if place else self._named(head)
+        if factory is None:
+            return None
+        found = self._call(head, factory, {**self._settings(head, given), **place}, offered)
+        if not self.fits(found) or isinstance(found, type):
+            raise InvalidValueError(f"{self.what} {head!r}: expected it to make a {self.what}, got {found!r}")
+        return found  # type: ignore[no-any-return]
+
+    def _is_directory(self, head: str) -> bool:
+        path = Path(head).expanduser()
+        if head.startswith(_MARKS) or head.endswith("/"):
+            if not path.is_dir():
+                raise InvalidValueError(f"{self.what} {head!r}: expected a directory, found none")
+            if self._opener(path) is None:
+                raise InvalidValueError(
+                    f"{self.what} {head!r}: no installed package opens this directory (entry points {self.group!r})"
+                )
+            return True
+        return "/" in head and path.is_dir() and self._opener(path) is not None
+
+    def _opener(self, path: Path) -> Any:
+        for entry in entry_points(group=self.group):
+            try:
+                loaded = self._load(entry)
+            except InvalidValueError as error:  # not the package that was meant, or the user would have named it
+                logger.warning("%s; it is passed over", error)
+                continue
+            if hasattr(loaded, "opens") and loaded.opens(path):
+                return loaded
+        return None
+
+    def _named(self, head: str) -> Any:
+        if "/" in head:
+            return None
+        for entry in entry_points(group=self.group, name=head):
+            return self._load(entry)
+        match = _IMPORT.fullmatch(head)
+        return self._imported(match["module"], match["name"]) if match else None
+
+    def _load(self, entry: EntryPoint) -> Any:
+        return self._imported(entry.module, entry.attr)
+
+    def _imported(self, module: str, name: str) -> Any:
+        here = os.getcwd()
+        if here not in sys.path and importlib.util.find_spec(module.partition(".")[0]) is None:
+            sys.path.append(here)  # as `python -m` has it; the command's own script does not
+        try:
+            found: Any = importlib.import_module(module)
+        except ImportError as error:
+            raise InvalidValueError(f"{self.what} {module}:{name}: cannot be imported ({error})") from error
+        for part in name.split("."):
+            if not hasattr(found, part):
+                public = [known for known in dir(found) if not known.startswith("_")]
+                raise UnknownNameError(f"{self.what} {module}:{name}: {name_hint(part, public)}")
+            found = getattr(found, part)
+        return found
+
+    def _settings(self, head: str, given: str) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for pair in given.split(",") if given else ():
+            key, equals, text = (part.strip() for part in pair.partition("="))
+            if not equals:
+                raise InvalidValueError(
+                    f"{self.what} {head!r}: expected key=value pairs with commas between, got {pair!r}"
+                )
+            if key in found:
+                raise InvalidValueError(f"{self.what} {head!r}: parameter {key!r} is given twice")
+            found[key] = _value(text)
+        return found
+
+    def _call(self, head: str, factory: Any, settings: Mapping[str, Any], offered: Mapping[str, Any]) -> Any:
+        if not callable(factory):
+            raise InvalidValueError(f"{self.what} {head!r}: expected something to call, got {factory!r}")
+        parameters = inspect.signature(factory).parameters.values()
+        named = [p.name for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
+        for key in settings:
+            if key not in named and not takes_all:
+                hint = name_hint(key, named) if named else f"it has no parameters, got {key!r}"
+                raise UnknownNameError(f"{self.what} {head!r}, parameter: {hint}")
+        arguments = {key: value for key, value in offered.items() if key in named} | dict(settings)
+        missing = _missing(parameters, arguments)
+        if missing:
+            raise InvalidValueError(f"{self.what} {head!r}: expected {', '.join(missing)}=…, got none")
+        return factory(**arguments)
+
+
+def _split(spec: str) -> tuple[str, str, str]:
+    match = _SETTINGS.search(spec)
+    return (spec, "", "") if match is None else (spec[: match.start()], ":", spec[match.end() :])
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _missing(parameters: Iterable[inspect.Parameter], given: Mapping[str, Any]) -> list[str]:
+    needed = [p for p in parameters if p.default is p.empty and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
+    return [p.name for p in needed if p.name not in given]

@@ -1,0 +1,163 @@
+"""The wire beneath the direct path, against a server that says byte for byte what a test wants."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import gzip
+from collections.abc import Callable
+from contextlib import asynccontextmanager
+
+import aiohttp
+import pytest
+from yarl import URL
+
+from sotopia_env.chat_model.connections import Connections
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+ZIPPED = gzip.compress(b"ok")
+
+
+def in_a_loop(test):
+    """Runs a test that is a coroutine, for at most 20 seconds."""
+
+    @functools.wraps(test)
+    def run(*arguments, **named):
+        asyncio.run(asyncio.wait_for(test(*arguments, **named), 20))
+
+    return run
+
+
+class Wire:
+    """What a server has seen: the heads and bodies of requests, and how many connections there were."""
+
+    def __init__(self) -> None:
+        self.heads: list[str] = []
+        self.bodies: list[bytes] = []
+        self.connections = 0
+
+
+@asynccontextmanager
+async def wire(answer: Callable[[int], bytes], *, read_body: bool = True, close: bool = False):
+    """A server that answers request n of all with ``answer(n)``, and connections to it."""
+    seen = Wire()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        seen.connections += 1
+        try:
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode()
+                length = int(head.lower().partition("content-length: ")[2].partition("\r\n")[0])
+                seen.heads.append(head)
+                seen.bodies.append(await reader.readexactly(length) if read_body else b"")
+                writer.write(answer(len(seen.heads)))
+                await writer.drain()
+                if close:
+                    return
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        connections = Connections(URL(f"http://127.0.0.1:{port}/v1/chat"), {"Authorization": "Bearer k"}, 4)
+        try:
+            yield connections, seen
+        finally:
+            await connections.close()
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        OK,
+        b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" + OK,
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\no\r\n1\r\nk\r\n0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(ZIPPED) + ZIPPED,
+    ],
+    ids=["length", "interim", "chunked", "gzip"],
+)
+@in_a_loop
+async def test_a_response_is_read_whole_and_its_connection_used_again(raw):
+    async with wire(lambda _: raw) as (connections, seen):
+        found = [await connections.post(text, "a.1") for text in (b"one", b"", b"two" * 1000)]
+    assert [(one.status, one.body) for one in found] == [(200, b"ok")] * 3
+    assert seen.bodies == [b"one", b"", b"two" * 1000]
+    assert seen.connections == 1
+
+
+@in_a_loop
+async def test_a_request_carries_its_headers_once():
+    async with wire(lambda _: OK) as (connections, seen):
+        await connections.post(b"{}", "id.1")
+    first, *lines = seen.heads[0].rstrip().split("\r\n")
+    names = [line.partition(":")[0].lower() for line in lines]
+    assert first == "POST /v1/chat HTTP/1.1"
+    assert {"host", "authorization", "content-length", "accept-encoding", "user-agent"} <= set(names)
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"no HTTP at all\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\nok",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\no\r\n",
+        b"",
+    ],
+    ids=["garbage", "short", "short chunks", "nothing"],
+)
+@in_a_loop
+async def test_what_is_no_whole_response_is_an_error_and_its_connection_is_given_up(raw):
+    async with wire(lambda number: raw if number == 1 else OK, close=True) as (connections, seen):
+        with pytest.raises((aiohttp.ClientError, OSError)):
+            await connections.post(b"{}", "a.1")
+        assert (await connections.post(b"{}", "a.2")).body == b"ok"
+    assert seen.connections == 2
+
+
+@in_a_loop
+async def test_a_connection_that_the_server_closes_is_not_used_again():
+    said = OK.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n", 1)
+    async with wire(lambda _: said) as (connections, seen):
+        assert [(await connections.post(b"{}", "a.1")).body for _ in range(2)] == [b"ok", b"ok"]
+    assert seen.connections == 2
+
+
+@pytest.mark.parametrize("begun", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nl"], ids=["no", "half an"])
+@in_a_loop
+async def test_the_answer_to_a_cancelled_request_reaches_nobody(begun):
+    late = asyncio.Event()
+
+    def answer(number: int) -> bytes:
+        if number == 1:
+            late.set()
+            return begun  # the rest never comes
+        return OK
+
+    async with wire(answer) as (connections, seen):
+        first = asyncio.create_task(connections.post(b"{}", "a.1"))
+        await late.wait()
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        assert (await connections.post(b"{}", "a.2")).body == b"ok"
+    assert seen.connections == 2
+
+
+@in_a_loop
+async def test_a_refusal_before_the_body_was_sent_leaves_nothing_on_the_connection():
+    refusal = b"HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno"
+    async with wire(lambda number: refusal if number == 1 else OK, read_body=False) as (connections, seen):
+        assert (await connections.post(b"x" * 64_000_000, "a.1")).status == 413
+        assert (await connections.post(b"", "a.2")).body == b"ok"
+    assert seen.connections == 2
+
+
+@in_a_loop
+async def test_no_more_connections_than_wanted_are_opened():
+    async with wire(lambda _: OK) as (connections, seen):
+        await asyncio.gather(*(connections.post(b"{}", f"a.{number}") for number in range(20)))
+    assert seen.connections <= 4
+    assert len(seen.bodies) == 20

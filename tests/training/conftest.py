@@ -1,0 +1,70 @@
+"""A tiny model made from nothing and a run of scripted experts, made once for all tests of ``training``."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+from sotopia_env import tasks
+from sotopia_env.dynamics import Rules
+from sotopia_env.evaluators import make as make_evaluator
+from sotopia_env.plan import plan_episodes
+from sotopia_env.policies import make as make_policy
+from sotopia_env.rollout import run_episodes
+from sotopia_env.run_directory import read_run
+from training.models import load_tokenizer, make_tiny_model, make_tiny_tokenizer
+from training.samples import RowMaker
+from training.settings import PromptSettings
+
+BRIEF = PromptSettings(format="brief", max_length=512, max_answer=48)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread():
+    """Two threads on a busy machine wait for each other more than they compute; and one gives the same sums always."""
+    import torch
+
+    torch.set_num_threads(1)
+
+
+def play_run(folder: Path, scenarios: int, *, evaluator: str | None = "verified+rules", seed: int = 1) -> Path:
+    """Plays two experts against each other on bargaining tasks, once in each seat: twice as many episodes."""
+    plans = plan_episodes(
+        tasks.generate("bargaining", scenarios, seed=seed),
+        [(make_policy("linear"), make_policy("conceder"))],
+        rules=Rules(max_turns=8),
+    )
+    judge = make_evaluator(evaluator) if evaluator else None
+    run_episodes(plans, evaluator=judge, run_dir=folder, progress=False)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def expert_run(tmp_path_factory) -> Path:
+    """30 episodes of 15 scenarios, evaluated."""
+    return play_run(tmp_path_factory.mktemp("runs") / "expert", 15)
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory, expert_run) -> Path:
+    """The directory of a randomly initialised decoder, 2 layers of 128, and its tokenizer."""
+    maker = RowMaker(BRIEF)
+    texts = [
+        text
+        for episode in read_run(expert_run)
+        for seat in episode.task.agents
+        for row in maker.rows(episode, seat)
+        for text in (*(message["content"] for message in row.prompt), row.completion)
+    ]
+    return make_tiny_model(tmp_path_factory.mktemp("models") / "tiny", make_tiny_tokenizer(texts))
+
+
+@pytest.fixture(scope="session")
+def tokenizer(tiny_model):
+    """The tiny model's tokenizer, as every stage loads it."""
+    return load_tokenizer(tiny_model)

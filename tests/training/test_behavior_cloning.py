@@ -1,0 +1,376 @@
+"""Behaviour cloning and self-reinforcement: what is trained, what is kept, and that a killed run continues exactly."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from sotopia_env.errors import DamagedRecordError, InvalidValueError
+from sotopia_env.run_directory import read_run
+from sotopia_env.taskset import TaskSet
+from tests.training.conftest import BRIEF, play_run
+from training import fitting
+from training.behavior_cloning import (
+    IGNORED,
+    BehaviorCloningSettings,
+    Prepared,
+    marked,
+    prepare,
+    tokenise,
+    train,
+    training_rows,
+)
+from training.fitting import begin_from, check_trained_model, load_for_training
+from training.models import answer_ids, prompt_ids, read_prompt_settings
+from training.samples import RowMaker
+from training.settings import LoraSettings, ModelSettings, settings_of
+from training.sources import SourceSettings, read_selection, source_rows
+from training.stage import StageDirectory
+
+TINY = LoraSettings(rank=4, alpha=8, dropout=0.1)
+
+
+@pytest.fixture(scope="module")
+def few(expert_run, tmp_path_factory):
+    """A selection of five episodes' first seats, so that an epoch is five steps of four rows."""
+    file = tmp_path_factory.mktemp("selection") / "selection.jsonl"
+    keys = [episode.key for episode in read_run(expert_run)][:10:2]
+    file.write_text("".join(json.dumps({"episode": key, "seat": "agent_0", "why": "top"}) + "\n" for key in keys))
+    return file
+
+
+@pytest.fixture
+def ask(tiny_model, expert_run, few, tmp_path):
+    """Makes settings; nested ones are given as mappings."""
+
+    def make(name="bc", model=None, fit=None, **other):
+        return settings_of(
+            {
+                "model": {"base": str(tiny_model), "lora": TINY.model_dump(), **(model or {})},
+                "prompt": BRIEF.model_dump(),
+                "data": [{"run": str(expert_run), "selection": str(few)}],
+                "validation": 0,
+                "output": str(tmp_path / name),
+                "fit": {"learning_rate": 1e-3, "epochs": 2, "logging_steps": 1, "warmup_ratio": 0.2, **(fit or {})},
+                **other,
+            },
+            BehaviorCloningSettings,
+            "test",
+        )
+
+    return make
+
+
+def stage_of(settings):
+    return StageDirectory(Path(settings.output), "behavior_cloning", settings)
+
+
+def losses(figures):
+    return [(entry["step"], entry["loss"], entry["learning_rate"]) for entry in figures["log"] if "loss" in entry]
+
+
+# --- tokens -------------------------------------------------------------------------------------------------------
+
+
+def test_the_loss_is_on_the_json_and_the_end_token_and_on_nothing_else(ask, tokenizer):
+    """Guards invariant 8 and R2: decoded from what the trainer gets, prompt included and not empty."""
+    settings = ask()
+    stage = stage_of(settings)
+    stage.open()
+    rows, validation = prepare(settings, stage, tokenizer).load()
+    assert validation is None
+    _, made = training_rows(settings, tokenizer)
+    made = list(made)
+    assert len(rows) == len(made) == 20
+    for tokens, (row, _) in zip(rows, made, strict=True):
+        trained = [
+            token for token, label in zip(tokens["input_ids"], tokens["labels"], strict=True) if label != IGNORED
+        ]
+        asked = [token for token, label in zip(tokens["input_ids"], tokens["labels"], strict=True) if label == IGNORED]
+        assert tokenizer.decode(trained) == row.completion + "<|im_end|>"
+        assert asked == prompt_ids(tokenizer, row.prompt)
+        assert tokens["input_ids"] == [*asked, *trained]
+        assert json.loads(row.completion)["action_type"]
+
+
+def test_no_row_is_cut(tokenizer):
+    """Guards R10: a row that is too long is an error where it is made, never a row without its answer."""
+    prompt, answer = [{"role": "user", "content": "Go."}], '{"action_type": "none", "argument": ""}'
+    size = len(prompt_ids(tokenizer, prompt)) + len(answer_ids(tokenizer, answer))
+    assert len(tokenise(tokenizer, prompt, answer, size).input_ids) == size
+    with pytest.raises(InvalidValueError, match=f"at most {size - 1} tokens, got {size}"):
+        tokenise(tokenizer, prompt, answer, size - 1)
+
+
+def test_rows_are_shortened_before_they_are_tokenised(ask, tokenizer):
+    def sizes(max_length):
+        settings = ask(prompt={"format": "chat", "max_length": max_length})
+        maker, rows = training_rows(settings, tokenizer)
+        made = [(tokens, tokenise(tokenizer, row.prompt, row.completion, max_length)) for row, tokens in rows]
+        assert all(counted == tokens for counted, tokens in made)
+        return maker.counts, [len(tokens.input_ids) for _, tokens in made]
+
+    _, whole = sizes(4096)
+    counts, short = sizes(max(whole) - 1)
+    assert max(short) <= max(whole) - 1
+    assert len(short) == len(whole)
+    assert counts.shortened > 0
+
+
+def test_a_row_can_be_looked_at(tokenizer):
+    row = tokenise(tokenizer, [{"role": "user", "content": "Go."}], '{"a": 1}', 100)
+    assert marked(tokenizer, row, colour=False).endswith('assistant\n[[{"a": 1}<|im_end|>]]')
+    assert "\033[32m{" in marked(tokenizer, row, colour=True)
+    assert marked(tokenizer, row, colour=False).count("[[") == 1
+
+
+def test_validation_scenarios_are_not_trained_on(ask, expert_run, tokenizer):
+    """Guards R19."""
+    settings = ask(data=[{"run": str(expert_run)}], validation=0.2)
+    stage = stage_of(settings)
+    stage.open()
+    prepared = prepare(settings, stage, tokenizer)
+    rows, validation = prepared.load()
+    assert prepared.facts["data"] == {
+        "train": {"rows": len(rows), "scenarios": 12},
+        "validation": {"rows": len(validation), "scenarios": 3},
+    }
+    texts = [{tokenizer.decode(ids).split("<|im_end|>")[0] for ids in part["input_ids"]} for part in (rows, validation)]
+    assert texts[0]
+    assert not texts[0] & texts[1]
+    assert Prepared(stage.path / "rows", {}).load()[0]["labels"] == rows["labels"]
+
+
+# --- sources ------------------------------------------------------------------------------------------------------
+
+
+def rows_of(*sources, tasks=None):
+    return list(source_rows([SourceSettings(**source) for source in sources], RowMaker(BRIEF), tasks))
+
+
+def test_runs_are_mixed_with_weights_and_seats(expert_run, few, tmp_path):
+    run = str(expert_run)
+    shutil.copy(expert_run / "episodes.jsonl", tmp_path / "imported.jsonl")
+    assert len(rows_of({"run": run})) == 240
+    assert (
+        len(rows_of({"run": run, "selection": str(few)}, {"run": str(tmp_path / "imported.jsonl"), "weight": 2})) == 500
+    )
+    assert {row.seat for row in rows_of({"run": run, "seats": ["agent_1"]})} == {"agent_1"}
+    linear = rows_of({"run": run, "seats": ["policy:linear"]})
+    assert (len(linear), {row.partner for row in linear}) == (120, {"conceder"})
+
+
+def test_sources_that_cannot_be_used_are_said_in_a_sentence(expert_run, tmp_path):
+    run = str(expert_run)
+    (tmp_path / "empty.jsonl").write_text("")
+    (tmp_path / "strange.jsonl").write_text('{"episode": "e", "seat": "agent_0"}\n')
+    (tmp_path / "damaged.jsonl").write_text('{"instruction": "e"}\n')
+    unscored = str(play_run(tmp_path / "unscored", 1, evaluator=None))
+    key = next(read_run(expert_run)).task
+    TaskSet([key.model_copy(update={"id": "kept"})]).save(tmp_path / "kept.jsonl")
+    table = [
+        ({"run": str(tmp_path / "none")}, None, "found nothing"),
+        ({"run": str(tmp_path / "empty.jsonl")}, None, "holds no episodes"),
+        ({"run": unscored, "scored": True}, None, "all 2 episodes are unscored; evaluate the run first"),
+        ({"run": run, "selection": str(tmp_path / "empty.jsonl")}, None, "selects no episode"),
+        ({"run": run, "selection": str(tmp_path / "none.jsonl")}, None, "found none"),
+        ({"run": run, "selection": str(tmp_path / "strange.jsonl")}, None, "'e' is not in"),
+        ({"run": run, "seats": ["policy:nobody"]}, None, "gives no rows"),
+        ({"run": run}, str(tmp_path / "kept.jsonl"), "kept for evaluation"),
+    ]
+    for source, tasks, told in table:
+        with pytest.raises(InvalidValueError, match=told) as caught:
+            rows_of(source, tasks=tasks)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(DamagedRecordError, match="episode and seat"):
+        read_selection(tmp_path / "damaged.jsonl")
+    assert len(rows_of({"run": unscored})) == 16
+
+
+# --- what cannot be trained ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def earlier(tiny_model, tmp_path):
+    """An earlier stage's directory with an adapter's configuration and how it is prompted."""
+    place = tmp_path / "earlier" / "model"
+    place.mkdir(parents=True)
+    told = {"base_model_name_or_path": str(tiny_model), "r": 4, "lora_alpha": 8}
+    (place / "adapter_config.json").write_text(json.dumps(told))
+    (place / "sotopia_policy.json").write_text(json.dumps({"prompt": BRIEF.model_dump()}))
+    return tmp_path / "earlier"
+
+
+def test_what_cannot_be_trained_is_said_before_a_model_is_loaded(earlier, tiny_model, tmp_path):
+    base = str(tiny_model)
+    begun = begin_from(ModelSettings(base="ignored", lora=TINY), str(earlier), BRIEF)
+    assert (begun.base, begun.adapter) == (base, str(earlier / "model"))
+    table = [
+        (ModelSettings(base=base, lora=None), earlier, BRIEF, "all weights cannot be trained"),
+        (ModelSettings(base=base), earlier, BRIEF, r"rank and alpha \(4, 8\), got \(8, 16\)"),
+        (ModelSettings(base=base, lora=TINY), earlier, BRIEF.model_copy(update={"format": "chat"}), "use the same"),
+        (ModelSettings(base=base, lora=None, quantization="nf4"), None, BRIEF, "set model.lora"),
+        (ModelSettings(base="org/other", lora=TINY, adapter=str(earlier / "model")), None, BRIEF, "not the base"),
+        (ModelSettings(base=base), tmp_path / "nowhere", BRIEF, "expected an adapter or a model"),
+    ]
+    for model, place, prompt, told in table:
+        with pytest.raises(InvalidValueError, match=told):
+            begin_from(model, None if place is None else str(place), prompt)
+
+
+EFFECTS = {
+    "learning_rate": (1e-3, {"learning_rate": 1e-3}),
+    "scheduler": ("linear", {"lr_scheduler_type": "linear"}),
+    "warmup_ratio": (0.1, {"warmup_steps": 0.1}),
+    "epochs": (3, {"num_train_epochs": 3}),
+    "max_steps": (7, {"max_steps": 7}),
+    "batch_size": (3, {"per_device_train_batch_size": 3, "per_device_eval_batch_size": 3}),
+    "gradient_accumulation_steps": (5, {"gradient_accumulation_steps": 5}),
+    "weight_decay": (0.1, {"weight_decay": 0.1}),
+    "max_grad_norm": (0.5, {"max_grad_norm": 0.5}),
+    "adam_beta2": (0.99, {"adam_beta2": 0.99}),
+    "optimizer": ("adafactor", {"optim": "adafactor"}),
+    "seed": (3, {"seed": 3}),
+    "precision": ("bfloat16", {"bf16": True}),
+    "gradient_checkpointing": (True, {"activation_checkpointing": True}),
+    "save_steps": (9, {"save_steps": 9, "eval_steps": 9, "save_strategy": "steps", "eval_strategy": "steps"}),
+    "checkpoints": (4, {"save_total_limit": 4}),
+    "logging_steps": (2, {"logging_steps": 2}),
+    "report_to": ("none", {"report_to": []}),
+    "keep": (
+        "best",
+        {"load_best_model_at_end": True, "metric_for_best_model": "eval_loss", "greater_is_better": False},
+    ),
+}
+
+
+def test_no_setting_of_the_optimisation_is_without_effect(tmp_path):
+    """Guards R17 and R18: declared, and then read by nobody."""
+    from trl import SFTConfig
+
+    assert set(EFFECTS) == set(fitting.FitSettings.model_fields)
+    stage = StageDirectory(tmp_path, "s", fitting.FitSettings())
+    for name, (value, expected) in EFFECTS.items():
+        fit = fitting.FitSettings(**{name: value})
+        found = fitting.training_arguments(fit, stage, True, SFTConfig)
+        assert {key: getattr(found, key) for key in expected} == expected, name
+    plain = fitting.training_arguments(fitting.FitSettings(), stage, False, SFTConfig)
+    assert (plain.eval_strategy, plain.save_strategy, plain.bf16) == ("no", "epoch", False)
+
+
+# --- training -----------------------------------------------------------------------------------------------------
+
+
+class StoppedError(Exception):
+    """In place of a kill."""
+
+
+def killed_after(monkeypatch, steps):
+    """Makes training end abruptly after so many steps."""
+    from transformers import TrainerCallback
+
+    class Killer(TrainerCallback):
+        def on_step_end(self, args, state, control, **kwargs):
+            if state.global_step == steps:
+                raise StoppedError
+
+    kept = fitting._callbacks
+    monkeypatch.setattr(fitting, "_callbacks", lambda fit: [*kept(fit), Killer()])
+
+
+def test_a_killed_run_continues_with_the_losses_of_an_unbroken_one(ask, monkeypatch):
+    """Dropout, data order, schedule and optimiser go on exactly; a checkpoint that was cut short is passed over."""
+    import torch
+    from safetensors.torch import load_file
+
+    fit = {"save_steps": 3, "gradient_accumulation_steps": 2}
+    whole = train(ask("whole", fit=fit))
+    settings = ask("broken", fit=fit)
+    with monkeypatch.context() as patched:
+        killed_after(patched, 5)
+        with pytest.raises(StoppedError):
+            train(settings)
+    stage = stage_of(settings)
+    assert not stage.model.exists()
+    cut = stage.checkpoints / "checkpoint-5"
+    shutil.copytree(stage.checkpoints / "checkpoint-3", cut)
+    (cut / "trainer_state.json").write_text('{"global_step": 5, "log')
+    continued = train(settings)
+    assert losses(continued) == losses(whole)
+    assert [step for step, _, _ in losses(whole)] == [1, 2, 3, 4, 5, 6]
+    one, other = (load_file(stage_of(s).model / "adapter_model.safetensors") for s in (settings, ask("whole", fit=fit)))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    assert train(settings) == stage.figures  # done: nothing is trained again
+
+    # R18: warm-up is a fifth of the six optimiser steps (rounded up), although there are twelve batches.
+    rates = [rate for _, _, rate in losses(whole)]
+    assert (rates[0], rates[1], max(rates)) == (0, 5e-4, 1e-3)
+    assert rates.index(max(rates)) == 2
+
+    # R9: the adapter is where the next stage looks, with how it is prompted, and goes on from its very weights.
+    assert read_prompt_settings(stage.model) == BRIEF
+    begun = begin_from(settings.model, settings.output, BRIEF)
+    model, new = load_for_training(begun, False)
+    trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    assert new is None
+    assert len(trained) == len(one)
+    for name, weight in one.items():
+        assert torch.equal(trained[name.replace(".weight", ".default.weight")], weight)
+
+
+def test_a_run_killed_after_the_kept_epoch_still_keeps_that_epoch(ask, monkeypatch):
+    """B.6: of a schedule of many epochs, the model after one of them. Also with validation losses on the way."""
+    fit = {"epochs": 6, "keep": 2}
+    settings = ask("kept", model={"lora": None}, fit=fit, validation=0.2)
+    with monkeypatch.context() as patched:
+        patched.setattr(fitting, "save_model", lambda trainer, stage: (_ for _ in ()).throw(StoppedError()))
+        with pytest.raises(StoppedError):
+            train(settings)
+    last = stage_of(settings).complete_checkpoints()[-1][1]
+    assert last["epoch"] == 2
+    figures = train(settings)
+    assert (figures["epochs"], figures["steps"]) == (2, last["global_step"])
+    assert len(figures["validation_losses"]) == 2
+    assert losses(figures)[-1][1] < losses(figures)[0][1]
+    assert losses(figures)[-1][2] > 5e-4  # the schedule is that of six epochs
+    assert (stage_of(settings).model / "config.json").is_file()
+    assert begin_from(settings.model, settings.output, BRIEF).base == str(stage_of(settings).model)
+
+
+def test_the_quantised_model_is_the_one_that_is_trained(ask, monkeypatch):
+    """Guards R8: sotopia-rl loads a 4-bit model and then trains another."""
+    from trl import SFTTrainer
+
+    seen, prepared = [], []
+    build, ready = SFTTrainer.__init__, fitting.prepare_quantised
+
+    def note(self, *args, **kwargs):
+        build(self, *args, **kwargs)
+        seen.append(self)
+
+    monkeypatch.setattr(SFTTrainer, "__init__", note)
+    monkeypatch.setattr(fitting, "prepare_quantised", lambda *args: prepared.append(1) or ready(*args))
+    train(ask("qlora", model={"quantization": "nf4"}, fit={"epochs": 1, "max_steps": 1}))
+    (trainer,) = seen
+    adapted = [m for m in trainer.model.modules() if hasattr(m, "lora_A")]
+    assert len(adapted) == 14  # q, k, v, o, gate, up, down of two layers
+    assert {type(m.get_base_layer()).__name__ for m in adapted} == {"Linear4bit"}
+    assert prepared == [1]
+    trained = {name: p for name, p in trainer.model.named_parameters() if p.requires_grad}
+    assert len(trained) == 28
+    assert all("lora_" in name and str(p.dtype) == "torch.float32" for name, p in trained.items())
+
+
+def test_another_model_than_the_quantised_one_is_refused(tiny_model):
+    from peft import get_peft_model
+
+    settings = ModelSettings(base=str(tiny_model), lora=TINY)
+    model, new = load_for_training(settings, False)
+    asked = settings.model_copy(update={"quantization": "nf4"})
+    with pytest.raises(InvalidValueError, match="no layer is not 4-bit"):
+        check_trained_model(model, asked)
+    adapted = get_peft_model(model, new)
+    with pytest.raises(InvalidValueError, match="q_proj is not 4-bit"):
+        check_trained_model(adapted, asked)
+    check_trained_model(adapted, settings)

@@ -1,0 +1,168 @@
+"""Tokenizers that can be trained with, adapters of the right base, tiny models that load as they were made."""
+
+import copy
+import json
+
+import pytest
+
+from sotopia_env.errors import InvalidValueError
+from training.models import (
+    CHATML,
+    TokenCounter,
+    answer_ids,
+    check_adapter,
+    check_tokenizer,
+    find_model,
+    glue_ids,
+    load_causal_lm,
+    load_tokenizer,
+    prompt_ids,
+    quantization_config,
+    read_prompt_settings,
+    start_from,
+    write_prompt_settings,
+)
+from training.settings import ModelSettings, PromptSettings
+
+TALK = [
+    {"role": "system", "content": "You are Ada."},
+    {"role": "user", "content": "Turn #1 is yours."},
+    {"role": "assistant", "content": '{"action_type": "speak", "argument": "Hello."}'},
+    {"role": "user", "content": "Turn #3 is yours."},
+]
+# Puts the system message before the last user's message, as Mistral-7B-Instruct-v0.3 does.
+MOVING = (
+    "{%- if messages[0]['role'] == 'system' %}{% set s = messages[0]['content'] %}{% set messages = messages[1:] %}"
+    "{% endif %}{%- for m in messages %}{%- if m['role'] == 'user' %}{{- '[INST] ' }}"
+    "{%- if loop.last and s is defined %}{{- s }}{%- endif %}"
+    "{{- m['content'] + '[/INST]' }}{%- else %}{{- ' ' + m['content'] + '<|im_end|>' }}{%- endif %}{%- endfor %}"
+)
+FORGETFUL = CHATML.replace(
+    "{{- m['content'] + '<|im_end|>' }}{% endgen", "{{- m['content'][:5] + '<|im_end|>' }}{% endgen"
+)
+NO_SYSTEM = "{%- if messages[0]['role'] == 'system' %}{{ raise_exception('no system role') }}{%- endif %}" + CHATML
+
+
+def with_template(tokenizer, template):
+    changed = copy.deepcopy(tokenizer)
+    changed.chat_template = template
+    return changed
+
+
+def test_prompt_and_answer_are_a_prefix_of_the_next_prompt(tokenizer):
+    first = [*prompt_ids(tokenizer, TALK[:2]), *answer_ids(tokenizer, TALK[2]["content"])]
+    after = prompt_ids(tokenizer, TALK)
+    assert after[: len(first)] == first
+    assert [*first, *glue_ids(tokenizer, TALK[2:])] == after
+    assert tokenizer.decode(answer_ids(tokenizer, "{}")) == "{}<|im_end|>"
+
+
+def test_the_counter_counts_no_less_than_is_trained_on(tokenizer):
+    count = TokenCounter(tokenizer)(TALK[:2], TALK[2]["content"])
+    assert count == len(prompt_ids(tokenizer, TALK[:2])) + len(answer_ids(tokenizer, TALK[2]["content"])) + 1
+
+
+@pytest.mark.parametrize(
+    ("template", "told"),
+    [
+        (None, "no chat template"),
+        (MOVING, "not prefix-preserving"),
+        (FORGETFUL, "after the answer in message 3"),
+        (NO_SYSTEM, "no system role"),
+    ],
+)
+def test_a_tokenizer_that_cannot_be_trained_with_is_refused(tokenizer, template, told):
+    with pytest.raises(InvalidValueError, match=told):
+        check_tokenizer(with_template(tokenizer, template), "some-model")
+
+
+def test_single_prompts_need_no_conversation_to_be_preserved(tokenizer):
+    """Mistral's template can be trained with in the format of SOTOPIA-π, and in no other."""
+    for template in (MOVING, NO_SYSTEM):
+        check_tokenizer(with_template(tokenizer, template), "some-model", "single")
+    refusing = with_template(tokenizer, "{{ raise_exception('never') }}")
+    with pytest.raises(InvalidValueError, match="never"):
+        check_tokenizer(refusing, "some-model", "single")
+
+
+def test_no_token_is_added_for_padding(tokenizer):
+    """Guards R14: a new token would need an embedding that is not there."""
+    bare = copy.deepcopy(tokenizer)
+    bare.pad_token = None
+    check_tokenizer(bare, "some-model")
+    assert bare.pad_token_id == bare.eos_token_id
+    assert len(bare) == len(tokenizer)
+    endless = copy.deepcopy(tokenizer)
+    endless.eos_token = None
+    with pytest.raises(InvalidValueError, match="end-of-sequence"):
+        check_tokenizer(endless, "some-model")
+
+
+def test_tiny_models_load_as_they_were_made(tiny_model, tokenizer):
+    texts = ["How about $45?", "naïve ☕ 1234", TALK[2]["content"]]
+    assert [tokenizer.decode(tokenizer(text)["input_ids"]) for text in texts] == texts
+    assert load_tokenizer(tiny_model)(texts)["input_ids"] == tokenizer(texts)["input_ids"]
+    assert tokenizer("45")["input_ids"] == [*tokenizer("4")["input_ids"], *tokenizer("5")["input_ids"]]
+    model = load_causal_lm(ModelSettings(base=str(tiny_model), lora=None))
+    assert model.config.vocab_size >= len(tokenizer)
+    assert 0.05 < model.model.embed_tokens.weight.std().item() < 0.12  # 1/sqrt(128), not the library's 0.02
+
+
+def test_what_cannot_be_loaded_is_said_in_a_sentence(tmp_path):
+    (tmp_path / "empty").mkdir()
+    for load in (load_tokenizer, lambda path: load_causal_lm(ModelSettings(base=str(path)))):
+        with pytest.raises(InvalidValueError, match="could be loaded") as caught:
+            load(tmp_path / "empty")
+        assert "\n" not in str(caught.value)
+
+
+def adapter(path, base):
+    path.mkdir(parents=True)
+    (path / "adapter_config.json").write_text(
+        json.dumps({"base_model_name_or_path": str(base), "r": 8, "lora_alpha": 16})
+    )
+    return path
+
+
+def test_an_adapter_of_another_base_is_refused_before_anything_is_loaded(tmp_path):
+    (tmp_path / "base").mkdir()
+    own = adapter(tmp_path / "own", tmp_path / "base")
+    check_adapter(own, str(tmp_path / "base" / ".." / "base"))
+    with pytest.raises(InvalidValueError, match="an adapter of 'org/other', which is not the base"):
+        load_causal_lm(ModelSettings(base="org/base", adapter=str(adapter(tmp_path / "a", "org/other"))))
+    with pytest.raises(InvalidValueError, match="found none"):
+        check_adapter(tmp_path, "org/base")
+
+
+def test_the_next_stage_finds_what_the_last_one_left(tmp_path):
+    """Guards R9: the adapter lies where the next stage looks for it."""
+    adapter(tmp_path / "bc" / "model", "org/base")
+    settings = ModelSettings(base="other")
+    assert start_from(tmp_path / "bc", settings).model_dump(include={"base", "adapter"}) == {
+        "base": "org/base",
+        "adapter": str(tmp_path / "bc" / "model"),
+    }
+    full = tmp_path / "full"
+    full.mkdir()
+    (full / "config.json").write_text("{}")
+    assert start_from(full, settings).base == str(full)
+    assert find_model(full) == full
+    with pytest.raises(InvalidValueError, match="expected an adapter or a model"):
+        find_model(tmp_path)
+
+
+def test_how_a_model_is_prompted_is_kept_beside_it(tmp_path):
+    assert read_prompt_settings(tmp_path) == PromptSettings()
+    write_prompt_settings(tmp_path, PromptSettings(format="brief", max_length=99))
+    assert read_prompt_settings(tmp_path) == PromptSettings(format="brief", max_length=99)
+
+
+def test_four_bit_is_nf4_with_double_quantisation_or_a_sentence(monkeypatch):
+    import importlib.util
+
+    found = quantization_config(ModelSettings(base="m", quantization="nf4", dtype="bfloat16"))
+    assert (found.load_in_4bit, found.bnb_4bit_quant_type, found.bnb_4bit_use_double_quant) == (True, "nf4", True)
+    assert quantization_config(ModelSettings(base="m")) is None
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(InvalidValueError, match="needs bitsandbytes"):
+        quantization_config(ModelSettings(base="m", quantization="nf4"))

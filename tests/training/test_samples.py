@@ -1,0 +1,187 @@
+"""Rows: the focal seat's turns and nobody else's words, split by scenario, shortened by whole turns."""
+
+from dataclasses import replace
+
+import pytest
+
+from sotopia_env import tasks
+from sotopia_env.action import Action, ActionType, parse
+from sotopia_env.dynamics import initial_state, transition
+from sotopia_env.episode import Generation
+from sotopia_env.errors import InvalidValueError, UnknownNameError
+from sotopia_env.observation import SeatView
+from sotopia_env.policies.agent_prompt import AgentPrompt
+from sotopia_env.run_directory import read_run
+from sotopia_env.scenario import Task
+from tests.training.conftest import BRIEF
+from training.casting import OpenScenario, task_key
+from training.samples import (
+    Row,
+    RowMaker,
+    refuse_evaluation_scenarios,
+    split_scenarios,
+    to_dataset,
+    weighted,
+)
+from training.settings import PromptSettings
+
+
+@pytest.fixture(scope="module")
+def episodes(expert_run):
+    return list(read_run(expert_run))
+
+
+def words(prompt, completion):
+    return sum(len(message["content"].split()) for message in prompt) + len(completion.split())
+
+
+def row(scenario="s", episode="e", turn=0):
+    return Row(({"role": "user", "content": "Go."},), "{}", episode, "t", scenario, "agent_0", "p", turn)
+
+
+@pytest.mark.parametrize("format", ["chat", "single", "brief"])
+def test_a_prompt_is_what_a_policy_was_told_and_the_completion_what_it_did(episodes, format):
+    episode = episodes[0]
+    rows = list(RowMaker(PromptSettings(format=format)).rows(episode, "agent_1"))
+    state, told = initial_state(episode.task, episode.rules, episode.seed), {}
+    for item in episode.turns:
+        seen = SeatView(episode.task, episode.rules, "agent_1").observe(state)
+        told[item.turn.index] = AgentPrompt(format).messages(seen)
+        state = transition(state, item.turn.action)
+    assert [one.turn for one in rows] == [1, 3, 5, 7]
+    for one in rows:
+        assert list(one.prompt) == told[one.turn]
+        assert parse(one.completion) == episode.turns[one.turn].turn.action
+        assert (one.seat, one.partner) == ("agent_1", "linear" if episode.policies[0].name == "linear" else "conceder")
+
+
+@pytest.mark.parametrize("format", ["chat", "brief"])
+def test_partner_words_are_only_ever_the_users(episodes, format):
+    """Invariant 8: what another seat said is in no completion and in no assistant's message."""
+    episode = episodes[0]
+    said = [t.turn.action.argument for t in episode.turns if t.turn.actor == "agent_0" and t.turn.action.argument]
+    for one in RowMaker(PromptSettings(format=format)).rows(episode, "agent_1"):
+        own = [one.completion, *(m["content"] for m in one.prompt if m["role"] == "assistant")]
+        assert not any(text in mine for text in said for mine in own)
+
+
+def test_too_long_prompts_lose_their_oldest_turns_and_nothing_else(episodes):
+    """Guards R10: never the instructions, the last turns or the answer; and what cannot fit is counted."""
+    episode = episodes[0]
+    whole = list(RowMaker(BRIEF).rows(episode, "agent_0"))
+    limit = words(whole[-1].prompt, whole[-1].completion) - 1
+    maker = RowMaker(BRIEF.model_copy(update={"max_length": limit}), words)
+    short = list(maker.rows(episode, "agent_0"))[-1]
+    assert short.dropped > 0
+    assert short.prompt[0] == whole[-1].prompt[0]
+    assert short.prompt[-1]["content"].endswith(whole[-1].prompt[-1]["content"].splitlines()[-1])
+    assert short.completion == whole[-1].completion
+    assert f"not all fit: {short.dropped})" in short.prompt[1]["content"]
+    assert maker.counts.shortened == 1
+    assert words(short.prompt, short.completion) <= limit
+
+    none = RowMaker(BRIEF.model_copy(update={"max_length": 16}), words)
+    assert list(none.rows(episode, "agent_0")) == []
+    assert (none.counts.rows, none.counts.too_long) == (0, 4)
+    assert "4 too long" in none.counts.text()
+
+
+def test_unusable_and_silent_turns_are_left_out_and_counted(episodes):
+    """Guards P (data_filtering): rows in which nothing was done do not stay by accident."""
+    episode = episodes[0]
+    turns = list(episode.turns)
+    silent = Action(ActionType.NONE)
+    turns[1] = turns[1].model_copy(update={"generation": Generation(text="hm", parse_failure="no JSON")})
+    turns[7] = turns[7].model_copy(update={"turn": replace(turns[7].turn, action=silent)})
+    changed = episode.model_copy(update={"turns": tuple(turns)})
+    maker = RowMaker(BRIEF)
+    assert [one.turn for one in maker.rows(changed, "agent_1")] == [3, 5]
+    assert (maker.counts.unusable, maker.counts.silent) == (1, 1)
+    assert [one.turn for one in RowMaker(BRIEF, keep_silence=True).rows(changed, "agent_1")] == [3, 5, 7]
+
+
+def test_values_choose_the_turns_that_have_one(episodes):
+    rows = list(RowMaker(BRIEF).rows(episodes[0], "agent_0", values={2: 0.5, 4: -1.0}))
+    assert [(one.turn, one.value) for one in rows] == [(2, 0.5), (4, -1.0)]
+    assert [one.turn for one in RowMaker(BRIEF).rows(episodes[0], "agent_0", turns=[6])] == [6]
+    with pytest.raises(UnknownNameError, match="agent_0"):
+        list(RowMaker(BRIEF).rows(episodes[0], "agent_2"))
+
+
+def test_a_scenario_is_known_by_its_content(episodes):
+    task = episodes[0].task
+
+    def changed(**update):
+        scenario = task.scenario.model_copy(update=update)
+        return task_key(
+            Task(id=task.id, scenario=scenario, characters=task.characters, relationships=task.relationships)
+        )
+
+    assert changed(id="other") == task_key(task)
+    assert changed(context="Other.") != task_key(task)
+
+
+def test_a_recast_scenario_is_the_same_scenario():
+    """Texts of this family name the people at the table; the split must see through that."""
+    one, two = (tasks.generate("division", 1, 4, "easy")[0] for _ in range(2))
+    names = dict(zip(one.names.values(), ("Ada Lo", "Bo Lin"), strict=True))
+    recast = OpenScenario.of(one).played_by(list(names.values()))
+    assert recast != one.scenario
+    people = tuple(c.model_copy(update={"name": names[c.name]}) for c in two.characters)
+    other = Task(id=two.id, scenario=recast, characters=people, relationships=two.relationships)
+    assert task_key(other) == task_key(one)
+
+
+def test_the_split_is_by_scenario_and_by_nothing_else(episodes):
+    """Guards R19: no scenario is in training and validation, whatever the order of the rows."""
+    keys = [task_key(episode.task) for episode in episodes]
+    split = split_scenarios(keys, 0.2, seed=3)
+    assert split == split_scenarios(reversed(keys), 0.2, seed=3)
+    assert split != split_scenarios(keys, 0.2, seed=4)
+    assert not split.train & split.validation
+    assert split.train | split.validation == set(keys)
+    assert len(split.validation) == 3
+    assert split_scenarios(["a", "b"], 0.01).validation
+    assert split_scenarios(["a"], 0) == split_scenarios(["a", "a"], 0)
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.0, float("nan")])
+def test_a_share_outside_its_range_is_refused(share):
+    with pytest.raises(InvalidValueError, match="0 to below 1"):
+        split_scenarios(["a", "b"], share)
+
+
+def test_one_scenario_cannot_be_split():
+    with pytest.raises(InvalidValueError, match="too few"):
+        split_scenarios(["a"], 0.5)
+
+
+def test_scenarios_kept_for_evaluation_are_refused(episodes):
+    one, other = episodes[0].task, next(e.task for e in episodes if e.task.id != episodes[0].task.id)
+    rows = list(RowMaker(BRIEF).rows(episodes[0], "agent_0"))
+    assert list(refuse_evaluation_scenarios(rows, [other])) == rows
+    renamed = one.model_copy(update={"id": "kept", "scenario": one.scenario.model_copy(update={"id": "kept"})})
+    with pytest.raises(InvalidValueError, match="'kept'"):
+        list(refuse_evaluation_scenarios(rows, [renamed]))
+
+
+@pytest.mark.parametrize(
+    ("weight", "low", "high"), [(0, 0, 0), (1, 200, 200), (2, 400, 400), (0.5, 70, 130), (1.5, 270, 330)]
+)
+def test_weights_repeat_rows_and_draw_their_fractions(weight, low, high):
+    rows = [row(episode=f"e{number}") for number in range(200)]
+    taken = list(weighted(rows, weight))
+    assert low <= len(taken) <= high
+    assert taken == list(weighted(rows, weight))
+    with pytest.raises(InvalidValueError, match="weight"):
+        list(weighted(rows, -1))
+
+
+def test_rows_stream_into_a_data_set_from_any_iterator(tmp_path):
+    """An iterator cannot be pickled, and a second data set in the same folder is not the first one again."""
+    found = to_dataset((row(turn=number) for number in range(3)), tmp_path)
+    assert found["turn"] == [0, 1, 2]
+    assert found[0]["completion"] == [{"role": "assistant", "content": "{}"}]
+    assert to_dataset((row(turn=number) for number in range(2)), tmp_path)["turn"] == [0, 1]
+    with pytest.raises(InvalidValueError, match="at least one"):
+        to_dataset(iter(()), tmp_path)

@@ -1,0 +1,97 @@
+"""Stage directories: what was asked for is noted, what is complete stays, what was cut short is not continued from."""
+
+import json
+
+import pytest
+
+from sotopia_env.errors import InvalidValueError
+from training.settings import Settings
+from training.stage import StageDirectory, run_script
+
+
+class Small(Settings):
+    size: int = 3
+    output: str = "out"
+
+
+def stage(path, size=3, name="small"):
+    return StageDirectory(path, name, Small(size=size))
+
+
+def test_the_same_stage_is_opened_again_and_another_is_refused(tmp_path):
+    stage(tmp_path / "s").open()
+    noted = json.loads((tmp_path / "s" / "stage.json").read_text())
+    assert noted["settings"] == {"size": 3, "output": "out"}
+    assert "torch" in noted["packages"]
+    stage(tmp_path / "s").open()
+    with pytest.raises(InvalidValueError, match=r"\(stage\.json: .*\"size\":3.* there, .*\"size\":4"):
+        stage(tmp_path / "s", size=4).open()
+    with pytest.raises(InvalidValueError, match="stage"):
+        stage(tmp_path / "s", name="other").open()
+
+
+def test_a_stage_is_complete_when_it_has_its_figures(tmp_path):
+    one = stage(tmp_path)
+    one.open()
+    assert one.figures is None
+    one.finish({"loss": 0.25})
+    assert one.figures == {"loss": 0.25}
+
+
+@pytest.mark.parametrize(
+    ("files", "complete"),
+    [
+        ({"trainer_state.json": '{"global_step": 30}', "rng_state.pth": ""}, True),
+        ({"trainer_state.json": '{"global_step": 30}', "rng_state_0.pth": "", "rng_state_1.pth": ""}, True),
+        ({"trainer_state.json": '{"global_step": 30}'}, False),
+        ({"rng_state.pth": "", "model.safetensors": "x"}, False),
+        ({"trainer_state.json": '{"global_st', "rng_state.pth": ""}, False),
+        ({"trainer_state.json": "", "rng_state.pth": ""}, False),
+        ({}, False),
+    ],
+)
+def test_a_checkpoint_that_was_cut_short_is_passed_over(tmp_path, files, complete):
+    one = stage(tmp_path)
+    assert one.last_checkpoint() is None
+    for step, held in ((9, {"trainer_state.json": '{"global_step": 9}', "rng_state.pth": ""}), (30, files)):
+        place = one.checkpoints / f"checkpoint-{step}"
+        place.mkdir(parents=True)
+        for name, text in held.items():
+            (place / name).write_text(text)
+    assert one.last_checkpoint().name == ("checkpoint-30" if complete else "checkpoint-9")
+
+
+@pytest.mark.parametrize(
+    ("raised", "code", "told"),
+    [
+        (None, 0, ""),
+        (InvalidValueError("size: expected less"), 2, "error: size: expected less"),
+        (KeyboardInterrupt(), 130, "the same command continues"),
+        (RuntimeError("CUDA out of memory. Tried to allocate"), 1, "halve the batch"),
+        (MemoryError(), 1, "the same command continues"),
+    ],
+)
+def test_a_script_ends_with_a_sentence_and_a_code(tmp_path, capsys, raised, code, told):
+    (tmp_path / "c.yaml").write_text("size: 4\n")
+    asked = []
+
+    def run(settings):
+        asked.append(settings.size)
+        if raised is not None:
+            raise raised
+
+    assert run_script("Small.", Small, run, ["--config", str(tmp_path / "c.yaml"), "--set", "size=5"]) == code
+    assert asked == [5]
+    assert told in capsys.readouterr().err
+
+
+def test_other_errors_are_not_hidden_and_a_check_runs_nothing(tmp_path):
+    (tmp_path / "c.yaml").write_text("size: 4\n")
+    arguments = ["--config", str(tmp_path / "c.yaml")]
+
+    def run(settings):
+        raise RuntimeError("a bug")
+
+    with pytest.raises(RuntimeError, match="a bug"):
+        run_script("Small.", Small, run, arguments)
+    assert run_script("Small.", Small, run, [*arguments, "--check"]) == 0

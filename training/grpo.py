@@ -1,0 +1,310 @@
+"""Group-relative policy optimisation through TRL: single-turn with a reward model, multi-turn in the environment.
+
+Single-turn is SOTOPIA-RL's (arXiv 2508.03905, §4.2): answers to prompts cut from episodes, worth what the reward model
+says. Multi-turn plays whole episodes against scripted, frozen or past partners; see :mod:`training.multi_turn`. Both
+begin from an earlier stage's model, which by default is also what KL is measured against.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from sotopia_env import tasks
+from sotopia_env.action import Action, parse
+from sotopia_env.errors import InvalidValueError
+from sotopia_env.evaluators import make as make_evaluator
+from sotopia_env.observation import ChatMessage
+from training.casting import task_key
+from training.dev_episodes import DevEpisodes, Score
+from training.fitting import (
+    begin_from,
+    check_trained_model,
+    fit_model,
+    load_for_training,
+    quiet,
+    training_arguments,
+)
+from training.grpo_settings import GRPOSettings, check
+from training.memory import check_memory
+from training.models import find_model, load_tokenizer, prompt_ids, read_prompt_settings, write_prompt_settings
+from training.multi_turn import EpisodeRollout, episode_reward, prompt_rows, trainer_class
+from training.samples import RowMaker
+from training.settings import PromptSettings
+from training.situations import Situation, situations
+from training.sources import source_rows
+from training.stage import StageDirectory
+from training.token_episodes import TokenEpisode, TokenPlayer
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+    from transformers import PreTrainedTokenizerBase
+
+    from training.reward_model import RewardScorer
+
+logger = logging.getLogger(__name__)
+
+
+def run(settings: GRPOSettings) -> None:
+    """Trains, or continues, or does nothing if it is done; the model ends up in ``output/model``.
+
+    Raises:
+        InvalidValueError: something cannot be as it was asked for; before any model is loaded.
+    """
+    train(settings)
+
+
+def train(settings: GRPOSettings) -> dict[str, Any]:
+    """As :func:`run`, and returns the figures that are kept in ``done.json``."""
+    check(settings)
+    prompt = answer_settings(settings)
+    model_settings = begin_from(settings.model, settings.start_from, prompt)
+    stage = StageDirectory(Path(settings.output), f"grpo_{settings.mode.replace('-', '_')}", settings)
+    stage.open()
+    if stage.figures is not None:
+        logger.info("%s is complete: nothing to do", settings.output)
+        return stage.figures
+    quiet()
+    tokenizer = load_tokenizer(model_settings.base, prompt.format)
+    logger.info("memory: an estimated %s", check_memory(model_settings.base, settings, prompt).text())
+
+    def player() -> TokenPlayer:  # of whole episodes, which prompts of the `single` format cannot be played with
+        return TokenPlayer(tokenizer, prompt, make_evaluator(settings.reward.evaluator))
+
+    work = _MultiTurn(settings, player()) if settings.mode == "multi-turn" else _SingleTurn(settings, prompt, tokenizer)
+    dev = _dev(settings, player, prompt, stage, work.score)
+    model, adapter = load_for_training(model_settings, settings.fit.gradient_checkpointing)
+    trainer = trainer_class()(
+        model=model,
+        args=_arguments(settings, stage, prompt),
+        train_dataset=work.dataset(stage.path / "rows"),
+        processing_class=tokenizer,
+        peft_config=adapter,
+        **work.parts(),
+    )
+    check_trained_model(model, model_settings)
+    set_reference(trainer, settings)
+    if dev is not None:
+        trainer.add_callback(dev.callback(trainer))
+    figures = dict(fit_model(trainer, stage, settings.fit))
+    if dev is not None:
+        figures["dev"] = dev.looks
+        if settings.keep == "best" and trainer.is_world_process_zero():
+            _keep_best(dev, stage)
+    if trainer.is_world_process_zero():
+        _drop_reference(stage.model)
+        write_prompt_settings(stage.model, prompt)
+        stage.finish(figures)
+    trainer.accelerator.wait_for_everyone()
+    return figures
+
+
+def answer_settings(settings: GRPOSettings) -> PromptSettings:
+    """Returns the earlier stage's prompt settings, with the answer's length that was asked for."""
+    prompt = read_prompt_settings(find_model(settings.start_from))
+    if settings.max_answer is None:
+        return prompt
+    if settings.max_answer >= prompt.max_length:
+        raise InvalidValueError(
+            f"max_answer: expected fewer tokens than max_length {prompt.max_length}, got {settings.max_answer}"
+        )
+    return prompt.model_copy(update={"max_answer": settings.max_answer})
+
+
+def _arguments(settings: GRPOSettings, stage: StageDirectory, prompt: PromptSettings) -> Any:
+    import os
+
+    os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # rollout_func is pinned to the version it was written for
+    from trl.trainer.grpo_config import GRPOConfig
+
+    vllm = {} if settings.vllm == "none" else {"use_vllm": True, "vllm_mode": settings.vllm}
+    return training_arguments(
+        settings.fit,
+        stage,
+        False,
+        GRPOConfig,
+        num_generations=settings.num_generations,
+        steps_per_generation=settings.steps_per_generation,
+        max_completion_length=prompt.max_answer,
+        temperature=settings.temperature,
+        beta=settings.beta,
+        scale_rewards=settings.scale_rewards,
+        loss_type=settings.loss,
+        log_completions=False,
+        **vllm,
+    )
+
+
+def set_reference(trainer: Any, settings: GRPOSettings) -> None:
+    """Makes the KL reference what the settings say, where TRL would take another one.
+
+    TRL measures against what training starts from: a frozen copy of the adapter, or of all weights. With
+    ``reference: base`` the copy of the adapter is emptied, which leaves the bare base.
+
+    Raises:
+        InvalidValueError: the bare base is asked for where all weights are trained, or TRL made no reference.
+    """
+    if settings.beta == 0:
+        return
+    configs = getattr(trainer.model, "peft_config", None)
+    if settings.reference == "start":
+        if (
+            configs is not None
+            and "ref" not in configs
+            and settings.lora is not None
+            and _begins_with_adapter(settings)
+        ):
+            raise InvalidValueError("reference: TRL keeps no copy of the adapter to measure KL against")
+        return
+    if configs is None or "ref" not in configs:
+        raise InvalidValueError("reference: 'base' needs an adapter to begin from; here start and base are one model")
+    for name, parameter in trainer.model.named_parameters():
+        if ".ref." in name and "lora_B" in name:
+            parameter.data.zero_()
+
+
+def _begins_with_adapter(settings: GRPOSettings) -> bool:
+    return (find_model(settings.start_from) / "adapter_config.json").is_file()
+
+
+def _drop_reference(model: Path) -> None:
+    """Removes the frozen copy of the adapter that TRL saves beside the trained one."""
+    shutil.rmtree(model / "ref", ignore_errors=True)
+
+
+def _keep_best(dev: DevEpisodes, stage: StageDirectory) -> None:
+    if dev.best is None:
+        raise InvalidValueError("keep: no dev episodes were played, so there is no best model")
+    shutil.rmtree(stage.model)
+    shutil.copytree(dev.best, stage.model)
+
+
+def _dev(
+    settings: GRPOSettings,
+    player: Callable[[], TokenPlayer],
+    prompt: PromptSettings,
+    stage: StageDirectory,
+    score: Score | None,
+) -> DevEpisodes | None:
+    if settings.dev is None:
+        return None
+    sampling = (prompt.max_answer, settings.temperature)
+    return DevEpisodes(settings.dev, player(), settings.reward, stage.path, sampling, score)
+
+
+# --- what differs between the modes --------------------------------------------------------------------------------
+
+
+class _MultiTurn:
+    """Whole episodes in the environment."""
+
+    score: Score | None = None
+
+    def __init__(self, settings: GRPOSettings, player: TokenPlayer) -> None:
+        assert settings.situations is not None
+        self._situations = situations(settings.situations)
+        refuse_evaluation_situations(self._situations, settings.evaluation_tasks)
+        self._rollout = EpisodeRollout(player, self._situations, settings.reward)
+
+    def dataset(self, folder: Path) -> Dataset:
+        from datasets import Dataset
+
+        return Dataset.from_list(prompt_rows(self._situations))
+
+    def parts(self) -> dict[str, Any]:
+        return {"rollout_func": self._rollout, "reward_funcs": [episode_reward]}
+
+
+def refuse_evaluation_situations(found: Sequence[Situation], evaluation_tasks: str | None) -> None:
+    """Raises :class:`InvalidValueError` if a situation's scenario is one of the file's, which are for evaluation."""
+    if evaluation_tasks is None:
+        return
+    kept = {task_key(task) for task in tasks.load(evaluation_tasks)}
+    for situation in found:
+        if task_key(situation.task) in kept:
+            raise InvalidValueError(f"situations: the scenario of task {situation.task.id!r} is kept for evaluation")
+
+
+class _SingleTurn:
+    """Answers to prompts from episodes, worth what the reward model says."""
+
+    def __init__(self, settings: GRPOSettings, prompt: PromptSettings, tokenizer: PreTrainedTokenizerBase) -> None:
+        from training.reward_model import RewardScorer
+
+        assert settings.reward.model is not None
+        self._settings = settings
+        self._prompt = prompt
+        self._tokenizer = tokenizer
+        gate = settings.reward.invalid if settings.reward.gate else None
+        self._scorer: RewardScorer = RewardScorer.load(settings.reward.model, penalty=gate)
+
+    def dataset(self, folder: Path) -> Dataset:
+        from datasets import Dataset
+
+        rows = list(self._rows())
+        if not rows:
+            raise InvalidValueError("data: no prompts could be made of these episodes")
+        return Dataset.from_list(rows)
+
+    def _rows(self) -> Iterator[dict[str, Any]]:
+        reserve = self._prompt.max_answer
+
+        def count(messages: Sequence[ChatMessage], completion: str) -> int:
+            return len(prompt_ids(self._tokenizer, messages)) + reserve  # the answer is not known yet
+
+        maker = RowMaker(self._prompt, count)
+        for row in source_rows(self._settings.data, maker, self._settings.evaluation_tasks):
+            yield {
+                "prompt": list(row.prompt),
+                "task": row.task,
+                "seat": row.seat,
+                "partner": row.partner,
+                "turn": row.turn,
+            }
+        logger.info("prompts: %s", maker.counts.text())
+
+    def parts(self) -> dict[str, Any]:
+        return {"reward_funcs": [self.reward]}
+
+    def reward(
+        self, prompts: Any, completions: Any, completion_ids: Any, log_metric: Any, **_: Any
+    ) -> list[float | None]:
+        """TRL's reward function: the reward model's opinion, and the penalty for impossible answers."""
+        reward = self._settings.reward
+        values = self._scorer(prompts, completions, completion_ids)
+        possible = [isinstance(parse(completion[0]["content"]), Action) for completion in completions]
+        for value, fine in zip(values, possible, strict=True):
+            log_metric("reward_model/valid", float(fine))
+            if value is not None:
+                log_metric("reward_model/score", value)
+        if reward.gate:
+            return values
+        return [
+            value if fine or value is None else value + reward.invalid
+            for value, fine in zip(values, possible, strict=True)
+        ]
+
+    def score(self, episodes: Sequence[TokenEpisode]) -> float:
+        """Mean opinion of the reward model on all answers in some episodes."""
+        pairs = [pair for episode in episodes for pair in self._answers(episode)]
+        return fmean(self._scorer.rate(pairs))
+
+    def _answers(self, episode: TokenEpisode) -> Iterator[tuple[Sequence[ChatMessage], str]]:
+        from sotopia_env.policies.agent_prompt import AgentPrompt
+        from training.samples import observations
+
+        prompt = AgentPrompt(self._prompt.format)
+        texts = {
+            turn.turn: str(self._tokenizer.decode(episode.completion[turn.start : turn.end], skip_special_tokens=True))
+            for turn in episode.focal
+        }
+        for observation, index in observations(episode.record, episode.situation.seat):
+            if index in texts:
+                yield prompt.messages(observation), texts[index]
+
+
+__all__ = ["GRPOSettings", "run", "set_reference", "train"]

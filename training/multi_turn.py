@@ -1,0 +1,260 @@
+"""Whole episodes inside TRL: a ``rollout_func`` that plays them, and a trainer whose advantages may differ by turn.
+
+TRL's contracts, as measured for 1.16: the function receives prompts that are already repeated ``num_generations`` times
+and returns exactly one row for each; whatever else it returns reaches the reward functions; groups are consecutive
+blocks. So a block shares task, seat, partner and seed, and only the policy's own sampling differs within it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from sotopia_env.errors import InvalidValueError
+from sotopia_env.reward import ABBREVIATIONS, DIMENSIONS, Scalarisation
+from training.attribution import Attributor, Missing, seat_score
+from training.generation import BatchedGenerator, Sampling
+from training.grpo_settings import RewardSettings
+from training.situations import Situation
+from training.token_episodes import Sample, TokenEpisode, TokenPlayer
+from training.verified_attribution import make_attributor
+
+if TYPE_CHECKING:
+    import torch
+    from trl.trainer.grpo_trainer import GRPOTrainer
+
+KEY = "situation"
+"""Beside role and content in the only message of a prompt: the number of its situation. It survives Arrow and TRL."""
+CREDITS = "turn_credits"
+"""Column with (start, end, reward) of every focal turn, where turns have rewards of their own."""
+
+
+def prompt_rows(situations: Sequence[Situation]) -> list[dict[str, Any]]:
+    """Returns the data set's rows: one prompt per situation, with task, seat and partner as columns."""
+    return [
+        {
+            "prompt": [{"role": "user", "content": f"{item.task.id}, {item.seat}", KEY: str(number)}],
+            "task": item.task.id,
+            "seat": item.seat,
+            "partner": item.partner.name,
+        }
+        for number, item in enumerate(situations)
+    ]
+
+
+class EpisodeRollout:
+    """Plays the situations that TRL asks for (its ``rollout_func``)."""
+
+    def __init__(self, player: TokenPlayer, situations: Sequence[Situation], reward: RewardSettings) -> None:
+        """Prepares.
+
+        Args:
+            player: tokenizer, prompt and evaluator.
+            situations: what the prompts' numbers mean.
+            reward: what an episode is worth.
+        """
+        self._player = player
+        self._situations = situations
+        self._reward = reward
+        self._scalar = Scalarisation.of(reward.scalarisation)
+        self._attributor = None if reward.credit == "episode" else make_attributor(reward.credit)
+
+    def __call__(self, prompts: Sequence[Sequence[Mapping[str, str]]], trainer: GRPOTrainer) -> dict[str, Any]:
+        """Returns one sequence for each prompt: ids, mask, reward, scores and, with attribution, turn credits."""
+        wanted = [self._situations[int(prompt[0][KEY])] for prompt in prompts]
+        episodes = self.play(wanted, trainer)
+        found: dict[str, Any] = {
+            "prompt_ids": [episode.prompt for episode in episodes],
+            "completion_ids": [episode.completion for episode in episodes],
+            "logprobs": None,
+            "env_mask": [episode.mask for episode in episodes],
+            "episode_reward": [self.reward(episode) for episode in episodes],
+            "scores": [[float(value) for value in episode.vector] for episode in episodes],
+            "facts": [_facts(episode) for episode in episodes],
+        }
+        if self._attributor is not None:
+            found[CREDITS] = [self.credits(episode) for episode in episodes]
+        return found
+
+    def play(self, situations: Sequence[Situation], trainer: GRPOTrainer) -> list[TokenEpisode]:
+        """Plays the episodes with the policy in training, every process as often as the others."""
+        episodes = self._player.begin(situations)
+        sample = trainer_sample(trainer)
+        while True:
+            acting = [episode for episode in episodes if self._player.acting(episode)]
+            rows = _most(len(acting), trainer)
+            if not rows:
+                break
+            asked = [[*episode.prompt, *episode.completion] for episode in acting]
+            # Sampling can be a collective operation (vLLM, FSDP, ZeRO-3): processes that are done ask along.
+            spare = [asked[0] if asked else episodes[0].prompt] * (rows - len(asked))
+            answers = sample([*asked, *spare])
+            self._player.take(acting, answers[: len(acting)])
+        self._player.evaluate(episodes)
+        return episodes
+
+    def reward(self, episode: TokenEpisode) -> float:
+        """Returns the reward of an episode: its scalarised scores, and the penalty for impossible answers."""
+        return self._scalar(episode.vector) + self._reward.invalid * (1 - episode.valid)
+
+    def credits(self, episode: TokenEpisode) -> list[tuple[int, int, float]]:
+        """Returns the tokens of each focal turn, from start to end, with the turn's own reward.
+
+        Raises:
+            InvalidValueError: the attributor cannot say what the turns of this episode are worth.
+        """
+        assert self._attributor is not None
+        parts = turn_rewards(self._attributor, episode, self._reward)
+        return [(turn.start, turn.end, parts[turn.turn]) for turn in episode.focal if turn.turn in parts]
+
+
+def turn_rewards(attributor: Attributor, episode: TokenEpisode, reward: RewardSettings) -> dict[int, float]:
+    """Returns r_t = G · A of every focal turn by index; impossible answers get the penalty.
+
+    Raises:
+        InvalidValueError: the episode has no score to attribute, or the reward is not one dimension's.
+    """
+    if not isinstance(reward.scalarisation, str) or reward.scalarisation == "overall":
+        raise InvalidValueError("reward.credit: an attributor needs one dimension as scalarisation, e.g. 'goal'")
+    record, seat = episode.record, episode.situation.seat
+    score = seat_score(record, seat, reward.scalarisation)
+    importance = score if isinstance(score, Missing) else attributor.attribute(record, seat, score)
+    if isinstance(score, Missing) or isinstance(importance, Missing):
+        raise InvalidValueError(f"reward.credit: task {record.task.id!r}: {importance}")
+    base = score.base("signed")
+    parts = {turn: base * weight for turn, weight in importance.by_turn.items()}
+    return {turn.turn: reward.invalid if turn.failure else parts.get(turn.turn, 0.0) for turn in episode.focal}
+
+
+def _facts(episode: TokenEpisode) -> dict[str, float]:
+    outcome = episode.evaluation.outcome if episode.evaluation else None
+    seat = episode.situation.task.seat_of[episode.situation.seat]
+    facts = {"valid": episode.valid, "turns": float(len(episode.focal)), "too_long": float(episode.too_long)}
+    if outcome is not None:
+        facts |= {"agreement": float(outcome.agreement), "share": float(outcome.shares[seat])}
+    return facts
+
+
+def episode_reward(
+    completions: Sequence[Any],
+    episode_reward: Sequence[float],
+    scores: Sequence[Sequence[float]],
+    facts: Sequence[Mapping[str, float]],
+    log_metric: Callable[[str, float], None],
+    **_: Any,
+) -> list[float]:
+    """TRL's reward function: what the episodes are worth. The seven dimensions and the facts are logged beside it."""
+    for vector in scores:
+        for dimension, value in zip(DIMENSIONS, vector, strict=True):
+            log_metric(f"scores/{ABBREVIATIONS[dimension]}", value)
+    for row in facts:
+        for name, value in row.items():
+            log_metric(f"episodes/{name}", value)
+    return list(episode_reward)
+
+
+# --- the trainer ---------------------------------------------------------------------------------------------------
+
+
+def trainer_sample(trainer: GRPOTrainer) -> Sample:
+    """Returns sampling with the policy in training: vLLM where the trainer has it, transformers where not.
+
+    Where every process holds all weights, answers come from :class:`~training.generation.BatchedGenerator`, which reads
+    equal prompts once and lets finished rows go. vLLM and sharded weights (FSDP, ZeRO-3) go through TRL's private
+    ``_generate_single_turn``, which nothing else calls.
+    """
+    from accelerate.utils import DistributedType
+
+    sharded = trainer.accelerator.distributed_type in (DistributedType.FSDP, DistributedType.DEEPSPEED)
+    return _through_trl(trainer) if trainer.use_vllm or sharded else _in_batches(trainer)
+
+
+def _through_trl(trainer: GRPOTrainer) -> Sample:
+    def sample(prompts: list[list[int]]) -> list[list[int]]:
+        model = trainer.accelerator.unwrap_model(trainer.model)
+        training = model.training
+        model.eval()
+        try:
+            answers, _ = trainer._generate_single_turn(prompts, None, {}, 1)
+        finally:
+            model.train(training)
+        return [list(ids) for ids in answers]
+
+    return sample
+
+
+def _in_batches(trainer: GRPOTrainer) -> Sample:
+    sampling = Sampling(trainer.max_completion_length, trainer.temperature, max_batch=128)
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    generator = BatchedGenerator(model, trainer.processing_class, sampling)
+
+    def sample(prompts: list[list[int]]) -> list[list[int]]:
+        import torch
+
+        # The trainer's own random state, which its checkpoints hold; each process has another.
+        seeds = torch.randint(1 << 62, (len(prompts),)).tolist()
+        return [list(answer.ids) for answer in generator.generate(prompts, seeds)]
+
+    return sample
+
+
+def _most(count: int, trainer: GRPOTrainer) -> int:
+    """The largest of the processes' counts."""
+    if trainer.accelerator.num_processes == 1:
+        return count
+    import torch
+
+    mine = torch.tensor([count], device=trainer.accelerator.device)
+    return int(trainer.accelerator.gather(mine).max())
+
+
+def trainer_class() -> type[GRPOTrainer]:
+    """Returns TRL's trainer, extended by advantages that differ from turn to turn of one sequence."""
+    from trl.trainer.grpo_trainer import GRPOTrainer
+
+    class SotopiaGRPOTrainer(GRPOTrainer):
+        """Where rows come with turn credits, tokens of a turn get that turn's own advantage: (batch, tokens)."""
+
+        def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+            output: dict[str, Any] = super()._generate_and_score_completions(inputs)
+            if CREDITS in inputs[0]:
+                size = self.num_generations or 1
+                width = output["completion_ids"].size(1)
+                output["advantages"] = self._by_turn([row[CREDITS] for row in inputs], size, width)
+            return output
+
+        def _by_turn(self, credits: list[list[tuple[int, int, float]]], size: int, width: int) -> torch.Tensor:
+            from accelerate.utils import gather_object
+
+            everybody = gather_object(credits)  # a group may span processes
+            start = self.accelerator.process_index * len(credits)
+            rows = turn_advantages(everybody, size, width, self.scale_rewards != "none")
+            return rows[start : start + len(credits)].to(self.accelerator.device)
+
+    return SotopiaGRPOTrainer
+
+
+def turn_advantages(
+    credits: Sequence[Sequence[tuple[int, int, float]]], group: int, width: int, scale: bool
+) -> torch.Tensor:
+    """Returns advantages of shape (rows, width): a turn's reward less the mean over all turns of its group.
+
+    Args:
+        credits: per row, (start, end, reward) of each focal turn.
+        group: rows per group; consecutive.
+        width: tokens per row, padding included.
+        scale: whether to divide by the standard deviation over all turns of the group.
+    """
+    import torch
+
+    found = torch.zeros(len(credits), width)  # (rows, width)
+    for first in range(0, len(credits), group):
+        rows = range(first, first + group)
+        values = torch.tensor([reward for row in rows for _, _, reward in credits[row]])
+        if len(values) < 2:
+            continue
+        mean, spread = values.mean(), values.std() + 1e-4 if scale else torch.tensor(1.0)
+        for row in rows:
+            for start, end, reward in credits[row]:
+                found[row, start:end] = (reward - mean) / spread
+    return found

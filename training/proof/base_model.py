@@ -1,0 +1,178 @@
+"""The base model of the proof: made from nothing, then trained on aimless talk, as real base models are on texts.
+
+It learns what an action looks like and how to say a price that stands in its goals. It does not learn what to say when:
+the talk it reads is drawn at random (:class:`training.proof.speakers.Chatter`). This is the *untrained* model of the
+report. Every seed of training begins from this one model.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sotopia_env.dynamics import Rules
+from sotopia_env.episode import Episode
+from sotopia_env.observation import ChatMessage
+from sotopia_env.plan import plan_episodes
+from sotopia_env.rollout import run_episodes
+from sotopia_env.scenario import Task
+from training.behavior_cloning import IGNORED
+from training.fitting import FitSettings, fit_model, quiet, training_arguments
+from training.models import (
+    answer_ids,
+    glue_ids,
+    load_causal_lm,
+    load_tokenizer,
+    make_tiny_model,
+    make_tiny_tokenizer,
+    prompt_ids,
+    write_prompt_settings,
+)
+from training.proof.speakers import Chatter
+from training.samples import RowMaker
+from training.settings import ModelSettings, PromptSettings, Settings
+from training.stage import StageDirectory
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+logger = logging.getLogger(__name__)
+OTHER_WORDS = 0.3
+"""The share of the tokens that are not its own on which the base model is trained as well: it learns to read by it."""
+
+
+class BaseSettings(Settings):
+    """How the base is made.
+
+    Attributes:
+        hidden: width.
+        layers: how many.
+        heads: of the attention.
+        context: longest input in tokens.
+        vocabulary: largest size, numbers included.
+        prompt: how it is prompted.
+        max_turns: of the talk.
+        seed: of weights, talk and order.
+        output: the stage's directory.
+        fit: optimisation.
+    """
+
+    hidden: int = 128
+    layers: int = 2
+    heads: int = 4
+    context: int = 512
+    vocabulary: int = 1800
+    prompt: PromptSettings = PromptSettings(format="brief", max_length=384, max_answer=32)
+    max_turns: int = 6
+    seed: int = 0
+    output: str
+    fit: FitSettings
+
+
+def make_base(settings: BaseSettings, tasks: Sequence[Task]) -> Path:
+    """Returns the directory of the base model; it is made if it is not there.
+
+    Args:
+        settings: how.
+        tasks: what the talk is about; training tasks.
+    """
+    stage = StageDirectory(Path(settings.output), "base", settings)
+    stage.open()
+    if stage.figures is not None:
+        return stage.model
+    quiet()
+    episodes = _talk(tasks, settings)
+    blank = stage.path / "blank"
+    make_tiny_model(
+        blank,
+        make_tiny_tokenizer(_texts(episodes, settings.prompt), settings.vocabulary, numbers=1000),
+        hidden=settings.hidden,
+        layers=settings.layers,
+        heads=settings.heads,
+        context=settings.context,
+        seed=settings.seed,
+    )
+    tokenizer = load_tokenizer(blank, settings.prompt.format)
+    rows = [row for episode in episodes for row in conversations(episode, settings.prompt, tokenizer)]
+    stage.finish(_fit(stage, settings, blank, rows, tokenizer))
+    return stage.model
+
+
+def _talk(tasks: Sequence[Task], settings: BaseSettings) -> tuple[Episode, ...]:
+    plans = plan_episodes(tasks, [(Chatter(),)], rules=Rules(max_turns=settings.max_turns), seed=settings.seed)
+    return run_episodes(plans, progress=False).episodes
+
+
+def _texts(episodes: Iterable[Episode], prompt: PromptSettings) -> Iterator[str]:
+    maker = RowMaker(prompt)
+    for episode in episodes:
+        for seat in episode.task.agents:
+            rows = list(maker.rows(episode, seat))
+            if rows:  # the last prompt of a seat holds all earlier ones
+                yield from (message["content"] for message in rows[-1].prompt)
+                yield rows[-1].completion
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """One seat's conversation as tokens.
+
+    Attributes:
+        input_ids: all of it.
+        labels: the same where there is a loss, -100 elsewhere.
+    """
+
+    input_ids: list[int]
+    labels: list[int]
+
+
+def conversations(
+    episode: Episode, prompt: PromptSettings, tokenizer: PreTrainedTokenizerBase
+) -> Iterator[Conversation]:
+    """Yields the whole conversation of each seat, with loss on its answers and on a part of all else."""
+    maker = RowMaker(prompt)
+    for seat in episode.task.agents:
+        rows = list(maker.rows(episode, seat))
+        if not rows:
+            continue
+        last: ChatMessage = {"role": "assistant", "content": rows[-1].completion}
+        messages = [*rows[-1].prompt, last]
+        rng = random.Random(f"{episode.key}:{seat}")
+        ids = prompt_ids(tokenizer, messages[:2])
+        labels = _thinned(ids, rng)
+        for place in range(2, len(messages), 2):
+            answer = answer_ids(tokenizer, messages[place]["content"])
+            glue = glue_ids(tokenizer, messages[place : place + 2]) if place + 2 < len(messages) else []
+            ids += [*answer, *glue]
+            labels += [*answer, *_thinned(glue, rng)]
+        yield Conversation(ids[: prompt.max_length], labels[: prompt.max_length])
+
+
+def _thinned(ids: Sequence[int], rng: random.Random) -> list[int]:
+    return [token if rng.random() < OTHER_WORDS else IGNORED for token in ids]
+
+
+def _fit(
+    stage: StageDirectory,
+    settings: BaseSettings,
+    blank: Path,
+    rows: Sequence[Conversation],
+    tokenizer: PreTrainedTokenizerBase,
+) -> dict[str, Any]:
+    from datasets import Dataset
+    from transformers import DataCollatorForSeq2Seq, Trainer, TrainingArguments
+
+    trainer = Trainer(
+        model=load_causal_lm(ModelSettings(base=str(blank))),
+        args=training_arguments(settings.fit, stage, False, TrainingArguments),
+        train_dataset=Dataset.from_list([asdict(row) for row in rows]),
+        data_collator=DataCollatorForSeq2Seq(tokenizer),
+        processing_class=tokenizer,
+    )
+    figures = fit_model(trainer, stage, settings.fit)
+    write_prompt_settings(stage.model, settings.prompt)
+    return {"conversations": len(rows), **figures}

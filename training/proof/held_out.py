@@ -1,0 +1,227 @@
+"""What a tiny model never sees in training: scenarios, characters, prices and phrasings, and some partners.
+
+A *wording* is a text with its numbers and its item taken out: "How about $45?" and "How about $300?" are one wording.
+Wordings and items are divided by their hash, a third of them held out. Partners in training use no held-out wording,
+and partners in tests no other one; the same goes for the goals. Held-out tasks have people whose names occur in no
+training task. Listed, target and walk-away prices are made even for training and odd for tests, by a dollar at most.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sotopia_env import tasks
+from sotopia_env.errors import PolicyError
+from sotopia_env.observation import Observation
+from sotopia_env.policies import make
+from sotopia_env.policies.policy import Decision, Policy
+from sotopia_env.scenario import Scenario, Seat, Task
+
+_SALT = "h"
+DREAMS: Mapping[str, tuple[str, ...]] = {
+    "buyer": (
+        "In your dreams you pay {price}.",
+        "You would love to get away with {price}.",
+        "At {price} you would dance home.",
+        "Your boldest hope is {price}.",
+        "For {price} you would not hesitate a second.",
+        "{price} would be a stroke of luck.",
+    ),
+    "seller": (
+        "In your dreams you get {price}.",
+        "You would love to walk off with {price}.",
+        "At {price} you would celebrate tonight.",
+        "Your boldest hope is {price}.",
+        "For {price} you would carry it to the door yourself.",
+        "{price} would be a stroke of luck.",
+    ),
+}
+"""One more price in every goal of the proof: without it the boldest price a model could copy would be a modest one."""
+_NUMBER = re.compile(r"\$?\d[\d,.]*\d|\$?\d")
+_TRIES = 200
+_STEP = 0x9E3779B97F4A7C15
+
+
+def wording(text: str, item: str = "") -> str:
+    """Returns a text with ``#`` for every number and ``@`` for the item."""
+    found = _NUMBER.sub("#", text)
+    return found.replace(item.split(" ", 1)[-1], "@") if item else found
+
+
+def is_held_out(pattern: str) -> bool:
+    """Whether a wording (or an item) is kept from training: a third of all, by hash."""
+    return hashlib.sha256(f"{_SALT}{pattern}".encode()).digest()[0] % 3 == 0
+
+
+@dataclass(frozen=True, slots=True)
+class Worded:
+    """A scripted partner that says everything in wordings of one side of the split.
+
+    What it does is the other policy's decision; only its seed is drawn again until the words are of the right side.
+
+    Attributes:
+        policy: decides.
+        held_out: which side.
+    """
+
+    policy: Policy
+    held_out: bool
+
+    @property
+    def name(self) -> str:
+        """The policy's name, marked where its wordings are held out."""
+        return f"{self.policy.name}*" if self.held_out else self.policy.name
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """The policy's parameters and the side."""
+        return {**self.policy.parameters, "held_out_wordings": self.held_out}
+
+    async def act(self, observation: Observation, seed: int) -> Decision:
+        """Returns the policy's decision in permitted words.
+
+        Raises:
+            PolicyError: it has no words of this side for what it wants to say.
+        """
+        for number in range(_TRIES):
+            decision = await self.policy.act(observation, (seed + number * _STEP) & ((1 << 63) - 1))
+            text = decision.action.argument
+            if not text or is_held_out(wording(text)) == self.held_out:
+                return decision
+        raise PolicyError(f"{self.name}: no wording of this side for {text!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSplit:
+    """Tasks for training, for choosing a recipe, and for the report; those share no price, person or wording.
+
+    Attributes:
+        base: what the base model's aimless talk is about: of the training side, but with odd and even prices, so that
+            the base has met every number, as real ones have.
+        train: may be trained on.
+        dev: for choosing; never reported.
+        test: for the report; never looked at before.
+    """
+
+    base: tuple[Task, ...]
+    train: tuple[Task, ...]
+    dev: tuple[Task, ...]
+    test: tuple[Task, ...]
+
+
+def split_bargaining(base: int, train: int, dev: int, test: int, level: str, seed: int) -> TaskSplit:
+    """Returns bargaining tasks, split.
+
+    Args:
+        base: how many for the base model.
+        train: how many for training.
+        dev: how many for choosing.
+        test: how many for the report.
+        level: difficulty.
+        seed: of the tasks; the split does not depend on any training seed.
+    """
+    talked = _draw(base, level, seed + 2, held_out=False, odd=None, avoid=set())
+    trained = _draw(train, level, seed, held_out=False, odd=False, avoid=set())
+    people = {name for task in (*talked, *trained) for name in task.names.values()}
+    chosen = _draw(dev + test, level, seed + 1, held_out=True, odd=True, avoid=people)
+    return TaskSplit(tuple(talked), tuple(trained), tuple(chosen[:dev]), tuple(chosen[dev:]))
+
+
+def _draw(count: int, level: str, seed: int, *, held_out: bool, odd: bool | None, avoid: set[str]) -> list[Task]:
+    family, index = tasks.family("bargaining"), 0
+    found: list[Task] = []
+    while len(found) < count:
+        task = family.generate(index, seed, level)
+        index += 1
+        if _side(task) is held_out and not avoid & set(task.names.values()):
+            found.append(_with_prices(task, held_out, odd))
+    return found
+
+
+def _side(task: Task) -> bool | None:
+    """Whether item and goals of a task are all held out (true), all for training (false), or neither (``None``)."""
+    item = str(task.scenario.shared_data["item"])
+    parts = {is_held_out(item)}
+    parts |= {is_held_out(wording(goal, item)) for seat in task.scenario.seats for goal in seat.goals}
+    return parts.pop() if len(parts) == 1 else None
+
+
+def _with_prices(task: Task, held_out: bool, odd: bool | None) -> Task:
+    """The task with one more price in each goal, and all prices odd or even (a dollar more or less, everywhere)."""
+    changed = {str(price): str(_parity(price, odd)) for price in prices(task)}
+    pattern = re.compile(rf"(?<![\d.,])({'|'.join(changed)})(?![\d]|[.,]\d)")
+    text = task.scenario.model_copy(update={"id": "x"}).model_dump_json()
+    scenario = Scenario.model_validate_json(pattern.sub(lambda match: changed[match.group(1)], text))
+    drawn = [random.Random(f"{task.id}:{seat}") for seat in range(len(scenario.seats))]
+    seats = tuple(
+        _with_dream(seat, scenario, rng, held_out, odd) for seat, rng in zip(scenario.seats, drawn, strict=True)
+    )
+    found = Task(
+        id=task.id,
+        scenario=scenario.model_copy(update={"id": task.scenario.id, "seats": seats}),
+        characters=task.characters,
+        relationships=task.relationships,
+    )
+    tasks.check(found)
+    return found
+
+
+def _parity(price: int, odd: bool | None) -> int:
+    return price if odd is None else price - price % 2 + odd
+
+
+def _with_dream(seat: Seat, scenario: Scenario, rng: random.Random, held_out: bool, odd: bool | None) -> Seat:
+    """The seat with one more price to its name: the best it dares to dream of."""
+    words = DREAMS[str(seat.private_data["role"])]
+    dream = _parity(dream_price(seat, scenario), odd)
+    chosen = rng.choice([text for text in words if is_held_out(wording(text.format(price="1"))) is held_out])
+    data = {**seat.private_data, "dream_price": dream}
+    return seat.model_copy(update={"goals": (*seat.goals, chosen.format(price=f"${dream}")), "private_data": data})
+
+
+def dream_price(seat: Seat, scenario: Scenario) -> int:
+    """The listed price for a seller; for a buyer as far below its target as that is below its limit."""
+    target, limit = (int(str(seat.private_data[key])) for key in ("target_price", "walk_away_price"))
+    listed = int(str(scenario.shared_data["listed_price"]))
+    return listed if seat.private_data["role"] == "seller" else max(2 * target - limit, listed // 4)
+
+
+def prices(task: Task) -> tuple[int, ...]:
+    """The listed price and both sides' target and walk-away prices; even ones are for training, odd ones held out."""
+    sides = [seat.private_data for seat in task.scenario.seats]
+    private = [int(str(side[key])) for side in sides for key in ("target_price", "walk_away_price")]
+    return (int(str(task.scenario.shared_data["listed_price"])), *private)
+
+
+def overlaps(split: TaskSplit) -> dict[str, int]:
+    """Returns how many prices, people, items and goal wordings the tests share with training: zeros."""
+
+    def facts(side: Sequence[Task]) -> dict[str, set[Any]]:
+        item = {task.id: str(task.scenario.shared_data["item"]) for task in side}
+        goals = ((task, goal) for task in side for seat in task.scenario.seats for goal in seat.goals)
+        return {
+            "prices": {price for task in side for price in prices(task)},
+            "people": {name for task in side for name in task.names.values()},
+            "items": set(item.values()),
+            "goal wordings": {wording(goal, item[task.id]) for task, goal in goals},
+        }
+
+    trained, tested = facts(split.train), facts([*split.dev, *split.test])
+    return {name: len(trained[name] & tested[name]) for name in trained}
+
+
+def worded(policy: str, held_out: bool = False, **parameters: Any) -> Worded:
+    """Makes a partner by name, for settings: ``training.proof.held_out:worded:policy=linear,horizon=3,held_out=true``.
+
+    Args:
+        policy: a scripted policy's name.
+        held_out: whose wordings it uses.
+        parameters: of the policy.
+    """
+    given = ",".join(f"{key}={value}" for key, value in parameters.items())
+    return Worded(make(f"{policy}:{given}" if given else policy), held_out)

@@ -1,0 +1,114 @@
+"""The whole proof: one base, several training seeds side by side, references, report."""
+
+from __future__ import annotations
+
+import json
+import logging
+import multiprocessing
+import os
+import platform
+import time
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+from pydantic import Field
+
+from sotopia_env.errors import SotopiaError
+from sotopia_env.taskset import TaskSet, write_text_atomically
+from training.proof.base_model import make_base
+from training.proof.held_out import TaskSplit, overlaps, split_bargaining
+from training.proof.recipe import Recipe
+from training.proof.report import required_failures, write_report
+from training.proof.seed_run import SeedRun, results
+from training.proof.speakers import PlainDealer
+from training.settings import Settings
+from training.stage import StageDirectory
+
+logger = logging.getLogger(__name__)
+
+
+class LearnSettings(Settings):
+    """What ``make learn`` does.
+
+    Attributes:
+        output: where everything goes, ``report.md`` first of all.
+        recipe: frozen; see :mod:`training.proof.recipe`.
+        processes: training seeds at a time, each on one thread.
+        strict: whether a required claim that does not hold is an error.
+    """
+
+    output: str = "runs/learn"
+    recipe: Recipe = Recipe()
+    processes: int = Field(default=2, ge=1)
+    strict: bool = True
+
+
+def run(settings: LearnSettings) -> None:
+    """Runs what is not done yet and writes the report.
+
+    Raises:
+        SotopiaError: a required claim does not hold.
+    """
+    started = time.perf_counter()
+    folder, recipe = Path(settings.output), settings.recipe
+    stage = StageDirectory(folder, "learn", settings)
+    stage.open()
+    split = _split(recipe)
+    TaskSet(list(split.dev)).save(folder / "dev_tasks.jsonl")
+    base = make_base(recipe.base.model_copy(update={"output": str(folder / "base")}), split.base)
+    logger.info("base model: %.0f s", time.perf_counter() - started)
+    with ProcessPoolExecutor(settings.processes, multiprocessing.get_context("spawn"), _one_thread) as pool:
+        for seed in pool.map(_run_seed, [(settings, base, seed) for seed in recipe.seeds]):
+            logger.info("seed %d is done after %.0f s", seed, time.perf_counter() - started)
+    _references(folder, split, recipe)
+    facts = _facts(split, recipe, time.perf_counter() - started)
+    report = write_report(folder, facts, recipe.seeds)
+    logger.info("%s is written after %.0f s", report, time.perf_counter() - started)
+    runs = [json.loads((folder / f"seed_{seed}" / "results.json").read_text()) for seed in recipe.seeds]
+    failed = required_failures(runs)
+    stage.finish({"failed": failed, "seconds": round(time.perf_counter() - started)})
+    if failed and settings.strict:
+        raise SotopiaError(f"{report}: required claims do not hold: {'; '.join(failed)}")
+
+
+def _split(recipe: Recipe) -> TaskSplit:
+    return split_bargaining(recipe.base_tasks, recipe.train, recipe.dev, recipe.test, recipe.level, recipe.task_seed)
+
+
+def _one_thread() -> None:
+    import torch
+
+    # Two processes with one thread each: threads of a model this small wait for each other more than they compute.
+    os.environ["OMP_NUM_THREADS"] = "1"
+    torch.set_num_threads(1)
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
+
+
+def _run_seed(asked: tuple[LearnSettings, Path, int]) -> int:
+    settings, base, seed = asked
+    folder = Path(settings.output)
+    SeedRun(settings.recipe, base, _split(settings.recipe), seed, folder / f"seed_{seed}").run()
+    return seed
+
+
+def _references(folder: Path, split: TaskSplit, recipe: Recipe) -> None:
+    speakers = {"expert": PlainDealer(), "bold": PlainDealer(2, "dream_price", "bold-dealer")}
+    found = {name: results(policy, split.test, recipe, seed=0) for name, policy in speakers.items()}
+    write_text_atomically(folder / "references.json", json.dumps(found) + "\n")
+
+
+def _facts(split: TaskSplit, recipe: Recipe, seconds: float) -> dict[str, str]:
+    shared = ", ".join(f"{name} {count}" for name, count in overlaps(split).items())
+    return {
+        "command": "`make learn` (`python scripts/learn.py --config configs/learn.yaml`)",
+        "test tasks": f"{len(split.test)} of `bargaining` ({recipe.level}), both seats, {recipe.max_turns} turns",
+        "shared with the training tasks": shared,
+        "training seeds": ", ".join(map(str, recipe.seeds)),
+        "seen partners": "; ".join(recipe.seen),
+        "unseen partners": "; ".join(recipe.unseen),
+        "this run": f"{seconds:.0f} s of wall time, {os.cpu_count()} cores, Python {platform.python_version()}",
+    }
+
+
+__all__: Sequence[str] = ["LearnSettings", "run"]

@@ -1,0 +1,93 @@
+"""The recipe of the proof: every number of every stage, chosen on dev tasks and dev seeds, then frozen.
+
+``configs/learn.yaml`` holds the frozen recipe; the reported seeds are run with it and never tuned on.
+"""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from training.fitting import FitSettings
+from training.proof.base_model import BaseSettings
+from training.settings import PromptSettings, Settings
+
+SEEN = ("linear,horizon=3,floor=0.0", "conceder,horizon=3,floor=0.0", "splitter,floor=0.0")
+UNSEEN = ("boulware,horizon=3,floor=0.0", "tit-for-tat,horizon=3,floor=0.0,goodwill=1.0", "random-offers,floor=0.0")
+PROMPT = PromptSettings(format="brief", max_length=384, max_answer=32)
+
+
+def _fit(rate: float, steps: int, batch: int, **more: object) -> FitSettings:
+    common = {
+        "scheduler": "linear",
+        "warmup_ratio": 0.05,
+        "adam_beta2": 0.99,
+        "save_steps": 10_000,
+        "logging_steps": 10,
+    }
+    return FitSettings.model_validate(
+        {**common, "learning_rate": rate, "max_steps": steps, "batch_size": batch, **more}
+    )
+
+
+class GroupSettings(Settings):
+    """One kind of GRPO.
+
+    Attributes:
+        fit: optimisation; the batch counts answers or episodes.
+        num_generations: of one group.
+        prompts: tasks that prompts are taken from, each played from both seats.
+        every: steps between two looks at the dev episodes.
+        patience: looks without a better one after which it ends.
+    """
+
+    fit: FitSettings
+    num_generations: int = 8
+    prompts: int = 200
+    every: int = 10
+    patience: int | None = None
+
+
+class Recipe(Settings):
+    """All of it.
+
+    Attributes:
+        level: difficulty of the tasks.
+        task_seed: of the tasks and their split.
+        base_tasks: tasks for the base model's talk.
+        train: training tasks; ``dev`` for choosing; ``test`` for the report, each played in both seats.
+        max_turns: of an episode.
+        seen: partners in training, as settings of :func:`training.proof.held_out.worded`.
+        unseen: partners in tests alone.
+        base: what all seeds begin from.
+        expert_tasks: tasks that the expert is recorded on.
+        own_tasks: tasks that the cloned model is recorded on.
+        cloning: behaviour cloning.
+        reinforcing: self-reinforcement.
+        reward_model: of each reward model.
+        corrupted: share of further rows whose answer is broken and worth nothing.
+        single_turn: GRPO with a reward model.
+        multi_turn: GRPO on whole episodes.
+        dev_seeds: training seeds for choosing.
+        seeds: training seeds of the report.
+    """
+
+    level: str = "easy"
+    task_seed: int = 1
+    base_tasks: int = 1500
+    train: int = 600
+    dev: int = 40
+    test: int = 200
+    max_turns: int = 6
+    seen: tuple[str, ...] = SEEN
+    unseen: tuple[str, ...] = UNSEEN
+    base: BaseSettings = BaseSettings(output="", fit=_fit(5e-3, 700, 8))
+    expert_tasks: int = 300
+    own_tasks: int = 150
+    cloning: FitSettings = _fit(1e-3, 60, 32)
+    reinforcing: FitSettings = _fit(5e-4, 30, 32)
+    reward_model: FitSettings = _fit(1e-3, 80, 32)
+    corrupted: float = Field(default=0.15, ge=0)
+    single_turn: GroupSettings = GroupSettings(fit=_fit(2e-4, 30, 64, warmup_ratio=0.0))
+    multi_turn: GroupSettings = GroupSettings(fit=_fit(4e-4, 50, 64, warmup_ratio=0.0))
+    dev_seeds: tuple[int, ...] = (100,)
+    seeds: tuple[int, ...] = (1, 2, 3)

@@ -1,0 +1,302 @@
+"""The report of the proof: what every stage is worth on held-out tasks, with intervals, claims and pictures.
+
+Intervals are 95 % percentile intervals of a hierarchical bootstrap: training seeds are drawn with replacement, and
+within each its tasks, both seats of a task together. So they hold the luck of training as well as that of the tasks.
+Differences are paired: the same tasks, seats, partners and seeds.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from sotopia_env.taskset import write_text_atomically
+from training.proof.seed_run import VARIANTS
+
+if TYPE_CHECKING:
+    import numpy as np
+
+METRICS = ("valid", "agreement", "goal", "share", "overall")
+STAGES = {
+    "untrained": "base model, aimless talk only",
+    "bc": "behaviour cloning",
+    "sr": "+ self-reinforcement",
+    "grpo_goal_uniform": "GRPO, reward model: GOAL, uniform",
+    "grpo_goal_direct": "GRPO, reward model: GOAL, direct",
+    "grpo_combined_direct": "GRPO, reward model: combined, direct",
+    "multi_turn": "multi-turn GRPO, verified GOAL",
+}
+REFERENCES = {"expert": "scripted expert that was cloned", "bold": "best scripted speaker of the same prices"}
+_DRAWS = 2000
+Results = Mapping[str, Sequence[Mapping[str, Any]]]
+"""Figures of every test episode by policy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Something the papers lead to expect.
+
+    Attributes:
+        text: in words.
+        better: a stage that should score higher.
+        worse: than this one.
+        side: ``unseen`` or ``seen`` partners, or ``all``.
+        required: whether the project promises it; the others are reported as they come out.
+    """
+
+    text: str
+    better: str
+    worse: str
+    side: str = "all"
+    required: bool = False
+
+
+CLAIMS = (
+    Claim("BC > untrained", "bc", "untrained", required=True),
+    Claim("BC > untrained, unseen partners", "bc", "untrained", "unseen", required=True),
+    Claim("SR ≥ BC", "sr", "bc"),
+    Claim("RL > BC (single-turn, combined reward)", "grpo_combined_direct", "bc"),
+    Claim("direct ≥ uniform attribution", "grpo_goal_direct", "grpo_goal_uniform"),
+    Claim("combined reward ≥ GOAL alone", "grpo_combined_direct", "grpo_goal_direct"),
+    Claim("multi-turn ≥ single-turn", "multi_turn", "grpo_goal_direct"),
+    Claim("multi-turn GRPO > BC", "multi_turn", "bc", required=True),
+    Claim("multi-turn GRPO > BC, unseen partners", "multi_turn", "bc", "unseen", required=True),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A mean with its 95 % interval."""
+
+    mean: float
+    low: float
+    high: float
+
+    def text(self, digits: int = 2) -> str:
+        """As ``1.23 [1.00, 1.46]``."""
+        return f"{self.mean:.{digits}f} [{self.low:.{digits}f}, {self.high:.{digits}f}]"
+
+
+def interval(seeds: Sequence[Mapping[str, Sequence[float]]], seed: int = 0) -> Interval:
+    """Returns the mean and its interval.
+
+    Args:
+        seeds: for each training seed, the values of each task.
+        seed: of the bootstrap.
+    """
+    import numpy as np
+
+    rng = np.random.default_rng(seed)
+    tasks = [np.array([fmean(values) for values in by_task.values()]) for by_task in seeds]
+    means = np.empty(_DRAWS)
+    for draw in range(_DRAWS):
+        chosen = rng.integers(len(tasks), size=len(tasks))
+        means[draw] = np.mean([_resampled(tasks[index], rng) for index in chosen])
+    low, high = np.percentile(means, [2.5, 97.5])
+    return Interval(float(np.mean([values.mean() for values in tasks])), float(low), float(high))
+
+
+def _resampled(values: np.ndarray, rng: np.random.Generator) -> float:
+    return float(values[rng.integers(len(values), size=len(values))].mean())
+
+
+def by_task(
+    rows: Sequence[Mapping[str, Any]], value: Callable[[Mapping[str, Any]], float], side: str
+) -> dict[str, list[float]]:
+    """Returns the values of the rows of one side by task."""
+    found: dict[str, list[float]] = {}
+    for row in rows:
+        if side == "all" or row["seen"] == (side == "seen"):
+            found.setdefault(row["task"], []).append(value(row))
+    return found
+
+
+def measured(runs: Sequence[Results], stage: str, metric: str, side: str) -> Interval:
+    """Returns a stage's mean over seeds and tasks."""
+    return interval([by_task(run[stage], lambda row: float(row[metric]), side) for run in runs])
+
+
+def difference(runs: Sequence[Results], claim: Claim, metric: str = "goal") -> Interval:
+    """Returns how much better the first stage of a claim is than the second, paired."""
+    return interval([by_task(_gains(run, claim, metric), lambda row: float(row["gain"]), claim.side) for run in runs])
+
+
+def _gains(run: Results, claim: Claim, metric: str) -> list[dict[str, Any]]:
+    """The better stage's rows with what each has over the worse stage's in the same situation."""
+    other = {_key(row): float(row[metric]) for row in run[claim.worse]}
+    return [{**row, "gain": float(row[metric]) - other[_key(row)]} for row in run[claim.better]]
+
+
+def _key(row: Mapping[str, Any]) -> tuple[str, str, str]:
+    return row["task"], row["seat"], row["partner"]
+
+
+def verdict(found: Interval) -> str:
+    """What an interval of a difference says."""
+    if found.low > 0:
+        return "holds"
+    return "fails: the opposite holds" if found.high < 0 else "open: the interval holds 0"
+
+
+# --- pages -------------------------------------------------------------------------------------------------------
+
+
+def write_report(folder: Path, facts: Mapping[str, str], seeds: Sequence[int]) -> Path:
+    """Writes ``report.md`` and its pictures from the seeds' results, and returns its path.
+
+    Args:
+        folder: of the proof, with ``seed_N`` directories in it and ``references.json``.
+        facts: about the run, for the top of the page.
+        seeds: training seeds.
+    """
+    runs = [json.loads((folder / f"seed_{seed}" / "results.json").read_text(encoding="utf-8")) for seed in seeds]
+    references = json.loads((folder / "references.json").read_text(encoding="utf-8"))
+    looks = {seed: _looks(folder / f"seed_{seed}") for seed in seeds}
+    plot_stages(runs, references, folder / "stages.png")
+    plot_looks(looks, folder / "reward_models.png")
+    lines = ["# Does it learn?", "", *(f"- {name}: {value}" for name, value in facts.items()), ""]
+    for side, title in (("all", "All test episodes"), ("unseen", "Unseen partners"), ("seen", "Seen partners")):
+        lines += [f"## {title}", "", stage_table(runs, references, side), ""]
+    lines += ["![GOAL by stage](stages.png)", "", "## Claims", "", claim_table(runs), "", _EXPLAINED, ""]
+    lines += ["## Were the reward models hacked?", "", hacking_table(looks), "", _HACKED, ""]
+    lines += ["![Reward model and verified reward over training](reward_models.png)", ""]
+    report = folder / "report.md"
+    write_text_atomically(report, "\n".join(lines))
+    return report
+
+
+_EXPLAINED = (
+    "Differences are in points of GOAL (0 to 10), paired by task, seat, partner and training seed, with 95 % intervals "
+    "of a bootstrap over seeds and tasks. *required* are those the project promises; the others are reported as they "
+    "come out."
+)
+_HACKED = (
+    "*verified* is the mean GOAL of whole dev episodes, *score* what the reward model made of the same answers. Where "
+    "the score rises and the verified reward falls, the reward model is being exploited; the stage keeps the model "
+    "with the best verified reward."
+)
+
+
+def stage_table(runs: Sequence[Results], references: Results, side: str) -> str:
+    """Returns the table of all stages and references on one side, in Markdown."""
+    rows = [["", "episodes", *METRICS]]
+    for stage, title in STAGES.items():
+        count = sum(len(values) for run in runs for values in by_task(run[stage], _one, side).values())
+        rows.append([title, str(count), *(measured(runs, stage, metric, side).text() for metric in METRICS)])
+    for name, title in REFERENCES.items():
+        count = sum(len(values) for values in by_task(references[name], _one, side).values())
+        found = (measured([references], name, metric, side).text() for metric in METRICS)
+        rows.append([f"*{title}*", str(count), *found])
+    rows.append(["*best possible*", "", "1.00", "1.00", "10.00", "1.00", ""])
+    return _markdown(rows)
+
+
+def _one(row: Mapping[str, Any]) -> float:
+    return 1.0
+
+
+def claim_table(runs: Sequence[Results]) -> str:
+    """Returns the claims with their differences and verdicts, in Markdown."""
+    rows = [["claim", "", "difference in GOAL", "verdict"]]
+    for claim in CLAIMS:
+        found = difference(runs, claim)
+        rows.append([claim.text, "required" if claim.required else "", found.text(), verdict(found)])
+    return _markdown(rows)
+
+
+def required_failures(runs: Sequence[Results]) -> list[str]:
+    """Returns the required claims that do not hold."""
+    return [claim.text for claim in CLAIMS if claim.required and difference(runs, claim).low <= 0]
+
+
+def _looks(folder: Path) -> dict[str, list[dict[str, float]]]:
+    found = {}
+    for name in (*(f"grpo_{variant}" for variant in VARIANTS), "multi_turn"):
+        found[name] = json.loads((folder / name / "dev.json").read_text(encoding="utf-8"))
+    return found
+
+
+def hacking_table(looks: Mapping[int, Mapping[str, Sequence[Mapping[str, float]]]]) -> str:
+    """Returns, for each reward model and seed, first, best and last verified reward beside its score, in Markdown."""
+    rows = [
+        ["reward model", "seed", "verified: first, best, last", "score: first, at best, last", "valid: last", "hacked"]
+    ]
+    for seed, by_name in looks.items():
+        for variant in VARIANTS:
+            found = by_name[f"grpo_{variant}"]
+            best = max(found, key=lambda look: look["reward"])
+            shown = [
+                ", ".join(f"{look[name]:.2f}" for look in (found[0], best, found[-1]))
+                for name in ("reward", "reward_model")
+            ]
+            rows.append([variant, str(seed), *shown, f"{found[-1]['valid']:.2f}", hacked(found)])
+    return _markdown(rows)
+
+
+def hacked(looks: Sequence[Mapping[str, float]]) -> str:
+    """Whether the score rose further after the best verified reward while that lost over a tenth of its gain."""
+    best, last = max(looks, key=lambda look: look["reward"]), looks[-1]
+    fell = best["reward"] - last["reward"] > 0.1 * abs(best["reward"] - looks[0]["reward"]) + 1e-9
+    return "yes" if fell and last["reward_model"] > best["reward_model"] else "no"
+
+
+def _markdown(rows: Sequence[Sequence[str]]) -> str:
+    head, *body = rows
+    lines = [head, ["---"] * len(head), *body]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+# --- pictures ----------------------------------------------------------------------------------------------------
+
+
+def plot_stages(runs: Sequence[Results], references: Results, path: Path) -> None:
+    """Draws GOAL of every stage with its interval, seen and unseen partners apart."""
+    from sotopia_env.plots import new_figure, save_png
+
+    figure = new_figure(9.0, 0.5 * (len(STAGES) + len(REFERENCES)) + 1.4)
+    axes = figure.subplots()
+    names = [*STAGES, *REFERENCES]
+    for offset, side, colour in ((-0.17, "seen", "tab:blue"), (0.17, "unseen", "tab:orange")):
+        found = [
+            measured(runs, n, "goal", side) if n in STAGES else measured([references], n, "goal", side) for n in names
+        ]
+        errors = [[f.mean - f.low for f in found], [f.high - f.mean for f in found]]
+        places = [index + offset for index in range(len(names))]
+        axes.errorbar(
+            [f.mean for f in found], places, xerr=errors, fmt="o", color=colour, capsize=3, label=f"{side} partners"
+        )
+    axes.set_yticks(range(len(names)), [(STAGES | REFERENCES)[name] for name in names])
+    axes.invert_yaxis()
+    axes.set_xlabel("GOAL on held-out tasks, 0 to 10 (mean, 95 % interval)")
+    axes.legend()
+    axes.grid(axis="x", alpha=0.3)
+    save_png(figure, path)
+
+
+def plot_looks(looks: Mapping[int, Mapping[str, Sequence[Mapping[str, float]]]], path: Path) -> None:
+    """Draws verified dev reward and the reward model's score over training, one panel per kind of GRPO."""
+    from sotopia_env.plots import new_figure, save_png
+
+    names = [f"grpo_{variant}" for variant in VARIANTS] + ["multi_turn"]
+    figure = new_figure(3.4 * len(names), 3.2)
+    for index, (axes, name) in enumerate(zip(figure.subplots(1, len(names)), names, strict=True)):
+        for seed, by_name in looks.items():
+            steps = [look["step"] for look in by_name[name]]
+            axes.plot(steps, [look["reward"] for look in by_name[name]], color="tab:blue", label=None if seed else "")
+            if "reward_model" in by_name[name][0]:
+                other = axes.twinx()
+                other.plot(steps, [look["reward_model"] for look in by_name[name]], color="tab:red", linestyle="--")
+                other.set_ylim(-0.2, 1.2)
+                other.set_yticks([0, 0.5, 1] if index == len(names) - 2 else [])
+        axes.set_title(name, fontsize=9)
+        axes.set_xlabel("optimiser steps")
+        axes.grid(alpha=0.3)
+    figure.axes[0].set_ylabel("verified dev GOAL (blue), score (red)")
+    save_png(figure, path)
+
+
+__all__ = ["CLAIMS", "REFERENCES", "STAGES", "Claim", "Interval", "difference", "interval", "write_report"]

@@ -1,0 +1,350 @@
+"""All stages for one training seed: collect, clone, reinforce, attribute, reward models, GRPO of both kinds, evaluate.
+
+Every stage is the one a user runs, with the same settings records, on a tiny model; only partners and tasks are the
+proof's. Each is a directory and is skipped when it is complete.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from sotopia_env.dynamics import Rules
+from sotopia_env.episode import Episode
+from sotopia_env.evaluators import default_evaluator
+from sotopia_env.plan import plan_episodes
+from sotopia_env.policies.policy import Policy
+from sotopia_env.rollout import run_episodes
+from sotopia_env.scenario import Task
+from sotopia_env.taskset import TaskSet, write_text_atomically
+from training import attribution_stage, behavior_cloning, filtering, grpo, reward_model, reward_rows
+from training.attribution import Method
+from training.attribution_settings import AttributionSettings
+from training.filter_settings import BCFilter, SRFilter
+from training.fitting import FitSettings
+from training.grpo_settings import DevSettings, GRPOSettings, RewardSettings
+from training.policy import load
+from training.proof.held_out import TaskSplit, worded
+from training.proof.recipe import PROMPT, GroupSettings, Recipe
+from training.proof.speakers import PlainDealer
+from training.settings import ModelSettings
+from training.situations import SituationSettings
+from training.sources import SourceSettings
+
+logger = logging.getLogger(__name__)
+WEIGHTS = {"goal": 1.0, "relationship": 1.0, "knowledge": 1.0}
+"""γ of the combined reward (SOTOPIA-RL, arXiv 2508.03905, §4.1)."""
+VARIANTS: Mapping[str, tuple[Method, Mapping[str, float]]] = {
+    "goal_direct": ("direct", {"goal": 1.0}),
+    "goal_uniform": ("uniform", {"goal": 1.0}),
+    "combined_direct": ("direct", WEIGHTS),
+}
+_NEEDS_NO_MODEL = ("acts", "silence:rules")
+
+
+def partner_spec(settings: str, held_out: bool) -> str:
+    """The name of a partner, as settings take it."""
+    return f"training.proof.held_out:worded:policy={settings},held_out={str(held_out).lower()}"
+
+
+def partner(settings: str, held_out: bool) -> Policy:
+    """The partner that :func:`partner_spec` names."""
+    name, *given = settings.split(",")
+    pairs = (item.split("=") for item in given)
+    return worded(name, held_out, **{key: float(value) if "." in value else int(value) for key, value in pairs})
+
+
+@dataclass
+class SeedRun:
+    """One seed's stages.
+
+    Attributes:
+        recipe: frozen.
+        base: directory of the base model.
+        split: tasks.
+        seed: of training.
+        folder: where the stages lie.
+    """
+
+    recipe: Recipe
+    base: Path
+    split: TaskSplit
+    seed: int
+    folder: Path
+
+    def run(self) -> None:
+        """Runs what is not done yet; afterwards ``results.json`` holds the figures of every test episode."""
+        logging.getLogger("training").setLevel(logging.WARNING)
+        started = time.perf_counter()
+        for name, stage in self._stages():
+            begun = time.perf_counter()
+            stage()
+            logger.warning(
+                "seed %d: %-16s %5.1f s (%.0f s in all)",
+                self.seed,
+                name,
+                time.perf_counter() - begun,
+                time.perf_counter() - started,
+            )
+
+    def _stages(self) -> Iterator[tuple[str, Callable[[], object]]]:
+        yield "expert", self._record_expert
+        yield "cloning", self._clone
+        yield "own episodes", self._record_own
+        yield "reinforcing", self._reinforce
+        yield "attribution", self._attribute
+        for name in VARIANTS:
+            yield f"rm {name}", partial(self._reward_model, name)
+            yield f"grpo {name}", partial(self._single_turn, name)
+        yield "grpo multi-turn", self._multi_turn
+        yield "evaluation", self._evaluate
+
+    def _at(self, name: str) -> str:
+        return str(self.folder / name)
+
+    @property
+    def policies(self) -> dict[str, str]:
+        """Directory of every trained model by the stage's name in the report."""
+        trained = {"bc": "cloning", "sr": "reinforcing"}
+        trained |= {f"grpo_{name}": f"grpo_{name}" for name in VARIANTS}
+        return {"untrained": str(self.base)} | {
+            k: self._at(v) for k, v in (trained | {"multi_turn": "multi_turn"}).items()
+        }
+
+    # --- episodes ---------------------------------------------------------------------------------------------
+
+    def _record(self, policy: Policy, tasks: Sequence[Task], output: str) -> None:
+        """Plays ``policy`` in both seats of every task against the seen partners, evaluated."""
+        plans = []
+        for number, settings in enumerate(self.recipe.seen):
+            mine = tasks[number :: len(self.recipe.seen)]
+            matchup = (policy, partner(settings, False))
+            plans += plan_episodes(mine, [matchup], rules=self._rules, seed=self.seed)
+        run_episodes(plans, evaluator=default_evaluator(), run_dir=output, concurrency=512, progress=False)
+
+    @property
+    def _rules(self) -> Rules:
+        return Rules(max_turns=self.recipe.max_turns)
+
+    def _tasks(self, count: int, purpose: str) -> list[Task]:
+        return random.Random(f"{self.seed}:{purpose}").sample(self.split.train, count)
+
+    def _record_expert(self) -> None:
+        self._record(PlainDealer(), self._tasks(self.recipe.expert_tasks, "expert"), self._at("expert"))
+
+    def _record_own(self) -> None:
+        policy = load(self._at("cloning"), name="cloned", max_batch=128)
+        self._record(policy, self._tasks(self.recipe.own_tasks, "own"), self._at("own"))
+
+    # --- SOTOPIA-π ----------------------------------------------------------------------------------------------
+
+    def _clone(self) -> None:
+        chosen = BCFilter(policies=("plain-dealer",), group="task")
+        self._filter("expert", chosen)
+        model = ModelSettings(base=str(self.base), lora=None)
+        self._supervise("cloning", model, None, "expert", self.recipe.cloning)
+
+    def _reinforce(self) -> None:
+        self._filter("own", SRFilter(policies=("cloned",), group="scenario", minimum=1.0))
+        model = ModelSettings(base="", lora=None)
+        self._supervise("reinforcing", model, self._at("cloning"), "own", self.recipe.reinforcing)
+
+    def _filter(self, run: str, chosen: BCFilter | SRFilter) -> None:
+        settings = filtering.FilteringSettings(runs=(self._at(run),), filter=chosen, output=self._at(f"{run}_filtered"))
+        filtering.run(settings)
+
+    def _supervise(self, name: str, model: ModelSettings, start_from: str | None, run: str, fit: FitSettings) -> None:
+        selection = str(filtering.selection_path(self._at(f"{run}_filtered")))
+        behavior_cloning.run(
+            behavior_cloning.BehaviorCloningSettings(
+                model=model,
+                start_from=start_from,
+                prompt=PROMPT,
+                data=(SourceSettings(run=self._at(run), selection=selection),),
+                validation=0,
+                output=self._at(name),
+                fit=self._seeded(fit),
+            )
+        )
+
+    def _seeded(self, fit: FitSettings) -> FitSettings:
+        return fit.model_copy(update={"seed": self.seed})
+
+    # --- SOTOPIA-RL ---------------------------------------------------------------------------------------------
+
+    def _attribute(self) -> None:
+        for method in ("direct", "uniform"):
+            attribution_stage.run(
+                AttributionSettings(
+                    runs=(self._at("expert"), self._at("own")),
+                    seats=("policy:plain-dealer", "policy:cloned"),
+                    attributors=_NEEDS_NO_MODEL,
+                    methods=(method,),
+                    sign="shifted",
+                    output=self._at(f"attribution_{method}"),
+                )
+            )
+
+    def _reward_model(self, variant: str) -> None:
+        method, weights = VARIANTS[variant]
+        rows = self._at(f"rows_{variant}")
+        attributors = {name: "acts" if name == "goal" else "silence:rules" for name in weights}
+        reward_rows.run(
+            reward_rows.RewardRowSettings(
+                attributions=self._at(f"attribution_{method}"),
+                runs=(self._at("expert"), self._at("own")),
+                method=method,
+                attributor=None if method == "uniform" else attributors,
+                weights=dict(weights),
+                seed=self.seed,
+                prompt=PROMPT,
+                output=rows,
+            )
+        )
+        broken = self.folder / f"rows_{variant}_broken.jsonl"
+        if not broken.exists():
+            write_text_atomically(
+                broken, "".join(corrupted(Path(rows) / "rows.jsonl", self.recipe.corrupted, self.seed))
+            )
+        reward_model.run(
+            reward_model.RewardModelSettings(
+                model=ModelSettings(base="", lora=None),
+                start_from=self._at("cloning"),
+                prompt=PROMPT,
+                rows=(rows, str(broken)),
+                output=self._at(f"rm_{variant}"),
+                fit=self._seeded(self.recipe.reward_model),
+            )
+        )
+
+    def _single_turn(self, variant: str) -> None:
+        group = self.recipe.single_turn
+        self._optimise(
+            f"grpo_{variant}",
+            group,
+            mode="single-turn",
+            data=(
+                SourceSettings(run=self._at("own"), seats=("policy:cloned",)),
+                SourceSettings(run=self._at("expert"), seats=("policy:plain-dealer",)),
+            ),
+            reward=RewardSettings(model=self._at(f"rm_{variant}"), invalid=-1.0),
+        )
+
+    def _multi_turn(self) -> None:
+        group = self.recipe.multi_turn
+        tasks = self.folder / "multi_turn_tasks.jsonl"
+        if not tasks.exists():
+            TaskSet(self._tasks(group.prompts, "multi")).save(tasks)
+        self._optimise(
+            "multi_turn",
+            group,
+            mode="multi-turn",
+            situations=self._situations(str(tasks), self.recipe.seen, False, self.seed),
+            reward=RewardSettings(evaluator="verified+rules", scalarisation="goal", invalid=-2.0),
+        )
+
+    def _optimise(self, name: str, group: GroupSettings, **more: Any) -> None:
+        dev = self.folder.parent / "dev_tasks.jsonl"
+        situations = self._situations(str(dev), self.recipe.seen, True, 0)
+        grpo.run(
+            GRPOSettings(
+                start_from=self._at("cloning"),
+                lora=None,
+                num_generations=group.num_generations,
+                dev=DevSettings(situations=situations, every=group.every, patience=group.patience),
+                keep="best",
+                check_memory=False,
+                output=self._at(name),
+                fit=self._seeded(group.fit),
+                **more,
+            )
+        )
+
+    def _situations(self, tasks: str, partners: Iterable[str], held_out: bool, seed: int) -> SituationSettings:
+        named = tuple(partner_spec(settings, held_out) for settings in partners)
+        return SituationSettings(tasks=tasks, partners=named, max_turns=self.recipe.max_turns, seed=seed)
+
+    # --- evaluation ---------------------------------------------------------------------------------------------
+
+    def _evaluate(self) -> None:
+        output = self.folder / "results.json"
+        if output.exists():
+            return
+        found = {}
+        for name, place in self.policies.items():
+            policy = load(place, name=name, max_batch=128)
+            found[name] = results(policy, self.split.test, self.recipe, seed=0)
+        write_text_atomically(output, json.dumps(found) + "\n")
+
+
+def results(policy: Policy, tasks: Sequence[Task], recipe: Recipe, seed: int) -> list[dict[str, Any]]:
+    """Returns the figures of every episode of ``policy`` in both seats: half the tasks against seen partners."""
+    found = []
+    for seen, partners in ((True, recipe.seen), (False, recipe.unseen)):
+        mine = tasks[0::2] if seen else tasks[1::2]
+        for number, settings in enumerate(partners):
+            other = partner(settings, True)
+            plans = plan_episodes(
+                mine[number :: len(partners)], [(policy, other)], rules=Rules(max_turns=recipe.max_turns), seed=seed
+            )
+            run = run_episodes(plans, evaluator=default_evaluator(), concurrency=512, progress=False)
+            if run.failures:
+                raise RuntimeError(f"{policy.name}: {len(run.failures)} episodes failed: {run.failures[0].message}")
+            found += [{"seen": seen, "partner": other.name, **figures(e, policy.name)} for e in run.episodes]
+    return found
+
+
+def figures(episode: Episode, policy: str) -> dict[str, Any]:
+    """The figures of the one seat of an episode in which ``policy`` sits."""
+    seat = next(info.agent for info in episode.policies if info.name == policy)
+    own = [item for item in episode.turns if item.turn.actor == seat]
+    invalid = [item for item in own if item.generation is not None and item.generation.parse_failure is not None]
+    evaluation = episode.evaluation()
+    assert evaluation is not None
+    assert evaluation.outcome is not None
+    vector = evaluation.vector(seat)
+    return {
+        "task": episode.task.id,
+        "seat": seat,
+        "valid": 1 - len(invalid) / max(1, len(own)),
+        "agreement": float(evaluation.outcome.agreement),
+        "goal": float(vector[-1]),
+        "share": float(evaluation.outcome.shares[episode.task.seat_of[seat]]),
+        "overall": float(vector.mean()),
+    }
+
+
+def corrupted(rows: Path, share: float, seed: int) -> Iterator[str]:
+    """Yields further rows as lines: real prompts with broken answers, worth nothing.
+
+    A reward model that has never seen an impossible answer values it at random, and GRPO finds the highest.
+    """
+    rng = random.Random(seed)
+    for line in rows.read_text(encoding="utf-8").splitlines():
+        if rng.random() < share:
+            row = json.loads(line)
+            text = row["completion"][0]["content"]
+            row["completion"][0]["content"] = _broken(text, rng)
+            row["value"] = 0.0
+            yield json.dumps(row) + "\n"
+
+
+def _broken(text: str, rng: random.Random) -> str:
+    cut = rng.randrange(1, len(text))
+    kind = rng.randrange(4)
+    if kind == 0:
+        return text[:cut]
+    if kind == 1:
+        return text[cut:]
+    if kind == 2:
+        words = text.split()
+        rng.shuffle(words)
+        return " ".join(words)
+    return text + text

@@ -1,0 +1,96 @@
+"""The scripted speakers of the proof: one that only shows what can be said, and one worth imitating.
+
+Both say prices that stand in the prompt, because copying is what a model of half a million parameters can learn in a
+minute on a CPU; arithmetic is not. Neither plays well: the best answer to partners who concede is to hold out, and that
+is left to be found by reinforcement.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sotopia_env.action import Action, ActionType
+from sotopia_env.observation import Observation
+from sotopia_env.policies.moves import leave, own_turns, say
+from sotopia_env.policies.negotiators import problem_of
+from sotopia_env.policies.policy import Decision
+from sotopia_env.tasks.family import SeatProblem, Terms
+
+PRICES = (*["target_price"] * 7, *["dream_price"] * 2, "walk_away_price")
+"""What is drawn from: mostly one kind, because a steady pattern is learnt much sooner; the others stay possible."""
+_GESTURES = ("nods slowly", "smiles", "looks it over once more", "shrugs")
+
+
+def _problem(observation: Observation) -> SeatProblem:
+    problem = problem_of(observation)
+    assert problem is not None  # the proof's tasks are all of a family
+    return problem
+
+
+def _price(observation: Observation, name: str) -> Terms:
+    return {"price": observation.briefing.private_data[name]}
+
+
+@dataclass(frozen=True, slots=True)
+class Chatter:
+    """Draws its moves: one of its prices, assent to whatever stands, a gesture, or leaving.
+
+    Which price is drawn once for each conversation, so that there is something to copy from itself as well. What it
+    says is what the base model is trained on before anything else, as a real base model has read dialogues.
+    """
+
+    name: str = "chatter"
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """None."""
+        return {}
+
+    async def act(self, observation: Observation, seed: int) -> Decision:
+        """Returns a drawn move."""
+        problem, rng = _problem(observation), random.Random(seed)
+        if problem.settled():
+            return leave(observation)
+        standing, drawn = problem.incoming(), rng.random()
+        if standing is not None and drawn < 0.25:
+            return say(observation, problem.phrase_accept(standing, seed))
+        if drawn > 0.98:
+            return leave(observation)
+        if drawn > 0.95:
+            return Decision(Action(ActionType.NON_VERBAL, rng.choice(_GESTURES)))
+        price = _price(observation, random.Random(observation.briefing.head).choice(PRICES))
+        return say(observation, problem.phrase_offer(price, seed))
+
+
+@dataclass(frozen=True, slots=True)
+class PlainDealer:
+    """Names its target price; from a given turn on it takes any offer that is no loss.
+
+    Attributes:
+        patience: own turns before it takes what it gets.
+        price: which of its prices it names.
+        name: the policy's name.
+    """
+
+    patience: int = 1
+    price: str = "target_price"
+    name: str = "plain-dealer"
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """Patience and price."""
+        return {"patience": self.patience, "price": self.price}
+
+    async def act(self, observation: Observation, seed: int) -> Decision:
+        """Returns the move."""
+        problem = _problem(observation)
+        if problem.settled():
+            return leave(observation)
+        target, standing = _price(observation, self.price), problem.incoming()
+        least = problem.value(target) if own_turns(observation) < self.patience else 0.0
+        if standing is not None and problem.value(standing) >= least:
+            return say(observation, problem.phrase_accept(standing, seed))
+        return say(observation, problem.phrase_offer(target, seed))

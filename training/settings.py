@@ -1,0 +1,141 @@
+"""What a stage of training is asked to do: YAML read into a frozen record, before anything heavy is imported."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
+from sotopia_env.policies.agent_prompt import Format
+
+
+class Settings(BaseModel):
+    """Base of all settings: frozen, and no key that is not declared."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+_SettingsT = TypeVar("_SettingsT", bound=Settings)
+
+
+class LoraSettings(Settings):
+    """Low-rank adaptation (SOTOPIA-π, arXiv 2403.08715, B.5; SOTOPIA-RL, C.1: the same rank, alpha and dropout).
+
+    Attributes:
+        rank: of the two factors; at least 1.
+        alpha: the update is scaled by alpha / rank.
+        dropout: before the first factor, from 0 to below 1.
+        target_modules: names of the adapted layers, or ``"all-linear"``.
+    """
+
+    rank: int = Field(default=8, ge=1)
+    alpha: int = Field(default=16, ge=1)
+    dropout: float = Field(default=0.05, ge=0, lt=1)
+    target_modules: str | tuple[str, ...] = "all-linear"
+
+
+class ModelSettings(Settings):
+    """The model that a stage begins with.
+
+    Attributes:
+        base: directory or hub name of the base model.
+        adapter: directory of an adapter on ``base`` to begin from; ``None`` begins from the base itself.
+        lora: the adapter to train; ``None`` trains all weights.
+        quantization: ``"nf4"`` loads the base in 4 bit with double quantisation (QLoRA), ``"none"`` as it is.
+        dtype: of the weights (of the computation, with ``nf4``).
+        attention: transformers' ``attn_implementation``; ``None`` leaves the choice to it.
+    """
+
+    base: str
+    adapter: str | None = None
+    lora: LoraSettings | None = LoraSettings()
+    quantization: str = Field(default="none", pattern="^(none|nf4)$")
+    dtype: str = Field(default="float32", pattern="^(float32|bfloat16|float16)$")
+    attention: str | None = None
+
+
+class PromptSettings(Settings):
+    """How observations are put into a prompt; kept beside every trained model, so that it is played as it was trained.
+
+    Attributes:
+        format: see :mod:`sotopia_env.policies.agent_prompt`.
+        max_length: tokens of prompt and answer together; the oldest turns are left out of prompts that are too long.
+        max_answer: of these, tokens kept for the answer.
+    """
+
+    format: Format = "chat"
+    max_length: int = Field(default=4096, ge=16)
+    max_answer: int = Field(default=256, ge=1)
+
+
+def read_settings(path: str | Path, kind: type[_SettingsT], overrides: Sequence[str] = ()) -> _SettingsT:
+    """Reads a YAML file, with ``key=value`` overrides on top (``a.b=3`` for nested keys, values as YAML).
+
+    Raises:
+        InvalidValueError: the file cannot be read, is not YAML, or holds a value that cannot be meant.
+        UnknownNameError: a key is not known; the message offers the nearest one.
+    """
+    try:
+        values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidValueError(f"{path}: cannot be read ({error.strerror})") from None
+    except yaml.YAMLError as error:
+        raise InvalidValueError(f"{path}: expected YAML, got {str(error).splitlines()[0]}") from None
+    if not isinstance(values, dict):
+        raise InvalidValueError(f"{path}: expected a mapping of settings, got {type(values).__name__}")
+    for override in overrides:
+        _override(values, override)
+    return settings_of(values, kind, str(path))
+
+
+def settings_of(values: dict[str, Any], kind: type[_SettingsT], where: str) -> _SettingsT:
+    """Returns the settings in a mapping; errors begin with ``where`` and are those of :func:`read_settings`."""
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        path = ".".join(str(part) for part in first["loc"])
+        if first["type"] == "extra_forbidden":
+            known = _fields_at(kind, first["loc"][:-1])
+            prefix = ".".join(str(part) for part in first["loc"][:-1])
+            raise UnknownNameError(
+                f"{where}: {prefix + ': ' if prefix else ''}setting {name_hint(str(first['loc'][-1]), known)}"
+            ) from None
+        got = "" if first["type"] == "missing" else f", got {first['input']!r}"
+        raise InvalidValueError(f"{where}: {path}: {first['msg']}{got}") from None
+
+
+def _override(values: dict[str, Any], override: str) -> None:
+    name, equals, text = override.partition("=")
+    if not equals or not name:
+        raise InvalidValueError(f"--set: expected KEY=VALUE, got {override!r}")
+    *parents, last = name.split(".")
+    for parent in parents:
+        inner = values.setdefault(parent, {})
+        if not isinstance(inner, dict):
+            raise InvalidValueError(f"--set {override}: {parent!r} holds no settings of its own")
+        values = inner
+    try:
+        values[last] = yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise InvalidValueError(f"--set {override}: expected a YAML value, got {text!r}") from None
+
+
+def _fields_at(kind: type[BaseModel], path: Sequence[int | str]) -> list[str]:
+    """The names of the settings at ``path``; those of ``kind`` itself where the path leads through no record."""
+    for part in path:
+        field = kind.model_fields.get(str(part))
+        inner = [t for t in _types(field.annotation) if issubclass(t, BaseModel)] if field else []
+        if inner:
+            kind = inner[0]
+    return list(kind.model_fields)
+
+
+def _types(annotation: Any) -> list[type]:
+    if isinstance(annotation, type) and not getattr(annotation, "__args__", ()):
+        return [annotation]
+    return [found for part in getattr(annotation, "__args__", ()) for found in _types(part)]

@@ -47,9 +47,10 @@ def generator_sample(
 
 
 def summarise(episodes: Sequence[TokenEpisode], reward: Scalarisation) -> dict[str, float]:
-    """Returns means over episodes: reward, valid answers, and where they are verified agreement and share."""
+    """Returns means over episodes: reward, GOAL, valid answers, and where they are verified agreement and share."""
     found = {
         "reward": fmean(reward(episode.vector) for episode in episodes),
+        "goal": fmean(float(episode.vector[-1]) for episode in episodes),
         "valid": fmean(episode.valid for episode in episodes),
     }
     outcomes = [(e.evaluation.outcome, e) for e in episodes if e.evaluation is not None and e.evaluation.outcome]

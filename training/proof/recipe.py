@@ -56,6 +56,7 @@ class Recipe(Settings):
         base_tasks: tasks for the base model's talk.
         train: training tasks; ``dev`` for choosing; ``test`` for the report, each played in both seats.
         max_turns: of an episode.
+        temperature: of all sampling, in training and in tests; at 1 a model this small misspells every second price.
         seen: partners in training, as settings of :func:`training.proof.held_out.worded`.
         unseen: partners in tests alone.
         base: what all seeds begin from.
@@ -78,6 +79,7 @@ class Recipe(Settings):
     dev: int = 40
     test: int = 200
     max_turns: int = 6
+    temperature: float = Field(default=0.5, gt=0)
     seen: tuple[str, ...] = SEEN
     unseen: tuple[str, ...] = UNSEEN
     base: BaseSettings = BaseSettings(output="", fit=_fit(5e-3, 700, 8))

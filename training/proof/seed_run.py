@@ -46,6 +46,8 @@ VARIANTS: Mapping[str, tuple[Method, Mapping[str, float]]] = {
     "goal_uniform": ("uniform", {"goal": 1.0}),
     "combined_direct": ("direct", WEIGHTS),
 }
+VERIFIED = {"goal": 1.0, "financial_and_material_benefits": 1.0}
+"""Weights of the verified scores in whole episodes: GOAL alone does not tell a bad deal from none, FIN does."""
 _NEEDS_NO_MODEL = ("acts", "silence:rules")
 
 
@@ -140,7 +142,7 @@ class SeedRun:
         self._record(PlainDealer(), self._tasks(self.recipe.expert_tasks, "expert"), self._at("expert"))
 
     def _record_own(self) -> None:
-        policy = load(self._at("cloning"), name="cloned", max_batch=128)
+        policy = load(self._at("cloning"), name="cloned", temperature=self.recipe.temperature, max_batch=128)
         self._record(policy, self._tasks(self.recipe.own_tasks, "own"), self._at("own"))
 
     # --- SOTOPIA-π ----------------------------------------------------------------------------------------------
@@ -234,7 +236,7 @@ class SeedRun:
                 SourceSettings(run=self._at("own"), seats=("policy:cloned",)),
                 SourceSettings(run=self._at("expert"), seats=("policy:plain-dealer",)),
             ),
-            reward=RewardSettings(model=self._at(f"rm_{variant}"), invalid=-1.0),
+            reward=RewardSettings(model=self._at(f"rm_{variant}"), scalarisation=VERIFIED, invalid=-1.0),
         )
 
     def _multi_turn(self) -> None:
@@ -247,7 +249,7 @@ class SeedRun:
             group,
             mode="multi-turn",
             situations=self._situations(str(tasks), self.recipe.seen, False, self.seed),
-            reward=RewardSettings(evaluator="verified+rules", scalarisation="goal", invalid=-2.0),
+            reward=RewardSettings(evaluator="verified+rules", scalarisation=VERIFIED, invalid=-1.0),
         )
 
     def _optimise(self, name: str, group: GroupSettings, **more: Any) -> None:
@@ -258,6 +260,7 @@ class SeedRun:
                 start_from=self._at("cloning"),
                 lora=None,
                 num_generations=group.num_generations,
+                temperature=self.recipe.temperature,
                 dev=DevSettings(situations=situations, every=group.every, patience=group.patience),
                 keep="best",
                 check_memory=False,
@@ -279,7 +282,7 @@ class SeedRun:
             return
         found = {}
         for name, place in self.policies.items():
-            policy = load(place, name=name, max_batch=128)
+            policy = load(place, name=name, temperature=self.recipe.temperature, max_batch=128)
             found[name] = results(policy, self.split.test, self.recipe, seed=0)
         write_text_atomically(output, json.dumps(found) + "\n")
 

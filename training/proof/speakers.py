@@ -67,16 +67,16 @@ class Chatter:
 
 @dataclass(frozen=True, slots=True)
 class PlainDealer:
-    """Names its target price; from a given turn on it takes any offer that is no loss.
+    """Names one price throughout; from a given turn on it takes any offer that is no loss.
 
     Attributes:
         patience: own turns before it takes what it gets.
-        price: which of its prices it names.
+        price: which of its prices it names; empty draws its target or its dream, once for each conversation.
         name: the policy's name.
     """
 
     patience: int = 1
-    price: str = "target_price"
+    price: str = ""
     name: str = "plain-dealer"
 
     @property
@@ -89,7 +89,8 @@ class PlainDealer:
         problem = _problem(observation)
         if problem.settled():
             return leave(observation)
-        target, standing = _price(observation, self.price), problem.incoming()
+        named = self.price or random.Random(observation.briefing.head).choice(("target_price", "dream_price"))
+        target, standing = _price(observation, named), problem.incoming()
         least = problem.value(target) if own_turns(observation) < self.patience else 0.0
         if standing is not None and problem.value(standing) >= least:
             return say(observation, problem.phrase_accept(standing, seed))

@@ -40,7 +40,7 @@ class LearnSettings(Settings):
 
     output: str = "runs/learn"
     recipe: Recipe = Recipe()
-    processes: int = Field(default=2, ge=1)
+    processes: int = Field(default=3, ge=1)
     strict: bool = True
 
 

@@ -74,22 +74,22 @@ class Recipe(Settings):
 
     level: str = "easy"
     task_seed: int = 1
-    base_tasks: int = 1500
+    base_tasks: int = 1000
     train: int = 600
     dev: int = 40
     test: int = 200
     max_turns: int = 6
-    temperature: float = Field(default=0.5, gt=0)
+    temperature: float = Field(default=0.3, gt=0)
     seen: tuple[str, ...] = SEEN
     unseen: tuple[str, ...] = UNSEEN
-    base: BaseSettings = BaseSettings(output="", fit=_fit(5e-3, 700, 8))
-    expert_tasks: int = 300
+    base: BaseSettings = BaseSettings(output="", fit=_fit(5e-3, 1200, 8))
+    expert_tasks: int = 240
     own_tasks: int = 150
-    cloning: FitSettings = _fit(1e-3, 60, 32)
-    reinforcing: FitSettings = _fit(5e-4, 30, 32)
-    reward_model: FitSettings = _fit(1e-3, 80, 32)
+    cloning: FitSettings = _fit(1e-3, 50, 24)
+    reinforcing: FitSettings = _fit(5e-4, 20, 24)
+    reward_model: FitSettings = _fit(1e-3, 50, 24)
     corrupted: float = Field(default=0.15, ge=0)
-    single_turn: GroupSettings = GroupSettings(fit=_fit(2e-4, 30, 64, warmup_ratio=0.0))
-    multi_turn: GroupSettings = GroupSettings(fit=_fit(4e-4, 50, 64, warmup_ratio=0.0))
+    single_turn: GroupSettings = GroupSettings(fit=_fit(5e-4, 16, 48, warmup_ratio=0.0), every=8)
+    multi_turn: GroupSettings = GroupSettings(fit=_fit(5e-4, 32, 64, warmup_ratio=0.0), every=8)
     dev_seeds: tuple[int, ...] = (100,)
     seeds: tuple[int, ...] = (1, 2, 3)

@@ -10,7 +10,7 @@ import json
 import logging
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -81,11 +81,17 @@ class SeedRun:
     seed: int
     folder: Path
 
-    def run(self) -> None:
-        """Runs what is not done yet; afterwards ``results.json`` holds the figures of every test episode."""
+    def run(self, only: Collection[str] | None = None) -> None:
+        """Runs what is not done yet; afterwards ``results.json`` holds the figures of every test episode.
+
+        Args:
+            only: names of stages, as they are logged; ``None`` for all.
+        """
         logging.getLogger("training").setLevel(logging.WARNING)
         started = time.perf_counter()
         for name, stage in self._stages():
+            if only is not None and name not in only:
+                continue
             begun = time.perf_counter()
             stage()
             logger.warning(

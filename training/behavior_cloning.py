@@ -53,7 +53,7 @@ class BehaviorCloningSettings(Settings):
     Attributes:
         model: what is trained.
         start_from: output directory of an earlier stage, whose model is trained further; it takes the place of
-            ``model.base`` and ``model.adapter``.
+            ``model.base`` (of which its adapter must be, unless that is empty) and of ``model.adapter``.
         prompt: how observations are put to the model.
         data: the episodes.
         evaluation_tasks: a task file whose scenarios must not be among the data's.

@@ -17,7 +17,15 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field, model_validator
 
 from sotopia_env.errors import InvalidValueError
-from training.models import check_adapter, find_model, load_causal_lm, lora_config, quiet_bars, read_prompt_settings
+from training.models import (
+    adapter_base,
+    check_adapter,
+    find_model,
+    load_causal_lm,
+    lora_config,
+    quiet_bars,
+    read_prompt_settings,
+)
 from training.models import start_from as start_settings
 from training.settings import ModelSettings, PromptSettings, Settings
 from training.stage import StageDirectory
@@ -178,6 +186,8 @@ def begin_from(model: ModelSettings, earlier: str | None, prompt: PromptSettings
             raise InvalidValueError(
                 f"prompt.format: {earlier} was trained on {told.format!r}, got {prompt.format!r}; use the same"
             )
+        if model.base and adapter_base(find_model(earlier)) is not None and model.base != earlier:
+            check_adapter(find_model(earlier), model.base)
         model = start_settings(earlier, model)
     if model.lora is None and model.quantization != "none":
         raise InvalidValueError("model.quantization: 4-bit weights cannot be trained themselves; set model.lora")

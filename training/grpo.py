@@ -121,7 +121,10 @@ def _arguments(settings: GRPOSettings, stage: StageDirectory, prompt: PromptSett
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # rollout_func is pinned to the version it was written for
     from trl.trainer.grpo_config import GRPOConfig
 
-    vllm = {} if settings.vllm == "none" else {"use_vllm": True, "vllm_mode": settings.vllm}
+    vllm: dict[str, Any] = {} if settings.vllm == "none" else {"use_vllm": True, "vllm_mode": settings.vllm}
+    if vllm and settings.mode == "multi-turn":
+        # Whole episodes carry no log-probabilities of the server's, so its correction has nothing to work with.
+        vllm["vllm_importance_sampling_correction"] = False
     return training_arguments(
         settings.fit,
         stage,

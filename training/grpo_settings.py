@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from importlib.util import find_spec
 from typing import Literal
 
 from pydantic import Field
@@ -147,6 +148,11 @@ def check(settings: GRPOSettings) -> None:
         raise InvalidValueError("keep: 'best' needs dev episodes; give dev, or keep the last")
     if settings.fit.keep != "last":
         raise InvalidValueError("fit.keep: GRPO keeps by `keep` at the top, not by epochs")
+    if settings.vllm != "none" and find_spec("vllm") is None:
+        raise InvalidValueError(f"vllm: {settings.vllm!r} needs the package vllm; install it, or set vllm: none")
+    one = isinstance(settings.reward.scalarisation, str) and settings.reward.scalarisation != "overall"
+    if settings.reward.credit != "episode" and not one:
+        raise InvalidValueError("reward.credit: an attributor needs one dimension as scalarisation, e.g. 'goal'")
     Scalarisation.of(settings.reward.scalarisation)
     batch, group = settings.generation_batch, settings.num_generations
     if batch % group:

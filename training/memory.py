@@ -65,12 +65,14 @@ def estimate(config: Any, settings: GRPOSettings, prompt: PromptSettings) -> Est
     tied = 1 if getattr(config, "tie_word_embeddings", False) else 2
     inner, outer = layers * per_layer, tied * words * width
     bytes_each = _BYTES[settings.dtype]
-    weights = int(inner * 0.56 if settings.quantization == "nf4" else inner * bytes_each) + outer * bytes_each
+    quantised = settings.quantization == "nf4"  # then embeddings, head and norms are put into float32 for training
+    weights = int(inner * 0.56) + outer * 4 if quantised else (inner + outer) * bytes_each
     if settings.lora is None:
         trained = inner + outer
         weights *= 2 if settings.beta > 0 else 1
     else:
         trained = layers * settings.lora.rank * 2 * (4 * width + 3 * (width + config.intermediate_size) // 2)
+        weights += trained * 4 * (2 if settings.beta > 0 else 1)
     tokens = settings.fit.batch_size * prompt.max_length
     sampled = settings.fit.batch_size * settings.steps_per_generation * prompt.max_length
     kept = 2 * width * bytes_each if settings.fit.gradient_checkpointing else 34 * width * bytes_each

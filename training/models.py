@@ -204,13 +204,14 @@ def load_arguments(settings: ModelSettings) -> dict[str, Any]:
     quantization = quantization_config(settings)
     if quantization is not None:
         arguments["quantization_config"] = quantization
-        arguments["device_map"] = {"": _local_device()}
+        arguments["device_map"] = {"": local_device()}
     if settings.attention is not None:
         arguments["attn_implementation"] = settings.attention
     return arguments
 
 
-def _local_device() -> str:
+def local_device() -> str:
+    """The device of this process: its own GPU where there is one."""
     import os
 
     import torch

@@ -16,6 +16,7 @@ from pathlib import Path
 from pydantic import Field
 
 from sotopia_env.errors import InvalidValueError
+from sotopia_env.policies.agent_prompt import Format
 from sotopia_env.run_directory import read_run
 from sotopia_env.tasks import load
 from training.attribution import Method, Rewards, TurnKey, read_rewards
@@ -109,7 +110,7 @@ def _write(
     settings: RewardRowSettings, folder: Path, rewards: Rewards, design: RewardDesign, split: Split
 ) -> dict[str, object]:
     values = design.values(rewards)
-    maker = RowMaker(settings.prompt, _counter(settings.tokenizer))
+    maker = RowMaker(settings.prompt, _counter(settings.tokenizer, settings.prompt.format))
     parts: Counter[str] = Counter()
     temporary = folder / f".{ROWS}.tmp"
     try:
@@ -137,9 +138,9 @@ def _rows(settings: RewardRowSettings, maker: RowMaker, values: dict[TurnKey, fl
                     yield from maker.rows(episode, seat, found)
 
 
-def _counter(tokenizer: str | None) -> CountTokens | None:
+def _counter(tokenizer: str | None, format: Format) -> CountTokens | None:
     if tokenizer is None:
         return None
     from training.models import TokenCounter, load_tokenizer
 
-    return TokenCounter(load_tokenizer(tokenizer))
+    return TokenCounter(load_tokenizer(tokenizer, format))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -72,6 +73,8 @@ class StageDirectory:
                     "now); choose another output"
                 )
             return
+        if os.environ.get("RANK", "0") != "0":
+            return  # the first process of a distributed run writes, for all
         self.path.mkdir(parents=True, exist_ok=True)
         noted = {**asked, "packages": _versions(), "revision": source_revision()}
         write_text_atomically(file, json.dumps(noted, indent=2) + "\n")

@@ -152,7 +152,7 @@ class TokenPlayer:
         return episodes
 
     def begin(self, situations: Sequence[Situation]) -> list[TokenEpisode]:
-        """Returns the episodes, each at its focal seat's first turn."""
+        """Returns the episodes, each at its focal seat's first turn, or over before it."""
         episodes = []
         for situation in situations:
             state = initial_state(situation.task, situation.rules, situation.seed)
@@ -231,9 +231,14 @@ class TokenPlayer:
 
     def _tell(self, episode: TokenEpisode) -> None:
         """Appends what the focal seat is told before it acts again."""
-        if episode.state.stop is not None:
-            return
         assert episode._view is not None
+        if episode.state.stop is not None:
+            if not episode.prompt:  # over before its first turn: trainers need a row, and this one trains nothing
+                episode.prompt = prompt_ids(
+                    self._tokenizer, self._prompt.messages(episode._view.observe(episode.state))
+                )
+                self._fill(episode)
+            return
         messages = self._prompt.messages(episode._view.observe(episode.state))
         if not episode.focal:
             episode.prompt = prompt_ids(self._tokenizer, messages)
@@ -255,10 +260,14 @@ class TokenPlayer:
         ended = episode.completion[-1] == self._tokenizer.eos_token_id
         return glue if ended else [int(self._tokenizer.eos_token_id), *glue]
 
-    @staticmethod
-    def _cut_off(episode: TokenEpisode) -> None:
+    def _fill(self, episode: TokenEpisode) -> None:
+        episode.completion, episode.mask = [int(self._tokenizer.eos_token_id)], [0]
+
+    def _cut_off(self, episode: TokenEpisode) -> None:
         episode.too_long = True
         episode.state = transition(episode.state, Action(ActionType.LEAVE))
         if episode.focal:
             end = episode.focal[-1].end  # a partner's words at the end would count as an answer that was cut off
             del episode.completion[end:], episode.mask[end:]
+        else:
+            self._fill(episode)

@@ -204,10 +204,11 @@ def earlier(tiny_model, tmp_path):
 
 def test_what_cannot_be_trained_is_said_before_a_model_is_loaded(earlier, tiny_model, tmp_path):
     base = str(tiny_model)
-    begun = begin_from(ModelSettings(base="ignored", lora=TINY), str(earlier), BRIEF)
+    begun = begin_from(ModelSettings(base="", lora=TINY), str(earlier), BRIEF)
     assert (begun.base, begun.adapter) == (base, str(earlier / "model"))
     table = [
         (ModelSettings(base=base, lora=None), earlier, BRIEF, "all weights cannot be trained"),
+        (ModelSettings(base="org/other", lora=TINY), earlier, BRIEF, "not the base"),
         (ModelSettings(base=base), earlier, BRIEF, r"rank and alpha \(4, 8\), got \(8, 16\)"),
         (ModelSettings(base=base, lora=TINY), earlier, BRIEF.model_copy(update={"format": "chat"}), "use the same"),
         (ModelSettings(base=base, lora=None, quantization="nf4"), None, BRIEF, "set model.lora"),

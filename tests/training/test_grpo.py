@@ -82,6 +82,8 @@ def adapted(tmp_path_factory, tiny_model):
         ({"mode": "single-turn"}, "reward.model"),
         ({"data": (SourceSettings(run="r"),)}, "single-turn"),
         ({"keep": "best"}, "dev"),
+        ({"vllm": "colocate"}, "package vllm"),
+        ({"reward": RewardSettings(scalarisation="overall", credit="acts")}, "one dimension"),
         ({"num_generations": 3}, "groups of 3"),
         ({"num_generations": 16}, "steps_per_generation: 2"),
         ({"fit": FIT.model_copy(update={"keep": 1, "max_steps": None})}, "fit.keep"),
@@ -118,7 +120,7 @@ def test_memory_of_a_seven_billion_model_is_about_right():
     assert 14e9 < found.weights < 16.5e9
     assert found.logits > 300e9
     quantised = estimate(config, lora.model_copy(update={"quantization": "nf4"}), PromptSettings(max_length=4096))
-    assert 4e9 < quantised.weights < 7e9
+    assert 7e9 < quantised.weights < 9e9  # 6.5 billion weights in 4 bit, and 1.1 billion of embeddings and head in 32
 
 
 def test_what_cannot_fit_is_refused_before_it_is_loaded(tmp_path):

@@ -156,3 +156,26 @@ def test_partners_may_be_past_selves_and_frozen_models(tiny_model, tokenizer):
     access = ModelAccess(api_base="http://127.0.0.1:9/v1")
     (served,) = situations(SituationSettings(partners=("local/frozen",), access=access, **given))
     assert served.partner.name == "local/frozen"
+
+
+def test_an_episode_that_is_over_before_the_first_turn_is_a_row_that_trains_nothing(tokenizer):
+    """TRL reads the last token of every completion; an empty one would end the training."""
+    wanted = situations(
+        SituationSettings(families=("bargaining",), count=1, partners=("leaver",), max_turns=4, both_seats=True)
+    )
+    answers = answer_ids(tokenizer, said("Hello?"))
+    played = TokenPlayer(tokenizer, PROMPT, make_evaluator("verified+rules")).play(
+        wanted, lambda asked: [answers] * len(asked)
+    )
+    over = [episode for episode in played if not episode.focal]
+    assert over
+    for episode in over:
+        assert episode.prompt
+        assert (episode.completion, episode.mask) == ([tokenizer.eos_token_id], [0])
+        assert episode.vector[-1] == 0
+
+
+def test_a_first_prompt_that_leaves_no_room_is_a_row_that_trains_nothing(play, tokenizer):
+    episode = play([said("Hello?")], prompt=PromptSettings(format="brief", max_length=60, max_answer=40))
+    assert episode.too_long
+    assert (episode.completion, episode.mask) == ([tokenizer.eos_token_id], [0])

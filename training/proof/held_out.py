@@ -98,7 +98,10 @@ class Worded:
 
 @dataclass(frozen=True, slots=True)
 class TaskSplit:
-    """Tasks for training, for choosing a recipe, and for the report; those share no price, person or wording.
+    """Tasks for training, for choosing (a recipe, a checkpoint), and for the report.
+
+    Training tasks share no price, person, item or wording with the other two, which are of one kind: choosing by
+    ``dev`` sees held-out content, though no test task.
 
     Attributes:
         base: what the base model's aimless talk is about: of the training side, but with odd and even prices, so that
@@ -199,7 +202,10 @@ def prices(task: Task) -> tuple[int, ...]:
 
 
 def overlaps(split: TaskSplit) -> dict[str, int]:
-    """Returns how many prices, people, items and goal wordings the tests share with training: zeros."""
+    """Returns how many prices, people, items and goal wordings the tests share with training (zeros) and the base.
+
+    The base model has met the numbers, in other situations; nothing else of the tests.
+    """
 
     def facts(side: Sequence[Task]) -> dict[str, set[Any]]:
         item = {task.id: str(task.scenario.shared_data["item"]) for task in side}
@@ -211,8 +217,9 @@ def overlaps(split: TaskSplit) -> dict[str, int]:
             "goal wordings": {wording(goal, item[task.id]) for task, goal in goals},
         }
 
-    trained, tested = facts(split.train), facts([*split.dev, *split.test])
-    return {name: len(trained[name] & tested[name]) for name in trained}
+    trained, talked, tested = facts(split.train), facts(split.base), facts([*split.dev, *split.test])
+    shared = {name: len(trained[name] & tested[name]) for name in trained}
+    return shared | {f"{name}, base model": len(talked[name] & tested[name]) for name in talked}
 
 
 def worded(policy: str, held_out: bool = False, **parameters: Any) -> Worded:

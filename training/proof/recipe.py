@@ -1,4 +1,4 @@
-"""The recipe of the proof: every number of every stage, chosen on dev tasks and dev seeds, then frozen.
+"""The recipe of the proof: every number of every stage, chosen on dev tasks with training seed 100, then frozen.
 
 ``configs/learn.yaml`` holds the frozen recipe; the reported seeds are run with it and never tuned on.
 """
@@ -68,7 +68,6 @@ class Recipe(Settings):
         corrupted: share of further rows whose answer is broken and worth nothing.
         single_turn: GRPO with a reward model.
         multi_turn: GRPO on whole episodes.
-        dev_seeds: training seeds for choosing.
         seeds: training seeds of the report.
     """
 
@@ -91,5 +90,4 @@ class Recipe(Settings):
     corrupted: float = Field(default=0.15, ge=0)
     single_turn: GroupSettings = GroupSettings(fit=_fit(5e-4, 16, 48, warmup_ratio=0.0), every=8)
     multi_turn: GroupSettings = GroupSettings(fit=_fit(5e-4, 32, 64, warmup_ratio=0.0), every=8)
-    dev_seeds: tuple[int, ...] = (100,)
     seeds: tuple[int, ...] = (1, 2, 3)

@@ -1,8 +1,9 @@
 """The report of the proof: what every stage is worth on held-out tasks, with intervals, claims and pictures.
 
-Intervals are 95 % percentile intervals of a hierarchical bootstrap: training seeds are drawn with replacement, and
-within each its tasks, both seats of a task together. So they hold the luck of training as well as that of the tasks.
-Differences are paired: the same tasks, seats, partners and seeds.
+Intervals are 95 % percentile intervals of a bootstrap over both sources of luck, crossed as they are in the experiment:
+every draw takes training seeds with replacement and tasks with replacement, both seats of a task together, and the
+same drawn tasks for every drawn seed, because all seeds are tested on the same tasks. Differences are paired: the same
+tasks, seats, partners and seeds.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from sotopia_env.taskset import write_text_atomically
 from training.proof.seed_run import VARIANTS
 
 if TYPE_CHECKING:
-    import numpy as np
+    pass
 
 METRICS = ("valid", "agreement", "goal", "share", "overall")
 STAGES = {
@@ -28,9 +29,9 @@ STAGES = {
     "grpo_goal_uniform": "GRPO, reward model: GOAL, uniform",
     "grpo_goal_direct": "GRPO, reward model: GOAL, direct",
     "grpo_combined_direct": "GRPO, reward model: combined, direct",
-    "multi_turn": "multi-turn GRPO, verified GOAL",
+    "multi_turn": "multi-turn GRPO, verified GOAL and FIN",
 }
-REFERENCES = {"expert": "scripted expert that was cloned", "bold": "best scripted speaker of the same prices"}
+REFERENCES = {"expert": "scripted expert that was cloned", "bold": "bolder scripted speaker of the same prices"}
 _DRAWS = 2000
 Results = Mapping[str, Sequence[Mapping[str, Any]]]
 """Figures of every test episode by policy."""
@@ -85,23 +86,21 @@ def interval(seeds: Sequence[Mapping[str, Sequence[float]]], seed: int = 0) -> I
     """Returns the mean and its interval.
 
     Args:
-        seeds: for each training seed, the values of each task.
+        seeds: for each training seed, the values of each task; the same tasks for all.
         seed: of the bootstrap.
     """
     import numpy as np
 
     rng = np.random.default_rng(seed)
-    tasks = [np.array([fmean(values) for values in by_task.values()]) for by_task in seeds]
-    means = np.empty(_DRAWS)
+    tasks = sorted(seeds[0])
+    means = np.array([[fmean(by_task[task]) for task in tasks] for by_task in seeds])  # (seeds, tasks)
+    drawn = np.empty(_DRAWS)
     for draw in range(_DRAWS):
-        chosen = rng.integers(len(tasks), size=len(tasks))
-        means[draw] = np.mean([_resampled(tasks[index], rng) for index in chosen])
-    low, high = np.percentile(means, [2.5, 97.5])
-    return Interval(float(np.mean([values.mean() for values in tasks])), float(low), float(high))
-
-
-def _resampled(values: np.ndarray, rng: np.random.Generator) -> float:
-    return float(values[rng.integers(len(values), size=len(values))].mean())
+        rows = rng.integers(len(seeds), size=len(seeds))
+        columns = rng.integers(len(tasks), size=len(tasks))
+        drawn[draw] = means[rows][:, columns].mean()
+    low, high = np.percentile(drawn, [2.5, 97.5])
+    return Interval(float(means.mean()), float(low), float(high))
 
 
 def by_task(
@@ -175,9 +174,9 @@ _EXPLAINED = (
     "come out."
 )
 _HACKED = (
-    "*verified* is the mean GOAL of whole dev episodes, *score* what the reward model made of the same answers. Where "
-    "the score rises and the verified reward falls, the reward model is being exploited; the stage keeps the model "
-    "with the best verified reward."
+    "*verified* is the mean reward of whole dev episodes (GOAL and FIN, each from 0 to 1), *score* what the reward "
+    "model made of the same answers. Where the score rises and the verified reward falls, the reward model is being "
+    "exploited. The stage keeps the model with the best verified reward of its few looks; training is not ended early."
 )
 
 
@@ -191,7 +190,7 @@ def stage_table(runs: Sequence[Results], references: Results, side: str) -> str:
         count = sum(len(values) for values in by_task(references[name], _one, side).values())
         found = (measured([references], name, metric, side).text() for metric in METRICS)
         rows.append([f"*{title}*", str(count), *found])
-    rows.append(["*best possible*", "", "1.00", "1.00", "10.00", "1.00", ""])
+    rows.append(["*upper bound, by definition*", "", "1.00", "1.00", "10.00", "1.00", ""])
     return _markdown(rows)
 
 
@@ -295,7 +294,7 @@ def plot_looks(looks: Mapping[int, Mapping[str, Sequence[Mapping[str, float]]]],
         axes.set_title(name, fontsize=9)
         axes.set_xlabel("optimiser steps")
         axes.grid(alpha=0.3)
-    figure.axes[0].set_ylabel("verified dev GOAL (blue), score (red)")
+    figure.axes[0].set_ylabel("verified dev reward (blue), score (red)")
     save_png(figure, path)
 
 

@@ -104,12 +104,15 @@ def lock(descriptor: int, said: str) -> None:
     """Holds an open file for this process until it is closed.
 
     Raises:
-        InvalidValueError: another process holds it; ``said`` is the message.
+        InvalidValueError: another process holds it; ``said`` is the message. Or its file system knows no locks.
     """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise InvalidValueError(said) from None
+    except OSError as error:  # some network file systems
+        where = said.partition(": ")[0]
+        raise InvalidValueError(f"{where}: expected a file system with file locks ({error.strerror})") from None
 
 
 def _open(path: Path) -> int:

@@ -84,9 +84,11 @@ class _Table:
         asked = [asyncio.ensure_future(self._ask(agent)) for agent in self.state.waiting]
         try:
             decisions = await asyncio.gather(*asked)
-        finally:
+        except BaseException:
             for task in asked:
                 task.cancel()
+            await asyncio.gather(*asked, return_exceptions=True)  # what they have spent is booked before the run ends
+            raise
         for decision in decisions:
             self._take(decision)
 
@@ -138,6 +140,7 @@ class _Table:
             message=str(error),
             traceback="\n".join(trace[-_TRACEBACK_LINES:]),
             turns=tuple(self.turns),
+            errors=tuple(self._errors),
         )
 
 

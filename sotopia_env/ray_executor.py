@@ -82,13 +82,14 @@ def play_part(part: Part) -> Said:
 async def _play(part: Part, stop: Stop) -> RunResult:
     models = RunModels(part.request.models)
     try:
-        plans = [plan for plan in part.request.plans(models) if plan.key in part.keys]
+        # The limits here are a part of the run's; these were checked where they were divided.
+        plans = [plan for plan in part.request.plans(models, check_limits=False) if plan.key in part.keys]
         if len(plans) < len(part.keys):
             raise InvalidValueError(
                 f"a worker finds {len(plans)} of its {len(part.keys)} episodes; expected the same version of "
                 "everything and the same files on all machines"
             )
-        evaluator = part.request.judge(models)
+        evaluator = part.request.judge(models, check_limits=False)
         await models.check()
         models.open(part.directory)
         return await run_episodes_async(
@@ -153,7 +154,7 @@ def run_on_ray(
     models = RunModels(request.models)
     plans, evaluator = request.plans(models), request.judge(models)
     if models.names:
-        request.models.check_divisible(workers)
+        request.models.check_divisible(workers, models.longest)
     cluster, stop = _Cluster(load_ray(), workers), stop or Stop()
     asyncio.run(_check(models))
     with open_run(plans, evaluator, run_dir) as directory:  # merges what a run that was cut short has left

@@ -27,6 +27,7 @@ from sotopia_env.dynamics import Rules
 from sotopia_env.episode import (
     SCHEMA_VERSION,
     Episode,
+    EpisodeError,
     Evaluator,
     RecordedTurn,
     code_version,
@@ -162,6 +163,7 @@ class FailureRecord(Record):
         kind: the exception's class, ``"Timeout"`` for the time limit of an episode.
         traceback: the last lines of the traceback.
         turns: what had happened until then.
+        errors: what had failed in these turns and was survived.
     """
 
     key: str
@@ -171,6 +173,7 @@ class FailureRecord(Record):
     message: str
     traceback: str = ""
     turns: tuple[RecordedTurn, ...] = ()
+    errors: tuple[EpisodeError, ...] = ()
 
 
 class RunDirectory:

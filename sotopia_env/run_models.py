@@ -37,13 +37,16 @@ class ModelOptions:
 
     Attributes:
         api_base: base URLs.
-        api_key_env: environment variables that hold the keys.
+        api_key_env: environment variables that hold the keys. That for every model is not for one with an address of
+            its own (a judge's ``?api_base=``), which gets a key only if it is named.
         concurrency: requests in flight at once, per model.
         rpm: requests per minute, per model; ``None`` for no limit.
         tpm: tokens per minute, likewise.
         timeout: seconds one attempt may take.
         retries: how often a request is sent again, or a whole policy.
-        fallbacks: models to ask, in this order, when one fails for good; none unless they are listed.
+        fallbacks: models to ask, in this order, when one fails for good; none unless they are listed. Where a model has
+            an address of its own (a judge's ``?api_base=``), fallbacks of its provider are asked there too, with its
+            key, unless ``api_base`` names them.
         structured: whether servers are asked to enforce the form of answers; see ``make_model``.
         cache_dir: where the judges' answers are kept; ``None`` keeps none. Agents' answers are never kept.
         max_cost: US dollars that the whole run may spend.
@@ -77,11 +80,19 @@ class ModelOptions:
         concurrency = max(1, self.concurrency // count)
         return replace(self, concurrency=concurrency, max_cost=cost, max_tokens=tokens, rpm=rpm, tpm=tpm)
 
-    def check_divisible(self, count: int) -> None:
-        """Raises :class:`InvalidValueError` if ``count`` processes would exceed a limit with one request each."""
+    def check_divisible(self, count: int, longest: int = 0) -> None:
+        """Raises :class:`InvalidValueError` if ``count`` processes would exceed a limit with one request each.
+
+        ``longest`` is the most tokens that one answer may have.
+        """
         for option, limit in (("--model-concurrency", self.concurrency), ("--rpm", self.rpm), ("--tpm", self.tpm)):
             if limit is not None and limit < count:
                 raise InvalidValueError(f"--workers: expected no more than {option}, which is {limit}, got {count}")
+        if self.tpm is not None and self.tpm // count < longest:
+            raise InvalidValueError(
+                f"--workers: expected a part of --tpm for each that holds an answer of max_tokens {longest}, "
+                f"got {self.tpm // count} of {self.tpm} for each of {count}"
+            )
 
 
 _OWN_SERVERS = ("local/", "openai-compatible/")
@@ -93,6 +104,15 @@ def _of(given: Mapping[str, _T] | _T | None, model: str) -> _T | None:
     return given
 
 
+def _named(given: Mapping[str, _T] | _T | None, model: str) -> _T | None:
+    """What is given for this very model."""
+    return given.get(model) if isinstance(given, Mapping) else None
+
+
+def _provider(model: str) -> str:
+    return _OWN_SERVERS[0] if model.startswith(_OWN_SERVERS) else model.partition("/")[0]
+
+
 class RunModels:
     """Makes models by name, and opens, checks and closes them together.
 
@@ -102,6 +122,7 @@ class RunModels:
     Attributes:
         options: how the models are reached.
         ledger: counts every call of every model, in memory until :meth:`open`.
+        longest: the most tokens that one answer may have, of those that :meth:`check_answers` has seen.
     """
 
     def __init__(self, options: ModelOptions = ModelOptions()) -> None:
@@ -112,6 +133,7 @@ class RunModels:
         """
         self.options = options
         self.ledger = Ledger(max_cost=options.max_cost, max_tokens=options.max_tokens)
+        self.longest = 0
         self._sharing: dict[str, dict[bool, str]] = {}
         self._made: dict[tuple[str, str | None], RemoteModel] = {}
         self._judges: dict[tuple[str, str | None], RemoteModel] = {}
@@ -127,6 +149,7 @@ class RunModels:
         """
         limits = Limits(tpm=self.options.tpm)
         for longest in _answers(settings):
+            self.longest = max(self.longest, longest)
             limits.check_answer(longest)
             if self.options.max_tokens is not None and longest > self.options.max_tokens:
                 raise InvalidValueError(
@@ -151,24 +174,32 @@ class RunModels:
         """Returns the model that ``spec`` names for a judge; it may keep its answers."""
         return self(spec, "judge", api_base=api_base)
 
-    def _make(self, spec: str, api_base: str | None, fallbacks: tuple[str, ...]) -> RemoteModel:
+    def _make(self, spec: str, api_base: str | None, fallbacks: tuple[str, ...], key: str | None = None) -> RemoteModel:
+        """Makes a model; ``key`` is the variable of the key that belongs to ``api_base``, if it has one."""
         given = self.options
-        if api_base is None:
+        if not api_base:
             self._keep_keys_at_home(spec)
+            key = _of(given.api_key_env, spec)
+        else:
+            key = _named(given.api_key_env, spec) or key
         return make_model(
             spec,
             api_base=api_base or _of(given.api_base, spec),
-            api_key_env=_of(given.api_key_env, spec),
+            api_key_env=key,
             concurrency=given.concurrency,
             rpm=given.rpm,
             tpm=given.tpm,
             timeout=given.timeout,
             retries=given.retries,
-            fallbacks=[self._make(name, None, ()) for name in fallbacks if name != spec],
+            fallbacks=[self._spare(name, spec, api_base, key) for name in fallbacks if name != spec],
             ledger=self.ledger,
             structured=given.structured,
             price=_of(given.price, spec),
         )
+
+    def _spare(self, name: str, spec: str, api_base: str | None, key: str | None) -> RemoteModel:
+        there = _provider(name) == _provider(spec) and _named(self.options.api_base, name) is None
+        return self._make(name, api_base, (), key) if api_base and there else self._make(name, None, ())
 
     def _keep_keys_at_home(self, spec: str) -> None:
         """Refuses one address for models of one's own and a provider's: each would get the other's key or prompts."""

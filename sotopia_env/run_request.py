@@ -52,8 +52,13 @@ class RunRequest:
     manner: Mapping[str, float | int] = field(default_factory=dict)
     models: ModelOptions = ModelOptions()  # noqa: RUF009 - frozen
 
-    def plans(self, models: RunModels) -> list[EpisodePlan]:
+    def plans(self, models: RunModels, *, check_limits: bool = True) -> list[EpisodePlan]:
         """Returns the episodes, whose policies ask ``models``.
+
+        Args:
+            models: makes the models that are named.
+            check_limits: whether limits that contradict each other are refused; not where they are a part of the
+                run's, which was checked as a whole.
 
         Raises:
             InvalidValueError: nothing to play, or an option that cannot be meant.
@@ -62,7 +67,8 @@ class RunRequest:
         from sotopia_env.plan import plan_episodes
 
         pairings = self._pairings(models)
-        models.check_answers(*(policy.parameters for pairing in pairings for policy in pairing))
+        if check_limits:
+            models.check_answers(*(policy.parameters for pairing in pairings for policy in pairing))
         return plan_episodes(
             task_set(self.tasks, self.n, self.seed, self.level),
             pairings,
@@ -81,18 +87,22 @@ class RunRequest:
 
         return read_matchups(self.policies, self.matchups, self.self_play, make)
 
-    def judge(self, models: RunModels) -> Evaluator | None:
+    def judge(self, models: RunModels, *, check_limits: bool = True) -> Evaluator | None:
         """Returns the evaluator, whose judges ask ``models``; ``None`` for ``none``.
+
+        ``check_limits`` is as for :meth:`plans`.
 
         Raises:
             UnknownNameError: a name is not known.
             InvalidValueError: an option cannot be meant, or contradicts another.
         """
-        return None if self.evaluator == "none" else make_judge(self.evaluator, models)
+        return None if self.evaluator == "none" else make_judge(self.evaluator, models, check_limits=check_limits)
 
 
-def make_judge(spec: str, models: RunModels) -> Evaluator:
+def make_judge(spec: str, models: RunModels, *, check_limits: bool = True) -> Evaluator:
     """Returns the evaluator that ``spec`` names, whose judges ask ``models``.
+
+    ``check_limits`` is as for :meth:`RunRequest.plans`.
 
     Raises:
         UnknownNameError: a name is not known.
@@ -101,5 +111,6 @@ def make_judge(spec: str, models: RunModels) -> Evaluator:
     from sotopia_env import evaluators
 
     judge = evaluators.make(spec, model_factory=models.judge)
-    models.check_answers(judge.parameters)
+    if check_limits:
+        models.check_answers(judge.parameters)
     return judge

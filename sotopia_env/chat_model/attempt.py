@@ -24,12 +24,13 @@ _KIND_OF_STATUS: Mapping[int, ModelFailure] = {
     429: "rate_limit",
 }
 # Every other request would get the same answer: no such model, or a key that is not accepted. Some servers say so with
-# another status than 404 and 401; 403 alone may be about this one conversation.
+# another status than 404 and 401, in the error's code or type; its message may repeat what the conversation says.
 _NEVER = re.compile(
-    r"model_not_found|invalid[_ ]model|no such model|model .{0,80}(?:does not exist|not found)"
-    r"|api[_ ]key[_ ]invalid|invalid[_ ]api[_ ]key|incorrect api key|api key (?:is )?(?:not valid|invalid)",
+    r"model[_ ]?not[_ ]?found|invalid[_ ]?model|no[_ ]such[_ ]model"
+    r"|api[_ ]?key[_ ]?invalid|(?:invalid|incorrect)[_ ]?api[_ ]?key",
     re.IGNORECASE,
 )
+_GIVEN_UP = (408, 504, 524)  # a gateway did not wait for the model behind it, which may have answered
 _EXHAUSTED = ("insufficient_quota", "billing_hard_limit_reached")  # a 429 that no waiting cures
 # How OpenAI, vLLM (old and new), SGLang, TGI, llama.cpp, LM Studio, Anthropic, Gemini and Mistral say "too long".
 _TOO_LONG = re.compile(
@@ -56,6 +57,7 @@ class FailedAttempt(Exception):  # noqa: N818 - an event that the retries handle
         retryable: whether another attempt makes sense.
         wait: seconds the server asked to wait, ``None`` when it did not say.
         final: whether every other request to the model would fail likewise.
+        doubtful: whether an answer may have been made, and be billed, all the same.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class FailedAttempt(Exception):  # noqa: N818 - an event that the retries handle
         retryable: bool | None = None,
         wait: float | None = None,
         final: bool = False,
+        doubtful: bool = False,
     ) -> None:
         super().__init__(one_line(redact(message)))
         self.kind: ModelFailure = kind
@@ -74,6 +77,7 @@ class FailedAttempt(Exception):  # noqa: N818 - an event that the retries handle
         self.retryable = kind in RETRYABLE if retryable is None else retryable
         self.wait = wait
         self.final = final
+        self.doubtful = doubtful
 
 
 class Transport(Protocol):
@@ -159,7 +163,7 @@ def raise_for_status(status: int, message: str, code: str, headers: Mapping[str,
         )
     kind = _KIND_OF_STATUS.get(status) or ("server" if status >= 500 else "bad_request")
     exhausted = kind == "rate_limit" and any(word in code for word in _EXHAUSTED)
-    never = status in (401, 404) or (status in (400, 403) and _NEVER.search(f"{code} {message}") is not None)
+    never = status in (401, 404) or (status in (400, 403) and _NEVER.search(code) is not None)
     raise FailedAttempt(
         kind,
         f"HTTP {status}: {message}",
@@ -167,6 +171,7 @@ def raise_for_status(status: int, message: str, code: str, headers: Mapping[str,
         retryable=False if exhausted else None,
         wait=retry_after(headers),
         final=never or exhausted,
+        doubtful=status in _GIVEN_UP,
     )
 
 

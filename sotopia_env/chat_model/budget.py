@@ -1,8 +1,10 @@
 """What a run may spend, kept so that calls in flight cannot pass it together.
 
-Before a request is sent, the most that it can use is reserved; while that does not fit beside what is spent and what
-others have reserved, it waits for one of them to come back. The limit is passed only by an answer that is longer than
-its own limit, or than any before where it has none.
+Before a request is sent, the most that it is expected to use is reserved; while that does not fit beside what is spent
+and what others have reserved, it waits for one of them to come back. What was reserved for a request that was sent and
+brought no whole answer (out of time, cut off, not readable, cancelled) counts as spent, since it may be billed. So the
+limit is passed only by a prompt of more tokens than one for every two bytes, until an answer has told so, and by an
+answer that is longer than its own limit, or than any before where it has none.
 """
 
 from __future__ import annotations

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import logging
+import sqlite3
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,8 @@ from pydantic import TypeAdapter, ValidationError
 from sotopia_env.chat_model.protocol import ChatReply, ChatRequest
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.scenario import canonical_json
+
+logger = logging.getLogger(__name__)
 
 _VERSION = 2  # of the key and of what is kept
 _FILE = "cache.db"
@@ -40,7 +44,12 @@ class ResponseCache:
         Raises:
             InvalidValueError: the library it is built on is not installed, or the directory cannot be used.
         """
-        self._store = _open(Path(directory))
+        self._directory = Path(directory)
+        self._store = _open(self._directory)
+        timeout: type[Exception] = importlib.import_module("diskcache").Timeout
+        # ValueError: text that is no Unicode, such as half of a surrogate pair.
+        self._errors = (sqlite3.Error, timeout, OSError, ValueError)
+        self._warned = False
 
     def key(self, identity: str, parameters: dict[str, Any], request: ChatRequest) -> str:
         """Returns the key of a question to a model; role and label, which a model never sees, are left out."""
@@ -61,7 +70,11 @@ class ResponseCache:
 
     def get(self, key: str) -> ChatReply | None:
         """Returns the answer kept under ``key``, free of charge, or ``None``. What cannot be read is asked again."""
-        kept = self._store.get(key)
+        try:
+            kept = self._store.get(key)
+        except self._errors as error:
+            self._warn("read", error)
+            return None
         if kept is None:
             return None
         try:
@@ -71,8 +84,16 @@ class ResponseCache:
         return replace(reply, cost=0.0, latency=0.0, attempts=0, cached=True)
 
     def put(self, key: str, reply: ChatReply) -> None:
-        """Keeps an answer."""
-        self._store.set(key, _reply.dump_json(reply).decode("utf-8"))
+        """Keeps an answer; where that fails it is only warned about, for the answer is there and paid for."""
+        try:
+            self._store.set(key, _reply.dump_json(reply).decode("utf-8"))
+        except self._errors as error:
+            self._warn("kept", error)
+
+    def _warn(self, done: str, error: Exception) -> None:
+        level = logging.DEBUG if self._warned else logging.WARNING  # a full disk would say so at every answer
+        self._warned = True
+        logger.log(level, "%s: an answer could not be %s (%s: %s)", self._directory, done, type(error).__name__, error)
 
     def close(self) -> None:
         """Lets go of the files."""

@@ -16,7 +16,17 @@ class Call:
         most: what the next request is expected to use at most, where the ledger has a limit.
     """
 
-    __slots__ = ("_completion_tokens", "_cost", "_id", "_prompt_tokens", "_who", "attempts", "ledger", "most")
+    __slots__ = (
+        "_completion_tokens",
+        "_cost",
+        "_doubtful",
+        "_id",
+        "_prompt_tokens",
+        "_who",
+        "attempts",
+        "ledger",
+        "most",
+    )
 
     def __init__(self, ledger: Ledger, asked: str, request: ChatRequest) -> None:
         """Begins; nothing is written until a request is sent.
@@ -33,6 +43,7 @@ class Call:
         self._id = ledger.new_id()
         self._prompt_tokens = self._completion_tokens = 0
         self._cost: float | None = 0.0
+        self._doubtful: Amount = NOTHING
 
     def sending(self) -> str:
         """Books a request that is about to be sent, and returns the id it goes out with.
@@ -54,8 +65,8 @@ class Call:
                     prompt_tokens=self._prompt_tokens,
                     completion_tokens=self._completion_tokens,
                     cost=self._cost,
-                    most_tokens=self.most.tokens,
-                    most_cost=self.most.cost,
+                    most_tokens=self._doubtful.tokens + self.most.tokens,
+                    most_cost=self._doubtful.cost + self.most.cost,
                 )
             )
         return f"{self._id}.{self.attempts}"
@@ -66,6 +77,12 @@ class Call:
         self._completion_tokens += reply.completion_tokens
         self._cost = None if reply.cost is None or self._cost is None else self._cost + reply.cost
         self.ledger.budget.spend(reply.prompt_tokens + reply.completion_tokens, reply.cost)
+
+    def doubt(self) -> None:
+        """Counts the most that the latest request may have used: nobody knows whether it was billed."""
+        most, before = self.most, self._doubtful
+        self._doubtful = Amount(before.tokens + most.tokens, before.cost + most.cost)
+        self.ledger.budget.spend(most.tokens, most.cost)
 
     def end(self, reply: ChatReply | None) -> None:
         """Books what came of the call; one of which nothing was sent and nothing answered leaves no trace."""
@@ -85,5 +102,7 @@ class Call:
             cached=bool(reply and reply.cached),
             label=label,
             call=self._id if self.attempts else "",
+            most_tokens=self._doubtful.tokens,
+            most_cost=self._doubtful.cost,
         )
         self.ledger.record(entry, billed=True)

@@ -27,7 +27,7 @@ def read_completion(body: Any, latency: float) -> ChatReply:
         return _read(body, latency)
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise FailedAttempt(
-            "malformed", f"the answer is no chat completion ({type(error).__name__}: {error})"
+            "malformed", f"the answer is no chat completion ({type(error).__name__}: {error})", doubtful=True
         ) from None
 
 

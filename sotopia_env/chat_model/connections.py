@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
+from aiohttp.client_proto import ResponseHandler
 from aiohttp.http import HttpProcessingError
 from yarl import URL
 
@@ -41,7 +42,7 @@ class Connections:
             most: how many connections there may be at once.
         """
         self.loop = asyncio.get_running_loop()
-        self._headers = headers
+        self._headers, self._most = headers, most
         self._connector = aiohttp.TCPConnector(limit=most, keepalive_timeout=_KEPT_SECONDS)
         self._request = aiohttp.ClientRequest("POST", url, headers=headers, loop=self.loop)
         lines = [f"{name}: {text}" for name, text in self._request.headers.items() if name != "Content-Length"]
@@ -56,12 +57,8 @@ class Connections:
             aiohttp.ClientError: no connection, one that was lost before the response was whole, or no HTTP.
             OSError: likewise.
         """
-        connection = await self._connector.connect(self._request, [], _NO_LIMITS)
+        connection, protocol, transport = await self._connected()
         try:
-            protocol = connection.protocol
-            assert protocol is not None
-            assert protocol.transport is not None
-            transport = protocol.transport
             protocol.set_response_params(read_until_eof=True)
             transport.write(f"{self._head}{len(body)}\r\n{_MARK}: {mark}\r\n\r\n".encode() + body)
             response = await _read(protocol)
@@ -71,8 +68,19 @@ class Connections:
         if transport.get_write_buffer_size():  # answered before it was asked: the rest would lead the next request
             connection.close()
         else:
+            protocol._parser = None  # or what comes now would be parsed, and half a message forgotten
             connection.release()
         return response
+
+    async def _connected(self) -> tuple[aiohttp.connector.Connection, ResponseHandler, asyncio.Transport]:
+        """Returns a connection on which nothing has come unasked, or it would be taken for the next response."""
+        for _ in range(self._most + 1):  # more than can lie idle
+            connection = await self._connector.connect(self._request, [], _NO_LIMITS)
+            protocol = connection.protocol
+            if protocol is not None and protocol.transport is not None and not protocol.should_close:
+                return connection, protocol, protocol.transport
+            connection.close()
+        raise aiohttp.ClientConnectionError("the server closes new connections, or speaks before it is asked")
 
     def session(self) -> aiohttp.ClientSession:
         """Returns a session over these connections for requests of other kinds; to be closed by the caller."""

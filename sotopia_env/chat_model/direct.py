@@ -25,11 +25,19 @@ from sotopia_env.chat_model.listing import check_listed
 from sotopia_env.chat_model.price import Price
 from sotopia_env.chat_model.protocol import ChatReply, ChatRequest
 
+_REMEMBERED = 2_000  # characters; with the number of messages this bounds what is remembered to some tens of MB
 
-@lru_cache(maxsize=16_384)
+
 def _message(role: str, content: str) -> str:
     """One message as JSON. A prompt repeats the one before and adds two messages, so most were encoded already."""
+    return _short_message(role, content) if len(content) < _REMEMBERED else _encoded_message(role, content)
+
+
+def _encoded_message(role: str, content: str) -> str:
     return f'{{"role":{_quoted(role)},"content":{_quoted(content)}}}'
+
+
+_short_message = lru_cache(maxsize=4_096)(_encoded_message)
 
 
 class DirectTransport:
@@ -69,7 +77,8 @@ class DirectTransport:
         try:
             response = await (await self._open()).post(body, mark)
         except (aiohttp.ClientError, OSError) as error:
-            raise FailedAttempt("connection", f"{type(error).__name__}: {error}") from None
+            sent = not isinstance(error, aiohttp.ClientConnectorError)  # which says that there is no connection
+            raise FailedAttempt("connection", f"{type(error).__name__}: {error}", doubtful=sent) from None
         latency = time.perf_counter() - started
         raw = response.body
         if response.status != 200:
@@ -77,7 +86,7 @@ class DirectTransport:
         try:
             answer = json.loads(raw)
         except (ValueError, RecursionError) as error:
-            raise FailedAttempt("malformed", f"the answer is no JSON ({error})", status=200) from None
+            raise FailedAttempt("malformed", f"the answer is no JSON ({error})", status=200, doubtful=True) from None
         return read_completion(answer, latency)
 
     def _encoded(self, request: ChatRequest, structured: bool) -> bytes:

@@ -126,7 +126,8 @@ class HostedTransport:
             self._warn_of_unlisted()
             return
         key = os.environ.get(self._key_variable, "").strip()
-        async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {key}"} if key else {}) as session:
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        async with aiohttp.ClientSession(headers=headers, trust_env=True) as session:  # proxies, as litellm's calls
             if self._provider != "openai" and self._provider not in self._litellm.openai_compatible_providers:
                 await check_reachable(self.name, self._base, session)
             else:
@@ -173,17 +174,28 @@ def raise_failure(error: Exception) -> NoReturn:
     beneath = list(_chain(error))
     message = str(getattr(error, "message", "") or error)
     refused = next((item for item in beneath if isinstance(item, httpx.HTTPStatusError)), None)
+    sent = _was_sent(beneath)
     if refused is None and any(isinstance(item, httpx.TimeoutException) for item in beneath):
-        raise FailedAttempt("timeout", message) from None
+        raise FailedAttempt("timeout", message, doubtful=sent) from None
     if refused is None and any(isinstance(item, httpx.TransportError | OSError) for item in beneath):
-        raise FailedAttempt("connection", f"{message} ({beneath[-1]})") from None
+        raise FailedAttempt("connection", f"{message} ({beneath[-1]})", doubtful=sent) from None
     status = refused.response.status_code if refused else int(getattr(error, "status_code", None) or 500)
     if refused is None and status in (200, 500):
-        raise FailedAttempt("malformed", message) from None
+        raise FailedAttempt("malformed", message, doubtful=True) from None
     code = " ".join(str(getattr(item, name, "") or "") for item in beneath for name in ("code", "type"))
     if type(error).__name__ == "ContextWindowExceededError":
         code += " context_length_exceeded"
     raise_for_status(status, message, code, refused.response.headers if refused else {})
+
+
+def _was_sent(beneath: list[BaseException]) -> bool:
+    """Whether there was a connection; litellm's transport calls one that broke later a failure to connect, too."""
+    import httpx
+
+    unsent: tuple[type[Exception], ...] = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+    if any(isinstance(item, aiohttp.ClientError) for item in beneath):
+        unsent = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
+    return not any(isinstance(item, unsent) for item in beneath)
 
 
 def _errors() -> tuple[type[Exception], ...]:

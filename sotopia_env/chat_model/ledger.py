@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 LEDGER = "ledger.jsonl"
 ROLES: tuple[Role, ...] = ("agent", "judge")
 _NOTE = b'{"sent":'
-_NOT_ON_DISK = {"most_tokens", "most_cost"}
+_UNDOUBTED = {"most_tokens", "most_cost"}
 
 
 class LedgerEntry(Record):
@@ -53,7 +53,8 @@ class LedgerEntry(Record):
         cached: the response cache answered.
         label: what the caller calls the question.
         call: id of the call; request n went out with the id ``CALL.n``. Empty where nothing was sent, or long ago.
-        most_tokens: tokens that the last request of an interrupted call may have used, where there was a limit.
+        most_tokens: tokens that requests of which nobody knows whether they were billed may have used, where there was
+            a limit: those that brought no whole answer, and the last one of an interrupted call.
         most_cost: US dollars, likewise.
     """
 
@@ -84,7 +85,7 @@ class Sent(Record):
         prompt_tokens: of its earlier requests, as far as they were answered.
         completion_tokens: likewise.
         cost: likewise.
-        most_tokens: what this request may use, where there is a limit.
+        most_tokens: what this request may use, where there is a limit, and doubtful ones before it.
         most_cost: likewise, in US dollars.
     """
 
@@ -119,7 +120,7 @@ class Totals:
         completion_tokens: paid for.
         cost: known part, in US dollars.
         unpriced: calls that were paid for at a price nobody knows.
-        doubtful_tokens: what interrupted calls may have used beyond that, where there was a limit.
+        doubtful_tokens: what requests without a whole answer may have used beyond that, where there was a limit.
         doubtful_cost: likewise, in US dollars.
     """
 
@@ -182,7 +183,7 @@ class Ledger:
         max_cost: US dollars, over both roles and every earlier part of the run.
         max_tokens: tokens, likewise.
         repaired: bytes of a last line that had been cut short and were removed.
-        budget: what is spent and reserved; what interrupted calls may have used counts as spent.
+        budget: what is spent and reserved; what may have been billed without an answer counts as spent.
 
     Raises:
         InvalidValueError: a limit is not a positive number, or another process writes this ledger.
@@ -270,7 +271,8 @@ class Ledger:
         """
         self._add(entry, billed)
         if self._file is not None:
-            self._file.append(entry.model_dump_json(exclude=_NOT_ON_DISK).encode() + b"\n")
+            unsaid = None if entry.most_tokens or entry.most_cost else _UNDOUBTED  # as it is nearly always
+            self._file.append(entry.model_dump_json(exclude=unsaid).encode() + b"\n")
 
     def totals(self, role: Role | None = None) -> Totals:
         """Returns a copy of the sums of one role, or of both."""

@@ -39,16 +39,29 @@ async def check_listed(name: str, model: str, base: str, variable: str | None, s
         session: with which to ask.
 
     Raises:
-        InvalidValueError: nothing answers at the base URL, or it does not accept the key.
+        InvalidValueError: nothing answers at the base URL, it does not accept the key, or it sends elsewhere (where the
+            key is not sent).
         UnknownNameError: it lists models, and this one is not among them.
     """
-    status, raw = await _get(name, base, f"{base}/models", session)
+    status, raw, place = await _get(name, base, f"{base}/models", session)
+    if 300 <= status < 400 and place:
+        raise InvalidValueError(
+            f"model {name!r}: expected a server at {base}, got HTTP {status} to Location {one_line(redact(place))}; "
+            "give the address that it is reached at without a redirection"
+        )
     if status in (401, 403) and variable is not None:
         raise InvalidValueError(f"{base}: expected another key in {variable}, got HTTP {status}")
     names = _names(raw) if status == 200 else []
     open_ended = any("*" in listed for listed in names)  # a gateway that passes on whatever it is asked for
-    if names and not open_ended and model not in names and f"{model}:latest" not in names:
+    if names and not open_ended and not any(_same(model, listed) for listed in names):
         raise UnknownNameError(f"model at {base}: {name_hint(model, names)}")
+
+
+def _same(model: str, listed: str) -> bool:
+    """Whether a listed name means ``model``: an owner before it, and a tag behind one of the two, are left aside."""
+    if (":" in model) != (":" in listed):
+        model, listed = model.partition(":")[0], listed.partition(":")[0]
+    return listed == model or listed.endswith(f"/{model}")
 
 
 def _names(raw: bytes) -> list[str]:
@@ -58,10 +71,10 @@ def _names(raw: bytes) -> list[str]:
         return []
 
 
-async def _get(name: str, base: str, url: str, session: aiohttp.ClientSession) -> tuple[int, bytes]:
+async def _get(name: str, base: str, url: str, session: aiohttp.ClientSession) -> tuple[int, bytes, str]:
     try:
-        async with asyncio.timeout(_SECONDS), session.get(url) as response:
-            return response.status, await response.read()
+        async with asyncio.timeout(_SECONDS), session.get(url, allow_redirects=False) as response:
+            return response.status, await response.read(), response.headers.get("Location", "")
     except TimeoutError:
         raise InvalidValueError(
             f"model {name!r}: expected a server at {base}, got no answer in {_SECONDS:g} seconds"

@@ -58,6 +58,7 @@ class Route:
         self._support = SchemaSupport(structured)
         self._rng = rng or random.Random()
         self._refusals, self._refusal = 0, FailedAttempt("auth", "")  # how many there were, and the latest
+        self._answered = False
 
     async def ask(self, request: ChatRequest, call: Call) -> ChatReply:
         """Returns the answer; ``call`` books every attempt, whatever comes of it.
@@ -104,7 +105,7 @@ class Route:
             if self._refusals > refusals:
                 raise self._refusal.with_traceback(None)
             async with self._within_budget(request, call):  # here, not earlier: others may have spent it meanwhile
-                reply = self._priced(await self._with_schema(request, call))
+                reply = self._priced(await self._answer(request, call))
                 call.bill(reply)
                 if call.ledger.budget.limited:
                     self._usage.learn(request, reply)
@@ -125,9 +126,22 @@ class Route:
         return call.ledger.budget.reserved(need)
 
     def _priced(self, reply: ChatReply) -> ChatReply:
-        if self._declared is None:
+        if self.price is None or (self._declared is None and reply.cost is not None):
             return reply
-        return replace(reply, cost=self._declared.of(reply.prompt_tokens, reply.completion_tokens))
+        return replace(reply, cost=self.price.of(reply.prompt_tokens, reply.completion_tokens))
+
+    async def _answer(self, request: ChatRequest, call: Call) -> ChatReply:
+        """Notes whether the model answers, or refuses for good."""
+        try:
+            reply = await self._with_schema(request, call)
+        except FailedAttempt as failure:
+            if failure.status == 404 and self._answered:  # the model is there; it is something about this request
+                failure.final = False
+            if failure.final:
+                self._refusals, self._refusal = self._refusals + 1, failure
+            raise
+        self._answered = True
+        return reply
 
     async def _with_schema(self, request: ChatRequest, call: Call) -> ChatReply:
         """Asks for the schema to be enforced where that may work, and at once without where the server refuses."""
@@ -145,10 +159,14 @@ class Route:
             async with asyncio.timeout(self._timeout):
                 return await self.transport.attempt(request, structured, mark)
         except TimeoutError:
-            raise FailedAttempt("timeout", f"no answer within {self._timeout:g} seconds") from None
+            call.doubt()
+            raise FailedAttempt("timeout", f"no answer within {self._timeout:g} seconds", doubtful=True) from None
+        except asyncio.CancelledError:
+            call.doubt()
+            raise
         except FailedAttempt as failure:
-            if failure.final:
-                self._refusals, self._refusal = self._refusals + 1, failure
+            if failure.doubtful:
+                call.doubt()
             raise
 
 

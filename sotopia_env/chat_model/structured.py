@@ -14,7 +14,9 @@ logger = logging.getLogger(__name__)
 Structured = Literal["auto", "on", "off"]
 """Ask for it and go without where the server refuses; insist; never ask."""
 _MODES = ("auto", "on", "off")
-_ABOUT = re.compile(r"response[_ ]?format|json[_ ]?schema|guided|structured output|grammar", re.IGNORECASE)
+_ABOUT = re.compile(
+    r"response[_ ]?format|json[_ ]?schema|guided|structured output|grammar|requested parameters", re.IGNORECASE
+)
 
 
 class SchemaSupport:
@@ -38,7 +40,7 @@ class SchemaSupport:
 
     def refused_by(self, failure: FailedAttempt) -> bool:
         """Notes a failure, and returns whether the request shall be sent again without the schema."""
-        about = failure.status in (400, 422) and _ABOUT.search(str(failure)) is not None
+        about = failure.status in (400, 404, 422) and _ABOUT.search(str(failure)) is not None
         if self.mode != "auto" or not about:
             return False
         if not self._refused:

@@ -12,6 +12,7 @@ from sotopia_env.episode import Evaluation, Evaluator, Score, Transcript
 from sotopia_env.errors import EvaluationError, InvalidValueError, UnknownNameError, name_hint
 from sotopia_env.evaluators.question import AskingEvaluator, all_at_once
 from sotopia_env.reward import CustomDimension, Dimension
+from sotopia_env.scenario import canonical_json
 
 
 def majority(values: Sequence[float]) -> float:
@@ -52,19 +53,21 @@ class Ensemble(AskingEvaluator):
     ``quorum`` judges answered, the episode is unscored with the reasons.
 
     Args:
-        judges: at least two, with different names.
+        judges: at least two, with different names. Judges that ask the same (they differ in nothing, or in ``reasks``)
+            need different ``replicate``: a response cache would give all of them one answer.
         aggregate: one of :data:`ENSEMBLE_AGGREGATES`; ``majority`` is :func:`majority`.
         quorum: how many must answer; ``None`` means all.
 
     Raises:
         UnknownNameError: there is no such aggregate.
-        InvalidValueError: too few judges, two of one name, or a quorum that cannot be met.
+        InvalidValueError: too few judges, two of one name or that ask the same, or a quorum that cannot be met.
     """
 
     def __init__(self, judges: Sequence[Evaluator], aggregate: str = "mean", quorum: int | None = None) -> None:
         if aggregate not in _STATISTICS:
             raise UnknownNameError(f"aggregate: {name_hint(str(aggregate), _STATISTICS)}")
         names = [judge.name for judge in judges]
+        _check_questions(judges)
         if len(names) < 2 or len(set(names)) != len(names):
             raise InvalidValueError(f"judges: expected at least two, with different names, got {names}")
         if quorum is not None and not (type(quorum) is int and 1 <= quorum <= len(names)):
@@ -136,6 +139,19 @@ class Ensemble(AskingEvaluator):
         for judge in self.judges:
             if isinstance(judge, AskingEvaluator):
                 await judge.close()
+
+
+def _check_questions(judges: Sequence[Evaluator]) -> None:
+    asked = [
+        canonical_json({key: value for key, value in judge.parameters.items() if key != "reasks"})
+        for judge in judges
+        if isinstance(judge, AskingEvaluator)
+    ]
+    if len(set(asked)) < len(asked):
+        raise InvalidValueError(
+            f"judges: expected different ones, got {[judge.name for judge in judges]}; judges that ask the same are "
+            "told apart by ?replicate=1, ?replicate=2 and so on"
+        )
 
 
 async def _ask(judge: Evaluator, transcript: Transcript) -> _Vote:

@@ -156,13 +156,18 @@ def remarks(answers: Iterable[Answer[Any]]) -> str:
 
 
 async def all_at_once(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """Returns what all return, waiting for all at the same time; the first that raises cancels the others."""
+    """Returns what all return, waiting for all at the same time; the first that raises cancels the others.
+
+    These have ended when it is raised: nothing of theirs is booked after the ledger is closed.
+    """
     running = [asyncio.ensure_future(item) for item in work]
     try:
         return await asyncio.gather(*running)
-    finally:
+    except BaseException:
         for item in running:
             item.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        raise
 
 
 def check_model(model: object) -> ChatModel:

@@ -101,9 +101,11 @@ class BestOfNPolicy:
         asked = [asyncio.ensure_future(self.policy.act(observation, seed)) for seed in seeds]
         try:
             return await asyncio.gather(*asked)
-        finally:
+        except BaseException:
             for task in asked:
                 task.cancel()
+            await asyncio.gather(*asked, return_exceptions=True)  # what they have spent is booked before the run ends
+            raise
 
 
 def _checked(scorer: str, scores: Sequence[float], count: int) -> list[float]:

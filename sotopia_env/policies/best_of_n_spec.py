@@ -14,6 +14,8 @@ from sotopia_env.policies.policy import Policy
 
 PREFIX = "best-of-"
 FORM = "best-of-N(POLICY by SCORER)"
+MOST = 1024
+"""Candidates of one turn: all are asked for at once."""
 _SPEC = re.compile(r"best-of-(?P<n>[^(]*)\((?P<policy>.*\S)\s+by\s+(?P<scorer>.*?)\s*\)", re.DOTALL)
 _MAKERS: Mapping[str, Callable[[], Scorer]] = {"offer-worth": OfferWorth}
 SCORERS: tuple[str, ...] = tuple(_MAKERS)
@@ -57,14 +59,16 @@ def make_best_of_n(spec: str, make: Callable[[str], Policy], offered: Mapping[st
 
     Raises:
         UnknownNameError: policy or scorer is not known; names the nearest.
-        InvalidValueError: ``spec`` has another form, or N is not a whole number, 1 or more.
+        InvalidValueError: ``spec`` has another form, or N is not a whole number from 1 to :data:`MOST`.
     """
     match = _SPEC.fullmatch(spec.strip())
     if match is None:
         raise InvalidValueError(f"policy {spec!r}: expected {FORM}, such as 'best-of-8(local/my-model by offer-worth)'")
     n = match["n"].strip()
-    if not n.isdecimal() or int(n) < 1:
-        raise InvalidValueError(f"policy {spec!r}: expected a whole number, 1 or more, after {PREFIX!r}, got {n!r}")
+    if not n.isdecimal() or len(n) > len(str(MOST)) or not 1 <= int(n) <= MOST:
+        raise InvalidValueError(
+            f"policy {PREFIX}N: expected a whole number from 1 to {MOST} after {PREFIX!r}, got {n[:20]!r}"
+        )
     policy, scorer = make(match["policy"]), make_scorer(match["scorer"], offered)
     if isinstance(policy, HumanPolicy):
         raise InvalidValueError(f"policy {spec!r}: expected a policy that is asked several times, not a person")

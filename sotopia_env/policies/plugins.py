@@ -9,7 +9,8 @@
 * A directory, such as one that holds a trained model, is opened by the first entry point of the group whose object says
   so: ``opens(path)`` is true. Objects that open directories should be quick to import; what is slow belongs into the
   call. A directory is written with a slash at its end, or beginning with ``/``, ``./``, ``../`` or ``~``; without these
-  marks it is one only if somebody opens it, and a model ``PROVIDER/MODEL`` otherwise.
+  marks it is one only if somebody opens it, and a model ``PROVIDER/MODEL`` otherwise. ``local/…``, and whatever else
+  begins with the name of a well-known provider, is always a model without them.
 
 Each may be followed by ``:key=value,…``. The object is called with these as keyword arguments (values that read as JSON
 are numbers, truth values and so on, others text), a directory as ``path``, and of what else is offered (settings of the
@@ -32,7 +33,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
+from sotopia_env.errors import InvalidValueError, SotopiaError, UnknownNameError, name_hint
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +41,22 @@ T = TypeVar("T")
 _SETTINGS = re.compile(r"\s*:\s*(?=\w+\s*=)")
 _IMPORT = re.compile(r"(?P<module>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):(?P<name>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)")
 _MARKS = ("/", "./", "../", "~")
+_MODELS = (
+    *("local", "openai-compatible", "openai", "azure", "anthropic", "gemini", "vertex_ai", "bedrock", "mistral"),
+    *("ollama", "hosted_vllm", "openrouter", "together_ai", "groq", "deepseek", "huggingface", "cohere", "xai"),
+)
+_UNIMPORTABLE = (ImportError, SyntaxError, OSError, ValueError)
+# What foreign code that nobody asked for may raise; it must not stand in the way of what was asked for.
+_BROKEN = (
+    SotopiaError,
+    *_UNIMPORTABLE,
+    ArithmeticError,
+    LookupError,
+    NameError,
+    RuntimeError,
+    TypeError,
+    AttributeError,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,17 +109,19 @@ class Plugins(Generic[T]):
                     f"{self.what} {head!r}: no installed package opens this directory (entry points {self.group!r})"
                 )
             return True
-        return "/" in head and path.is_dir() and self._opener(path) is not None
+        return (
+            "/" in head and head.partition("/")[0] not in _MODELS and path.is_dir() and self._opener(path) is not None
+        )
 
     def _opener(self, path: Path) -> Any:
         for entry in entry_points(group=self.group):
             try:
                 loaded = self._load(entry)
-            except InvalidValueError as error:  # not the package that was meant, or the user would have named it
-                logger.warning("%s; it is passed over", error)
-                continue
-            if hasattr(loaded, "opens") and loaded.opens(path):
-                return loaded
+                if hasattr(loaded, "opens") and loaded.opens(path):
+                    return loaded
+            except _BROKEN as error:  # not the package that was meant, or the user would have named it
+                said = f"{type(error).__name__}: {_line(error)}"
+                logger.warning("entry point %r of %s: %s; it is passed over", entry.name, self.group, said)
         return None
 
     def _named(self, head: str) -> Any:
@@ -117,13 +136,16 @@ class Plugins(Generic[T]):
         return self._imported(entry.module, entry.attr)
 
     def _imported(self, module: str, name: str) -> Any:
-        here = os.getcwd()
-        if here not in sys.path and importlib.util.find_spec(module.partition(".")[0]) is None:
-            sys.path.append(here)  # as `python -m` has it; the command's own script does not
+        top = module.partition(".")[0]
+        if top in sys.stdlib_module_names:
+            raise InvalidValueError(f"{self.what} {module}:{name}: expected a module of yours, got one of Python's own")
         try:
+            here = os.getcwd()
+            if here not in sys.path and top not in sys.modules and importlib.util.find_spec(top) is None:
+                sys.path.append(here)  # as `python -m` has it; the command's own script does not
             found: Any = importlib.import_module(module)
-        except ImportError as error:
-            raise InvalidValueError(f"{self.what} {module}:{name}: cannot be imported ({error})") from error
+        except _UNIMPORTABLE as error:
+            raise InvalidValueError(f"{self.what} {module}:{name}: cannot be imported ({_line(error)})") from error
         for part in name.split("."):
             if not hasattr(found, part):
                 public = [known for known in dir(found) if not known.startswith("_")]
@@ -147,7 +169,12 @@ class Plugins(Generic[T]):
     def _call(self, head: str, factory: Any, settings: Mapping[str, Any], offered: Mapping[str, Any]) -> Any:
         if not callable(factory):
             raise InvalidValueError(f"{self.what} {head!r}: expected something to call, got {factory!r}")
-        parameters = inspect.signature(factory).parameters.values()
+        if _is_pythons_own(factory):
+            raise InvalidValueError(f"{self.what} {head!r}: expected a factory of yours, got one of Python's own")
+        try:
+            parameters = inspect.signature(factory).parameters.values()
+        except (TypeError, ValueError) as error:
+            raise InvalidValueError(f"{self.what} {head!r}: its parameters cannot be read ({_line(error)})") from error
         named = [p.name for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
         takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
         for key in settings:
@@ -158,7 +185,20 @@ class Plugins(Generic[T]):
         missing = _missing(parameters, arguments)
         if missing:
             raise InvalidValueError(f"{self.what} {head!r}: expected {', '.join(missing)}=…, got none")
-        return factory(**arguments)
+        try:
+            return factory(**arguments)
+        except TypeError as error:
+            raise InvalidValueError(f"{self.what} {head!r}: cannot be made ({_line(error)})") from error
+
+
+def _is_pythons_own(factory: Any) -> bool:
+    """Whether calling it could do anything but make something: a module of the user's may import ``os.system``."""
+    module = factory.__module__ if inspect.isroutine(factory) or inspect.isclass(factory) else None
+    return str(module).partition(".")[0] in sys.stdlib_module_names
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(str(error).split())
 
 
 def _split(spec: str) -> tuple[str, str, str]:

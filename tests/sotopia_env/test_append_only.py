@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -104,3 +105,12 @@ def test_what_cannot_be_a_file_of_records_is_refused(tmp_path: Path) -> None:
     file.close()
     with pytest.raises(SotopiaError, match="expected an open file"):
         file.append(b"x\n")
+
+
+def test_a_file_system_without_locks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def flock(*_: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(append_only.fcntl, "flock", flock)
+    with pytest.raises(InvalidValueError, match=r"f: expected a file system with file locks \(No locks available\)"):
+        AppendOnlyFile(tmp_path / "f", exclusive=True)

@@ -143,7 +143,7 @@ BAD = [
     (["--policy", "best-of-2(local/tinny by offer-worth)"], "got 'tinny'; did you mean 'tiny'?"),
     (["--policy", "best-of-2(local/tiny by offer-wort)"], "scorer: expected one of 'offer-worth'"),
     (["--policy", "best-of-2(local/tiny by offer-wort)"], "did you mean 'offer-worth'?"),
-    (["--policy", "best-of-x(local/tiny by offer-worth)"], "expected a whole number, 1 or more, after 'best-of-'"),
+    (["--policy", "best-of-x(local/tiny by offer-worth)"], "expected a whole number from 1 to 1024 after 'best-of-'"),
     (["--policy", "best-of-2(human by offer-worth)"], "not a person"),
     (["--policy", "table_plugin:silen"], "did you mean 'silent'?"),
     (["--policy", "./adapter/"], "expected a directory, found none"),

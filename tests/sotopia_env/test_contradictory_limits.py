@@ -64,6 +64,10 @@ CONTRADICTIONS: list[tuple[list[object], str]] = [
         [*MODEL, "--executor", "ray", "--workers", 3, "--model-concurrency", 2],
         "--workers: expected no more than --model-concurrency, which is 2, got 3",
     ),
+    (
+        [*MODEL, "--executor", "ray", "--workers", 3, "--max-completion-tokens", 500, "--tpm", 1499],
+        "--workers: expected a part of --tpm for each that holds an answer of max_tokens 500, got 499 of 1499 for each",
+    ),
     ([*SCRIPTED, "judge:local/tiny?temperature=2.1"], "temperature: expected a number from 0 to 2, got 2.1"),
     ([*SCRIPTED, "judge:local/tiny?temperature=-0.1"], "temperature: expected a number from 0 to 2, got -0.1"),
     ([*SCRIPTED, "judge:local/tiny?temperature=nan"], "temperature: expected a number from 0 to 2, got nan"),

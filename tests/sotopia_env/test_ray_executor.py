@@ -8,16 +8,18 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sotopia_env.chat_model import read_ledger
+from sotopia_env.chat_model import Totals, read_ledger
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.ray_executor import Part, load_ray, play_part
 from sotopia_env.rollout import read_run
 from sotopia_env.run_directory import read_failures, read_manifest
+from sotopia_env.run_models import ModelOptions, RunModels
 from sotopia_env.run_request import RunRequest
 from sotopia_env.shards import SHARDS
 from tests.sotopia_env.model_runs import ROOT, keys_of, start, table_server
@@ -75,6 +77,19 @@ def test_a_worker_with_another_version_says_so_instead_of_playing_nothing(tmp_pa
     with pytest.raises(InvalidValueError, match="a worker finds 0 of its 1 episodes; expected the same version"):
         play_part(part)
     assert not (tmp_path / "shard").exists()
+
+
+def test_a_part_of_the_limits_is_not_held_against_the_longest_answer_of_the_run(tmp_path: Path) -> None:
+    policies = ("local/tiny:max_tokens=500",)
+    with table_server() as server:
+        models = ModelOptions(api_base=server.api_base, tpm=2_000, max_tokens=40_000)
+        request = RunRequest(policies, tasks="bargaining", n=1, evaluator="judge:local/tiny?max_tokens=400")
+        with pytest.raises(InvalidValueError, match="max_tokens 500 is more than"):
+            replace(request, models=models.share(100, Totals())).plans(RunModels(models.share(100, Totals())))
+        keys = frozenset(plan.key for plan in replace(request, models=models).plans(RunModels(models)))
+        share = replace(models, max_tokens=300)
+        said = play_part(Part(replace(request, models=share), keys, tmp_path / "shard", 1, None, 0.0))
+    assert "max_tokens" in said.stopped or "budget" in said.stopped, said
 
 
 @pytest.mark.skipif(not os.environ.get("SOTOPIA_SLOW"), reason="starts Ray twice; `make soak` runs it")

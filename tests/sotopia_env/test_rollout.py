@@ -16,7 +16,8 @@ import pytest
 
 from sotopia_env.action import Action, ActionType
 from sotopia_env.dynamics import Rules, StopReason, TurnOrder
-from sotopia_env.episode import read_episodes, replay
+from sotopia_env.episode import EpisodeError, read_episodes, replay
+from sotopia_env.episode_player import play_episode
 from sotopia_env.errors import InvalidValueError, UnknownNameError
 from sotopia_env.observation import Observation
 from sotopia_env.policies.policy import Decision, turn_seed
@@ -27,7 +28,7 @@ from sotopia_env.rollout import (
     run_episodes,
     run_episodes_async,
 )
-from sotopia_env.run_directory import read_failures
+from sotopia_env.run_directory import FailureRecord, read_failures
 from tests.sotopia_env.rollout_doubles import NO_VERDICT, Faulty, FixedEvaluator, Speaker, make_task
 
 A, B, C = Speaker("a"), Speaker("b"), Speaker("c")
@@ -228,6 +229,43 @@ def test_s29_a_policy_that_names_an_invalid_recipient_costs_its_own_episode_only
     (failure,) = result.failures
     assert (failure.kind, failure.key) == ("InvalidActionError", plans[2].key)
     assert "'agent_9'" in failure.message
+
+
+class Unlucky(Speaker):
+    """Survives a failure in its first turn."""
+
+    async def act(self, observation: Observation, seed: int) -> Decision:
+        decision = await super().act(observation, seed)
+        return replace(decision, errors=(EpisodeError(kind="rate_limit", message="later"),))
+
+
+def test_a_failed_episode_tells_what_it_had_survived_before(tmp_path: Path) -> None:
+    plan = EpisodePlan(make_task(), (Unlucky("u"), Faulty("f", at=2)))
+    run_episodes([plan], run_dir=tmp_path)
+    (failure,) = read_failures(tmp_path)
+    assert [(error.kind, error.turn) for error in failure.errors] == [("rate_limit", 0)]
+
+
+def test_a_round_that_fails_ends_only_when_all_its_seats_have_ended() -> None:
+    ended = []
+
+    class Booking(Speaker):
+        async def act(self, observation: Observation, seed: int) -> Decision:
+            try:
+                return await super().act(observation, seed)
+            finally:
+                await asyncio.sleep(0)  # as one that books what it has spent
+                ended.append(self.name)
+
+    plan = EpisodePlan(
+        make_task(), (Faulty("f", at=1), Booking("b", wait=30)), Rules(turn_order=TurnOrder.SIMULTANEOUS)
+    )
+
+    async def play() -> list[str]:
+        assert isinstance(await play_episode(plan), FailureRecord)
+        return list(ended)
+
+    assert asyncio.run(play()) == ["b"]
 
 
 class WrongType(Speaker):

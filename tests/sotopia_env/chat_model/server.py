@@ -86,7 +86,7 @@ class LoopbackServer:
         faults: probability of each kind of :data:`FAULTS`, drawn with ``seed``.
         script: what happens to the first requests, one entry each: a fault, or ``None`` for an answer.
         retry_after: the header sent with ``rate_limit_after``.
-        rejects_response_format: answer 400 to a request that has ``response_format``.
+        rejects_response_format: answer 400, or this status, to a request that has ``response_format``.
         key: where not empty, requests without this bearer token are answered 401.
         models: names that ``GET /v1/models`` lists.
         refuses: of these, names that are answered 404 all the same.
@@ -102,7 +102,7 @@ class LoopbackServer:
     script: Iterable[str | None] = ()
     seed: int = 0
     retry_after: str = "1"
-    rejects_response_format: bool = False
+    rejects_response_format: bool | int = False
     key: str = ""
     models: tuple[str, ...] = ("tiny", "gpt-4o-mini")
     refuses: tuple[str, ...] = ()
@@ -183,7 +183,8 @@ class LoopbackServer:
             fault = "not_found"
         elif self.rejects_response_format and "response_format" in body:
             self.happened["response_format"] += 1
-            return web.json_response({"error": {"message": "Unrecognized argument: response_format"}}, status=400)
+            status = 400 if self.rejects_response_format is True else int(self.rejects_response_format)
+            return web.json_response({"error": {"message": "Unrecognized argument: response_format"}}, status=status)
         self.happened[fault or "answer"] += 1
         if self.latency:
             await asyncio.sleep(self.latency)

@@ -1,9 +1,13 @@
+import sqlite3
 from dataclasses import replace
+from types import SimpleNamespace
 
+import diskcache
 import pytest
 
 from sotopia_env.chat_model import Ledger, cache_info, clear_cache
 from tests.sotopia_env.chat_model.conftest import ASK, KEY, QUICK, ledger_lines
+from tests.sotopia_env.chat_model.server import SPEAK
 from tests.sotopia_env.chat_model.test_contract import ask
 
 OTHER = ({"role": "user", "content": "Good evening."},)
@@ -123,4 +127,27 @@ def test_it_can_be_shown_and_cleared(direct, serve, tmp_path):
     assert (shown.directory, shown.answers) == (tmp_path, 4)
     assert shown.size > 0
     assert clear_cache(tmp_path) == 4
+    assert cache_info(tmp_path).answers == 0
+
+
+@pytest.mark.parametrize("error", [sqlite3.OperationalError("disk is full"), diskcache.Timeout(), OSError(28, "full")])
+@pytest.mark.parametrize("broken", ["get", "set"])
+def test_a_cache_that_fails_loses_no_answer(direct, serve, tmp_path, caplog, broken, error):
+    def fail(*_):
+        raise error
+
+    server = serve()
+    model = direct.make(server, cache_dir=tmp_path, concurrency=1)
+    store = model._cache._store
+    model._cache._store = SimpleNamespace(**{"get": store.get, "set": store.set, "close": store.close, broken: fail})
+    replies = ask(model, ASK, replace(ASK, replicate=1))
+    assert [reply.text for reply in replies] == [SPEAK] * 2
+    assert [record.levelname for record in caplog.records if "could not be" in record.message] == ["WARNING"]
+
+
+def test_an_answer_that_is_no_unicode_is_returned_and_not_kept(direct, serve, tmp_path, caplog):
+    server = serve(reply="half a pair: \ud83d")
+    [reply] = ask(direct.make(server, cache_dir=tmp_path))
+    assert reply.text == "half a pair: \ud83d"
+    assert "could not be kept" in caplog.text
     assert cache_info(tmp_path).answers == 0

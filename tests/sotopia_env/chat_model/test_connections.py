@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import gzip
+import json
 from collections.abc import Callable
 from contextlib import asynccontextmanager
 
@@ -12,6 +13,7 @@ import aiohttp
 import pytest
 from yarl import URL
 
+from sotopia_env.chat_model import direct
 from sotopia_env.chat_model.connections import Connections
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -38,8 +40,11 @@ class Wire:
 
 
 @asynccontextmanager
-async def wire(answer: Callable[[int], bytes], *, read_body: bool = True, close: bool = False):
-    """A server that answers request n of all with ``answer(n)``, and connections to it."""
+async def wire(answer: Callable[[int], bytes], *, read_body: bool = True, close: bool = False, stray: bytes = b""):
+    """A server that answers request n of all with ``answer(n)``, and connections to it.
+
+    It sends ``stray`` a moment after each answer.
+    """
     seen = Wire()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -52,6 +57,9 @@ async def wire(answer: Callable[[int], bytes], *, read_body: bool = True, close:
                 seen.bodies.append(await reader.readexactly(length) if read_body else b"")
                 writer.write(answer(len(seen.heads)))
                 await writer.drain()
+                if stray:
+                    await asyncio.sleep(0.05)
+                    writer.write(stray)
                 if close:
                     return
         except (asyncio.IncompleteReadError, ConnectionError):
@@ -161,3 +169,40 @@ async def test_no_more_connections_than_wanted_are_opened():
         await asyncio.gather(*(connections.post(b"{}", f"a.{number}") for number in range(20)))
     assert seen.connections <= 4
     assert len(seen.bodies) == 20
+
+
+@pytest.mark.parametrize(
+    "stray",
+    [OK.replace(b"ok", b"no"), OK[:9], b"\r\n", b"no HTTP at all\r\n\r\n"],
+    ids=["a response", "half a head", "a line end", "garbage"],
+)
+@in_a_loop
+async def test_an_idle_connection_on_which_something_came_is_not_used_again(stray):
+    async with wire(lambda _: OK, stray=stray) as (connections, seen):
+        for _ in range(2):
+            assert (await connections.post(b"{}", "a.1")).body == b"ok"
+            await asyncio.sleep(0.15)
+    assert seen.connections == 2
+
+
+@in_a_loop
+async def test_a_connection_that_is_lost_as_soon_as_it_is_made_is_a_connection_error(monkeypatch):
+    async with wire(lambda _: OK) as (connections, seen):
+        connect = connections._connector.connect
+
+        async def lost(*given):
+            connection = await connect(*given)
+            connection.protocol.close()
+            return connection
+
+        monkeypatch.setattr(connections._connector, "connect", lost)
+        with pytest.raises(aiohttp.ClientConnectionError, match="closes new connections"):
+            await connections.post(b"{}", "a.1")
+    assert seen.heads == []
+
+
+def test_long_messages_are_encoded_but_not_remembered():
+    direct._short_message.cache_clear()
+    for content, kept in (("short", 1), ("é" * 1_999, 2), ("x" * 2_000, 2), ("y" * 1_000_000, 2)):
+        assert json.loads(direct._message("user", content)) == {"role": "user", "content": content}
+        assert direct._short_message.cache_info().currsize == kept

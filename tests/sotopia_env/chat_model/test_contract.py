@@ -223,8 +223,9 @@ def test_a_schema_reaches_a_server_that_takes_it(way, serve, mode, formats):
         assert (asked["type"], asked["json_schema"]["schema"]) == ("json_schema", SCHEMA)
 
 
-def test_a_server_that_refuses_schemas_is_asked_once(way, serve):
-    server = serve(rejects_response_format=True)
+@pytest.mark.parametrize("status", [400, 404])
+def test_a_server_that_refuses_schemas_is_asked_once(way, serve, status):
+    server = serve(rejects_response_format=status)
     model = way.make(server, concurrency=1)
     replies = ask(model, *[replace(ASK, schema=SCHEMA)] * 3)
     assert [reply.attempts for reply in replies] == [2, 1, 1]
@@ -318,6 +319,12 @@ def test_a_model_that_refuses_for_good_is_not_asked_by_those_who_wait(way, serve
     assert (later.text, server.total) == (SPEAK, 2)
     back = pickle.loads(pickle.dumps(first[0]))
     assert (type(back), str(back), back.status) == (ModelRefusedError, str(first[0]), first[0].status)
+
+
+def test_a_model_that_has_answered_is_there_whatever_one_request_is_told(way, serve):
+    server = serve(script=[None, "not_found", None])
+    errors = asyncio.run(one_after_another(way.make(server), 3))
+    assert [type(error) for error in errors] == [ChatReply, ModelCallError, ChatReply]
 
 
 @pytest.mark.parametrize("fault", ["bad_request", "forbidden", "unprocessable", "server_error", "rate_limit"])

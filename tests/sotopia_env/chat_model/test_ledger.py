@@ -298,3 +298,78 @@ def test_a_ledger_that_is_not_there(tmp_path):
 def test_prices_that_cannot_be_meant(prompt, completion):
     with pytest.raises(InvalidValueError, match="price"):
         Price(prompt, completion)
+
+
+@pytest.mark.parametrize(
+    ("fault", "doubtful"),
+    [
+        ("hang", True),
+        ("reset", True),
+        ("truncated", True),
+        ("malformed", True),
+        ("not_a_completion", True),
+        ("server_error", False),
+        ("bad_request", False),
+    ],
+)
+def test_a_request_that_may_have_been_billed_counts_as_spent(way, serve, fault, doubtful, tmp_path):
+    request = replace(ASK, max_tokens=10)
+    most = most_tokens(request) + 10
+    server = serve(script=[fault] * 2)
+    with Ledger(tmp_path, max_tokens=1000, max_cost=1.0) as ledger:
+        options = {"price": Price(1.0, 1.0), "retries": replace(QUICK, retries=1)}
+        model = way.make(server, ledger=ledger, timeout=0.5 if fault == "hang" else 30, **options)
+        [error] = ask(model, request)
+        totals = ledger.totals()
+    attempts = error.attempts
+    assert (totals.failed, totals.tokens, totals.doubtful_tokens) == (1, 0, attempts * most * doubtful)
+    assert totals.doubtful_cost == pytest.approx(attempts * most * doubtful / 1e6)
+    with Ledger(tmp_path, max_tokens=max(1, totals.doubtful_tokens)) as again:
+        assert again.totals() == totals
+        if doubtful:
+            with pytest.raises(BudgetExceededError):
+                again.check()
+
+
+def test_a_request_that_reached_nobody_is_free(way, serve):
+    server, ledger = serve(), Ledger(max_tokens=1000)
+    server.__exit__()
+    [error] = ask(way.make(server, ledger=ledger, retries=replace(QUICK, retries=1)))
+    assert (error.kind, ledger.totals().doubtful_tokens) == ("connection", 0)
+
+
+def test_a_cancelled_request_counts_and_so_do_doubtful_ones_before_the_death_of_the_process(direct, serve, tmp_path):
+    async def run():
+        model = direct.make(server, ledger=ledger)
+        task = asyncio.ensure_future(model.complete(request))
+        while server.total < 2:
+            await asyncio.sleep(0.01)
+        noted.extend(read_ledger(tmp_path))  # what is left if the process dies now
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await model.close()
+
+    noted: list[LedgerEntry] = []
+    server = serve(script=["malformed", "hang"])
+    request = replace(ASK, max_tokens=10)
+    most = most_tokens(request) + 10
+    with Ledger(tmp_path, max_tokens=1000) as ledger:
+        asyncio.run(run())
+        assert ledger.totals().doubtful_tokens == 2 * most
+    assert [(one.outcome, one.most_tokens) for one in noted] == [("interrupted", 2 * most)]
+
+
+def test_an_answer_whose_cost_the_provider_does_not_say_costs_what_its_tokens_do(way, serve):
+    server, ledger = serve(), Ledger()
+    model = way.make(server, ledger=ledger)
+    [route] = model.routes
+    route.price = Price(1000.0, 2000.0)  # known for the model, not declared
+    attempt = route.transport.attempt
+
+    async def unpriced(*given):
+        return replace(await attempt(*given), cost=None)
+
+    route.transport.attempt = unpriced
+    [reply] = ask(model)
+    assert reply.cost == pytest.approx((4 * 1000 + 8 * 2000) / 1e6)
+    assert ledger.totals().unpriced == 0

@@ -158,3 +158,28 @@ def test_a_long_message_is_shown_short_and_on_one_line():
     shown = str(FailedAttempt("server", "a\nb " + "x" * 10_000))
     assert len(shown) == 300
     assert "\n" not in shown
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "code", "final"),
+    [
+        (400, "bad value: 'They told me: invalid api key, model gpt does not exist'", "invalid_value", False),
+        (403, "not for you: 'model_not_found'", " ", False),
+        (400, "no", "model_not_found invalid_request_error", True),
+        (403, "no", "invalid_api_key", True),
+        (422, "no", "model_not_found", False),
+        (401, "", "", True),
+        (404, "", "", True),
+    ],
+)
+def test_only_what_the_server_itself_says_is_about_every_request(status, message, code, final):
+    with pytest.raises(FailedAttempt) as caught:
+        raise_for_status(status, message, code, {})
+    assert caught.value.final is final
+
+
+@pytest.mark.parametrize(("status", "doubtful"), [(408, True), (504, True), (503, False), (429, False), (400, False)])
+def test_a_gateway_that_gave_up_may_bill_all_the_same(status, doubtful):
+    with pytest.raises(FailedAttempt) as caught:
+        raise_for_status(status, "no", "", {})
+    assert caught.value.doubtful is doubtful

@@ -8,6 +8,7 @@ from sotopia_env.episode import Episode, Evaluation, Evaluator, Score
 from sotopia_env.errors import EvaluationError, InvalidValueError, UnknownNameError
 from sotopia_env.evaluators import ENSEMBLE_AGGREGATES, Ensemble, LLMJudge, agreement_table
 from sotopia_env.evaluators.ensemble import majority
+from sotopia_env.evaluators.question import all_at_once
 from sotopia_env.reward import CustomDimension
 from sotopia_env.testing import ScriptedChatModel
 from tests.sotopia_env.evaluators.doubles import BEL, GOAL, SEC, Fixed, transcript
@@ -73,6 +74,28 @@ def test_all_judges_wait_at_the_same_time():
 
     judges = [LLMJudge(ScriptedChatModel(together, name=name), dimensions=["goal"]) for name in "abc"]
     assert judged(Ensemble(judges)).unscored is None
+
+
+def test_judges_that_are_given_up_have_ended_when_the_failure_is_raised():
+    ended = []
+
+    async def slow():
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(0)  # as one that books what it has spent
+            ended.append(1)
+
+    async def failing():
+        await asyncio.sleep(0)
+        raise EvaluationError("gone")
+
+    async def work():
+        with pytest.raises(EvaluationError, match="gone"):
+            await all_at_once([slow(), failing(), slow()])
+        return len(ended)
+
+    assert asyncio.run(work()) == 2
 
 
 @pytest.mark.parametrize("failing", [BROKEN, MUTE])

@@ -76,6 +76,8 @@ def test_make_joins_judges_to_an_ensemble(aggregate):
         ("judge:m?custom=nowhere.yaml", InvalidValueError, "nowhere.yaml: cannot be opened"),
         ("majority(judge:a+rules)", UnknownNameError, "expected one of"),
         ("judge:a+judge:a", InvalidValueError, "different names"),
+        ("mean(judge:a+judge:a)", InvalidValueError, r"told apart by \?replicate=1"),
+        ("mean(judge:a?reasks=1+judge:a?reasks=3)", InvalidValueError, r"told apart by \?replicate=1"),
         ("mode(judge:a+judge:b)", UnknownNameError, "did you mean"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from tests.sotopia_env.policies.doubles import act, observed
 
 SOURCE = '''
 from dataclasses import dataclass, field
+from os import system as run
 from pathlib import Path
 from sotopia_env.action import Action, ActionType
 from sotopia_env.policies import Decision, LLMPolicy
@@ -53,10 +55,17 @@ def with_model(chat_model, model):
 def needy(wanted): return Echo(wanted)
 def anything(**settings): return Echo(text=repr(sorted(settings.items())))
 def not_a_policy(): return 7
+def picky(text="x"): return Echo(text + 1 - "a")
+class Ill:
+    @staticmethod
+    def opens(path):
+        raise LookupError("ill")
 constant = 7
 '''
 ENTRY_POINTS = """
 [sotopia.policies]
+a-bad-one = bad_name:Echo
+an-ill-one = plugged_in:Ill
 echo = plugged_in:Echo
 broken = plugged_in:no_such_name
 [sotopia.scorers]
@@ -72,6 +81,10 @@ def _package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     info = place / "plugged_in-1.0.dist-info"
     info.mkdir(parents=True)
     (place / "plugged_in.py").write_text(SOURCE)
+    (place / "bad_syntax.py").write_text("x = = 1")
+    (place / "bad_value.py").write_text("raise ValueError('no\\ngood')")
+    (place / "bad_file.py").write_text("open('/no/such/file')")
+    (place / "bad_name.py").write_text("no_such_name")
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: plugged-in\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(ENTRY_POINTS)
     monkeypatch.syspath_prepend(place)
@@ -112,11 +125,15 @@ def test_a_directory_is_opened_by_whoever_says_so(tmp_path: Path, spec: str) -> 
 
 def test_a_directory_that_nobody_opens_is_a_model_unless_it_is_marked_as_one(tmp_path: Path) -> None:
     (tmp_path / "local" / "tiny").mkdir(parents=True)
+    (tmp_path / "local" / "echo").mkdir()
+    (tmp_path / "local" / "echo" / "echo.txt").touch()
 
     def models(name: str) -> ScriptedChatModel:
         return ScriptedChatModel([], name=name)
 
     assert isinstance(make("local/tiny", models), LLMPolicy)
+    assert isinstance(make("local/echo", models), LLMPolicy)
+    assert make("./local/echo", models).name == "echo"
     assert make("local/llama3:8b:temperature=0", models).name == "local/llama3:8b"
     for marked in ("local/tiny/", "./local/tiny"):
         with pytest.raises(InvalidValueError, match=r"no installed package opens this directory .*'sotopia.policies'"):
@@ -151,8 +168,17 @@ MISUSE = [
     ("best-of-2(echo by lonkest)", UnknownNameError, "scorer: .*did you mean 'longest'"),
     ("best-of-2(echo by plugged_in:Echo)", InvalidValueError, "expected it to make a scorer"),
     ("best-of-2(ecko by longest)", UnknownNameError, "policy: .*did you mean 'echo'"),
-    ("best-of-0(echo by longest)", InvalidValueError, "a whole number, 1 or more, after 'best-of-', got '0'"),
-    ("best-of-two(echo by longest)", InvalidValueError, "a whole number, 1 or more, after 'best-of-', got 'two'"),
+    ("best-of-0(echo by longest)", InvalidValueError, "a whole number from 1 to 1024 after 'best-of-', got '0'"),
+    ("best-of-two(echo by longest)", InvalidValueError, "a whole number from 1 to 1024 after 'best-of-', got 'two'"),
+    ("best-of-1025(echo by longest)", InvalidValueError, "from 1 to 1024 after 'best-of-', got '1025'"),
+    (f"best-of-{'9' * 5000}(echo by longest)", InvalidValueError, "from 1 to 1024 after 'best-of-', got '9{20}'$"),
+    ("os:system:command=true", InvalidValueError, "expected a module of yours, got one of Python's own"),
+    ("plugged_in:run", InvalidValueError, "expected a factory of yours, got one of Python's own"),
+    ("plugged_in:Path", InvalidValueError, "expected a factory of yours, got one of Python's own"),
+    ("plugged_in:picky", InvalidValueError, "policy 'plugged_in:picky': cannot be made .*concatenate"),
+    ("bad_syntax:x", InvalidValueError, "bad_syntax:x: cannot be imported .*invalid syntax"),
+    ("bad_value:x", InvalidValueError, "bad_value:x: cannot be imported .*no good"),
+    ("bad_file:x", InvalidValueError, "bad_file:x: cannot be imported .*No such file"),
     ("best-of-2(echo)", InvalidValueError, r"expected best-of-N\(POLICY by SCORER\)"),
     ("best-of-2", InvalidValueError, r"expected best-of-N\(POLICY by SCORER\)"),
     ("best-of-2(human by longest)", InvalidValueError, "not a person"),
@@ -171,6 +197,13 @@ def test_what_lies_in_the_working_directory_can_be_imported(tmp_path: Path, monk
     monkeypatch.setattr(sys, "path", [place for place in sys.path if place not in ("", str(tmp_path))])
     assert said(make("my_own_policies:Echo:text=mine")) == "mine"
     sys.modules.pop("my_own_policies")
+
+
+def test_a_module_that_is_there_already_is_taken_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = types.ModuleType("made_by_hand")  # without a spec, such as the script that runs
+    monkeypatch.setitem(sys.modules, "made_by_hand", made)
+    exec(SOURCE, made.__dict__)
+    assert said(make("made_by_hand:Echo:text=here")) == "here"
 
 
 @pytest.mark.parametrize(("scorer", "sign"), [("longest", 1), ("plugged_in:Longest:sign=-1", -1), ("rm/", -1)])

@@ -57,6 +57,7 @@ class FailedAttempt(Exception):  # noqa: N818 - an event that the retries handle
         retryable: whether another attempt makes sense.
         wait: seconds the server asked to wait, ``None`` when it did not say.
         final: whether every other request to the model would fail likewise.
+        named: whether the server's error code says so, not the status alone.
         doubtful: whether an answer may have been made, and be billed, all the same.
     """
 
@@ -69,6 +70,7 @@ class FailedAttempt(Exception):  # noqa: N818 - an event that the retries handle
         retryable: bool | None = None,
         wait: float | None = None,
         final: bool = False,
+        named: bool = False,
         doubtful: bool = False,
     ) -> None:
         super().__init__(one_line(redact(message)))
@@ -77,6 +79,7 @@ class FailedAttempt(Exception):  # noqa: N818 - an event that the retries handle
         self.retryable = kind in RETRYABLE if retryable is None else retryable
         self.wait = wait
         self.final = final
+        self.named = named
         self.doubtful = doubtful
 
 
@@ -163,7 +166,8 @@ def raise_for_status(status: int, message: str, code: str, headers: Mapping[str,
         )
     kind = _KIND_OF_STATUS.get(status) or ("server" if status >= 500 else "bad_request")
     exhausted = kind == "rate_limit" and any(word in code for word in _EXHAUSTED)
-    never = status in (401, 404) or (status in (400, 403) and _NEVER.search(code) is not None)
+    named = status in (400, 401, 403, 404) and _NEVER.search(code) is not None
+    never = status in (401, 404) or named
     raise FailedAttempt(
         kind,
         f"HTTP {status}: {message}",
@@ -171,6 +175,7 @@ def raise_for_status(status: int, message: str, code: str, headers: Mapping[str,
         retryable=False if exhausted else None,
         wait=retry_after(headers),
         final=never or exhausted,
+        named=named,
         doubtful=status in _GIVEN_UP,
     )
 

@@ -135,8 +135,8 @@ class Route:
         try:
             reply = await self._with_schema(request, call)
         except FailedAttempt as failure:
-            if failure.status == 404 and self._answered:  # the model is there; it is something about this request
-                failure.final = False
+            if failure.status == 404 and self._answered and not failure.named:
+                failure.final = False  # the model was there: a gateway in front of it may be what is not
             if failure.final:
                 self._refusals, self._refusal = self._refusals + 1, failure
             raise

@@ -55,6 +55,7 @@ REFUSALS: Mapping[str, tuple[int, dict[str, Any]]] = {
     "unauthorized": (401, {"message": "Incorrect API key provided", "code": "invalid_api_key"}),
     "forbidden": (403, {"message": "Not for you"}),
     "not_found": (404, {"message": "The model does not exist", "code": "model_not_found"}),
+    "no_route": (404, {"message": "404 page not found"}),
     "unprocessable": (422, {"message": "Cannot process"}),
     "context": (
         400,

@@ -322,9 +322,9 @@ def test_a_model_that_refuses_for_good_is_not_asked_by_those_who_wait(way, serve
 
 
 def test_a_model_that_has_answered_is_there_whatever_one_request_is_told(way, serve):
-    server = serve(script=[None, "not_found", None])
-    errors = asyncio.run(one_after_another(way.make(server), 3))
-    assert [type(error) for error in errors] == [ChatReply, ModelCallError, ChatReply]
+    server = serve(script=[None, "no_route", None, "not_found"])
+    errors = asyncio.run(one_after_another(way.make(server), 4))
+    assert [type(error) for error in errors] == [ChatReply, ModelCallError, ChatReply, ModelRefusedError]
 
 
 @pytest.mark.parametrize("fault", ["bad_request", "forbidden", "unprocessable", "server_error", "rate_limit"])

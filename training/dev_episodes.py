@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -143,8 +143,3 @@ class DevEpisodes:
                 unfinished.rename(self._best)
         if trainer.is_world_process_zero():
             write_text_atomically(self._file, json.dumps(self.looks, indent=2) + "\n")
-
-
-def as_figures(looks: Looks) -> Mapping[str, Any]:
-    """Returns the looks for the stage's figures."""
-    return {"dev": looks}

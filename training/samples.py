@@ -13,9 +13,8 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -298,16 +297,3 @@ def _features() -> Any:
     kinds = dict.fromkeys(("episode", "task", "scenario", "seat", "partner"), "string")
     kinds |= {"turn": "int32", "dropped": "int32", "value": "float64"}
     return Features({"prompt": message, "completion": message} | {name: Value(kinds[name]) for name in _KEPT_COLUMNS})
-
-
-def with_values(rows: Iterable[Row], values: Mapping[tuple[str, str, int], float]) -> Iterator[Row]:
-    """Yields the rows that have a value, keyed by (episode, seat, turn), with it."""
-    for row in rows:
-        value = values.get((row.episode, row.seat, row.turn))
-        if value is not None:
-            yield replace(row, value=value)
-
-
-def per_scenario(rows: Iterable[Row]) -> Counter[str]:
-    """Returns how many rows each scenario has."""
-    return Counter(row.scenario for row in rows)

@@ -71,8 +71,7 @@ def test_partners_who_begin_have_spoken_before_the_first_call(wanted):
 
 def test_a_private_word_reaches_only_its_hearers():
     task = tasks.generate("group_decision", 1, 3, "easy")[0]
-    if not task.scenario.private_messages:
-        pytest.skip("the family has no private messages")
+    assert task.scenario.private_messages
     environment = SocialEnvironment([Situation(task, task.agents[0], make("silent"), 0, Rules(max_turns=6))])
     environment.reset(situation=0)
     environment.speak("Between us.", to=[task.characters[1].name])

@@ -16,13 +16,13 @@ _PLACEHOLDER = re.compile(r"\{\{(\w+)\}\}")
 
 
 @cache
-def load(name: str) -> str:
-    """Returns the text of ``prompts/<name>.txt``.
+def load(name: str, package: str = __name__) -> str:
+    """Returns the text of ``<name>.txt`` beside this module, or in another package of prompt texts.
 
     Raises:
         UnknownNameError: there is no such file.
     """
-    folder = files(__name__)
+    folder = files(package)
     try:
         return (folder / f"{name}.txt").read_text(encoding="utf-8").strip("\n")
     except FileNotFoundError:

@@ -2,22 +2,9 @@
 
 from __future__ import annotations
 
-from functools import cache
-from importlib.resources import files
-
-from sotopia_env.errors import UnknownNameError, name_hint
+from sotopia_env import prompts
 
 
-@cache
 def load(name: str) -> str:
-    """Returns the text of ``prompts/<name>.txt``.
-
-    Raises:
-        UnknownNameError: there is no such file.
-    """
-    folder = files(__name__)
-    try:
-        return (folder / f"{name}.txt").read_text(encoding="utf-8").strip("\n")
-    except FileNotFoundError:
-        known = sorted(entry.name[:-4] for entry in folder.iterdir() if entry.name.endswith(".txt"))
-        raise UnknownNameError(f"prompt: {name_hint(name, known)}") from None
+    """Returns the text of ``<name>.txt`` beside this module; errors are those of :func:`sotopia_env.prompts.load`."""
+    return prompts.load(name, __name__)

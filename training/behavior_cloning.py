@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -26,13 +26,15 @@ from training.fitting import (
     begin_from,
     check_keep,
     check_trained_model,
+    finish_stage,
     fit_model,
     is_first_process,
     load_for_training,
+    open_stage,
     quiet,
     training_arguments,
 )
-from training.models import answer_ids, load_tokenizer, prompt_ids, write_prompt_settings
+from training.models import answer_ids, load_tokenizer, prompt_ids
 from training.samples import Row, RowMaker, split_scenarios, stream_dataset
 from training.settings import ModelSettings, PromptSettings, Settings
 from training.sources import SourceSettings, source_rows
@@ -58,6 +60,8 @@ class BehaviorCloningSettings(Settings):
         data: the episodes.
         evaluation_tasks: a task file whose scenarios must not be among the data's.
         validation: share of the scenarios kept for the validation loss; 0 keeps none.
+        rows: ``turns`` makes a row of every answer; ``conversations`` one of all answers of a seat in an episode, as
+            far as each one's prompt continues the one before: the same loss for a half to a fifth of the tokens.
         keep_silence: whether turns in which nothing was done are learnt as well.
         output: the stage's directory.
         fit: optimisation and checkpoints.
@@ -69,6 +73,7 @@ class BehaviorCloningSettings(Settings):
     data: tuple[SourceSettings, ...] = Field(min_length=1)
     evaluation_tasks: str | None = None
     validation: float = Field(default=0.1, ge=0, lt=1)
+    rows: Literal["turns", "conversations"] = "turns"
     keep_silence: bool = False
     output: str
     fit: FitSettings = FitSettings()
@@ -138,7 +143,27 @@ def training_rows(
 
     maker = RowMaker(settings.prompt, count, settings.keep_silence)
     rows = source_rows(settings.data, maker, settings.evaluation_tasks)
-    return maker, ((row, tokens(row)) for row in rows)
+    found = ((row, tokens(row)) for row in rows)
+    return maker, found if settings.rows == "turns" else conversations(found)
+
+
+def conversations(rows: Iterable[tuple[Row, TokenRow]]) -> Iterator[tuple[Row, TokenRow]]:
+    """Yields rows of whole conversations: a row goes into the next one where it is, token for token, its beginning.
+
+    Rows of another seat, episode or format, and of prompts that have lost their oldest turns, stay rows of their own.
+    """
+    pending: tuple[Row, TokenRow] | None = None
+    for row, tokens in rows:
+        if pending is not None:
+            before = pending[1]
+            longer = len(tokens.input_ids) > len(before.input_ids)
+            if longer and tokens.input_ids[: len(before.input_ids)] == before.input_ids:
+                tokens = TokenRow(tokens.input_ids, [*before.labels, *tokens.labels[len(before.labels) :]])
+            else:
+                yield pending
+        pending = row, tokens
+    if pending is not None:
+        yield pending
 
 
 def marked(tokenizer: PreTrainedTokenizerBase, row: TokenRow, colour: bool) -> str:
@@ -233,11 +258,9 @@ def train(settings: BehaviorCloningSettings) -> dict[str, Any]:
     """As :func:`run`, and returns the figures that are kept in ``done.json``."""
     stage = StageDirectory(Path(settings.output), "behavior_cloning", settings)
     model_settings = begin_from(settings.model, settings.start_from, settings.prompt)
-    stage.open()
-    logger.info("%s: begins from %s", settings.output, model_settings.adapter or model_settings.base)
-    if stage.figures is not None:
-        logger.info("%s is complete: nothing to do", settings.output)
-        return stage.figures
+    done = open_stage(stage, model_settings)
+    if done is not None:
+        return done
     tokenizer = load_tokenizer(model_settings.base, settings.prompt.format)
     quiet()
     if is_first_process():  # what is wrong with the data is said before anything heavier is imported
@@ -268,8 +291,5 @@ def train(settings: BehaviorCloningSettings) -> dict[str, Any]:
     )
     check_trained_model(trainer.model, model_settings)
     figures = {**prepared.facts, **fit_model(trainer, stage, settings.fit)}
-    if trainer.is_world_process_zero():
-        write_prompt_settings(stage.model, settings.prompt)
-        stage.finish(figures)
-    trainer.accelerator.wait_for_everyone()
+    finish_stage(trainer, stage, settings.prompt, figures)
     return figures

@@ -14,10 +14,13 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from sotopia_env.reward import Scalarisation
+from sotopia_env.errors import EvaluationError
+from sotopia_env.reward import ABBREVIATIONS, DIMENSIONS, Scalarisation
+from sotopia_env.run_models import RunModels
 from sotopia_env.taskset import write_text_atomically
 from training.generation import BatchedGenerator, Sampling
 from training.grpo_settings import DevSettings, RewardSettings
+from training.multi_turn import most, samples_through_trl, through_trl
 from training.situations import Situation, situations
 from training.token_episodes import Sample, TokenEpisode, TokenPlayer
 
@@ -26,8 +29,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 Looks = list[dict[str, float]]
-Score = Callable[[Sequence[TokenEpisode]], float]
-"""What a reward model makes of the answers in some episodes, on average."""
+Score = Callable[[Sequence[TokenEpisode]], Sequence[float]]
+"""What a reward model makes of each answer in some episodes."""
+Figures = dict[str, float]
 
 
 def generator_sample(
@@ -46,19 +50,30 @@ def generator_sample(
     return sample
 
 
-def summarise(episodes: Sequence[TokenEpisode], reward: Scalarisation) -> dict[str, float]:
-    """Returns means over episodes: reward, GOAL, valid answers, and where they are verified agreement and share."""
-    found = {
-        "reward": fmean(reward(episode.vector) for episode in episodes),
-        "goal": fmean(float(episode.vector[-1]) for episode in episodes),
-        "valid": fmean(episode.valid for episode in episodes),
-    }
-    outcomes = [(e.evaluation.outcome, e) for e in episodes if e.evaluation is not None and e.evaluation.outcome]
-    if outcomes:
-        found["agreement"] = fmean(float(outcome.agreement) for outcome, _ in outcomes if outcome)
-        shares = [outcome.shares[e.situation.task.seat_of[e.situation.seat]] for outcome, e in outcomes if outcome]
-        found["share"] = fmean(shares)
+def figures(episode: TokenEpisode, reward: Scalarisation) -> Figures:
+    """Returns an episode's reward, seven scores and valid answers, and where it is verified agreement and share."""
+    if episode.failure:
+        return {"unscored": 1.0}
+    found = {"reward": reward(episode.vector), "valid": episode.valid, "unscored": 0.0}
+    scores = zip(DIMENSIONS, episode.vector, strict=True)
+    found |= {ABBREVIATIONS[dimension]: float(score) for dimension, score in scores}
+    outcome = episode.evaluation.outcome if episode.evaluation else None
+    if outcome is not None:
+        share = outcome.shares[episode.situation.task.seat_of[episode.situation.seat]]
+        found |= {"agreement": float(outcome.agreement), "share": float(share)}
     return found
+
+
+def means(rows: Sequence[Figures]) -> Figures:
+    """Returns the mean of every figure over the episodes that have it.
+
+    Raises:
+        EvaluationError: none of the episodes could be scored.
+    """
+    names = dict.fromkeys(name for row in rows for name in row)
+    if "reward" not in names:
+        raise EvaluationError(f"dev: none of {len(rows)} episodes could be scored")
+    return {name: fmean(row[name] for row in rows if name in row) for name in names}
 
 
 class DevEpisodes:
@@ -76,25 +91,58 @@ class DevEpisodes:
         folder: Path,
         sampling: tuple[int, float],
         score: Score | None = None,
+        models: RunModels | None = None,
     ) -> None:
-        """Prepares; ``sampling`` is the longest answer in tokens and the temperature."""
+        """Prepares.
+
+        Args:
+            settings: what is played, and when.
+            player: plays and evaluates.
+            reward: what an episode is worth.
+            folder: the stage's.
+            sampling: the longest answer in tokens, and the temperature.
+            score: what a reward model makes of the answers.
+            models: makes partners that are models on servers.
+        """
         self._settings = settings
         self._player = player
         self._reward = Scalarisation.of(reward.scalarisation)
-        self._situations: list[Situation] = situations(settings.situations)
+        self._situations: list[Situation] = situations(settings.situations, models=models)
         self._file = folder / "dev.json"
         self._best = folder / "best"
         self._sampling = sampling
         self._score = score
         self.looks: Looks = json.loads(self._file.read_text()) if self._file.is_file() else []
 
-    def look(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, step: int) -> dict[str, float]:
-        """Plays the dev episodes with ``model`` and notes what came out."""
+    def look(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, step: int) -> Figures:
+        """Plays the dev episodes with ``model``, in this process alone, and notes what came out."""
         sample = generator_sample(model, tokenizer, *self._sampling, seed=self._settings.situations.seed)
-        episodes = self._player.play(self._situations, sample)
-        found = {"step": float(step), **summarise(episodes, self._reward)}
+        return self._note(self._player.play(self._situations, sample), step)
+
+    def look_together(self, trainer: Any, step: int) -> Figures:
+        """Plays the dev episodes, each process of a distributed run its part, and notes the same in all of them.
+
+        Their decisions to stop and to keep a model are then the same as well, whatever a partner on a server does.
+        """
+        from accelerate.utils import gather_object
+
+        accelerator = trainer.accelerator
+        mine = self._situations[accelerator.process_index :: accelerator.num_processes]
+        if samples_through_trl(trainer):
+            sample = through_trl(trainer)
+        else:
+            model = accelerator.unwrap_model(trainer.model)
+            sample = generator_sample(model, trainer.processing_class, *self._sampling, self._settings.situations.seed)
+        episodes = self._player.play(mine, sample, lambda count: most(count, trainer))
+        return self._note(episodes, step, gather_object)
+
+    def _note(
+        self, episodes: Sequence[TokenEpisode], step: int, gather: Callable[[list[Any]], list[Any]] = list
+    ) -> Figures:
+        found = {"step": float(step), **means(gather([figures(episode, self._reward) for episode in episodes]))}
         if self._score is not None:
-            found["reward_model"] = self._score(episodes)
+            scored = [episode for episode in episodes if not episode.failure]
+            found["reward_model"] = fmean(gather(list(self._score(scored))))
         self.looks = [*(look for look in self.looks if look["step"] < step), found]
         logger.info("dev, step %d: %s", step, ", ".join(f"{k} {v:.3f}" for k, v in found.items() if k != "step"))
         return found
@@ -131,8 +179,7 @@ class DevEpisodes:
         return Look()
 
     def _look(self, trainer: Any, step: int) -> None:
-        model = trainer.accelerator.unwrap_model(trainer.model)
-        found = self.look(model, trainer.processing_class, step)
+        found = self.look_together(trainer, step)
         trainer.log({f"dev/{name}": value for name, value in found.items() if name != "step"})
         better = found["reward"] >= max(look["reward"] for look in self.looks)
         if better:
@@ -141,5 +188,6 @@ class DevEpisodes:
             if trainer.is_world_process_zero():
                 shutil.rmtree(self._best, ignore_errors=True)
                 unfinished.rename(self._best)
+            trainer.accelerator.wait_for_everyone()
         if trainer.is_world_process_zero():
             write_text_atomically(self._file, json.dumps(self.looks, indent=2) + "\n")

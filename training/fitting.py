@@ -25,6 +25,7 @@ from training.models import (
     lora_config,
     quiet_bars,
     read_prompt_settings,
+    write_prompt_settings,
 )
 from training.models import start_from as start_settings
 from training.settings import ModelSettings, PromptSettings, Settings
@@ -266,6 +267,27 @@ def check_trained_model(model: PreTrainedModel, settings: ModelSettings) -> None
 
 
 # --- running ------------------------------------------------------------------------------------------------------
+
+
+def open_stage(stage: StageDirectory, model: ModelSettings) -> dict[str, Any] | None:
+    """Opens a stage, says what it begins from, and returns its figures if it is complete already.
+
+    Raises:
+        InvalidValueError: the directory holds another stage.
+    """
+    stage.open()
+    logger.info("%s: begins from %s", stage.path, model.adapter or model.base)
+    if stage.figures is not None:
+        logger.info("%s is complete: nothing to do", stage.path)
+    return stage.figures
+
+
+def finish_stage(trainer: Trainer, stage: StageDirectory, prompt: PromptSettings, figures: dict[str, Any]) -> None:
+    """Notes beside the model how it is prompted, and that the stage is complete; called by every process."""
+    if trainer.is_world_process_zero():
+        write_prompt_settings(stage.model, prompt)
+        stage.finish(figures)
+    trainer.accelerator.wait_for_everyone()
 
 
 def fit_model(trainer: Trainer, stage: StageDirectory, fit: FitSettings) -> dict[str, Any]:

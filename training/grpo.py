@@ -7,44 +7,51 @@ begin from an earlier stage's model, which by default is also what KL is measure
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
-from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from sotopia_env import tasks
 from sotopia_env.action import Action, parse
+from sotopia_env.chat_model.ledger import Totals
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.evaluators import make as make_evaluator
 from sotopia_env.observation import ChatMessage
+from sotopia_env.run_models import RunModels
 from training.casting import task_key
 from training.dev_episodes import DevEpisodes, Score
 from training.fitting import (
     begin_from,
     check_trained_model,
+    finish_stage,
     fit_model,
     load_for_training,
+    open_stage,
     quiet,
     training_arguments,
 )
-from training.grpo_settings import GRPOSettings, check
+from training.grpo_settings import GRPOSettings, check, world_size
 from training.memory import check_memory
-from training.models import find_model, load_tokenizer, prompt_ids, read_prompt_settings, write_prompt_settings
+from training.model_access import ModelAccess
+from training.models import find_model, load_tokenizer, prompt_ids, read_prompt_settings
 from training.multi_turn import EpisodeRollout, episode_reward, prompt_rows, trainer_class
 from training.samples import RowMaker
-from training.settings import PromptSettings
+from training.settings import ModelSettings, PromptSettings
 from training.situations import Situation, situations
 from training.sources import source_rows
 from training.stage import StageDirectory
 from training.token_episodes import TokenEpisode, TokenPlayer
 
 if TYPE_CHECKING:
-    from datasets import Dataset
     from transformers import PreTrainedTokenizerBase
 
-    from training.reward_model import RewardScorer
+    from training.reward_scorer import RewardScorer
 
 logger = logging.getLogger(__name__)
 
@@ -64,27 +71,49 @@ def train(settings: GRPOSettings) -> dict[str, Any]:
     prompt = answer_settings(settings)
     model_settings = begin_from(settings.model, settings.start_from, prompt)
     stage = StageDirectory(Path(settings.output), f"grpo_{settings.mode.replace('-', '_')}", settings)
-    stage.open()
-    if stage.figures is not None:
-        logger.info("%s is complete: nothing to do", settings.output)
-        return stage.figures
+    done = open_stage(stage, model_settings)
+    if done is not None:
+        return done
     quiet()
     tokenizer = load_tokenizer(model_settings.base, prompt.format)
     logger.info("memory: an estimated %s", check_memory(model_settings.base, settings, prompt).text())
 
-    def player() -> TokenPlayer:  # of whole episodes, which prompts of the `single` format cannot be played with
-        return TokenPlayer(tokenizer, prompt, make_evaluator(settings.reward.evaluator))
+    with _models(settings, stage) as models:
+        return _train(settings, model_settings, prompt, tokenizer, stage, models)
 
-    work = _MultiTurn(settings, player()) if settings.mode == "multi-turn" else _SingleTurn(settings, prompt, tokenizer)
-    dev = _dev(settings, player, prompt, stage, work.score)
+
+def _train(
+    settings: GRPOSettings,
+    model_settings: ModelSettings,
+    prompt: PromptSettings,
+    tokenizer: PreTrainedTokenizerBase,
+    stage: StageDirectory,
+    models: _Models,
+) -> dict[str, Any]:
+    def player() -> TokenPlayer:  # of whole episodes, which prompts of the `single` format cannot be played with
+        evaluator = make_evaluator(settings.reward.evaluator, model_factory=models.maker.judge)
+        return TokenPlayer(tokenizer, prompt, evaluator)
+
+    # What is wrong with the data or with a server is said here, before anything heavy is loaded.
+    work: _MultiTurn | _SingleTurn
+    if settings.mode == "multi-turn":
+        work = _MultiTurn(settings, player(), models.maker)
+    else:
+        work = _SingleTurn(settings, prompt, tokenizer)
+    dev = _dev(settings, player, prompt, stage, work.score, models.maker)
+    rows = work.rows()
+    models.check()
+    parts = work.parts()
+    from datasets import Dataset
+
     model, adapter = load_for_training(model_settings, settings.fit.gradient_checkpointing)
     trainer = trainer_class()(
         model=model,
         args=_arguments(settings, stage, prompt),
-        train_dataset=work.dataset(stage.path / "rows"),
+        train_dataset=Dataset.from_list(rows),
         processing_class=tokenizer,
         peft_config=adapter,
-        **work.parts(),
+        **parts,
     )
     check_trained_model(model, model_settings)
     set_reference(trainer, settings)
@@ -97,9 +126,7 @@ def train(settings: GRPOSettings) -> dict[str, Any]:
             _keep_best(dev, stage)
     if trainer.is_world_process_zero():
         _drop_reference(stage.model)
-        write_prompt_settings(stage.model, prompt)
-        stage.finish(figures)
-    trainer.accelerator.wait_for_everyone()
+    finish_stage(trainer, stage, prompt, figures)
     return figures
 
 
@@ -116,8 +143,6 @@ def answer_settings(settings: GRPOSettings) -> PromptSettings:
 
 
 def _arguments(settings: GRPOSettings, stage: StageDirectory, prompt: PromptSettings) -> Any:
-    import os
-
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # rollout_func is pinned to the version it was written for
     from trl.trainer.grpo_config import GRPOConfig
 
@@ -192,11 +217,40 @@ def _dev(
     prompt: PromptSettings,
     stage: StageDirectory,
     score: Score | None,
+    models: RunModels,
 ) -> DevEpisodes | None:
     if settings.dev is None:
         return None
-    sampling = (prompt.max_answer, settings.temperature)
-    return DevEpisodes(settings.dev, player(), settings.reward, stage.path, sampling, score)
+    sampling = (prompt.max_answer, settings.dev.temperature or settings.temperature)
+    return DevEpisodes(settings.dev, player(), settings.reward, stage.path, sampling, score, models)
+
+
+class _Models:
+    """Models on servers, in the seats of partners and judges.
+
+    Attributes:
+        maker: makes them; the processes of a distributed run share the limits.
+    """
+
+    def __init__(self, access: ModelAccess, folder: Path) -> None:
+        self.maker = RunModels(access.models().options.share(world_size(), Totals()))
+        self._folder = folder if world_size() == 1 else folder / f"process_{os.environ['RANK']}"
+
+    def check(self) -> None:
+        """Finds out whether every model is there, and begins the ledger."""
+        if self.maker.names:
+            asyncio.run(self.maker.check())
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self.maker.open(self._folder)
+
+
+@contextmanager
+def _models(settings: GRPOSettings, stage: StageDirectory) -> Iterator[_Models]:
+    models = _Models(settings.access, stage.path)
+    try:
+        yield models
+    finally:
+        asyncio.run(models.maker.close())
 
 
 # --- what differs between the modes --------------------------------------------------------------------------------
@@ -207,16 +261,14 @@ class _MultiTurn:
 
     score: Score | None = None
 
-    def __init__(self, settings: GRPOSettings, player: TokenPlayer) -> None:
+    def __init__(self, settings: GRPOSettings, player: TokenPlayer, models: RunModels) -> None:
         assert settings.situations is not None
-        self._situations = situations(settings.situations)
+        self._situations = situations(settings.situations, models=models)
         refuse_evaluation_situations(self._situations, settings.evaluation_tasks)
         self._rollout = EpisodeRollout(player, self._situations, settings.reward)
 
-    def dataset(self, folder: Path) -> Dataset:
-        from datasets import Dataset
-
-        return Dataset.from_list(prompt_rows(self._situations))
+    def rows(self) -> list[dict[str, Any]]:
+        return prompt_rows(self._situations)
 
     def parts(self) -> dict[str, Any]:
         return {"rollout_func": self._rollout, "reward_funcs": [episode_reward]}
@@ -236,22 +288,24 @@ class _SingleTurn:
     """Answers to prompts from episodes, worth what the reward model says."""
 
     def __init__(self, settings: GRPOSettings, prompt: PromptSettings, tokenizer: PreTrainedTokenizerBase) -> None:
-        from training.reward_model import RewardScorer
-
-        assert settings.reward.model is not None
         self._settings = settings
         self._prompt = prompt
         self._tokenizer = tokenizer
-        gate = settings.reward.invalid if settings.reward.gate else None
-        self._scorer: RewardScorer = RewardScorer.load(settings.reward.model, penalty=gate)
+        assert settings.reward.model is not None
+        self._scored_by = find_model(settings.reward.model)
 
-    def dataset(self, folder: Path) -> Dataset:
-        from datasets import Dataset
+    @cached_property
+    def _scorer(self) -> RewardScorer:
+        from training.reward_scorer import RewardScorer
 
+        gate = self._settings.reward.invalid if self._settings.reward.gate else None
+        return RewardScorer.load(self._scored_by, penalty=gate)
+
+    def rows(self) -> list[dict[str, Any]]:
         rows = list(self._rows())
         if not rows:
             raise InvalidValueError("data: no prompts could be made of these episodes")
-        return Dataset.from_list(rows)
+        return rows
 
     def _rows(self) -> Iterator[dict[str, Any]]:
         reserve = self._prompt.max_answer
@@ -271,6 +325,7 @@ class _SingleTurn:
         logger.info("prompts: %s", maker.counts.text())
 
     def parts(self) -> dict[str, Any]:
+        logger.info("answers are scored by %s", self._scorer.source)
         return {"reward_funcs": [self.reward]}
 
     def reward(
@@ -291,10 +346,9 @@ class _SingleTurn:
             for value, fine in zip(values, possible, strict=True)
         ]
 
-    def score(self, episodes: Sequence[TokenEpisode]) -> float:
-        """Mean opinion of the reward model on all answers in some episodes."""
-        pairs = [pair for episode in episodes for pair in self._answers(episode)]
-        return fmean(self._scorer.rate(pairs))
+    def score(self, episodes: Sequence[TokenEpisode]) -> Sequence[float]:
+        """The reward model's opinion on every answer in some episodes."""
+        return self._scorer.rate([pair for episode in episodes for pair in self._answers(episode)])
 
     def _answers(self, episode: TokenEpisode) -> Iterator[tuple[Sequence[ChatMessage], str]]:
         from sotopia_env.policies.agent_prompt import AgentPrompt

@@ -12,6 +12,7 @@ from pydantic import Field
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.reward import Scalarisation
 from training.fitting import FitSettings
+from training.model_access import ModelAccess
 from training.settings import LoraSettings, ModelSettings, Settings
 from training.situations import SituationSettings
 from training.sources import SourceSettings
@@ -45,11 +46,13 @@ class DevSettings(Settings):
 
     Attributes:
         situations: on tasks that are neither trained nor reported on.
+        temperature: of sampling in them; ``None`` takes training's.
         every: optimiser steps between two looks.
         patience: looks without a better result after which training ends; ``None`` never ends it.
     """
 
     situations: SituationSettings
+    temperature: float | None = Field(default=None, gt=0)
     every: int = Field(default=20, ge=1)
     patience: int | None = Field(default=None, ge=1)
 
@@ -79,6 +82,7 @@ class GRPOSettings(Settings):
         evaluation_tasks: a task file whose scenarios must not be trained on.
         dev: whole episodes played on the way.
         keep: which model the stage leaves: the ``last``, or the ``best`` by the dev episodes' reward.
+        access: how models on servers are reached, as partners and as judges; processes share its limits.
         check_memory: whether a run that cannot fit is refused before it starts.
         output: the stage's directory.
         fit: optimisation; the batch size counts answers (episodes), not prompts.
@@ -105,6 +109,7 @@ class GRPOSettings(Settings):
     evaluation_tasks: str | None = None
     dev: DevSettings | None = None
     keep: Literal["last", "best"] = "last"
+    access: ModelAccess = ModelAccess()
     check_memory: bool = True
     output: str
     fit: FitSettings = FitSettings(learning_rate=5e-6, epochs=2, batch_size=4)

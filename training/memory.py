@@ -1,9 +1,10 @@
 """How much memory a GRPO step needs, estimated from a model's configuration before anything is loaded.
 
 An estimate, not a promise: weights, gradients, AdamW's moments, the cache of keys and values while sampling, the
-activations of one forward and backward pass, and the logits, which are often the largest of all. It is meant to catch
-what cannot fit, such as a batch of 64 answers of 4,096 tokens over a vocabulary of 152,064 in float32: 160 GB of
-logits. A run is refused when the estimate exceeds what the device has.
+activations of one forward and backward pass, the logits, which are often the largest of all, and a reward model. It is
+meant to catch what cannot fit, such as a batch of 64 answers of 4,096 tokens over a vocabulary of 152,064 in float32:
+160 GB of logits. A run is refused when the estimate exceeds what the device has free. Partners that are models on the
+same device are not in it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from typing import Any
 
 from sotopia_env.errors import InvalidValueError
 from training.grpo_settings import GRPOSettings
+from training.models import adapter_base, find_model
+from training.reward_scorer import read_note
 from training.settings import PromptSettings
 
 _BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -29,6 +32,7 @@ class Estimate:
         cache: keys and values of all answers that are sampled at once.
         activations: of one forward and backward pass.
         logits: of that pass, in float32, with their gradient.
+        scorer: weights of the reward model.
     """
 
     weights: int
@@ -36,20 +40,39 @@ class Estimate:
     cache: int
     activations: int
     logits: int
+    scorer: int = 0
 
     @property
     def total(self) -> int:
         """Bytes at the worst moment: sampling and learning take turns."""
-        return self.weights + self.training + max(self.cache, self.activations + self.logits)
+        return self.weights + self.scorer + self.training + max(self.cache, self.activations + self.logits)
 
     def text(self) -> str:
         """The estimate in one sentence, in GB."""
-        parts = ("weights", "training", "cache", "activations", "logits")
+        parts = ("weights", "training", "cache", "activations", "logits", "scorer")
         told = ", ".join(f"{name} {getattr(self, name) / 1e9:.1f}" for name in parts)
         return f"{self.total / 1e9:.1f} GB ({told})"
 
 
-def estimate(config: Any, settings: GRPOSettings, prompt: PromptSettings) -> Estimate:
+def _parameters(config: Any) -> tuple[int, int]:
+    """The numbers of weights within the layers, and of embeddings and output layer."""
+    width = config.hidden_size
+    per_layer = 2 * width * width + 2 * width * _key_value(config) + 3 * width * config.intermediate_size
+    tied = 1 if getattr(config, "tie_word_embeddings", False) else 2
+    return config.num_hidden_layers * per_layer, tied * config.vocab_size * width
+
+
+def _key_value(config: Any) -> int:
+    heads = config.num_attention_heads
+    return int(config.hidden_size // heads * (getattr(config, "num_key_value_heads", None) or heads))
+
+
+def _weights(config: Any, dtype: str, quantized: bool, outer_bytes: int) -> int:
+    inner, outer = _parameters(config)
+    return int(inner * 0.56) + outer * outer_bytes if quantized else (inner + outer) * _BYTES[dtype]
+
+
+def estimate(config: Any, settings: GRPOSettings, prompt: PromptSettings, scorer: int = 0) -> Estimate:
     """Returns the estimate for a transformers configuration of a decoder.
 
     Args:
@@ -57,18 +80,14 @@ def estimate(config: Any, settings: GRPOSettings, prompt: PromptSettings) -> Est
             ``vocab_size``.
         settings: batch, answers, adapter, quantisation.
         prompt: length of a row.
+        scorer: bytes of a reward model; see :func:`scorer_weights`.
     """
     width, layers, words = config.hidden_size, config.num_hidden_layers, config.vocab_size
-    heads = config.num_attention_heads
-    key_value = width // heads * (getattr(config, "num_key_value_heads", None) or heads)
-    per_layer = 2 * width * width + 2 * width * key_value + 3 * width * config.intermediate_size
-    tied = 1 if getattr(config, "tie_word_embeddings", False) else 2
-    inner, outer = layers * per_layer, tied * words * width
     bytes_each = _BYTES[settings.dtype]
-    quantised = settings.quantization == "nf4"  # then embeddings, head and norms are put into float32 for training
-    weights = int(inner * 0.56) + outer * 4 if quantised else (inner + outer) * bytes_each
+    # In 4 bit, embeddings, head and norms are put into float32 for training.
+    weights = _weights(config, settings.dtype, settings.quantization == "nf4", outer_bytes=4)
     if settings.lora is None:
-        trained = inner + outer
+        trained = sum(_parameters(config))
         weights *= 2 if settings.beta > 0 else 1
     else:
         trained = layers * settings.lora.rank * 2 * (4 * width + 3 * (width + config.intermediate_size) // 2)
@@ -80,10 +99,21 @@ def estimate(config: Any, settings: GRPOSettings, prompt: PromptSettings) -> Est
     return Estimate(
         weights=weights,
         training=trained * 12,
-        cache=sampled * layers * 2 * key_value * bytes_each,
+        cache=sampled * layers * 2 * _key_value(config) * bytes_each,
         activations=tokens * layers * kept,
         logits=2 * settings.fit.batch_size * answered * words * 4,
+        scorer=scorer,
     )
+
+
+def scorer_weights(directory: str | Path) -> int:
+    """Returns the bytes of a reward model's weights, from its note and its configuration; an adapter counts nothing."""
+    from transformers import AutoConfig
+
+    place = find_model(directory)
+    model = read_note(place).model
+    base = adapter_base(place) or str(place)
+    return _weights(AutoConfig.from_pretrained(base), model.dtype, model.quantization == "nf4", _BYTES[model.dtype])
 
 
 def check_memory(base: str | Path, settings: GRPOSettings, prompt: PromptSettings) -> Estimate:
@@ -94,22 +124,25 @@ def check_memory(base: str | Path, settings: GRPOSettings, prompt: PromptSetting
     """
     from transformers import AutoConfig
 
-    found = estimate(AutoConfig.from_pretrained(str(base)), settings, prompt)
+    scorer = 0 if settings.reward.model is None else scorer_weights(settings.reward.model)
+    found = estimate(AutoConfig.from_pretrained(str(base)), settings, prompt, scorer)
     there = available_memory()
     if settings.check_memory and found.total > there:
         raise InvalidValueError(
-            f"memory: an estimated {found.text()} do not fit in {there / 1e9:.1f} GB; lower fit.batch_size or "
-            "prompt length, set fit.gradient_checkpointing or quantization: nf4 (check_memory: false tries anyway)"
+            f"memory: an estimated {found.text()} do not fit in the {there / 1e9:.1f} GB that are free; lower "
+            "fit.batch_size or prompt length, set fit.gradient_checkpointing or quantization: nf4 "
+            "(check_memory: false tries anyway)"
         )
     return found
 
 
 def available_memory() -> int:
-    """Bytes of the GPU this process computes on, or of the machine where there is none."""
+    """Bytes that are free on the GPU this process computes on, or in the machine where there is none."""
     import os
 
+    import psutil
     import torch
 
     if torch.cuda.is_available():
-        return int(torch.cuda.get_device_properties(int(os.environ.get("LOCAL_RANK", "0"))).total_memory)
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        return int(torch.cuda.mem_get_info(int(os.environ.get("LOCAL_RANK", "0")))[0])
+    return int(psutil.virtual_memory().available)

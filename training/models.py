@@ -34,7 +34,11 @@ CHATML = (
 """The chat template of tiny models: prefix-preserving, with TRL's markers of what the assistant wrote."""
 _END, _PAD = "<|im_end|>", "<|endoftext|>"
 _OFTEN = 400
-"""How often each number is shown to a tokenizer that is to have a token for it."""
+"""How often each number, and each role, is shown to a tokenizer that is to have a token for it."""
+_ROLES = "system\nuser\nassistant\n"
+_WORDS = r"\n| ?[^\s$]+|\s?\$|\s+"
+_OUTSTANDING = 3.0
+"""How much larger than other weights embeddings begin."""
 
 _PROBE: tuple[ChatMessage, ...] = (
     {"role": "system", "content": "You are Ada. Sell the lamp."},
@@ -235,7 +239,7 @@ def load_causal_lm(settings: ModelSettings, *, trainable: bool = False) -> PreTr
         check_adapter(settings.adapter, settings.base)
     quiet_bars()
     try:
-        model = AutoModelForCausalLM.from_pretrained(settings.base, **load_arguments(settings))
+        model = AutoModelForCausalLM.from_pretrained(located(settings.base), **load_arguments(settings))
     except (OSError, ValueError) as error:
         raise InvalidValueError(f"{settings.base}: no model could be loaded ({_first_line(error)})") from None
     if settings.adapter is None:
@@ -243,6 +247,11 @@ def load_causal_lm(settings: ModelSettings, *, trainable: bool = False) -> PreTr
     from peft import PeftModel
 
     return PeftModel.from_pretrained(model, settings.adapter, is_trainable=trainable)
+
+
+def located(base: str) -> str:
+    """Returns a directory's absolute path, so that an adapter on it is found from everywhere; a hub name as it is."""
+    return str(Path(base).resolve()) if Path(base).is_dir() else base
 
 
 def quiet_bars() -> None:
@@ -326,18 +335,25 @@ def _first_line(error: Exception) -> str:
 def make_tiny_tokenizer(texts: Iterable[str], vocabulary: int = 1024, numbers: int = 0) -> PreTrainedTokenizerBase:
     """Trains a byte-level BPE tokenizer on ``texts``; digits stay single, so that unseen numbers are spelt out.
 
+    Words are divided at white space and before prices alone, so the JSON around every action becomes a few tokens, as
+    do the roles of a conversation: a conversation is a quarter shorter than with GPT-2's division.
+
     Args:
         texts: what it is trained on.
         vocabulary: largest size.
         numbers: whole numbers below this become one token each, as far as the vocabulary reaches: a model this small
             learns to copy one token long before it learns to copy three.
     """
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Digits(individual_digits=numbers == 0), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+        [
+            pre_tokenizers.Digits(individual_digits=numbers == 0),
+            pre_tokenizers.Split(Regex(_WORDS), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
     )
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
@@ -347,7 +363,8 @@ def make_tiny_tokenizer(texts: Iterable[str], vocabulary: int = 1024, numbers: i
         show_progress=False,
     )
     counting = " . ".join(str(number) for number in range(numbers))
-    tokenizer.train_from_iterator(chain(texts, repeat(counting, _OFTEN if numbers else 0)), trainer)
+    often = chain(repeat(counting, _OFTEN if numbers else 0), repeat(_ROLES, _OFTEN))
+    tokenizer.train_from_iterator(chain(texts, often), trainer)
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, eos_token=_END, pad_token=_PAD, chat_template=CHATML, padding_side="left"
     )
@@ -369,6 +386,9 @@ def make_tiny_model(
     at the library's 0.02, with which a model this small learns the format and never reads its prompt. The embeddings of
     numbers begin with a direction in common: to copy a number the model must know one, and would have to learn that
     of a thousand tokens one by one (measured: prices copied right after 200 steps 0.61 with it, 0.04 to 0.18 without).
+    Embeddings, which are the output layer as well, begin three times as large: a copied token must stand out among a
+    thousand like it (after 450,000 tokens 0.28 of the probability on the right price with it, 0.20 after 580,000
+    without; six times as large was worse again).
 
     Args:
         directory: where it is written.
@@ -402,6 +422,7 @@ def make_tiny_model(
         numbers = [index for index in range(len(tokenizer)) if str(tokenizer.decode([index])).strip().isdigit()]
         embeddings = model.get_input_embeddings().weight.data  # (vocabulary, hidden)
         embeddings[numbers] += torch.randn(hidden) * hidden**-0.5
+        embeddings *= _OUTSTANDING
     model.save_pretrained(str(directory))
     tokenizer.save_pretrained(str(directory))
     return Path(directory)

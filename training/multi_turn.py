@@ -7,10 +7,11 @@ blocks. So a block shares task, seat, partner and seed, and only the policy's ow
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sotopia_env.errors import InvalidValueError
+from sotopia_env.errors import EvaluationError, InvalidValueError
 from sotopia_env.reward import ABBREVIATIONS, DIMENSIONS, Scalarisation
 from training.attribution import Attributor, Missing, seat_score
 from training.generation import BatchedGenerator, Sampling
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     import torch
     from trl.trainer.grpo_trainer import GRPOTrainer
 
+logger = logging.getLogger(__name__)
+GIVE_UP = 64
+"""After so many episodes in a row that could not be scored, training ends: there is nothing left to learn from."""
 KEY = "situation"
 """Beside role and content in the only message of a prompt: the number of its situation. It survives Arrow and TRL."""
 CREDITS = "turn_credits"
@@ -57,6 +61,7 @@ class EpisodeRollout:
         self._situations = situations
         self._reward = reward
         self._scalar = Scalarisation.of(reward.scalarisation)
+        self._failed = 0
         self._attributor = None if reward.credit == "episode" else make_attributor(reward.credit)
 
     def __call__(self, prompts: Sequence[Sequence[Mapping[str, str]]], trainer: GRPOTrainer) -> dict[str, Any]:
@@ -69,7 +74,7 @@ class EpisodeRollout:
             "logprobs": None,
             "env_mask": [episode.mask for episode in episodes],
             "episode_reward": [self.reward(episode) for episode in episodes],
-            "scores": [[float(value) for value in episode.vector] for episode in episodes],
+            "scores": [[] if e.failure else [float(value) for value in e.vector] for e in episodes],
             "facts": [_facts(episode) for episode in episodes],
         }
         if self._attributor is not None:
@@ -77,33 +82,37 @@ class EpisodeRollout:
         return found
 
     def play(self, situations: Sequence[Situation], trainer: GRPOTrainer) -> list[TokenEpisode]:
-        """Plays the episodes with the policy in training, every process as often as the others."""
-        episodes = self._player.begin(situations)
-        sample = trainer_sample(trainer)
-        while True:
-            acting = [episode for episode in episodes if self._player.acting(episode)]
-            rows = _most(len(acting), trainer)
-            if not rows:
-                break
-            asked = [[*episode.prompt, *episode.completion] for episode in acting]
-            # Sampling can be a collective operation (vLLM, FSDP, ZeRO-3): processes that are done ask along.
-            spare = [asked[0] if asked else episodes[0].prompt] * (rows - len(asked))
-            answers = sample([*asked, *spare])
-            self._player.take(acting, answers[: len(acting)])
-        self._player.evaluate(episodes)
+        """Plays the episodes with the policy in training.
+
+        Raises:
+            EvaluationError: for a long time no episode could be scored; says why the last could not.
+        """
+        episodes = self._player.play(situations, trainer_sample(trainer), lambda count: most(count, trainer))
+        for episode in episodes:
+            self._failed = self._failed + 1 if episode.failure else 0
+            if episode.failure:
+                logger.warning("an episode without a reward: %s", episode.failure)
+            if self._failed >= GIVE_UP:
+                raise EvaluationError(f"the last {GIVE_UP} episodes could not be scored; {episode.failure}")
         return episodes
 
-    def reward(self, episode: TokenEpisode) -> float:
-        """Returns the reward of an episode: its scalarised scores, and the penalty for impossible answers."""
+    def reward(self, episode: TokenEpisode) -> float | None:
+        """Returns the reward of an episode: its scalarised scores, and the penalty for impossible answers.
+
+        ``None`` where it has no scores: TRL then leaves it out of its group and gives it no advantage.
+        """
+        if episode.failure:
+            return None
         return self._scalar(episode.vector) + self._reward.invalid * (1 - episode.valid)
 
     def credits(self, episode: TokenEpisode) -> list[tuple[int, int, float]]:
         """Returns the tokens of each focal turn, from start to end, with the turn's own reward.
 
-        Raises:
-            InvalidValueError: the attributor cannot say what the turns of this episode are worth.
+        None for an episode without scores, and where the attributor cannot say what the turns are worth.
         """
         assert self._attributor is not None
+        if episode.failure:
+            return []
         parts = turn_rewards(self._attributor, episode, self._reward)
         return [(turn.start, turn.end, parts[turn.turn]) for turn in episode.focal if turn.turn in parts]
 
@@ -111,8 +120,10 @@ class EpisodeRollout:
 def turn_rewards(attributor: Attributor, episode: TokenEpisode, reward: RewardSettings) -> dict[int, float]:
     """Returns r_t = G · A of every focal turn by index; impossible answers get the penalty.
 
+    Nothing where it is missing: the episode then trains nothing, which is not the same as turns worth 0.
+
     Raises:
-        InvalidValueError: the episode has no score to attribute, or the reward is not one dimension's.
+        InvalidValueError: the reward is not one dimension's.
     """
     if not isinstance(reward.scalarisation, str) or reward.scalarisation == "overall":
         raise InvalidValueError("reward.credit: an attributor needs one dimension as scalarisation, e.g. 'goal'")
@@ -120,7 +131,8 @@ def turn_rewards(attributor: Attributor, episode: TokenEpisode, reward: RewardSe
     score = seat_score(record, seat, reward.scalarisation)
     importance = score if isinstance(score, Missing) else attributor.attribute(record, seat, score)
     if isinstance(score, Missing) or isinstance(importance, Missing):
-        raise InvalidValueError(f"reward.credit: task {record.task.id!r}: {importance}")
+        logger.warning("reward.credit: an episode of task %r without credits: %s", record.task.id, importance)
+        return {}
     base = score.base("signed")
     parts = {turn: base * weight for turn, weight in importance.by_turn.items()}
     return {turn.turn: reward.invalid if turn.failure else parts.get(turn.turn, 0.0) for turn in episode.focal}
@@ -129,7 +141,12 @@ def turn_rewards(attributor: Attributor, episode: TokenEpisode, reward: RewardSe
 def _facts(episode: TokenEpisode) -> dict[str, float]:
     outcome = episode.evaluation.outcome if episode.evaluation else None
     seat = episode.situation.task.seat_of[episode.situation.seat]
-    facts = {"valid": episode.valid, "turns": float(len(episode.focal)), "too_long": float(episode.too_long)}
+    facts = {
+        "valid": episode.valid,
+        "turns": float(len(episode.focal)),
+        "too_long": float(episode.too_long),
+        "unscored": float(bool(episode.failure)),
+    }
     if outcome is not None:
         facts |= {"agreement": float(outcome.agreement), "share": float(outcome.shares[seat])}
     return facts
@@ -137,14 +154,14 @@ def _facts(episode: TokenEpisode) -> dict[str, float]:
 
 def episode_reward(
     completions: Sequence[Any],
-    episode_reward: Sequence[float],
+    episode_reward: Sequence[float | None],
     scores: Sequence[Sequence[float]],
     facts: Sequence[Mapping[str, float]],
     log_metric: Callable[[str, float], None],
     **_: Any,
-) -> list[float]:
+) -> list[float | None]:
     """TRL's reward function: what the episodes are worth. The seven dimensions and the facts are logged beside it."""
-    for vector in scores:
+    for vector in filter(None, scores):
         for dimension, value in zip(DIMENSIONS, vector, strict=True):
             log_metric(f"scores/{ABBREVIATIONS[dimension]}", value)
     for row in facts:
@@ -163,13 +180,20 @@ def trainer_sample(trainer: GRPOTrainer) -> Sample:
     equal prompts once and lets finished rows go. vLLM and sharded weights (FSDP, ZeRO-3) go through TRL's private
     ``_generate_single_turn``, which nothing else calls.
     """
+    return through_trl(trainer) if samples_through_trl(trainer) else _in_batches(trainer)
+
+
+def samples_through_trl(trainer: GRPOTrainer) -> bool:
+    """Whether answers come from vLLM or from weights that no process holds whole."""
     from accelerate.utils import DistributedType
 
-    sharded = trainer.accelerator.distributed_type in (DistributedType.FSDP, DistributedType.DEEPSPEED)
-    return _through_trl(trainer) if trainer.use_vllm or sharded else _in_batches(trainer)
+    sharded = (DistributedType.FSDP, DistributedType.DEEPSPEED)
+    return bool(trainer.use_vllm) or trainer.accelerator.distributed_type in sharded
 
 
-def _through_trl(trainer: GRPOTrainer) -> Sample:
+def through_trl(trainer: GRPOTrainer) -> Sample:
+    """Returns sampling by TRL's own means; a collective operation."""
+
     def sample(prompts: list[list[int]]) -> list[list[int]]:
         model = trainer.accelerator.unwrap_model(trainer.model)
         training = model.training
@@ -198,7 +222,7 @@ def _in_batches(trainer: GRPOTrainer) -> Sample:
     return sample
 
 
-def _most(count: int, trainer: GRPOTrainer) -> int:
+def most(count: int, trainer: GRPOTrainer) -> int:
     """The largest of the processes' counts."""
     if trainer.accelerator.num_processes == 1:
         return count
@@ -228,14 +252,14 @@ def trainer_class() -> type[GRPOTrainer]:
 
             everybody = gather_object(credits)  # a group may span processes
             start = self.accelerator.process_index * len(credits)
-            rows = turn_advantages(everybody, size, width, self.scale_rewards != "none")
+            rows = turn_advantages(everybody, size, width, self.scale_rewards)
             return rows[start : start + len(credits)].to(self.accelerator.device)
 
     return SotopiaGRPOTrainer
 
 
 def turn_advantages(
-    credits: Sequence[Sequence[tuple[int, int, float]]], group: int, width: int, scale: bool
+    credits: Sequence[Sequence[tuple[int, int, float]]], group: int, width: int, scale: str
 ) -> torch.Tensor:
     """Returns advantages of shape (rows, width): a turn's reward less the mean over all turns of its group.
 
@@ -243,17 +267,19 @@ def turn_advantages(
         credits: per row, (start, end, reward) of each focal turn.
         group: rows per group; consecutive.
         width: tokens per row, padding included.
-        scale: whether to divide by the standard deviation over all turns of the group.
+        scale: whose turns' standard deviation to divide by: the ``group``'s, the ``batch``'s, or ``none``.
     """
     import torch
 
     found = torch.zeros(len(credits), width)  # (rows, width)
+    everything = torch.tensor([reward for row in credits for _, _, reward in row])
     for first in range(0, len(credits), group):
         rows = range(first, first + group)
         values = torch.tensor([reward for row in rows for _, _, reward in credits[row]])
         if len(values) < 2:
             continue
-        mean, spread = values.mean(), values.std() + 1e-4 if scale else torch.tensor(1.0)
+        mean = values.mean()
+        spread = 1.0 if scale == "none" else (everything if scale == "batch" else values).std() + 1e-4
         for row in rows:
             for start, end, reward in credits[row]:
                 found[row, start:end] = (reward - mean) / spread

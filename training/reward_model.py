@@ -24,13 +24,15 @@ from training.fitting import (
     begin_from,
     check_keep,
     check_trained_model,
+    finish_stage,
     fit_model,
     is_first_process,
+    open_stage,
     prepare_quantised,
     quiet,
     training_arguments,
 )
-from training.models import load_tokenizer, lora_config, write_prompt_settings
+from training.models import load_tokenizer, lora_config
 from training.reward_scorer import RewardScorer, load_classifier, write_note
 from training.reward_text import fitting_ids, read_rows
 from training.samples import split_scenarios, stream_dataset
@@ -233,11 +235,9 @@ def train(settings: RewardModelSettings) -> dict[str, Any]:
         raise InvalidValueError(
             f"{model_settings.adapter}: an adapter of a language model; a reward model begins with a base or full model"
         )
-    stage.open()
-    logger.info("%s: begins from %s", settings.output, model_settings.base)
-    if stage.figures is not None:
-        logger.info("%s is complete: nothing to do", settings.output)
-        return stage.figures
+    done = open_stage(stage, model_settings)
+    if done is not None:
+        return done
     tokenizer = load_tokenizer(model_settings.base, settings.prompt.format)
     quiet()
     folder = stage.path / "rows"
@@ -288,10 +288,8 @@ def _fit(
         figures["held_out"] = _held_out(trainer, settings.fit.keep)
         logger.info("held out: %s", figures["held_out"])
     if trainer.is_world_process_zero():
-        write_prompt_settings(stage.model, settings.prompt)
         write_note(stage.model, model_settings, settings.prompt)
-        stage.finish(figures)
-    trainer.accelerator.wait_for_everyone()
+    finish_stage(trainer, stage, settings.prompt, figures)
     return figures
 
 

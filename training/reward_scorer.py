@@ -19,7 +19,7 @@ from sotopia_env.errors import InvalidValueError, PolicyError
 from sotopia_env.observation import ChatMessage, Observation
 from sotopia_env.policies.policy import Decision
 from sotopia_env.taskset import write_text_atomically
-from training.models import adapter_base, find_model, load_arguments, load_tokenizer
+from training.models import adapter_base, find_model, load_arguments, load_tokenizer, located
 from training.reward_text import fitting_ids, scored_ids
 from training.samples import fit_prompt
 from training.settings import ModelSettings, PromptSettings, Settings
@@ -50,6 +50,18 @@ def write_note(directory: Path, model: ModelSettings, prompt: PromptSettings) ->
     """Notes beside a reward model how it was trained."""
     text = RewardNote(model=model, prompt=prompt).model_dump_json(indent=2)
     write_text_atomically(directory / NOTE, text + "\n")
+
+
+def read_note(directory: Path) -> RewardNote:
+    """Returns what is noted beside a reward model.
+
+    Raises:
+        InvalidValueError: there is no reward model.
+    """
+    file = directory / NOTE
+    if not file.is_file():
+        raise InvalidValueError(f"{directory}: expected a reward model of train_rm ({NOTE}), found another model")
+    return RewardNote.model_validate_json(file.read_text(encoding="utf-8"))
 
 
 @dataclass
@@ -96,9 +108,7 @@ class RewardScorer:
             InvalidValueError: there is no reward model, or one without a trained score head.
         """
         place = find_model(path)
-        if not (place / NOTE).is_file():
-            raise InvalidValueError(f"{place}: expected a reward model of train_rm ({NOTE}), found another model")
-        note = RewardNote.model_validate_json((place / NOTE).read_text(encoding="utf-8"))
+        note = read_note(place)
         tokenizer = load_tokenizer(place, note.prompt.format)
         return cls(_load(place, note.model), tokenizer, note.prompt, str(path), batch_size, penalty)
 
@@ -234,7 +244,7 @@ def load_classifier(base: str, settings: ModelSettings, **config: Any) -> PreTra
         arguments["quantization_config"].llm_int8_skip_modules = ["score"]
     told.set_verbosity_error()  # it would say that the score head is new, as it has to be
     try:
-        return AutoModelForSequenceClassification.from_pretrained(base, num_labels=1, **arguments, **config)
+        return AutoModelForSequenceClassification.from_pretrained(located(base), num_labels=1, **arguments, **config)
     except (OSError, ValueError) as error:
         raise InvalidValueError(f"{base}: no model could be loaded ({str(error).splitlines()[0]})") from None
     finally:

@@ -15,9 +15,9 @@ from sotopia_env.errors import InvalidValueError
 from sotopia_env.plan import DEFAULT_RULES
 from sotopia_env.policies import make
 from sotopia_env.policies.policy import Policy
+from sotopia_env.run_models import RunModels
 from sotopia_env.scenario import Task
 from sotopia_env.taskset import TaskSet
-from training.model_access import ModelAccess
 from training.settings import Settings
 
 
@@ -55,7 +55,6 @@ class SituationSettings(Settings):
         max_turns: of an episode; ``None`` leaves it to the scenario and the default of 20.
         both_seats: whether the focal policy sits in every seat in turn, or only in the first.
         seed: of turn order and partners.
-        access: how partners that are language models on servers are reached.
     """
 
     tasks: str | None = None
@@ -67,7 +66,6 @@ class SituationSettings(Settings):
     max_turns: int | None = Field(default=None, ge=1)
     both_seats: bool = True
     seed: int = Field(default=0, ge=0)
-    access: ModelAccess | None = None
 
 
 def read_tasks(settings: SituationSettings) -> Sequence[Task]:
@@ -83,15 +81,17 @@ def read_tasks(settings: SituationSettings) -> Sequence[Task]:
     return list(tasks.generate(settings.families, settings.count, settings.task_seed, settings.level))
 
 
-def situations(settings: SituationSettings, given: Sequence[Task] | TaskSet | None = None) -> list[Situation]:
+def situations(
+    settings: SituationSettings, given: Sequence[Task] | TaskSet | None = None, models: RunModels | None = None
+) -> list[Situation]:
     """Returns the situations in a fixed order.
 
     Args:
         settings: which.
         given: the tasks, where they are not to be read.
+        models: makes the models on servers that partners are, with their addresses and limits.
     """
-    maker = make_model if settings.access is None else settings.access.models()
-    partners = [make(spec, maker) for spec in settings.partners]
+    partners = [make(spec, models or make_model) for spec in settings.partners]
     rules = Rules() if settings.max_turns is None else replace(Rules(), max_turns=settings.max_turns)
     found = []
     for number, task in enumerate(read_tasks(settings) if given is None else given):

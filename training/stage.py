@@ -27,6 +27,7 @@ from training.settings import Settings, read_settings
 
 STAGE, DONE = "stage.json", "done.json"
 PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "bitsandbytes", "datasets")
+_OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory")
 _SettingsT = TypeVar("_SettingsT", bound=Settings)
 
 
@@ -158,7 +159,7 @@ def run_script(
     except KeyboardInterrupt:
         return _say("stopped; the same command continues with what is complete on disk", 130)
     except (RuntimeError, MemoryError) as error:
-        if "out of memory" not in str(error).lower() and not isinstance(error, MemoryError):
+        if not isinstance(error, MemoryError) and not any(sign in str(error).lower() for sign in _OUT_OF_MEMORY):
             raise
         advice = "halve the batch and double gradient_accumulation_steps, or shorten max_length"
         return _say(f"out of memory; {advice}. The last complete checkpoint is kept: the same command continues it", 1)

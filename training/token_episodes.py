@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING
 from sotopia_env.action import NO_ACTION, Action, ActionType, ParseFailure, parse
 from sotopia_env.dynamics import EpisodeState, initial_state, transition
 from sotopia_env.episode import Episode, Evaluation, Evaluator, PolicyInfo, RecordedTurn, Transcript
-from sotopia_env.errors import EvaluationError, InvalidValueError
+from sotopia_env.errors import (
+    BudgetExceededError,
+    EvaluationError,
+    InvalidValueError,
+    ModelRefusedError,
+    SotopiaError,
+)
 from sotopia_env.observation import ChatMessage, SeatView
 from sotopia_env.policies.agent_prompt import AgentPrompt
 from sotopia_env.policies.policy import turn_seed
@@ -27,6 +33,8 @@ from training.situations import Situation
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+_FATAL = (BudgetExceededError, ModelRefusedError)
+"""What ends a run, not an episode."""
 Sample = Callable[[list[list[int]]], list[list[int]]]
 """Answers to prompts, all at once: token ids in, sampled ids out, the end token included where it was sampled."""
 
@@ -59,6 +67,7 @@ class TokenEpisode:
         mask: 1 for each token of ``completion`` that the focal policy sampled, 0 for the others.
         focal: the focal policy's turns.
         too_long: the next answer would not have fitted, and the focal seat had to leave.
+        failure: why the episode has no scores, where a partner or the evaluator failed; it trains nothing.
         evaluation: the evaluator's verdict, once there is one.
     """
 
@@ -69,6 +78,7 @@ class TokenEpisode:
     mask: list[int] = field(default_factory=list)
     focal: list[FocalTurn] = field(default_factory=list)
     too_long: bool = False
+    failure: str = ""
     evaluation: Evaluation | None = None
     _view: SeatView | None = None
     _views: dict[str, SeatView] = field(default_factory=dict)
@@ -106,7 +116,8 @@ class TokenEpisode:
             EvaluationError: there is no verdict, or it lacks one of them.
         """
         if self.evaluation is None:
-            raise EvaluationError(f"episode of task {self.situation.task.id!r}: not evaluated")
+            why = self.failure or "not evaluated"
+            raise EvaluationError(f"episode of task {self.situation.task.id!r}: {why}")
         return self.evaluation.vector(self.situation.seat)
 
     @property
@@ -138,16 +149,27 @@ class TokenPlayer:
         self._prompt = AgentPrompt(prompt.format)
         self._evaluator = evaluator
 
-    def play(self, situations: Sequence[Situation], sample: Sample) -> list[TokenEpisode]:
-        """Returns the episodes, in the order of ``situations``, each evaluated.
+    def play(
+        self, situations: Sequence[Situation], sample: Sample, most: Callable[[int], int] = int
+    ) -> list[TokenEpisode]:
+        """Returns the episodes, in the order of ``situations``, each evaluated or with the reason why not.
 
-        Raises:
-            EvaluationError: the evaluator could not score an episode.
+        Args:
+            situations: what is played.
+            sample: answers the prompts of all episodes in which it is the focal seat's turn.
+            most: returns the largest of all processes' counts, where sampling is a collective operation (vLLM, FSDP,
+                ZeRO-3): processes that are done ask along until all are.
         """
         episodes = self.begin(situations)
-        while acting := [episode for episode in episodes if self.acting(episode)]:
-            answers = sample([[*episode.prompt, *episode.completion] for episode in acting])
-            self.take(acting, answers)
+        while True:
+            acting = [episode for episode in episodes if self.acting(episode)]
+            rows = most(len(acting))
+            if not rows:
+                break
+            asked = [[*episode.prompt, *episode.completion] for episode in acting]
+            spare = [asked[0] if asked else [int(self._tokenizer.eos_token_id)]] * (rows - len(asked))
+            answers = sample([*asked, *spare])
+            self.take(acting, answers[: len(acting)])
         self.evaluate(episodes)
         return episodes
 
@@ -167,7 +189,7 @@ class TokenPlayer:
     @staticmethod
     def acting(episode: TokenEpisode) -> bool:
         """Whether it is the focal seat's turn."""
-        return episode.state.stop is None and not episode.too_long
+        return episode.state.stop is None and not episode.too_long and not episode.failure
 
     def take(self, episodes: Sequence[TokenEpisode], answers: Sequence[Sequence[int]]) -> None:
         """Takes one answer per acting episode and plays on to the next focal turns."""
@@ -178,16 +200,30 @@ class TokenPlayer:
             self._tell(episode)
 
     def evaluate(self, episodes: Sequence[TokenEpisode]) -> None:
-        """Evaluates finished episodes, all at once."""
+        """Evaluates finished episodes, all at once; one that cannot be scored keeps the reason in ``failure``.
+
+        Raises:
+            ModelRefusedError: an evaluator's model refuses all calls.
+            BudgetExceededError: the evaluator may not spend more.
+        """
         evaluator = self._evaluator
         if evaluator is None:
             return
 
-        async def all_of_them() -> list[Evaluation]:
-            return await asyncio.gather(*(evaluator.evaluate_async(episode.transcript) for episode in episodes))
+        async def one(episode: TokenEpisode) -> None:
+            try:
+                found = await evaluator.evaluate_async(episode.transcript)
+                found.vector(episode.situation.seat)  # raises if a score is missing
+                episode.evaluation = found
+            except _FATAL:
+                raise
+            except SotopiaError as error:
+                episode.failure = str(error)
 
-        for episode, evaluation in zip(episodes, asyncio.run(all_of_them()), strict=True):
-            episode.evaluation = evaluation
+        async def all_of_them() -> None:
+            await asyncio.gather(*(one(episode) for episode in episodes if not episode.failure))
+
+        asyncio.run(all_of_them())
 
     def _act(self, episode: TokenEpisode, answer: list[int]) -> None:
         # An empty answer has no token to blame; the end token stands for it.
@@ -217,8 +253,16 @@ class TokenPlayer:
     async def _partners(self, episodes: Sequence[TokenEpisode]) -> None:
         await asyncio.gather(*(self._partner_turns(episode) for episode in episodes))
 
+    async def _partner_turns(self, episode: TokenEpisode) -> None:
+        try:
+            await self._play_partners(episode)
+        except _FATAL:
+            raise
+        except SotopiaError as error:
+            episode.failure = f"partner {episode.situation.partner.name!r}: {error}"
+
     @staticmethod
-    async def _partner_turns(episode: TokenEpisode) -> None:
+    async def _play_partners(episode: TokenEpisode) -> None:
         situation = episode.situation
         while episode.state.stop is None and episode.state.waiting[0] != situation.seat:
             agent = episode.state.waiting[0]
@@ -232,7 +276,7 @@ class TokenPlayer:
     def _tell(self, episode: TokenEpisode) -> None:
         """Appends what the focal seat is told before it acts again."""
         assert episode._view is not None
-        if episode.state.stop is not None:
+        if episode.state.stop is not None or episode.failure:
             if not episode.prompt:  # over before its first turn: trainers need a row, and this one trains nothing
                 episode.prompt = prompt_ids(
                     self._tokenizer, self._prompt.messages(episode._view.observe(episode.state))

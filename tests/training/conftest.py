@@ -17,11 +17,15 @@ from sotopia_env.plan import plan_episodes
 from sotopia_env.policies import make as make_policy
 from sotopia_env.rollout import run_episodes
 from sotopia_env.run_directory import read_run
+from training import behavior_cloning
+from training.fitting import FitSettings
 from training.models import load_tokenizer, make_tiny_model, make_tiny_tokenizer
 from training.samples import RowMaker
-from training.settings import PromptSettings
+from training.settings import ModelSettings, PromptSettings
+from training.sources import SourceSettings
 
 BRIEF = PromptSettings(format="brief", max_length=512, max_answer=48)
+SHORT = BRIEF.model_copy(update={"max_answer": 24})
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -68,3 +72,39 @@ def tiny_model(tmp_path_factory, expert_run) -> Path:
 def tokenizer(tiny_model):
     """The tiny model's tokenizer, as every stage loads it."""
     return load_tokenizer(tiny_model)
+
+
+@pytest.fixture(scope="session")
+def cloned(tmp_path_factory, tiny_model, expert_run):
+    """What behaviour cloning leaves: a model with its prompt settings, trained a little."""
+    out = tmp_path_factory.mktemp("stages") / "bc"
+    behavior_cloning.run(
+        behavior_cloning.BehaviorCloningSettings(
+            model=ModelSettings(base=str(tiny_model), lora=None),
+            prompt=SHORT,
+            data=(SourceSettings(run=str(expert_run)),),
+            validation=0,
+            output=str(out),
+            fit=FitSettings(learning_rate=3e-3, max_steps=20, batch_size=8, save_steps=20),
+        )
+    )
+    return out
+
+
+class StoppedError(Exception):
+    """In place of a kill."""
+
+
+def killed_after(monkeypatch, steps):
+    """Makes training end abruptly after so many steps."""
+    from transformers import TrainerCallback
+
+    from training import fitting
+
+    class Killer(TrainerCallback):
+        def on_step_end(self, args, state, control, **kwargs):
+            if state.global_step == steps:
+                raise StoppedError
+
+    kept = fitting._callbacks
+    monkeypatch.setattr(fitting, "_callbacks", lambda fit: [*kept(fit), Killer()])

@@ -2,6 +2,8 @@
 
 import json
 import shutil
+from collections import Counter
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,7 @@ import pytest
 from sotopia_env.errors import DamagedRecordError, InvalidValueError
 from sotopia_env.run_directory import read_run
 from sotopia_env.taskset import TaskSet
-from tests.training.conftest import BRIEF, play_run
+from tests.training.conftest import BRIEF, StoppedError, killed_after, play_run
 from training import fitting
 from training.behavior_cloning import (
     IGNORED,
@@ -123,6 +125,42 @@ def test_a_row_can_be_looked_at(tokenizer):
     assert marked(tokenizer, row, colour=False).endswith('assistant\n[[{"a": 1}<|im_end|>]]')
     assert "\033[32m{" in marked(tokenizer, row, colour=True)
     assert marked(tokenizer, row, colour=False).count("[[") == 1
+
+
+def trained_runs(rows):
+    """Every stretch of trained tokens in some rows."""
+    return Counter(
+        tuple(token for token, _ in pairs)
+        for row in rows
+        for trained, pairs in groupby(zip(row.input_ids, row.labels, strict=True), key=lambda pair: pair[1] != IGNORED)
+        if trained
+    )
+
+
+@pytest.mark.parametrize("weight", [1, 2])
+def test_conversations_train_the_answers_of_all_their_turns_in_fewer_tokens(ask, few, expert_run, tokenizer, weight):
+    data = [{"run": str(expert_run), "selection": str(few), "weight": weight}]
+    turns = [tokens for _, tokens in training_rows(ask(data=data), tokenizer)[1]]
+    whole = [tokens for _, tokens in training_rows(ask(data=data, rows="conversations"), tokenizer)[1]]
+    assert trained_runs(whole) == trained_runs(turns)
+    if weight == 1:
+        assert len(whole) == 5
+        assert sum(len(row.input_ids) for row in whole) < 0.5 * sum(len(row.input_ids) for row in turns)
+
+
+def test_prompts_that_do_not_continue_each_other_stay_rows_of_their_own(ask, tokenizer):
+    """Those that have lost their oldest turns, and those of the format that renders all anew."""
+    _, rows = training_rows(ask(rows="conversations", prompt={"format": "single"}), tokenizer)
+    assert len(list(rows)) == 20
+    _, rows = training_rows(ask(rows="conversations"), tokenizer)
+    longest = max(len(tokens.input_ids) for _, tokens in rows)
+    short = {"format": "brief", "max_length": longest - 1}
+    maker, rows = training_rows(ask(rows="conversations", prompt=short), tokenizer)
+    cut = list(rows)
+    assert maker.counts.shortened > 0
+    assert max(len(tokens.input_ids) for _, tokens in cut) < longest
+    _, turns = training_rows(ask(prompt=short), tokenizer)
+    assert trained_runs(tokens for _, tokens in cut) == trained_runs(tokens for _, tokens in turns)
 
 
 def test_validation_scenarios_are_not_trained_on(ask, expert_run, tokenizer):
@@ -261,23 +299,6 @@ def test_no_setting_of_the_optimisation_is_without_effect(tmp_path):
 
 
 # --- training -----------------------------------------------------------------------------------------------------
-
-
-class StoppedError(Exception):
-    """In place of a kill."""
-
-
-def killed_after(monkeypatch, steps):
-    """Makes training end abruptly after so many steps."""
-    from transformers import TrainerCallback
-
-    class Killer(TrainerCallback):
-        def on_step_end(self, args, state, control, **kwargs):
-            if state.global_step == steps:
-                raise StoppedError
-
-    kept = fitting._callbacks
-    monkeypatch.setattr(fitting, "_callbacks", lambda fit: [*kept(fit), Killer()])
 
 
 def test_a_killed_run_continues_with_the_losses_of_an_unbroken_one(ask, monkeypatch):

@@ -11,12 +11,20 @@ from datasets import Dataset
 from transformers import LlamaConfig, Qwen2Config
 from trl.trainer.utils import use_adapter
 
-from sotopia_env.errors import InvalidValueError, UnknownNameError
-from training import behavior_cloning, grpo
+from sotopia_env.chat_model.ledger import Ledger
+from sotopia_env.errors import EvaluationError, InvalidValueError, UnknownNameError
+from sotopia_env.evaluators import make as make_evaluator
+from sotopia_env.run_directory import read_run
+from sotopia_env.taskset import TaskSet
+from tests.sotopia_env.chat_model.server import LoopbackServer
+from tests.training.conftest import SHORT as BRIEF
+from tests.training.conftest import StoppedError, killed_after
+from training import dev_episodes, grpo, multi_turn
 from training.dev_episodes import DevEpisodes
 from training.fitting import FitSettings, load_for_training
 from training.grpo_settings import DevSettings, GRPOSettings, RewardSettings, check
 from training.memory import available_memory, check_memory, estimate
+from training.model_access import ModelAccess
 from training.models import find_model, load_causal_lm, write_prompt_settings
 from training.multi_turn import EpisodeRollout, episode_reward, prompt_rows, trainer_class, turn_advantages
 from training.settings import LoraSettings, ModelSettings, PromptSettings
@@ -25,33 +33,19 @@ from training.sources import SourceSettings
 from training.stage import StageDirectory
 from training.token_episodes import TokenPlayer
 
-BRIEF = PromptSettings(format="brief", max_length=512, max_answer=24)
 SITUATIONS = SituationSettings(
     families=("bargaining",), level="easy", count=4, partners=("linear:horizon=2",), max_turns=4
 )
 FIT = FitSettings(learning_rate=1e-3, max_steps=2, batch_size=8, save_steps=1, logging_steps=1, warmup_ratio=0)
 
 
+TRAINER = SimpleNamespace()
+GOAL = RewardSettings()
+
+
 def asked(**more):
     given = {"mode": "multi-turn", "start_from": "x", "situations": SITUATIONS, "output": "y", "num_generations": 4}
     return GRPOSettings(**{**given, "fit": FIT, "lora": None, **more})
-
-
-@pytest.fixture(scope="session")
-def cloned(tmp_path_factory, tiny_model, expert_run):
-    """What behaviour cloning leaves: a model with its prompt settings, trained a little."""
-    out = tmp_path_factory.mktemp("stages") / "bc"
-    behavior_cloning.run(
-        behavior_cloning.BehaviorCloningSettings(
-            model=ModelSettings(base=str(tiny_model), lora=None),
-            prompt=BRIEF,
-            data=(SourceSettings(run=str(expert_run)),),
-            validation=0,
-            output=str(out),
-            fit=FitSettings(learning_rate=3e-3, max_steps=20, batch_size=8, save_steps=20),
-        )
-    )
-    return out
 
 
 @pytest.fixture(scope="session")
@@ -123,6 +117,16 @@ def test_memory_of_a_seven_billion_model_is_about_right():
     assert 7e9 < quantised.weights < 9e9  # 6.5 billion weights in 4 bit, and 1.1 billion of embeddings and head in 32
 
 
+def test_the_reward_model_takes_its_place_in_memory(cloned, tmp_path):
+    scored_by = reward_model_of(cloned, tmp_path / "rm")
+    settings = asked(reward=RewardSettings(model=str(scored_by)), fit=FIT)
+    base = find_model(cloned)
+    count = sum(parameter.numel() for parameter in load_causal_lm(ModelSettings(base=str(base))).parameters())
+    with_it = check_memory(base, settings, BRIEF)
+    without = check_memory(base, asked(), BRIEF)
+    assert with_it.total - without.total == with_it.scorer == pytest.approx(4 * count, rel=0.01)
+
+
 def test_what_cannot_fit_is_refused_before_it_is_loaded(tmp_path):
     LlamaConfig(hidden_size=4096, num_hidden_layers=2000).save_pretrained(tmp_path)
     with pytest.raises(InvalidValueError, match="do not fit"):
@@ -150,14 +154,15 @@ def test_an_answer_longer_than_the_prompt_allows_is_refused(cloned):
 
 def test_turns_of_a_group_are_compared_with_each_other():
     credits = [[(0, 2, 1.0), (3, 4, 3.0)], [(0, 1, 5.0)], [(0, 1, 7.0)], []]
-    found = turn_advantages(credits, 2, 5, scale=False)
+    found = turn_advantages(credits, 2, 5, scale="none")
     assert found.tolist() == [[-2, -2, 0, 0, 0], [2, 0, 0, 0, 0], [0] * 5, [0] * 5]
-    scaled = turn_advantages(credits, 2, 5, scale=True)
+    scaled = turn_advantages(credits, 2, 5, scale="group")  # of 1, 3, 5 the deviation is 2, of 1, 3, 5, 7 it is 2.58
     assert scaled[0, 3] == pytest.approx(0)
     assert scaled[1, 0] == pytest.approx(2 / 2.0001, rel=1e-3)
+    assert turn_advantages(credits, 2, 5, scale="batch")[1, 0] == pytest.approx(2 / 2.5821, rel=1e-3)
 
 
-def test_a_block_shares_task_seat_partner_and_seed(tokenizer):
+def test_a_block_shares_task_seat_partner_and_seed(tokenizer, monkeypatch):
     """What TRL repeats num_generations times is one situation; only the policy's own sampling differs within it."""
     wanted = situations(SITUATIONS)
     rows = prompt_rows(wanted)
@@ -167,14 +172,102 @@ def test_a_block_shares_task_seat_partner_and_seed(tokenizer):
     played = []
 
     class Player(TokenPlayer):
-        def begin(self, asked):
+        def play(self, asked, sample, most=int):
             played.extend(asked)
             raise InterruptedError
 
-    rollout = EpisodeRollout(Player(tokenizer, BRIEF, None), wanted, RewardSettings())
+    monkeypatch.setattr(multi_turn, "trainer_sample", lambda trainer: None)
+    rollout = EpisodeRollout(Player(tokenizer, BRIEF, None), wanted, GOAL)
     with pytest.raises(InterruptedError):
-        rollout([rows[3]["prompt"]] * 4, SimpleNamespace())
+        rollout([rows[3]["prompt"]] * 4, TRAINER)
     assert played == [wanted[3]] * 4
+
+
+# --- episodes that cannot be scored -------------------------------------------------------------------------------
+
+
+class Moody:
+    """An evaluator that cannot score every second episode, or none."""
+
+    name = "moody"
+
+    def __init__(self, every):
+        self.parameters = {}
+        self.judged, self.every, self.inner = 0, every, make_evaluator("verified+rules")
+
+    async def evaluate_async(self, transcript):
+        self.judged += 1
+        if self.judged % self.every == 0:
+            raise EvaluationError("no verdict today")
+        return await self.inner.evaluate_async(transcript)
+
+
+def rollout_of(tokenizer, evaluator, monkeypatch, reward=GOAL):
+    """A rollout in which the policy always says the same."""
+    said = tokenizer.encode('{"action_type": "speak", "argument": "How about $70?"}')
+    answer = [*said, tokenizer.eos_token_id]
+    monkeypatch.setattr(multi_turn, "trainer_sample", lambda trainer: lambda prompts: [answer] * len(prompts))
+    monkeypatch.setattr(multi_turn, "most", lambda count, trainer: count)
+    wanted = situations(SITUATIONS)
+    prompts = [row["prompt"] for row in prompt_rows(wanted)]
+    return EpisodeRollout(TokenPlayer(tokenizer, BRIEF, evaluator), wanted, reward), prompts
+
+
+def test_an_episode_without_a_verdict_has_no_reward_and_ends_nothing(tokenizer, monkeypatch):
+    """It is missing, not 0: TRL leaves a reward of None out of its group."""
+    rollout, prompts = rollout_of(tokenizer, Moody(2), monkeypatch)
+    found = rollout(prompts, TRAINER)
+    missing = [reward is None for reward in found["episode_reward"]]
+    assert 0 < sum(missing) < len(missing)
+    assert [not scores for scores in found["scores"]] == missing
+    assert [row["unscored"] for row in found["facts"]] == [float(value) for value in missing]
+    told = []
+    rewards = episode_reward(
+        [""] * len(prompts), found["episode_reward"], found["scores"], found["facts"], lambda *pair: told.append(pair)
+    )
+    assert rewards == found["episode_reward"]
+    assert sum(name == "scores/GOAL" for name, _ in told) == missing.count(False)
+
+
+def test_credits_are_missing_where_the_verdict_is(tokenizer, monkeypatch):
+    rollout, prompts = rollout_of(tokenizer, Moody(2), monkeypatch, RewardSettings(credit="acts"))
+    found = rollout(prompts, TRAINER)
+    assert [not credits for credits in found["turn_credits"]] == [reward is None for reward in found["episode_reward"]]
+
+
+def test_training_ends_when_nothing_can_be_scored_any_more(tokenizer, monkeypatch):
+    rollout, prompts = rollout_of(tokenizer, Moody(1), monkeypatch)
+    rollout(prompts, TRAINER)
+    with pytest.raises(EvaluationError, match=r"the last 64 episodes could not be scored; .*no verdict today"):
+        rollout(prompts * 8, TRAINER)
+
+
+def test_a_partner_that_fails_costs_its_episode_and_no_other(tokenizer, monkeypatch):
+    """No server listens there: what the partner cannot say is no reward of 0 for the policy."""
+    access = ModelAccess(api_base="http://127.0.0.1:9/v1", retries=0)
+    both = SITUATIONS.model_copy(update={"partners": ("local/none", "linear:horizon=2")})
+    wanted = situations(both, models=access.models())
+    rollout, prompts = rollout_of(tokenizer, make_evaluator("verified+rules"), monkeypatch)
+    rollout._situations = wanted
+    found = rollout(prompts, TRAINER)
+    served = [item.partner.name not in {"linear"} for item in wanted]
+    assert [reward is None for reward in found["episode_reward"]] == served
+    assert all(found["prompt_ids"])
+    assert all(found["completion_ids"])
+
+
+def test_dev_episodes_that_cannot_be_scored_are_counted_and_all_of_them_are_an_error(tokenizer, tmp_path, monkeypatch):
+    settings = DevSettings(situations=SITUATIONS, every=1)
+    monkeypatch.setattr(dev_episodes, "generator_sample", lambda *_, **__: lambda prompts: [[5, 6]] * len(prompts))
+    for every in (2, 1):
+        dev = DevEpisodes(settings, TokenPlayer(tokenizer, BRIEF, Moody(every)), RewardSettings(), tmp_path, (24, 1.0))
+        if every == 1:
+            with pytest.raises(EvaluationError, match="none of 8 episodes"):
+                dev.look(None, tokenizer, 0)
+            continue
+        found = dev.look(None, tokenizer, 0)
+        assert found["unscored"] == 0.5
+        assert {"reward", "BEL", "REL", "KNO", "SEC", "SOC", "FIN", "GOAL", "agreement", "share"} <= set(found)
 
 
 # --- for real ----------------------------------------------------------------------------------------------------
@@ -198,41 +291,120 @@ def test_whole_episodes_train_and_are_logged_by_part(cloned, tmp_path, monkeypat
     logged = set().union(*(entry for entry in state["log_history"]))
     assert {"rewards/episode_reward/mean", "scores/GOAL", "scores/REL", "episodes/valid", "dev/reward"} <= logged
     assert [look["step"] for look in figures["dev"]] == [0, 1, 2]
-    assert not torch.equal(weights(cloned), weights(tmp_path / "out")) or figures["dev"][0]["reward"] == max(
-        look["reward"] for look in figures["dev"]
-    )
+    assert {"dev/BEL", "dev/REL", "dev/KNO", "dev/SEC", "dev/SOC", "dev/FIN", "dev/GOAL"} <= logged
+    rewards = [look["reward"] for look in figures["dev"]]
+    best = max(range(3), key=lambda look: (rewards[look], look))  # of equals the latest
+    kept = {0: cloned, 1: tmp_path / "out/checkpoints/checkpoint-1", 2: tmp_path / "out/checkpoints/checkpoint-2"}
+    assert torch.equal(weights(tmp_path / "out"), weights(kept[best]))
     assert grpo.train(settings) == figures
 
 
-def test_a_resumed_run_ends_with_the_same_weights(cloned, tmp_path):
-    whole = asked(start_from=str(cloned), output=str(tmp_path / "whole"), reward=RewardSettings(credit="acts"))
+def test_a_frozen_model_on_a_server_is_a_partner_that_is_looked_for_before_the_policy_is_loaded(
+    cloned, tmp_path, monkeypatch
+):
+    served = SITUATIONS.model_copy(update={"partners": ("local/tiny",), "count": 2})
+    with LoopbackServer() as server:
+        access = ModelAccess(api_base=server.api_base)
+        dev = DevSettings(situations=served, every=2)
+        settings = asked(
+            start_from=str(cloned), output=str(tmp_path / "out"), situations=served, dev=dev, access=access
+        )
+        figures = grpo.train(settings)
+        assert [look["unscored"] for look in figures["dev"]] == [0, 0]
+        assert server.total > 2 * 8  # of two batches of eight episodes, and of two looks
+        ledger = Ledger(tmp_path / "out")
+        assert ledger.totals().answered == server.total
+        ledger.close()
+    monkeypatch.setattr(grpo, "load_for_training", lambda *_: pytest.fail("a model was loaded"))
+    with pytest.raises(InvalidValueError, match=r"127\.0\.0\.1"):
+        grpo.run(settings.model_copy(update={"output": str(tmp_path / "nobody")}))
+
+
+def single_turn(start, scored_by, run, **more):
+    """Settings of single-turn GRPO."""
+    return asked(
+        mode="single-turn",
+        situations=None,
+        start_from=str(start),
+        data=(SourceSettings(run=str(run)),),
+        reward=RewardSettings(model=str(scored_by), gate=False),
+        **more,
+    )
+
+
+def reward_model_of(base, out):
+    """A reward model of random weights."""
+    from transformers import AutoModelForSequenceClassification
+
+    from training.reward_scorer import write_note
+
+    torch.manual_seed(1)
+    model = AutoModelForSequenceClassification.from_pretrained(str(find_model(base)), num_labels=1)
+    model.save_pretrained(str(out / "model"))
+    grpo.load_tokenizer(find_model(base)).save_pretrained(str(out / "model"))
+    write_prompt_settings(out / "model", BRIEF)
+    write_note(out / "model", ModelSettings(base=str(find_model(base)), lora=None), BRIEF)
+    return out
+
+
+def losses(directory):
+    """The log of a stage's training, times left out."""
+    log = json.loads((directory / "done.json").read_text())["log"]
+    return [{name: value for name, value in entry.items() if "time" not in name} for entry in log]
+
+
+def trained_weights(directory):
+    """All weights of a full model, or of an adapter."""
+    from safetensors.torch import load_file
+
+    (file,) = (directory / "model").glob("*.safetensors")
+    return load_file(file)
+
+
+@pytest.mark.parametrize("kind", ["multi-turn", "single-turn", "adapter with KL"])
+def test_a_resumed_run_has_the_losses_and_the_weights_of_an_unbroken_one(
+    kind, cloned, adapted, expert_run, tmp_path, monkeypatch
+):
+    output = str(tmp_path / "whole")
+    if kind == "multi-turn":
+        whole = asked(start_from=str(cloned), output=output, reward=RewardSettings(credit="acts"))
+    elif kind == "single-turn":
+        whole = single_turn(cloned, reward_model_of(cloned, tmp_path / "rm"), expert_run, output=output)
+    else:
+        scored_by = reward_model_of(cloned, tmp_path / "rm")  # what this adapter says makes no difference to a verdict
+        whole = single_turn(adapted, scored_by, expert_run, output=output, lora=LoraSettings(), beta=0.1)
     grpo.run(whole)
     broken = whole.model_copy(update={"output": str(tmp_path / "broken")})
-    stop_after(1, broken)
+    with monkeypatch.context() as patched:
+        killed_after(patched, 2)
+        with pytest.raises(StoppedError):
+            grpo.run(broken)
     assert not (tmp_path / "broken/done.json").exists()
     grpo.run(broken)
-    assert torch.equal(weights(tmp_path / "whole"), weights(tmp_path / "broken"))
-    assert not torch.equal(weights(tmp_path / "whole"), weights(cloned))
+    assert losses(tmp_path / "whole") == losses(tmp_path / "broken")
+    one, other = trained_weights(tmp_path / "whole"), trained_weights(tmp_path / "broken")
+    assert one.keys() == other.keys()
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    begun = trained_weights(adapted if kind == "adapter with KL" else cloned)
+    assert not all(torch.equal(one[name], begun[name]) for name in one)
+    if kind == "adapter with KL":
+        assert any(entry["kl"] > 0 for entry in losses(tmp_path / "whole"))
 
 
-def stop_after(step, settings):
-    """Runs a stage and breaks it off as a kill would, right after a checkpoint is on disk."""
-    from transformers import Trainer
+def test_bad_data_is_said_before_any_model_is_loaded(cloned, expert_run, tmp_path, monkeypatch):
+    def never(*_, **__):
+        raise AssertionError("a model was loaded")
 
-    original = Trainer._save_checkpoint
-
-    class Killed(BaseException):
-        pass
-
-    def save(self, *arguments, **more):
-        original(self, *arguments, **more)
-        if self.state.global_step == step:
-            raise Killed
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Trainer, "_save_checkpoint", save)
-        with pytest.raises(Killed):
-            grpo.run(settings)
+    monkeypatch.setattr(grpo, "load_for_training", never)
+    monkeypatch.setattr("training.reward_scorer.RewardScorer.load", never)
+    scored_by = reward_model_of(cloned, tmp_path / "rm")
+    kept = tmp_path / "kept.jsonl"
+    TaskSet(list({episode.task.id: episode.task for episode in read_run(str(expert_run))}.values())).save(kept)
+    settings = single_turn(cloned, scored_by, expert_run, output=str(tmp_path / "out"), evaluation_tasks=str(kept))
+    with pytest.raises(InvalidValueError, match="evaluation"):
+        grpo.run(settings)
+    with pytest.raises(InvalidValueError, match="nowhere"):
+        grpo.run(single_turn(cloned, tmp_path / "nowhere", expert_run, output=str(tmp_path / "out2")))
 
 
 @pytest.mark.parametrize("reference", ["start", "base"])

@@ -166,3 +166,10 @@ def test_four_bit_is_nf4_with_double_quantisation_or_a_sentence(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(InvalidValueError, match="needs bitsandbytes"):
         quantization_config(ModelSettings(base="m", quantization="nf4"))
+
+
+def test_a_base_is_known_by_its_absolute_path(tiny_model, tmp_path, monkeypatch):
+    """An adapter keeps the name of its base; a relative one would be found from one directory alone."""
+    monkeypatch.chdir(tiny_model.parent)
+    model = load_causal_lm(ModelSettings(base=tiny_model.name))
+    assert model.config._name_or_path == str(tiny_model.resolve())

@@ -17,7 +17,7 @@ from sotopia_env.policies import BestOfNPolicy, Decision, Scorer
 from sotopia_env.policies.agent_prompt import AgentPrompt
 from sotopia_env.run_directory import read_run
 from sotopia_env.taskset import TaskSet
-from tests.training.conftest import BRIEF
+from tests.training.conftest import BRIEF, StoppedError, killed_after
 from training.behavior_cloning import IGNORED
 from training.models import answer_ids, prompt_ids
 from training.reward_model import RewardModelSettings, collate, padding_id, prepare, regression_figures, train
@@ -238,6 +238,35 @@ def test_it_learns_and_says_how_well_on_scenarios_it_has_not_seen(trained):
     assert len(figures["validation_losses"]) == 1  # R18: not after every step
     rates = [entry["learning_rate"] for entry in figures["log"] if "loss" in entry]
     assert rates.index(max(rates)) == 6  # R18: a quarter of 24 optimiser steps, not of the rows
+
+
+@pytest.mark.parametrize("lora", [None, {"rank": 4, "alpha": 8, "dropout": 0.1}])
+def test_a_killed_run_continues_with_the_losses_and_ends_with_the_weights_of_an_unbroken_one(
+    lora, tiny_model, rows_file, tmp_path, monkeypatch
+):
+    import torch
+    from safetensors.torch import load_file
+
+    def asked(name):
+        fit = {"max_steps": 6, "save_steps": 2}
+        return ask(tiny_model, rows_file, tmp_path / name, model={"lora": lora}, fit=fit)
+
+    def losses(figures):
+        kept = ("step", "loss", "eval_loss", "eval_mse", "learning_rate", "grad_norm")
+        return [{name: entry[name] for name in kept if name in entry} for entry in figures["log"]]
+
+    whole = train(asked("whole"))
+    with monkeypatch.context() as patched:
+        killed_after(patched, 5)
+        with pytest.raises(StoppedError):
+            train(asked("broken"))
+    continued = train(asked("broken"))
+    assert losses(continued) == losses(whole)
+    assert continued["held_out"] == whole["held_out"]
+    (one,), (other,) = (list((tmp_path / name / "model").glob("*.safetensors")) for name in ("whole", "broken"))
+    weights, again = load_file(one), load_file(other)
+    assert weights.keys() == again.keys()
+    assert all(torch.equal(weights[name], again[name]) for name in weights)
 
 
 def test_scores_do_not_depend_on_the_company_they_are_in(scorer, made):

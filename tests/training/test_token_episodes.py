@@ -154,7 +154,7 @@ def test_partners_may_be_past_selves_and_frozen_models(tiny_model, tokenizer):
     with pytest.raises(InvalidValueError, match="api_base"):
         situations(SituationSettings(partners=("local/frozen",), **given))
     access = ModelAccess(api_base="http://127.0.0.1:9/v1")
-    (served,) = situations(SituationSettings(partners=("local/frozen",), access=access, **given))
+    (served,) = situations(SituationSettings(partners=("local/frozen",), **given), models=access.models())
     assert served.partner.name == "local/frozen"
 
 

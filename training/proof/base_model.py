@@ -10,26 +10,22 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sotopia_env.dynamics import Rules
 from sotopia_env.episode import Episode
-from sotopia_env.observation import ChatMessage
 from sotopia_env.plan import plan_episodes
 from sotopia_env.rollout import run_episodes
 from sotopia_env.scenario import Task
-from training.behavior_cloning import IGNORED
+from training.behavior_cloning import IGNORED, TokenRow, conversations, tokenise
 from training.fitting import FitSettings, fit_model, quiet, training_arguments
 from training.models import (
-    answer_ids,
-    glue_ids,
     load_causal_lm,
     load_tokenizer,
     make_tiny_model,
     make_tiny_tokenizer,
-    prompt_ids,
     write_prompt_settings,
 )
 from training.proof.speakers import Chatter
@@ -97,7 +93,7 @@ def make_base(settings: BaseSettings, tasks: Sequence[Task]) -> Path:
         seed=settings.seed,
     )
     tokenizer = load_tokenizer(blank, settings.prompt.format)
-    rows = [row for episode in episodes for row in conversations(episode, settings.prompt, tokenizer)]
+    rows = [row for episode in episodes for row in talk_rows(episode, settings.prompt, tokenizer)]
     stage.finish(_fit(stage, settings, blank, rows, tokenizer))
     return stage.model
 
@@ -117,50 +113,24 @@ def _texts(episodes: Iterable[Episode], prompt: PromptSettings) -> Iterator[str]
                 yield rows[-1].completion
 
 
-@dataclass(frozen=True, slots=True)
-class Conversation:
-    """One seat's conversation as tokens.
-
-    Attributes:
-        input_ids: all of it.
-        labels: the same where there is a loss, -100 elsewhere.
-    """
-
-    input_ids: list[int]
-    labels: list[int]
-
-
-def conversations(
-    episode: Episode, prompt: PromptSettings, tokenizer: PreTrainedTokenizerBase
-) -> Iterator[Conversation]:
+def talk_rows(episode: Episode, prompt: PromptSettings, tokenizer: PreTrainedTokenizerBase) -> Iterator[TokenRow]:
     """Yields the whole conversation of each seat, with loss on its answers and on a part of all else."""
     maker = RowMaker(prompt)
     for seat in episode.task.agents:
-        rows = list(maker.rows(episode, seat))
-        if not rows:
-            continue
-        last: ChatMessage = {"role": "assistant", "content": rows[-1].completion}
-        messages = [*rows[-1].prompt, last]
-        rng = random.Random(f"{episode.key}:{seat}")
-        ids = prompt_ids(tokenizer, messages[:2])
-        labels = _thinned(ids, rng)
-        for place in range(2, len(messages), 2):
-            answer = answer_ids(tokenizer, messages[place]["content"])
-            glue = glue_ids(tokenizer, messages[place : place + 2]) if place + 2 < len(messages) else []
-            ids += [*answer, *glue]
-            labels += [*answer, *_thinned(glue, rng)]
-        yield Conversation(ids[: prompt.max_length], labels[: prompt.max_length])
-
-
-def _thinned(ids: Sequence[int], rng: random.Random) -> list[int]:
-    return [token if rng.random() < OTHER_WORDS else IGNORED for token in ids]
+        rows = maker.rows(episode, seat)
+        tokens = ((row, tokenise(tokenizer, row.prompt, row.completion, prompt.max_length)) for row in rows)
+        for row, whole in conversations(tokens):
+            rng = random.Random(f"{row.episode}:{seat}")
+            pairs = zip(whole.input_ids, whole.labels, strict=True)
+            labels = [token if label != IGNORED or rng.random() < OTHER_WORDS else IGNORED for token, label in pairs]
+            yield TokenRow(whole.input_ids, labels)
 
 
 def _fit(
     stage: StageDirectory,
     settings: BaseSettings,
     blank: Path,
-    rows: Sequence[Conversation],
+    rows: Sequence[TokenRow],
     tokenizer: PreTrainedTokenizerBase,
 ) -> dict[str, Any]:
     from datasets import Dataset

@@ -9,7 +9,6 @@ training task. Listed, target and walk-away prices are made even for training an
 from __future__ import annotations
 
 import hashlib
-import random
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,25 +22,6 @@ from sotopia_env.policies.policy import Decision, Policy
 from sotopia_env.scenario import Scenario, Seat, Task
 
 _SALT = "h"
-DREAMS: Mapping[str, tuple[str, ...]] = {
-    "buyer": (
-        "In your dreams you pay {price}.",
-        "You would love to get away with {price}.",
-        "At {price} you would dance home.",
-        "Your boldest hope is {price}.",
-        "For {price} you would not hesitate a second.",
-        "{price} would be a stroke of luck.",
-    ),
-    "seller": (
-        "In your dreams you get {price}.",
-        "You would love to walk off with {price}.",
-        "At {price} you would celebrate tonight.",
-        "Your boldest hope is {price}.",
-        "For {price} you would carry it to the door yourself.",
-        "{price} would be a stroke of luck.",
-    ),
-}
-"""One more price in every goal of the proof: without it the boldest price a model could copy would be a modest one."""
 _NUMBER = re.compile(r"\$?\d[\d,.]*\d|\$?\d")
 _TRIES = 200
 _STEP = 0x9E3779B97F4A7C15
@@ -142,7 +122,7 @@ def _draw(count: int, level: str, seed: int, *, held_out: bool, odd: bool | None
         task = family.generate(index, seed, level)
         index += 1
         if _side(task) is held_out and not avoid & set(task.names.values()):
-            found.append(_with_prices(task, held_out, odd))
+            found.append(_with_prices(task, odd))
     return found
 
 
@@ -154,16 +134,13 @@ def _side(task: Task) -> bool | None:
     return parts.pop() if len(parts) == 1 else None
 
 
-def _with_prices(task: Task, held_out: bool, odd: bool | None) -> Task:
-    """The task with one more price in each goal, and all prices odd or even (a dollar more or less, everywhere)."""
+def _with_prices(task: Task, odd: bool | None) -> Task:
+    """The task with one more price for each seat, and all prices odd or even (a dollar more or less, everywhere)."""
     changed = {str(price): str(_parity(price, odd)) for price in prices(task)}
     pattern = re.compile(rf"(?<![\d.,])({'|'.join(changed)})(?![\d]|[.,]\d)")
     text = task.scenario.model_copy(update={"id": "x"}).model_dump_json()
     scenario = Scenario.model_validate_json(pattern.sub(lambda match: changed[match.group(1)], text))
-    drawn = [random.Random(f"{task.id}:{seat}") for seat in range(len(scenario.seats))]
-    seats = tuple(
-        _with_dream(seat, scenario, rng, held_out, odd) for seat, rng in zip(scenario.seats, drawn, strict=True)
-    )
+    seats = tuple(_with_dream(seat, scenario, odd) for seat in scenario.seats)
     found = Task(
         id=task.id,
         scenario=scenario.model_copy(update={"id": task.scenario.id, "seats": seats}),
@@ -178,13 +155,14 @@ def _parity(price: int, odd: bool | None) -> int:
     return price if odd is None else price - price % 2 + odd
 
 
-def _with_dream(seat: Seat, scenario: Scenario, rng: random.Random, held_out: bool, odd: bool | None) -> Seat:
-    """The seat with one more price to its name: the best it dares to dream of."""
-    words = DREAMS[str(seat.private_data["role"])]
+def _with_dream(seat: Seat, scenario: Scenario, odd: bool | None) -> Seat:
+    """The seat with one more price to its name, the best it dares to dream of, in the line of its figures.
+
+    Without it the boldest price that a model could copy would be a modest one.
+    """
     dream = _parity(dream_price(seat, scenario), odd)
-    chosen = rng.choice([text for text in words if is_held_out(wording(text.format(price="1"))) is held_out])
-    data = {**seat.private_data, "dream_price": dream}
-    return seat.model_copy(update={"goals": (*seat.goals, chosen.format(price=f"${dream}")), "private_data": data})
+    info = f"{seat.private_info} Your dream is ${dream}."
+    return seat.model_copy(update={"private_info": info, "private_data": {**seat.private_data, "dream_price": dream}})
 
 
 def dream_price(seat: Seat, scenario: Scenario) -> int:

@@ -16,10 +16,11 @@ from pydantic import Field
 
 from sotopia_env.errors import SotopiaError
 from sotopia_env.taskset import TaskSet, write_text_atomically
+from training.policy import load
 from training.proof.base_model import make_base
 from training.proof.held_out import TaskSplit, overlaps, split_bargaining
 from training.proof.recipe import Recipe
-from training.proof.report import required_failures, write_report
+from training.proof.report import UNTRAINED, read_results, required_failures, write_report
 from training.proof.seed_run import SeedRun, results
 from training.proof.speakers import PlainDealer
 from training.settings import Settings
@@ -59,14 +60,16 @@ def run(settings: LearnSettings) -> None:
     base = make_base(recipe.base.model_copy(update={"output": str(folder / "base")}), split.base)
     logger.info("base model: %.0f s", time.perf_counter() - started)
     with ProcessPoolExecutor(settings.processes, multiprocessing.get_context("spawn"), _one_thread) as pool:
+        untrained = pool.submit(_play_untrained, settings, base)
         for seed in pool.map(_run_seed, [(settings, base, seed) for seed in recipe.seeds]):
             logger.info("seed %d is done after %.0f s", seed, time.perf_counter() - started)
+        untrained.result()
     _references(folder, split, recipe)
     spent = time.perf_counter() - started + (stage.figures or {}).get("seconds", 0)
     facts = _facts(split, recipe, spent)
     report = write_report(folder, facts, recipe.seeds)
     logger.info("%s is written after %.0f s", report, time.perf_counter() - started)
-    runs = [json.loads((folder / f"seed_{seed}" / "results.json").read_text()) for seed in recipe.seeds]
+    runs = read_results(folder, recipe.seeds)
     failed = required_failures(runs)
     stage.finish({"failed": failed, "seconds": round(spent)})
     if failed and settings.strict:
@@ -91,6 +94,14 @@ def _run_seed(asked: tuple[LearnSettings, Path, int]) -> int:
     folder = Path(settings.output)
     SeedRun(settings.recipe, base, _split(settings.recipe), seed, folder / f"seed_{seed}").run()
     return seed
+
+
+def _play_untrained(settings: LearnSettings, base: Path) -> None:
+    file = Path(settings.output) / UNTRAINED
+    if not file.exists():
+        policy = load(str(base), name="untrained", temperature=settings.recipe.temperature, max_batch=128)
+        found = results(policy, _split(settings.recipe).test, settings.recipe, seed=0)
+        write_text_atomically(file, json.dumps({"untrained": found}) + "\n")
 
 
 def _references(folder: Path, split: TaskSplit, recipe: Recipe) -> None:

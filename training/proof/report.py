@@ -32,6 +32,8 @@ STAGES = {
     "multi_turn": "multi-turn GRPO, verified GOAL and FIN",
 }
 REFERENCES = {"expert": "scripted expert that was cloned", "bold": "bolder scripted speaker of the same prices"}
+UNTRAINED = "untrained.json"
+"""The test episodes of the model that all seeds begin from."""
 _DRAWS = 2000
 Results = Mapping[str, Sequence[Mapping[str, Any]]]
 """Figures of every test episode by policy."""
@@ -152,7 +154,7 @@ def write_report(folder: Path, facts: Mapping[str, str], seeds: Sequence[int]) -
         facts: about the run, for the top of the page.
         seeds: training seeds.
     """
-    runs = [json.loads((folder / f"seed_{seed}" / "results.json").read_text(encoding="utf-8")) for seed in seeds]
+    runs = read_results(folder, seeds)
     references = json.loads((folder / "references.json").read_text(encoding="utf-8"))
     looks = {seed: _looks(folder / f"seed_{seed}") for seed in seeds}
     plot_stages(runs, references, folder / "stages.png")
@@ -176,7 +178,8 @@ _EXPLAINED = (
 _HACKED = (
     "*verified* is the mean reward of whole dev episodes (GOAL and FIN, each from 0 to 1), *score* what the reward "
     "model made of the same answers. Where the score rises and the verified reward falls, the reward model is being "
-    "exploited. The stage keeps the model with the best verified reward of its few looks; training is not ended early."
+    "exploited. The stage keeps the model with the best verified reward of its few looks; "
+    "single-turn training ends at the first look that is no better."
 )
 
 
@@ -205,6 +208,17 @@ def claim_table(runs: Sequence[Results]) -> str:
         found = difference(runs, claim)
         rows.append([claim.text, "required" if claim.required else "", found.text(), verdict(found)])
     return _markdown(rows)
+
+
+def read_results(folder: Path, seeds: Sequence[int]) -> list[Results]:
+    """Returns the results of every training seed, with those of the untrained model, which is one for all."""
+
+    def read(name: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((folder / name).read_text(encoding="utf-8"))
+        return found
+
+    untrained = read(UNTRAINED)
+    return [untrained | read(f"seed_{seed}/results.json") for seed in seeds]
 
 
 def required_failures(runs: Sequence[Results]) -> list[str]:

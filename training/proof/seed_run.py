@@ -156,12 +156,12 @@ class SeedRun:
     def _clone(self) -> None:
         chosen = BCFilter(policies=("plain-dealer",), group="task")
         self._filter("expert", chosen)
-        model = ModelSettings(base=str(self.base), lora=None)
+        model = ModelSettings(base=str(self.base), lora=self.recipe.lora)
         self._supervise("cloning", model, None, "expert", self.recipe.cloning)
 
     def _reinforce(self) -> None:
         self._filter("own", SRFilter(policies=("cloned",), group="scenario", minimum=1.0))
-        model = ModelSettings(base="", lora=None)
+        model = ModelSettings(base="", lora=self.recipe.lora)
         self._supervise("reinforcing", model, self._at("cloning"), "own", self.recipe.reinforcing)
 
     def _filter(self, run: str, chosen: BCFilter | SRFilter) -> None:
@@ -177,6 +177,7 @@ class SeedRun:
                 prompt=PROMPT,
                 data=(SourceSettings(run=self._at(run), selection=selection),),
                 validation=0,
+                rows="conversations",
                 output=self._at(name),
                 fit=self._seeded(fit),
             )
@@ -223,8 +224,7 @@ class SeedRun:
             )
         reward_model.run(
             reward_model.RewardModelSettings(
-                model=ModelSettings(base="", lora=None),
-                start_from=self._at("cloning"),
+                model=ModelSettings(base=str(self.base), lora=None),
                 prompt=PROMPT,
                 rows=(rows, str(broken)),
                 output=self._at(f"rm_{variant}"),
@@ -238,10 +238,7 @@ class SeedRun:
             f"grpo_{variant}",
             group,
             mode="single-turn",
-            data=(
-                SourceSettings(run=self._at("own"), seats=("policy:cloned",)),
-                SourceSettings(run=self._at("expert"), seats=("policy:plain-dealer",)),
-            ),
+            data=(SourceSettings(run=self._at("own"), seats=("policy:cloned",)),),
             reward=RewardSettings(model=self._at(f"rm_{variant}"), scalarisation=VERIFIED, invalid=-1.0),
         )
 
@@ -264,10 +261,15 @@ class SeedRun:
         grpo.run(
             GRPOSettings(
                 start_from=self._at("cloning"),
-                lora=None,
+                lora=self.recipe.lora,
                 num_generations=group.num_generations,
-                temperature=self.recipe.temperature,
-                dev=DevSettings(situations=situations, every=group.every, patience=group.patience),
+                temperature=group.temperature,
+                dev=DevSettings(
+                    situations=situations,
+                    temperature=self.recipe.temperature,
+                    every=group.every,
+                    patience=group.patience,
+                ),
                 keep="best",
                 check_memory=False,
                 output=self._at(name),
@@ -288,16 +290,18 @@ class SeedRun:
             return
         found = {}
         for name, place in self.policies.items():
+            if name == "untrained":  # one model for all seeds, played once for all; see `learn`
+                continue
             policy = load(place, name=name, temperature=self.recipe.temperature, max_batch=128)
             found[name] = results(policy, self.split.test, self.recipe, seed=0)
         write_text_atomically(output, json.dumps(found) + "\n")
 
 
 def results(policy: Policy, tasks: Sequence[Task], recipe: Recipe, seed: int) -> list[dict[str, Any]]:
-    """Returns the figures of every episode of ``policy`` in both seats: half the tasks against seen partners."""
+    """Returns the figures of every episode of ``policy`` in both seats: a third of the tasks with seen partners."""
     found = []
     for seen, partners in ((True, recipe.seen), (False, recipe.unseen)):
-        mine = tasks[0::2] if seen else tasks[1::2]
+        mine = tasks[0::3] if seen else [task for number, task in enumerate(tasks) if number % 3]
         for number, settings in enumerate(partners):
             other = partner(settings, True)
             plans = plan_episodes(

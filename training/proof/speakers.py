@@ -19,8 +19,10 @@ from sotopia_env.policies.negotiators import problem_of
 from sotopia_env.policies.policy import Decision
 from sotopia_env.tasks.family import SeatProblem, Terms
 
-PRICES = (*["target_price"] * 7, *["dream_price"] * 2, "walk_away_price")
-"""What is drawn from: mostly one kind, because a steady pattern is learnt much sooner; the others stay possible."""
+PRICES = (*["target_price"] * 5, *["dream_price"] * 3, *["walk_away_price"] * 2)
+"""What is drawn from, once for each conversation."""
+_ASSENTS = ("Deal!", "Agreed.", "I accept.", "I accept your offer.", "That works for me.")
+"""They name no price: what stands is agreed to, and there is one thing less to copy."""
 _GESTURES = ("nods slowly", "smiles", "looks it over once more", "shrugs")
 
 
@@ -32,6 +34,10 @@ def _problem(observation: Observation) -> SeatProblem:
 
 def _price(observation: Observation, name: str) -> Terms:
     return {"price": observation.briefing.private_data[name]}
+
+
+def _assent(observation: Observation, seed: int) -> Decision:
+    return say(observation, random.Random(seed).choice(_ASSENTS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +58,9 @@ class Chatter:
     async def act(self, observation: Observation, seed: int) -> Decision:
         """Returns a drawn move."""
         problem, rng = _problem(observation), random.Random(seed)
-        if problem.settled():
-            return leave(observation)
         standing, drawn = problem.incoming(), rng.random()
         if standing is not None and drawn < 0.25:
-            return say(observation, problem.phrase_accept(standing, seed))
+            return _assent(observation, seed)
         if drawn > 0.98:
             return leave(observation)
         if drawn > 0.95:
@@ -67,15 +71,15 @@ class Chatter:
 
 @dataclass(frozen=True, slots=True)
 class PlainDealer:
-    """Names one price throughout; from a given turn on it takes any offer that is no loss.
+    """Names one price at first; afterwards it takes any offer that is no loss, and names its price again if none is.
 
     Attributes:
-        patience: own turns before it takes what it gets.
-        price: which of its prices it names; empty draws its target or its dream, once for each conversation.
+        patience: own turns in which it only names its price; 0 draws two, and one time in six one, for a conversation.
+        price: which of its prices it names; empty draws its target or its dream, likewise.
         name: the policy's name.
     """
 
-    patience: int = 1
+    patience: int = 0
     price: str = ""
     name: str = "plain-dealer"
 
@@ -85,13 +89,12 @@ class PlainDealer:
         return {"patience": self.patience, "price": self.price}
 
     async def act(self, observation: Observation, seed: int) -> Decision:
-        """Returns the move."""
+        """Returns the move. What is said after a deal is a part of it: the same price again, or assent."""
         problem = _problem(observation)
-        if problem.settled():
-            return leave(observation)
-        named = self.price or random.Random(observation.briefing.head).choice(("target_price", "dream_price"))
-        target, standing = _price(observation, named), problem.incoming()
-        least = problem.value(target) if own_turns(observation) < self.patience else 0.0
-        if standing is not None and problem.value(standing) >= least:
-            return say(observation, problem.phrase_accept(standing, seed))
-        return say(observation, problem.phrase_offer(target, seed))
+        drawn = random.Random(observation.briefing.head)
+        named, patience = drawn.choice(("target_price", "dream_price")), drawn.choice((1, 2, 2, 2, 2, 2))
+        if own_turns(observation) >= (self.patience or patience):
+            standing = problem.incoming()
+            if problem.settled() or (standing is not None and problem.value(standing) >= 0):
+                return _assent(observation, seed)
+        return say(observation, problem.phrase_offer(_price(observation, self.price or named), seed))

@@ -155,9 +155,10 @@ def conversations(rows: Iterable[tuple[Row, TokenRow]]) -> Iterator[tuple[Row, T
     pending: tuple[Row, TokenRow] | None = None
     for row, tokens in rows:
         if pending is not None:
-            before = pending[1]
+            earlier, before = pending
+            same = (earlier.episode, earlier.seat) == (row.episode, row.seat)
             longer = len(tokens.input_ids) > len(before.input_ids)
-            if longer and tokens.input_ids[: len(before.input_ids)] == before.input_ids:
+            if same and longer and tokens.input_ids[: len(before.input_ids)] == before.input_ids:
                 tokens = TokenRow(tokens.input_ids, [*before.labels, *tokens.labels[len(before.labels) :]])
             else:
                 yield pending

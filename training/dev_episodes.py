@@ -142,7 +142,9 @@ class DevEpisodes:
         found = {"step": float(step), **means(gather([figures(episode, self._reward) for episode in episodes]))}
         if self._score is not None:
             scored = [episode for episode in episodes if not episode.failure]
-            found["reward_model"] = fmean(gather(list(self._score(scored))))
+            opinions = gather(list(self._score(scored)))
+            if opinions:  # none where every episode was over before the policy's first turn
+                found["reward_model"] = fmean(opinions)
         self.looks = [*(look for look in self.looks if look["step"] < step), found]
         logger.info("dev, step %d: %s", step, ", ".join(f"{k} {v:.3f}" for k, v in found.items() if k != "step"))
         return found

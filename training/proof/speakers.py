@@ -1,8 +1,8 @@
 """The scripted speakers of the proof: one that only shows what can be said, and one worth imitating.
 
 Both say prices that stand in the prompt, because copying is what a model of half a million parameters can learn in a
-minute on a CPU; arithmetic is not. Neither plays well: the best answer to partners who concede is to hold out, and that
-is left to be found by reinforcement.
+minute on a CPU; arithmetic is not. Neither plays as well as it could: partners who concede are best answered by the
+boldest price and by holding out, which the expert does in a part of its conversations, and reinforcement is to find.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ def listed(model: str, names: list[str], elsewhere: str = "") -> list[str]:
     ],
 )
 def test_a_name_may_have_an_owner_and_a_tag(model: str, name: str) -> None:
-    listed(model, ["another", name])
+    assert listed(model, ["another", name]) == ["/v1/models"]
 
 
 @pytest.mark.parametrize(("model", "name"), [("tiny", "not-tiny"), ("tiny:8b", "tiny:7b"), ("tiny", "tiny/other")])

@@ -3,8 +3,8 @@
 Three formats. ``chat`` is a conversation in which the seat's own actions are the assistant's messages; each turn's
 messages extend the previous ones, so a server's prefix cache hits. ``single`` is one user message with the information
 of SOTOPIA-π's prompt (arXiv 2403.08715, appendix B.3), as models fine-tuned on that format expect. ``brief`` is a
-conversation with nothing but goals, private information and who did what, for models of a few million parameters: a
-tenth of the length, and no instructions, which such a model learns from its training or not at all.
+conversation with nothing but goals, private information, who did what and the number of the turn, for models of a few
+million parameters: a tenth of the length, and no instructions, which such a model learns from its training or not at all.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any, Literal, get_args
 from pydantic import TypeAdapter, ValidationError, field_validator
 
 from sotopia_env.action import ParseFailure, disarm, parse, quote, to_json
+from sotopia_env.dynamics import Turn
 from sotopia_env.errors import InvalidValueError, name_hint
 from sotopia_env.observation import LEFT_OUT, ChatMessage, Observation, render_action
 from sotopia_env.prompts import fill, load
@@ -178,17 +179,26 @@ def _brief_messages(observation: Observation, dropped: int) -> list[ChatMessage]
     told = disarm(fill(load("agent_brief"), goals=" ".join(briefing.goals), known=briefing.private_info)).strip()
     messages: list[ChatMessage] = [{"role": "system", "content": told}]
     news = [LEFT_OUT.format(dropped).strip()] if dropped else []
-    for turn in observation.turns[dropped:]:
+    for turn in _as_they_became_known(observation.turns[dropped:], briefing.agent):
         if turn.actor != briefing.agent:
             news.append(render_action(turn.actor, turn.action, names))
             continue
-        messages += (_user("\n".join(news) or _silence(messages)), _assistant(to_json(turn.action, names)))
+        number = (turn.round if turn.veiled else turn.index) + 1
+        messages += (_call(messages, news, number), _assistant(to_json(turn.action, names)))
         news = [_REFUSED] if turn.violation else []
-    return [*messages, _user("\n".join(news) or _silence(messages))]
+    return [*messages, _call(messages, news, observation.turn)]
 
 
-def _silence(messages: Sequence[ChatMessage]) -> str:
-    return _BEGIN if len(messages) == 1 else _NOTHING
+def _as_they_became_known(turns: Sequence[Turn], agent: str) -> Sequence[Turn]:
+    """The turns with those of a simultaneous round after the seat's own, which had not seen them."""
+    if not any(turn.veiled for turn in turns):
+        return turns
+    return sorted(turns, key=lambda turn: (turn.round, turn.actor != agent))
+
+
+def _call(messages: Sequence[ChatMessage], news: Sequence[str], number: int) -> ChatMessage:
+    silence = _BEGIN if len(messages) == 1 else _NOTHING
+    return _user("\n".join([*(news or [silence]), f"(turn {number})"]))
 
 
 def _user(text: str) -> ChatMessage:

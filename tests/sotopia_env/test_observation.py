@@ -9,6 +9,7 @@ from sotopia_env.action import Action, ActionType
 from sotopia_env.dynamics import Rules, initial_state, transition
 from sotopia_env.errors import InvalidValueError, UnknownNameError
 from sotopia_env.observation import DISCLOSURE, LEFT_OUT, NOTHING_YET, SeatView, observe
+from sotopia_env.policies.agent_prompt import AgentPrompt
 from sotopia_env.scenario import Relationship, RelationshipKind, Seat
 from tests.sotopia_env.factories import character, scenario, task
 
@@ -25,6 +26,7 @@ FIELDS = {
     "moral_foundations": ("purity",),
     "schwartz_values": ("hedonism",),
 }
+CALLS = {"chat": "Turn #{} is yours.", "brief": "(turn {})"}
 SHOWN = {
     "age": "77",
     "public_attributes": "MARK-hobby",
@@ -185,6 +187,26 @@ def test_the_oldest_turns_can_be_left_out_with_a_marker_in_their_place(turns, dr
     ]
     if not dropped:
         assert (text, messages) == (seen.text, seen.messages)
+
+
+@pytest.mark.parametrize("order", ["round-robin", "simultaneous"])
+@pytest.mark.parametrize("format_", ["chat", "brief"])
+@pytest.mark.parametrize("agent", ["agent_0", "agent_1"])
+def test_what_a_model_is_told_extends_what_it_was_told_and_says_which_turn_is_its_own(agent, format_, order):
+    """A round's turns that the seat had not seen when it acted come after its own."""
+    state, told, numbers = initial_state(task(), Rules(turn_order=order, max_turns=99), 0), [], []
+    for number in range(8):
+        if state.waiting[0] == agent:
+            seen = observe(state, agent)
+            messages = AgentPrompt(format_).messages(seen)
+            assert messages[: len(told)] == told
+            assert messages[-1]["content"].endswith(CALLS[format_].format(seen.turn))
+            told = messages
+            numbers.append(seen.turn)
+        state = transition(state, Action(ActionType.SPEAK, f"word {number}"))
+    first = int(agent[-1]) + 1
+    assert numbers == ([1, 2, 3, 4] if order == "simultaneous" else [first, first + 2, first + 4, first + 6])
+    assert len(told) == 8
 
 
 def test_leaving_turns_out_changes_no_observation():

@@ -59,7 +59,7 @@ class BaseSettings(Settings):
 
     hidden: int = 128
     layers: int = 2
-    heads: int = 4
+    heads: int = 2
     context: int = 512
     vocabulary: int = 1800
     prompt: PromptSettings = PromptSettings(format="brief", max_length=384, max_answer=32)

@@ -3,12 +3,14 @@
 A *wording* is a text with its numbers and its item taken out: "How about $45?" and "How about $300?" are one wording.
 Wordings and items are divided by their hash, a third of them held out. Partners in training use no held-out wording,
 and partners in tests no other one; the same goes for the goals. Held-out tasks have people whose names occur in no
-training task. Listed, target and walk-away prices are made even for training and odd for tests, by a dollar at most.
+training task. Prices are made small, so that a model of half a million parameters soon knows every number, and even for
+training and odd for tests.
 """
 
 from __future__ import annotations
 
 import hashlib
+import random
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +27,8 @@ _SALT = "h"
 _NUMBER = re.compile(r"\$?\d[\d,.]*\d|\$?\d")
 _TRIES = 200
 _STEP = 0x9E3779B97F4A7C15
+_DEAREST = (100, 220)
+"""Listed prices above a price drawn from here come down to it, and the other prices of the task in proportion."""
 
 
 def wording(text: str, item: str = "") -> str:
@@ -122,7 +126,7 @@ def _draw(count: int, level: str, seed: int, *, held_out: bool, odd: bool | None
         task = family.generate(index, seed, level)
         index += 1
         if _side(task) is held_out and not avoid & set(task.names.values()):
-            found.append(_with_prices(task, odd))
+            found += _with_prices(task, odd)
     return found
 
 
@@ -134,9 +138,12 @@ def _side(task: Task) -> bool | None:
     return parts.pop() if len(parts) == 1 else None
 
 
-def _with_prices(task: Task, odd: bool | None) -> Task:
-    """The task with one more price for each seat, and all prices odd or even (a dollar more or less, everywhere)."""
-    changed = {str(price): str(_parity(price, odd)) for price in prices(task)}
+def _with_prices(task: Task, odd: bool | None) -> list[Task]:
+    """The task with one more price for each seat and all prices small and odd or even; none where two become one."""
+    scale = min(1.0, random.Random(task.id).randint(*_DEAREST) / prices(task)[0])
+    changed = {str(price): str(_parity(round(price * scale), odd)) for price in prices(task)}
+    if len(set(changed.values())) < len(changed):
+        return []
     pattern = re.compile(rf"(?<![\d.,])({'|'.join(changed)})(?![\d]|[.,]\d)")
     text = task.scenario.model_copy(update={"id": "x"}).model_dump_json()
     scenario = Scenario.model_validate_json(pattern.sub(lambda match: changed[match.group(1)], text))
@@ -148,7 +155,7 @@ def _with_prices(task: Task, odd: bool | None) -> Task:
         relationships=task.relationships,
     )
     tasks.check(found)
-    return found
+    return [found]
 
 
 def _parity(price: int, odd: bool | None) -> int:

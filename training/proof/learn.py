@@ -10,11 +10,13 @@ import platform
 import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 from pydantic import Field
 
 from sotopia_env.errors import SotopiaError
+from sotopia_env.scenario import Task
 from sotopia_env.taskset import TaskSet, write_text_atomically
 from training.policy import load
 from training.proof.base_model import make_base
@@ -60,8 +62,9 @@ def run(settings: LearnSettings) -> None:
     base = make_base(recipe.base.model_copy(update={"output": str(folder / "base")}), split.base)
     logger.info("base model: %.0f s", time.perf_counter() - started)
     with ProcessPoolExecutor(settings.processes, multiprocessing.get_context("spawn"), _one_thread) as pool:
-        untrained = pool.submit(_play_untrained, settings, base)
-        for seed in pool.map(_run_seed, [(settings, base, seed) for seed in recipe.seeds]):
+        played = replace(split, base=())  # the processes need the other tasks alone
+        untrained = pool.submit(_play_untrained, settings, base, split.test)
+        for seed in pool.map(_run_seed, [(settings, base, played, seed) for seed in recipe.seeds]):
             logger.info("seed %d is done after %.0f s", seed, time.perf_counter() - started)
         untrained.result()
     _references(folder, split, recipe)
@@ -89,18 +92,18 @@ def _one_thread() -> None:
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
 
 
-def _run_seed(asked: tuple[LearnSettings, Path, int]) -> int:
-    settings, base, seed = asked
+def _run_seed(asked: tuple[LearnSettings, Path, TaskSplit, int]) -> int:
+    settings, base, split, seed = asked
     folder = Path(settings.output)
-    SeedRun(settings.recipe, base, _split(settings.recipe), seed, folder / f"seed_{seed}").run()
+    SeedRun(settings.recipe, base, split, seed, folder / f"seed_{seed}").run()
     return seed
 
 
-def _play_untrained(settings: LearnSettings, base: Path) -> None:
+def _play_untrained(settings: LearnSettings, base: Path, tasks: Sequence[Task]) -> None:
     file = Path(settings.output) / UNTRAINED
     if not file.exists():
         policy = load(str(base), name="untrained", temperature=settings.recipe.temperature, max_batch=128)
-        found = results(policy, _split(settings.recipe).test, settings.recipe, seed=0)
+        found = results(policy, tasks, settings.recipe, seed=0)
         write_text_atomically(file, json.dumps({"untrained": found}) + "\n")
 
 

@@ -1,4 +1,4 @@
-"""The recipe of the proof: every number of every stage, chosen on dev tasks with training seed 100, then frozen.
+"""The recipe of the proof: every number of every stage, chosen on dev tasks with training seeds 100 and 101, then frozen.
 
 ``configs/learn.yaml`` holds the frozen recipe; the reported seeds are run with it and never tuned on.
 """
@@ -58,7 +58,7 @@ class Recipe(Settings):
         base_tasks: tasks for the base model's talk.
         train: training tasks; ``dev`` for choosing; ``test`` for the report, each played in both seats.
         max_turns: of an episode.
-        temperature: of sampling in tests and recordings; at 1 a model this small misspells every third price.
+        temperature: of sampling in tests and recordings; at 1 a model this small misspells every other price.
         seen: partners in training, as settings of :func:`training.proof.held_out.worded`.
         unseen: partners in tests alone.
         base: what all seeds begin from.
@@ -75,10 +75,10 @@ class Recipe(Settings):
     """
 
     level: str = "easy"
-    task_seed: int = 21
-    base_tasks: int = 1000
+    task_seed: int = 31
+    base_tasks: int = 2000
     train: int = 600
-    dev: int = 30
+    dev: int = 40
     test: int = 210
     max_turns: int = 6
     temperature: float = Field(default=0.3, gt=0)
@@ -86,16 +86,16 @@ class Recipe(Settings):
     unseen: tuple[str, ...] = UNSEEN
     base: BaseSettings = BaseSettings(output="", fit=_fit(5e-3, 1200, 8))
     expert_tasks: int = 600
-    own_tasks: int = 150
+    own_tasks: int = 120
     lora: LoraSettings | None = LoraSettings(
         rank=16, alpha=32, dropout=0.0, target_modules=("q_proj", "v_proj", "o_proj", "down_proj")
     )
-    cloning: FitSettings = _fit(5e-3, 170, 12)
+    cloning: FitSettings = _fit(5e-3, 120, 12)
     reinforcing: FitSettings = _fit(3e-3, 30, 12)
-    reward_model: FitSettings = _fit(2e-3, 60, 24)
+    reward_model: FitSettings = _fit(2e-3, 42, 24)
     corrupted: float = Field(default=0.15, ge=0)
     single_turn: GroupSettings = GroupSettings(
-        fit=_fit(1e-3, 10, 48, warmup_ratio=0.0), temperature=0.7, every=5, patience=1
+        fit=_fit(5e-4, 12, 48, warmup_ratio=0.0), temperature=0.6, every=6, patience=1
     )
-    multi_turn: GroupSettings = GroupSettings(fit=_fit(2e-3, 32, 64, warmup_ratio=0.0), temperature=0.8, every=16)
-    seeds: tuple[int, ...] = (7, 8, 9)
+    multi_turn: GroupSettings = GroupSettings(fit=_fit(1e-3, 28, 64, warmup_ratio=0.0), temperature=0.6, every=14)
+    seeds: tuple[int, ...] = (10, 11, 12)

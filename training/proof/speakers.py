@@ -19,8 +19,10 @@ from sotopia_env.policies.negotiators import problem_of
 from sotopia_env.policies.policy import Decision
 from sotopia_env.tasks.family import SeatProblem, Terms
 
-PRICES = (*["target_price"] * 5, *["dream_price"] * 3, *["walk_away_price"] * 2)
-"""What is drawn from, once for each conversation."""
+PRICES = ("target_price", "dream_price")
+"""What both draw from, once for each conversation."""
+PATIENCE = (1, 2, 2, 2, 2, 2)
+"""What the expert's patience is drawn from, likewise."""
 _ASSENTS = ("Deal!", "Agreed.", "I accept.", "I accept your offer.", "That works for me.")
 """They name no price: what stands is agreed to, and there is one thing less to copy."""
 _GESTURES = ("nods slowly", "smiles", "looks it over once more", "shrugs")
@@ -92,7 +94,7 @@ class PlainDealer:
         """Returns the move. What is said after a deal is a part of it: the same price again, or assent."""
         problem = _problem(observation)
         drawn = random.Random(observation.briefing.head)
-        named, patience = drawn.choice(("target_price", "dream_price")), drawn.choice((1, 2, 2, 2, 2, 2))
+        named, patience = drawn.choice(PRICES), drawn.choice(PATIENCE)
         if own_turns(observation) >= (self.patience or patience):
             standing = problem.incoming()
             if problem.settled() or (standing is not None and problem.value(standing) >= 0):

@@ -3,8 +3,8 @@
 Three formats. ``chat`` is a conversation in which the seat's own actions are the assistant's messages; each turn's
 messages extend the previous ones, so a server's prefix cache hits. ``single`` is one user message with the information
 of SOTOPIA-π's prompt (arXiv 2403.08715, appendix B.3), as models fine-tuned on that format expect. ``brief`` is a
-conversation with nothing but goals, private information, who did what and the number of the turn, for models of a few
-million parameters: a tenth of the length, and no instructions, which such a model learns from its training or not at all.
+conversation with nothing but goals, private information, who did what and the turn's number, for models of a few
+million parameters: a tenth of the length, and no instructions, which such a model learns by training or not at all.
 """
 
 from __future__ import annotations

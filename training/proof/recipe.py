@@ -1,4 +1,4 @@
-"""The recipe of the proof: every number of every stage, chosen on dev tasks with training seeds 100 and 101, then frozen.
+"""The recipe of the proof: every number of every stage, chosen on dev tasks with seeds 100 and 101, then frozen.
 
 ``configs/learn.yaml`` holds the frozen recipe; the reported seeds are run with it and never tuned on.
 """

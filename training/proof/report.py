@@ -13,13 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sotopia_env.taskset import write_text_atomically
 from training.proof.seed_run import VARIANTS
-
-if TYPE_CHECKING:
-    pass
 
 METRICS = ("valid", "agreement", "goal", "share", "overall")
 STAGES = {

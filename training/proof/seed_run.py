@@ -6,6 +6,7 @@ proof's. Each is a directory and is skipped when it is complete.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import random
@@ -189,17 +190,16 @@ class SeedRun:
     # --- SOTOPIA-RL ---------------------------------------------------------------------------------------------
 
     def _attribute(self) -> None:
-        for method in ("direct", "uniform"):
-            attribution_stage.run(
-                AttributionSettings(
-                    runs=(self._at("expert"), self._at("own")),
-                    seats=("policy:plain-dealer", "policy:cloned"),
-                    attributors=_NEEDS_NO_MODEL,
-                    methods=(method,),
-                    sign="shifted",
-                    output=self._at(f"attribution_{method}"),
-                )
+        attribution_stage.run(
+            AttributionSettings(
+                runs=(self._at("expert"), self._at("own")),
+                seats=("policy:plain-dealer", "policy:cloned"),
+                attributors=_NEEDS_NO_MODEL,
+                methods=tuple(dict.fromkeys(method for method, _ in VARIANTS.values())),
+                sign="shifted",
+                output=self._at("attribution"),
             )
+        )
 
     def _reward_model(self, variant: str) -> None:
         method, weights = VARIANTS[variant]
@@ -207,7 +207,7 @@ class SeedRun:
         attributors = {name: "acts" if name == "goal" else "silence:rules" for name in weights}
         reward_rows.run(
             reward_rows.RewardRowSettings(
-                attributions=self._at(f"attribution_{method}"),
+                attributions=self._at("attribution"),
                 runs=(self._at("expert"), self._at("own")),
                 method=method,
                 attributor=None if method == "uniform" else attributors,
@@ -288,13 +288,26 @@ class SeedRun:
         output = self.folder / "results.json"
         if output.exists():
             return
-        found = {}
+        found: dict[str, list[dict[str, Any]]] = {}
+        played: dict[str, str] = {}  # a stage that keeps the model it began from has that model's episodes
         for name, place in self.policies.items():
             if name == "untrained":  # one model for all seeds, played once for all; see `learn`
                 continue
-            policy = load(place, name=name, temperature=self.recipe.temperature, max_batch=128)
-            found[name] = results(policy, self.split.test, self.recipe, seed=0)
+            same = played.setdefault(_weights(place), name)
+            if same == name:
+                policy = load(place, name=name, temperature=self.recipe.temperature, max_batch=128)
+                found[name] = results(policy, self.split.test, self.recipe, seed=0)
+            else:
+                found[name] = found[same]
         write_text_atomically(output, json.dumps(found) + "\n")
+
+
+def _weights(stage: str) -> str:
+    """A digest of a stage's model."""
+    digest = hashlib.sha256()
+    for file in sorted((Path(stage) / "model").glob("*.safetensors")):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
 
 
 def results(policy: Policy, tasks: Sequence[Task], recipe: Recipe, seed: int) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -237,8 +237,11 @@ def scoring(folder: Path, rows: list[Row]) -> tuple[float, float]:
 # --- start --------------------------------------------------------------------------------------------------------
 
 
-def first_lines(folder: Path, script: str, values: dict[str, Any]) -> tuple[float, float]:
-    """Seconds from the start of a script to its first log line, and to the first training loss."""
+def first_lines(folder: Path, script: str, values: dict[str, Any], trains: bool = True) -> tuple[float, float]:
+    """Seconds from the start of a script to its first log line, and to the first training loss.
+
+    A script that does not train is stopped after its first line.
+    """
     config = folder / f"{script}.yaml"
     config.write_text(yaml.safe_dump(values), encoding="utf-8")
     start = time.perf_counter()
@@ -254,9 +257,45 @@ def first_lines(folder: Path, script: str, values: dict[str, Any]) -> tuple[floa
     for line in process.stderr:
         first = first or (time.perf_counter() - start if " training." in line else 0.0)
         loss = loss or (time.perf_counter() - start if "loss" in line else 0.0)
-    if process.wait() or not loss:
-        raise RuntimeError(f"{script} did not train")
+        if first and not trains:
+            process.terminate()
+    if not first or (trains and (process.wait() or not loss)):
+        raise RuntimeError(f"{script} did not begin")
+    process.wait()
     return first, loss
+
+
+def starts(folder: Path, run: Path, model: Path) -> Iterator[Figure]:
+    """How long scripts take to say something."""
+    common = {
+        "model": {"base": str(model), "lora": None},
+        "prompt": PROMPT.model_dump(mode="json"),
+        "validation": 0,
+        "fit": {"max_steps": 1, "batch_size": 2},
+    }
+    clone = {**common, "data": [{"run": str(run)}]}
+    play = {"families": ["bargaining"], "count": 2, "partners": ["linear"], "max_turns": 4}
+    settings: dict[str, dict[str, Any]] = {
+        "train_bc": clone,
+        "train_sr": clone,
+        "train_rm": {**common, "rows": [str(folder / "rows.jsonl")]},
+        "train_grpo": {
+            "mode": "multi-turn",
+            "start_from": str(model),
+            "lora": None,
+            "situations": play,
+            "reward": {"scalarisation": "goal"},
+            "num_generations": 2,
+            "fit": {"max_steps": 1, "batch_size": 4},
+        },
+    }
+    for script, values in settings.items():
+        first, loss = first_lines(folder, script, {**values, "output": str(folder / f"start_{script}")})
+        yield Figure(f"{script}: start to first log line", first, "s", 25, note=f"first loss {loss:.1f} s")
+    for script, config in (("evaluate", "evaluate_verified"), ("run_pi", "run_pi_tiny")):
+        values = yaml.safe_load((ROOT / "configs" / f"{config}.yaml").read_text(encoding="utf-8"))
+        first, _ = first_lines(folder, script, {**values, "output": str(folder / f"start_{script}")}, trains=False)
+        yield Figure(f"{script}: start to first log line", first, "s", 25)
 
 
 def figures() -> list[Figure]:
@@ -274,17 +313,7 @@ def figures() -> list[Figure]:
         sft, sft_seconds = cloning(folder, run, model, rows)
         rm, rm_seconds = regression(folder, model, rows)
         score, score_seconds = scoring(folder, rows)
-        common = {
-            "model": {"base": str(model), "lora": None},
-            "prompt": PROMPT.model_dump(mode="json"),
-            "validation": 0,
-            "fit": {"max_steps": 1, "batch_size": 2},
-        }
-        clone = {**common, "data": [{"run": str(run)}]}
-        bc = first_lines(folder, "train_bc", {**clone, "output": str(folder / "start_bc")})
-        sr = first_lines(folder, "train_sr", {**clone, "output": str(folder / "start_sr")})
-        reward = {**common, "rows": [str(folder / "rows.jsonl")], "output": str(folder / "start_rm")}
-        start_rm = first_lines(folder, "train_rm", reward)
+        started = list(starts(folder, run, model))
     note = f"{len(rows)} rows, {STEPS} steps of {BATCH}; bare"
     return [
         Figure(
@@ -292,8 +321,5 @@ def figures() -> list[Figure]:
         ),
         Figure("reward model, rows to model / bare Trainer", rm, "", 1.05, note=f"{note} {rm_seconds:.1f} s"),
         Figure("reward scoring / bare loop", score, "", 1.05, note=f"{len(rows)} answers; bare {score_seconds:.2f} s"),
-        *(
-            Figure(f"{script}: start to first log line", seconds[0], "s", 25, note=f"first loss {seconds[1]:.1f} s")
-            for script, seconds in (("train_bc", bc), ("train_sr", sr), ("train_rm", start_rm))
-        ),
+        *started,
     ]

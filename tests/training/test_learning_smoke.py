@@ -1,4 +1,4 @@
-"""Cloning and multi-turn GRPO learn: the proof's own stages, made small, with one fixed seed, in about 100 CPU seconds."""
+"""Cloning and multi-turn GRPO learn: the proof's own stages, made small, with one fixed seed."""
 
 from statistics import fmean
 

@@ -28,7 +28,6 @@ from training.models import (
     make_tiny_tokenizer,
     write_prompt_settings,
 )
-from training.proof.held_out import Worded
 from training.proof.speakers import Chatter
 from training.samples import RowMaker
 from training.settings import ModelSettings, PromptSettings, Settings
@@ -100,9 +99,7 @@ def make_base(settings: BaseSettings, tasks: Sequence[Task]) -> Path:
 
 
 def _talk(tasks: Sequence[Task], settings: BaseSettings) -> tuple[Episode, ...]:
-    plans = plan_episodes(
-        tasks, [(Worded(Chatter(), held_out=False),)], rules=Rules(max_turns=settings.max_turns), seed=settings.seed
-    )
+    plans = plan_episodes(tasks, [(Chatter(),)], rules=Rules(max_turns=settings.max_turns), seed=settings.seed)
     return run_episodes(plans, progress=False).episodes
 
 

@@ -7,6 +7,7 @@ import logging
 import multiprocessing
 import os
 import platform
+import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -90,6 +91,15 @@ def _one_thread() -> None:
     os.environ["OMP_NUM_THREADS"] = "1"
     torch.set_num_threads(1)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """Ends this process when the one that started it is gone: two calls would write into the same directories."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
 
 
 def _run_seed(asked: tuple[LearnSettings, Path, TaskSplit, int]) -> int:
@@ -119,6 +129,7 @@ def _facts(split: TaskSplit, recipe: Recipe, seconds: float) -> dict[str, str]:
         "command": "`make learn` (`python scripts/learn.py --config configs/learn.yaml`)",
         "test tasks": f"{len(split.test)} of `bargaining` ({recipe.level}), both seats, {recipe.max_turns} turns",
         "test tasks share with training": shared,
+        "phrasings": "no partner in training says what partners in tests say; the expert and the base model's talk do",
         "training seeds": ", ".join(map(str, recipe.seeds)),
         "seen partners": "; ".join(recipe.seen),
         "unseen partners": "; ".join(recipe.unseen),

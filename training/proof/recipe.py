@@ -75,7 +75,7 @@ class Recipe(Settings):
     """
 
     level: str = "easy"
-    task_seed: int = 41
+    task_seed: int = 31
     base_tasks: int = 2000
     train: int = 600
     dev: int = 40
@@ -92,10 +92,10 @@ class Recipe(Settings):
     )
     cloning: FitSettings = _fit(5e-3, 120, 12)
     reinforcing: FitSettings = _fit(3e-3, 30, 12)
-    reward_model: FitSettings = _fit(2e-3, 40, 24)
+    reward_model: FitSettings = _fit(2e-3, 42, 24)
     corrupted: float = Field(default=0.15, ge=0)
     single_turn: GroupSettings = GroupSettings(
-        fit=_fit(5e-4, 10, 48, warmup_ratio=0.0), temperature=0.6, every=5, patience=1
+        fit=_fit(5e-4, 12, 48, warmup_ratio=0.0), temperature=0.6, every=6, patience=1
     )
-    multi_turn: GroupSettings = GroupSettings(fit=_fit(1e-3, 24, 64, warmup_ratio=0.0), temperature=0.6, every=12)
-    seeds: tuple[int, ...] = (13, 14, 15)
+    multi_turn: GroupSettings = GroupSettings(fit=_fit(1e-3, 28, 64, warmup_ratio=0.0), temperature=0.6, every=14)
+    seeds: tuple[int, ...] = (10, 11, 12)

@@ -32,7 +32,7 @@ from training.filter_settings import BCFilter, SRFilter
 from training.fitting import FitSettings
 from training.grpo_settings import DevSettings, GRPOSettings, RewardSettings
 from training.policy import load
-from training.proof.held_out import TaskSplit, Worded, worded
+from training.proof.held_out import TaskSplit, worded
 from training.proof.recipe import PROMPT, GroupSettings, Recipe
 from training.proof.speakers import PlainDealer
 from training.settings import ModelSettings
@@ -146,8 +146,7 @@ class SeedRun:
         return random.Random(f"{self.seed}:{purpose}").sample(self.split.train, count)
 
     def _record_expert(self) -> None:
-        expert = Worded(PlainDealer(), held_out=False)
-        self._record(expert, self._tasks(self.recipe.expert_tasks, "expert"), self._at("expert"))
+        self._record(PlainDealer(), self._tasks(self.recipe.expert_tasks, "expert"), self._at("expert"))
 
     def _record_own(self) -> None:
         policy = load(self._at("cloning"), name="cloned", temperature=self.recipe.temperature, max_batch=128)

@@ -20,6 +20,7 @@ from sotopia_env.errors import InvalidValueError
 from training.models import (
     adapter_base,
     check_adapter,
+    check_quantization,
     find_model,
     load_causal_lm,
     lora_config,
@@ -273,8 +274,10 @@ def open_stage(stage: StageDirectory, model: ModelSettings) -> dict[str, Any] | 
     """Opens a stage, says what it begins from, and returns its figures if it is complete already.
 
     Raises:
-        InvalidValueError: the directory holds another stage.
+        InvalidValueError: the directory holds another stage, or 4 bit is asked for without support.
     """
+    if stage.figures is None:
+        check_quantization(model)  # before the settings are noted, which are about to be changed
     stage.open()
     logger.info("%s: begins from %s", stage.path, model.adapter or model.base)
     if stage.figures is not None:

@@ -177,6 +177,18 @@ def lora_config(settings: LoraSettings, task: str = "CAUSAL_LM") -> LoraConfig:
     )
 
 
+def check_quantization(settings: ModelSettings) -> None:
+    """Finds out whether a model can be loaded in 4 bit where that is asked for; loads nothing.
+
+    Raises:
+        InvalidValueError: 4 bit is asked for, and bitsandbytes is not installed.
+    """
+    from importlib.util import find_spec
+
+    if settings.quantization != "none" and find_spec("bitsandbytes") is None:
+        raise InvalidValueError("quantization: 'nf4' needs bitsandbytes; install it, or set quantization: none")
+
+
 def quantization_config(settings: ModelSettings) -> BitsAndBytesConfig | None:
     """Returns the 4-bit configuration (nf4 with double quantisation, as QLoRA), or ``None`` for ``none``.
 
@@ -185,10 +197,7 @@ def quantization_config(settings: ModelSettings) -> BitsAndBytesConfig | None:
     """
     if settings.quantization == "none":
         return None
-    from importlib.util import find_spec
-
-    if find_spec("bitsandbytes") is None:
-        raise InvalidValueError("quantization: 'nf4' needs bitsandbytes; install it, or set quantization: none")
+    check_quantization(settings)
     import torch
     from transformers import BitsAndBytesConfig
 

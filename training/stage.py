@@ -10,13 +10,18 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import multiprocessing
 import os
+import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from types import FrameType
 from typing import Any, TypeVar
 
 from sotopia_env.difference import first_difference
@@ -126,6 +131,29 @@ def _versions() -> dict[str, str]:
     return found
 
 
+class Terminated(KeyboardInterrupt):
+    """What SIGTERM raises; batch systems send it before they kill."""
+
+
+@contextmanager
+def ended_by_sigterm() -> Iterator[None]:
+    """Makes SIGTERM end this process, and those it started for itself, as Ctrl-C does; in the main thread alone."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals are the main thread's
+        return
+
+    def end(number: int, frame: FrameType | None) -> None:
+        for child in multiprocessing.active_children():  # Ctrl-C in a terminal reaches them as well
+            child.terminate()
+        raise Terminated
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
+
+
 def run_script(
     description: str | None,
     kind: type[_SettingsT],
@@ -133,7 +161,9 @@ def run_script(
     arguments: Sequence[str] | None = None,
     check: Callable[[_SettingsT], None] | None = None,
 ) -> int:
-    """Runs a stage from the command line and returns the exit code: 0, 2 for what the user can mend, 130 for Ctrl-C.
+    """Runs a stage from the command line and returns the exit code.
+
+    That is 0, 2 for what the user can mend, 130 for Ctrl-C, 143 for SIGTERM, 1 for memory that ran out.
 
     Args:
         description: shown by ``--help``.
@@ -148,22 +178,36 @@ def run_script(
     parser.add_argument("--check", action="store_true", help="read the settings and stop: nothing is loaded")
     given = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s", datefmt="%H:%M:%S")
+    settings: _SettingsT | None = None
     try:
         settings = read_settings(given.config, kind, given.set)
         if not given.check:
-            run(settings)
+            with ended_by_sigterm():
+                run(settings)
         elif check is not None:
             check(settings)
     except SotopiaError as error:
         return _say(str(error), 2)
-    except KeyboardInterrupt:
-        return _say("stopped; the same command continues with what is complete on disk", 130)
+    except KeyboardInterrupt as error:
+        code = 143 if isinstance(error, Terminated) else 130
+        return _say("stopped; the same command continues with what is complete on disk", code)
     except (RuntimeError, MemoryError) as error:
         if not isinstance(error, MemoryError) and not any(sign in str(error).lower() for sign in _OUT_OF_MEMORY):
             raise
-        advice = "halve the batch and double gradient_accumulation_steps, or shorten max_length"
-        return _say(f"out of memory; {advice}. The last complete checkpoint is kept: the same command continues it", 1)
+        return _say(_out_of_memory(getattr(settings, "output", None)), 1)
     return 0
+
+
+def _out_of_memory(output: str | None) -> str:
+    found = None
+    if output is not None:
+        found = StageDirectory(Path(output), "", Settings()).last_checkpoint()
+    if found is None:
+        kept = "No checkpoint was complete yet: the same command begins with what else is complete on disk"
+    else:
+        kept = f"The last complete checkpoint is kept: the same command continues from {found}"
+    advice = "halve the batch and double gradient_accumulation_steps, or shorten max_length, with another output"
+    return f"out of memory; {advice}. {kept}"
 
 
 def _say(sentence: str, code: int) -> int:

@@ -31,6 +31,7 @@ from training.sources import SourceSettings, read_selection, source_rows
 from training.stage import StageDirectory
 
 TINY = LoraSettings(rank=4, alpha=8, dropout=0.1)
+NAMES = ("input_ids", "attention_mask", "labels")
 
 
 @pytest.fixture(scope="module")
@@ -301,14 +302,23 @@ def test_no_setting_of_the_optimisation_is_without_effect(tmp_path):
 # --- training -----------------------------------------------------------------------------------------------------
 
 
-def test_a_killed_run_continues_with_the_losses_of_an_unbroken_one(ask, monkeypatch):
-    """Dropout, data order, schedule and optimiser go on exactly; a checkpoint that was cut short is passed over."""
+@pytest.mark.parametrize("earlier", [None, "adapter"])
+def test_a_killed_run_continues_with_the_losses_of_an_unbroken_one(ask, monkeypatch, earlier):
+    """Dropout, data order, schedule and optimiser go on exactly; a checkpoint that was cut short is passed over.
+
+    So it does where it began with an earlier stage's adapter, as self-reinforcement does.
+    """
     import torch
     from safetensors.torch import load_file
 
     fit = {"save_steps": 3, "gradient_accumulation_steps": 2}
-    whole = train(ask("whole", fit=fit))
-    settings = ask("broken", fit=fit)
+    start = {}
+    if earlier is not None:
+        first = train(ask("earlier", fit={**fit, "max_steps": 3}))
+        start = {"start_from": ask("earlier").output}
+    whole = train(ask("whole", fit=fit, **start))
+    assert not start or losses(whole)[0][1] != losses(first)[0][1]  # the same rows and dropout, other weights
+    settings = ask("broken", fit=fit, **start)
     with monkeypatch.context() as patched:
         killed_after(patched, 5)
         with pytest.raises(StoppedError):
@@ -321,7 +331,7 @@ def test_a_killed_run_continues_with_the_losses_of_an_unbroken_one(ask, monkeypa
     continued = train(settings)
     assert losses(continued) == losses(whole)
     assert [step for step, _, _ in losses(whole)] == [1, 2, 3, 4, 5, 6]
-    one, other = (load_file(stage_of(s).model / "adapter_model.safetensors") for s in (settings, ask("whole", fit=fit)))
+    one, other = (load_file(stage_of(s).model / "adapter_model.safetensors") for s in (settings, ask("whole")))
     assert all(torch.equal(one[name], other[name]) for name in one)
     assert train(settings) == stage.figures  # done: nothing is trained again
 
@@ -358,6 +368,38 @@ def test_a_run_killed_after_the_kept_epoch_still_keeps_that_epoch(ask, monkeypat
     assert losses(figures)[-1][2] > 5e-4  # the schedule is that of six epochs
     assert (stage_of(settings).model / "config.json").is_file()
     assert begin_from(settings.model, settings.output, BRIEF).base == str(stage_of(settings).model)
+
+
+def answers(tokenizer, ids, rows):
+    """Where the assistant's words are in a rendered conversation; of all its turns, or of the last alone."""
+    head = tokenizer("<|im_start|>assistant\n", add_special_tokens=False)["input_ids"]
+    starts = [at + len(head) for at in range(len(ids)) if ids[at : at + len(head)] == head]
+    spans = [range(start, ids.index(tokenizer.eos_token_id, start) + 1) for start in starts]
+    return {index for span in (spans if rows == "conversations" else spans[-1:]) for index in span}
+
+
+@pytest.mark.parametrize("rows", ["turns", "conversations"])
+def test_the_trainer_feeds_the_model_labels_on_answers_alone(ask, tokenizer, monkeypatch, rows):
+    """Guards R2: what the rows say must survive the trainer's own preparation and padding."""
+    from trl import SFTTrainer
+
+    trainers, build = [], SFTTrainer.__init__
+    monkeypatch.setattr(SFTTrainer, "__init__", lambda self, *a, **k: (build(self, *a, **k), trainers.append(self))[0])
+    train(ask(rows=rows, model={"lora": None}, fit={"max_steps": 1}))
+    (trainer,) = trainers
+    batch = next(iter(trainer.get_train_dataloader()))
+    assert set(batch) == set(NAMES)
+    padded = 0
+    for ids, mask, labels in zip(*(batch[name].tolist() for name in NAMES), strict=True):
+        size = sum(mask)
+        there = [index for index, one in enumerate(mask) if one]
+        padded += len(mask) - size
+        row = [ids[index] for index in there]
+        said = answers(tokenizer, row, rows)
+        assert 0 < len(said) < size
+        assert [labels[index] for index in there] == [t if at in said else IGNORED for at, t in enumerate(row)]
+        assert {label for label, one in zip(labels, mask, strict=True) if not one} <= {IGNORED}
+    assert padded
 
 
 def test_the_quantised_model_is_the_one_that_is_trained(ask, monkeypatch):

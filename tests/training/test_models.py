@@ -1,11 +1,16 @@
 """Tokenizers that can be trained with, adapters of the right base, tiny models that load as they were made."""
 
 import copy
+import importlib.util
 import json
+import random
 
 import pytest
 
 from sotopia_env.errors import InvalidValueError
+from training import behavior_cloning, grpo, reward_model
+from training.fitting import FitSettings
+from training.grpo_settings import GRPOSettings, RewardSettings
 from training.models import (
     CHATML,
     TokenCounter,
@@ -16,13 +21,17 @@ from training.models import (
     glue_ids,
     load_causal_lm,
     load_tokenizer,
+    make_tiny_model,
+    make_tiny_tokenizer,
     prompt_ids,
     quantization_config,
     read_prompt_settings,
     start_from,
     write_prompt_settings,
 )
+from training.proof.base_model import BaseSettings
 from training.settings import ModelSettings, PromptSettings
+from training.sources import SourceSettings
 
 TALK = [
     {"role": "system", "content": "You are Ada."},
@@ -160,14 +169,70 @@ def test_how_a_model_is_prompted_is_kept_beside_it(tmp_path):
 
 
 def test_four_bit_is_nf4_with_double_quantisation_or_a_sentence(monkeypatch):
-    import importlib.util
-
     found = quantization_config(ModelSettings(base="m", quantization="nf4", dtype="bfloat16"))
     assert (found.load_in_4bit, found.bnb_4bit_quant_type, found.bnb_4bit_use_double_quant) == (True, "nf4", True)
     assert quantization_config(ModelSettings(base="m")) is None
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(InvalidValueError, match="needs bitsandbytes"):
         quantization_config(ModelSettings(base="m", quantization="nf4"))
+
+
+STAGES = {
+    "behavior_cloning": lambda model, asked, folder: behavior_cloning.train(
+        behavior_cloning.BehaviorCloningSettings(
+            model=ModelSettings(base=model, **asked), data=(SourceSettings(run=folder),), output=f"{folder}/out"
+        )
+    ),
+    "reward_model": lambda model, asked, folder: reward_model.train(
+        reward_model.RewardModelSettings(
+            model=ModelSettings(base=model, **asked), rows=(folder,), output=f"{folder}/out"
+        )
+    ),
+    "grpo": lambda model, asked, folder: grpo.train(
+        GRPOSettings(
+            mode="single-turn",
+            start_from=model,
+            data=(SourceSettings(run=folder),),
+            reward=RewardSettings(model=model),
+            num_generations=4,
+            output=f"{folder}/out",
+            **asked,
+        )
+    ),
+}
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_four_bit_without_support_is_said_before_anything_is_read_or_written(stage, tiny_model, tmp_path, monkeypatch):
+    import transformers
+
+    def never(*args, **kwargs):
+        raise AssertionError("loaded")
+
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *more: None if name == "bitsandbytes" else found(name, *more)
+    )
+    for loader in ("AutoTokenizer", "AutoConfig", "AutoModelForCausalLM", "AutoModelForSequenceClassification"):
+        monkeypatch.setattr(getattr(transformers, loader), "from_pretrained", never)
+    with pytest.raises(InvalidValueError, match="needs bitsandbytes") as caught:
+        STAGES[stage](str(tiny_model), {"quantization": "nf4"}, str(tmp_path))
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "out").exists()  # or the same output would be refused with `quantization: none`
+    with pytest.raises(AssertionError, match="loaded"):
+        STAGES[stage](str(tiny_model), {"quantization": "none"}, str(tmp_path))
+
+
+def test_the_base_of_the_proof_has_at_most_five_million_weights(tmp_path):
+    asked = BaseSettings(output="", fit=FitSettings())
+    rng = random.Random(0)
+    words = (" ".join("".join(rng.choices("abcdefgh", k=6)) for _ in range(50)) for _ in range(50))
+    tokenizer = make_tiny_tokenizer(words, asked.vocabulary)
+    assert len(tokenizer) == asked.vocabulary
+    sizes = {"hidden": asked.hidden, "layers": asked.layers, "heads": asked.heads, "context": asked.context}
+    model = load_causal_lm(ModelSettings(base=str(make_tiny_model(tmp_path, tokenizer, **sizes))))
+    weights = sum(parameter.numel() for parameter in model.parameters())
+    assert asked.vocabulary * asked.hidden < weights <= 5_000_000
 
 
 def test_a_base_is_known_by_its_absolute_path(tiny_model, tmp_path, monkeypatch):

@@ -1,6 +1,9 @@
 """Stage directories: what was asked for is noted, what is complete stays, what was cut short is not continued from."""
 
 import json
+import multiprocessing
+import signal
+import time
 
 import pytest
 
@@ -68,11 +71,11 @@ def test_a_checkpoint_that_was_cut_short_is_passed_over(tmp_path, files, complet
         (InvalidValueError("size: expected less"), 2, "error: size: expected less"),
         (KeyboardInterrupt(), 130, "the same command continues"),
         (RuntimeError("CUDA out of memory. Tried to allocate"), 1, "halve the batch"),
-        (MemoryError(), 1, "the same command continues"),
+        (MemoryError(), 1, "No checkpoint was complete yet"),
     ],
 )
 def test_a_script_ends_with_a_sentence_and_a_code(tmp_path, capsys, raised, code, told):
-    (tmp_path / "c.yaml").write_text("size: 4\n")
+    (tmp_path / "c.yaml").write_text(f"size: 4\noutput: {tmp_path}\n")
     asked = []
 
     def run(settings):
@@ -83,6 +86,63 @@ def test_a_script_ends_with_a_sentence_and_a_code(tmp_path, capsys, raised, code
     assert run_script("Small.", Small, run, ["--config", str(tmp_path / "c.yaml"), "--set", "size=5"]) == code
     assert asked == [5]
     assert told in capsys.readouterr().err
+
+
+def test_what_is_kept_when_memory_runs_out_is_what_is_there(tmp_path, capsys):
+    (tmp_path / "c.yaml").write_text(f"output: {tmp_path}\n")
+
+    def run(settings):
+        raise MemoryError
+
+    for place, told in (("1", True), ("2", False)):  # the second is cut short
+        checkpoint = tmp_path / "checkpoints" / f"checkpoint-{place}"
+        checkpoint.mkdir(parents=True)
+        (checkpoint / "rng_state.pth").write_text("")
+        (checkpoint / "trainer_state.json").write_text('{"global_step": 1}' if told else "{")
+        assert run_script("Small.", Small, run, ["--config", str(tmp_path / "c.yaml")]) == 1
+        said = capsys.readouterr().err
+        assert said.endswith(f"is kept: the same command continues from {tmp_path}/checkpoints/checkpoint-1\n")
+        assert "No checkpoint" not in said
+
+
+def test_sigterm_ends_a_script_as_ctrl_c_does_and_means_afterwards_what_it_meant_before(tmp_path, capsys):
+    (tmp_path / "c.yaml").write_text("size: 4\n")
+    seen = []
+
+    def run(settings):
+        signal.raise_signal(signal.SIGTERM)
+        seen.append("went on")
+
+    def own(number, frame):
+        seen.append(number)
+
+    before = signal.signal(signal.SIGTERM, own)
+    try:
+        assert run_script("Small.", Small, run, ["--config", str(tmp_path / "c.yaml")]) == 143
+        assert signal.getsignal(signal.SIGTERM) is own
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert seen == []
+    assert "stopped; the same command continues" in capsys.readouterr().err
+
+
+def test_processes_that_a_script_started_end_with_it(tmp_path):
+    """A signal to one process does not reach them, and their pool waits for them."""
+    (tmp_path / "c.yaml").write_text("size: 4\n")
+    child = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(60,))
+    child.start()
+
+    def run(settings):
+        signal.raise_signal(signal.SIGTERM)
+
+    before = signal.signal(signal.SIGTERM, lambda number, frame: None)
+    try:
+        assert run_script("Small.", Small, run, ["--config", str(tmp_path / "c.yaml")]) == 143
+        child.join(20)
+        assert child.exitcode == -signal.SIGTERM
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        child.kill()
 
 
 def test_other_errors_are_not_hidden_and_a_check_runs_nothing(tmp_path):

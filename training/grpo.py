@@ -331,13 +331,22 @@ class _SingleTurn:
     def reward(
         self, prompts: Any, completions: Any, completion_ids: Any, log_metric: Any, **_: Any
     ) -> list[float | None]:
-        """TRL's reward function: the reward model's opinion, and the penalty for impossible answers."""
+        """TRL's reward function: the reward model's opinion, and the penalty for impossible answers.
+
+        Logged are the opinion of the answers it was asked about, and the shares of possible answers, of answers that
+        were cut off, and of those that the gate refused for either reason.
+        """
         reward = self._settings.reward
         values = self._scorer(prompts, completions, completion_ids)
         possible = [isinstance(parse(completion[0]["content"]), Action) for completion in completions]
-        for value, fine in zip(values, possible, strict=True):
+        end = self._scorer.tokenizer.eos_token_id
+        for value, fine, ids in zip(values, possible, completion_ids, strict=True):
+            finished = bool(len(ids)) and ids[-1] == end
+            refused = reward.gate and not (fine and finished)  # its value is the penalty, no opinion of the model's
             log_metric("reward_model/valid", float(fine))
-            if value is not None:
+            log_metric("reward_model/unfinished", float(not finished))
+            log_metric("reward_model/refused", float(refused))
+            if value is not None and not refused:
                 log_metric("reward_model/score", value)
         if reward.gate:
             return values

@@ -11,9 +11,10 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from sotopia_env.episode import Episode
 from sotopia_env.errors import EvaluationError, InvalidValueError
-from sotopia_env.reward import ABBREVIATIONS, DIMENSIONS, Scalarisation
-from training.attribution import Attributor, Missing, seat_score
+from sotopia_env.reward import ABBREVIATIONS, DIMENSIONS, RANGES, Dimension, Scalarisation
+from training.attribution import Attributor, Missing, SeatScore, dimension_name, seat_score
 from training.generation import BatchedGenerator, Sampling
 from training.grpo_settings import RewardSettings
 from training.situations import Situation
@@ -56,6 +57,9 @@ class EpisodeRollout:
             player: tokenizer, prompt and evaluator.
             situations: what the prompts' numbers mean.
             reward: what an episode is worth.
+
+        Raises:
+            InvalidValueError: the attributor of turn credits has nothing to say about the dimension or a task.
         """
         self._player = player
         self._situations = situations
@@ -63,6 +67,8 @@ class EpisodeRollout:
         self._scalar = Scalarisation.of(reward.scalarisation)
         self._failed = 0
         self._attributor = None if reward.credit == "episode" else make_attributor(reward.credit)
+        if self._attributor is not None:
+            refuse_what_cannot_be_attributed(self._attributor, situations, reward)
 
     def __call__(self, prompts: Sequence[Sequence[Mapping[str, str]]], trainer: GRPOTrainer) -> dict[str, Any]:
         """Returns one sequence for each prompt: ids, mask, reward, scores and, with attribution, turn credits."""
@@ -117,25 +123,56 @@ class EpisodeRollout:
         return [(turn.start, turn.end, parts[turn.turn]) for turn in episode.focal if turn.turn in parts]
 
 
+def refuse_what_cannot_be_attributed(
+    attributor: Attributor, situations: Sequence[Situation], reward: RewardSettings
+) -> None:
+    """Finds out before anything is played whether turns can have rewards of their own.
+
+    Raises:
+        InvalidValueError: the attributor has nothing to say about the dimension, or about a task.
+    """
+    name = _credited_dimension(reward)
+    score = SeatScore(name, 0.0, *RANGES[Dimension(name)])
+    for item in situations:
+        unplayed = Episode(key=item.task.id, task=item.task, rules=item.rules)
+        if not attributor.applies(unplayed, score):
+            raise InvalidValueError(
+                f"reward.credit: expected an attributor that can say what turns did for {name} in every task, "
+                f"got {attributor.name!r}, which cannot in task {item.task.id!r}"
+            )
+
+
 def turn_rewards(attributor: Attributor, episode: TokenEpisode, reward: RewardSettings) -> dict[int, float]:
     """Returns r_t = G · A of every focal turn by index; impossible answers get the penalty.
 
-    Nothing where it is missing: the episode then trains nothing, which is not the same as turns worth 0.
+    A score below 0 is a loss: what brought it about carries it. Nothing where it is missing: the episode then trains
+    nothing, which is not the same as turns worth 0.
 
     Raises:
         InvalidValueError: the reward is not one dimension's.
     """
-    if not isinstance(reward.scalarisation, str) or reward.scalarisation == "overall":
-        raise InvalidValueError("reward.credit: an attributor needs one dimension as scalarisation, e.g. 'goal'")
     record, seat = episode.record, episode.situation.seat
-    score = seat_score(record, seat, reward.scalarisation)
-    importance = score if isinstance(score, Missing) else attributor.attribute(record, seat, score)
-    if isinstance(score, Missing) or isinstance(importance, Missing):
-        logger.warning("reward.credit: an episode of task %r without credits: %s", record.task.id, importance)
-        return {}
+    score = seat_score(record, seat, _credited_dimension(reward))
+    if isinstance(score, Missing):
+        return _without_credits(episode, score)
     base = score.base("signed")
+    importance = attributor.attribute(record, seat, score, base < 0)
+    if isinstance(importance, Missing):
+        return _without_credits(episode, importance)
     parts = {turn: base * weight for turn, weight in importance.by_turn.items()}
     return {turn.turn: reward.invalid if turn.failure else parts.get(turn.turn, 0.0) for turn in episode.focal}
+
+
+def _without_credits(episode: TokenEpisode, why: Missing) -> dict[int, float]:
+    logger.warning("reward.credit: an episode of task %r without credits: %s", episode.situation.task.id, why.reason)
+    return {}
+
+
+def _credited_dimension(reward: RewardSettings) -> str:
+    """The full name of the dimension whose score is parted among the turns."""
+    if not isinstance(reward.scalarisation, str) or reward.scalarisation == "overall":
+        raise InvalidValueError("reward.credit: an attributor needs one dimension as scalarisation, e.g. 'goal'")
+    return dimension_name(reward.scalarisation)
 
 
 def _facts(episode: TokenEpisode) -> dict[str, float]:

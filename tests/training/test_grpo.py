@@ -19,7 +19,7 @@ from sotopia_env.taskset import TaskSet
 from tests.sotopia_env.chat_model.server import LoopbackServer
 from tests.training.conftest import SHORT as BRIEF
 from tests.training.conftest import StoppedError, killed_after
-from training import dev_episodes, grpo, multi_turn
+from training import behavior_cloning, dev_episodes, grpo, multi_turn
 from training.dev_episodes import DevEpisodes
 from training.fitting import FitSettings, load_for_training
 from training.grpo_settings import DevSettings, GRPOSettings, RewardSettings, check
@@ -347,6 +347,36 @@ def reward_model_of(base, out):
     return out
 
 
+@pytest.mark.parametrize("gate", [True, False])
+def test_refused_answers_are_counted_and_are_no_opinion_of_the_reward_model(
+    cloned, expert_run, tokenizer, tmp_path, gate
+):
+    """What the gate refuses has a reward, the penalty, that would hide what the model thinks of the others."""
+    settings = single_turn(cloned, reward_model_of(cloned, tmp_path / "rm"), expert_run, output=str(tmp_path / "out"))
+    reward = settings.reward.model_copy(update={"gate": gate, "invalid": -7.0})
+    work = grpo._SingleTurn(settings.model_copy(update={"reward": reward}), BRIEF, tokenizer)
+    offer, whole = '{"action_type": "speak", "argument": "How about $70?"}', [True, True, False]
+    said = [offer, "hm", offer]
+    ids = [
+        tokenizer.encode(text) + [tokenizer.eos_token_id] * done for text, done in zip(said, whole, strict=True)
+    ]  # the last was cut off
+    logged = {}
+    values = work.reward(
+        [[{"role": "user", "content": "You sell a lamp."}]] * 3,
+        [[{"role": "assistant", "content": text}] for text in said],
+        ids,
+        lambda name, value: logged.setdefault(name.removeprefix("reward_model/"), []).append(value),
+    )
+    assert logged.keys() == {"score", "valid", "unfinished", "refused"}
+    assert (logged["valid"], logged["unfinished"]) == ([1, 0, 1], [0, 0, 1])
+    if gate:
+        assert values[1:] == [-7, -7]
+        assert (logged["refused"], logged["score"]) == ([0, 1, 1], values[:1])
+    else:
+        assert logged["refused"] == [0, 0, 0]
+        assert logged["score"] == [values[0], values[1] + 7, values[2]]
+
+
 def losses(directory):
     """The log of a stage's training, times left out."""
     log = json.loads((directory / "done.json").read_text())["log"]
@@ -454,6 +484,51 @@ def test_the_trained_adapter_is_left_alone_in_the_model_directory(adapted, tmp_p
     assert (model / "adapter_config.json").is_file()
     assert not (model / "ref").exists()
     assert grpo.read_prompt_settings(model) == BRIEF
+
+
+def test_a_cloned_adapter_of_a_four_bit_base_trains_on_that_base(cloned, expert_run, tmp_path, monkeypatch):
+    """The way of the configurations for 7B models: QLoRA cloning, then GRPO from its adapter."""
+    from trl import GRPOTrainer
+
+    seen, build = [], GRPOTrainer.__init__
+
+    def note(self, *args, **kwargs):
+        build(self, *args, **kwargs)
+        seen.append(self)
+
+    monkeypatch.setattr(GRPOTrainer, "__init__", note)
+    base = ModelSettings(base=str(find_model(cloned)), lora=LoraSettings(rank=4, dropout=0), quantization="nf4")
+    fit = FIT.model_copy(update={"max_steps": 1, "batch_size": 4})
+    behavior_cloning.run(
+        behavior_cloning.BehaviorCloningSettings(
+            model=base,
+            prompt=BRIEF,
+            data=(SourceSettings(run=str(expert_run)),),
+            validation=0,
+            output=str(tmp_path / "bc"),
+            fit=fit,
+        )
+    )
+    settings = asked(
+        start_from=str(tmp_path / "bc"),
+        output=str(tmp_path / "out"),
+        situations=SITUATIONS.model_copy(update={"count": 1}),
+        quantization="nf4",
+        lora=base.lora,
+        beta=0.04,
+        fit=fit,
+    )
+    grpo.run(settings)
+    (trainer,) = seen
+    layers = [module for module in trainer.model.modules() if hasattr(module, "lora_A")]
+    assert len(layers) == 14  # q, k, v, o, gate, up, down of two layers
+    assert {type(layer.get_base_layer()).__name__ for layer in layers} == {"Linear4bit"}
+    trained = {name for name, parameter in trainer.model.named_parameters() if parameter.requires_grad}
+    assert len(trained) == 28
+    assert all("lora_" in name and ".ref." not in name for name in trained)  # KL's reference stays
+    begun, left = trained_weights(tmp_path / "bc"), trained_weights(tmp_path / "out")
+    assert begun.keys() == left.keys()
+    assert any(not torch.equal(begun[name], left[name]) for name in begun)
 
 
 def test_dev_episodes_remember_and_give_up(tokenizer, tmp_path):

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
 
 from sotopia_env import policies
 from sotopia_env.command_words import task_set
@@ -44,23 +45,33 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 class Preset:
     """An evaluation setting of the papers.
 
+    That every policy meets the same fixed partners needs no setting. Which partners and judges, and how many of each,
+    differs from table to table and is not part of a preset.
+
     Attributes:
         scenarios: how many there must be; ``None`` for whatever the tasks hold.
         castings: how many pairs of characters each scenario has; ``None`` likewise.
         about: what it is, in a few words.
+        both_orders: whether every seat begins once; ``None`` leaves it to the settings.
+        max_turns: turn limit, whatever the tasks say; ``None`` likewise.
     """
 
     scenarios: int | None
     castings: int | None
     about: str
+    both_orders: bool | None = None
+    max_turns: int | None = None
 
 
 PRESETS: Mapping[str, Preset] = {
-    "sotopia-all": Preset(90, 2, "all scenarios of SOTOPIA (SOTOPIA-RL, section 5)"),
-    "sotopia-hard": Preset(14, 10, "the hard scenarios of SOTOPIA (likewise)"),
+    "sotopia-all": Preset(90, 2, "all scenarios of SOTOPIA (SOTOPIA-RL, section 5)", both_orders=True, max_turns=20),
+    "sotopia-hard": Preset(14, 10, "the hard scenarios of SOTOPIA (likewise)", both_orders=True, max_turns=20),
     "verified": Preset(None, None, "generated tasks whose outcome can be verified; no API key"),
 }
-"""The settings by name. The papers' scenarios are not part of this package; their presets need a task file."""
+"""The settings by name. The papers' scenarios are not part of this package; their presets need a task file.
+
+Both orders are those of SOTOPIA-π, section 4; 20 turns are the limit of SOTOPIA, which both papers play.
+"""
 
 
 class EvaluationSettings(Settings):
@@ -81,8 +92,9 @@ class EvaluationSettings(Settings):
         level: of generated tasks.
         seed: of generated tasks and of the episodes.
         repeats: of every episode, with other seeds.
-        both_orders: whether every seat begins once (SOTOPIA-π, section 4: equal opportunities to initiate).
-        max_turns: turn limit; the task's or 20 by default.
+        both_orders: whether every seat begins once (SOTOPIA-π, section 4: equal opportunities to initiate);
+            the papers' presets take nothing else.
+        max_turns: turn limit; by default the preset's, else the task's or 20.
         concurrency: episodes in flight at once.
         metrics: what is reported; dimensions, ``overall``, ``surplus_share``, ``success``, ….
         access: how language models are reached.
@@ -106,6 +118,21 @@ class EvaluationSettings(Settings):
     concurrency: int = Field(default=256, ge=1)
     metrics: tuple[str, ...] = Field(default=("goal", "overall"), min_length=1)
     access: ModelAccess = ModelAccess()
+
+    @field_validator("both_orders", "max_turns")
+    @classmethod
+    def _check_preset(cls, value: int | None, info: ValidationInfo) -> int | None:
+        name = info.data.get("preset", "verified")
+        fixed = getattr(PRESETS[name], str(info.field_name))
+        if fixed is not None and value not in (None, fixed):
+            said = {"fixed": str(fixed), "name": name}
+            raise PydanticCustomError("preset", "expected {fixed} with preset '{name}'", said)
+        return value
+
+    @property
+    def turn_limit(self) -> int | None:
+        """The turn limit asked for or the preset's; ``None`` for the task's or 20."""
+        return self.max_turns or PRESETS[self.preset].max_turns
 
 
 class _Fixed(Settings):
@@ -213,7 +240,7 @@ def _fixed(settings: EvaluationSettings, tasks: TaskSet) -> _Fixed:
         seed=settings.seed,
         repeats=settings.repeats,
         both_orders=settings.both_orders,
-        max_turns=settings.max_turns,
+        max_turns=settings.turn_limit,
     )
 
 
@@ -249,7 +276,7 @@ async def _play(settings: EvaluationSettings, tasks: TaskSet, pairing: Pairing, 
         [(pairing.policy, pairing.partner)],
         repeats=settings.repeats,
         seed=settings.seed,
-        rules=Rules(max_turns=settings.max_turns),
+        rules=Rules(max_turns=settings.turn_limit),
         both_orders=settings.both_orders,
     )
     result = await run_episodes_async(
@@ -290,7 +317,8 @@ def _heading(settings: EvaluationSettings, tasks: TaskSet) -> str:
     castings = Counter(task.scenario.id for task in tasks)
     part = " (a part of the preset)" if settings.partial and preset.scenarios not in (None, len(castings)) else ""
     orders = "each seat begins once" if settings.both_orders else "the first seat begins"
+    turns = "" if settings.turn_limit is None else f"at most {settings.turn_limit} turns, "
     return (
         f"Preset `{settings.preset}`: {preset.about}{part}. {len(castings)} scenarios, {len(tasks)} tasks; every "
-        f"policy in every seat, {orders}, {settings.repeats} × each, seed {settings.seed}."
+        f"policy in every seat, {orders}, {turns}{settings.repeats} × each, seed {settings.seed}."
     )

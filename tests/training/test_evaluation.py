@@ -20,6 +20,7 @@ from sotopia_env.run_directory import read_run
 from sotopia_env.taskset import TaskSet
 from training import evaluation
 from training.evaluation import PRESETS, EvaluationSettings, read_tasks, run
+from training.settings import settings_of
 
 
 def settings(output: Path, **changes) -> EvaluationSettings:
@@ -200,7 +201,10 @@ def test_a_baseline_with_another_partner_or_with_several_policies_is_refused(eva
         ({"metrics": ["goals"]}, "metrics: .*did you mean 'goal'"),
         ({"policies": ["linear", "linear:floor=0.1"]}, "policies: two are called 'linear' in records"),
         ({"baseline": "sharer"}, "baseline: expected one of the policies or a directory of runs, got 'sharer'"),
-        ({"preset": "sotopia-hard", "tasks": None}, "needs a task file of 14 scenarios with 10 castings each"),
+        (
+            {"preset": "sotopia-hard", "tasks": None, "max_turns": None},
+            "needs a task file of 14 scenarios with 10 castings each",
+        ),
     ],
 )
 def test_what_cannot_be_meant_is_said_before_anything_is_played(tmp_path, changes, message):
@@ -230,7 +234,7 @@ def test_a_preset_is_the_whole_of_its_set_unless_a_part_is_asked_for(tmp_path, p
         for c in range(castings)
     ]
     TaskSet(made).save(tmp_path / "tasks.jsonl")
-    asked = settings(tmp_path, preset=preset, tasks=str(tmp_path / "tasks.jsonl"))
+    asked = settings(tmp_path, preset=preset, tasks=str(tmp_path / "tasks.jsonl"), max_turns=None)
     if not fits:
         with pytest.raises(InvalidValueError, match=f"holds {scenarios} with {castings}; give the whole set"):
             read_tasks(asked)
@@ -241,9 +245,46 @@ def test_presets_are_those_of_the_papers():
     """SOTOPIA-RL, section 5: 90 scenarios with 2 pairs of characters; the 14 hard ones with 10."""
     sizes = {name: (preset.scenarios, preset.castings) for name, preset in PRESETS.items()}
     assert sizes == {"sotopia-all": (90, 2), "sotopia-hard": (14, 10), "verified": (None, None)}
+    fixed = {name: (preset.both_orders, preset.max_turns) for name, preset in PRESETS.items()}
+    assert fixed == {"sotopia-all": (True, 20), "sotopia-hard": (True, 20), "verified": (None, None)}
 
 
-@pytest.mark.parametrize("name", ["evaluate_verified", "evaluate_sotopia_hard"])
+@pytest.mark.parametrize("preset", ["sotopia-all", "sotopia-hard"])
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"both_orders": False}, "both_orders: expected True with preset '{}', got False"),
+        ({"max_turns": 6}, "max_turns: expected 20 with preset '{}', got 6"),
+    ],
+)
+def test_what_contradicts_a_preset_is_refused_when_the_settings_are_read(preset, changes, said):
+    given = {"output": "o", "policies": ["linear"], "partners": ["conceder"], "preset": preset, "tasks": "t.jsonl"}
+    with pytest.raises(InvalidValueError) as caught:
+        settings_of({**given, **changes}, EvaluationSettings, "e.yaml")
+    assert str(caught.value) == f"e.yaml: {said.format(preset)}"
+    agreeing = settings_of({**given, "both_orders": True, "max_turns": 20}, EvaluationSettings, "e.yaml")
+    assert agreeing.turn_limit == settings_of(given, EvaluationSettings, "e.yaml").turn_limit == 20
+    verified = settings_of({**given, **changes, "preset": "verified"}, EvaluationSettings, "e.yaml")
+    assert verified.turn_limit == changes.get("max_turns")
+
+
+def test_a_papers_preset_plays_both_orders_and_to_the_papers_turn_limit(tmp_path):
+    """Whatever limit the task file has of its own."""
+    task = tasks.generate("bargaining", 1, seed=3)[0]
+    short = task.model_copy(update={"scenario": task.scenario.model_copy(update={"max_turns": 4})})
+    TaskSet([short]).save(tmp_path / "tasks.jsonl")
+    asked = {"preset": "sotopia-hard", "tasks": str(tmp_path / "tasks.jsonl"), "partial": True, "max_turns": None}
+    seats = {"policies": ["boulware"], "partners": ["silent"], "judges": ["rules"], "metrics": ["goal"]}
+    run(settings(tmp_path / "e", **seats, **asked))
+    episodes = list(read_run(runs(tmp_path / "e")["boulware-vs-silent"]))
+    assert {(e.rules.max_turns, e.task.scenario.max_turns) for e in episodes} == {(20, 4)}
+    assert {(e.policies[0].name, e.turns[0].turn.actor) for e in episodes} == {
+        (name, agent) for name in ("boulware", "silent") for agent in ("agent_0", "agent_1")
+    }
+    assert "each seat begins once, at most 20 turns, 1 × each" in (tmp_path / "e" / "report.md").read_text()
+
+
+@pytest.mark.parametrize("name", ["evaluate_verified", "evaluate_sotopia_hard", "evaluate_sotopia_all"])
 def test_the_configs_are_read_by_the_command_in_their_first_line(name):
     from training.settings import read_settings
 

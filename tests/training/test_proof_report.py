@@ -1,10 +1,35 @@
-"""The arithmetic of the report: intervals that hold both kinds of luck, paired differences, honest verdicts."""
+"""The report: intervals that hold both kinds of luck, paired differences, honest verdicts, and the whole page."""
 
+import json
 import random
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from training.proof.report import Claim, Interval, difference, hacked, interval, verdict
+from sotopia_env.action import Action, parse
+from sotopia_env.errors import SotopiaError
+from sotopia_env.run_directory import read_run
+from tests.training.conftest import BRIEF
+from training.proof import learn
+from training.proof.recipe import Recipe
+from training.proof.report import (
+    CLAIMS,
+    METRICS,
+    REFERENCES,
+    STAGES,
+    UNTRAINED,
+    Claim,
+    Interval,
+    difference,
+    hacked,
+    interval,
+    read_results,
+    required_failures,
+    verdict,
+    write_report,
+)
+from training.proof.seed_run import VARIANTS, corrupted
+from training.samples import RowMaker
 
 
 def test_what_is_a_tasks_own_luck_is_not_averaged_away_by_seeds():
@@ -55,3 +80,196 @@ def looks(*pairs):
 )
 def test_hacked_is_a_rising_score_over_a_falling_reward(found, said):
     assert hacked(found) == said
+
+
+# --- the whole page ----------------------------------------------------------------------------------------------
+
+SEEDS = (4, 9)
+GOALS = {
+    "untrained": 1.0,
+    "bc": 3.0,
+    "sr": 3.0,
+    "grpo_goal_uniform": 3.0,
+    "grpo_goal_direct": 3.5,
+    "grpo_combined_direct": 2.0,
+    "multi_turn": 4.0,
+    "expert": 5.0,
+    "bold": 6.0,
+}
+VERDICTS = {
+    "BC > untrained": "holds",
+    "BC > untrained, unseen partners": "holds",
+    "SR ≥ BC": "open: the interval holds 0",
+    "RL > BC (single-turn, combined reward)": "fails: the opposite holds",
+    "direct ≥ uniform attribution": "holds",
+    "combined reward ≥ GOAL alone": "fails: the opposite holds",
+    "multi-turn ≥ single-turn": "holds",
+    "multi-turn GRPO > BC": "holds",
+    "multi-turn GRPO > BC, unseen partners": "holds",
+}
+
+
+def rows(goal, unseen=0.0):
+    """12 tasks in both seats, every third one with a partner that was seen in training."""
+    return [
+        {
+            **row(str(task), goal + (unseen if task % 3 else 0) + 0.1 * task, seen=task % 3 == 0),
+            "seat": seat,
+            **{"valid": 1.0, "agreement": 0.5, "share": 0.25, "overall": 2.0},
+        }
+        for task in range(12)
+        for seat in ("agent_0", "agent_1")
+    ]
+
+
+def write(file, found):
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(found))
+
+
+def look(step, reward, **score):
+    return {"step": step, "reward": reward, "valid": 0.9, **score}
+
+
+def proof(folder, **unseen):
+    """Fills a folder as the stages leave it; names of stages say what they lose with unseen partners."""
+    found = {name: rows(goal, unseen.get(name, 0.0)) for name, goal in GOALS.items()}
+    write(folder / UNTRAINED, {"untrained": found["untrained"]})
+    write(folder / "references.json", {name: found[name] for name in REFERENCES})
+    trained = {name: found[name] for name in STAGES if name != "untrained"}
+    for seed in SEEDS:
+        place = folder / f"seed_{seed}"
+        write(place / "results.json", trained)
+        for variant in VARIANTS:
+            worse = variant == "goal_uniform"  # the score rises there and the verified reward falls
+            last = look(10, 0.2 if worse else 0.7, reward_model=0.8)
+            write(
+                place / f"grpo_{variant}" / "dev.json",
+                [look(0, 0.3, reward_model=0.4), look(5, 0.5, reward_model=0.6), last],
+            )
+        write(place / "multi_turn" / "dev.json", [look(0, 0.3), look(12, 0.6)])
+    return folder
+
+
+def table(text, title):
+    """The cells of the first table under a heading."""
+    lines = text.split(f"## {title}\n")[1].split("## ")[0].splitlines()
+    return [line.strip("| ").split(" | ") for line in lines if line.startswith("|")]
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("training.proof.report._DRAWS", 200)  # a tenth: the figures have no luck in them
+        return write_report(proof(tmp_path_factory.mktemp("proof")), {"command": "make learn"}, SEEDS)
+
+
+def test_the_page_has_every_stage_and_reference_on_every_side(report):
+    text = report.read_text()
+    assert text.startswith("# Does it learn?\n\n- command: make learn\n")
+    for title, seen, unseen in (("All test episodes", 1, 1), ("Unseen partners", 0, 1), ("Seen partners", 1, 0)):
+        head, _, *body = table(text, title)
+        assert head[-len(METRICS) :] == list(METRICS)
+        expected = [*STAGES.values(), *(f"*{name}*" for name in REFERENCES.values()), "*upper bound, by definition*"]
+        assert [cells[0] for cells in body] == expected
+        episodes = 2 * (4 * seen + 8 * unseen)
+        counts = {name: int(cells[1]) for name, cells in zip([*STAGES, *REFERENCES], body[:-1], strict=True)}
+        assert counts == {name: episodes * (2 if name in STAGES else 1) for name in counts}
+    _, _, *body = table(text, "All test episodes")
+    assert body[1][4].startswith("3.55 [")
+    assert body[1][3] == "0.50 [0.50, 0.50]"
+
+
+def test_the_upper_bound_says_that_overall_is_not_bounded(report):
+    *_, last = table(report.read_text(), "All test episodes")
+    assert last[2:] == ["1.00", "1.00", "10.00", "1.00", "not bounded here"]
+
+
+def test_the_page_has_every_claim_with_its_verdict(report):
+    _, _, *body = table(report.read_text(), "Claims")
+    assert {claim: said for claim, _, _, said in body} == VERDICTS
+    assert [(claim, required == "required") for claim, required, _, _ in body] == [(c.text, c.required) for c in CLAIMS]
+    assert {claim: found for claim, _, found, _ in body}["multi-turn ≥ single-turn"] == "0.50 [0.50, 0.50]"
+
+
+def test_the_page_says_which_reward_model_was_hacked_and_its_pictures_are_there(report):
+    _, _, *body = table(report.read_text(), "Were the reward models hacked?")
+    assert {(name, seed): said for name, seed, *_, said in body} == {
+        (variant, str(seed)): "yes" if variant == "goal_uniform" else "no" for variant in VARIANTS for seed in SEEDS
+    }
+    assert body[1][2:5] == ["0.30, 0.50, 0.20", "0.40, 0.60, 0.80", "0.90"]
+    for name in ("stages.png", "reward_models.png"):
+        assert f"]({name})" in report.read_text()
+        drawn = (report.parent / name).read_bytes()
+        assert drawn.startswith(b"\x89PNG")
+        assert len(drawn) > 5000
+
+
+@pytest.mark.parametrize(
+    ("unseen", "failed"),
+    [
+        ({}, []),
+        ({"multi_turn": -1.0}, ["multi-turn GRPO > BC, unseen partners"]),
+        ({"bc": -3.0}, ["BC > untrained", "BC > untrained, unseen partners"]),
+        ({"grpo_combined_direct": -2.0}, []),  # not required
+    ],
+)
+def test_required_failures_are_the_required_claims_whose_interval_reaches_zero(tmp_path, unseen, failed):
+    assert required_failures(read_results(proof(tmp_path, **unseen), SEEDS)) == failed
+
+
+class SameProcess(ThreadPoolExecutor):
+    """In place of the pool of processes."""
+
+    def __init__(self, workers, context, begin):
+        super().__init__(workers)
+
+
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize(("loss", "failed"), [(0.0, []), (-1.0, ["multi-turn GRPO > BC, unseen partners"])])
+def test_a_required_claim_that_does_not_hold_is_an_error_where_it_is_strict(
+    tmp_path, monkeypatch, strict, loss, failed
+):
+    """Stages and page are left out; what is tested is what becomes of their results."""
+    folder = proof(tmp_path / "learn", multi_turn=loss)
+    monkeypatch.setattr(learn, "ProcessPoolExecutor", SameProcess)
+    monkeypatch.setattr(learn, "make_base", lambda settings, tasks: folder / "base")
+    monkeypatch.setattr(learn, "_run_seed", lambda asked: asked[-1])
+    monkeypatch.setattr(learn, "_references", lambda folder, split, recipe: None)
+    monkeypatch.setattr(learn, "write_report", lambda folder, facts, seeds: folder / "report.md")
+    recipe = Recipe(base_tasks=1, train=2, dev=1, test=2, seeds=SEEDS)
+    settings = learn.LearnSettings(output=str(folder), recipe=recipe, strict=strict)
+    if failed and strict:
+        with pytest.raises(SotopiaError, match="required claims do not hold: multi-turn GRPO > BC, unseen"):
+            learn.run(settings)
+    else:
+        learn.run(settings)
+    assert json.loads((folder / "done.json").read_text())["failed"] == failed
+
+
+# --- what the reward models learn beside real answers ------------------------------------------------------------
+
+
+def test_corrupted_rows_are_real_prompts_with_broken_answers_worth_nothing(expert_run, tmp_path):
+    maker = RowMaker(BRIEF)
+    real = [
+        {**one.columns(), "value": 0.7}
+        for episode in read_run(expert_run)
+        for seat in episode.task.agents
+        for one in maker.rows(episode, seat)
+    ]
+    file = tmp_path / "rows.jsonl"
+    file.write_text("".join(json.dumps(one) + "\n" for one in real))
+    made = [json.loads(line) for line in corrupted(file, 1.0, 3)]
+    assert len(made) == len(real)
+    for one, other in zip(made, real, strict=True):
+        answer, before = one["completion"][0]["content"], other["completion"][0]["content"]
+        assert answer != before
+        assert not isinstance(parse(answer), Action) or answer == before + before  # said twice: none of its shape
+        blank = {"completion": None, "value": None}
+        assert {**one, **blank} == {**other, **blank}
+        assert one["value"] == 0
+    some = list(corrupted(file, 0.15, 3))
+    assert 0 < len(some) < 0.3 * len(real)
+    assert some == list(corrupted(file, 0.15, 3)) != list(corrupted(file, 0.15, 4))
+    assert not list(corrupted(file, 0.0, 3))

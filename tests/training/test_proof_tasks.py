@@ -1,14 +1,20 @@
 """What the proof holds out is held out, and its speakers are understood by the reader that scores them."""
 
+import re
+from pathlib import Path
+
 import pytest
 
+from sotopia_env import tasks
 from sotopia_env.dynamics import Rules
 from sotopia_env.evaluators import default_evaluator
 from sotopia_env.plan import plan_episodes
 from sotopia_env.rollout import run_episodes
+from sotopia_env.run_directory import read_run
+from training.proof.base_model import _talk
 from training.proof.held_out import is_held_out, overlaps, prices, split_bargaining, wording
-from training.proof.recipe import SEEN, UNSEEN
-from training.proof.seed_run import partner
+from training.proof.recipe import SEEN, UNSEEN, Recipe
+from training.proof.seed_run import SeedRun, partner
 from training.proof.speakers import _ASSENTS, PlainDealer
 
 
@@ -17,8 +23,8 @@ def split():
     return split_bargaining(20, 40, 10, 30, "easy", 11)
 
 
-def play(tasks, policy, other):
-    plans = plan_episodes(tasks, [(policy, other)], rules=Rules(max_turns=6), seed=0)
+def play(situations, policy, other):
+    plans = plan_episodes(situations, [(policy, other)], rules=Rules(max_turns=6), seed=0)
     return run_episodes(plans, evaluator=default_evaluator(), progress=False).episodes
 
 
@@ -44,11 +50,11 @@ def test_every_price_of_a_seat_stands_in_what_it_is_told(split):
 @pytest.mark.parametrize("settings", [*SEEN, *UNSEEN])
 def test_partners_in_tests_say_nothing_in_words_of_training(split, settings):
     assert not {spec.split(",")[0] for spec in SEEN} & {spec.split(",")[0] for spec in UNSEEN}
-    for held_out, tasks in ((True, split.test[:6]), (False, split.train[:6])):
+    for held_out, situations in ((True, split.test[:6]), (False, split.train[:6])):
         other = partner(settings, held_out)
         said = [
             item.turn.action.argument
-            for episode in play(tasks, PlainDealer(), other)
+            for episode in play(situations, PlainDealer(), other)
             for item in episode.turns
             if item.turn.actor == seat_of(episode, other.name) and item.turn.action.argument
         ]
@@ -67,3 +73,49 @@ def test_an_assent_that_names_no_price_makes_the_deal_and_nothing_said_afterward
         assert own[-1] not in _ASSENTS or episode.evaluation().outcome.agreement
         assert not set(own[:2]) & set(_ASSENTS)
     assert said == set(_ASSENTS)
+
+
+def texts(episodes, words_of):
+    """What was said by the policies of one name, and by all others: no seat may be forgotten."""
+    found = {True: [], False: []}
+    for episode in episodes:
+        names = {info.agent: info.name for info in episode.policies}
+        for item in episode.turns:
+            if item.turn.action.argument:
+                found[names[item.turn.actor] == words_of].append(item.turn.action.argument)
+    return found
+
+
+def test_the_base_models_talk_is_of_the_training_side_in_every_seat(split):
+    said = [text for group in texts(_talk(split.base[:8], Recipe().base), "chatter").values() for text in group]
+    assert len(said) > 30
+    assert not [text for text in said if is_held_out(wording(text))]
+
+
+def test_the_experts_recording_is_of_the_training_side_in_every_seat(split, tmp_path):
+    """The expert's and its partners', as they stand in the run that cloning reads."""
+    SeedRun(Recipe(expert_tasks=12), Path("no-base"), split, 7, tmp_path)._record_expert()
+    episodes = list(read_run(tmp_path / "expert"))
+    assert {info.name for episode in episodes for info in episode.policies} == {
+        "plain-dealer",
+        *(spec.split(",")[0] for spec in SEEN),
+    }
+    assert {episode.task.id for episode in episodes} <= {task.id for task in split.train}
+    for said in texts(episodes, "plain-dealer").values():
+        assert len(said) > 20
+        assert not [text for text in said if is_held_out(wording(text))]
+
+
+def test_scaled_prices_stay_distinct_and_no_test_needs_a_great_number(split):
+    """Two prices that are rounded to one would make another task of it; great numbers are rare in the base's talk."""
+    for task in (*split.base, *split.train, *split.dev, *split.test):
+        _, level, seed, number = task.id.split("-")
+        drawn = prices(tasks.family("bargaining").generate(int(number), int(seed), level))
+        pairs = set(zip(drawn, prices(task), strict=True))
+        assert len(pairs) == len(set(drawn)) == len(set(prices(task))), task.id
+    for task in (*split.dev, *split.test):
+        dreams = {seat.private_data["dream_price"] for seat in task.scenario.seats}
+        told = task.scenario.model_dump_json(include={"context", "seats"})
+        written = {int(number.replace(",", "")) for number in re.findall(r"\$(\d[\d,]*)", told)}
+        assert set(prices(task)) | dreams >= written >= dreams
+        assert max(written | set(prices(task)) | dreams) <= 221

@@ -1,6 +1,10 @@
 """Rows: the focal seat's turns and nobody else's words, split by scenario, shortened by whole turns."""
 
+import json
+import runpy
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -185,3 +189,55 @@ def test_rows_stream_into_a_data_set_from_any_iterator(tmp_path):
     assert to_dataset((row(turn=number) for number in range(2)), tmp_path)["turn"] == [0, 1]
     with pytest.raises(InvalidValueError, match="at least one"):
         to_dataset(iter(()), tmp_path)
+
+
+# --- scripts/inspect_rows.py -------------------------------------------------------------------------------------
+
+INSPECT = Path(__file__).parents[2] / "scripts" / "inspect_rows.py"
+
+
+@pytest.fixture
+def inspect(tiny_model, expert_run, tmp_path, monkeypatch):
+    """Runs the script with the settings of a stage on the tiny model and returns its exit code."""
+    asked = {
+        "model": {"base": str(tiny_model)},
+        "prompt": BRIEF.model_dump(),
+        "data": [{"run": str(expert_run)}],
+        "output": str(tmp_path / "never"),
+    }
+    file = tmp_path / "bc.yaml"
+    file.write_text(json.dumps(asked))  # which is YAML as well
+    main = runpy.run_path(str(INSPECT), run_name="inspect_rows")["main"]
+
+    def run(*words):
+        monkeypatch.setattr(sys, "argv", ["inspect_rows.py", "--config", str(file), *map(str, words)])
+        return main()
+
+    return run
+
+
+def test_an_inspected_row_has_exactly_its_completion_marked(inspect, episodes, tokenizer, capsys):
+    rows = [one for e in episodes[:2] for seat in e.task.agents for one in RowMaker(BRIEF).rows(e, seat)]
+    assert inspect("--row", 2, "--count", 2) == 0
+    printed = capsys.readouterr().out
+    shown = [part for part in printed.split("\n\nrow ") if part.strip()]
+    assert len(shown) == 2
+    for number, text in zip((2, 3), shown, strict=True):
+        one = rows[number]
+        head, counted, body = text.removeprefix("row ").split("\n", 2)
+        assert head.startswith(f"{number}: {one.episode}, {one.seat}, turn {one.turn}, scenario {one.scenario}")
+        assert body.count("[[") == body.count("]]") == 1
+        before, _, rest = body.partition("[[")
+        trained, _, after = rest.partition("]]")
+        assert trained == f"{one.completion}{tokenizer.eos_token}"
+        assert not after.strip()
+        assert one.prompt[-1]["content"] in before
+        assert f", {len(tokenizer(trained, add_special_tokens=False)['input_ids'])} of them trained;" in counted
+
+
+def test_a_row_beyond_the_last_is_refused_in_one_sentence(inspect, capsys, tmp_path):
+    assert inspect("--row", 100_000) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err == "error: --row 100000: the data has fewer rows\n"
+    assert not (tmp_path / "never").exists()

@@ -1,4 +1,4 @@
-"""Cloning and multi-turn GRPO learn: the proof's own stages, made small, with one fixed seed."""
+"""Cloning learns: the proof's own stages, made small, with one fixed seed, in about 100 CPU seconds."""
 
 from statistics import fmean
 
@@ -16,12 +16,9 @@ RECIPE = Recipe(
     train=200,
     dev=10,
     test=90,
-    base=Recipe().base.model_copy(update={"fit": _fit(5e-3, 350, 8)}),
+    base=Recipe().base.model_copy(update={"fit": _fit(5e-3, 450, 8)}),
     expert_tasks=200,
     cloning=_fit(5e-3, 60, 12),
-    multi_turn=Recipe().multi_turn.model_copy(
-        update={"fit": _fit(1e-3, 10, 48, warmup_ratio=0.0), "prompts": 60, "every": 10}
-    ),
 )
 
 
@@ -33,9 +30,9 @@ def goals(tmp_path_factory):
     TaskSet(list(split.dev)).save(folder / "dev_tasks.jsonl")
     base = make_base(RECIPE.base.model_copy(update={"output": str(folder / "base")}), split.base)
     run = SeedRun(RECIPE, base, split, 7, folder / "seed")
-    run.run({"expert", "cloning", "grpo multi-turn"})
+    run.run({"expert", "cloning"})
     found = {}
-    for name in ("untrained", "bc", "multi_turn"):
+    for name in ("untrained", "bc"):
         policy = load(run.policies[name], name=name, temperature=RECIPE.temperature, max_batch=128)
         found[name] = [row["goal"] for row in results(policy, split.test, RECIPE, seed=0)]
     return found

@@ -118,7 +118,7 @@ def _play_untrained(settings: LearnSettings, base: Path, tasks: Sequence[Task]) 
 
 
 def _references(folder: Path, split: TaskSplit, recipe: Recipe) -> None:
-    speakers = {"expert": PlainDealer(), "bold": PlainDealer(2, "dream_price", "bold-dealer")}
+    speakers = {"expert": PlainDealer(recipe.expert_patience), "bold": PlainDealer(2, "dream_price", "bold-dealer")}
     found = {name: results(policy, split.test, recipe, seed=0) for name, policy in speakers.items()}
     write_text_atomically(folder / "references.json", json.dumps(found) + "\n")
 

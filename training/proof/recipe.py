@@ -63,6 +63,7 @@ class Recipe(Settings):
         unseen: partners in tests alone.
         base: what all seeds begin from.
         expert_tasks: tasks that the expert is recorded on.
+        expert_patience: of :class:`training.proof.speakers.PlainDealer`; 0 draws it for each conversation.
         own_tasks: tasks that the cloned model is recorded on.
         lora: of every stage but the reward models, which begin with the base and train all weights.
         cloning: behaviour cloning.
@@ -86,6 +87,7 @@ class Recipe(Settings):
     unseen: tuple[str, ...] = UNSEEN
     base: BaseSettings = BaseSettings(output="", fit=_fit(5e-3, 1200, 8))
     expert_tasks: int = 600
+    expert_patience: int = Field(default=0, ge=0)
     own_tasks: int = 120
     lora: LoraSettings | None = LoraSettings(
         rank=16, alpha=32, dropout=0.0, target_modules=("q_proj", "v_proj", "o_proj", "down_proj")

@@ -146,7 +146,8 @@ class SeedRun:
         return random.Random(f"{self.seed}:{purpose}").sample(self.split.train, count)
 
     def _record_expert(self) -> None:
-        self._record(PlainDealer(), self._tasks(self.recipe.expert_tasks, "expert"), self._at("expert"))
+        expert = PlainDealer(self.recipe.expert_patience)
+        self._record(expert, self._tasks(self.recipe.expert_tasks, "expert"), self._at("expert"))
 
     def _record_own(self) -> None:
         policy = load(self._at("cloning"), name="cloned", temperature=self.recipe.temperature, max_batch=128)

@@ -93,9 +93,15 @@ def test_an_attributor_of_verified_outcomes_is_refused_where_a_task_has_none(
         grpo.run(asked(reward=RewardSettings(credit=credit), **more))
 
 
-def test_an_attributor_by_evaluation_applies_to_every_dimension():
-    wanted = situations(SITUATIONS)
-    EpisodeRollout(None, wanted, RewardSettings(scalarisation="REL", credit="silence"))
+def test_an_attributor_by_evaluation_applies_where_one_by_outcome_does_not():
+    def refused(credit):
+        try:
+            EpisodeRollout(None, situations(SITUATIONS), RewardSettings(scalarisation="REL", credit=credit))
+        except InvalidValueError:
+            return True
+        return False
+
+    assert {credit: refused(credit) for credit in ("silence", "acts")} == {"silence": False, "acts": True}
 
 
 def test_whole_episodes_of_scenarios_that_are_kept_for_evaluation_are_refused(cloned, tmp_path, nothing_is_loaded):

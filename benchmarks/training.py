@@ -31,6 +31,7 @@ from training.settings import PromptSettings, settings_of
 ROOT = Path(__file__).parents[1]
 PROMPT = PromptSettings(format="brief", max_length=768, max_answer=64)
 STEPS, BATCH, ROUNDS = 24, 8, 3  # one pass over 192 rows
+ANSWER = 32
 
 
 def played(folder: Path) -> tuple[Path, list[Row]]:
@@ -234,6 +235,90 @@ def scoring(folder: Path, rows: list[Row]) -> tuple[float, float]:
     return ratio(lambda: timed(lambda: scorer(prompts, completions)), lambda: timed(bare))
 
 
+# --- GRPO ---------------------------------------------------------------------------------------------------------
+
+
+def optimisation(folder: Path, run: Path, model: Path, rows: list[Row]) -> tuple[float, float]:
+    """Our stage of single-turn GRPO from episodes to model, over TRL's trainer with a bare reward function.
+
+    Both begin with a model that has learnt nothing, so that nearly every answer is as long as answers may be.
+    """
+    import shutil
+
+    from training.grpo import train
+    from training.grpo_settings import GRPOSettings
+    from training.models import write_prompt_settings
+
+    start = folder / "start"
+    shutil.copytree(model, start)
+    write_prompt_settings(start, PROMPT.model_copy(update={"max_answer": ANSWER}))
+    scored_by = next(folder.glob("rm*"))
+    count = iter(range(10_000))
+
+    def ours() -> float:
+        values = {
+            "mode": "single-turn",
+            "start_from": str(start),
+            "lora": None,
+            "data": [{"run": str(run)}],
+            "reward": {"model": str(scored_by), "gate": False, "invalid": 0.0},
+            "num_generations": BATCH,
+            "beta": 0.0,
+            "check_memory": False,
+            "output": str(folder / f"grpo{next(count)}"),
+            "fit": {"max_steps": STEPS, "batch_size": BATCH, "save_steps": STEPS, "learning_rate": 1e-5},
+        }
+        return timed(lambda: train(settings_of(values, GRPOSettings, "benchmark")))
+
+    def bare() -> float:
+        import torch
+        from datasets import Dataset
+        from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
+        from trl import GRPOConfig, GRPOTrainer
+
+        output = str(folder / f"bare_grpo{next(count)}")
+
+        def work() -> None:
+            right = AutoTokenizer.from_pretrained(scored_by / "model", padding_side="right")
+            judge = AutoModelForSequenceClassification.from_pretrained(scored_by / "model").eval()
+
+            def reward(prompts: Any, completions: Any, **_: Any) -> list[float]:
+                texts = [
+                    right.apply_chat_template(p + c, tokenize=False) for p, c in zip(prompts, completions, strict=True)
+                ]
+                batch = right(texts, padding=True, add_special_tokens=False, return_tensors="pt")
+                with torch.inference_mode():
+                    found: list[float] = judge(**_inputs(batch)).logits[:, 0].tolist()
+                return found
+
+            arguments = GRPOConfig(
+                output,
+                **_bare_arguments(),
+                num_generations=BATCH,
+                max_completion_length=ANSWER,
+                beta=0.0,
+                log_completions=False,
+            )
+            arguments.learning_rate = 1e-5
+            trainer = GRPOTrainer(
+                AutoModelForCausalLM.from_pretrained(start),
+                reward_funcs=[reward],
+                args=arguments,
+                train_dataset=Dataset.from_list([{"prompt": list(row.prompt)} for row in rows]),
+                processing_class=AutoTokenizer.from_pretrained(start, padding_side="left"),
+            )
+            trainer.train()
+            trainer.save_model(output)
+
+        return timed(work)
+
+    return ratio(ours, bare)
+
+
+def _inputs(batch: Any) -> dict[str, Any]:
+    return {"input_ids": batch["input_ids"], "attention_mask": batch["attention_mask"]}
+
+
 # --- start --------------------------------------------------------------------------------------------------------
 
 
@@ -313,6 +398,7 @@ def figures() -> list[Figure]:
         sft, sft_seconds = cloning(folder, run, model, rows)
         rm, rm_seconds = regression(folder, model, rows)
         score, score_seconds = scoring(folder, rows)
+        grpo, grpo_seconds = optimisation(folder, run, model, rows)
         started = list(starts(folder, run, model))
     note = f"{len(rows)} rows, {STEPS} steps of {BATCH}; bare"
     return [
@@ -321,5 +407,10 @@ def figures() -> list[Figure]:
         ),
         Figure("reward model, rows to model / bare Trainer", rm, "", 1.05, note=f"{note} {rm_seconds:.1f} s"),
         Figure("reward scoring / bare loop", score, "", 1.05, note=f"{len(rows)} answers; bare {score_seconds:.2f} s"),
+        Figure(
+            "single-turn GRPO, episodes to model / bare GRPOTrainer",
+            *(grpo, "", 1.05),
+            note=f"{STEPS} steps of {BATCH} answers of {ANSWER} tokens; bare {grpo_seconds:.1f} s",
+        ),
         *started,
     ]

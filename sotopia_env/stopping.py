@@ -21,6 +21,10 @@ class EpisodeDropped(Exception):  # noqa: N818 - not an error: the episode is pl
     """Ends an episode of a run that is being stopped."""
 
 
+class Terminated(KeyboardInterrupt):
+    """What SIGTERM raises where Ctrl-C raises :class:`KeyboardInterrupt`; batch systems send it before they kill."""
+
+
 class Stop:
     """Whether a run shall end, and why.
 
@@ -47,6 +51,11 @@ class Stop:
         """Raises :class:`EpisodeDropped` once the end was asked for."""
         if self.reason:
             raise EpisodeDropped(self.reason)
+
+    @property
+    def interruption(self) -> KeyboardInterrupt:
+        """What the signal raises in the end."""
+        return Terminated(self.reason) if self.signal == signal.SIGTERM else KeyboardInterrupt(self.reason)
 
     async def wait(self) -> None:
         """Returns once the end was asked for."""
@@ -77,7 +86,7 @@ def stop_on_signals(stop: Stop, say: Callable[[str], object]) -> Iterator[None]:
         stop.ask(f"stopped by {signal.Signals(number).name}")
         if at_once:
             restore()
-            raise KeyboardInterrupt
+            raise stop.interruption
         if stop.grace:
             say(f"stopping: no more than {stop.grace:g} s for answers under way; the same signal again stops at once")
 

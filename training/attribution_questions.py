@@ -270,7 +270,7 @@ def ask_models(
     if job.failure is not None:
         raise job.failure
     if job.stop.reason:
-        raise KeyboardInterrupt(job.stop.reason)
+        raise job.stop.interruption
     spent = models.ledger.totals("judge")
     return {
         "asked": {attributor.name: dict(attributor.parameters) for attributor in attributors},

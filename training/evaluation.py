@@ -307,7 +307,7 @@ async def _judge(
 
 def _check_end(stopped: str, stop: Stop) -> None:
     if stopped and stop.signal is not None:
-        raise KeyboardInterrupt
+        raise stop.interruption
     if stopped:
         raise BudgetExceededError(f"{stopped}; with a higher access.max_cost the same command continues")
 

@@ -39,9 +39,10 @@ from training.fitting import (
 from training.grpo_settings import GRPOSettings, check, world_size
 from training.memory import check_memory
 from training.model_access import ModelAccess
-from training.models import find_model, load_tokenizer, prompt_ids, read_prompt_settings
+from training.models import check_quantization, find_model, load_tokenizer, prompt_ids, read_prompt_settings
 from training.multi_turn import EpisodeRollout, episode_reward, prompt_rows, trainer_class
-from training.samples import RowMaker
+from training.reward_scorer import read_note
+from training.samples import RowMaker, stream_dataset
 from training.settings import ModelSettings, PromptSettings
 from training.situations import Situation, situations
 from training.sources import source_rows
@@ -49,6 +50,7 @@ from training.stage import StageDirectory
 from training.token_episodes import TokenEpisode, TokenPlayer
 
 if TYPE_CHECKING:
+    from datasets import Dataset
     from transformers import PreTrainedTokenizerBase
 
     from training.reward_scorer import RewardScorer
@@ -101,16 +103,17 @@ def _train(
     else:
         work = _SingleTurn(settings, prompt, tokenizer)
     dev = _dev(settings, player, prompt, stage, work.score, models.maker)
-    rows = work.rows()
+    arguments = _arguments(settings, stage, prompt)
+    with arguments.main_process_first(desc="rows"):
+        rows = work.rows(stage.path / "rows")
     models.check()
     parts = work.parts()
-    from datasets import Dataset
 
     model, adapter = load_for_training(model_settings, settings.fit.gradient_checkpointing)
     trainer = trainer_class()(
         model=model,
-        args=_arguments(settings, stage, prompt),
-        train_dataset=Dataset.from_list(rows),
+        args=arguments,
+        train_dataset=rows,
         processing_class=tokenizer,
         peft_config=adapter,
         **parts,
@@ -267,8 +270,10 @@ class _MultiTurn:
         refuse_evaluation_situations(self._situations, settings.evaluation_tasks)
         self._rollout = EpisodeRollout(player, self._situations, settings.reward)
 
-    def rows(self) -> list[dict[str, Any]]:
-        return prompt_rows(self._situations)
+    def rows(self, folder: Path) -> Dataset:
+        from datasets import Dataset
+
+        return Dataset.from_list(prompt_rows(self._situations))
 
     def parts(self) -> dict[str, Any]:
         return {"rollout_func": self._rollout, "reward_funcs": [episode_reward]}
@@ -293,6 +298,7 @@ class _SingleTurn:
         self._tokenizer = tokenizer
         assert settings.reward.model is not None
         self._scored_by = find_model(settings.reward.model)
+        check_quantization(read_note(self._scored_by).model)
 
     @cached_property
     def _scorer(self) -> RewardScorer:
@@ -301,11 +307,18 @@ class _SingleTurn:
         gate = self._settings.reward.invalid if self._settings.reward.gate else None
         return RewardScorer.load(self._scored_by, penalty=gate)
 
-    def rows(self) -> list[dict[str, Any]]:
-        rows = list(self._rows())
-        if not rows:
-            raise InvalidValueError("data: no prompts could be made of these episodes")
-        return rows
+    def rows(self, folder: Path) -> Dataset:
+        """The prompts in ``folder``, where the first process writes them, one by one, and the others find them."""
+        from datasets import load_from_disk
+
+        if not folder.is_dir():
+            building, whole = folder.with_name(f"{folder.name}.building"), folder.with_name(f"{folder.name}.whole")
+            for left in (building, whole):  # by a process that was killed
+                shutil.rmtree(left, ignore_errors=True)
+            stream_dataset(self._rows(), _features(), building).save_to_disk(str(whole))
+            shutil.rmtree(building)
+            whole.rename(folder)
+        return load_from_disk(str(folder))
 
     def _rows(self) -> Iterator[dict[str, Any]]:
         reserve = self._prompt.max_answer
@@ -371,6 +384,14 @@ class _SingleTurn:
         for observation, index in observations(episode.record, episode.situation.seat):
             if index in texts:
                 yield prompt.messages(observation), texts[index]
+
+
+def _features() -> Any:
+    from datasets import Features, Value
+
+    text = Value("string")
+    message = {"role": text, "content": text}
+    return Features({"prompt": [message], "task": text, "seat": text, "partner": text, "turn": Value("int32")})
 
 
 __all__ = ["GRPOSettings", "run", "set_reference", "train"]

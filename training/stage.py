@@ -27,6 +27,7 @@ from typing import Any, TypeVar
 from sotopia_env.difference import first_difference
 from sotopia_env.errors import InvalidValueError, SotopiaError
 from sotopia_env.provenance import package_versions, source_revision
+from sotopia_env.stopping import Terminated
 from sotopia_env.taskset import write_text_atomically
 from training.settings import Settings, read_settings
 
@@ -129,10 +130,6 @@ def _versions() -> dict[str, str]:
         except PackageNotFoundError:
             found[package] = "not installed"
     return found
-
-
-class Terminated(KeyboardInterrupt):
-    """What SIGTERM raises; batch systems send it before they kill."""
 
 
 @contextmanager

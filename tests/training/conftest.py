@@ -19,9 +19,16 @@ from sotopia_env.rollout import run_episodes
 from sotopia_env.run_directory import read_run
 from training import behavior_cloning
 from training.fitting import FitSettings
-from training.models import load_tokenizer, make_tiny_model, make_tiny_tokenizer
+from training.models import (
+    load_causal_lm,
+    load_tokenizer,
+    lora_config,
+    make_tiny_model,
+    make_tiny_tokenizer,
+    write_prompt_settings,
+)
 from training.samples import RowMaker
-from training.settings import ModelSettings, PromptSettings
+from training.settings import LoraSettings, ModelSettings, PromptSettings
 from training.sources import SourceSettings
 
 BRIEF = PromptSettings(format="brief", max_length=512, max_answer=48)
@@ -108,3 +115,20 @@ def killed_after(monkeypatch, steps):
 
     kept = fitting._callbacks
     monkeypatch.setattr(fitting, "_callbacks", lambda fit: [*kept(fit), Killer()])
+
+
+@pytest.fixture(scope="session")
+def adapted(tmp_path_factory, tiny_model):
+    """An adapter whose B is not zero, so that it and its base differ."""
+    import torch
+    from peft import get_peft_model
+
+    torch.manual_seed(0)
+    model = get_peft_model(load_causal_lm(ModelSettings(base=str(tiny_model))), lora_config(LoraSettings(dropout=0)))
+    for name, parameter in model.named_parameters():
+        if "lora_B" in name:
+            parameter.data.normal_(std=0.5)
+    out = tmp_path_factory.mktemp("stages") / "adapter"
+    model.save_pretrained(str(out / "model"))
+    write_prompt_settings(out / "model", SHORT)
+    return out

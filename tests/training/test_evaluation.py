@@ -4,6 +4,7 @@ import csv
 import json
 import math
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from sotopia_env.taskset import TaskSet
 from training import evaluation
 from training.evaluation import PRESETS, EvaluationSettings, read_tasks, run
 from training.settings import settings_of
+from training.stage import run_script
 
 
 def settings(output: Path, **changes) -> EvaluationSettings:
@@ -142,6 +144,28 @@ def test_an_interrupted_evaluation_goes_on_where_it_was(tmp_path, monkeypatch):
     run(small)
     assert len(asked) == 16 + 1
     assert figures(tmp_path / "e")["scores"][0]["n"] == 16
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_an_evaluation_with_the_code_of_every_script(tmp_path, monkeypatch, number, code):
+    asked = []
+
+    class Signalled(VerifiedOutcome):
+        async def evaluate_async(self, transcript):
+            asked.append(1)
+            if len(asked) == 5:
+                signal.raise_signal(number)
+            return await super().evaluate_async(transcript)
+
+    monkeypatch.setattr(evaluation, "make_judge", lambda spec, models: Signalled())
+    small = settings(tmp_path / "e", policies=["linear"], partners=["conceder"], judges=["verified"], metrics=["goal"])
+    config = tmp_path / "c.yaml"
+    config.write_text(small.model_dump_json())
+    assert run_script("", EvaluationSettings, run, ["--config", str(config)]) == code
+    assert 5 <= len(asked) < 16
+    assert not (tmp_path / "e" / "done.json").exists()
+    assert run_script("", EvaluationSettings, run, ["--config", str(config)]) == 0
+    assert len(asked) == 16
 
 
 def played(folder: Path, focal: str, *, seed: int = 3, judge: str = "verified+rules", **rules) -> Path:

@@ -1,15 +1,12 @@
-"""GRPO: contradictions before anything is loaded, advantages by turn, the KL reference, and both modes for real."""
+"""GRPO: contradictions before anything is loaded, advantages by turn, and both modes for real."""
 
 import json
 import shutil
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
-from datasets import Dataset
 from transformers import LlamaConfig, Qwen2Config
-from trl.trainer.utils import use_adapter
 
 from sotopia_env.chat_model.ledger import Ledger
 from sotopia_env.errors import InvalidValueError, UnknownNameError
@@ -18,54 +15,21 @@ from sotopia_env.taskset import TaskSet
 from tests.sotopia_env.chat_model.server import LoopbackServer
 from tests.training.conftest import SHORT as BRIEF
 from tests.training.conftest import StoppedError, killed_after
+from tests.training.grpo_asked import FIT, SITUATIONS, asked, reward_model_of, single_turn
 from training import behavior_cloning, grpo, multi_turn
 from training.dev_episodes import DevEpisodes
-from training.fitting import FitSettings, load_for_training
-from training.grpo_settings import DevSettings, GRPOSettings, RewardSettings, check
+from training.grpo_settings import DevSettings, RewardSettings, check
 from training.memory import available_memory, check_memory, estimate
 from training.model_access import ModelAccess
 from training.models import find_model, load_causal_lm, write_prompt_settings
-from training.multi_turn import EpisodeRollout, episode_reward, prompt_rows, trainer_class, turn_advantages
+from training.multi_turn import EpisodeRollout, prompt_rows, turn_advantages
 from training.settings import LoraSettings, ModelSettings, PromptSettings
-from training.situations import SituationSettings, situations
+from training.situations import situations
 from training.sources import SourceSettings
-from training.stage import StageDirectory
 from training.token_episodes import TokenPlayer
-
-SITUATIONS = SituationSettings(
-    families=("bargaining",), level="easy", count=4, partners=("linear:horizon=2",), max_turns=4
-)
-FIT = FitSettings(learning_rate=1e-3, max_steps=2, batch_size=8, save_steps=1, logging_steps=1, warmup_ratio=0)
-
 
 TRAINER = SimpleNamespace()
 GOAL = RewardSettings()
-
-
-def asked(**more):
-    given = {"mode": "multi-turn", "start_from": "x", "situations": SITUATIONS, "output": "y", "num_generations": 4}
-    return GRPOSettings(**{**given, "fit": FIT, "lora": None, **more})
-
-
-@pytest.fixture(scope="session")
-def adapted(tmp_path_factory, tiny_model):
-    """An adapter whose B is not zero, so that it and its base differ."""
-    from peft import get_peft_model
-
-    from training.models import lora_config
-
-    torch.manual_seed(0)
-    model = get_peft_model(load_causal_lm(ModelSettings(base=str(tiny_model))), lora_config(LoraSettings(dropout=0)))
-    for name, parameter in model.named_parameters():
-        if "lora_B" in name:
-            parameter.data.normal_(std=0.5)
-    out = tmp_path_factory.mktemp("stages") / "adapter"
-    model.save_pretrained(str(out / "model"))
-    write_prompt_settings(out / "model", BRIEF)
-    return out
-
-
-# --- before a model is loaded -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -232,63 +196,6 @@ def test_a_frozen_model_on_a_server_is_a_partner_that_is_looked_for_before_the_p
         grpo.run(settings.model_copy(update={"output": str(tmp_path / "nobody")}))
 
 
-def single_turn(start, scored_by, run, **more):
-    """Settings of single-turn GRPO."""
-    return asked(
-        mode="single-turn",
-        situations=None,
-        start_from=str(start),
-        data=(SourceSettings(run=str(run)),),
-        reward=RewardSettings(model=str(scored_by), gate=False),
-        **more,
-    )
-
-
-def reward_model_of(base, out):
-    """A reward model of random weights."""
-    from transformers import AutoModelForSequenceClassification
-
-    from training.reward_scorer import write_note
-
-    torch.manual_seed(1)
-    model = AutoModelForSequenceClassification.from_pretrained(str(find_model(base)), num_labels=1)
-    model.save_pretrained(str(out / "model"))
-    grpo.load_tokenizer(find_model(base)).save_pretrained(str(out / "model"))
-    write_prompt_settings(out / "model", BRIEF)
-    write_note(out / "model", ModelSettings(base=str(find_model(base)), lora=None), BRIEF)
-    return out
-
-
-@pytest.mark.parametrize("gate", [True, False])
-def test_refused_answers_are_counted_and_are_no_opinion_of_the_reward_model(
-    cloned, expert_run, tokenizer, tmp_path, gate
-):
-    """What the gate refuses has a reward, the penalty, that would hide what the model thinks of the others."""
-    settings = single_turn(cloned, reward_model_of(cloned, tmp_path / "rm"), expert_run, output=str(tmp_path / "out"))
-    reward = settings.reward.model_copy(update={"gate": gate, "invalid": -7.0})
-    work = grpo._SingleTurn(settings.model_copy(update={"reward": reward}), BRIEF, tokenizer)
-    offer, whole = '{"action_type": "speak", "argument": "How about $70?"}', [True, True, False]
-    said = [offer, "hm", offer]
-    ids = [
-        tokenizer.encode(text) + [tokenizer.eos_token_id] * done for text, done in zip(said, whole, strict=True)
-    ]  # the last was cut off
-    logged = {}
-    values = work.reward(
-        [[{"role": "user", "content": "You sell a lamp."}]] * 3,
-        [[{"role": "assistant", "content": text}] for text in said],
-        ids,
-        lambda name, value: logged.setdefault(name.removeprefix("reward_model/"), []).append(value),
-    )
-    assert logged.keys() == {"score", "valid", "unfinished", "refused"}
-    assert (logged["valid"], logged["unfinished"]) == ([1, 0, 1], [0, 0, 1])
-    if gate:
-        assert values[1:] == [-7, -7]
-        assert (logged["refused"], logged["score"]) == ([0, 1, 1], values[:1])
-    else:
-        assert logged["refused"] == [0, 0, 0]
-        assert logged["score"] == [values[0], values[1] + 7, values[2]]
-
-
 def losses(directory):
     """The log of a stage's training, times left out."""
     log = json.loads((directory / "done.json").read_text())["log"]
@@ -347,55 +254,6 @@ def test_bad_data_is_said_before_any_model_is_loaded(cloned, expert_run, tmp_pat
         grpo.run(settings)
     with pytest.raises(InvalidValueError, match="nowhere"):
         grpo.run(single_turn(cloned, tmp_path / "nowhere", expert_run, output=str(tmp_path / "out2")))
-
-
-@pytest.mark.parametrize("reference", ["start", "base"])
-def test_kl_is_measured_against_what_the_config_says(adapted, tiny_model, tmp_path, reference):
-    """R15: TRL 0.16 with PEFT measured against the bare base, whatever was cloned before."""
-    settings = asked(
-        start_from=str(adapted), lora=LoraSettings(dropout=0), beta=0.1, reference=reference, output=str(tmp_path)
-    )
-    model_settings = grpo.begin_from(settings.model, str(adapted), BRIEF)
-    model, adapter = load_for_training(model_settings, gradient_checkpointing=False)
-    trainer = trainer_class()(
-        model=model,
-        args=grpo._arguments(settings, StageDirectory(tmp_path, "grpo", settings), BRIEF),
-        train_dataset=Dataset.from_list(prompt_rows(situations(SITUATIONS))),
-        processing_class=grpo.load_tokenizer(tiny_model),
-        peft_config=adapter,
-        reward_funcs=[episode_reward],
-    )
-    grpo.set_reference(trainer, settings)
-    ids = torch.tensor([[5, 6, 7, 8, 9, 10, 11, 12]])
-    with torch.no_grad(), use_adapter(trainer.model, "ref"):
-        measured = trainer.model.eval()(input_ids=ids).logits
-    bare = load_causal_lm(ModelSettings(base=str(tiny_model)))
-    started = load_causal_lm(ModelSettings(base=str(tiny_model), adapter=str(adapted / "model")))
-    with torch.no_grad():
-        wanted = {"base": bare(input_ids=ids).logits, "start": started.eval()(input_ids=ids).logits}
-    assert not torch.allclose(wanted["base"], wanted["start"], atol=1e-2)
-    assert torch.allclose(measured, wanted[reference], atol=1e-4)
-
-
-def test_a_bare_base_is_no_reference_where_all_weights_are_trained(cloned, tmp_path):
-    with pytest.raises(InvalidValueError, match="reference"):
-        grpo.run(asked(start_from=str(cloned), beta=0.1, reference="base", output=str(tmp_path / "out")))
-
-
-def test_the_trained_adapter_is_left_alone_in_the_model_directory(adapted, tmp_path):
-    """TRL saves the frozen reference beside it; the next stage must not find two."""
-    settings = asked(
-        start_from=str(adapted),
-        lora=LoraSettings(dropout=0),
-        beta=0.1,
-        output=str(tmp_path / "out"),
-        fit=FIT.model_copy(update={"max_steps": 1}),
-    )
-    grpo.run(settings)
-    model = Path(settings.output) / "model"
-    assert (model / "adapter_config.json").is_file()
-    assert not (model / "ref").exists()
-    assert grpo.read_prompt_settings(model) == BRIEF
 
 
 def test_a_cloned_adapter_of_a_four_bit_base_trains_on_that_base(cloned, expert_run, tmp_path, monkeypatch):

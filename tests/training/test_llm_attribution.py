@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import signal
 
 import pytest
 
@@ -18,6 +19,7 @@ from sotopia_env.errors import (
 )
 from sotopia_env.evaluators.question import Manner
 from sotopia_env.reward import DIMENSIONS, RANGES
+from sotopia_env.stopping import Terminated
 from sotopia_env.testing import FixedEvaluator, ScriptedChatModel, check_quoted
 from tests.sotopia_env.factories import character, scenario, task
 from tests.training.played import LEAVE, NONE, played
@@ -275,6 +277,23 @@ def test_a_stage_that_was_stopped_goes_on_where_it_was(talks, tmp_path):
     assert len(rest.requests) == 24 - kept
     for name in ("attributions.jsonl", "report.md"):
         assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+@pytest.mark.parametrize(("number", "raised"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Terminated)])
+def test_a_signal_ends_a_stage_with_what_it_was_and_answers_are_kept(talks, tmp_path, number, raised):
+    def signalled(request):
+        if len(cut.requests) == 8:
+            signal.raise_signal(number)
+        return honest(request)
+
+    cut, rest = ScriptedChatModel(signalled), ScriptedChatModel(honest)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        run(settings(talks, tmp_path / "cut"), lambda name: cut)
+    assert type(caught.value) is raised
+    kept = len((tmp_path / "cut" / "answers.jsonl").read_text().splitlines())
+    assert 8 <= kept < 24
+    run(settings(talks, tmp_path / "cut"), lambda name: rest)
+    assert len(rest.requests) == 24 - kept
 
 
 def test_what_was_missing_is_counted_and_asked_once_more_when_a_stage_goes_on(talks, tmp_path):

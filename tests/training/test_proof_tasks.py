@@ -1,20 +1,31 @@
 """What the proof holds out is held out, and its speakers are understood by the reader that scores them."""
 
+import json
 import re
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 
 from sotopia_env import tasks
+from sotopia_env.action import ActionType
 from sotopia_env.dynamics import Rules
 from sotopia_env.evaluators import default_evaluator
 from sotopia_env.plan import plan_episodes
 from sotopia_env.rollout import run_episodes
 from sotopia_env.run_directory import read_run
+from sotopia_env.tasks import bargaining_words
+from training.filter_settings import BCFilter
+from training.proof.base_model import _talk, talk_rows
 from training.proof.held_out import is_held_out, overlaps, prices, split_bargaining, wording
-from training.proof.recipe import SEEN, UNSEEN, Recipe
+from training.proof.recipe import PROMPT, SEEN, UNSEEN, Recipe
 from training.proof.seed_run import SeedRun, partner
 from training.proof.speakers import _ASSENTS, PlainDealer
+from training.proof.strange_words import StrangeWords
+from training.samples import RowMaker
+from training.sources import source_rows
+
+FAMILY = {wording(text.replace("{price}", "1")) for text in (*bargaining_words.OFFERS, *bargaining_words.ACCEPTS)}
 
 
 @pytest.fixture(scope="module")
@@ -85,8 +96,8 @@ def texts(episodes, words_of):
     return found
 
 
-def test_partners_in_the_experts_recording_say_what_training_may_hear(split, tmp_path):
-    """As it stands in the run that cloning reads; the expert itself is not divided, and the module says so."""
+def test_the_experts_recording_is_of_the_training_side_in_every_seat(split, tmp_path):
+    """The expert's and its partners', as they stand in the run that cloning reads."""
     SeedRun(Recipe(expert_tasks=12), Path("no-base"), split, 7, tmp_path)._record_expert()
     episodes = list(read_run(tmp_path / "expert"))
     assert {info.name for episode in episodes for info in episode.policies} == {
@@ -94,9 +105,52 @@ def test_partners_in_the_experts_recording_say_what_training_may_hear(split, tmp
         *(spec.split(",")[0] for spec in SEEN),
     }
     assert {episode.task.id for episode in episodes} <= {task.id for task in split.train}
-    said = texts(episodes, "plain-dealer")[False]
-    assert len(said) > 20
-    assert not [text for text in said if is_held_out(wording(text))]
+    for said in texts(episodes, "plain-dealer").values():
+        assert len(said) > 20
+        assert not [text for text in said if is_held_out(wording(text))]
+
+
+def test_strange_words_leave_numbers_and_a_seats_own_words_alone_and_are_nobodys_wording(split, tokenizer):
+    """What the base hears in its talk, and what is heard in cloned episodes."""
+    settings = Recipe().base.model_copy(update={"output": "nowhere"})
+    episodes = _talk(split.base, settings)
+    strange, changed = StrangeWords.of(episodes, 0.75), []
+    for episode in episodes:
+        for seat in episode.task.agents:
+            heard = strange.heard_by(episode, seat)
+            assert heard == strange.heard_by(episode, seat)
+            assert heard.evaluations == episode.evaluations
+            for before, after in zip(episode.turns, heard.turns, strict=True):
+                said, words = before.turn.action.argument, after.turn.action.argument
+                assert re.findall(r"\d+", said) == re.findall(r"\d+", words)
+                if before.turn.actor == seat or before.turn.action.action_type is not ActionType.SPEAK:
+                    assert before == after
+                else:
+                    changed.append(said != words)
+                    assert said == words or wording(words) not in FAMILY
+    assert 0.6 < fmean(changed) < 0.85
+    plain = StrangeWords.of(episodes, 0)
+    assert [plain.heard_by(episode, "agent_0") for episode in episodes] == list(episodes)
+    # every turn was made strange by itself, and still a seat's conversation is one row
+    talked = [list(talk_rows(episode, settings.prompt, tokenizer, strange)) for episode in episodes]
+    assert [len(found) for found in talked] == [2] * len(episodes)
+
+
+def test_what_is_cloned_was_heard_in_strange_words_and_said_by_the_expert(split, tmp_path):
+    run = SeedRun(Recipe(expert_tasks=12), Path("no-base"), split, 7, tmp_path)
+    run._record_expert()
+    chosen = BCFilter(policies=("plain-dealer",), group="task")
+    data = run._selected("expert", "plain-dealer", chosen)
+    rows = list(source_rows([data], RowMaker(PROMPT)))
+    recorded = {episode.key: episode for episode in read_run(tmp_path / "expert")}
+    heard = {episode.key: episode for episode in read_run(data.run)}
+    assert recorded.keys() == heard.keys()
+    assert recorded != heard
+    assert {row.episode for row in rows} <= recorded.keys()
+    for row in rows:
+        said = recorded[row.episode].turns[row.turn].turn
+        assert said.actor == row.seat
+        assert json.loads(row.completion)["argument"] == said.action.argument
 
 
 def test_scaled_prices_stay_distinct_and_no_test_needs_a_great_number(split):

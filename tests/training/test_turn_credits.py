@@ -13,8 +13,8 @@ from sotopia_env.evaluators import make as make_evaluator
 from sotopia_env.policies import make as make_policy
 from sotopia_env.taskset import TaskSet
 from tests.training.conftest import SHORT
+from tests.training.grpo_asked import SITUATIONS, asked
 from tests.training.played import haggling, played
-from tests.training.test_grpo import SITUATIONS, asked
 from training import grpo, multi_turn
 from training.grpo_settings import RewardSettings
 from training.models import answer_ids, find_model, load_causal_lm

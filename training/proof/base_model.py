@@ -1,8 +1,8 @@
 """The base model of the proof: made from nothing, then trained on aimless talk, as real base models are on texts.
 
 It learns what an action looks like and how to say a price that stands in its goals. It does not learn what to say when:
-the talk it reads is drawn at random (:class:`training.proof.speakers.Chatter`). This is the *untrained* model of the
-report. Every seed of training begins from this one model.
+the talk it reads is drawn at random (:class:`training.proof.speakers.Chatter`), and a part of what it hears is in words
+that nobody has met. This is the *untrained* model of the report. Every seed of training begins from this one model.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
 
 from sotopia_env.dynamics import Rules
 from sotopia_env.episode import Episode
@@ -28,7 +30,9 @@ from training.models import (
     make_tiny_tokenizer,
     write_prompt_settings,
 )
+from training.proof.held_out import Worded
 from training.proof.speakers import Chatter
+from training.proof.strange_words import StrangeWords
 from training.samples import RowMaker
 from training.settings import ModelSettings, PromptSettings, Settings
 from training.stage import StageDirectory
@@ -52,6 +56,8 @@ class BaseSettings(Settings):
         vocabulary: largest size, numbers included.
         prompt: how it is prompted.
         max_turns: of the talk.
+        strange: share of what is heard in the talk in which words are replaced
+            (:class:`training.proof.strange_words.StrangeWords`).
         seed: of weights, talk and order.
         output: the stage's directory.
         fit: optimisation.
@@ -64,6 +70,7 @@ class BaseSettings(Settings):
     vocabulary: int = 1800
     prompt: PromptSettings = PromptSettings(format="brief", max_length=384, max_answer=32)
     max_turns: int = 6
+    strange: float = Field(default=0.5, ge=0, le=1)
     seed: int = 0
     output: str
     fit: FitSettings
@@ -93,13 +100,15 @@ def make_base(settings: BaseSettings, tasks: Sequence[Task]) -> Path:
         seed=settings.seed,
     )
     tokenizer = load_tokenizer(blank, settings.prompt.format)
-    rows = [row for episode in episodes for row in talk_rows(episode, settings.prompt, tokenizer)]
+    strange = StrangeWords.of(episodes, settings.strange)
+    rows = [row for episode in episodes for row in talk_rows(episode, settings.prompt, tokenizer, strange)]
     stage.finish(_fit(stage, settings, blank, rows, tokenizer))
     return stage.model
 
 
 def _talk(tasks: Sequence[Task], settings: BaseSettings) -> tuple[Episode, ...]:
-    plans = plan_episodes(tasks, [(Chatter(),)], rules=Rules(max_turns=settings.max_turns), seed=settings.seed)
+    chatter = Worded(Chatter(), held_out=False)
+    plans = plan_episodes(tasks, [(chatter,)], rules=Rules(max_turns=settings.max_turns), seed=settings.seed)
     return run_episodes(plans, progress=False).episodes
 
 
@@ -113,11 +122,13 @@ def _texts(episodes: Iterable[Episode], prompt: PromptSettings) -> Iterator[str]
                 yield rows[-1].completion
 
 
-def talk_rows(episode: Episode, prompt: PromptSettings, tokenizer: PreTrainedTokenizerBase) -> Iterator[TokenRow]:
+def talk_rows(
+    episode: Episode, prompt: PromptSettings, tokenizer: PreTrainedTokenizerBase, strange: StrangeWords
+) -> Iterator[TokenRow]:
     """Yields the whole conversation of each seat, with loss on its answers and on a part of all else."""
     maker = RowMaker(prompt)
     for seat in episode.task.agents:
-        rows = maker.rows(episode, seat)
+        rows = maker.rows(strange.heard_by(episode, seat), seat)
         tokens = ((row, tokenise(tokenizer, row.prompt, row.completion, prompt.max_length)) for row in rows)
         for row, whole in conversations(tokens):
             rng = random.Random(f"{row.episode}:{seat}")

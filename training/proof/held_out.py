@@ -1,11 +1,11 @@
 """What a tiny model never sees in training: scenarios, characters, prices and phrasings, and some partners.
 
 A *wording* is a text with its numbers and its item taken out: "How about $45?" and "How about $300?" are one wording.
-Wordings and items are divided by their hash, a third of them held out. Partners in training use no held-out wording,
-and partners in tests no other one; the same goes for the goals. The expert and the base model's talk are not divided:
-they say what the family says, held-out wordings among it (LOG.md has what happens when they are). Held-out tasks have
-people whose names occur in no training task. Prices are made small, so that a model of half a million parameters soon
-knows every number, and even for training and odd for tests.
+Wordings and items are divided by their hash, a third of them held out. Whoever speaks in training (partners, expert,
+the base model's talk) uses no held-out wording, and partners in tests no other one; the same goes for the goals. Only
+the line of a seat's figures is the same everywhere ("Your target price is ..."), as a form would be. Held-out tasks
+have people whose names occur in no training task. Prices are made small, so that a model of half a million parameters
+soon knows every number, and even for training and odd for tests.
 """
 
 from __future__ import annotations

@@ -129,7 +129,7 @@ def _facts(split: TaskSplit, recipe: Recipe, seconds: float) -> dict[str, str]:
         "command": "`make learn` (`python scripts/learn.py --config configs/learn.yaml`)",
         "test tasks": f"{len(split.test)} of `bargaining` ({recipe.level}), both seats, {recipe.max_turns} turns",
         "test tasks share with training": shared,
-        "phrasings": "no partner in training says what partners in tests say; the expert and the base model's talk do",
+        "phrasings": "nobody in training, the base model's talk included, says what partners in tests say",
         "training seeds": ", ".join(map(str, recipe.seeds)),
         "seen partners": "; ".join(recipe.seen),
         "unseen partners": "; ".join(recipe.unseen),

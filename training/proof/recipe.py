@@ -64,6 +64,7 @@ class Recipe(Settings):
         base: what all seeds begin from.
         expert_tasks: tasks that the expert is recorded on.
         expert_patience: of :class:`training.proof.speakers.PlainDealer`; 0 draws it for each conversation.
+        strange: share of what partners say in cloned episodes in which words are replaced.
         own_tasks: tasks that the cloned model is recorded on.
         lora: of every stage but the reward models, which begin with the base and train all weights.
         cloning: behaviour cloning.
@@ -76,7 +77,7 @@ class Recipe(Settings):
     """
 
     level: str = "easy"
-    task_seed: int = 31
+    task_seed: int = 51
     base_tasks: int = 2000
     train: int = 600
     dev: int = 40
@@ -88,6 +89,7 @@ class Recipe(Settings):
     base: BaseSettings = BaseSettings(output="", fit=_fit(5e-3, 1200, 8))
     expert_tasks: int = 600
     expert_patience: int = Field(default=0, ge=0)
+    strange: float = Field(default=0.75, ge=0, le=1)
     own_tasks: int = 120
     lora: LoraSettings | None = LoraSettings(
         rank=16, alpha=32, dropout=0.0, target_modules=("q_proj", "v_proj", "o_proj", "down_proj")
@@ -100,4 +102,4 @@ class Recipe(Settings):
         fit=_fit(5e-4, 12, 48, warmup_ratio=0.0), temperature=0.6, every=6, patience=1
     )
     multi_turn: GroupSettings = GroupSettings(fit=_fit(1e-3, 28, 64, warmup_ratio=0.0), temperature=0.6, every=14)
-    seeds: tuple[int, ...] = (10, 11, 12)
+    seeds: tuple[int, ...] = (16, 17, 18)

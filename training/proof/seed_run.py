@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from sotopia_env.dynamics import Rules
-from sotopia_env.episode import Episode
+from sotopia_env.episode import Episode, write_episodes
 from sotopia_env.evaluators import default_evaluator
 from sotopia_env.plan import plan_episodes
 from sotopia_env.policies.policy import Policy
 from sotopia_env.rollout import run_episodes
+from sotopia_env.run_directory import read_run
 from sotopia_env.scenario import Task
 from sotopia_env.taskset import TaskSet, write_text_atomically
 from training import attribution_stage, behavior_cloning, filtering, grpo, reward_model, reward_rows
@@ -32,9 +33,10 @@ from training.filter_settings import BCFilter, SRFilter
 from training.fitting import FitSettings
 from training.grpo_settings import DevSettings, GRPOSettings, RewardSettings
 from training.policy import load
-from training.proof.held_out import TaskSplit, worded
+from training.proof.held_out import TaskSplit, Worded, worded
 from training.proof.recipe import PROMPT, GroupSettings, Recipe
 from training.proof.speakers import PlainDealer
+from training.proof.strange_words import StrangeWords
 from training.settings import ModelSettings
 from training.situations import SituationSettings
 from training.sources import SourceSettings
@@ -146,7 +148,7 @@ class SeedRun:
         return random.Random(f"{self.seed}:{purpose}").sample(self.split.train, count)
 
     def _record_expert(self) -> None:
-        expert = PlainDealer(self.recipe.expert_patience)
+        expert = Worded(PlainDealer(self.recipe.expert_patience), held_out=False)
         self._record(expert, self._tasks(self.recipe.expert_tasks, "expert"), self._at("expert"))
 
     def _record_own(self) -> None:
@@ -157,27 +159,34 @@ class SeedRun:
 
     def _clone(self) -> None:
         chosen = BCFilter(policies=("plain-dealer",), group="task")
-        self._filter("expert", chosen)
         model = ModelSettings(base=str(self.base), lora=self.recipe.lora)
-        self._supervise("cloning", model, None, "expert", self.recipe.cloning)
+        self._supervise("cloning", model, None, self._selected("expert", "plain-dealer", chosen), self.recipe.cloning)
 
     def _reinforce(self) -> None:
-        self._filter("own", SRFilter(policies=("cloned",), group="scenario", minimum=1.0))
+        chosen = SRFilter(policies=("cloned",), group="scenario", minimum=1.0)
         model = ModelSettings(base="", lora=self.recipe.lora)
-        self._supervise("reinforcing", model, self._at("cloning"), "own", self.recipe.reinforcing)
+        data = self._selected("own", "cloned", chosen)
+        self._supervise("reinforcing", model, self._at("cloning"), data, self.recipe.reinforcing)
 
-    def _filter(self, run: str, chosen: BCFilter | SRFilter) -> None:
-        settings = filtering.FilteringSettings(runs=(self._at(run),), filter=chosen, output=self._at(f"{run}_filtered"))
-        filtering.run(settings)
+    def _selected(self, run: str, policy: str, chosen: BCFilter | SRFilter) -> SourceSettings:
+        """The turns of a run that are to be cloned, as they were heard: see :class:`StrangeWords`."""
+        heard, filtered = self.folder / f"{run}_heard.jsonl", self._at(f"{run}_filtered")
+        if not heard.exists():
+            episodes = list(read_run(self._at(run)))
+            strange = StrangeWords.of(episodes, self.recipe.strange)
+            write_episodes(heard, (strange.heard_by(episode, seat_of(episode, policy)) for episode in episodes))
+        filtering.run(filtering.FilteringSettings(runs=(str(heard),), filter=chosen, output=filtered))
+        return SourceSettings(run=str(heard), selection=str(filtering.selection_path(filtered)))
 
-    def _supervise(self, name: str, model: ModelSettings, start_from: str | None, run: str, fit: FitSettings) -> None:
-        selection = str(filtering.selection_path(self._at(f"{run}_filtered")))
+    def _supervise(
+        self, name: str, model: ModelSettings, start_from: str | None, data: SourceSettings, fit: FitSettings
+    ) -> None:
         behavior_cloning.run(
             behavior_cloning.BehaviorCloningSettings(
                 model=model,
                 start_from=start_from,
                 prompt=PROMPT,
-                data=(SourceSettings(run=self._at(run), selection=selection),),
+                data=(data,),
                 validation=0,
                 rows="conversations",
                 output=self._at(name),
@@ -328,9 +337,14 @@ def results(policy: Policy, tasks: Sequence[Task], recipe: Recipe, seed: int) ->
     return found
 
 
+def seat_of(episode: Episode, policy: str) -> str:
+    """The agent that a policy played."""
+    return next(info.agent for info in episode.policies if info.name == policy)
+
+
 def figures(episode: Episode, policy: str) -> dict[str, Any]:
     """The figures of the one seat of an episode in which ``policy`` sits."""
-    seat = next(info.agent for info in episode.policies if info.name == policy)
+    seat = seat_of(episode, policy)
     own = [item for item in episode.turns if item.turn.actor == seat]
     invalid = [item for item in own if item.generation is not None and item.generation.parse_failure is not None]
     evaluation = episode.evaluation()

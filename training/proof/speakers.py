@@ -21,7 +21,7 @@ from sotopia_env.tasks.family import SeatProblem, Terms
 
 PRICES = ("target_price", "dream_price")
 """What both draw from, once for each conversation."""
-PATIENCE = (1, 2, 2, 2, 2, 2)
+PATIENCE = (1, 1, 2, 2, 2)
 """What the expert's patience is drawn from, likewise."""
 _ASSENTS = ("Deal!", "Agreed.", "I accept.", "I accept your offer.", "That works for me.")
 """They name no price: what stands is agreed to, and there is one thing less to copy."""
@@ -76,7 +76,7 @@ class PlainDealer:
     """Names one price at first; afterwards it takes any offer that is no loss, and names its price again if none is.
 
     Attributes:
-        patience: own turns in which it only names its price; 0 draws two, and one time in six one, for a conversation.
+        patience: own turns in which it only names its price; 0 draws one or two for a conversation.
         price: which of its prices it names; empty draws its target or its dream, likewise.
         name: the policy's name.
     """

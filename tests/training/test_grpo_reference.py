@@ -1,0 +1,68 @@
+"""What KL is measured against, and that nothing of it is left beside the trained model."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from datasets import Dataset
+from trl.trainer.utils import use_adapter
+
+from sotopia_env.errors import InvalidValueError
+from tests.training.conftest import SHORT as BRIEF
+from tests.training.grpo_asked import FIT, SITUATIONS, asked
+from training import grpo
+from training.fitting import load_for_training
+from training.models import load_causal_lm, load_tokenizer
+from training.multi_turn import episode_reward, prompt_rows, trainer_class
+from training.settings import LoraSettings, ModelSettings
+from training.situations import situations
+from training.stage import StageDirectory
+
+
+@pytest.mark.parametrize("reference", ["start", "base"])
+def test_kl_is_measured_against_what_the_config_says(adapted, tiny_model, tmp_path, reference):
+    """R15: TRL 0.16 with PEFT measured against the bare base, whatever was cloned before."""
+    settings = asked(
+        start_from=str(adapted), lora=LoraSettings(dropout=0), beta=0.1, reference=reference, output=str(tmp_path)
+    )
+    model_settings = grpo.begin_from(settings.model, str(adapted), BRIEF)
+    model, adapter = load_for_training(model_settings, gradient_checkpointing=False)
+    trainer = trainer_class()(
+        model=model,
+        args=grpo._arguments(settings, StageDirectory(tmp_path, "grpo", settings), BRIEF),
+        train_dataset=Dataset.from_list(prompt_rows(situations(SITUATIONS))),
+        processing_class=load_tokenizer(tiny_model),
+        peft_config=adapter,
+        reward_funcs=[episode_reward],
+    )
+    grpo.set_reference(trainer, settings)
+    ids = torch.tensor([[5, 6, 7, 8, 9, 10, 11, 12]])
+    with torch.no_grad(), use_adapter(trainer.model, "ref"):
+        measured = trainer.model.eval()(input_ids=ids).logits
+    bare = load_causal_lm(ModelSettings(base=str(tiny_model)))
+    started = load_causal_lm(ModelSettings(base=str(tiny_model), adapter=str(adapted / "model")))
+    with torch.no_grad():
+        wanted = {"base": bare(input_ids=ids).logits, "start": started.eval()(input_ids=ids).logits}
+    assert not torch.allclose(wanted["base"], wanted["start"], atol=1e-2)
+    assert torch.allclose(measured, wanted[reference], atol=1e-4)
+
+
+def test_a_bare_base_is_no_reference_where_all_weights_are_trained(cloned, tmp_path):
+    with pytest.raises(InvalidValueError, match="reference"):
+        grpo.run(asked(start_from=str(cloned), beta=0.1, reference="base", output=str(tmp_path / "out")))
+
+
+def test_the_trained_adapter_is_left_alone_in_the_model_directory(adapted, tmp_path):
+    """TRL saves the frozen reference beside it; the next stage must not find two."""
+    settings = asked(
+        start_from=str(adapted),
+        lora=LoraSettings(dropout=0),
+        beta=0.1,
+        output=str(tmp_path / "out"),
+        fit=FIT.model_copy(update={"max_steps": 1}),
+    )
+    grpo.run(settings)
+    model = Path(settings.output) / "model"
+    assert (model / "adapter_config.json").is_file()
+    assert not (model / "ref").exists()
+    assert grpo.read_prompt_settings(model) == BRIEF

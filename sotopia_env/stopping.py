@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import socket
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -62,6 +64,35 @@ class Stop:
         self._loop, self._asked = asyncio.get_running_loop(), asyncio.Event()
         if not self.reason:
             await self._asked.wait()
+
+
+@contextmanager
+def woken_by_signals() -> Iterator[None]:
+    """Makes signals wake the running event loop; in the main thread, where nobody else sees to it.
+
+    A signal that comes in the moment before the loop begins to wait for its events is otherwise handled only when
+    the wait is over, which may be the whole grace period.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals are the main thread's
+        return
+    loop = asyncio.get_running_loop()
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    theirs.setblocking(False)
+    before = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
+    try:
+        if before == -1:
+            loop.add_reader(ours, ours.recv, 4096)
+        else:
+            signal.set_wakeup_fd(before)
+        yield
+    finally:
+        if before == -1:
+            loop.remove_reader(ours)
+            signal.set_wakeup_fd(-1)
+        ours.close()
+        theirs.close()
 
 
 @contextmanager

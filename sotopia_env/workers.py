@@ -8,7 +8,7 @@ from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 from sotopia_env.errors import InvalidValueError
-from sotopia_env.stopping import Stop
+from sotopia_env.stopping import Stop, woken_by_signals
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -31,11 +31,12 @@ async def all_or_first_error(workers: Sequence[Coroutine[Any, Any, None]], stop:
     everything = asyncio.gather(*tasks)
     asked = asyncio.create_task(stop.wait())
     try:
-        await asyncio.wait((everything, asked), return_when=asyncio.FIRST_COMPLETED)
-        if not everything.done():
-            await asyncio.wait((everything,), timeout=stop.grace)
-        if everything.done():
-            await everything
+        with woken_by_signals():
+            await asyncio.wait((everything, asked), return_when=asyncio.FIRST_COMPLETED)
+            if not everything.done():
+                await asyncio.wait((everything,), timeout=stop.grace)
+            if everything.done():
+                await everything
     finally:
         asked.cancel()
         for task in tasks:

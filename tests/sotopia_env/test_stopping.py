@@ -7,6 +7,7 @@ import json
 import re
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +21,7 @@ from sotopia_env.plan import plan_episodes
 from sotopia_env.rollout import RunResult, evaluate_run_async, read_run, run_episodes_async
 from sotopia_env.run_directory import read_failures, read_manifest
 from sotopia_env.run_models import ModelOptions, RunModels
-from sotopia_env.stopping import Stop
+from sotopia_env.stopping import Stop, woken_by_signals
 from tests.sotopia_env.chat_model.server import LoopbackServer
 from tests.sotopia_env.model_runs import keys_of, start, table_server
 
@@ -197,3 +198,25 @@ def test_an_evaluation_that_the_budget_stops_keeps_its_verdicts_for_the_next_tim
         assert (second.stopped, second.unscored) == ("", 0)  # type: ignore[attr-defined]
     assert all(episode.evaluations[-1].scores for episode in read_run(tmp_path))
     assert json.dumps(dict(read_manifest(tmp_path).models)) == '{"judge": {"local/tiny": {"tiny-2026": 10}}}'
+
+
+def test_a_signal_that_does_not_interrupt_the_loops_wait_ends_it() -> None:
+    """As one does that comes just before the wait begins; here another thread takes it while the loop waits."""
+
+    def raised(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    async def wait() -> None:
+        with woken_by_signals():
+            threading.Timer(0.3, lambda: signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)).start()
+            await asyncio.sleep(20)
+
+    before = signal.signal(signal.SIGUSR1, raised)
+    started = time.monotonic()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            asyncio.run(wait())
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert time.monotonic() - started < 10
+    assert signal.set_wakeup_fd(-1) == -1

@@ -271,52 +271,53 @@ def optimisation(folder: Path, run: Path, model: Path, rows: list[Row]) -> tuple
         return timed(lambda: train(settings_of(values, GRPOSettings, "benchmark")))
 
     def bare() -> float:
-        import torch
-        from datasets import Dataset
-        from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
-        from trl import GRPOConfig, GRPOTrainer
-
         output = str(folder / f"bare_grpo{next(count)}")
-
-        def work() -> None:
-            right = AutoTokenizer.from_pretrained(scored_by / "model", padding_side="right")
-            judge = AutoModelForSequenceClassification.from_pretrained(scored_by / "model").eval()
-
-            def reward(prompts: Any, completions: Any, **_: Any) -> list[float]:
-                texts = [
-                    right.apply_chat_template(p + c, tokenize=False) for p, c in zip(prompts, completions, strict=True)
-                ]
-                batch = right(texts, padding=True, add_special_tokens=False, return_tensors="pt")
-                with torch.inference_mode():
-                    found: list[float] = judge(**_inputs(batch)).logits[:, 0].tolist()
-                return found
-
-            arguments = GRPOConfig(
-                output,
-                **_bare_arguments(),
-                num_generations=BATCH,
-                max_completion_length=ANSWER,
-                beta=0.0,
-                log_completions=False,
-            )
-            arguments.learning_rate = 1e-5
-            trainer = GRPOTrainer(
-                AutoModelForCausalLM.from_pretrained(start),
-                reward_funcs=[reward],
-                args=arguments,
-                train_dataset=Dataset.from_list([{"prompt": list(row.prompt)} for row in rows]),
-                processing_class=AutoTokenizer.from_pretrained(start, padding_side="left"),
-            )
-            trainer.train()
-            trainer.save_model(output)
-
-        return timed(work)
+        return timed(lambda: _bare_grpo(start, scored_by / "model", rows, output))
 
     return ratio(ours, bare)
 
 
-def _inputs(batch: Any) -> dict[str, Any]:
-    return {"input_ids": batch["input_ids"], "attention_mask": batch["attention_mask"]}
+def _bare_grpo(start: Path, scored_by: Path, rows: list[Row], output: str) -> None:
+    from datasets import Dataset
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from trl import GRPOConfig, GRPOTrainer
+
+    trainer = GRPOTrainer(
+        AutoModelForCausalLM.from_pretrained(start),
+        reward_funcs=[_bare_reward(scored_by)],
+        args=GRPOConfig(
+            output,
+            **{**_bare_arguments(), "learning_rate": 1e-5},
+            num_generations=BATCH,
+            max_completion_length=ANSWER,
+            beta=0.0,
+            log_completions=False,
+        ),
+        train_dataset=Dataset.from_list([{"prompt": list(row.prompt)} for row in rows]),
+        processing_class=AutoTokenizer.from_pretrained(start, padding_side="left"),
+    )
+    trainer.train()
+    trainer.save_model(output)
+
+
+def _bare_reward(scored_by: Path) -> Callable[..., list[float]]:
+    import torch
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(scored_by, padding_side="right")
+    model = AutoModelForSequenceClassification.from_pretrained(scored_by).eval()
+
+    def reward(prompts: Any, completions: Any, **_: Any) -> list[float]:
+        texts = [
+            tokenizer.apply_chat_template(p + c, tokenize=False) for p, c in zip(prompts, completions, strict=True)
+        ]
+        batch = tokenizer(texts, padding=True, add_special_tokens=False, return_tensors="pt")
+        with torch.inference_mode():
+            scores = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
+        found: list[float] = scores[:, 0].tolist()
+        return found
+
+    return reward
 
 
 # --- start --------------------------------------------------------------------------------------------------------

@@ -197,7 +197,7 @@ def test_the_page_says_which_reward_model_was_hacked_and_its_pictures_are_there(
     assert {(name, seed): said for name, seed, *_, said in body} == {
         (variant, str(seed)): "yes" if variant == "goal_uniform" else "no" for variant in VARIANTS for seed in SEEDS
     }
-    assert body[1][2:5] == ["0.30, 0.50, 0.20", "0.40, 0.60, 0.80", "0.90"]
+    assert body[1][2:5] == ["0.300, 0.500, 0.200", "0.400, 0.600, 0.800", "0.90"]
     for name in ("stages.png", "reward_models.png"):
         assert f"]({name})" in report.read_text()
         drawn = (report.parent / name).read_bytes()

@@ -19,7 +19,7 @@ from training.filter_settings import BCFilter
 from training.proof.base_model import _talk, talk_rows
 from training.proof.held_out import is_held_out, overlaps, prices, split_bargaining, wording
 from training.proof.recipe import PROMPT, SEEN, UNSEEN, Recipe
-from training.proof.seed_run import SeedRun, partner
+from training.proof.seed_run import SeedRun, partner, seat_of
 from training.proof.speakers import _ASSENTS, PlainDealer
 from training.proof.strange_words import StrangeWords
 from training.samples import RowMaker
@@ -36,10 +36,6 @@ def split():
 def play(situations, policy, other):
     plans = plan_episodes(situations, [(policy, other)], rules=Rules(max_turns=6), seed=0)
     return run_episodes(plans, evaluator=default_evaluator(), progress=False).episodes
-
-
-def seat_of(episode, name):
-    return next(info.agent for info in episode.policies if info.name == name)
 
 
 def test_tests_share_no_price_person_item_or_wording_of_goals_with_training(split):

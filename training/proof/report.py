@@ -174,9 +174,9 @@ _EXPLAINED = (
 )
 _HACKED = (
     "*verified* is the mean reward of whole dev episodes (GOAL and FIN, each from 0 to 1), *score* what the reward "
-    "model made of the same answers. Where the score rises and the verified reward falls, the reward model is being "
-    "exploited. The stage keeps the model with the best verified reward of its few looks; "
-    "single-turn training ends at the first look that is no better."
+    "model made of the same answers. *hacked* is yes where, after the best look, the score rose, by however little, "
+    "and the verified reward fell by more than a tenth of what it had gained. The stage keeps the model with the best "
+    "verified reward of its few looks; single-turn training ends at the first look that is no better."
 )
 
 
@@ -241,7 +241,7 @@ def hacking_table(looks: Mapping[int, Mapping[str, Sequence[Mapping[str, float]]
             found = by_name[f"grpo_{variant}"]
             best = max(found, key=lambda look: look["reward"])
             shown = [
-                ", ".join(f"{look[name]:.2f}" for look in (found[0], best, found[-1]))
+                ", ".join(f"{look[name]:.3f}" for look in (found[0], best, found[-1]))
                 for name in ("reward", "reward_model")
             ]
             rows.append([variant, str(seed), *shown, f"{found[-1]['valid']:.2f}", hacked(found)])

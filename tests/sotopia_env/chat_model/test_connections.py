@@ -31,24 +31,26 @@ def in_a_loop(test):
 
 
 class Wire:
-    """What a server has seen: the heads and bodies of requests, and how many connections there were."""
+    """What a server has seen: the heads and bodies of requests, and how many connections there were.
+
+    ``say`` writes what nobody asked for on the newest connection.
+    """
 
     def __init__(self) -> None:
         self.heads: list[str] = []
         self.bodies: list[bytes] = []
         self.connections = 0
+        self.say: Callable[[bytes], None]
 
 
 @asynccontextmanager
-async def wire(answer: Callable[[int], bytes], *, read_body: bool = True, close: bool = False, stray: bytes = b""):
-    """A server that answers request n of all with ``answer(n)``, and connections to it.
-
-    It sends ``stray`` a moment after each answer.
-    """
+async def wire(answer: Callable[[int], bytes], *, read_body: bool = True, close: bool = False):
+    """A server that answers request n of all with ``answer(n)``, and connections to it."""
     seen = Wire()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         seen.connections += 1
+        seen.say = writer.write
         try:
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode()
@@ -57,9 +59,6 @@ async def wire(answer: Callable[[int], bytes], *, read_body: bool = True, close:
                 seen.bodies.append(await reader.readexactly(length) if read_body else b"")
                 writer.write(answer(len(seen.heads)))
                 await writer.drain()
-                if stray:
-                    await asyncio.sleep(0.05)
-                    writer.write(stray)
                 if close:
                     return
         except (asyncio.IncompleteReadError, ConnectionError):
@@ -178,10 +177,13 @@ async def test_no_more_connections_than_wanted_are_opened():
 )
 @in_a_loop
 async def test_an_idle_connection_on_which_something_came_is_not_used_again(stray):
-    async with wire(lambda _: OK, stray=stray) as (connections, seen):
-        for _ in range(2):
-            assert (await connections.post(b"{}", "a.1")).body == b"ok"
-            await asyncio.sleep(0.15)
+    async with wire(lambda _: OK) as (connections, seen):
+        assert (await connections.post(b"{}", "a.1")).body == b"ok"
+        (((idle, _),),) = connections._connector._conns.values()
+        seen.say(stray)
+        while not idle.should_close:  # until it has come, or a stray of the next request would be tested
+            await asyncio.sleep(0.001)
+        assert (await connections.post(b"{}", "a.2")).body == b"ok"
     assert seen.connections == 2
 
 

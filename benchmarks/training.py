@@ -215,7 +215,7 @@ def scoring(folder: Path, rows: list[Row]) -> tuple[float, float]:
     from training.reward_scorer import RewardScorer
 
     place = next(folder.glob("rm*")) / "model"
-    scorer = RewardScorer.load(place, batch_size=16, penalty=-1.0)
+    scorer = RewardScorer.load(place, batch_size=16)
     tokenizer = AutoTokenizer.from_pretrained(place, padding_side="right")
     model = AutoModelForSequenceClassification.from_pretrained(place).eval()
     prompts = [list(row.prompt) for row in rows]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -186,6 +186,26 @@ def parse(text: str, recipients: Mapping[str, str] | None = None) -> Action | Pa
         return _parse(text, recipients)
     except _UnreadableError as error:
         return ParseFailure(str(error))
+
+
+def parse_possible(
+    text: str, available: Collection[ActionType], recipients: Mapping[str, str]
+) -> Action | ParseFailure:
+    """Reads an action that a seat could take now, see :func:`parse`; one that it could not is a failure with a reason.
+
+    Args:
+        text: what the model wrote.
+        available: the action types the seat may use.
+        recipients: every name that may stand in ``to``, to its agent id; empty where private actions are not possible.
+    """
+    found = parse(text, recipients or None)
+    if isinstance(found, ParseFailure):
+        return found
+    if found.action_type not in available:
+        return ParseFailure(f"action_type: {name_hint(found.action_type.value, [kind.value for kind in available])}")
+    if found.to and not recipients:
+        return ParseFailure('to: private actions are not possible here; leave out "to"')
+    return found
 
 
 def _parse(text: str, recipients: Mapping[str, str] | None) -> Action | ParseFailure:

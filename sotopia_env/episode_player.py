@@ -24,7 +24,7 @@ from sotopia_env.episode import (
     RecordedTurn,
     Transcript,
 )
-from sotopia_env.errors import BudgetExceededError, ModelRefusedError, PolicyError, SotopiaError
+from sotopia_env.errors import FATAL, PolicyError, SotopiaError
 from sotopia_env.observation import SeatView
 from sotopia_env.plan import EpisodePlan
 from sotopia_env.policies.policy import Decision, turn_seed
@@ -163,7 +163,7 @@ async def _attempt(work: Awaitable[_T], timeout: float | None) -> _T | Exception
     try:
         async with asyncio.timeout(timeout) as limit:
             return await work
-    except (BudgetExceededError, ModelRefusedError, EpisodeDropped):
+    except (*FATAL, EpisodeDropped):
         raise
     except Exception as error:  # noqa: BLE001
         if isinstance(error, TimeoutError) and limit.expired():

@@ -119,6 +119,10 @@ class BudgetExceededError(SotopiaError):
     """The limit on cost or tokens is reached; nothing was sent."""
 
 
+FATAL = (BudgetExceededError, ModelRefusedError)
+"""What ends a run, not an episode: no other would fare better."""
+
+
 def nearest(name: str, valid: Iterable[str]) -> str | None:
     """Returns the valid name most like ``name``, or ``None`` when nothing is close."""
     by_folded = {candidate.casefold(): candidate for candidate in valid}

@@ -32,8 +32,9 @@ What has no score or no attribution is *missing*: left out and counted, never 0.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -130,6 +131,7 @@ class Attribution(Record):
         episode: key of the episode.
         task: id of the task.
         scenario: see :func:`training.casting.task_key`.
+        content: what happened in the episode, see :func:`content_of`; ``None`` where nobody noted it.
         seat: agent id.
         turn: index of the turn in the episode.
         dimension: one of the seven by its full name, or a custom one.
@@ -143,6 +145,7 @@ class Attribution(Record):
     episode: str
     task: str
     scenario: str
+    content: str | None = None
     seat: str
     turn: int = Field(ge=0)
     dimension: str
@@ -151,6 +154,12 @@ class Attribution(Record):
     attribution: float = Field(ge=0, le=1)
     score: float = Field(allow_inf_nan=False)
     reward: float = Field(allow_inf_nan=False)
+
+
+def content_of(episode: Episode) -> str:
+    """Returns 16 hex digits of what happened in an episode; its key says only what was planned."""
+    text = episode.model_dump_json(include={"turns", "stop"})
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def dimension_name(name: str) -> str:
@@ -267,10 +276,12 @@ class Rewards:
     Attributes:
         by_turn: the rewards of each turn by dimension; a turn may lack a dimension that is missing for it.
         scenarios: the scenario of each episode, by the episode's key.
+        contents: what happened in each episode, by its key, where that was noted.
     """
 
     by_turn: Mapping[TurnKey, Mapping[str, float]]
     scenarios: Mapping[str, str]
+    contents: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def dimensions(self) -> tuple[str, ...]:
@@ -301,6 +312,7 @@ def read_rewards(
     chosen = {dimension_name(k): v for k, v in attributor.items()} if isinstance(attributor, Mapping) else attributor
     rows: dict[TurnKey, dict[str, float]] = {}
     scenarios: dict[str, str] = {}
+    contents: dict[str, str] = {}
     seen: dict[str, dict[str, None]] = {}
     methods: dict[str, None] = {}
     for item in read_attributions(path):
@@ -320,8 +332,10 @@ def read_rewards(
             raise InvalidValueError(f"{path}: two rewards on {item.dimension} for turn {item.turn} of {item.episode!r}")
         row[item.dimension] = item.reward
         scenarios[item.episode] = item.scenario
+        if item.content is not None:
+            contents[item.episode] = item.content
     _check_found(path, method, methods, wanted, chosen, seen)
-    return Rewards(rows, scenarios)
+    return Rewards(rows, scenarios, contents)
 
 
 def _check_found(

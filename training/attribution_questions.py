@@ -7,7 +7,6 @@ that was stopped or killed asks again for nothing that it has; what was missing 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -21,6 +20,7 @@ from sotopia_env.append_only import AppendOnlyFile
 from sotopia_env.chat_model.protocol import ChatModel
 from sotopia_env.episode import Episode, read_lines
 from sotopia_env.errors import (
+    FATAL,
     BudgetExceededError,
     DamagedRecordError,
     InvalidValueError,
@@ -35,7 +35,7 @@ from sotopia_env.scenario import Record
 from sotopia_env.stopping import Stop, stop_on_signals
 from sotopia_env.taskset import explain
 from sotopia_env.workers import all_or_first_error
-from training.attribution import Importance, Missing, SeatScore, seat_score
+from training.attribution import Importance, Missing, SeatScore, content_of, seat_score
 from training.attribution_settings import AttributionSettings
 from training.llm_attribution import LLMAttributor
 from training.model_access import ModelAccess, opened
@@ -69,12 +69,6 @@ def episodes_of(settings: AttributionSettings) -> Iterator[tuple[Episode, list[s
                 continue
             seen[episode.key] = (content, path)
             yield episode, seats_of(episode, settings.seats)
-
-
-def content_of(episode: Episode) -> str:
-    """Returns 16 hex digits of what happened in an episode."""
-    text = episode.model_dump_json(include={"turns", "stop"})
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def survey(settings: AttributionSettings) -> int:
@@ -207,7 +201,7 @@ class _Job:
             self.progress.begin()
             try:
                 found = await attributor.attribute(question.episode, question.seat, question.score)
-            except (BudgetExceededError, ModelRefusedError) as error:
+            except FATAL as error:
                 self.failure = self.failure or error
                 self.stop.ask(str(error))
                 return

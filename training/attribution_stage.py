@@ -28,6 +28,7 @@ from training.attribution import (
     SeatScore,
     attributable_turns,
     attributed,
+    content_of,
     seat_score,
 )
 from training.attribution_agreement import AgreementTable
@@ -120,16 +121,16 @@ class _Writer:
     def lines(self) -> Iterator[str]:
         """The records of all episodes, in their order."""
         for episode, seats in episodes_of(self._settings):
-            scenario = task_key(episode.task)
+            told = (task_key(episode.task), content_of(episode))
             for seat in seats:
                 turns = attributable_turns(episode, seat)
                 for name in self._settings.names:
-                    for record in self._of_score(episode, scenario, seat, name, turns):
+                    for record in self._of_score(episode, told, seat, name, turns):
                         self.spread.add(record)
                         yield record.model_dump_json() + "\n"
 
     def _of_score(
-        self, episode: Episode, scenario: str, seat: str, name: str, turns: tuple[int, ...]
+        self, episode: Episode, told: tuple[str, str], seat: str, name: str, turns: tuple[int, ...]
     ) -> Iterator[Attribution]:
         score = seat_score(episode, seat, name, self._settings.evaluator)
         if isinstance(score, SeatScore) and not turns:
@@ -144,13 +145,14 @@ class _Writer:
                 self.tally.missing(name, who, what.reason)
             else:
                 self.tally.attributed(name, who, len(turns))
-        base = score.base(self._settings.sign)
+        base, (scenario, content) = score.base(self._settings.sign), told
         for who, method, weights in _methods(self._settings.methods, found, turns):
             for turn, weight in weights.items():
                 yield Attribution(
                     episode=episode.key,
                     task=episode.task.id,
                     scenario=scenario,
+                    content=content,
                     seat=seat,
                     turn=turn,
                     dimension=name,

@@ -58,7 +58,7 @@ class BehaviorCloningSettings(Settings):
             ``model.base`` (of which its adapter must be, unless that is empty) and of ``model.adapter``.
         prompt: how observations are put to the model.
         data: the episodes.
-        evaluation_tasks: a task file whose scenarios must not be among the data's.
+        evaluation_tasks: a task file, or ``starter``, whose scenarios must not be among the data's.
         validation: share of the scenarios kept for the validation loss; 0 keeps none.
         rows: ``turns`` makes a row of every answer; ``conversations`` one of all answers of a seat in an episode, as
             far as each one's prompt continues the one before: the same loss for a half to a fifth of the tokens.
@@ -124,9 +124,10 @@ def training_rows(
 ) -> tuple[RowMaker, Iterator[tuple[Row, TokenRow]]]:
     """Returns what cuts the episodes, with its counts, and the rows of all sources with their tokens, as they are cut.
 
-    A row is tokenised once: when it is found out whether it fits.
+    A row is tokenised once: when it is found out whether it fits. It fits where the policy could have given its answer:
+    behind a prompt that leaves room for the longest answer there may be, and in no more tokens than that.
     """
-    limit = settings.prompt.max_length
+    limit, room = settings.prompt.max_length, settings.prompt.max_answer
     latest: dict[tuple[tuple[str, ...], str], TokenRow] = {}
 
     def key(prompt: Sequence[ChatMessage], completion: str) -> tuple[tuple[str, ...], str]:
@@ -135,7 +136,8 @@ def training_rows(
     def count(prompt: Sequence[ChatMessage], completion: str) -> int:
         latest.clear()
         row = latest[key(prompt, completion)] = _tokens(tokenizer, prompt, completion)
-        return len(row.input_ids)
+        answer = sum(label != IGNORED for label in row.labels)
+        return len(row.input_ids) - answer + room if answer <= room else limit + 1
 
     def tokens(row: Row) -> TokenRow:
         kept = latest.get(key(row.prompt, row.completion))

@@ -32,13 +32,11 @@ class TrainedScorer:
         place: the model's directory.
         name: in records.
         batch_size: answers scored at once.
-        penalty: what an unusable answer gets; see :class:`~training.reward_scorer.RewardScorer`.
     """
 
     place: Path
     name: str
     batch_size: int = 64
-    penalty: float | None = None
     _loaded: list[RewardScorer] = field(default_factory=list, init=False, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
     _identity: Mapping[str, Any] = field(init=False, repr=False)
@@ -53,8 +51,8 @@ class TrainedScorer:
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        """The model's content, not where it lies, and what unusable answers get."""
-        return {"model": dict(self._identity), "penalty": self.penalty}
+        """The model's content, not where it lies."""
+        return {"model": dict(self._identity)}
 
     async def score(self, observation: Observation, decisions: Sequence[Decision]) -> Sequence[float]:
         """Returns the worth of each decision.
@@ -70,20 +68,19 @@ class TrainedScorer:
         with self._lock:
             if not self._loaded:
                 try:
-                    scorer = RewardScorer.load(self.place, batch_size=self.batch_size, penalty=self.penalty)
+                    scorer = RewardScorer.load(self.place, batch_size=self.batch_size)
                 except InvalidValueError as error:  # no later turn would fare better
                     raise ModelRefusedError(str(error), kind="bad_request") from error
                 self._loaded.append(scorer)
             return self._loaded[0]
 
 
-def load(path: str | Path, *, batch_size: int = 64, penalty: float | None = None, name: str = "") -> TrainedScorer:
+def load(path: str | Path, *, batch_size: int = 64, name: str = "") -> TrainedScorer:
     """Returns the scorer of a reward model's directory; its weights are loaded with the first decision.
 
     Args:
         path: the output of the reward model's stage, or the directory of the model.
         batch_size: answers scored at once.
-        penalty: what an unusable answer gets; ``None`` lets the model judge that as well.
         name: in records; by default that of the directory.
 
     Raises:
@@ -93,7 +90,7 @@ def load(path: str | Path, *, batch_size: int = 64, penalty: float | None = None
         raise InvalidValueError(f"{path}: expected a reward model of train_rm ({NOTE}), found none")
     place = find_model(path)
     parts = [part for part in place.resolve().parts if part != "model"]
-    return TrainedScorer(place, name or parts[-1], batch_size, penalty)
+    return TrainedScorer(place, name or parts[-1], batch_size)
 
 
 def holds_reward_model(path: str | Path) -> bool:

@@ -70,6 +70,20 @@ def task_key(task: Task) -> str:
     return found
 
 
+def evaluation_scenarios(kept: str | None) -> dict[str, str]:
+    """Returns the scenarios that must not be trained on, by :func:`task_key`, each with the id of a task.
+
+    Args:
+        kept: ``starter``, or a task file; ``None`` keeps nothing.
+
+    Raises:
+        InvalidTaskError: the file cannot be read as tasks.
+    """
+    if kept is None:
+        return {}
+    return {task_key(task): task.id for task in (tasks.starter_tasks() if kept == STARTER else tasks.load(kept))}
+
+
 def _renamed(value: Any, names: Mapping[str, str]) -> Any:
     """``value`` with every key of ``names`` replaced in all its texts, in one pass."""
     if not names:
@@ -221,4 +235,4 @@ def _relationships(scenario: Scenario, rng: random.Random, people: Sequence[Char
     return found
 
 
-__all__ = ["DRAWN", "STARTER", "OpenScenario", "cast_scenarios", "read_cast", "task_key"]
+__all__ = ["DRAWN", "STARTER", "OpenScenario", "cast_scenarios", "evaluation_scenarios", "read_cast", "task_key"]

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 Looks = list[dict[str, float]]
+LOOK = "dev_look.json"
+"""Beside the best model so far: the look that found it so."""
 Score = Callable[[Sequence[TokenEpisode]], Sequence[float]]
 """What a reward model makes of each answer in some episodes."""
 Figures = dict[str, float]
@@ -81,6 +83,7 @@ class DevEpisodes:
 
     Attributes:
         looks: what was found, oldest first, each with its ``step``.
+        situations: what is played.
     """
 
     def __init__(
@@ -107,7 +110,7 @@ class DevEpisodes:
         self._settings = settings
         self._player = player
         self._reward = Scalarisation.of(reward.scalarisation)
-        self._situations: list[Situation] = situations(settings.situations, models=models)
+        self.situations: list[Situation] = situations(settings.situations, models=models)
         self._file = folder / "dev.json"
         self._best = folder / "best"
         self._sampling = sampling
@@ -117,7 +120,7 @@ class DevEpisodes:
     def look(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, step: int) -> Figures:
         """Plays the dev episodes with ``model``, in this process alone, and notes what came out."""
         sample = generator_sample(model, tokenizer, *self._sampling, seed=self._settings.situations.seed)
-        return self._note(self._player.play(self._situations, sample), step)
+        return self._note(self._player.play(self.situations, sample), step)
 
     def look_together(self, trainer: Any, step: int) -> Figures:
         """Plays the dev episodes, each process of a distributed run its part, and notes the same in all of them.
@@ -127,9 +130,9 @@ class DevEpisodes:
         from accelerate.utils import gather_object
 
         accelerator = trainer.accelerator
-        mine = self._situations[accelerator.process_index :: accelerator.num_processes]
+        mine = self.situations[accelerator.process_index :: accelerator.num_processes]
         if samples_through_trl(trainer):
-            sample = through_trl(trainer)
+            sample = through_trl(trainer, self._sampling[1])
         else:
             model = accelerator.unwrap_model(trainer.model)
             sample = generator_sample(model, trainer.processing_class, *self._sampling, self._settings.situations.seed)
@@ -153,6 +156,15 @@ class DevEpisodes:
     def best(self) -> Path | None:
         """Where the best model so far lies; ``None`` before the first look."""
         return self._best if self._best.is_dir() else None
+
+    @property
+    def _held(self) -> float:
+        """The reward of the best model on disk.
+
+        A look that was made again by a resumed run may come out differently, where a partner is a model on a server.
+        """
+        file = self._best / LOOK
+        return float(json.loads(file.read_text(encoding="utf-8"))["reward"]) if file.is_file() else float("-inf")
 
     @property
     def exhausted(self) -> bool:
@@ -183,11 +195,11 @@ class DevEpisodes:
     def _look(self, trainer: Any, step: int) -> None:
         found = self.look_together(trainer, step)
         trainer.log({f"dev/{name}": value for name, value in found.items() if name != "step"})
-        better = found["reward"] >= max(look["reward"] for look in self.looks)
-        if better:
+        if found["reward"] >= self._held:
             unfinished = self._best.with_suffix(".unfinished")
             trainer.save_model(str(unfinished))
             if trainer.is_world_process_zero():
+                write_text_atomically(unfinished / LOOK, json.dumps(found) + "\n")
                 shutil.rmtree(self._best, ignore_errors=True)
                 unfinished.rename(self._best)
             trainer.accelerator.wait_for_everyone()

@@ -211,6 +211,11 @@ def _check_same_adapter(model: ModelSettings) -> None:
         raise InvalidValueError(
             f"model.lora: {model.adapter} has rank and alpha {held}, got {asked}; an adapter is trained on as it is"
         )
+    layers, wanted = found.get("target_modules"), model.lora.target_modules
+    if wanted != "all-linear" and sorted(layers or ()) != sorted(wanted):
+        raise InvalidValueError(
+            f"model.lora.target_modules: {model.adapter} adapts {layers}, got {wanted}; it is trained on as it is"
+        )
 
 
 def load_for_training(
@@ -230,9 +235,12 @@ def load_for_training(
         model = prepare_quantised(model, gradient_checkpointing)
     if settings.adapter is None:
         return model, None if settings.lora is None else lora_config(settings.lora)
-    from peft import PeftModel
+    from peft import PeftConfig, PeftModel
 
-    return PeftModel.from_pretrained(model, settings.adapter, is_trainable=True), None
+    config = PeftConfig.from_pretrained(settings.adapter)
+    if settings.lora is not None:
+        config.lora_dropout = settings.lora.dropout  # rank, alpha and layers are the adapter's own
+    return PeftModel.from_pretrained(model, settings.adapter, is_trainable=True, config=config), None
 
 
 def prepare_quantised(model: PreTrainedModel, gradient_checkpointing: bool) -> PreTrainedModel:

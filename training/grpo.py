@@ -13,19 +13,15 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sotopia_env import tasks
-from sotopia_env.action import Action, parse
 from sotopia_env.chat_model.ledger import Totals
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.evaluators import make as make_evaluator
-from sotopia_env.observation import ChatMessage
 from sotopia_env.run_models import RunModels
-from training.casting import task_key
-from training.dev_episodes import DevEpisodes, Score
+from training.casting import evaluation_scenarios, task_key
+from training.dev_episodes import LOOK, DevEpisodes, Score
 from training.fitting import (
     begin_from,
     check_trained_model,
@@ -39,21 +35,18 @@ from training.fitting import (
 from training.grpo_settings import GRPOSettings, check, world_size
 from training.memory import check_memory
 from training.model_access import ModelAccess
-from training.models import check_quantization, find_model, load_tokenizer, prompt_ids, read_prompt_settings
+from training.models import find_model, load_tokenizer, read_prompt_settings
 from training.multi_turn import EpisodeRollout, episode_reward, prompt_rows, trainer_class
-from training.reward_scorer import read_note
-from training.samples import RowMaker, stream_dataset
 from training.settings import ModelSettings, PromptSettings
+from training.single_turn import SingleTurn
 from training.situations import Situation, situations
-from training.sources import source_rows
 from training.stage import StageDirectory
-from training.token_episodes import TokenEpisode, TokenPlayer
+from training.token_episodes import TokenPlayer
 
 if TYPE_CHECKING:
     from datasets import Dataset
     from transformers import PreTrainedTokenizerBase
 
-    from training.reward_scorer import RewardScorer
 
 logger = logging.getLogger(__name__)
 
@@ -72,6 +65,8 @@ def train(settings: GRPOSettings) -> dict[str, Any]:
     check(settings)
     prompt = answer_settings(settings)
     model_settings = begin_from(settings.model, settings.start_from, prompt)
+    if settings.beta > 0 and settings.reference == "base" and model_settings.adapter is None:
+        raise InvalidValueError("reference: 'base' needs an adapter to begin from; here start and base are one model")
     stage = StageDirectory(Path(settings.output), f"grpo_{settings.mode.replace('-', '_')}", settings)
     done = open_stage(stage, model_settings)
     if done is not None:
@@ -97,11 +92,11 @@ def _train(
         return TokenPlayer(tokenizer, prompt, evaluator)
 
     # What is wrong with the data or with a server is said here, before anything heavy is loaded.
-    work: _MultiTurn | _SingleTurn
+    work: _MultiTurn | SingleTurn
     if settings.mode == "multi-turn":
         work = _MultiTurn(settings, player(), models.maker)
     else:
-        work = _SingleTurn(settings, prompt, tokenizer)
+        work = SingleTurn(settings, prompt, tokenizer)
     dev = _dev(settings, player, prompt, stage, work.score, models.maker)
     arguments = _arguments(settings, stage, prompt)
     with arguments.main_process_first(desc="rows"):
@@ -166,6 +161,8 @@ def _arguments(settings: GRPOSettings, stage: StageDirectory, prompt: PromptSett
         scale_rewards=settings.scale_rewards,
         loss_type=settings.loss,
         log_completions=False,
+        # Policy and reference would each draw its own masks, and KL would measure these.
+        disable_dropout=settings.beta > 0,
         **vllm,
     )
 
@@ -192,7 +189,7 @@ def set_reference(trainer: Any, settings: GRPOSettings) -> None:
             raise InvalidValueError("reference: TRL keeps no copy of the adapter to measure KL against")
         return
     if configs is None or "ref" not in configs:
-        raise InvalidValueError("reference: 'base' needs an adapter to begin from; here start and base are one model")
+        raise InvalidValueError("reference: TRL keeps no copy of the adapter that could be emptied")
     for name, parameter in trainer.model.named_parameters():
         if ".ref." in name and "lora_B" in name:
             parameter.data.zero_()
@@ -211,7 +208,7 @@ def _keep_best(dev: DevEpisodes, stage: StageDirectory) -> None:
     if dev.best is None:
         raise InvalidValueError("keep: no dev episodes were played, so there is no best model")
     shutil.rmtree(stage.model)
-    shutil.copytree(dev.best, stage.model)
+    shutil.copytree(dev.best, stage.model, ignore=shutil.ignore_patterns(LOOK))
 
 
 def _dev(
@@ -225,7 +222,9 @@ def _dev(
     if settings.dev is None:
         return None
     sampling = (prompt.max_answer, settings.dev.temperature or settings.temperature)
-    return DevEpisodes(settings.dev, player(), settings.reward, stage.path, sampling, score, models)
+    dev = DevEpisodes(settings.dev, player(), settings.reward, stage.path, sampling, score, models)
+    refuse_evaluation_situations(dev.situations, settings.evaluation_tasks, "dev.situations")
+    return dev
 
 
 class _Models:
@@ -279,119 +278,14 @@ class _MultiTurn:
         return {"rollout_func": self._rollout, "reward_funcs": [episode_reward]}
 
 
-def refuse_evaluation_situations(found: Sequence[Situation], evaluation_tasks: str | None) -> None:
+def refuse_evaluation_situations(
+    found: Sequence[Situation], evaluation_tasks: str | None, where: str = "situations"
+) -> None:
     """Raises :class:`InvalidValueError` if a situation's scenario is one of the file's, which are for evaluation."""
-    if evaluation_tasks is None:
-        return
-    kept = {task_key(task) for task in tasks.load(evaluation_tasks)}
+    kept = evaluation_scenarios(evaluation_tasks)
     for situation in found:
         if task_key(situation.task) in kept:
-            raise InvalidValueError(f"situations: the scenario of task {situation.task.id!r} is kept for evaluation")
-
-
-class _SingleTurn:
-    """Answers to prompts from episodes, worth what the reward model says."""
-
-    def __init__(self, settings: GRPOSettings, prompt: PromptSettings, tokenizer: PreTrainedTokenizerBase) -> None:
-        self._settings = settings
-        self._prompt = prompt
-        self._tokenizer = tokenizer
-        assert settings.reward.model is not None
-        self._scored_by = find_model(settings.reward.model)
-        check_quantization(read_note(self._scored_by).model)
-
-    @cached_property
-    def _scorer(self) -> RewardScorer:
-        from training.reward_scorer import RewardScorer
-
-        gate = self._settings.reward.invalid if self._settings.reward.gate else None
-        return RewardScorer.load(self._scored_by, penalty=gate)
-
-    def rows(self, folder: Path) -> Dataset:
-        """The prompts in ``folder``, where the first process writes them, one by one, and the others find them."""
-        from datasets import load_from_disk
-
-        if not folder.is_dir():
-            building, whole = folder.with_name(f"{folder.name}.building"), folder.with_name(f"{folder.name}.whole")
-            for left in (building, whole):  # by a process that was killed
-                shutil.rmtree(left, ignore_errors=True)
-            stream_dataset(self._rows(), _features(), building).save_to_disk(str(whole))
-            shutil.rmtree(building)
-            whole.rename(folder)
-        return load_from_disk(str(folder))
-
-    def _rows(self) -> Iterator[dict[str, Any]]:
-        reserve = self._prompt.max_answer
-
-        def count(messages: Sequence[ChatMessage], completion: str) -> int:
-            return len(prompt_ids(self._tokenizer, messages)) + reserve  # the answer is not known yet
-
-        maker = RowMaker(self._prompt, count)
-        for row in source_rows(self._settings.data, maker, self._settings.evaluation_tasks):
-            yield {
-                "prompt": list(row.prompt),
-                "task": row.task,
-                "seat": row.seat,
-                "partner": row.partner,
-                "turn": row.turn,
-            }
-        logger.info("prompts: %s", maker.counts.text())
-
-    def parts(self) -> dict[str, Any]:
-        logger.info("answers are scored by %s", self._scorer.source)
-        return {"reward_funcs": [self.reward]}
-
-    def reward(
-        self, prompts: Any, completions: Any, completion_ids: Any, log_metric: Any, **_: Any
-    ) -> list[float | None]:
-        """TRL's reward function: the reward model's opinion, and the penalty for impossible answers.
-
-        Logged are the opinion of the answers it was asked about, and the shares of possible answers, of answers that
-        were cut off, and of those that the gate refused for either reason.
-        """
-        reward = self._settings.reward
-        values = self._scorer(prompts, completions, completion_ids)
-        possible = [isinstance(parse(completion[0]["content"]), Action) for completion in completions]
-        end = self._scorer.tokenizer.eos_token_id
-        for value, fine, ids in zip(values, possible, completion_ids, strict=True):
-            finished = bool(len(ids)) and ids[-1] == end
-            refused = reward.gate and not (fine and finished)  # its value is the penalty, no opinion of the model's
-            log_metric("reward_model/valid", float(fine))
-            log_metric("reward_model/unfinished", float(not finished))
-            log_metric("reward_model/refused", float(refused))
-            if value is not None and not refused:
-                log_metric("reward_model/score", value)
-        if reward.gate:
-            return values
-        return [
-            value if fine or value is None else value + reward.invalid
-            for value, fine in zip(values, possible, strict=True)
-        ]
-
-    def score(self, episodes: Sequence[TokenEpisode]) -> Sequence[float]:
-        """The reward model's opinion on every answer in some episodes."""
-        return self._scorer.rate([pair for episode in episodes for pair in self._answers(episode)])
-
-    def _answers(self, episode: TokenEpisode) -> Iterator[tuple[Sequence[ChatMessage], str]]:
-        from sotopia_env.policies.agent_prompt import AgentPrompt
-        from training.samples import observations
-
-        prompt = AgentPrompt(self._prompt.format)
-        texts = {
-            turn.turn: str(self._tokenizer.decode(episode.completion[turn.start : turn.end], skip_special_tokens=True))
-            for turn in episode.focal
-        }
-        for observation, index in observations(episode.record, episode.situation.seat):
-            if index in texts:
-                yield prompt.messages(observation), texts[index]
-
-
-def _features() -> Any:
-    from datasets import Features, Value
-
-    text = Value("string")
-    message = {"role": text, "content": text}
-    return Features({"prompt": [message], "task": text, "seat": text, "partner": text, "turn": Value("int32")})
+            raise InvalidValueError(f"{where}: the scenario of task {situation.task.id!r} is kept for evaluation")
 
 
 __all__ = ["GRPOSettings", "run", "set_reference", "train"]

@@ -68,7 +68,7 @@ class GRPOSettings(Settings):
         dtype: of the weights.
         reference: what KL is measured against when ``beta`` is above 0: ``start``, the model that training begins from
             (the cloned policy, as in the paper), or its bare ``base``.
-        beta: weight of the KL penalty.
+        beta: weight of the KL penalty; above 0 dropout is off, or KL would measure its masks.
         data: episodes whose prompts are answered; single-turn only.
         situations: what is played; multi-turn only.
         reward: what it is worth.
@@ -79,7 +79,7 @@ class GRPOSettings(Settings):
         scale_rewards: whether advantages are divided by the standard deviation of their ``group`` or ``batch``.
         loss: TRL's ``loss_type``.
         vllm: ``none``, or TRL's ``colocate`` or ``server`` mode.
-        evaluation_tasks: a task file whose scenarios must not be trained on.
+        evaluation_tasks: a task file, or ``starter``, whose scenarios must not be trained on.
         dev: whole episodes played on the way.
         keep: which model the stage leaves: the ``last``, or the ``best`` by the dev episodes' reward.
         access: how models on servers are reached, as partners and as judges; processes share its limits.

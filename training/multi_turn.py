@@ -8,7 +8,8 @@ blocks. So a block shares task, seat, partner and seed, and only the policy's ow
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from sotopia_env.episode import Episode
@@ -81,7 +82,7 @@ class EpisodeRollout:
             "env_mask": [episode.mask for episode in episodes],
             "episode_reward": [self.reward(episode) for episode in episodes],
             "scores": [[] if e.failure else [float(value) for value in e.vector] for e in episodes],
-            "facts": [_facts(episode) for episode in episodes],
+            "facts": [self._facts(episode) for episode in episodes],
         }
         if self._attributor is not None:
             found[CREDITS] = [self.credits(episode) for episode in episodes]
@@ -109,7 +110,14 @@ class EpisodeRollout:
         """
         if episode.failure:
             return None
-        return self._scalar(episode.vector) + self._reward.invalid * (1 - episode.valid)
+        return self._scalar(episode.vector) + self._penalty(episode)
+
+    def _penalty(self, episode: TokenEpisode) -> float:
+        return self._reward.invalid * (1 - episode.valid)
+
+    def _facts(self, episode: TokenEpisode) -> dict[str, float]:
+        parts = {} if episode.failure else {"score": self._scalar(episode.vector), "penalty": self._penalty(episode)}
+        return {**parts, **_facts(episode)}
 
     def credits(self, episode: TokenEpisode) -> list[tuple[int, int, float]]:
         """Returns the tokens of each focal turn, from start to end, with the turn's own reward.
@@ -195,9 +203,16 @@ def episode_reward(
     scores: Sequence[Sequence[float]],
     facts: Sequence[Mapping[str, float]],
     log_metric: Callable[[str, float], None],
+    turn_credits: Sequence[Sequence[tuple[int, int, float]]] = (),
     **_: Any,
 ) -> list[float | None]:
-    """TRL's reward function: what the episodes are worth. The seven dimensions and the facts are logged beside it."""
+    """TRL's reward function: what the episodes are worth.
+
+    Logged beside it are its parts, the seven dimensions, the facts, and the turns' own rewards where they have some.
+    """
+    for credits in turn_credits:
+        for _start, _end, credit in credits:
+            log_metric("turns/credit", credit)
     for vector in filter(None, scores):
         for dimension, value in zip(DIMENSIONS, vector, strict=True):
             log_metric(f"scores/{ABBREVIATIONS[dimension]}", value)
@@ -228,20 +243,32 @@ def samples_through_trl(trainer: GRPOTrainer) -> bool:
     return bool(trainer.use_vllm) or trainer.accelerator.distributed_type in sharded
 
 
-def through_trl(trainer: GRPOTrainer) -> Sample:
-    """Returns sampling by TRL's own means; a collective operation."""
+def through_trl(trainer: GRPOTrainer, temperature: float | None = None) -> Sample:
+    """Returns sampling by TRL's own means, at training's temperature or another; a collective operation."""
 
     def sample(prompts: list[list[int]]) -> list[list[int]]:
         model = trainer.accelerator.unwrap_model(trainer.model)
         training = model.training
         model.eval()
         try:
-            answers, _ = trainer._generate_single_turn(prompts, None, {}, 1)
+            with _at_temperature(trainer, temperature):
+                answers, _ = trainer._generate_single_turn(prompts, None, {}, 1)
         finally:
             model.train(training)
         return [list(ids) for ids in answers]
 
     return sample
+
+
+@contextmanager
+def _at_temperature(trainer: GRPOTrainer, temperature: float | None) -> Iterator[None]:
+    engine = trainer.vllm_generation if trainer.use_vllm else trainer.generation_config
+    kept = engine.temperature
+    engine.temperature = kept if temperature is None else temperature
+    try:
+        yield
+    finally:
+        engine.temperature = kept
 
 
 def _in_batches(trainer: GRPOTrainer) -> Sample:

@@ -18,7 +18,7 @@ from pydantic import Field, model_validator
 
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.taskset import write_text_atomically
-from training.casting import task_key
+from training.casting import evaluation_scenarios
 from training.fitting import (
     FitSettings,
     begin_from,
@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
 __all__ = ["RewardModelSettings", "RewardScorer", "collate", "regression_figures", "run", "train"]
 logger = logging.getLogger(__name__)
+FACTS = "facts.json"
+"""Beside the prepared rows, written last: how many there are, and what was left out."""
 
 
 class RewardModelSettings(Settings):
@@ -55,7 +57,7 @@ class RewardModelSettings(Settings):
         start_from: output directory of an earlier stage that trained all weights; it takes the place of ``model.base``.
         prompt: ``format`` as in the rows, ``max_length`` of prompt and answer together.
         rows: JSON Lines with prompt, completion, value and scenario, or stage directories that hold ``rows.jsonl``.
-        evaluation_tasks: a task file whose scenarios must not be among the rows'.
+        evaluation_tasks: a task file, or ``starter``, whose scenarios must not be among the rows'.
         validation: share of the scenarios that is held out, unless the rows say themselves what they are for.
         output: the stage's directory.
         fit: optimisation and checkpoints.
@@ -87,7 +89,7 @@ def prepare(settings: RewardModelSettings, folder: Path, tokenizer: PreTrainedTo
             in part.
         DamagedRecordError: a line is no row.
     """
-    facts = folder / "facts.json"
+    facts = folder / FACTS
     if facts.is_file():
         found: dict[str, Any] = json.loads(facts.read_text(encoding="utf-8"))
         return found
@@ -108,12 +110,16 @@ def prepare(settings: RewardModelSettings, folder: Path, tokenizer: PreTrainedTo
 def _records(
     settings: RewardModelSettings, tokenizer: PreTrainedTokenizerBase, counts: dict[str, int]
 ) -> Iterator[Mapping[str, Any]]:
-    kept = _kept_scenarios(settings.evaluation_tasks)
+    kept = evaluation_scenarios(settings.evaluation_tasks)
     for path in settings.rows:
         for row in read_rows(path):
             if row.scenario in kept:
                 raise InvalidValueError(
                     f"{path}: a row's scenario is kept for evaluation (task {kept[row.scenario]!r})"
+                )
+            if row.format not in (None, settings.prompt.format):
+                raise InvalidValueError(
+                    f"prompt.format: the rows of {path} have prompts of {row.format!r}, got {settings.prompt.format!r}"
                 )
             ids = fitting_ids(tokenizer, row.messages, row.completion, settings.prompt.max_length)
             if row.value is None or ids is None:
@@ -125,12 +131,6 @@ def _records(
         raise InvalidValueError(
             f"rows: none can be used; {counts['without_value']} have no value, {counts['too_long']} are too long"
         )
-
-
-def _kept_scenarios(path: str | None) -> dict[str, str]:
-    from sotopia_env.tasks import load
-
-    return {task_key(task): task.id for task in load(path)} if path else {}
 
 
 def _features() -> Any:
@@ -258,7 +258,9 @@ def _fit(
     from datasets import load_from_disk
     from transformers import Trainer, TrainingArguments, set_seed
 
-    held_out = settings.validation > 0 or (folder / "validation").is_dir()
+    held_out = _holds_out(settings, folder)
+    if settings.fit.keep == "best" and not held_out:
+        raise InvalidValueError("fit.keep: 'best' needs a validation loss, and the rows hold nothing out")
     arguments = training_arguments(settings.fit, stage, held_out, TrainingArguments, label_names=["labels"])
     with arguments.main_process_first(desc="rows"):
         facts = prepare(settings, folder, tokenizer)
@@ -291,6 +293,14 @@ def _fit(
         write_note(stage.model, model_settings, settings.prompt)
     finish_stage(trainer, stage, settings.prompt, figures)
     return figures
+
+
+def _holds_out(settings: RewardModelSettings, folder: Path) -> bool:
+    """Whether rows are held out; the same in every process, whoever of them prepares the rows."""
+    if (folder / FACTS).is_file():
+        return (folder / "validation").is_dir()
+    parts = {row.split for path in settings.rows for row in read_rows(path)}
+    return "validation" in parts or (parts == {None} and settings.validation > 0)
 
 
 def _held_out(trainer: Trainer, keep: str | int) -> dict[str, float]:

@@ -18,9 +18,8 @@ from pydantic import Field
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.policies.agent_prompt import Format
 from sotopia_env.run_directory import read_run
-from sotopia_env.tasks import load
-from training.attribution import Method, Rewards, TurnKey, read_rewards
-from training.casting import task_key
+from training.attribution import Method, Rewards, TurnKey, content_of, read_rewards
+from training.casting import evaluation_scenarios
 from training.reward_design import RewardDesign, fit_design, plot_distribution
 from training.reward_text import ROWS
 from training.samples import CountTokens, Row, RowMaker, Split, split_scenarios
@@ -43,7 +42,7 @@ class RewardRowSettings(Settings):
         weights: γ by dimension; ``None`` combines all dimensions with 1.
         validation: share of the scenarios that is held out.
         seed: of the split.
-        evaluation_tasks: a task file whose scenarios must not be among the rows'.
+        evaluation_tasks: a task file, or ``starter``, whose scenarios must not be among the rows'.
         prompt: how turns are put to the reward model.
         tokenizer: directory or hub name; rows longer than ``prompt.max_length`` lose their oldest turns. ``None``
             shortens nothing.
@@ -92,16 +91,25 @@ def run(settings: RewardRowSettings) -> None:
 
 def _check(settings: RewardRowSettings, rewards: Rewards) -> None:
     """Finds out, before anything is made, whether the runs are the right ones and may be trained on."""
-    lost = rewards.scenarios.keys() - {episode.key for path in settings.runs for episode in read_run(path)}
+    lost = set(rewards.scenarios)
+    for path in settings.runs:
+        for episode in read_run(path):
+            lost.discard(episode.key)
+            content = rewards.contents.get(episode.key)
+            if content is not None and content != content_of(episode):
+                raise InvalidValueError(
+                    f"{path}: episode {episode.key!r} is another one than that of the same key that was attributed; "
+                    "give the runs that were attributed"
+                )
     if lost:
         raise InvalidValueError(
             f"runs: the attributed episode {min(lost)!r} is in none of them; give all runs that were attributed"
         )
-    kept = {task_key(task): task.id for task in load(settings.evaluation_tasks)} if settings.evaluation_tasks else {}
-    for episode, scenario in rewards.scenarios.items():
+    kept = evaluation_scenarios(settings.evaluation_tasks)
+    for key, scenario in rewards.scenarios.items():
         if scenario in kept:
             raise InvalidValueError(
-                f"episode {episode!r}: its scenario is kept for evaluation (task {kept[scenario]!r}); training on it "
+                f"episode {key!r}: its scenario is kept for evaluation (task {kept[scenario]!r}); training on it "
                 "would make the evaluation worthless"
             )
 
@@ -111,6 +119,7 @@ def _write(
 ) -> dict[str, object]:
     values = design.values(rewards)
     maker = RowMaker(settings.prompt, _counter(settings.tokenizer, settings.prompt.format))
+    asked = {"format": settings.prompt.format}
     parts: Counter[str] = Counter()
     temporary = folder / f".{ROWS}.tmp"
     try:
@@ -118,7 +127,7 @@ def _write(
             for row in _rows(settings, maker, values):
                 part = "train" if row.scenario in split.train else "validation"
                 parts[part] += 1
-                stream.write(json.dumps({**row.columns(), "split": part}, ensure_ascii=False) + "\n")
+                stream.write(json.dumps({**row.columns(), **asked, "split": part}, ensure_ascii=False) + "\n")
         temporary.replace(folder / ROWS)
     finally:
         temporary.unlink(missing_ok=True)

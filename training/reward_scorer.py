@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sotopia_env.action import ParseFailure, parse, to_json
+from sotopia_env.action import to_json
 from sotopia_env.errors import InvalidValueError, PolicyError
 from sotopia_env.observation import ChatMessage, Observation
 from sotopia_env.policies.policy import Decision
@@ -77,8 +77,6 @@ class RewardScorer:
         prompt: what it was shown; answers to longer prompts are scored without their oldest turns.
         source: where it was loaded from, for records.
         batch_size: answers scored at once; those of like length go together.
-        penalty: what an answer gets that is no action or was cut off; ``None`` lets the model judge that as well, which
-            invites a policy to write what no model was trained on.
         too_long: how many answers could not be scored as reward for their length, so far.
     """
 
@@ -87,7 +85,6 @@ class RewardScorer:
     prompt: PromptSettings
     source: str = ""
     batch_size: int = 16
-    penalty: float | None = None
     name: str = "reward-model"
     too_long: int = field(default=0, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
@@ -96,13 +93,12 @@ class RewardScorer:
         self.__name__ = "reward_model"  # what TRL calls it in its logs
 
     @classmethod
-    def load(cls, path: str | Path, *, batch_size: int = 16, penalty: float | None = None) -> RewardScorer:
+    def load(cls, path: str | Path, *, batch_size: int = 16) -> RewardScorer:
         """Loads what the reward model's stage left.
 
         Args:
             path: the stage's output directory, or the model in it.
             batch_size: see the class.
-            penalty: see the class.
 
         Raises:
             InvalidValueError: there is no reward model, or one without a trained score head.
@@ -110,12 +106,12 @@ class RewardScorer:
         place = find_model(path)
         note = read_note(place)
         tokenizer = load_tokenizer(place, note.prompt.format)
-        return cls(_load(place, note.model), tokenizer, note.prompt, str(path), batch_size, penalty)
+        return cls(_load(place, note.model), tokenizer, note.prompt, str(path), batch_size)
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        """Where the model came from, and what unusable answers get."""
-        return {"model": self.source, "penalty": self.penalty}
+        """Where the model came from."""
+        return {"model": self.source}
 
     def rate(self, pairs: Sequence[tuple[Sequence[ChatMessage], str]]) -> list[float]:
         """Returns the worth of each (prompt, answer), in their order.
@@ -140,14 +136,18 @@ class RewardScorer:
         Args:
             prompts: lists of chat messages.
             completions: lists with one assistant's message each.
-            completion_ids: their tokens; one without an end token was cut off.
+            completion_ids: their tokens, of this model's tokenizer; one without an end token was cut off.
             columns: of the data set; not read.
         """
         ends = [True] * len(prompts)
         if completion_ids is not None:
             ends = [bool(len(ids)) and ids[-1] == self.tokenizer.eos_token_id for ids in completion_ids]
         answers = [item if isinstance(item, str) else item[0]["content"] for item in completions]
-        found = self._rate(list(zip(prompts, answers, ends, strict=True)))
+        return self.opinions(list(zip(prompts, answers, ends, strict=True)))
+
+    def opinions(self, items: Sequence[tuple[Sequence[ChatMessage], str, bool]]) -> list[float | None]:
+        """Returns the worth of each (prompt, answer, whether it was finished); ``None`` for one that is too long."""
+        found = self._rate(items)
         self.too_long += found.count(None)
         return found
 
@@ -173,9 +173,6 @@ class RewardScorer:
         scores: list[float | None] = [None] * len(items)
         todo: list[tuple[int, list[int]]] = []
         for index, (prompt, answer, finished) in enumerate(items):
-            if self.penalty is not None and (not finished or isinstance(parse(answer), ParseFailure)):
-                scores[index] = self.penalty
-                continue
             ids = fitting_ids(self.tokenizer, prompt, answer, self.prompt.max_length, finished)
             if ids is not None:
                 todo.append((index, ids))

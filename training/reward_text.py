@@ -52,6 +52,7 @@ class ValuedRow(BaseModel):
         scenario: what is split by.
         split: whether it is to train on, where the rows were split before (their values are then scaled by what the
             training part held).
+        format: of the prompt; ``None`` where nobody noted it.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -61,6 +62,7 @@ class ValuedRow(BaseModel):
     value: float | None = Field(allow_inf_nan=False)
     scenario: str
     split: Literal["train", "validation"] | None = None
+    format: str | None = None
 
     @field_validator("completion", mode="before")
     @classmethod

@@ -24,7 +24,6 @@ from sotopia_env.episode import Episode
 from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
 from sotopia_env.observation import ChatMessage, Observation, SeatView
 from sotopia_env.policies.agent_prompt import KEPT_TURNS, AgentPrompt
-from sotopia_env.scenario import Task
 from training.casting import task_key
 from training.settings import PromptSettings
 
@@ -50,6 +49,8 @@ class Row:
         partner: names of the policies in the other seats, joined by ``+``.
         turn: index of the turn in the episode.
         dropped: how many of the oldest turns the prompt leaves out.
+        available: the action types the seat could use then.
+        recipients: the names that could stand in ``to``; none where private actions were not possible.
     """
 
     prompt: tuple[ChatMessage, ...]
@@ -62,6 +63,8 @@ class Row:
     turn: int
     dropped: int = 0
     value: float | None = None
+    available: tuple[ActionType, ...] = ()
+    recipients: tuple[str, ...] = ()
 
     def columns(self) -> dict[str, Any]:
         """The row as TRL reads it; the columns beyond prompt and completion reach reward functions."""
@@ -83,7 +86,8 @@ class Counts:
         rows: turns that became rows.
         shortened: of these, how many lost oldest turns.
         dropped_turns: how many turns these lost together.
-        too_long: turns left out because instructions, last turns and completion alone exceed the limit.
+        too_long: turns left out because instructions, last turns and completion alone exceed the limit, or because the
+            completion is longer than answers may be.
         unusable: turns left out because their text was no possible action.
         silent: turns left out because nothing was done in them.
     """
@@ -156,7 +160,9 @@ class RowMaker:
             self.counts.shortened += dropped > 0
             self.counts.dropped_turns += dropped
             value = None if values is None else values[index]
-            yield Row(prompt, completion, episode.key, episode.task.id, scenario, seat, partner, index, dropped, value)
+            turn_of = (episode.key, episode.task.id, scenario, seat, partner, index)
+            possible = (observation.available, tuple(observation.briefing.recipients))
+            yield Row(prompt, completion, *turn_of, dropped, value, *possible)
 
     def _usable(self, episode: Episode, index: int) -> bool:
         item = episode.turns[index]
@@ -230,9 +236,13 @@ def split_scenarios(scenarios: Iterable[str], validation: float, seed: int = 0) 
     return Split(frozenset(order[size:]), frozenset(order[:size]))
 
 
-def refuse_evaluation_scenarios(rows: Iterable[Row], evaluation: Iterable[Task]) -> Iterator[Row]:
-    """Yields the rows, and raises :class:`InvalidValueError` at the first whose scenario is kept for evaluation."""
-    kept = {task_key(task): task.id for task in evaluation}
+def refuse_evaluation_scenarios(rows: Iterable[Row], kept: Mapping[str, str]) -> Iterator[Row]:
+    """Yields the rows, and raises :class:`InvalidValueError` at the first whose scenario is kept for evaluation.
+
+    Args:
+        rows: of training data.
+        kept: see :func:`~training.casting.evaluation_scenarios`.
+    """
     for row in rows:
         if row.scenario in kept:
             raise InvalidValueError(

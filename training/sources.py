@@ -16,7 +16,7 @@ from pydantic import Field
 from sotopia_env.episode import Episode, read_lines
 from sotopia_env.errors import DamagedRecordError, InvalidValueError
 from sotopia_env.run_directory import is_unscored, read_run
-from sotopia_env.tasks import load
+from training.casting import evaluation_scenarios
 from training.samples import Row, RowMaker, refuse_evaluation_scenarios, weighted
 from training.settings import Settings
 
@@ -31,14 +31,15 @@ class SourceSettings(Settings):
         run: a run directory, or a ``.jsonl`` file of episodes.
         selection: JSON Lines of the episodes' seats to take; ``None`` takes every episode.
         seats: agent ids (``agent_0``) or policies (``policy:NAME``) whose turns are taken; ``None`` takes all.
-        scored: leave out episodes that are not evaluated, or whose latest evaluation failed.
+        scored: leave out episodes that are not evaluated, or whose latest evaluation failed; false for those that
+            nobody rated, such as people's.
         weight: how often each row is taken; a fraction takes that share of the rows.
     """
 
     run: str
     selection: str | None = None
     seats: tuple[str, ...] | None = None
-    scored: bool = False
+    scored: bool = True
     weight: float = Field(default=1.0, ge=0, allow_inf_nan=False)
 
 
@@ -50,13 +51,13 @@ def source_rows(
     Args:
         sources: at least one.
         maker: cuts the episodes; its counts go on.
-        evaluation_tasks: a task file; rows of its scenarios are refused.
+        evaluation_tasks: a task file, or ``starter``; rows of its scenarios are refused.
 
     Raises:
         InvalidValueError: a source cannot be read or gives no row, or a row's scenario is kept for evaluation.
         DamagedRecordError: a record cannot be read or replayed.
     """
-    kept = tuple(load(evaluation_tasks)) if evaluation_tasks else ()
+    kept = evaluation_scenarios(evaluation_tasks)
     for source in sources:
         found = 0
         rows = _rows(source, maker)
@@ -90,7 +91,9 @@ def _episodes(source: SourceSettings, chosen: frozenset[tuple[str, str]] | None)
     if not seen:
         raise InvalidValueError(f"{source.run}: holds no episodes")
     if unscored == seen:
-        raise InvalidValueError(f"{source.run}: all {seen} episodes are unscored; evaluate the run first")
+        raise InvalidValueError(
+            f"{source.run}: all {seen} episodes are unscored; rate the run first, or set scored: false"
+        )
     if unscored:
         logger.warning("%s: %d of %d episodes left out, they are unscored", source.run, unscored, seen)
     if missing:

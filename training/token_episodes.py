@@ -12,16 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from sotopia_env.action import NO_ACTION, Action, ActionType, ParseFailure, parse
+from sotopia_env.action import NO_ACTION, Action, ActionType, ParseFailure, parse_possible
 from sotopia_env.dynamics import EpisodeState, initial_state, transition
 from sotopia_env.episode import Episode, Evaluation, Evaluator, PolicyInfo, RecordedTurn, Transcript
-from sotopia_env.errors import (
-    BudgetExceededError,
-    EvaluationError,
-    InvalidValueError,
-    ModelRefusedError,
-    SotopiaError,
-)
+from sotopia_env.errors import FATAL, EvaluationError, InvalidValueError, SotopiaError
 from sotopia_env.observation import ChatMessage, SeatView
 from sotopia_env.policies.agent_prompt import AgentPrompt
 from sotopia_env.policies.policy import turn_seed
@@ -33,8 +27,6 @@ from training.situations import Situation
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-_FATAL = (BudgetExceededError, ModelRefusedError)
-"""What ends a run, not an episode."""
 Sample = Callable[[list[list[int]]], list[list[int]]]
 """Answers to prompts, all at once: token ids in, sampled ids out, the end token included where it was sampled."""
 
@@ -215,7 +207,7 @@ class TokenPlayer:
                 found = await evaluator.evaluate_async(episode.transcript)
                 found.vector(episode.situation.seat)  # raises if a score is missing
                 episode.evaluation = found
-            except _FATAL:
+            except FATAL:
                 raise
             except SotopiaError as error:
                 episode.failure = str(error)
@@ -240,12 +232,7 @@ class TokenPlayer:
     def _read(self, episode: TokenEpisode, text: str) -> Action | ParseFailure:
         assert episode._view is not None
         observation = episode._view.observe(episode.state)
-        found = parse(text, observation.briefing.recipients or None)
-        if isinstance(found, Action) and found.action_type not in observation.available:
-            return ParseFailure(f"action_type: {found.action_type.value!r} is not possible here")
-        if isinstance(found, Action) and found.to and not observation.briefing.recipients:
-            return ParseFailure("to: private actions are not possible here")
-        return found
+        return parse_possible(text, observation.available, observation.briefing.recipients)
 
     def _let_partners_act(self, episodes: Sequence[TokenEpisode]) -> None:
         asyncio.run(self._partners(episodes))
@@ -256,7 +243,7 @@ class TokenPlayer:
     async def _partner_turns(self, episode: TokenEpisode) -> None:
         try:
             await self._play_partners(episode)
-        except _FATAL:
+        except FATAL:
             raise
         except SotopiaError as error:
             episode.failure = f"partner {episode.situation.partner.name!r}: {error}"

@@ -4,6 +4,8 @@ Each action type is a tool, the partners' answers are what tools return, and TRL
 interface (TRL 1.16): the environment cannot end a conversation, so a model that goes on after the end is told that it
 is over until its tokens are used up; and only one seat can be trained. :mod:`training.multi_turn` has neither.
 
+A partner or an evaluator that fails leaves the episode without a reward, and TRL leaves it out of its group.
+
 ::
 
     factory = functools.partial(SocialEnvironment, situations, RewardSettings(scalarisation="goal"))
@@ -13,12 +15,14 @@ is over until its tokens are used up; and only one seat can be trained. :mod:`tr
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from typing import Any
 
-from sotopia_env.action import Action, ActionType, ParseFailure, parse, to_json
+from sotopia_env.action import Action, ActionType, ParseFailure, parse_possible, to_json
 from sotopia_env.dynamics import EpisodeState, initial_state, transition
 from sotopia_env.episode import Transcript
+from sotopia_env.errors import FATAL, InvalidValueError, SotopiaError
 from sotopia_env.evaluators import make as make_evaluator
 from sotopia_env.observation import Observation, SeatView, render_action
 from sotopia_env.policies.policy import turn_seed
@@ -26,6 +30,7 @@ from sotopia_env.reward import Scalarisation
 from training.grpo_settings import RewardSettings
 from training.situations import Situation
 
+logger = logging.getLogger(__name__)
 _REWARD = RewardSettings()
 _OVER = "The conversation is over."
 _TASK = "Act in this situation with the tools you have, one call at a time, until your goals are reached."
@@ -48,7 +53,12 @@ class SocialEnvironment:
         Args:
             situations: what the rows' numbers mean.
             reward: what an episode is worth.
+
+        Raises:
+            InvalidValueError: the reward is a reward model's, or the turns are to have rewards of their own.
         """
+        if reward.model is not None or reward.credit != "episode":
+            raise InvalidValueError("reward: expected an evaluator's, of whole episodes; model and credit are not read")
         self._situations = situations
         self._evaluator = make_evaluator(reward.evaluator)
         self._scalar = Scalarisation.of(reward.scalarisation)
@@ -66,6 +76,7 @@ class SocialEnvironment:
         self._state: EpisodeState = initial_state(self._situation.task, self._situation.rules, self._situation.seed)
         self._views: dict[str, SeatView] = {}
         self._calls = self._refused = self._told = 0
+        self._error: SotopiaError | None = None
         self._let_partners_act()
         seen = self._observe(self._situation.seat)
         return f"\n\n{seen.briefing.head}\n{self._news()}"
@@ -112,18 +123,35 @@ class SocialEnvironment:
         """
         return self._act(ActionType.LEAVE, "", None)
 
-    def get_reward(self) -> float:
-        """Returns what the episode is worth; a conversation that was broken off counts as it stands."""
-        verdict = self._evaluator.evaluate(Transcript.of_state(self._state))
-        refused = self._refused / max(1, self._calls)
-        return self._scalar(verdict.vector(self._situation.seat)) + self._penalty * refused
+    def get_reward(self) -> float | None:
+        """Returns what the episode is worth; a conversation that was broken off counts as it stands.
+
+        ``None`` where it has no scores, because a partner or the evaluator failed.
+
+        Raises:
+            ModelRefusedError: a partner's or an evaluator's model refuses all calls.
+            BudgetExceededError: no more may be spent.
+        """
+        value = 0.0
+        if self._error is None:
+            try:
+                verdict = self._evaluator.evaluate(Transcript.of_state(self._state))
+                value = self._scalar(verdict.vector(self._situation.seat))
+            except SotopiaError as error:
+                self._error = error
+        if isinstance(self._error, FATAL):
+            raise self._error  # out of a tool TRL would not let it
+        if self._error is not None:
+            logger.warning("an episode without a reward: %s", self._error)
+            return None
+        return value + self._penalty * self._refused / max(1, self._calls)
 
     # --- not tools --------------------------------------------------------------------------------------------
 
     def _act(self, kind: ActionType, text: str, to: list[str] | None) -> str:
-        self._calls += 1
-        if self._state.stop is not None:
+        if self._over:
             return _OVER
+        self._calls += 1
         seen = self._observe(self._situation.seat)
         found = _read(kind, text, to, seen)
         if isinstance(found, ParseFailure):
@@ -132,6 +160,10 @@ class SocialEnvironment:
         self._state = transition(self._state, found)
         self._let_partners_act()
         return self._news()
+
+    @property
+    def _over(self) -> bool:
+        return self._state.stop is not None or self._error is not None
 
     def _observe(self, agent: str) -> Observation:
         view = self._views.get(agent)
@@ -145,9 +177,15 @@ class SocialEnvironment:
         names = self._situation.task.names
         new = [render_action(turn.actor, turn.action, names) for turn in turns[self._told :] if turn.actor != seat]
         self._told = len(turns)
-        return "\n".join([*(new or ["Nobody did anything."]), *([_OVER] if self._state.stop is not None else [])])
+        return "\n".join([*(new or ["Nobody did anything."]), *([_OVER] if self._over else [])])
 
     def _let_partners_act(self) -> None:
+        try:
+            self._play_partners()
+        except SotopiaError as error:
+            self._error = error
+
+    def _play_partners(self) -> None:
         situation = self._situation
         while self._state.stop is None and self._state.waiting[0] != situation.seat:
             agent = self._state.waiting[0]
@@ -162,9 +200,5 @@ async def _decide(situation: Situation, seen: Observation, seed: int) -> Action:
 
 def _read(kind: ActionType, text: str, to: list[str] | None, seen: Observation) -> Action | ParseFailure:
     """The action a call means, read by the same rules as any model's text."""
-    if to and not seen.briefing.recipients:
-        return ParseFailure("private actions are not possible here")
-    action = parse(to_json(Action(kind, text, tuple(to or ()))), seen.briefing.recipients or None)
-    if isinstance(action, Action) and action.action_type not in seen.available:
-        return ParseFailure(f"{action.action_type.value!r} is not possible here")
-    return action
+    said = to_json(Action(kind, text, tuple(to or ())))
+    return parse_possible(said, seen.available, seen.briefing.recipients)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from sotopia_env.action import NO_ACTION, Action, ActionType, ParseFailure, parse
+from sotopia_env.action import NO_ACTION, Action, ActionType, ParseFailure, parse_possible
 from sotopia_env.chat_model.protocol import ChatModel, ChatReply, ChatRequest
 from sotopia_env.episode import EpisodeError, Generation, Usage, total_cost
 from sotopia_env.errors import (
@@ -184,22 +184,11 @@ def _check_whole(what: str, value: object, least: int) -> None:
 
 def read_reply(reply: ChatReply, observation: Observation) -> Action | ParseFailure:
     """Returns the action in a reply, or why there is none that this seat could take now."""
-    recipients = observation.briefing.recipients
-    found = parse(reply.text, recipients or None)
+    found = parse_possible(reply.text, observation.available, observation.briefing.recipients)
     if isinstance(found, Action):
-        reason = _why_impossible(found, observation)
-    else:
-        cut = "; the answer was cut off at its limit of tokens" if reply.finish_reason == "length" else ""
-        reason = found.reason + cut
-    return found if isinstance(found, Action) and not reason else ParseFailure(_writable(brief(reason)))
-
-
-def _why_impossible(action: Action, observation: Observation) -> str:
-    if action.action_type not in observation.available:
-        return f"action_type: {name_hint(action.action_type.value, [kind.value for kind in observation.available])}"
-    if action.to and not observation.briefing.recipients:
-        return 'to: private actions are not possible here; leave out "to"'
-    return ""
+        return found
+    cut = "; the answer was cut off at its limit of tokens" if reply.finish_reason == "length" else ""
+    return ParseFailure(_writable(brief(found.reason + cut)))
 
 
 def _writable(text: str) -> str:

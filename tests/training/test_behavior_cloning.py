@@ -108,7 +108,7 @@ def test_no_row_is_cut(tokenizer):
 
 def test_rows_are_shortened_before_they_are_tokenised(ask, tokenizer):
     def sizes(max_length):
-        settings = ask(prompt={"format": "chat", "max_length": max_length})
+        settings = ask(prompt={"format": "chat", "max_length": max_length, "max_answer": 48})
         maker, rows = training_rows(settings, tokenizer)
         made = [(tokens, tokenise(tokenizer, row.prompt, row.completion, max_length)) for row, tokens in rows]
         assert all(counted == tokens for counted, tokens in made)
@@ -119,6 +119,23 @@ def test_rows_are_shortened_before_they_are_tokenised(ask, tokenizer):
     assert max(short) <= max(whole) - 1
     assert len(short) == len(whole)
     assert counts.shortened > 0
+
+
+def test_what_is_cloned_is_what_the_policy_could_have_said(ask, tokenizer):
+    """Behind the prompt it would be shown, which leaves room for any answer, and in no more tokens than it may use."""
+    whole = training_rows(ask(prompt={"format": "chat"}), tokenizer)[1]
+    limit = max(len(tokens.input_ids) for _, tokens in whole)  # the longest row fits, with no room to spare
+    settings = ask(prompt={"format": "chat", "max_length": limit, "max_answer": 48})
+    maker, rows = training_rows(settings, tokenizer)
+    made = [sum(label == IGNORED for label in tokens.labels) for _, tokens in rows]
+    assert max(made) <= limit - 48
+    assert maker.counts.shortened > 0
+    answers = [sum(label != IGNORED for label in tokens.labels) for _, tokens in training_rows(settings, tokenizer)[1]]
+    longest = max(answers)
+    brief = ask(prompt={"format": "chat", "max_length": 4096, "max_answer": longest - 1})
+    maker, rows = training_rows(brief, tokenizer)
+    assert len(list(rows)) == maker.counts.rows == sum(size < longest for size in answers)
+    assert maker.counts.too_long == answers.count(longest)
 
 
 def test_a_row_can_be_looked_at(tokenizer):
@@ -155,7 +172,7 @@ def test_prompts_that_do_not_continue_each_other_stay_rows_of_their_own(ask, tok
     assert len(list(rows)) == 20
     _, rows = training_rows(ask(rows="conversations"), tokenizer)
     longest = max(len(tokens.input_ids) for _, tokens in rows)
-    short = {"format": "brief", "max_length": longest - 1}
+    short = {"format": "brief", "max_length": longest + 10, "max_answer": 48}
     maker, rows = training_rows(ask(rows="conversations", prompt=short), tokenizer)
     cut = list(rows)
     assert maker.counts.shortened > 0
@@ -211,7 +228,7 @@ def test_sources_that_cannot_be_used_are_said_in_a_sentence(expert_run, tmp_path
     table = [
         ({"run": str(tmp_path / "none")}, None, "found nothing"),
         ({"run": str(tmp_path / "empty.jsonl")}, None, "holds no episodes"),
-        ({"run": unscored, "scored": True}, None, "all 2 episodes are unscored; evaluate the run first"),
+        ({"run": unscored}, None, "all 2 episodes are unscored; rate the run first, or set scored: false"),
         ({"run": run, "selection": str(tmp_path / "empty.jsonl")}, None, "selects no episode"),
         ({"run": run, "selection": str(tmp_path / "none.jsonl")}, None, "found none"),
         ({"run": run, "selection": str(tmp_path / "strange.jsonl")}, None, "'e' is not in"),
@@ -224,7 +241,7 @@ def test_sources_that_cannot_be_used_are_said_in_a_sentence(expert_run, tmp_path
         assert "\n" not in str(caught.value)
     with pytest.raises(DamagedRecordError, match="episode and seat"):
         read_selection(tmp_path / "damaged.jsonl")
-    assert len(rows_of({"run": unscored})) == 16
+    assert len(rows_of({"run": unscored, "scored": False})) == 16
 
 
 # --- what cannot be trained ---------------------------------------------------------------------------------------
@@ -235,7 +252,7 @@ def earlier(tiny_model, tmp_path):
     """An earlier stage's directory with an adapter's configuration and how it is prompted."""
     place = tmp_path / "earlier" / "model"
     place.mkdir(parents=True)
-    told = {"base_model_name_or_path": str(tiny_model), "r": 4, "lora_alpha": 8}
+    told = {"base_model_name_or_path": str(tiny_model), "r": 4, "lora_alpha": 8, "target_modules": ["k_proj", "q_proj"]}
     (place / "adapter_config.json").write_text(json.dumps(told))
     (place / "sotopia_policy.json").write_text(json.dumps({"prompt": BRIEF.model_dump()}))
     return tmp_path / "earlier"
@@ -249,6 +266,12 @@ def test_what_cannot_be_trained_is_said_before_a_model_is_loaded(earlier, tiny_m
         (ModelSettings(base=base, lora=None), earlier, BRIEF, "all weights cannot be trained"),
         (ModelSettings(base="org/other", lora=TINY), earlier, BRIEF, "not the base"),
         (ModelSettings(base=base), earlier, BRIEF, r"rank and alpha \(4, 8\), got \(8, 16\)"),
+        (
+            ModelSettings(base=base, lora=TINY.model_copy(update={"target_modules": ("q_proj",)})),
+            earlier,
+            BRIEF,
+            r"target_modules: .* adapts \['k_proj', 'q_proj'\], got \('q_proj',\)",
+        ),
         (ModelSettings(base=base, lora=TINY), earlier, BRIEF.model_copy(update={"format": "chat"}), "use the same"),
         (ModelSettings(base=base, lora=None, quantization="nf4"), None, BRIEF, "set model.lora"),
         (ModelSettings(base="org/other", lora=TINY, adapter=str(earlier / "model")), None, BRIEF, "not the base"),

@@ -17,7 +17,6 @@ from tests.training.conftest import SHORT as BRIEF
 from tests.training.conftest import StoppedError, killed_after
 from tests.training.grpo_asked import FIT, SITUATIONS, asked, reward_model_of, single_turn
 from training import behavior_cloning, grpo, multi_turn
-from training.dev_episodes import DevEpisodes
 from training.grpo_settings import DevSettings, RewardSettings, check
 from training.memory import available_memory, check_memory, estimate
 from training.model_access import ModelAccess
@@ -166,6 +165,7 @@ def test_whole_episodes_train_and_are_logged_by_part(cloned, tmp_path, monkeypat
     state = json.loads(next((tmp_path / "out/checkpoints/checkpoint-2").glob("trainer_state.json")).read_text())
     logged = set().union(*(entry for entry in state["log_history"]))
     assert {"rewards/episode_reward/mean", "scores/GOAL", "scores/REL", "episodes/valid", "dev/reward"} <= logged
+    assert {"episodes/score", "episodes/penalty"} <= logged
     assert [look["step"] for look in figures["dev"]] == [0, 1, 2]
     assert {"dev/BEL", "dev/REL", "dev/KNO", "dev/SEC", "dev/SOC", "dev/FIN", "dev/GOAL"} <= logged
     rewards = [look["reward"] for look in figures["dev"]]
@@ -299,16 +299,3 @@ def test_a_cloned_adapter_of_a_four_bit_base_trains_on_that_base(cloned, expert_
     begun, left = trained_weights(tmp_path / "bc"), trained_weights(tmp_path / "out")
     assert begun.keys() == left.keys()
     assert any(not torch.equal(begun[name], left[name]) for name in begun)
-
-
-def test_dev_episodes_remember_and_give_up(tokenizer, tmp_path):
-    """Early stopping counts looks since the best one, over a resumed run as well."""
-    settings = DevSettings(situations=SITUATIONS, every=1, patience=2)
-    player = TokenPlayer(tokenizer, BRIEF, None)
-    dev = DevEpisodes(settings, player, RewardSettings(), tmp_path, (24, 1.0))
-    dev.looks = [{"step": float(step), "reward": value} for step, value in enumerate([1.0, 3.0, 2.0])]
-    assert not dev.exhausted
-    dev.looks.append({"step": 3.0, "reward": 2.5})
-    assert dev.exhausted
-    (tmp_path / "dev.json").write_text(json.dumps(dev.looks))
-    assert DevEpisodes(settings, player, RewardSettings(), tmp_path, (24, 1.0)).exhausted

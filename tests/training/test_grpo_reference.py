@@ -47,7 +47,27 @@ def test_kl_is_measured_against_what_the_config_says(adapted, tiny_model, tmp_pa
     assert torch.allclose(measured, wanted[reference], atol=1e-4)
 
 
-def test_a_bare_base_is_no_reference_where_all_weights_are_trained(cloned, tmp_path):
+def test_a_policy_that_has_not_moved_has_no_kl_to_where_it_began(adapted, cloned, tmp_path):
+    """With dropout on, policy and reference would differ by the masks they draw."""
+    still = FIT.model_copy(update={"learning_rate": 1e-12, "max_steps": 2})
+    table = {"adapter": (adapted, LoraSettings(dropout=0.3)), "weights": (cloned, None)}
+    for name, (start, lora) in table.items():
+        settings = asked(start_from=str(start), lora=lora, beta=0.04, output=str(tmp_path / name), fit=still)
+        steps = [entry for entry in grpo.train(settings)["log"] if "kl" in entry]
+        assert len(steps) == 2
+        assert [entry["kl"] for entry in steps] == pytest.approx([0, 0], abs=1e-6), name
+
+
+def test_an_adapter_is_trained_on_with_the_dropout_that_was_asked_for(adapted, tiny_model):
+    """R17: settings that nothing reads; the adapter was made with none."""
+    settings = ModelSettings(base=str(tiny_model), adapter=str(adapted / "model"), lora=LoraSettings(dropout=0.3))
+    model, _ = load_for_training(settings, gradient_checkpointing=False)
+    rates = {module.p for name, module in model.named_modules() if isinstance(module, torch.nn.Dropout)}
+    assert rates == {0.3}
+
+
+def test_a_bare_base_is_no_reference_where_all_weights_are_trained(cloned, tmp_path, monkeypatch):
+    monkeypatch.setattr(grpo, "load_for_training", lambda *_: pytest.fail("a model was loaded"))
     with pytest.raises(InvalidValueError, match="reference"):
         grpo.run(asked(start_from=str(cloned), beta=0.1, reference="base", output=str(tmp_path / "out")))
 

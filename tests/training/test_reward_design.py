@@ -6,11 +6,13 @@ import logging
 import pytest
 
 from sotopia_env.dynamics import Rules
+from sotopia_env.episode import write_episodes
 from sotopia_env.errors import DamagedRecordError, InvalidValueError, UnknownNameError
 from sotopia_env.evaluators import make as make_evaluator
 from sotopia_env.plan import plan_episodes
 from sotopia_env.policies import make as make_policy
 from sotopia_env.rollout import run_episodes
+from sotopia_env.run_directory import read_run
 from sotopia_env.tasks import generate
 from training.attribution import Rewards, read_rewards
 from training.attribution_stage import AttributionSettings
@@ -156,6 +158,17 @@ def row_settings(folder, output, **fields):
     values = {"attributor": {"goal": "acts", "relationship": "silence"}, "validation": 0.25, "seed": 3}
     values |= {"attributions": str(folder / "stage"), "runs": (str(folder / "run"),), "output": str(output)}
     return RewardRowSettings(**{**values, **fields})
+
+
+def test_episodes_of_the_same_plan_that_went_otherwise_are_refused(attributed, tmp_path):
+    """R5: a key says what was planned; the rewards would fall on words that nobody attributed."""
+    others = []
+    for episode in read_run(attributed / "run"):
+        others.append(episode.model_copy(update={"turns": episode.turns[:2]}))
+    write_episodes(tmp_path / "other.jsonl", others)
+    with pytest.raises(InvalidValueError, match="another one than that of the same key"):
+        make_rows(row_settings(attributed, tmp_path / "rows", runs=(str(tmp_path / "other.jsonl"),)))
+    assert not (tmp_path / "rows").exists()
 
 
 def test_rows_carry_the_combined_reward_and_their_part(attributed, tmp_path):

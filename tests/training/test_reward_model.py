@@ -354,6 +354,20 @@ def test_an_adapter_of_a_language_model_is_no_beginning(tiny_model, rows_file, t
         train(settings)
 
 
+def test_rows_that_hold_nothing_out_train_without_validation(tiny_model, made, tmp_path):
+    """What design_rewards leaves with ``validation: 0``."""
+    told = {"value": 1.0, "split": "train", "format": BRIEF.format}
+    lines = [{"prompt": row.prompt, "completion": row.completion, "scenario": row.scenario, **told} for row in made[:8]]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    one = {"max_steps": 1, "save_steps": 1}
+    with pytest.raises(InvalidValueError, match="hold nothing out"):
+        train(ask(tiny_model, tmp_path, tmp_path / "best", fit={**one, "keep": "best"}))
+    assert "held_out" not in train(ask(tiny_model, tmp_path, tmp_path / "last", fit=one))
+    other = BRIEF.model_copy(update={"format": "chat"}).model_dump()
+    with pytest.raises(InvalidValueError, match=r"prompt.format: .* prompts of 'brief', got 'chat'"):
+        train(ask(tiny_model, tmp_path, tmp_path / "chat", fit=one, prompt=other))
+
+
 # --- as scorer and as reward --------------------------------------------------------------------------------------
 
 
@@ -368,17 +382,12 @@ def test_it_is_a_reward_function_of_grpo(scorer, made):
     assert scorer.__name__ == "reward_model"
 
 
-def test_the_format_gate_pays_nothing_for_what_is_no_action(trained, made, tokenizer):
-    gated = RewardScorer.load(trained[0], penalty=-1.0)
-    prompts = [list(row.prompt) for row in made[:4]]
-    end = tokenizer.eos_token_id
-    found = gated(
-        prompts,
-        [messages(GOOD), messages("My offer is $40."), messages(GOOD), messages(GOOD)],
-        completion_ids=[[5, end], [5, end], [5], []],
-    )
-    assert found[1:] == [-1.0, -1.0, -1.0]
-    assert found[0] == gated.rate([(prompts[0], GOOD)])[0] != -1.0
+def test_an_answer_that_was_cut_off_is_judged_without_the_end_it_never_had(scorer, made):
+    prompts = [list(made[0].prompt)] * 3
+    end = scorer.tokenizer.eos_token_id
+    found = scorer(prompts, [messages(GOOD)] * 3, completion_ids=[[5, end], [5], []])
+    assert found[0] == pytest.approx(scorer.rate([(prompts[0], GOOD)])[0])
+    assert found[1] == pytest.approx(found[2]) != found[0]
 
 
 def test_an_answer_that_is_too_long_has_no_reward(scorer, made):
@@ -420,7 +429,6 @@ def test_it_is_a_scorer_of_best_of_n(scorer, expert_run):
     best = BestOfNPolicy(Candidates(actions), 3, scorer)
     chosen = asyncio.run(best.act(seen, 0))
     assert chosen.action == actions[expected.index(max(expected))]
-    assert best.parameters["scorer"]["parameters"]["penalty"] is None
     long = Decision(Action(ActionType.SPEAK, "word " * 900))
     with pytest.raises(PolicyError, match="too long"):
         asyncio.run(scorer.score(seen, [long]))

@@ -163,10 +163,10 @@ def test_one_scenario_cannot_be_split():
 def test_scenarios_kept_for_evaluation_are_refused(episodes):
     one, other = episodes[0].task, next(e.task for e in episodes if e.task.id != episodes[0].task.id)
     rows = list(RowMaker(BRIEF).rows(episodes[0], "agent_0"))
-    assert list(refuse_evaluation_scenarios(rows, [other])) == rows
+    assert list(refuse_evaluation_scenarios(rows, {task_key(other): other.id})) == rows
     renamed = one.model_copy(update={"id": "kept", "scenario": one.scenario.model_copy(update={"id": "kept"})})
     with pytest.raises(InvalidValueError, match="'kept'"):
-        list(refuse_evaluation_scenarios(rows, [renamed]))
+        list(refuse_evaluation_scenarios(rows, {task_key(renamed): renamed.id}))
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,11 @@ import pytest
 from transformers.utils import get_json_schema
 
 from sotopia_env import tasks
+from sotopia_env.action import NO_ACTION
 from sotopia_env.dynamics import Rules
+from sotopia_env.errors import InvalidValueError, ModelRefusedError, PolicyError
 from sotopia_env.policies import make
+from sotopia_env.policies.policy import Decision
 from training.grpo_settings import RewardSettings
 from training.models import load_causal_lm, make_tiny_model, make_tiny_tokenizer
 from training.settings import ModelSettings
@@ -63,6 +66,72 @@ def test_what_no_policy_could_do_no_tool_can(wanted):
     environment.reset(situation=0)
     assert "not possible" in environment.speak("psst", to=["Bo"])
     assert environment.get_reward() == -1
+
+
+class Failing:
+    """A partner whose model cannot be asked the first time."""
+
+    name, parameters = "failing", {}
+
+    def __init__(self, error):
+        self.errors = [error]
+
+    async def act(self, observation, seed):
+        if self.errors:
+            raise self.errors.pop()
+        return Decision(NO_ACTION)
+
+
+def beside(partner, seat=0):
+    """An environment with a partner of one's own."""
+    task = tasks.generate("bargaining", 1, 0, "easy")[0]
+    wanted = [Situation(task, task.agents[seat], partner, 0, Rules(max_turns=6))]
+    return SocialEnvironment(wanted, RewardSettings(scalarisation="goal"))
+
+
+@pytest.mark.parametrize("seat", [0, 1], ids=["in a tool", "in reset"])
+def test_an_episode_whose_partner_failed_has_no_reward_and_the_next_one_may(seat):
+    environment = beside(Failing(PolicyError("no answer")), seat)
+    environment.reset(situation=0)
+    assert "over" in environment.speak("How about $54?")
+    assert environment.speak("Are you there?") == "The conversation is over."
+    assert environment.get_reward() is None
+    environment.reset(situation=0)
+    environment.leave()
+    assert environment.get_reward() == 0
+
+
+def test_what_would_end_every_episode_ends_training():
+    environment = beside(Failing(ModelRefusedError("no such key", kind="auth")))
+    environment.reset(situation=0)
+    environment.speak("How about $54?")
+    with pytest.raises(ModelRefusedError):
+        environment.get_reward()
+
+
+def test_an_episode_that_cannot_be_scored_has_no_reward():
+    task = tasks.starter_tasks()[0]
+    wanted = [Situation(task, task.agents[0], make("silent"), 0, Rules(max_turns=6))]
+    environment = SocialEnvironment(wanted, RewardSettings(evaluator="verified", scalarisation="goal"))
+    environment.reset(situation=0)
+    environment.leave()
+    assert environment.get_reward() is None
+
+
+def test_calls_after_the_end_do_not_dilute_the_penalty():
+    environment = beside(make("silent"))
+    environment.reset(situation=0)
+    environment.speak("psst", to=["Nobody"])
+    environment.leave()
+    for _ in range(8):
+        environment.speak("more")
+    assert environment.get_reward() == -0.5
+
+
+@pytest.mark.parametrize("reward", [RewardSettings(model="rm"), RewardSettings(credit="acts")])
+def test_rewards_it_cannot_give_are_refused(wanted, reward):
+    with pytest.raises(InvalidValueError, match="model and credit"):
+        SocialEnvironment(wanted, reward)
 
 
 def test_partners_who_begin_have_spoken_before_the_first_call(wanted):

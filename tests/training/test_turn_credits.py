@@ -146,6 +146,7 @@ def test_advantages_by_turn_reach_the_loss(cloned, tokenizer, tmp_path, monkeypa
     inputs = [dict(row) for row in prompt_rows(wanted) for _ in range(4)]
     output = trainer._generate_and_score_completions(inputs)
 
+    assert sorted(trainer._metrics["train"]["turns/credit"])
     advantages, mask = output["advantages"], output["completion_mask"] * output["tool_mask"]
     assert advantages.shape == output["completion_ids"].shape
     assert not advantages[mask == 0].any()

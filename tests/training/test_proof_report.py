@@ -103,7 +103,10 @@ VERDICTS = {
     "RL > BC (single-turn, combined reward)": "fails: the opposite holds",
     "direct ≥ uniform attribution": "holds",
     "combined reward ≥ GOAL alone": "fails: the opposite holds",
-    "multi-turn ≥ single-turn": "holds",
+    "multi-turn ≥ single-turn (GOAL, uniform)": "holds",
+    "multi-turn ≥ single-turn (GOAL, direct)": "holds",
+    "multi-turn ≥ single-turn (combined)": "holds",
+    "multi-turn ≥ SR": "holds",
     "multi-turn GRPO > BC": "holds",
     "multi-turn GRPO > BC, unseen partners": "holds",
 }
@@ -137,9 +140,12 @@ def proof(folder, **unseen):
     write(folder / UNTRAINED, {"untrained": found["untrained"]})
     write(folder / "references.json", {name: found[name] for name in REFERENCES})
     trained = {name: found[name] for name in STAGES if name != "untrained"}
-    for seed in SEEDS:
+    for number, seed in enumerate(SEEDS):
         place = folder / f"seed_{seed}"
-        write(place / "results.json", trained)
+        mine = {name: [{**row, "goal": row["goal"] + 1e-6 * number} for row in rows] for name, rows in trained.items()}
+        if not number:
+            mine["grpo_goal_uniform"] = [{**row, "goal": row["goal"] + 1e-5} for row in mine["grpo_goal_uniform"]]
+        write(place / "results.json", mine)
         for variant in VARIANTS:
             worse = variant == "goal_uniform"  # the score rises there and the verified reward falls
             last = look(10, 0.2 if worse else 0.7, reward_model=0.8)
@@ -171,10 +177,14 @@ def test_the_page_has_every_stage_and_reference_on_every_side(report):
         head, _, *body = table(text, title)
         assert head[-len(METRICS) :] == list(METRICS)
         expected = [*STAGES.values(), *(f"*{name}*" for name in REFERENCES.values()), "*upper bound, by definition*"]
+        expected[2] += " (2 of 2 kept the cloned model)"
+        expected[3] += " (1 of 2 kept the cloned model)"
         assert [cells[0] for cells in body] == expected
         episodes = 2 * (4 * seen + 8 * unseen)
         counts = {name: int(cells[1]) for name, cells in zip([*STAGES, *REFERENCES], body[:-1], strict=True)}
-        assert counts == {name: episodes * (2 if name in STAGES else 1) for name in counts}
+        assert counts == {
+            name: episodes * (1 if name == "untrained" or name in REFERENCES else 2) for name in counts
+        }  # the untrained model is one for all seeds
     _, _, *body = table(text, "All test episodes")
     assert body[1][4].startswith("3.55 [")
     assert body[1][3] == "0.50 [0.50, 0.50]"
@@ -187,9 +197,35 @@ def test_the_upper_bound_says_that_overall_is_not_bounded(report):
 
 def test_the_page_has_every_claim_with_its_verdict(report):
     _, _, *body = table(report.read_text(), "Claims")
-    assert {claim: said for claim, _, _, said in body} == VERDICTS
-    assert [(claim, required == "required") for claim, required, _, _ in body] == [(c.text, c.required) for c in CLAIMS]
-    assert {claim: found for claim, _, found, _ in body}["multi-turn ≥ single-turn"] == "0.50 [0.50, 0.50]"
+    assert {cells[0]: cells[3] for cells in body} == VERDICTS
+    assert [(cells[0], cells[1] == "required") for cells in body] == [(c.text, c.required) for c in CLAIMS]
+    of = {cells[0]: cells for cells in body}["multi-turn ≥ single-turn (GOAL, direct)"]
+    assert of[2] == of[5] == of[6] == of[7] == "0.50 [0.50, 0.50]"
+    assert of[4] == "0.50, 0.50"
+
+
+def test_a_gain_of_one_seat_alone_is_seen_to_be_one(tmp_path, monkeypatch):
+    """Pooled, a gain in one seat hides a loss in the other."""
+    monkeypatch.setattr("training.proof.report._DRAWS", 200)
+    folder = proof(tmp_path)
+    for seed, more in zip(SEEDS, (2.0, 3.0), strict=True):
+        file = folder / f"seed_{seed}" / "results.json"
+        found = json.loads(file.read_text())
+        found["multi_turn"] = [
+            {**row, "goal": 3.0 + 0.1 * int(row["task"]) + (more if row["seat"] == "agent_1" else -1.0)}
+            for row in found["multi_turn"]
+        ]
+        file.write_text(json.dumps(found))
+    text = write_report(folder, {}, SEEDS).read_text()
+    (cells,) = [cells for cells in table(text, "Claims") if cells[0] == "multi-turn GRPO > BC"]
+    assert cells[4] == "0.50, 1.00"
+    assert cells[5] == "0.75 [-2.43, 3.93]"  # t with one degree of freedom
+    assert cells[6] == "-1.00 [-1.00, -1.00]"
+    assert cells[7].startswith("2.50 [2.00, 3.00")
+    head, _, *body = table(text, "GOAL by seat")
+    assert head[-2:] == ["agent_0, unseen partners", "agent_1, unseen partners"]
+    assert len(body) == len(STAGES) + len(REFERENCES)
+    assert body[6][1].startswith("2.55 [")
 
 
 def test_the_page_says_which_reward_model_was_hacked_and_its_pictures_are_there(report):

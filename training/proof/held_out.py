@@ -187,10 +187,11 @@ def prices(task: Task) -> tuple[int, ...]:
     return (int(str(task.scenario.shared_data["listed_price"])), *private)
 
 
-def overlaps(split: TaskSplit) -> dict[str, int]:
-    """Returns how many prices, people, items and goal wordings the tests share with training (zeros) and the base.
+def overlaps(split: TaskSplit) -> dict[str, dict[str, tuple[int, int]]]:
+    """Returns how many of the tests' prices, people, items and goal wordings occur elsewhere, and how many there are.
 
-    The base model has met the numbers, in other situations; nothing else of the tests.
+    By where: in ``training`` none does. In the ``base`` model's talk the numbers do, in other situations. The ``dev``
+    tasks, by which checkpoints are chosen, are of the tests' kind.
     """
 
     def facts(side: Sequence[Task]) -> dict[str, set[Any]]:
@@ -203,9 +204,12 @@ def overlaps(split: TaskSplit) -> dict[str, int]:
             "goal wordings": {wording(goal, item[task.id]) for task, goal in goals},
         }
 
-    trained, talked, tested = facts(split.train), facts(split.base), facts([*split.dev, *split.test])
-    shared = {name: len(trained[name] & tested[name]) for name in trained}
-    return shared | {f"{name}, base model": len(talked[name] & tested[name]) for name in talked}
+    tested = facts(split.test)
+    elsewhere = {"training": facts(split.train), "base": facts(split.base), "dev": facts(split.dev)}
+    return {
+        where: {name: (len(found[name] & tested[name]), len(tested[name])) for name in tested}
+        for where, found in elsewhere.items()
+    }
 
 
 def worded(policy: str, held_out: bool = False, **parameters: Any) -> Worded:

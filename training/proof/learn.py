@@ -58,6 +58,7 @@ def run(settings: LearnSettings) -> None:
     folder, recipe = Path(settings.output), settings.recipe
     stage = StageDirectory(folder, "learn", settings)
     stage.open()
+    logger.info("tasks are made, and a base model, before the first of %d training seeds", len(recipe.seeds))
     split = _split(recipe)
     TaskSet(list(split.dev)).save(folder / "dev_tasks.jsonl")
     base = make_base(recipe.base.model_copy(update={"output": str(folder / "base")}), split.base)
@@ -124,12 +125,17 @@ def _references(folder: Path, split: TaskSplit, recipe: Recipe) -> None:
 
 
 def _facts(split: TaskSplit, recipe: Recipe, seconds: float) -> dict[str, str]:
-    shared = ", ".join(f"{name} {count}" for name, count in overlaps(split).items())
+    shared = {
+        where: ", ".join(f"{name} {count} of {whole}" for name, (count, whole) in found.items())
+        for where, found in overlaps(split).items()
+    }
     return {
         "command": "`make learn` (`python scripts/learn.py --config configs/learn.yaml`)",
         "test tasks": f"{len(split.test)} of `bargaining` ({recipe.level}), both seats, {recipe.max_turns} turns",
-        "test tasks share with training": shared,
-        "phrasings": "nobody in training, the base model's talk included, says what partners in tests say",
+        "of the tests, met in training": shared["training"],
+        "of the tests, met in the base model's talk": f"{shared['base']}; the base is one for all training seeds",
+        "of the tests, met in dev tasks": f"{shared['dev']}; GRPO's checkpoints are chosen on these",
+        "phrasings": "nobody in training or in the base model's talk says what partners in tests and dev tasks say",
         "training seeds": ", ".join(map(str, recipe.seeds)),
         "seen partners": "; ".join(recipe.seen),
         "unseen partners": "; ".join(recipe.unseen),

@@ -1,6 +1,9 @@
-"""The recipe of the proof: every number of every stage, chosen on dev tasks with seeds 100 and 101, then frozen.
+"""The recipe of the proof: the numbers of its stages, chosen on dev tasks with training seeds 100 to 103, then frozen.
 
-``configs/learn.yaml`` holds the frozen recipe; the reported seeds are run with it and never tuned on.
+The defaults here are the frozen recipe, and ``configs/learn.yaml`` names the reported seeds. What scripted speakers
+draw from (prices, patience) stands in :mod:`training.proof.speakers`, what the base hears replaced in
+:mod:`training.proof.strange_words`, and which rewards are compared in :mod:`training.proof.seed_run`: these are a part
+of the recipe as well, and a run that was begun with others is to be thrown away. ``LOG.md`` tells what was tried.
 """
 
 from __future__ import annotations

@@ -1,0 +1,122 @@
+"""What was misspelt can be mended and asked for again in the same place, as long as nothing was produced there."""
+
+import copy
+import json
+
+import pytest
+
+from sotopia_env.errors import BudgetExceededError, InvalidValueError, SotopiaError
+from sotopia_env.run_directory import read_run
+from tests.sotopia_env.model_runs import table_server
+from tests.training.conftest import SHORT, StoppedError, play_run
+from tests.training.test_models import MOVING
+from training import behavior_cloning, collection, filtering
+from training.behavior_cloning import BehaviorCloningSettings
+from training.collection import CollectionSettings, PlaySettings, RatingSettings
+from training.filtering import FilteringSettings
+from training.model_access import ModelAccess
+from training.settings import settings_of
+from training.task_generation import TaskSettings, TaskSource
+
+
+@pytest.fixture
+def places(tiny_model, tokenizer, expert_run, tmp_path, monkeypatch):
+    """Names of what the settings below need; training ends where the model would be loaded."""
+    moving = copy.deepcopy(tokenizer)
+    moving.chat_template = MOVING
+    moving.save_pretrained(str(tmp_path / "moving"))
+
+    def stopped(*_):
+        raise StoppedError
+
+    monkeypatch.setattr(behavior_cloning, "load_for_training", stopped)
+    rated = play_run(tmp_path / "rated", 1, evaluator=None, seed=5)
+    return {
+        "MODEL": tiny_model,
+        "MOVING": tmp_path / "moving",
+        "RUN": expert_run,
+        "RATED": rated,
+        "OUT": tmp_path / "out",
+    }
+
+
+def cloned(settings):
+    with pytest.raises(StoppedError):
+        behavior_cloning.run(settings)
+
+
+CLONE = {
+    "model": {"base": "MODEL", "lora": None},
+    "prompt": SHORT.model_dump(mode="json"),
+    "data": [{"run": "RUN"}],
+    "validation": 0,
+    "output": "OUT",
+    "fit": {"max_steps": 1},
+}
+SINGLE = {**CLONE, "model": {"base": "MOVING", "lora": None}, "prompt": {"format": "single", "max_length": 4096}}
+FILTER = {"runs": ["RUN"], "filter": {"kind": "sr"}, "output": "OUT"}
+RATE = {"run": "RATED", "evaluator": "rules", "output": "OUT"}
+COLLECT = {
+    "agent": "linear:horizon=2",
+    "tasks": {"scenarios": 1, "pairs": 1, "families": {"names": ["bargaining"]}},
+    "play": {"max_turns": 2},
+    "output": "OUT",
+}
+STAGES = {
+    "tokenizer": (cloned, BehaviorCloningSettings, SINGLE, {"prompt": {"format": "chat"}}, "prefix-preserving"),
+    "data": (cloned, BehaviorCloningSettings, CLONE, {"data": [{"run": "RUM"}]}, "RUM"),
+    "second source": (cloned, BehaviorCloningSettings, CLONE, {"data": [{"run": "RUN"}, {"run": "RUM"}]}, "RUM"),
+    "split": (cloned, BehaviorCloningSettings, CLONE, {"validation": 0.999}, "validation"),
+    "filter": (filtering.run, FilteringSettings, FILTER, {"filter": {"kind": "sr", "dimension": "gaol"}}, "'goal'"),
+    "nothing taken": (filtering.run, FilteringSettings, FILTER, {"runs": ["RUN", "RATED"]}, "takes none"),
+    "rate": (collection.rate, RatingSettings, RATE, {"run": "RATD"}, "RATD"),
+    "collect": (
+        collection.run,
+        CollectionSettings,
+        COLLECT,
+        {"tasks": {"families": {"names": ["bargainning"]}}},
+        "did you mean 'bargaining'",
+    ),
+}
+
+
+def placed(values, places):
+    text = json.dumps(values)
+    for name, place in places.items():
+        text = text.replace(f'"{name}"', json.dumps(str(place)))
+    return json.loads(text)
+
+
+@pytest.mark.parametrize("case", STAGES)
+def test_corrected_settings_are_taken_in_the_same_place(case, places):
+    work, kind, good, wrong, told = STAGES[case]
+    with pytest.raises(InvalidValueError, match=told):
+        (behavior_cloning.run if work is cloned else work)(settings_of(placed(good | wrong, places), kind, "c"))
+    assert (places["OUT"] / "stage.json").is_file()  # so it is a second try, not a first
+    work(settings_of(placed(good, places), kind, "c"))
+
+
+# --- what may be spent -----------------------------------------------------------------------------------------------
+def test_a_collection_whose_budget_is_spent_goes_on_with_a_higher_one_and_elsewhere(tmp_path):
+    """No episode is lost and none is doubled; what was paid for is not asked again."""
+
+    def asked(server, limit, turns=4):
+        access = ModelAccess(api_base=server.api_base, concurrency=1, max_tokens=limit)
+        return CollectionSettings(
+            agent="local/tiny",
+            tasks=TaskSettings(given=TaskSource(source="bargaining", n=3), pairs=0),
+            play=PlaySettings(max_turns=turns, concurrency=1, access=access, orders="first"),
+            output=str(tmp_path / "run"),
+        )
+
+    with table_server() as server, pytest.raises((BudgetExceededError, SotopiaError), match="goes on from there"):
+        collection.run(asked(server, 3000))
+    before = [episode.key for episode in read_run(tmp_path / "run")]
+    with table_server() as server:
+        with pytest.raises(InvalidValueError, match="max_turns: 4 there, 5 now"):
+            collection.run(asked(server, 10**6, turns=5))
+        collection.run(asked(server, 10**6))
+        assert server.served > 0
+    after = [episode.key for episode in read_run(tmp_path / "run")]
+    assert 0 < len(before) < len(after) == len(set(after)) == 3
+    assert set(before) < set(after)

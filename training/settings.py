@@ -102,8 +102,9 @@ def settings_of(values: dict[str, Any], kind: type[_SettingsT], where: str) -> _
             parent, shown = _record_at(kind, first["loc"][:-1])
             hint = name_hint(str(first["loc"][-1]), parent.model_fields)
             raise UnknownNameError(f"{where}: {shown + ': ' if shown else ''}setting {hint}") from None
-        got = "" if first["type"] == "missing" or isinstance(first["input"], dict) else f", got {first['input']!r}"
         said = first["msg"].removeprefix("Value error, ")
+        known = first["type"] == "missing" or isinstance(first["input"], dict) or ", got " in said
+        got = "" if known else f", got {first['input']!r}"
         at = [part for part in (where, _record_at(kind, first["loc"])[1]) if part]
         raise InvalidValueError(f"{': '.join(at)}: {said}{got}") from None
 

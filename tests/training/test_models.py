@@ -5,8 +5,10 @@ import importlib.util
 import json
 import random
 import sys
+from pathlib import Path
 
 import pytest
+import trl
 from transformers.integrations import integration_utils
 
 from sotopia_env.errors import InvalidValueError
@@ -102,6 +104,34 @@ def test_single_prompts_need_no_conversation_to_be_preserved(tokenizer):
     refusing = with_template(tokenizer, "{{ raise_exception('never') }}")
     with pytest.raises(InvalidValueError, match="never"):
         check_tokenizer(refusing, "some-model", "single")
+
+
+@pytest.mark.parametrize(
+    ("template", "end", "told"),
+    [
+        ("qwen2_5", "<|im_end|>", ""),
+        ("qwen3_instruct_2507", "<|im_end|>", ""),
+        ("llama3", "<|eot_id|>", ""),
+        ("llama3_1", "<|eot_id|>", ""),
+        ("gemma3", "<end_of_turn>", ""),
+        ("gemma", "<end_of_turn>", "System role not supported"),
+        ("qwen3", "<|im_end|>", "after the answer in message 3"),  # what was thought is left out of later prompts
+    ],
+)
+def test_templates_of_real_models(template, end, told, tokenizer):
+    """As TRL ships them. Only the tokens around what is said differ from the model's own tokenizer."""
+    text = (Path(trl.__file__).parent / "chat_templates" / f"{template}.jinja").read_text(encoding="utf-8")
+    changed = with_template(tokenizer, text)
+    changed.add_special_tokens({"eos_token": end, "bos_token": "<|begin_of_text|>"})
+    if told:
+        with pytest.raises(InvalidValueError, match=told):
+            check_tokenizer(changed, template)
+        return
+    check_tokenizer(changed, template)
+    first = [*prompt_ids(changed, TALK[:2]), *answer_ids(changed, TALK[2]["content"])]
+    after = prompt_ids(changed, TALK)
+    assert after[: len(first)] == first
+    assert [*first, *glue_ids(changed, TALK[2:])] == after
 
 
 def test_no_token_is_added_for_padding(tokenizer):

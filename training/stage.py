@@ -25,6 +25,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
 
+from pydantic import ValidationError
+
 from sotopia_env.difference import first_difference
 from sotopia_env.errors import InvalidValueError, SotopiaError
 from sotopia_env.provenance import package_versions, source_revision
@@ -72,7 +74,7 @@ class StageDirectory:
         """
         asked = {"stage": self.name, "settings": _lasting(self.settings.model_dump(mode="json"))}
         found = self._noted()
-        held = {key: _lasting(found.get(key)) for key in asked}
+        held = {"stage": found.get("stage"), "settings": _lasting(self._completed(found.get("settings")))}
         if found and held != asked and self._has_produced():
             where, ours, theirs = first_difference(STAGE, held, asked)
             raise InvalidValueError(
@@ -91,6 +93,13 @@ class StageDirectory:
         file = self.path / STAGE
         found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
         return found
+
+    def _completed(self, settings: Any) -> Any:
+        """Settings of an earlier version, with the defaults of those that it did not have yet."""
+        try:
+            return type(self.settings).model_validate(settings).model_dump(mode="json")
+        except ValidationError:
+            return settings
 
     def _note(self, facts: Mapping[str, Any]) -> None:
         self.path.mkdir(parents=True, exist_ok=True)

@@ -2,8 +2,14 @@
 
 import copy
 import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
+import yaml
 
 from sotopia_env.errors import BudgetExceededError, InvalidValueError, SotopiaError
 from sotopia_env.run_directory import read_run
@@ -15,8 +21,11 @@ from training.behavior_cloning import BehaviorCloningSettings
 from training.collection import CollectionSettings, PlaySettings, RatingSettings
 from training.filtering import FilteringSettings
 from training.model_access import ModelAccess
+from training.models import write_prompt_settings
 from training.settings import settings_of
 from training.task_generation import TaskSettings, TaskSource
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -94,6 +103,46 @@ def test_corrected_settings_are_taken_in_the_same_place(case, places):
         (behavior_cloning.run if work is cloned else work)(settings_of(placed(good | wrong, places), kind, "c"))
     assert (places["OUT"] / "stage.json").is_file()  # so it is a second try, not a first
     work(settings_of(placed(good, places), kind, "c"))
+
+
+# --- through the scripts --------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("script", "changes", "told"),
+    [
+        ("train_bc", {"model": {"base": "MODEL", "lora": None}}, "MODEL: the tokenizer has no chat template; choose"),
+        ("train_sr", {"start_from": "EARLIER"}, "model: an adapter of 'org/other', which is not the base 'MODEL'"),
+        ("filter_episodes", {"runs": ["RUN"]}, "filter: none of 2 episodes has been evaluated; evaluate the run first"),
+    ],
+)
+def test_a_script_says_what_is_wrong_in_one_sentence_and_ends(script, changes, told, tiny_model, tokenizer, tmp_path):
+    places = {name: tmp_path / name for name in ("MODEL", "RUN", "OUT", "EARLIER")}
+    if script == "filter_episodes":
+        play_run(places["RUN"], 1, evaluator=None)
+    elif script == "train_bc":
+        bare = copy.deepcopy(tokenizer)
+        bare.chat_template = None
+        bare.save_pretrained(str(places["MODEL"]))
+        (places["MODEL"] / "config.json").write_text((tiny_model / "config.json").read_text())
+    else:
+        (places["EARLIER"] / "model").mkdir(parents=True)
+        adapter = {"base_model_name_or_path": "org/other", "r": 8, "lora_alpha": 16}
+        (places["EARLIER"] / "model" / "adapter_config.json").write_text(json.dumps(adapter))
+        write_prompt_settings(places["EARLIER"] / "model", SHORT)
+    asked = {**(FILTER if script == "filter_episodes" else CLONE), **changes}
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump(placed(asked, places)))
+    ended = subprocess.run(
+        [sys.executable, str(ROOT / "scripts" / f"{script}.py"), "--config", str(tmp_path / "c.yaml")],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        check=False,
+    )
+    assert ended.returncode == 2, ended.stderr
+    (sentence,) = re.findall(r"^error: (.*)$", ended.stderr, re.MULTILINE)
+    assert ended.stderr.endswith(f"error: {sentence}\n")
+    assert told in sentence.replace(f"{tmp_path}/", "")
+    assert "Traceback" not in ended.stderr
+    assert ended.stdout == ""
 
 
 # --- what may be spent -----------------------------------------------------------------------------------------------

@@ -74,6 +74,17 @@ def test_where_models_are_and_what_may_be_spent_may_differ_at_any_depth(tmp_path
     StageDirectory(tmp_path, "small", asked(2)).open()
 
 
+def test_a_setting_that_was_not_there_yet_had_its_default(tmp_path):
+    stage(tmp_path).open()
+    (tmp_path / "rows.jsonl").write_text("{}")
+    noted = json.loads((tmp_path / "stage.json").read_text())
+    del noted["settings"]["size"]
+    (tmp_path / "stage.json").write_text(json.dumps(noted))
+    stage(tmp_path).open()
+    with pytest.raises(InvalidValueError, match="other settings"):
+        stage(tmp_path, size=4).open()
+
+
 def test_a_stage_is_complete_when_it_has_its_figures(tmp_path):
     one = stage(tmp_path)
     one.open()

@@ -60,7 +60,11 @@ class SeatResult:
 
 
 def choose_evaluator(
-    counts: Mapping[str, int], episodes: int, wanted: str | None = None, preferred: Iterable[str] = ()
+    counts: Mapping[str, int],
+    episodes: int,
+    wanted: str | None = None,
+    preferred: Iterable[str] = (),
+    setting: str = "--evaluator",
 ) -> str | None:
     """Returns the one evaluator whose scores are compared; ``None`` when no episode has been evaluated.
 
@@ -69,6 +73,7 @@ def choose_evaluator(
         episodes: how many episodes there are.
         wanted: the evaluator that was asked for; by default one that all episodes share.
         preferred: evaluators the runs were configured with; they decide between several that all episodes share.
+        setting: where the user names one; for the message.
 
     Raises:
         UnknownNameError: no episode has an evaluation by ``wanted``.
@@ -89,7 +94,7 @@ def choose_evaluator(
     many = "several evaluators" if shared else "no evaluator"
     raise InvalidValueError(
         f"evaluator: scores by different evaluators cannot be mixed, and the episodes share {many}: {found}; "
-        "name one with --evaluator, or evaluate the rest with `sotopia evaluate RUN --evaluator NAME`"
+        f"name one with {setting}, or evaluate the rest with `sotopia evaluate RUN --evaluator NAME`"
     )
 
 

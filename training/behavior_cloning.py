@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, model_validator
 
-from sotopia_env.errors import InvalidValueError
+from sotopia_env.errors import InvalidValueError, SotopiaError
 from sotopia_env.observation import ChatMessage
 from sotopia_env.taskset import write_text_atomically
 from training.fitting import (
@@ -215,7 +215,17 @@ def prepare(settings: BehaviorCloningSettings, stage: StageDirectory, tokenizer:
     if facts.is_file():
         return Prepared(folder, json.loads(facts.read_text(encoding="utf-8")))
     maker, rows = training_rows(settings, tokenizer)
-    whole = _dataset(rows, folder / "building")
+    try:
+        sizes = _divided(_dataset(rows, folder / "building"), settings, folder)
+    finally:
+        _remove(folder / "building")  # also of rows that are refused, or corrected settings would meet them
+    found = {"data": sizes, "counts": maker.counts.text()}
+    write_text_atomically(facts, json.dumps(found, indent=2) + "\n")
+    return Prepared(folder, found)
+
+
+def _divided(whole: Dataset, settings: BehaviorCloningSettings, folder: Path) -> dict[str, dict[str, int]]:
+    """Writes the two parts of the rows, and returns their sizes."""
     keys = list(whole["scenario"])
     split = split_scenarios(keys, settings.validation, settings.fit.seed)
     sizes = {}
@@ -224,19 +234,21 @@ def prepare(settings: BehaviorCloningSettings, stage: StageDirectory, tokenizer:
         if chosen:
             whole.select(chosen).select_columns(["input_ids", "labels"]).save_to_disk(str(folder / name))
         sizes[name] = {"rows": len(chosen), "scenarios": len(scenarios)}
-    found = {"data": sizes, "counts": maker.counts.text()}
-    del whole
-    _remove(folder / "building")
-    write_text_atomically(facts, json.dumps(found, indent=2) + "\n")
-    return Prepared(folder, found)
+    return sizes
 
 
 def _dataset(rows: Iterable[tuple[Row, TokenRow]], folder: Path) -> Dataset:
     from datasets import Features, Value
+    from datasets.exceptions import DatasetGenerationError
 
     features = Features({"input_ids": [Value("int32")], "labels": [Value("int32")], "scenario": Value("string")})
     records = ({"input_ids": t.input_ids, "labels": t.labels, "scenario": row.scenario} for row, t in rows)
-    return stream_dataset(records, features, folder)
+    try:
+        return stream_dataset(records, features, folder)
+    except DatasetGenerationError as error:
+        if isinstance(error.__cause__, SotopiaError):  # what is wrong with the data, behind the library's own words
+            raise error.__cause__ from None
+        raise
 
 
 def _remove(folder: Path) -> None:

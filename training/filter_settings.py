@@ -15,7 +15,7 @@ class _FilterSettings(Settings):
     Attributes:
         dimension: what is ranked by: one of the seven (or its abbreviation), ``overall`` for their mean, or the name of
             a custom dimension.
-        evaluator: whose scores; by default the one that all episodes share.
+        evaluator: whose scores; by default the only one, or the one that all episodes share.
         group: what a task is: ``scenario``, whoever plays it, as in the paper; ``task``, one cast of it.
         policies: only seats in which one of these policies sits, so that of agent and partner the agent alone is
             trained; a seat that none of them takes in a task is not asked there. Empty for all.

@@ -87,7 +87,8 @@ def select(episodes: Iterable[Episode], settings: AnyFilter, preferred: Iterable
         preferred: evaluators that decide where the episodes share several; the runs' own.
 
     Raises:
-        InvalidValueError: no episodes, one that occurs twice, no evaluator that all share, or no score at all.
+        InvalidValueError: no episodes, one that occurs twice, several evaluators of which all share not just one, or no
+            score at all.
         UnknownNameError: no episode has an evaluation by this evaluator, a score on this dimension, or one of these
             policies.
     """
@@ -102,7 +103,9 @@ def select(episodes: Iterable[Episode], settings: AnyFilter, preferred: Iterable
     if not read:
         raise InvalidValueError("filter: expected at least one episode, got none")
     found.check_names()
-    evaluator = choose_evaluator(counts, len(read), settings.evaluator, preferred)
+    # An evaluator that is alone needs no choosing: what it has not seen is unscored, as what it could not score.
+    wanted = next(iter(counts)) if settings.evaluator is None and len(counts) == 1 else settings.evaluator
+    evaluator = choose_evaluator(counts, len(read), wanted, preferred, setting="filter.evaluator")
     if evaluator is None:
         raise InvalidValueError(f"filter: none of {len(read)} episodes has been evaluated; evaluate the run first")
     return _Choice(settings, evaluator, read, found.not_focal).selection()
@@ -338,12 +341,11 @@ def run(settings: FilteringSettings) -> None:
 
     configured = [configured_evaluator(Path(place)) for place in settings.runs]
     selection = select(episodes(), settings.filter, [named.name for named in configured if named is not None])
-    for number, place in enumerate(settings.runs):
-        lines = selection.lines(keys[number])
+    found = [selection.lines(own) for own in keys]
+    for place, lines, own in zip(settings.runs, found, keys, strict=True):
         if not lines:
-            raise InvalidValueError(
-                f"{place}: the filter takes none of its {len(keys[number])} episodes; see its settings"
-            )
+            raise InvalidValueError(f"{place}: the filter takes none of its {len(own)} episodes; see its settings")
+    for number, lines in enumerate(found):
         write_text_atomically(selection_path(settings.output, number), lines)
     report = selection.report
     write_text_atomically(stage.path / REPORT, report.model_dump_json(indent=2) + "\n")

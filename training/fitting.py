@@ -14,13 +14,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from sotopia_env.errors import InvalidValueError
+from training.fit_checks import check_installed, check_optimizer, check_scheduler, check_target_modules
+from training.four_bit import check_quantization
 from training.models import (
     adapter_base,
     check_adapter,
-    check_quantization,
     find_model,
     load_causal_lm,
     lora_config,
@@ -85,6 +86,9 @@ class FitSettings(Settings):
     logging_steps: int = Field(default=10, ge=1)
     report_to: str = "none"
     keep: Literal["last", "best"] | int = "last"
+
+    _check_scheduler = field_validator("scheduler")(check_scheduler)
+    _check_optimizer = field_validator("optimizer")(check_optimizer)
 
     @model_validator(mode="after")
     def _check_keep(self) -> FitSettings:
@@ -282,10 +286,15 @@ def open_stage(stage: StageDirectory, model: ModelSettings) -> dict[str, Any] | 
     """Opens a stage, says what it begins from, and returns its figures if it is complete already.
 
     Raises:
-        InvalidValueError: the directory holds another stage, or 4 bit is asked for without support.
+        InvalidValueError: the directory holds another stage, something that is asked for is not installed, or layers
+            that are to be adapted are not there.
     """
-    if stage.figures is None:
-        check_quantization(model)  # before the settings are noted, which are about to be changed
+    if stage.figures is None:  # before anything is noted, read or loaded
+        check_quantization(model)
+        fit: FitSettings | None = getattr(stage.settings, "fit", None)
+        if fit is not None:
+            check_installed(fit.optimizer, fit.report_to)
+        check_target_modules(model)
     stage.open()
     logger.info("%s: begins from %s", stage.path, model.adapter or model.base)
     if stage.figures is not None:

@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Any
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.observation import ChatMessage
 from sotopia_env.policies.agent_prompt import Format
+from training.four_bit import check_quantization as check_quantization
+from training.four_bit import quantization_config
 from training.settings import LoraSettings, ModelSettings, PromptSettings
 
 if TYPE_CHECKING:
     from peft import LoraConfig
-    from transformers import BitsAndBytesConfig, PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 POLICY_FILE = "sotopia_policy.json"
 """Beside the weights: how a trained model is prompted. What reads it: :func:`read_prompt_settings`."""
@@ -177,38 +179,6 @@ def lora_config(settings: LoraSettings, task: str = "CAUSAL_LM") -> LoraConfig:
     )
 
 
-def check_quantization(settings: ModelSettings) -> None:
-    """Finds out whether a model can be loaded in 4 bit where that is asked for; loads nothing.
-
-    Raises:
-        InvalidValueError: 4 bit is asked for, and bitsandbytes is not installed.
-    """
-    from importlib.util import find_spec
-
-    if settings.quantization != "none" and find_spec("bitsandbytes") is None:
-        raise InvalidValueError("quantization: 'nf4' needs bitsandbytes; install it, or set quantization: none")
-
-
-def quantization_config(settings: ModelSettings) -> BitsAndBytesConfig | None:
-    """Returns the 4-bit configuration (nf4 with double quantisation, as QLoRA), or ``None`` for ``none``.
-
-    Raises:
-        InvalidValueError: 4 bit is asked for, and bitsandbytes is not installed.
-    """
-    if settings.quantization == "none":
-        return None
-    check_quantization(settings)
-    import torch
-    from transformers import BitsAndBytesConfig
-
-    return BitsAndBytesConfig(
-        load_in_4bit=True,
-        bnb_4bit_quant_type="nf4",
-        bnb_4bit_use_double_quant=True,
-        bnb_4bit_compute_dtype=getattr(torch, settings.dtype),
-    )
-
-
 def load_arguments(settings: ModelSettings) -> dict[str, Any]:
     """Keyword arguments of ``from_pretrained`` for a base model: type, quantisation, attention, device."""
     import torch
@@ -285,11 +255,21 @@ def check_adapter(adapter: str | Path, base: str) -> None:
 
 
 def adapter_base(directory: str | Path) -> str | None:
-    """Returns the base that an adapter directory names; ``None`` when the directory holds no adapter."""
+    """Returns the base that an adapter directory names; ``None`` when the directory holds no adapter.
+
+    Raises:
+        InvalidValueError: what describes the adapter is damaged, or names no base.
+    """
     file = Path(directory) / "adapter_config.json"
     if not file.is_file():
         return None
-    return str(json.loads(file.read_text(encoding="utf-8"))["base_model_name_or_path"])
+    try:
+        named = json.loads(file.read_text(encoding="utf-8"))["base_model_name_or_path"]
+    except (ValueError, KeyError, TypeError):
+        named = None
+    if not isinstance(named, str):
+        raise InvalidValueError(f"{file}: expected JSON with base_model_name_or_path; it is damaged, or no adapter's")
+    return named
 
 
 def same_model(one: str, other: str) -> bool:

@@ -20,7 +20,7 @@ from typing import Any
 
 import yaml
 
-from sotopia_env import policies
+from sotopia_env import policies, tasks
 from sotopia_env.compare import Comparison, compare_runs
 from sotopia_env.comparison_report import show_estimate, table, to_json
 from sotopia_env.errors import InvalidValueError, SotopiaError
@@ -31,6 +31,7 @@ from training import behavior_cloning, collection, filtering, task_generation, t
 from training.behavior_cloning import BehaviorCloningSettings
 from training.collection import CollectionSettings, PlaySettings, RatingSettings, Seated, make_judge
 from training.filtering import FilteringSettings, selection_path
+from training.models import find_model
 from training.pipeline_settings import PipelineSettings, Update
 from training.sources import SourceSettings
 from training.stage import DONE
@@ -100,7 +101,7 @@ class Pipeline:
         found = [] if self.settings.tiny is None else [self._stage("base", self._make_base)]
         found.append(self._stage("evaluation/tasks", self._keep_tasks))
         if evaluation.base:
-            found.append(self._stage("evaluation/base", lambda out: self._evaluate(out, self._base(), -1)))
+            found.append(self._stage("evaluation/base", lambda out: self._evaluate(out, self.base, -1)))
         if evaluation.expert:
             found.append(self._stage("evaluation/expert", lambda out: self._evaluate(out, self.settings.expert, None)))
         for number in range(len(self.settings.updates)):
@@ -133,7 +134,9 @@ class Pipeline:
         return self.output / self.name(number) / step
 
     # --- what plays -----------------------------------------------------------------------------------------------
-    def _base(self) -> str:
+    @property
+    def base(self) -> str:
+        """The model before the first update: a directory or hub name, empty where there is none."""
         if self.settings.start_from is not None:
             return self.settings.start_from
         if self.settings.tiny is not None:
@@ -143,7 +146,7 @@ class Pipeline:
     def _trained(self, number: int) -> Policy:
         """The model after an update; before the first one, the base."""
         if number < 0:
-            return self.load(Path(self._base()), "base", self.settings)
+            return self.load(Path(self.base), "base", self.settings)
         return self.load(self._place(number, "training"), self.name(number), self.settings)
 
     # --- the stages -----------------------------------------------------------------------------------------------
@@ -155,22 +158,25 @@ class Pipeline:
         task_generation.run(TaskGenerationSettings(output=out, **self._tasks(number).model_dump()))
 
     def _tasks(self, number: int) -> TaskSettings:
-        """The tasks of an update: none of another's, none that is evaluated."""
+        """The tasks of an update: none that is evaluated, and none of another's unless they are given."""
         asked = self.settings.tasks
+        before = [self._place(earlier, "tasks") for earlier in range(number)]
         changes: dict[str, Any] = {
             "seed": asked.seed + number,
             "evaluation": (*asked.evaluation, self.settings.evaluation.tasks),
         }
+        if asked.given is None:
+            changes["earlier"] = (*asked.earlier, *(TaskSource(source=str(place / TASKS)) for place in before))
         if asked.families is not None:
             changes["families"] = asked.families.model_copy(update={"seed": asked.families.seed + number})
         if asked.writer is not None:
-            earlier = tuple(str(self._place(before, "tasks") / SCENARIOS) for before in range(number))
-            changes["writer"] = asked.writer.model_copy(update={"used": (*asked.writer.used, *earlier)})
+            used = tuple(str(place / SCENARIOS) for place in before)
+            changes["writer"] = asked.writer.model_copy(update={"used": (*asked.writer.used, *used)})
         return asked.model_copy(update=changes)
 
     def _collect(self, out: str, number: int) -> None:
         cloning = self.settings.updates[number] == "bc"
-        own = self.settings.expert if cloning else str(self._place(number - 1, "training") if number else self._base())
+        own = self.settings.expert if cloning else str(self._place(number - 1, "training") if number else self.base)
         settings = CollectionSettings(
             agent=own,
             partner=None if cloning else self.settings.sr_partner,
@@ -220,7 +226,7 @@ class Pipeline:
 
     def _training(self, out: str, number: int) -> BehaviorCloningSettings:
         how = self.settings.bc if self.settings.updates[number] == "bc" else self.settings.sr
-        begin = self.settings.start_from or (self._base() if self.settings.tiny is not None else None)
+        begin = self.settings.start_from or (self.base if self.settings.tiny is not None else None)
         selection = selection_path(self._place(number, "filter"))
         return BehaviorCloningSettings(
             model=self.settings.model,
@@ -296,7 +302,7 @@ def run(settings: PipelineSettings, train: Train | None = None, load: Load = loa
         SotopiaError: a stage could not be completed; the same call goes on with it.
     """
     pipeline = Pipeline(settings, train, load)
-    check(settings)
+    check(settings, load)
     stages = pipeline.stages()
     for number, stage in enumerate(stages, start=1):
         was_done, began = stage.done, time.monotonic()
@@ -309,11 +315,16 @@ def run(settings: PipelineSettings, train: Train | None = None, load: Load = loa
     logger.info("%s", text)
 
 
-def check(settings: PipelineSettings) -> None:
+def check(settings: PipelineSettings, load: Load = load_trained) -> None:
     """Finds out what can be known to be wrong before anything is played.
 
+    Args:
+        settings: of the pipeline.
+        load: makes policies of trained models; :func:`load_trained` needs them in directories.
+
     Raises:
-        InvalidValueError: the first update has nothing to begin with, or nobody rates.
+        InvalidValueError: the first update has nothing to begin with, the base would have to play and is not here, or
+            nobody rates.
         UnknownNameError: a policy, an evaluator or a family is not known.
     """
     if settings.evaluator == collection.NO_EVALUATOR:
@@ -325,6 +336,28 @@ def check(settings: PipelineSettings) -> None:
         (settings.evaluation.play, (settings.expert, settings.evaluation.partner)),
     ):
         _check_names(play, names, settings.evaluator)
+    if settings.tasks.families is not None:
+        for family in settings.tasks.families.names:
+            tasks.generate(family, 1, settings.tasks.families.seed, settings.tasks.families.level)
+    _check_beginning(settings, load)
+
+
+def _check_beginning(settings: PipelineSettings, load: Load) -> None:
+    """The first update trains a model; where the model is to play before, its weights must be in a directory."""
+    pipeline = Pipeline(settings)
+    base, first = pipeline.base, Path(settings.output) / pipeline.name(0) / "training" / DONE
+    if settings.tiny is not None or first.is_file():
+        return
+    if not base:
+        raise InvalidValueError("model.base: the first update has nothing to begin with; give it, start_from or tiny")
+    plays = "evaluation.base" if settings.evaluation.base else "updates" if settings.updates[0] == "sr" else None
+    if load is not load_trained or not (settings.start_from or plays):
+        return
+    try:
+        find_model(base)
+    except InvalidValueError as error:
+        why = f"{plays}: the model plays before it is trained, so it must be in a directory" if plays else "start_from"
+        raise InvalidValueError(f"{why}: {error}") from None
 
 
 def _check_names(play: PlaySettings, names: Sequence[str | None], evaluator: str) -> None:

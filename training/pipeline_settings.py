@@ -70,7 +70,8 @@ class PipelineSettings(Settings):
         expert: the policy that behaviour cloning imitates.
         updates: in order; each has tasks of its own, collected, rated and filtered. ``bc`` learns from the expert
             with itself, ``sr`` from the model as it is then. More may be added to a pipeline that is done.
-        tasks: of every update; seeds are moved on from update to update, inspirations are used once in all.
+        tasks: of every update; seeds are moved on from update to update, inspirations are used once in all, and no
+            scenario is made for two. ``given`` tasks are the same for every update.
         evaluator: rates episodes, and measures.
         max_unscored: share of a collection's episodes that may remain without a rating.
         play: how episodes are collected.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -98,15 +98,15 @@ def settings_of(values: dict[str, Any], kind: type[_SettingsT], where: str) -> _
         return kind.model_validate(values)
     except ValidationError as error:
         first = error.errors()[0]
-        path = ".".join(str(part) for part in first["loc"])
         if first["type"] == "extra_forbidden":
-            known = _fields_at(kind, first["loc"][:-1])
-            prefix = ".".join(str(part) for part in first["loc"][:-1])
-            raise UnknownNameError(
-                f"{where}: {prefix + ': ' if prefix else ''}setting {name_hint(str(first['loc'][-1]), known)}"
-            ) from None
-        got = "" if first["type"] == "missing" else f", got {first['input']!r}"
-        raise InvalidValueError(f"{where}: {path}: {first['msg']}{got}") from None
+            parent, shown = _record_at(kind, first["loc"][:-1])
+            hint = name_hint(str(first["loc"][-1]), parent.model_fields)
+            raise UnknownNameError(f"{where}: {shown + ': ' if shown else ''}setting {hint}") from None
+        said = first["msg"].removeprefix("Value error, ")
+        known = first["type"] == "missing" or isinstance(first["input"], dict) or ", got " in said
+        got = "" if known else f", got {first['input']!r}"
+        at = [part for part in (where, _record_at(kind, first["loc"])[1]) if part]
+        raise InvalidValueError(f"{': '.join(at)}: {said}{got}") from None
 
 
 def _override(values: dict[str, Any], override: str) -> None:
@@ -125,14 +125,29 @@ def _override(values: dict[str, Any], override: str) -> None:
         raise InvalidValueError(f"--set {override}: expected a YAML value, got {text!r}") from None
 
 
-def _fields_at(kind: type[BaseModel], path: Sequence[int | str]) -> list[str]:
-    """The names of the settings at ``path``; those of ``kind`` itself where the path leads through no record."""
+def _record_at(kind: type[BaseModel], path: Sequence[int | str]) -> tuple[type[BaseModel], str]:
+    """The record of settings at ``path``, and the path as it stands in the file: tags of unions are left out.
+
+    Where the path leads through no record it is ``kind`` itself.
+    """
+    shown: list[str] = []
+    choice: list[type[BaseModel]] = []
     for part in path:
+        tagged = next((member for member in choice if _is_tag(part, member)), None)
+        if tagged is not None:
+            kind, choice = tagged, []
+            continue
+        shown.append(str(part))
         field = kind.model_fields.get(str(part))
-        inner = [t for t in _types(field.annotation) if issubclass(t, BaseModel)] if field else []
-        if inner:
-            kind = inner[0]
-    return list(kind.model_fields)
+        choice = [found for found in _types(field.annotation) if issubclass(found, BaseModel)] if field else []
+        kind = choice[0] if choice else kind
+    return kind, ".".join(shown)
+
+
+def _is_tag(part: int | str, member: type[BaseModel]) -> bool:
+    """Whether pydantic names a member of a union so: by its class, or by the one value that one of its fields takes."""
+    alone = [get_args(field.annotation) for field in member.model_fields.values()]
+    return part == member.__name__ or (part,) in alone
 
 
 def _types(annotation: Any) -> list[type]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from pydantic import Field
 
 from sotopia_env.episode import Episode, read_lines
-from sotopia_env.errors import DamagedRecordError, InvalidValueError
+from sotopia_env.errors import DamagedRecordError, InvalidValueError, UnknownNameError, name_hint
 from sotopia_env.run_directory import is_unscored, read_run
 from training.casting import evaluation_scenarios
 from training.samples import Row, RowMaker, refuse_evaluation_scenarios, weighted
@@ -55,6 +55,7 @@ def source_rows(
 
     Raises:
         InvalidValueError: a source cannot be read or gives no row, or a row's scenario is kept for evaluation.
+        UnknownNameError: no episode of a source has a seat of this name.
         DamagedRecordError: a record cannot be read or replayed.
     """
     kept = evaluation_scenarios(evaluation_tasks)
@@ -79,11 +80,13 @@ def _rows(source: SourceSettings, maker: RowMaker) -> Iterator[Row]:
 def _episodes(source: SourceSettings, chosen: frozenset[tuple[str, str]] | None) -> Iterator[Episode]:
     """The episodes of a source; says what is missing once all have been seen."""
     seen, unscored = 0, 0
+    seats: set[str] = set()
     wanted = None if chosen is None else {key for key, _ in chosen}
     missing = set(wanted or ())
     for episode in read_run(source.run):
         seen += 1
         missing.discard(episode.key)
+        seats.update(episode.task.agents, (f"{_POLICY}{info.name}" for info in episode.policies))
         if source.scored and (episode.evaluation() is None or is_unscored(episode)):
             unscored += 1
         elif wanted is None or episode.key in wanted:
@@ -98,6 +101,9 @@ def _episodes(source: SourceSettings, chosen: frozenset[tuple[str, str]] | None)
         logger.warning("%s: %d of %d episodes left out, they are unscored", source.run, unscored, seen)
     if missing:
         raise InvalidValueError(f"{source.selection}: episode {min(missing)!r} is not in {source.run}")
+    for name in source.seats or ():
+        if name not in seats:  # seats differ from task to task: only a name that occurs nowhere is a mistake
+            raise UnknownNameError(f"{source.run}: seats: {name_hint(name, sorted(seats))}")
 
 
 def seats_of(episode: Episode, seats: Iterable[str] | None) -> list[str]:

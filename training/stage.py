@@ -2,7 +2,8 @@
 
 A stage directory holds ``stage.json`` (what was asked for, with versions), ``checkpoints/`` (of the trainer),
 ``model/`` (what the next stage begins from) and, once it is complete, ``done.json`` (its figures). Called again with
-the same settings it continues from the last complete checkpoint, or does nothing when it is done.
+the same settings it continues from the last complete checkpoint, or does nothing when it is done. Until it has produced
+something it may be called with others, for these are corrected ones.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
 
+from pydantic import ValidationError
+
 from sotopia_env.difference import first_difference
 from sotopia_env.errors import InvalidValueError, SotopiaError
 from sotopia_env.provenance import package_versions, source_revision
@@ -33,6 +36,8 @@ from training.settings import Settings, read_settings
 
 STAGE, DONE = "stage.json", "done.json"
 PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "bitsandbytes", "datasets")
+_MAY_DIFFER = ("access", "processes")
+"""Settings at any depth that say where models are, what may be spent and how much is done at once, not what is done."""
 _OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory")
 _SettingsT = TypeVar("_SettingsT", bound=Settings)
 
@@ -62,29 +67,47 @@ class StageDirectory:
         return self.path / "checkpoints"
 
     def open(self) -> None:
-        """Makes the directory, or finds out that it holds the same stage.
+        """Makes the directory, or finds out that it holds the same stage; one that holds nothing yet is begun anew.
 
         Raises:
             InvalidValueError: it holds another stage, or the same with other settings; says which differs first.
         """
-        file = self.path / STAGE
-        # Where models are and what may be spent may differ when a stage is continued.
-        asked = {"stage": self.name, "settings": self.settings.model_dump(mode="json", exclude={"access"})}
-        if file.is_file():
-            found = json.loads(file.read_text(encoding="utf-8"))
-            held = {key: found.get(key) for key in asked}
-            if held != asked:
-                where, ours, theirs = first_difference(STAGE, held, asked)
-                raise InvalidValueError(
-                    f"{self.path}: holds a stage with other settings ({where}: {ours} there, {theirs} "
-                    "now); choose another output"
-                )
-            return
+        asked = {"stage": self.name, "settings": _lasting(self.settings.model_dump(mode="json"))}
+        found = self._noted()
+        held = {"stage": found.get("stage"), "settings": _lasting(self._completed(found.get("settings")))}
+        if found and held != asked and self._has_produced():
+            where, ours, theirs = first_difference(STAGE, held, asked)
+            raise InvalidValueError(
+                f"{self.path}: holds a stage with other settings ({where}: {ours} there, {theirs} "
+                "now); choose another output"
+            )
         if os.environ.get("RANK", "0") != "0":
             return  # the first process of a distributed run writes, for all
+        processes = int(os.environ.get("WORLD_SIZE", "1"))
+        if held != asked:
+            self._note({**asked, "packages": _versions(), "revision": source_revision(), "processes": processes})
+        elif processes < found.get("processes", 1):
+            self._note({**found, "processes": processes})
+
+    def _noted(self) -> dict[str, Any]:
+        file = self.path / STAGE
+        found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+        return found
+
+    def _completed(self, settings: Any) -> Any:
+        """Settings of an earlier version, with the defaults of those that it did not have yet."""
+        try:
+            return type(self.settings).model_validate(settings).model_dump(mode="json")
+        except ValidationError:
+            return settings
+
+    def _note(self, facts: Mapping[str, Any]) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
-        noted = {**asked, "packages": _versions(), "revision": source_revision()}
-        write_text_atomically(file, json.dumps(noted, indent=2) + "\n")
+        write_text_atomically(self.path / STAGE, json.dumps(dict(facts), indent=2) + "\n")
+
+    def _has_produced(self) -> bool:
+        """Whether there is any file but the note of what was asked for."""
+        return any(file.is_file() and file != self.path / STAGE for file in self.path.rglob("*"))
 
     @property
     def figures(self) -> dict[str, Any] | None:
@@ -102,11 +125,14 @@ class StageDirectory:
     def complete_checkpoints(self) -> list[tuple[Path, dict[str, Any]]]:
         """The checkpoints that were written completely, oldest first, each with its ``trainer_state.json``.
 
-        The trainer writes that file last, so a checkpoint in which it is missing or ends early was cut short.
+        The first process writes that file last, so a checkpoint in which it is missing or ends early was cut short. The
+        other processes write their random state when they come to it: without the state of each, the losses after a
+        resumption would be others. A stage that went on with fewer processes needs but as many.
         """
+        processes = self._noted().get("processes", 1)
         found = []
         for place in self.checkpoints.glob("checkpoint-*"):
-            if not any(place.glob("rng_state*.pth")):
+            if not (place / "rng_state.pth").is_file() and len(list(place.glob("rng_state_*.pth"))) < processes:
                 continue
             try:
                 state = json.loads((place / "trainer_state.json").read_text(encoding="utf-8"))
@@ -119,6 +145,13 @@ class StageDirectory:
         """The newest checkpoint that was written completely; ``None`` where there is none."""
         found = self.complete_checkpoints()
         return found[-1][0] if found else None
+
+
+def _lasting(settings: Any) -> Any:
+    """What must stay the same when a stage is continued."""
+    if isinstance(settings, dict):
+        return {key: _lasting(value) for key, value in settings.items() if key not in _MAY_DIFFER}
+    return [_lasting(value) for value in settings] if isinstance(settings, list) else settings
 
 
 @cache
@@ -191,20 +224,37 @@ def run_script(
     except (RuntimeError, MemoryError) as error:
         if not isinstance(error, MemoryError) and not any(sign in str(error).lower() for sign in _OUT_OF_MEMORY):
             raise
-        return _say(_out_of_memory(getattr(settings, "output", None)), 1)
+        return _say(_out_of_memory(settings), 1)
     return 0
 
 
-def _out_of_memory(output: str | None) -> str:
-    found = None
-    if output is not None:
-        found = StageDirectory(Path(output), "", Settings()).last_checkpoint()
+def _out_of_memory(settings: Settings | None) -> str:
+    """Says what to lower, and what the same command goes on from."""
+    output = getattr(settings, "output", None)
+    place = None if output is None else _cut_off(Path(output))
+    found = None if place is None else StageDirectory(place, "", Settings()).last_checkpoint()
     if found is None:
         kept = "No checkpoint was complete yet: the same command begins with what else is complete on disk"
     else:
         kept = f"The last complete checkpoint is kept: the same command continues from {found}"
     advice = "halve the batch and double gradient_accumulation_steps, or shorten max_length, with another output"
+    if getattr(settings, "processes", 1) > 1:
+        advice = "lower processes, which changes no result"
+    elif place is not None and place != Path(str(output)):
+        advice = (
+            f"{place} was cut off. If it trained, halve its batch, double its gradient_accumulation_steps and remove "
+            "that directory; if a model played, lower sampling.max_batch; what the other stages have made is kept"
+        )
     return f"out of memory; {advice}. {kept}"
+
+
+def _cut_off(output: Path) -> Path:
+    """The directory of the stage that was under way: ``output``, or in a pipeline the one below it begun last."""
+    if (output / "checkpoints").is_dir():
+        return output
+    stages = {file.parent for file in output.rglob(STAGE)} | {place.parent for place in output.rglob("checkpoints")}
+    under_way = [place for place in stages - {output} if not (place / DONE).is_file()]
+    return max(under_way, key=lambda place: (place.stat().st_mtime_ns, str(place)), default=output)
 
 
 def _say(sentence: str, code: int) -> int:

@@ -95,6 +95,7 @@ class TaskSettings(Settings):
         cast: who plays: ``drawn`` people, the ``starter`` cast, or a JSON file with a cast.
         seed: of casts and of the order of inspirations.
         evaluation: what is kept for evaluation. No scenario of it is trained on, whoever plays it.
+        earlier: tasks of earlier rounds. No scenario of them is taken or made again.
         access: how the writing model is reached.
     """
 
@@ -106,6 +107,7 @@ class TaskSettings(Settings):
     cast: str = DRAWN
     seed: int = Field(default=0, ge=0)
     evaluation: tuple[TaskSource, ...] = ()
+    earlier: tuple[TaskSource, ...] = ()
     access: ModelAccess = ModelAccess()
 
 
@@ -140,8 +142,8 @@ def run(settings: TaskGenerationSettings, model: ChatModel | None = None) -> Non
     stage.finish(facts)
 
 
-def evaluation_keys(sources: Iterable[TaskSource]) -> dict[str, str]:
-    """Returns what is kept for evaluation: :func:`~training.casting.task_key` to the id of a task."""
+def scenario_keys(sources: Iterable[TaskSource]) -> dict[str, str]:
+    """Returns the scenarios of tasks that are there: :func:`~training.casting.task_key` to the id of a task."""
     return {task_key(task): task.id for source in sources for task in source.load()}
 
 
@@ -162,7 +164,7 @@ def make_tasks(settings: TaskSettings, folder: Path, model: ChatModel | None = N
     if file.is_file():
         return TaskSet.load(file)
     folder.mkdir(parents=True, exist_ok=True)
-    kept = evaluation_keys(settings.evaluation)
+    kept = scenario_keys(settings.evaluation)
     if settings.given is not None:
         made, facts = _given(settings, kept)
     else:
@@ -185,10 +187,14 @@ def _given(settings: TaskSettings, kept: Mapping[str, str]) -> tuple[TaskSet, di
     if settings.families is not None or settings.writer is not None:
         raise InvalidValueError("tasks: expected 'given', or 'families' and 'writer', got both")
     found = settings.given.load()
-    usable = [task for task in found if task_key(task) not in kept]
-    if not usable:
+    allowed = [task for task in found if task_key(task) not in kept]
+    if not allowed:
         raise InvalidValueError(f"tasks: all {len(found)} of {settings.given.source!r} are kept for evaluation")
-    facts = {"scenarios": len({task_key(task) for task in usable}), "kept_for_evaluation": len(found) - len(usable)}
+    earlier = scenario_keys(settings.earlier)
+    usable = [task for task in allowed if task_key(task) not in earlier]
+    if not usable:
+        raise InvalidValueError(f"tasks: earlier rounds have used all that {settings.given.source!r} has left")
+    facts = {"scenarios": len({task_key(task) for task in usable}), "kept_for_evaluation": len(found) - len(allowed)}
     if not settings.pairs:
         return TaskSet(usable), facts
     return _cast(settings, list({task_key(task): OpenScenario.of(task) for task in usable}.values())), facts
@@ -204,7 +210,8 @@ def _generated(
     open_scenarios = [OpenScenario(item.scenario) for item in written if item.scenario is not None]
     facts: dict[str, Any] = {"written": _written_facts(written)} if settings.writer is not None else {}
     if settings.families is not None:
-        seated, left_out = family_tasks(settings.families, settings.scenarios - len(open_scenarios), kept)
+        earlier = scenario_keys(settings.earlier)
+        seated, left_out = family_tasks(settings.families, settings.scenarios - len(open_scenarios), kept, earlier)
         facts |= {"families": len(seated), "kept_for_evaluation": left_out}
         open_scenarios = [*(OpenScenario.of(task) for task in seated), *open_scenarios]
         if not settings.pairs:
@@ -225,15 +232,23 @@ def _cast(settings: TaskSettings, open_scenarios: Collection[OpenScenario]) -> T
     return cast_scenarios(open_scenarios, read_cast(settings.cast), max(1, settings.pairs), settings.seed)
 
 
-def family_tasks(settings: FamilySettings, n: int, kept: Collection[str]) -> tuple[TaskSet, int]:
+def family_tasks(
+    settings: FamilySettings, n: int, kept: Collection[str], earlier: Iterable[str] = ()
+) -> tuple[TaskSet, int]:
     """Returns ``n`` tasks of different scenarios, and how many were left out for evaluation on the way.
+
+    Args:
+        settings: which families.
+        n: how many tasks.
+        kept: scenarios for evaluation.
+        earlier: scenarios that earlier rounds had.
 
     Raises:
         UnknownNameError: a family or the level does not exist.
         InvalidValueError: the families do not make so many different ones.
     """
     found: list[Task] = []
-    seen: set[str] = set()
+    seen = set(earlier)
     left_out = 0
     for index in itertools.count():
         if len(found) == n:
@@ -254,30 +269,30 @@ def family_tasks(settings: FamilySettings, n: int, kept: Collection[str]) -> tup
 
 def _written(settings: TaskSettings, n: int, folder: Path, model: ChatModel | None) -> list[Written]:
     assert settings.writer is not None
-    evaluated = [task.scenario for source in settings.evaluation for task in source.load()]
+    taken = [task.scenario for source in (*settings.evaluation, *settings.earlier) for task in source.load()]
     if model is not None:
-        written = asyncio.run(_ask(model, settings.writer, n, folder, settings.seed, evaluated))
+        written = asyncio.run(_ask(model, settings.writer, n, folder, settings.seed, taken))
     else:
-        written = asyncio.run(_connect_and_ask(settings, n, folder, evaluated))
+        written = asyncio.run(_connect_and_ask(settings, n, folder, taken))
     made = sum(item.scenario is not None for item in written)
     if made < n:
         logger.warning("the inspirations gave %d of %d scenarios", made, n)
     return written
 
 
-async def _connect_and_ask(settings: TaskSettings, n: int, folder: Path, evaluated: list[Scenario]) -> list[Written]:
+async def _connect_and_ask(settings: TaskSettings, n: int, folder: Path, taken: list[Scenario]) -> list[Written]:
     assert settings.writer is not None
     models = settings.access.models()
     model = models(settings.writer.model)
     async with opened(models, folder):
-        return await _ask(model, settings.writer, n, folder, settings.seed, evaluated)
+        return await _ask(model, settings.writer, n, folder, settings.seed, taken)
 
 
 async def _ask(
-    model: ChatModel, settings: WriterSettings, n: int, folder: Path, seed: int, evaluated: Iterable[Scenario]
+    model: ChatModel, settings: WriterSettings, n: int, folder: Path, seed: int, taken: Iterable[Scenario]
 ) -> list[Written]:
     writer = TaskWriter(model, settings)
-    writer.know(evaluated)
+    writer.know(taken)
     return await writer.write(n, folder, seed)
 
 
@@ -288,8 +303,8 @@ __all__ = [
     "TaskSettings",
     "TaskSource",
     "check_not_evaluated",
-    "evaluation_keys",
     "family_tasks",
     "make_tasks",
     "run",
+    "scenario_keys",
 ]

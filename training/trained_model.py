@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from sotopia_env.errors import InvalidValueError, ModelRefusedError, name_hint
+from training.four_bit import quantization_config
 from training.generation import BatchedGenerator, Batcher, Sampling
-from training.models import adapter_base, check_adapter, find_model, load_causal_lm, quantization_config, start_from
+from training.models import adapter_base, check_adapter, find_model, load_causal_lm, start_from
 from training.settings import ModelSettings
 
 if TYPE_CHECKING:

@@ -232,7 +232,8 @@ def test_sources_that_cannot_be_used_are_said_in_a_sentence(expert_run, tmp_path
         ({"run": run, "selection": str(tmp_path / "empty.jsonl")}, None, "selects no episode"),
         ({"run": run, "selection": str(tmp_path / "none.jsonl")}, None, "found none"),
         ({"run": run, "selection": str(tmp_path / "strange.jsonl")}, None, "'e' is not in"),
-        ({"run": run, "seats": ["policy:nobody"]}, None, "gives no rows"),
+        ({"run": run, "seats": ["policy:nobody"]}, None, "seats: expected one of 'agent_0', .*'policy:linear', got"),
+        ({"run": run, "seats": ["agent_0", "agnt_1"]}, None, "seats: .*did you mean 'agent_1'"),
         ({"run": run}, str(tmp_path / "kept.jsonl"), "kept for evaluation"),
     ]
     for source, tasks, told in table:

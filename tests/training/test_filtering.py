@@ -226,7 +226,11 @@ def test_a_task_whose_episodes_all_failed_is_reported_not_fatal():
         ([episode("a", FAILED)] * 1, {}, "no seat of 1 episodes has a score on 'goal' by 'judge'; 2 × the call failed"),
         ([episode("a", None)], {}, "none of 1 episodes has been evaluated"),
         ([episode("a", (1, 1)), episode("a", (1, 1))], {}, "'a' occurs twice"),
-        ([episode("a", (1, 1)), episode("b", evaluation((1, 1), judge="other"))], {}, "share no evaluator"),
+        (
+            [episode("a", (1, 1)), episode("b", evaluation((1, 1), judge="other"))],
+            {},
+            "share no evaluator.*name one with filter.evaluator, or",
+        ),
         ([episode("a", (1, 1))], {"evaluator": "jugde"}, "expected one of 'judge', got 'jugde'"),
         ([episode("a", (1, 1))], {"dimension": "gaol"}, "did you mean 'goal'"),
         ([episode("a", (1, 1))], {"dimension": "courtesy"}, "filter, dimension: expected one of 'overall'"),
@@ -238,6 +242,16 @@ def test_what_cannot_be_filtered_is_said_in_one_sentence(kind, episodes, setting
     with pytest.raises((InvalidValueError, UnknownNameError), match=said) as caught:
         select(episodes, kind(**settings))
     assert "\n" not in str(caught.value)
+
+
+def test_episodes_that_nobody_has_evaluated_are_dropped_and_counted_where_one_evaluator_has_seen_the_others():
+    for kind in (BCFilter, SRFilter):
+        found = select([*data([(9, 8), (1, 2)]), episode("A0", None)], kind())
+        assert found.report.evaluator == "judge"
+        assert (found.report.episodes, found.report.unscored_episodes) == (3, 1)
+        assert found.report.reasons == {"not evaluated by judge": 2}
+        assert found.report.global_means == {"agent_0": 5, "agent_1": 5}
+        assert "A0" not in {item.episode for item in found.chosen}
 
 
 def test_scores_of_one_evaluator_only():

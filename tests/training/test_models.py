@@ -4,12 +4,25 @@ import copy
 import importlib.util
 import json
 import random
+import sys
+from pathlib import Path
 
 import pytest
+import trl
+from transformers.integrations import integration_utils
 
 from sotopia_env.errors import InvalidValueError
-from training import behavior_cloning, grpo, reward_model
+from training import behavior_cloning, fit_checks, grpo, reward_model
+from training.fit_checks import (
+    OPTIMIZERS,
+    SCHEDULERS,
+    check_installed,
+    check_optimizer,
+    check_scheduler,
+    check_target_modules,
+)
 from training.fitting import FitSettings
+from training.four_bit import quantization_config
 from training.grpo_settings import GRPOSettings, RewardSettings
 from training.models import (
     CHATML,
@@ -24,13 +37,12 @@ from training.models import (
     make_tiny_model,
     make_tiny_tokenizer,
     prompt_ids,
-    quantization_config,
     read_prompt_settings,
     start_from,
     write_prompt_settings,
 )
 from training.proof.base_model import BaseSettings
-from training.settings import ModelSettings, PromptSettings
+from training.settings import LoraSettings, ModelSettings, PromptSettings
 from training.sources import SourceSettings
 
 TALK = [
@@ -92,6 +104,34 @@ def test_single_prompts_need_no_conversation_to_be_preserved(tokenizer):
     refusing = with_template(tokenizer, "{{ raise_exception('never') }}")
     with pytest.raises(InvalidValueError, match="never"):
         check_tokenizer(refusing, "some-model", "single")
+
+
+@pytest.mark.parametrize(
+    ("template", "end", "told"),
+    [
+        ("qwen2_5", "<|im_end|>", ""),
+        ("qwen3_instruct_2507", "<|im_end|>", ""),
+        ("llama3", "<|eot_id|>", ""),
+        ("llama3_1", "<|eot_id|>", ""),
+        ("gemma3", "<end_of_turn>", ""),
+        ("gemma", "<end_of_turn>", "System role not supported"),
+        ("qwen3", "<|im_end|>", "after the answer in message 3"),  # what was thought is left out of later prompts
+    ],
+)
+def test_templates_of_real_models(template, end, told, tokenizer):
+    """As TRL ships them. Only the tokens around what is said differ from the model's own tokenizer."""
+    text = (Path(trl.__file__).parent / "chat_templates" / f"{template}.jinja").read_text(encoding="utf-8")
+    changed = with_template(tokenizer, text)
+    changed.add_special_tokens({"eos_token": end, "bos_token": "<|begin_of_text|>"})
+    if told:
+        with pytest.raises(InvalidValueError, match=told):
+            check_tokenizer(changed, template)
+        return
+    check_tokenizer(changed, template)
+    first = [*prompt_ids(changed, TALK[:2]), *answer_ids(changed, TALK[2]["content"])]
+    after = prompt_ids(changed, TALK)
+    assert after[: len(first)] == first
+    assert [*first, *glue_ids(changed, TALK[2:])] == after
 
 
 def test_no_token_is_added_for_padding(tokenizer):
@@ -168,13 +208,27 @@ def test_how_a_model_is_prompted_is_kept_beside_it(tmp_path):
     assert read_prompt_settings(tmp_path) == PromptSettings(format="brief", max_length=99)
 
 
-def test_four_bit_is_nf4_with_double_quantisation_or_a_sentence(monkeypatch):
+def test_four_bit_is_nf4_with_double_quantisation_or_a_sentence(monkeypatch, tmp_path):
     found = quantization_config(ModelSettings(base="m", quantization="nf4", dtype="bfloat16"))
     assert (found.load_in_4bit, found.bnb_4bit_quant_type, found.bnb_4bit_use_double_quant) == (True, "nf4", True)
     assert quantization_config(ModelSettings(base="m")) is None
+    package = tmp_path / "bitsandbytes"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise ImportError('libcudart.so.11.0: cannot open\\n(and more)')")
+    with monkeypatch.context() as broken:
+        broken.syspath_prepend(str(tmp_path))
+        broken.delitem(sys.modules, "bitsandbytes", raising=False)
+        with pytest.raises(
+            InvalidValueError, match=r"cannot be imported \(libcudart.so.11.0: cannot open\); mend it, or"
+        ):
+            quantization_config(ModelSettings(base="m", quantization="nf4"))
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(InvalidValueError, match="needs bitsandbytes"):
+    with pytest.raises(InvalidValueError, match="needs bitsandbytes; install it, or set quantization: none"):
         quantization_config(ModelSettings(base="m", quantization="nf4"))
+    for paged in ("paged_adamw_8bit", "adamw_8bit", "rmsprop_bnb", "lion_32bit"):
+        with pytest.raises(InvalidValueError, match=f"fit.optimizer: '{paged}' needs bitsandbytes"):
+            check_installed(paged, "none")
+    check_installed("adamw_torch", "none")
 
 
 STAGES = {
@@ -221,6 +275,69 @@ def test_four_bit_without_support_is_said_before_anything_is_read_or_written(sta
     assert not (tmp_path / "out").exists()  # or the same output would be refused with `quantization: none`
     with pytest.raises(AssertionError, match="loaded"):
         STAGES[stage](str(tiny_model), {"quantization": "none"}, str(tmp_path))
+
+
+@pytest.mark.parametrize("stage", ["behavior_cloning", "reward_model"])
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({"fit": FitSettings(report_to="wandb")}, "fit.report_to: 'wandb' is not installed"),
+        ({"fit": FitSettings(report_to="wnadb")}, "fit.report_to: .*did you mean 'wandb'"),
+        ({"lora": ("q_proj", "v_prj")}, "model.lora.target_modules: .*'v_prj'; did you mean 'v_proj'"),
+        ({"lora": "q_proj"}, "a pattern of whole names such as 'lm_head', got 'q_proj'"),
+    ],
+)
+def test_what_cannot_work_is_said_before_anything_is_read_or_written(
+    stage, asked, told, tiny_model, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(integration_utils, "get_available_reporting_integrations", lambda: ["tensorboard"])
+    model = ModelSettings(base=str(tiny_model), lora=LoraSettings(target_modules=asked.get("lora", "all-linear")))
+    kind, run, data = {
+        "behavior_cloning": (behavior_cloning.BehaviorCloningSettings, behavior_cloning.run, {"data": [{"run": "x"}]}),
+        "reward_model": (reward_model.RewardModelSettings, reward_model.run, {"rows": ["x"]}),
+    }[stage]
+    fit = asked.get("fit", FitSettings())
+    settings = kind.model_validate({"model": model, "output": str(tmp_path / "out"), "fit": fit, **data})
+    with pytest.raises(InvalidValueError, match=told):
+        run(settings)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("targets", [("q_proj", "layers.1.mlp.up_proj"), r".*\.[kv]_proj", "all-linear"])
+def test_layers_to_adapt_may_be_named_in_all_of_peft_s_ways(targets, tiny_model):
+    check_target_modules(ModelSettings(base=str(tiny_model), lora=LoraSettings(target_modules=targets)))
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({"scheduler": "cosin"}, "did you mean 'cosine'"),
+        ({"scheduler": "warmup_stable_decay"}, "needs no arguments of its own, got 'warmup_stable_decay'"),
+        ({"optimizer": "adamw_trch"}, "did you mean 'adamw_torch'"),
+    ],
+)
+def test_schedules_and_optimisers_are_transformers_own(asked, told):
+    with pytest.raises(ValueError, match=told):
+        FitSettings(**asked)
+    for name in (*SCHEDULERS, "inverse_sqrt"):
+        check_scheduler(name)
+    for name in (*OPTIMIZERS, "adafactor"):
+        check_optimizer(name)
+
+
+def test_the_names_that_are_known_without_transformers_are_its_names(monkeypatch):
+    known = SCHEDULERS, OPTIMIZERS
+    monkeypatch.setattr(fit_checks, "SCHEDULERS", ())
+    monkeypatch.setattr(fit_checks, "OPTIMIZERS", ())
+    assert [check_scheduler(name) for name in known[0]] == list(known[0])
+    assert [check_optimizer(name) for name in known[1]] == list(known[1])
+
+
+@pytest.mark.parametrize("text", ['{"r": 4', "[]", '{"r": 4}', '{"base_model_name_or_path": null}', "\xff"])
+def test_a_damaged_adapter_is_said_in_a_sentence(text, tmp_path):
+    (tmp_path / "adapter_config.json").write_text(text, encoding="latin-1")
+    with pytest.raises(InvalidValueError, match=r"adapter_config\.json: expected JSON with base_model_name_or_path"):
+        start_from(tmp_path, ModelSettings(base=""))
 
 
 def test_the_base_of_the_proof_has_at_most_five_million_weights(tmp_path):

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+import yaml
 
 from sotopia_env import policies
 from sotopia_env.errors import InvalidValueError, SotopiaError, UnknownNameError
@@ -19,11 +21,11 @@ from training import tiny_base
 from training.behavior_cloning import BehaviorCloningSettings
 from training.casting import task_key
 from training.fitting import FitSettings
-from training.pipeline import Pipeline, launch, load_trained, run
+from training.pipeline import Pipeline, check, launch, load_trained, run
 from training.pipeline_settings import EvaluationSettings, PipelineSettings, TrainingSettings
 from training.settings import ModelSettings, read_settings
 from training.sources import SourceSettings, read_selection
-from training.stage import StageDirectory
+from training.stage import StageDirectory, run_script
 from training.task_generation import FamilySettings, TaskSettings, TaskSource
 from training.tiny_base import TinyBaseSettings, TinyBaseStage
 
@@ -154,6 +156,13 @@ def test_tasks_are_new_for_every_update_and_never_those_of_the_evaluation(finish
     assert len(set.union(*per_update)) == 9
     assert not held & set.union(*per_update)
     assert {given.evaluation_tasks for given in trainer.given} == {str(out / "evaluation" / "tasks" / "tasks.jsonl")}
+    # What an update has had is none of a later one's, also where their sequences meet.
+    again = settings(out.parent / "again", tasks=TaskSettings(scenarios=3, pairs=1, families=FamilySettings(seed=50)))
+    second = Pipeline(again)._tasks(1)
+    (first,) = second.earlier
+    assert first.source == str(out.parent / "again" / "out" / "1-bc" / "tasks" / "tasks.jsonl")
+    given = again.model_copy(update={"tasks": TaskSettings(given=TaskSource(source="starter"), pairs=0)})
+    assert Pipeline(given)._tasks(1).earlier == ()  # given tasks are every update's
     # Family tasks of the evaluation's own sequence: those that are evaluated are left out.
     clash = settings(out.parent / "clash", tasks=TaskSettings(scenarios=3, pairs=1, families=FamilySettings(seed=0)))
     for stage in Pipeline(clash, Trainer(), play).stages():
@@ -277,11 +286,45 @@ def test_of_agent_and_partner_only_the_agent_is_learnt_from(tmp_path):
         ({"evaluator": "none"}, InvalidValueError, "an unrated run cannot be filtered"),
         ({"evaluator": "rulez"}, UnknownNameError, "did you mean 'rules'"),
         ({"tiny": {}, "start_from": "x"}, InvalidValueError, "expected it or tiny, got both"),
+        ({"model": ModelSettings(base="")}, InvalidValueError, "the first update has nothing to begin with"),
+        ({"tasks": {"families": {"names": ["barganing"]}}}, UnknownNameError, "did you mean 'bargaining'"),
     ],
 )
 def test_what_is_wrong_is_said_before_anything_is_played(changes, error, said, tmp_path):
     with pytest.raises(error, match=said):
         run(settings(tmp_path, **changes), Trainer(), play)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {"updates": ("sr",)},
+            "updates: the model plays before it is trained, so it must be in a directory: org/model: ",
+        ),
+        ({"base": True}, "evaluation.base: the model plays before it is trained, .*: org/model: expected an adapter"),
+        ({"start_from": "nowhere"}, "start_from: nowhere: expected an adapter or a model"),
+        ({}, None),
+    ],
+)
+def test_a_base_that_has_to_play_is_looked_for_before_anything_is_made(changes, said, tmp_path):
+    """A hub name can be trained, and what was trained can play; the name itself cannot."""
+    evaluation = settings(tmp_path).evaluation.model_copy(update={"base": changes.pop("base", False)})
+    asked = settings(tmp_path, model=ModelSettings(base="org/model"), evaluation=evaluation, **changes)
+    if said is not None:
+        with pytest.raises(InvalidValueError, match=said):
+            run(asked)
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump(asked.model_dump(mode="json")))
+    checked = [sys.executable, "scripts/run_pi.py", "--config", str(tmp_path / "c.yaml"), "--check"]
+    if changes.get("updates"):
+        env = {**os.environ, "PYTHONPATH": str(CONFIGS.parent)}
+        ended = subprocess.run(checked, cwd=CONFIGS.parent, env=env, capture_output=True, text=True, check=False)
+        assert ended.returncode == 2
+        assert re.match(f"error: {said}", ended.stderr)
+    else:
+        code = run_script("Pipeline.", PipelineSettings, run, checked[2:], check=check)
+        assert code == (0 if said is None else 2)
     assert not (tmp_path / "out").exists()
 
 

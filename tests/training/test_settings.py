@@ -8,8 +8,9 @@ import pytest
 
 from sotopia_env.errors import InvalidValueError, UnknownNameError
 from training.behavior_cloning import BehaviorCloningSettings
+from training.filtering import FilteringSettings
 from training.fitting import FitSettings
-from training.settings import read_settings
+from training.settings import read_settings, settings_of
 
 ROOT = Path(__file__).parents[2]
 GOOD = "model: {base: m}\ndata: [{run: r}]\noutput: o\n"
@@ -47,7 +48,11 @@ def test_the_defaults_are_those_of_the_paper(tmp_path):
         (GOOD + "fit: {learning_rate: -1}\n", InvalidValueError, "fit.learning_rate"),
         (GOOD + "fit: {keep: 21}\n", InvalidValueError, "epoch from 1 to 20"),
         (GOOD + "fit: {keep: 2, max_steps: 5}\n", InvalidValueError, "no max_steps"),
-        (GOOD + "fit: {keep: best}\nvalidation: 0\n", InvalidValueError, "needs a validation loss"),
+        (
+            GOOD + "fit: {keep: best}\nvalidation: 0\n",
+            InvalidValueError,
+            "c.yaml: fit.keep: 'best' needs a validation loss",
+        ),
         (GOOD + "fit: {keep: first}\n", InvalidValueError, "fit.keep"),
         (GOOD + "model: [\n", InvalidValueError, "expected YAML"),
         ("- a\n", InvalidValueError, "expected a mapping"),
@@ -59,6 +64,20 @@ def test_what_is_wrong_is_said_in_one_sentence(tmp_path, text, error, told):
     assert told in str(caught.value)
     assert "\n" not in str(caught.value)
     assert "c.yaml" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "told"),
+    [
+        ({"kind": "sr", "ratoi": 0.3}, r"c: filter: setting expected one of .*'at_least', .*did you mean 'ratio'\?"),
+        ({"kind": "bc", "tpo": 2}, r"c: filter: setting expected one of .*'threshold', .*did you mean 'top'\?"),
+        ({"kind": "sr", "ratio": 3}, r"c: filter\.ratio: "),
+        ({"kind": "rs"}, "c: filter: .*'bc', 'sr'"),
+    ],
+)
+def test_a_union_offers_the_names_of_the_member_that_was_chosen(chosen, told):
+    with pytest.raises(InvalidValueError, match=told):
+        settings_of({"runs": ["r"], "filter": chosen, "output": "o"}, FilteringSettings, "c")
 
 
 def test_overrides_reach_nested_settings(tmp_path):

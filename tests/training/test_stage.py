@@ -17,6 +17,17 @@ class Small(Settings):
     output: str = "out"
 
 
+class Play(Settings):
+    access: dict[str, float]
+    turns: int
+
+
+class Nested(Settings):
+    plays: tuple[Play, ...]
+    processes: int = 1
+    output: str = "out"
+
+
 def stage(path, size=3, name="small"):
     return StageDirectory(path, name, Small(size=size))
 
@@ -27,10 +38,51 @@ def test_the_same_stage_is_opened_again_and_another_is_refused(tmp_path):
     assert noted["settings"] == {"size": 3, "output": "out"}
     assert "torch" in noted["packages"]
     stage(tmp_path / "s").open()
+    (tmp_path / "s" / "rows.jsonl").write_text("{}")
     with pytest.raises(InvalidValueError, match=r"\(stage\.json: .*\"size\":3.* there, .*\"size\":4"):
         stage(tmp_path / "s", size=4).open()
     with pytest.raises(InvalidValueError, match="stage"):
         stage(tmp_path / "s", name="other").open()
+
+
+def test_a_stage_that_has_produced_nothing_takes_corrected_settings(tmp_path, monkeypatch):
+    stage(tmp_path).open()
+    (tmp_path / "rows" / "building").mkdir(parents=True)
+    monkeypatch.setenv("RANK", "1")
+    stage(tmp_path, size=4).open()
+    assert json.loads((tmp_path / "stage.json").read_text())["settings"]["size"] == 3  # the first process writes
+    monkeypatch.setenv("RANK", "0")
+    stage(tmp_path, size=4).open()
+    assert json.loads((tmp_path / "stage.json").read_text())["settings"]["size"] == 4
+    (tmp_path / "rows" / "facts.json").write_text("{}")
+    with pytest.raises(InvalidValueError, match="other settings"):
+        stage(tmp_path).open()
+
+
+def test_where_models_are_and_what_may_be_spent_may_differ_at_any_depth(tmp_path):
+    def asked(cost, turns=3):
+        return Nested(plays=(Play(access={"max_cost": cost}, turns=turns),))
+
+    StageDirectory(tmp_path, "small", asked(1)).open()
+    (tmp_path / "episodes.jsonl").write_text("{}")
+    StageDirectory(tmp_path, "small", asked(2)).open()
+    with pytest.raises(InvalidValueError, match="turns"):
+        StageDirectory(tmp_path, "small", asked(2, turns=4)).open()
+    noted = json.loads((tmp_path / "stage.json").read_text())
+    noted["settings"]["plays"][0]["access"] = {"max_cost": 1}  # as an earlier version has noted them
+    (tmp_path / "stage.json").write_text(json.dumps(noted))
+    StageDirectory(tmp_path, "small", asked(2)).open()
+
+
+def test_a_setting_that_was_not_there_yet_had_its_default(tmp_path):
+    stage(tmp_path).open()
+    (tmp_path / "rows.jsonl").write_text("{}")
+    noted = json.loads((tmp_path / "stage.json").read_text())
+    del noted["settings"]["size"]
+    (tmp_path / "stage.json").write_text(json.dumps(noted))
+    stage(tmp_path).open()
+    with pytest.raises(InvalidValueError, match="other settings"):
+        stage(tmp_path, size=4).open()
 
 
 def test_a_stage_is_complete_when_it_has_its_figures(tmp_path):
@@ -62,6 +114,33 @@ def test_a_checkpoint_that_was_cut_short_is_passed_over(tmp_path, files, complet
         for name, text in held.items():
             (place / name).write_text(text)
     assert one.last_checkpoint().name == ("checkpoint-30" if complete else "checkpoint-9")
+
+
+@pytest.mark.parametrize(
+    ("processes", "states", "complete"),
+    [
+        ("2", ["rng_state_0.pth", "rng_state_1.pth"], True),
+        ("2", ["rng_state_0.pth"], False),
+        ("3", ["rng_state_0.pth", "rng_state_2.pth"], False),
+        ("1", ["rng_state.pth"], True),
+    ],
+)
+def test_a_checkpoint_has_the_random_state_of_every_process(tmp_path, monkeypatch, processes, states, complete):
+    """A kill between the first process's files and the others' would be resumed with other dropout."""
+    monkeypatch.setenv("WORLD_SIZE", processes)
+    stage(tmp_path).open()
+    place = tmp_path / "checkpoints" / "checkpoint-3"
+    place.mkdir(parents=True)
+    (place / "trainer_state.json").write_text('{"global_step": 3}')
+    for name in states:
+        (place / name).write_text("")
+    assert (stage(tmp_path).last_checkpoint() == place) is complete
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    stage(tmp_path).open()  # fewer processes go on with what there is: their random states are others anyway
+    assert stage(tmp_path).last_checkpoint() == place
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    stage(tmp_path).open()
+    assert stage(tmp_path).last_checkpoint() == place  # and more do not begin anew
 
 
 @pytest.mark.parametrize(
@@ -103,6 +182,31 @@ def test_what_is_kept_when_memory_runs_out_is_what_is_there(tmp_path, capsys):
         said = capsys.readouterr().err
         assert said.endswith(f"is kept: the same command continues from {tmp_path}/checkpoints/checkpoint-1\n")
         assert "No checkpoint" not in said
+
+
+def test_in_a_pipeline_it_is_the_stage_under_way_that_is_named_and_what_was_paid_for_is_kept(tmp_path, capsys):
+    (tmp_path / "c.yaml").write_text(f"output: {tmp_path}/out\nplays: []\n")
+    for part, complete in (("1-bc", True), ("2-sr", False)):
+        one = stage(tmp_path / "out" / part / "training")
+        one.open()
+        checkpoint = one.checkpoints / "checkpoint-1"
+        checkpoint.mkdir(parents=True)
+        (checkpoint / "rng_state.pth").write_text("")
+        (checkpoint / "trainer_state.json").write_text('{"global_step": 1}')
+        if complete:
+            one.finish({})
+
+    def run(settings):
+        raise MemoryError
+
+    assert run_script("Nested.", Nested, run, ["--config", str(tmp_path / "c.yaml")]) == 1
+    said = capsys.readouterr().err
+    assert f"{tmp_path}/out/2-sr/training was cut off" in said
+    assert said.endswith(f"continues from {tmp_path}/out/2-sr/training/checkpoints/checkpoint-1\n")
+    assert "another output" not in said
+    arguments = ["--config", str(tmp_path / "c.yaml"), "--set", "processes=3"]
+    assert run_script("Nested.", Nested, run, arguments) == 1
+    assert "lower processes" in capsys.readouterr().err
 
 
 def test_sigterm_ends_a_script_as_ctrl_c_does_and_means_afterwards_what_it_meant_before(tmp_path, capsys):

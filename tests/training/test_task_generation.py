@@ -18,10 +18,10 @@ from training.task_generation import (
     TaskGenerationSettings,
     TaskSettings,
     TaskSource,
-    evaluation_keys,
     family_tasks,
     make_tasks,
     run,
+    scenario_keys,
 )
 from training.task_writer import (
     Draft,
@@ -173,7 +173,7 @@ def test_what_is_evaluated_is_not_trained_on_whoever_plays_it(tmp_path):
     )
     keys = {task_key(task) for task in made}
     assert len(keys) == 5
-    assert not keys & set(evaluation_keys([held]))
+    assert not keys & set(scenario_keys([held]))
     assert json.loads((tmp_path / "tasks.json").read_text())["kept_for_evaluation"] == 3
     given = TaskSettings(given=TaskSource(source=str(tmp_path / "tasks.jsonl")), pairs=0, evaluation=(held,))
     assert len(make_tasks(given, tmp_path / "again")) == 10
@@ -183,6 +183,18 @@ def test_what_is_evaluated_is_not_trained_on_whoever_plays_it(tmp_path):
         make_tasks(
             given.model_copy(update={"given": TaskSource(source=str(tmp_path / "recast.jsonl"))}), tmp_path / "x"
         )
+
+
+def test_what_an_earlier_round_had_is_not_made_again(tmp_path):
+    asked = TaskSettings(scenarios=3, pairs=1, families=FamilySettings())
+    first = make_tasks(asked, tmp_path / "1")
+    earlier = (TaskSource(source=str(tmp_path / "1" / "tasks.jsonl")),)
+    second = make_tasks(asked.model_copy(update={"earlier": earlier}), tmp_path / "2")
+    assert len({task_key(task) for task in (*first, *second)}) == 6
+    assert json.loads((tmp_path / "2" / "tasks.json").read_text())["kept_for_evaluation"] == 0
+    given = TaskSettings(given=earlier[0], pairs=0, earlier=earlier)
+    with pytest.raises(InvalidValueError, match="earlier rounds have used all"):
+        make_tasks(given, tmp_path / "3")
 
 
 def test_families_take_turns_and_go_on_where_told():

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, model_validator
 
-from sotopia_env.errors import InvalidValueError, SotopiaError
+from sotopia_env.errors import InvalidValueError
 from sotopia_env.observation import ChatMessage
 from sotopia_env.taskset import write_text_atomically
 from training.fitting import (
@@ -239,16 +239,10 @@ def _divided(whole: Dataset, settings: BehaviorCloningSettings, folder: Path) ->
 
 def _dataset(rows: Iterable[tuple[Row, TokenRow]], folder: Path) -> Dataset:
     from datasets import Features, Value
-    from datasets.exceptions import DatasetGenerationError
 
     features = Features({"input_ids": [Value("int32")], "labels": [Value("int32")], "scenario": Value("string")})
     records = ({"input_ids": t.input_ids, "labels": t.labels, "scenario": row.scenario} for row, t in rows)
-    try:
-        return stream_dataset(records, features, folder)
-    except DatasetGenerationError as error:
-        if isinstance(error.__cause__, SotopiaError):  # what is wrong with the data, behind the library's own words
-            raise error.__cause__ from None
-        raise
+    return stream_dataset(records, features, folder)
 
 
 def _remove(folder: Path) -> None:

@@ -94,14 +94,16 @@ def prepare(settings: RewardModelSettings, folder: Path, tokenizer: PreTrainedTo
         found: dict[str, Any] = json.loads(facts.read_text(encoding="utf-8"))
         return found
     counts = {"rows": 0, "without_value": 0, "too_long": 0}
-    whole = stream_dataset(_records(settings, tokenizer, counts), _features(), folder / "building")
-    sizes = {}
-    for name, chosen in _split(whole, settings).items():
-        if chosen:
-            whole.select(chosen).select_columns(["input_ids", "labels"]).save_to_disk(str(folder / name))
-        sizes[name] = {"rows": len(chosen), "scenarios": len({whole[index]["scenario"] for index in chosen})}
-    del whole
-    shutil.rmtree(folder / "building", ignore_errors=True)
+    try:
+        whole = stream_dataset(_records(settings, tokenizer, counts), _features(), folder / "building")
+        sizes = {}
+        for name, chosen in _split(whole, settings).items():
+            if chosen:
+                whole.select(chosen).select_columns(["input_ids", "labels"]).save_to_disk(str(folder / name))
+            sizes[name] = {"rows": len(chosen), "scenarios": len({whole[index]["scenario"] for index in chosen})}
+        del whole
+    finally:
+        shutil.rmtree(folder / "building", ignore_errors=True)  # or corrected settings would meet refused rows
     found = {"data": sizes, "counts": counts}
     write_text_atomically(facts, json.dumps(found, indent=2) + "\n")
     return found

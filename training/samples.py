@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from sotopia_env.action import ActionType, to_json
 from sotopia_env.dynamics import initial_state, transition
 from sotopia_env.episode import Episode
-from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
+from sotopia_env.errors import InvalidValueError, SotopiaError, UnknownNameError, name_hint
 from sotopia_env.observation import ChatMessage, Observation, SeatView
 from sotopia_env.policies.agent_prompt import KEPT_TURNS, AgentPrompt
 from training.casting import task_key
@@ -281,8 +281,10 @@ def stream_dataset(records: Iterable[Mapping[str, Any]], features: Features, fol
 
     Raises:
         InvalidValueError: there are no records.
+        SotopiaError: whatever the records raise.
     """
     from datasets import Dataset
+    from datasets.exceptions import DatasetGenerationError
 
     iterator = iter(records)
     first = next(iterator, None)
@@ -296,7 +298,14 @@ def stream_dataset(records: Iterable[Mapping[str, Any]], features: Features, fol
     # Without a fingerprint the library pickles the function to make one, and an iterator cannot be pickled; a new one
     # each time, so that nothing older in the folder is taken for these records.
     fingerprint = uuid.uuid4().hex[:16]
-    found: Dataset = Dataset.from_generator(produce, cache_dir=str(folder), features=features, fingerprint=fingerprint)
+    try:
+        found: Dataset = Dataset.from_generator(
+            produce, cache_dir=str(folder), features=features, fingerprint=fingerprint
+        )
+    except DatasetGenerationError as error:
+        if isinstance(error.__cause__, SotopiaError):  # what is wrong with the records, behind the library's own words
+            raise error.__cause__ from None
+        raise
     return found
 
 

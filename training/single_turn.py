@@ -67,8 +67,10 @@ class SingleTurn:
             building, whole = folder.with_name(f"{folder.name}.building"), folder.with_name(f"{folder.name}.whole")
             for left in (building, whole):  # by a process that was killed
                 shutil.rmtree(left, ignore_errors=True)
-            stream_dataset(self._rows(), _features(), building).save_to_disk(str(whole))
-            shutil.rmtree(building)
+            try:
+                stream_dataset(self._rows(), _features(), building).save_to_disk(str(whole))
+            finally:
+                shutil.rmtree(building, ignore_errors=True)  # or corrected settings would meet refused rows
             whole.rename(folder)
         return load_from_disk(str(folder))
 

@@ -21,6 +21,7 @@ import yaml
 from benchmarks.measure import Figure
 from sotopia_env import tasks
 from sotopia_env.dynamics import Rules
+from sotopia_env.evaluators import default_evaluator
 from sotopia_env.plan import plan_episodes
 from sotopia_env.policies import make
 from sotopia_env.rollout import run_episodes
@@ -35,11 +36,11 @@ ANSWER = 32
 
 
 def played(folder: Path) -> tuple[Path, list[Row]]:
-    """A run of 24 scripted episodes, and its rows."""
+    """A run of 24 scripted episodes, evaluated, and its rows."""
     plans = plan_episodes(
         tasks.generate("bargaining", 12, seed=5), [(make("linear"), make("conceder"))], rules=Rules(max_turns=8)
     )
-    run_episodes(plans, run_dir=folder / "run", progress=False)
+    run_episodes(plans, evaluator=default_evaluator(), run_dir=folder / "run", progress=False)
     maker = RowMaker(PROMPT)
     rows = [
         row for episode in read_run(folder / "run") for seat in episode.task.agents for row in maker.rows(episode, seat)
@@ -261,7 +262,7 @@ def optimisation(folder: Path, run: Path, model: Path, rows: list[Row]) -> tuple
             "start_from": str(start),
             "lora": None,
             "data": [{"run": str(run)}],
-            "reward": {"model": str(scored_by), "gate": False, "invalid": 0.0},
+            "reward": {"model": str(scored_by), "gate": False, "invalid": 0.0},  # gated, next to nothing is scored
             "num_generations": BATCH,
             "beta": 0.0,
             "check_memory": False,
@@ -378,10 +379,31 @@ def starts(folder: Path, run: Path, model: Path) -> Iterator[Figure]:
     for script, values in settings.items():
         first, loss = first_lines(folder, script, {**values, "output": str(folder / f"start_{script}")})
         yield Figure(f"{script}: start to first log line", first, "s", 25, note=f"first loss {loss:.1f} s")
-    for script, config in (("evaluate", "evaluate_verified"), ("run_pi", "run_pi_tiny")):
-        values = yaml.safe_load((ROOT / "configs" / f"{config}.yaml").read_text(encoding="utf-8"))
+    for script, values in _other_scripts(folder, run).items():
         first, _ = first_lines(folder, script, {**values, "output": str(folder / f"start_{script}")}, trains=False)
         yield Figure(f"{script}: start to first log line", first, "s", 25)
+
+
+def _other_scripts(folder: Path, run: Path) -> dict[str, dict[str, Any]]:
+    """The settings of the scripts that train nothing themselves; ``judge_attacks`` and ``inspect_rows`` print."""
+    from training.attribution_settings import AttributionSettings
+    from training.attribution_stage import run as attribute
+
+    made = {"scenarios": 2, "pairs": 1, "families": {"names": ["bargaining"]}}
+    attributed = {"runs": [str(run)], "attributors": ["silence"], "dimensions": ["relationship"]}
+    values = {
+        name: yaml.safe_load((ROOT / "configs" / f"{config}.yaml").read_text(encoding="utf-8"))
+        for name, config in (("evaluate", "evaluate_verified"), ("run_pi", "run_pi_tiny"), ("learn", "learn"))
+    }
+    values |= {
+        "generate_tasks": made,
+        "collect": {"agent": "linear", "tasks": made, "play": {"max_turns": 4}},
+        "rate": {"run": str(run), "evaluator": "rules"},
+        "filter_episodes": {"runs": [str(run)], "filter": {"kind": "sr"}},
+        "attribute": attributed,
+    }
+    attribute(settings_of({**attributed, "output": str(folder / "shares")}, AttributionSettings, "shares"))
+    return values | {"design_rewards": {"attributions": str(folder / "shares"), "runs": [str(run)]}}
 
 
 def figures() -> list[Figure]:

@@ -118,10 +118,13 @@ def run(settings: CollectionSettings, seated: Seated = Seated()) -> None:
     stage.open()
     tasks = make_tasks(settings.tasks, stage.path)
     plans = plan_collection(tasks, _matchup(seated), settings.play)
+    logger.info("%s: %d episodes of %d tasks are played", stage.path, len(plans), len(tasks))
     result = asyncio.run(_play(settings, plans, seated.evaluator, models))
     judge = seated.evaluator
     figures = {"planned": result.planned, "failed": len(result.failures), "unscored": result.unscored}
-    stage.finish({**figures, **run_figures(settings.output, judge.name if judge else None)})
+    figures |= run_figures(settings.output, judge.name if judge else None)
+    stage.finish(figures)
+    logger.info("%s: complete; %s", stage.path, _shown(figures))
 
 
 def already_done(stage: StageDirectory) -> bool:
@@ -269,13 +272,25 @@ def rate(settings: RatingSettings, evaluator: Evaluator | None = None) -> None:
     if judge is None:
         raise InvalidValueError("evaluator: expected one, got 'none'; an unrated run cannot be filtered")
     stage.open()
+    logger.info("%s: %s rates the episodes of %s", stage.path, judge.name, settings.run)
     result = asyncio.run(_rate(settings, judge, models))
     if result.unscored > settings.max_unscored * result.episodes:
         raise SotopiaError(
             f"{settings.run}: {result.unscored} of {result.episodes} episodes are unscored, the first because "
             f"{result.reason}; the same command asks again, or raise max_unscored"
         )
-    stage.finish({"episodes": result.episodes, "unscored": result.unscored, **run_figures(settings.run, judge.name)})
+    figures = {"episodes": result.episodes, "unscored": result.unscored, **run_figures(settings.run, judge.name)}
+    stage.finish(figures)
+    logger.info("%s: complete; %s", stage.path, _shown(figures))
+
+
+def _shown(figures: Mapping[str, Any]) -> str:
+    """Figures in one line."""
+    scores = figures.get("scores", {}).items()
+    means = [
+        f"{policy}: " + ", ".join(f"{name} {mean:.2f}" for name, mean in found.items()) for policy, found in scores
+    ]
+    return "; ".join([", ".join(f"{name} {value}" for name, value in figures.items() if name != "scores"), *means])
 
 
 async def _rate(settings: RatingSettings, evaluator: Evaluator, models: RunModels) -> EvaluationResult:

@@ -30,7 +30,8 @@ class RewardSettings(Settings):
             (:mod:`training.verified_attribution`) gives every turn its own part r_t = G · A.
         invalid: added to an episode's reward for the share of its answers that are no possible action, and to that of
             an answer that is none.
-        gate: whether an impossible answer is worth ``invalid`` alone, whatever a reward model makes of it.
+        gate: whether an answer that is impossible or was cut off is worth ``invalid`` alone, whatever a reward model
+            makes of it; single-turn only.
     """
 
     model: str | None = None

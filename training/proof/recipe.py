@@ -67,7 +67,7 @@ class Recipe(Settings):
         base: what all seeds begin from.
         expert_tasks: tasks that the expert is recorded on.
         expert_patience: of :class:`training.proof.speakers.PlainDealer`; 0 draws it for each conversation.
-        strange: share of what partners say, in cloned episodes and in multi-turn GRPO, in which words are replaced.
+        strange: share of what partners say in cloned episodes in which words are replaced.
         own_tasks: tasks that the cloned model is recorded on.
         lora: of every stage but the reward models, which begin with the base and train all weights.
         cloning: behaviour cloning.
@@ -80,7 +80,7 @@ class Recipe(Settings):
     """
 
     level: str = "easy"
-    task_seed: int = 81
+    task_seed: int = 61
     base_tasks: int = 2000
     train: int = 600
     dev: int = 40
@@ -105,4 +105,4 @@ class Recipe(Settings):
         fit=_fit(5e-4, 12, 48, warmup_ratio=0.0), temperature=0.6, every=6, patience=1
     )
     multi_turn: GroupSettings = GroupSettings(fit=_fit(1e-3, 28, 64, warmup_ratio=0.0), temperature=0.6, every=14)
-    seeds: tuple[int, ...] = (30, 31, 32)
+    seeds: tuple[int, ...] = (19, 20, 21)

@@ -54,9 +54,9 @@ VERIFIED = {"goal": 1.0, "financial_and_material_benefits": 1.0}
 _NEEDS_NO_MODEL = ("acts", "silence:rules")
 
 
-def partner_spec(settings: str, held_out: bool, strange: float = 0.0) -> str:
+def partner_spec(settings: str, held_out: bool) -> str:
     """The name of a partner, as settings take it."""
-    return f"training.proof.held_out:worded:policy={settings},held_out={str(held_out).lower()},strange={strange}"
+    return f"training.proof.held_out:worded:policy={settings},held_out={str(held_out).lower()}"
 
 
 def partner(settings: str, held_out: bool) -> Policy:
@@ -261,7 +261,7 @@ class SeedRun:
             "multi_turn",
             group,
             mode="multi-turn",
-            situations=self._situations(str(tasks), self.recipe.seen, False, self.seed, self.recipe.strange),
+            situations=self._situations(str(tasks), self.recipe.seen, False, self.seed),
             reward=RewardSettings(evaluator="verified+rules", scalarisation=VERIFIED, invalid=-1.0),
         )
 
@@ -288,10 +288,8 @@ class SeedRun:
             )
         )
 
-    def _situations(
-        self, tasks: str, partners: Iterable[str], held_out: bool, seed: int, strange: float = 0.0
-    ) -> SituationSettings:
-        named = tuple(partner_spec(settings, held_out, strange) for settings in partners)
+    def _situations(self, tasks: str, partners: Iterable[str], held_out: bool, seed: int) -> SituationSettings:
+        named = tuple(partner_spec(settings, held_out) for settings in partners)
         return SituationSettings(tasks=tasks, partners=named, max_turns=self.recipe.max_turns, seed=seed)
 
     # --- evaluation ---------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from sotopia_env.tasks.family import SeatProblem, Terms
 
 PRICES = ("target_price", "dream_price")
 """What both draw from, once for each conversation."""
-PATIENCE = (1, 2, 2, 2)
+PATIENCE = (1,) * 4 + (2,) * 7
 """What the expert's patience is drawn from, likewise."""
 _ASSENTS = ("Deal!", "Agreed.", "I accept.", "I accept your offer.", "That works for me.")
 """They name no price: what stands is agreed to, and there is one thing less to copy."""

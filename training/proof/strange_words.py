@@ -52,11 +52,10 @@ class StrangeWords:
         action, rng = item.turn.action, random.Random(f"{key}:{item.turn.index}")
         if action.action_type is not ActionType.SPEAK or rng.random() > self.share:
             return item
-        changed = replace(action, argument=self.instead_of(action.argument, rng))
+        changed = replace(action, argument=self._utterance(action.argument, rng))
         return item.model_copy(update={"turn": replace(item.turn, action=changed)})
 
-    def instead_of(self, text: str, rng: random.Random) -> str:
-        """Returns a text with most words replaced, its numbers as they were, and sometimes more words beside it."""
+    def _utterance(self, text: str, rng: random.Random) -> str:
         changed = _WORD.sub(lambda found: self._instead(found[0], rng), text)
         drawn = rng.random()
         if drawn < _AFTER:

@@ -216,7 +216,8 @@ def _check_same_adapter(model: ModelSettings) -> None:
             f"model.lora: {model.adapter} has rank and alpha {held}, got {asked}; an adapter is trained on as it is"
         )
     layers, wanted = found.get("target_modules"), model.lora.target_modules
-    if wanted != "all-linear" and sorted(layers or ()) != sorted(wanted):
+    same = layers == wanted if isinstance(wanted, str) else isinstance(layers, list) and set(layers) == set(wanted)
+    if wanted != "all-linear" and not same:
         raise InvalidValueError(
             f"model.lora.target_modules: {model.adapter} adapts {layers}, got {wanted}; it is trained on as it is"
         )

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.observation import ChatMessage
 from sotopia_env.policies.agent_prompt import Format
-from training.four_bit import check_quantization as check_quantization
 from training.four_bit import quantization_config
 from training.settings import LoraSettings, ModelSettings, PromptSettings
 

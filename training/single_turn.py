@@ -13,8 +13,9 @@ from sotopia_env.action import Action, ActionType, parse_possible
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.observation import ChatMessage
 from sotopia_env.policies.agent_prompt import AgentPrompt
+from training.four_bit import check_quantization
 from training.grpo_settings import GRPOSettings
-from training.models import check_quantization, find_model, prompt_ids
+from training.models import find_model, prompt_ids
 from training.reward_scorer import RewardScorer, read_note
 from training.samples import RowMaker, observations, stream_dataset
 from training.settings import PromptSettings

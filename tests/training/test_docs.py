@@ -5,8 +5,8 @@ import shlex
 from pathlib import Path
 
 import pytest
-from transformers import MistralConfig, Qwen2Config
 
+from tests.training.grpo_asked import MISTRAL_7B, QWEN_7B
 from tests.training.test_configs import ROOT, settings_class
 from training.grpo_settings import GRPOSettings
 from training.memory import estimate
@@ -37,34 +37,15 @@ def test_a_command_can_be_given(command):
     own = words[words.index(script) :]
     config = own[own.index("--config") + 1]
     overrides = [own[n + 1] for n, word in enumerate(own) if word == "--set"]
-    read_settings(ROOT / config, settings_class(Path(script).name), overrides)
-
-
-SIZES = {  # of the models' published configurations
-    "qwen": Qwen2Config(
-        hidden_size=3584,
-        num_hidden_layers=28,
-        num_attention_heads=28,
-        num_key_value_heads=4,
-        intermediate_size=18944,
-        vocab_size=152064,
-    ),
-    "mistral": MistralConfig(
-        hidden_size=4096,
-        num_hidden_layers=32,
-        num_attention_heads=32,
-        num_key_value_heads=8,
-        intermediate_size=14336,
-        vocab_size=32768,
-    ),
-}
+    assert read_settings(ROOT / config, settings_class(Path(script).name), overrides).output
 
 
 @pytest.mark.parametrize("name", ["grpo_qwen_7b", "grpo_mistral_7b", "grpo_multi_turn_qwen_7b"])
 def test_the_table_of_memory_is_what_the_command_estimates(name):
     (line,) = [line for line in TEXT.splitlines() if line.startswith(f"| `{name}` |")]
     settings = read_settings(ROOT / "configs" / f"{name}.yaml", GRPOSettings)
-    config = SIZES["mistral" if "mistral" in name else "qwen"]
-    found = estimate(config, settings, PromptSettings(max_length=4096, max_answer=256))
+    found = estimate(
+        MISTRAL_7B if "mistral" in name else QWEN_7B, settings, PromptSettings(max_length=4096, max_answer=256)
+    )
     parts = (found.weights, found.training, found.cache, found.activations, found.logits, found.total)
     assert line.strip("| ").split(" | ")[1:] == [f"{part / 1e9:.1f}" for part in parts]

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from transformers import LlamaConfig, Qwen2Config
+from transformers import LlamaConfig
 
 from sotopia_env.chat_model.ledger import Ledger
 from sotopia_env.errors import InvalidValueError, UnknownNameError
@@ -15,7 +15,7 @@ from sotopia_env.taskset import TaskSet
 from tests.sotopia_env.chat_model.server import LoopbackServer
 from tests.training.conftest import SHORT as BRIEF
 from tests.training.conftest import StoppedError, killed_after
-from tests.training.grpo_asked import FIT, SITUATIONS, asked, reward_model_of, single_turn
+from tests.training.grpo_asked import FIT, QWEN_7B, SITUATIONS, asked, reward_model_of, single_turn
 from training import behavior_cloning, grpo, multi_turn
 from training.grpo_settings import DevSettings, RewardSettings, check
 from training.memory import available_memory, check_memory, estimate
@@ -63,19 +63,11 @@ def test_every_process_counts_for_the_groups(monkeypatch):
 
 def test_memory_of_a_seven_billion_model_is_about_right():
     """Weights of Qwen2.5-7B are 15.2 GB in bfloat16; logits of 64 x 4096 over 152,064 words are what breaks a run."""
-    config = Qwen2Config(
-        hidden_size=3584,
-        num_hidden_layers=28,
-        num_attention_heads=28,
-        num_key_value_heads=4,
-        intermediate_size=18944,
-        vocab_size=152064,
-    )
     lora = asked(lora=LoraSettings(), dtype="bfloat16", fit=FIT.model_copy(update={"batch_size": 64}))
-    found = estimate(config, lora, PromptSettings(max_length=4096))
+    found = estimate(QWEN_7B, lora, PromptSettings(max_length=4096))
     assert 14e9 < found.weights < 16.5e9
     assert found.logits > 300e9
-    quantised = estimate(config, lora.model_copy(update={"quantization": "nf4"}), PromptSettings(max_length=4096))
+    quantised = estimate(QWEN_7B, lora.model_copy(update={"quantization": "nf4"}), PromptSettings(max_length=4096))
     assert 7e9 < quantised.weights < 9e9  # 6.5 billion weights in 4 bit, and 1.1 billion of embeddings and head in 32
 
 

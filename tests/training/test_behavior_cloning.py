@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from sotopia_env.errors import DamagedRecordError, InvalidValueError
+from sotopia_env.errors import InvalidValueError
 from sotopia_env.run_directory import read_run
-from sotopia_env.taskset import TaskSet
-from tests.training.conftest import BRIEF, StoppedError, killed_after, play_run
+from tests.training.conftest import BRIEF, StoppedError, killed_after
 from training import fitting
 from training.behavior_cloning import (
     IGNORED,
@@ -25,9 +24,7 @@ from training.behavior_cloning import (
 )
 from training.fitting import begin_from, check_trained_model, load_for_training
 from training.models import answer_ids, prompt_ids, read_prompt_settings
-from training.samples import RowMaker
 from training.settings import LoraSettings, ModelSettings, settings_of
-from training.sources import SourceSettings, read_selection, source_rows
 from training.stage import StageDirectory
 
 TINY = LoraSettings(rank=4, alpha=8, dropout=0.1)
@@ -196,53 +193,6 @@ def test_validation_scenarios_are_not_trained_on(ask, expert_run, tokenizer):
     assert texts[0]
     assert not texts[0] & texts[1]
     assert Prepared(stage.path / "rows", {}).load()[0]["labels"] == rows["labels"]
-
-
-# --- sources ------------------------------------------------------------------------------------------------------
-
-
-def rows_of(*sources, tasks=None):
-    return list(source_rows([SourceSettings(**source) for source in sources], RowMaker(BRIEF), tasks))
-
-
-def test_runs_are_mixed_with_weights_and_seats(expert_run, few, tmp_path):
-    run = str(expert_run)
-    shutil.copy(expert_run / "episodes.jsonl", tmp_path / "imported.jsonl")
-    assert len(rows_of({"run": run})) == 240
-    assert (
-        len(rows_of({"run": run, "selection": str(few)}, {"run": str(tmp_path / "imported.jsonl"), "weight": 2})) == 500
-    )
-    assert {row.seat for row in rows_of({"run": run, "seats": ["agent_1"]})} == {"agent_1"}
-    linear = rows_of({"run": run, "seats": ["policy:linear"]})
-    assert (len(linear), {row.partner for row in linear}) == (120, {"conceder"})
-
-
-def test_sources_that_cannot_be_used_are_said_in_a_sentence(expert_run, tmp_path):
-    run = str(expert_run)
-    (tmp_path / "empty.jsonl").write_text("")
-    (tmp_path / "strange.jsonl").write_text('{"episode": "e", "seat": "agent_0"}\n')
-    (tmp_path / "damaged.jsonl").write_text('{"instruction": "e"}\n')
-    unscored = str(play_run(tmp_path / "unscored", 1, evaluator=None))
-    key = next(read_run(expert_run)).task
-    TaskSet([key.model_copy(update={"id": "kept"})]).save(tmp_path / "kept.jsonl")
-    table = [
-        ({"run": str(tmp_path / "none")}, None, "found nothing"),
-        ({"run": str(tmp_path / "empty.jsonl")}, None, "holds no episodes"),
-        ({"run": unscored}, None, "all 2 episodes are unscored; rate the run first, or set scored: false"),
-        ({"run": run, "selection": str(tmp_path / "empty.jsonl")}, None, "selects no episode"),
-        ({"run": run, "selection": str(tmp_path / "none.jsonl")}, None, "found none"),
-        ({"run": run, "selection": str(tmp_path / "strange.jsonl")}, None, "'e' is not in"),
-        ({"run": run, "seats": ["policy:nobody"]}, None, "seats: expected one of 'agent_0', .*'policy:linear', got"),
-        ({"run": run, "seats": ["agent_0", "agnt_1"]}, None, "seats: .*did you mean 'agent_1'"),
-        ({"run": run}, str(tmp_path / "kept.jsonl"), "kept for evaluation"),
-    ]
-    for source, tasks, told in table:
-        with pytest.raises(InvalidValueError, match=told) as caught:
-            rows_of(source, tasks=tasks)
-        assert "\n" not in str(caught.value)
-    with pytest.raises(DamagedRecordError, match="episode and seat"):
-        read_selection(tmp_path / "damaged.jsonl")
-    assert len(rows_of({"run": unscored, "scored": False})) == 16
 
 
 # --- what cannot be trained ---------------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ def plans_of(models: RunModels, episodes: int) -> list[EpisodePlan]:
 async def play(server: LoopbackServer, run: Path, episodes: int, retries: int) -> tuple[RunResult, list[EpisodePlan]]:
     options = ModelOptions(
         api_base=server.api_base,
-        timeout=1.0,
+        timeout=5.0,  # longer than a busy machine stands still, or requests that never left would be counted
         retries=RetryPolicy(retries, base=0.01, cap=0.05),
         concurrency=64,
     )

@@ -279,7 +279,7 @@ class WrongType(Speaker):
         (Faulty("f"), "RuntimeError", "the wire was cut", 2),
         (Faulty("f", error=RecursionError("too deep"), at=1), "RecursionError", "too deep", 0),
         (Faulty("f", error=TimeoutError("its own")), "TimeoutError", "its own", 2),
-        (Speaker("slow", wait=30), "Timeout", "not finished within 0.5 s", 0),
+        (Speaker("slow", wait=30), "Timeout", "not finished within 3 s", 0),
         (WrongType("w"), "PolicyError", "expected a Decision from the policy, got str", 0),
     ],
     ids=["error", "recursion", "own timeout", "time limit", "wrong type"],
@@ -291,7 +291,7 @@ def test_failed_episode_is_recorded_with_its_turns_and_leaves_its_siblings_alone
     rules = Rules(turn_order=order)
     plans = plan_episodes([make_task(f"s{i}") for i in range(4)], [(A,), (B,)], rules=rules)
     broken = EpisodePlan(make_task("broken"), (policy, A), rules)
-    result = run_episodes([*plans[:4], broken, *plans[4:]], run_dir=tmp_path, timeout=0.5, concurrency=3)
+    result = run_episodes([*plans[:4], broken, *plans[4:]], run_dir=tmp_path, timeout=3.0, concurrency=3)
     assert {e.key for e in result.episodes} == {p.key for p in plans}
     (failure,) = read_failures(tmp_path)
     assert result.failures == (failure,)

@@ -149,7 +149,7 @@ def test_a_conversation_that_is_too_long_is_told_apart(way, serve):
 
 def test_no_answer_in_time(way, serve):
     server = serve(script=["hang"])
-    [reply] = ask(way.make(server, timeout=0.4))
+    [reply] = ask(way.make(server, timeout=3.0))
     assert (reply.text, reply.attempts) == (SPEAK, 2)
 
 

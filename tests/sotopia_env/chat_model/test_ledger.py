@@ -156,7 +156,7 @@ def test_a_cancelled_wait_and_a_failed_call_give_back_what_they_held(direct, ser
         await model.close()
         return [type(one).__name__ for one in outcomes]
 
-    server = serve(latency=0.3, script=["server_error"])
+    server = serve(latency=1.0, script=["server_error"])
     ledger = Ledger(max_tokens=150)
     assert asyncio.run(run()) == ["ModelCallError", "CancelledError", "ChatReply", "ChatReply"]
     assert server.most_at_once == 1
@@ -318,7 +318,7 @@ def test_a_request_that_may_have_been_billed_counts_as_spent(way, serve, fault, 
     server = serve(script=[fault] * 2)
     with Ledger(tmp_path, max_tokens=1000, max_cost=1.0) as ledger:
         options = {"price": Price(1.0, 1.0), "retries": replace(QUICK, retries=1)}
-        model = way.make(server, ledger=ledger, timeout=0.5 if fault == "hang" else 30, **options)
+        model = way.make(server, ledger=ledger, timeout=3.0 if fault == "hang" else 30, **options)
         [error] = ask(model, request)
         totals = ledger.totals()
     attempts = error.attempts

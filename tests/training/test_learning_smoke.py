@@ -21,7 +21,7 @@ RECIPE = Recipe(
     base=Recipe().base.model_copy(update={"fit": _fit(5e-3, 450, 8), "strange": 0}),
     strange=0,  # so few steps do not suffice to learn to read past strange words
     expert_tasks=200,
-    expert_patience=2,
+    expert_patience=(2,),
     cloning=_fit(5e-3, 60, 12),
 )
 

@@ -1,5 +1,6 @@
 """What the proof holds out is held out, and its speakers are understood by the reader that scores them."""
 
+import asyncio
 import json
 import re
 from pathlib import Path
@@ -9,12 +10,14 @@ import pytest
 
 from sotopia_env import tasks
 from sotopia_env.action import ActionType
-from sotopia_env.dynamics import Rules
+from sotopia_env.dynamics import Rules, initial_state, transition
 from sotopia_env.evaluators import default_evaluator
+from sotopia_env.observation import SeatView
 from sotopia_env.plan import plan_episodes
 from sotopia_env.rollout import run_episodes
 from sotopia_env.run_directory import read_run
 from sotopia_env.tasks import bargaining_words
+from sotopia_env.tasks.bargaining import read_acts
 from training.filter_settings import BCFilter
 from training.proof.base_model import _talk, talk_rows
 from training.proof.held_out import is_held_out, overlaps, prices, split_bargaining, wording
@@ -75,7 +78,7 @@ def test_partners_in_tests_say_nothing_in_words_of_training(split, settings):
 def test_an_assent_that_names_no_price_makes_the_deal_and_nothing_said_afterwards_breaks_it(split):
     """The speakers agree without a price, and name their price again where a deal is made already."""
     said = set()
-    for episode in play(split.train, PlainDealer(2), partner(SEEN[0], False)):
+    for episode in play(split.train, PlainDealer(), partner(SEEN[0], False)):
         own = [
             item.turn.action.argument for item in episode.turns if item.turn.actor == seat_of(episode, "plain-dealer")
         ]
@@ -114,7 +117,7 @@ def test_strange_words_leave_numbers_and_a_seats_own_words_alone_and_are_nobodys
     """What the base hears in its talk, and what is heard in cloned episodes."""
     settings = Recipe().base.model_copy(update={"output": "nowhere"})
     episodes = _talk(split.base, settings)
-    strange, changed = StrangeWords.of(episodes, 0.75), []
+    strange, changed = StrangeWords(0.75), []
     for episode in episodes:
         for seat in episode.task.agents:
             heard = strange.heard_by(episode, seat)
@@ -129,7 +132,7 @@ def test_strange_words_leave_numbers_and_a_seats_own_words_alone_and_are_nobodys
                     changed.append(said != words)
                     assert said == words or wording(words) not in FAMILY
     assert 0.6 < fmean(changed) < 0.85
-    plain = StrangeWords.of(episodes, 0)
+    plain = StrangeWords(0)
     assert [plain.heard_by(episode, "agent_0") for episode in episodes] == list(episodes)
     # every turn was made strange by itself, and still a seat's conversation is one row
     talked = [list(talk_rows(episode, settings.prompt, tokenizer, strange)) for episode in episodes]
@@ -166,3 +169,23 @@ def test_scaled_prices_stay_distinct_and_no_test_needs_a_great_number(split):
         written = {int(number.replace(",", "")) for number in re.findall(r"\$(\d[\d,]*)", told)}
         assert set(prices(task)) | dreams >= written >= dreams
         assert max(written | set(prices(task)) | dreams) <= 221
+
+
+def test_strange_words_of_a_partner_do_what_its_plain_ones_do(split):
+    """Multi-turn GRPO hears them: the same moves, in words that nobody has met and no test uses."""
+    plain, strange = (partner(f"{SEEN[0]},strange={share}", False) for share in ("0.0", "1.0"))
+    changed = 0
+    for episode in play(split.train, PlainDealer(), plain):
+        listed = int(episode.task.scenario.shared_data["listed_price"])
+        seat = next(info.agent for info in episode.policies if info.name == plain.name)
+        state = initial_state(episode.task, episode.rules, episode.seed)
+        view = SeatView(episode.task, episode.rules, seat)
+        for at, item in enumerate(episode.turns):
+            if item.turn.actor == seat:
+                seen = view.observe(state)
+                said, other = (asyncio.run(one.act(seen, at)).action.argument for one in (plain, strange))
+                assert read_acts(other, listed) == read_acts(said, listed)
+                assert not is_held_out(wording(other))
+                changed += other != said
+            state = transition(state, item.turn.action)
+    assert changed > 20

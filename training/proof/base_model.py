@@ -67,7 +67,7 @@ class BaseSettings(Settings):
     layers: int = 2
     heads: int = 2
     context: int = 512
-    vocabulary: int = 1800
+    vocabulary: int = 2000
     prompt: PromptSettings = PromptSettings(format="brief", max_length=384, max_answer=32)
     max_turns: int = 6
     strange: float = Field(default=0.5, ge=0, le=1)
@@ -89,10 +89,11 @@ def make_base(settings: BaseSettings, tasks: Sequence[Task]) -> Path:
         return stage.model
     quiet()
     episodes = _talk(tasks, settings)
+    strange = StrangeWords(settings.strange)
     blank = stage.path / "blank"
     make_tiny_model(
         blank,
-        make_tiny_tokenizer(_texts(episodes, settings.prompt), settings.vocabulary, numbers=1000),
+        make_tiny_tokenizer(_texts(episodes, settings.prompt, strange), settings.vocabulary, numbers=1000),
         hidden=settings.hidden,
         layers=settings.layers,
         heads=settings.heads,
@@ -100,7 +101,6 @@ def make_base(settings: BaseSettings, tasks: Sequence[Task]) -> Path:
         seed=settings.seed,
     )
     tokenizer = load_tokenizer(blank, settings.prompt.format)
-    strange = StrangeWords.of(episodes, settings.strange)
     rows = [row for episode in episodes for row in talk_rows(episode, settings.prompt, tokenizer, strange)]
     stage.finish(_fit(stage, settings, blank, rows, tokenizer))
     return stage.model
@@ -112,11 +112,11 @@ def _talk(tasks: Sequence[Task], settings: BaseSettings) -> tuple[Episode, ...]:
     return run_episodes(plans, progress=False).episodes
 
 
-def _texts(episodes: Iterable[Episode], prompt: PromptSettings) -> Iterator[str]:
+def _texts(episodes: Iterable[Episode], prompt: PromptSettings, strange: StrangeWords) -> Iterator[str]:
     maker = RowMaker(prompt)
     for episode in episodes:
         for seat in episode.task.agents:
-            rows = list(maker.rows(episode, seat))
+            rows = list(maker.rows(strange.heard_by(episode, seat), seat))
             if rows:  # the last prompt of a seat holds all earlier ones
                 yield from (message["content"] for message in rows[-1].prompt)
                 yield rows[-1].completion

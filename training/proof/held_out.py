@@ -14,19 +14,22 @@ import hashlib
 import random
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sotopia_env import tasks
+from sotopia_env.action import ActionType
 from sotopia_env.errors import PolicyError
 from sotopia_env.observation import Observation
 from sotopia_env.policies import make
 from sotopia_env.policies.policy import Decision, Policy
 from sotopia_env.scenario import Scenario, Seat, Task
+from sotopia_env.tasks.bargaining import read_acts
+from training.proof.strange_words import StrangeWords
 
 _SALT = "h"
 _NUMBER = re.compile(r"\$?\d[\d,.]*\d|\$?\d")
-_TRIES = 200
+_TRIES, _STRANGE_TRIES = 200, 40
 _STEP = 0x9E3779B97F4A7C15
 _DEAREST = (100, 220)
 """Listed prices above a price drawn from here come down to it, and the other prices of the task in proportion."""
@@ -52,10 +55,13 @@ class Worded:
     Attributes:
         policy: decides.
         held_out: which side.
+        strange: share of what it says in which words are replaced so that what it does stays the same, see
+            :class:`~training.proof.strange_words.StrangeWords`.
     """
 
     policy: Policy
     held_out: bool
+    strange: float = 0.0
 
     @property
     def name(self) -> str:
@@ -64,8 +70,8 @@ class Worded:
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        """The policy's parameters and the side."""
-        return {**self.policy.parameters, "held_out_wordings": self.held_out}
+        """The policy's parameters, the side, and how strange its words are."""
+        return {**self.policy.parameters, "held_out_wordings": self.held_out, "strange": self.strange}
 
     async def act(self, observation: Observation, seed: int) -> Decision:
         """Returns the policy's decision in permitted words.
@@ -77,8 +83,21 @@ class Worded:
             decision = await self.policy.act(observation, (seed + number * _STEP) & ((1 << 63) - 1))
             text = decision.action.argument
             if not text or is_held_out(wording(text)) == self.held_out:
-                return decision
+                return self._strangely(observation, decision, random.Random(seed))
         raise PolicyError(f"{self.name}: no wording of this side for {text!r}")
+
+    def _strangely(self, observation: Observation, decision: Decision, rng: random.Random) -> Decision:
+        action = decision.action
+        if action.action_type is not ActionType.SPEAK or rng.random() >= self.strange:
+            return decision
+        listed = int(str(observation.briefing.shared_data["listed_price"]))
+        words = StrangeWords(1.0)
+        for _ in range(_STRANGE_TRIES):
+            text = words.instead_of(action.argument, rng)
+            same = read_acts(text, listed) == read_acts(action.argument, listed)
+            if same and is_held_out(wording(text)) == self.held_out:
+                return replace(decision, action=replace(action, argument=text))
+        return decision
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,13 +231,14 @@ def overlaps(split: TaskSplit) -> dict[str, dict[str, tuple[int, int]]]:
     }
 
 
-def worded(policy: str, held_out: bool = False, **parameters: Any) -> Worded:
+def worded(policy: str, held_out: bool = False, strange: float = 0.0, **parameters: Any) -> Worded:
     """Makes a partner by name, for settings: ``training.proof.held_out:worded:policy=linear,horizon=3,held_out=true``.
 
     Args:
         policy: a scripted policy's name.
         held_out: whose wordings it uses.
+        strange: share of its words that are replaced.
         parameters: of the policy.
     """
     given = ",".join(f"{key}={value}" for key, value in parameters.items())
-    return Worded(make(f"{policy}:{given}" if given else policy), held_out)
+    return Worded(make(f"{policy}:{given}" if given else policy), held_out, strange)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import logging
 import multiprocessing
 import os
 import platform
+import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -30,6 +32,8 @@ from training.settings import Settings
 from training.stage import StageDirectory
 
 logger = logging.getLogger(__name__)
+_KEEP = ((-4, 0), (-1, 2**31 - 1))
+"""glibc's M_MMAP_MAX and M_TRIM_THRESHOLD."""
 
 
 class LearnSettings(Settings):
@@ -55,6 +59,7 @@ def run(settings: LearnSettings) -> None:
         SotopiaError: a required claim does not hold.
     """
     started = time.perf_counter()
+    _keep_memory()
     folder, recipe = Path(settings.output), settings.recipe
     stage = StageDirectory(folder, "learn", settings)
     stage.open()
@@ -85,8 +90,18 @@ def _split(recipe: Recipe) -> TaskSplit:
     return split_bargaining(recipe.base_tasks, recipe.train, recipe.dev, recipe.test, recipe.level, recipe.task_seed)
 
 
+def _keep_memory() -> None:
+    """Makes glibc keep what is freed. A small model's tensors are asked of the system anew in every step otherwise."""
+    set_option = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if set_option is not None:  # not every C library has it
+        for option, value in _KEEP:
+            set_option(option, value)
+
+
 def _one_thread() -> None:
     import torch
+
+    _keep_memory()
 
     # Two processes with one thread each: threads of a model this small wait for each other more than they compute.
     os.environ["OMP_NUM_THREADS"] = "1"
@@ -119,7 +134,8 @@ def _play_untrained(settings: LearnSettings, base: Path, tasks: Sequence[Task]) 
 
 
 def _references(folder: Path, split: TaskSplit, recipe: Recipe) -> None:
-    speakers = {"expert": PlainDealer(recipe.expert_patience), "bold": PlainDealer(2, "dream_price", "bold-dealer")}
+    bold = PlainDealer((2,), "dream_price", insists=False, name="bold-dealer")
+    speakers = {"expert": PlainDealer(recipe.expert_patience), "bold": bold}
     found = {name: results(policy, split.test, recipe, seed=0) for name, policy in speakers.items()}
     write_text_atomically(folder / "references.json", json.dumps(found) + "\n")
 
@@ -135,7 +151,8 @@ def _facts(split: TaskSplit, recipe: Recipe, seconds: float) -> dict[str, str]:
         "of the tests, met in training": shared["training"],
         "of the tests, met in the base model's talk": f"{shared['base']}; the base is one for all training seeds",
         "of the tests, met in dev tasks": f"{shared['dev']}; GRPO's checkpoints are chosen on these",
-        "phrasings": "nobody in training or in the base model's talk says what partners in tests and dev tasks say",
+        "phrasings": "nobody in training or in the base model's talk says what partners in tests and dev tasks say; "
+        "their single words occur there, at random and out of place",
         "training seeds": ", ".join(map(str, recipe.seeds)),
         "seen partners": "; ".join(recipe.seen),
         "unseen partners": "; ".join(recipe.unseen),

@@ -1,9 +1,9 @@
-"""The recipe of the proof: the numbers of its stages, chosen on dev tasks with training seeds 100 to 103, then frozen.
+"""The recipe of the proof: the numbers of its stages, chosen on dev tasks with three base models, then frozen.
 
 The defaults here are the frozen recipe, and ``configs/learn.yaml`` names the reported seeds. What scripted speakers
-draw from (prices, patience) stands in :mod:`training.proof.speakers`, what the base hears replaced in
-:mod:`training.proof.strange_words`, and which rewards are compared in :mod:`training.proof.seed_run`: these are a part
-of the recipe as well, and a run that was begun with others is to be thrown away. ``LOG.md`` tells what was tried.
+name stands in :mod:`training.proof.speakers`, what is heard replaced in :mod:`training.proof.strange_words`, and which
+rewards are compared in :mod:`training.proof.seed_run`: these are a part of the recipe as well, and a run that was begun
+with others is to be thrown away. ``LOG.md`` tells what was tried.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class GroupSettings(Settings):
     fit: FitSettings
     num_generations: int = 8
     prompts: int = 200
-    temperature: float = 0.3
+    temperature: float = 0.7
     every: int = 10
     patience: int | None = None
 
@@ -61,13 +61,13 @@ class Recipe(Settings):
         base_tasks: tasks for the base model's talk.
         train: training tasks; ``dev`` for choosing; ``test`` for the report, each played in both seats.
         max_turns: of an episode.
-        temperature: of sampling in tests and recordings; at 1 a model this small misspells every other price.
+        temperature: of sampling in tests and recordings; at 1 a model this small says many a wrong price.
         seen: partners in training, as settings of :func:`training.proof.held_out.worded`.
         unseen: partners in tests alone.
         base: what all seeds begin from.
         expert_tasks: tasks that the expert is recorded on.
-        expert_patience: of :class:`training.proof.speakers.PlainDealer`; 0 draws it for each conversation.
-        strange: share of what partners say in cloned episodes in which words are replaced.
+        expert_patience: what that of :class:`training.proof.speakers.PlainDealer` is drawn from for each conversation.
+        strange: share of what partners say, in cloned episodes and in multi-turn GRPO, in which words are replaced.
         own_tasks: tasks that the cloned model is recorded on.
         lora: of every stage but the reward models, which begin with the base and train all weights.
         cloning: behaviour cloning.
@@ -80,29 +80,27 @@ class Recipe(Settings):
     """
 
     level: str = "easy"
-    task_seed: int = 61
+    task_seed: int = 91
     base_tasks: int = 2000
     train: int = 600
     dev: int = 40
     test: int = 210
     max_turns: int = 6
-    temperature: float = Field(default=0.3, gt=0)
+    temperature: float = Field(default=0.7, gt=0)
     seen: tuple[str, ...] = SEEN
     unseen: tuple[str, ...] = UNSEEN
     base: BaseSettings = BaseSettings(output="", fit=_fit(5e-3, 1200, 8))
     expert_tasks: int = 600
-    expert_patience: int = Field(default=0, ge=0)
+    expert_patience: tuple[int, ...] = Field(default=(1, 2, 2), min_length=1)
     strange: float = Field(default=0.75, ge=0, le=1)
     own_tasks: int = 120
-    lora: LoraSettings | None = LoraSettings(
-        rank=16, alpha=32, dropout=0.0, target_modules=("q_proj", "v_proj", "o_proj", "down_proj")
-    )
+    lora: LoraSettings | None = LoraSettings(rank=16, alpha=32, dropout=0.0, target_modules="all-linear")
     cloning: FitSettings = _fit(5e-3, 120, 12)
     reinforcing: FitSettings = _fit(3e-3, 30, 12)
     reward_model: FitSettings = _fit(2e-3, 42, 24)
     corrupted: float = Field(default=0.15, ge=0)
     single_turn: GroupSettings = GroupSettings(
-        fit=_fit(5e-4, 12, 48, warmup_ratio=0.0), temperature=0.6, every=6, patience=1
+        fit=_fit(5e-4, 12, 48, warmup_ratio=0.0), temperature=0.7, every=6, patience=1
     )
-    multi_turn: GroupSettings = GroupSettings(fit=_fit(1e-3, 28, 64, warmup_ratio=0.0), temperature=0.6, every=14)
-    seeds: tuple[int, ...] = (19, 20, 21)
+    multi_turn: GroupSettings = GroupSettings(fit=_fit(1e-3, 28, 64, warmup_ratio=0.0), temperature=0.7, every=14)
+    seeds: tuple[int, ...] = (33, 34, 35)

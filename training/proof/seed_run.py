@@ -54,9 +54,9 @@ VERIFIED = {"goal": 1.0, "financial_and_material_benefits": 1.0}
 _NEEDS_NO_MODEL = ("acts", "silence:rules")
 
 
-def partner_spec(settings: str, held_out: bool) -> str:
+def partner_spec(settings: str, held_out: bool, strange: float = 0.0) -> str:
     """The name of a partner, as settings take it."""
-    return f"training.proof.held_out:worded:policy={settings},held_out={str(held_out).lower()}"
+    return f"training.proof.held_out:worded:policy={settings},held_out={str(held_out).lower()},strange={strange}"
 
 
 def partner(settings: str, held_out: bool) -> Policy:
@@ -173,7 +173,7 @@ class SeedRun:
         heard, filtered = self.folder / f"{run}_heard.jsonl", self._at(f"{run}_filtered")
         if not heard.exists():
             episodes = list(read_run(self._at(run)))
-            strange = StrangeWords.of(episodes, self.recipe.strange)
+            strange = StrangeWords(self.recipe.strange)
             write_episodes(heard, (strange.heard_by(episode, seat_of(episode, policy)) for episode in episodes))
         filtering.run(filtering.FilteringSettings(runs=(str(heard),), filter=chosen, output=filtered))
         return SourceSettings(run=str(heard), selection=str(filtering.selection_path(filtered)))
@@ -261,7 +261,7 @@ class SeedRun:
             "multi_turn",
             group,
             mode="multi-turn",
-            situations=self._situations(str(tasks), self.recipe.seen, False, self.seed),
+            situations=self._situations(str(tasks), self.recipe.seen, False, self.seed, self.recipe.strange),
             reward=RewardSettings(evaluator="verified+rules", scalarisation=VERIFIED, invalid=-1.0),
         )
 
@@ -288,8 +288,10 @@ class SeedRun:
             )
         )
 
-    def _situations(self, tasks: str, partners: Iterable[str], held_out: bool, seed: int) -> SituationSettings:
-        named = tuple(partner_spec(settings, held_out) for settings in partners)
+    def _situations(
+        self, tasks: str, partners: Iterable[str], held_out: bool, seed: int, strange: float = 0.0
+    ) -> SituationSettings:
+        named = tuple(partner_spec(settings, held_out, strange) for settings in partners)
         return SituationSettings(tasks=tasks, partners=named, max_turns=self.recipe.max_turns, seed=seed)
 
     # --- evaluation ---------------------------------------------------------------------------------------------

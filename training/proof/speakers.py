@@ -1,8 +1,8 @@
 """The scripted speakers of the proof: one that only shows what can be said, and one worth imitating.
 
 Both say prices that stand in the prompt, because copying is what a model of half a million parameters can learn in a
-minute on a CPU; arithmetic is not. Neither plays as well as it could: partners who concede are best answered by the
-boldest price and by holding out, which the expert does in a part of its conversations, and reinforcement is to find.
+minute on a CPU; arithmetic is not. Neither plays as well as it could: partners who concede are best answered by holding
+out, which the expert does in a part of its conversations, and reinforcement is to do more often.
 """
 
 from __future__ import annotations
@@ -20,9 +20,7 @@ from sotopia_env.policies.policy import Decision
 from sotopia_env.tasks.family import SeatProblem, Terms
 
 PRICES = ("target_price", "dream_price")
-"""What both draw from, once for each conversation."""
-PATIENCE = (1,) * 4 + (2,) * 7
-"""What the expert's patience is drawn from, likewise."""
+"""What :class:`Chatter` draws from, once for each conversation."""
 _ASSENTS = ("Deal!", "Agreed.", "I accept.", "I accept your offer.", "That works for me.")
 """They name no price: what stands is agreed to, and there is one thing less to copy."""
 _GESTURES = ("nods slowly", "smiles", "looks it over once more", "shrugs")
@@ -73,30 +71,37 @@ class Chatter:
 
 @dataclass(frozen=True, slots=True)
 class PlainDealer:
-    """Names one price at first; afterwards it takes any offer that is no loss, and names its price again if none is.
+    """Says what it can to the end where the last word is the partner's, and takes what it gets where it is its own.
+
+    Who begins names one price in every turn and agrees to nothing; who does not names one price for some turns, takes
+    any offer that is no loss afterwards, and names its price again if it is one. No move needs two prices compared but
+    the last, and few offers are a loss by then.
 
     Attributes:
-        patience: own turns in which it only names its price; 0 draws one or two for a conversation.
-        price: which of its prices it names; empty draws its target or its dream, likewise.
+        patience: own turns in which it only names its price; drawn from these for each conversation.
+        price: which of its prices it names; empty is its target where it begins and its dream where it does not.
+        insists: whether it agrees to nothing where it begins; otherwise it does there as in the other seat.
         name: the policy's name.
     """
 
-    patience: int = 0
+    patience: tuple[int, ...] = (2,)
     price: str = ""
+    insists: bool = True
     name: str = "plain-dealer"
 
     @property
     def parameters(self) -> Mapping[str, Any]:
         """Patience and price."""
-        return {"patience": self.patience, "price": self.price}
+        return {"patience": list(self.patience), "price": self.price, "insists": self.insists}
 
     async def act(self, observation: Observation, seed: int) -> Decision:
         """Returns the move. What is said after a deal is a part of it: the same price again, or assent."""
         problem = _problem(observation)
-        drawn = random.Random(observation.briefing.head)
-        named, patience = drawn.choice(PRICES), drawn.choice(PATIENCE)
-        if own_turns(observation) >= (self.patience or patience):
+        begins = not observation.turns or observation.turns[0].actor == observation.briefing.agent
+        patience = random.Random(observation.briefing.head).choice(self.patience)
+        if own_turns(observation) >= patience and not (begins and self.insists):
             standing = problem.incoming()
             if problem.settled() or (standing is not None and problem.value(standing) >= 0):
                 return _assent(observation, seed)
-        return say(observation, problem.phrase_offer(_price(observation, self.price or named), seed))
+        price = self.price or ("target_price" if begins else "dream_price")
+        return say(observation, problem.phrase_offer(_price(observation, price), seed))

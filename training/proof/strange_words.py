@@ -3,8 +3,8 @@
 A real base model has met a thing said in a thousand ways and is not put off by one more. A model of half a million
 parameters that has read one family's sentences takes a new one for something else altogether: it names a wrong price
 every second time, or takes an offer for a reason to agree. So in what it hears, in the base model's talk and in the
-episodes it clones, words are replaced at random, prices left alone: with other words of the talk, out of place, or with
-letters that are no word. What the model says itself, what happened and its scores are as they were.
+episodes it clones, words are replaced at random, prices left alone: with words of the other families, out of place, or
+with letters that are no word. What the model says itself, what happened and its scores are as they were.
 """
 
 from __future__ import annotations
@@ -12,15 +12,25 @@ from __future__ import annotations
 import random
 import re
 import string
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 from sotopia_env.action import ActionType
 from sotopia_env.episode import Episode, RecordedTurn
+from sotopia_env.tasks import bargaining_words, division_words, group_decision_words, hiring_words, mutual_friend_words
 
+_SAID = (
+    *(*bargaining_words.HINTS, *bargaining_words.OFFERS, *bargaining_words.ACCEPTS),
+    *(*division_words.HINTS, *division_words.OFFERS, *division_words.ACCEPTANCES),
+    *(*group_decision_words.HINTS, *group_decision_words.VOTES, *group_decision_words.JOINING),
+    *(*hiring_words.HINTS, *hiring_words.OFFERS, *hiring_words.ACCEPTS),
+    *(*mutual_friend_words.HINTS, *mutual_friend_words.CLAIMS, *mutual_friend_words.CONFIRMATIONS),
+    *mutual_friend_words.SHARES,
+)
+"""What may be said in any family, and what its rules say about it."""
 _WORD = re.compile(r"[A-Za-z']+")
-_KEPT, _KNOWN = 0.3, 0.5
-"""The share of words that stay, and of words of the talk among those that come in their place."""
+_KEPT, _KNOWN = 0.3, 0.9
+"""The share of words that stay, and of words of the dictionary among those that come in their place."""
 _AFTER, _BEFORE = 0.3, 0.2
 """How often words are added after and before."""
 
@@ -30,18 +40,10 @@ class StrangeWords:
     """Replaces words of what is heard, the same way whenever it is asked about the same episode.
 
     Attributes:
-        words: of the talk, as often as they occur there.
         share: of the utterances that are changed.
     """
 
-    words: Sequence[str]
     share: float
-
-    @classmethod
-    def of(cls, episodes: Iterable[Episode], share: float) -> StrangeWords:
-        """Takes the words from what is said in some episodes."""
-        said = (item.turn.action.argument for episode in episodes for item in episode.turns)
-        return cls([word for text in said for word in _WORD.findall(text) if len(word) > 1], share)
 
     def heard_by(self, episode: Episode, seat: str) -> Episode:
         """Returns an episode as one seat may have heard it; its own words and all numbers are as they were."""
@@ -52,10 +54,11 @@ class StrangeWords:
         action, rng = item.turn.action, random.Random(f"{key}:{item.turn.index}")
         if action.action_type is not ActionType.SPEAK or rng.random() > self.share:
             return item
-        changed = replace(action, argument=self._utterance(action.argument, rng))
+        changed = replace(action, argument=self.instead_of(action.argument, rng))
         return item.model_copy(update={"turn": replace(item.turn, action=changed)})
 
-    def _utterance(self, text: str, rng: random.Random) -> str:
+    def instead_of(self, text: str, rng: random.Random) -> str:
+        """Returns a text with most words replaced, its numbers as they were, and sometimes more words beside it."""
         changed = _WORD.sub(lambda found: self._instead(found[0], rng), text)
         drawn = rng.random()
         if drawn < _AFTER:
@@ -69,9 +72,20 @@ class StrangeWords:
         if word and rng.random() < _KEPT:
             return word
         if rng.random() < _KNOWN:
-            return rng.choice(self.words)
-        letters = "".join(rng.choices(string.ascii_lowercase, k=rng.randint(2, 9)))
-        return letters.capitalize() if word[:1].isupper() else letters
+            other = rng.choice(dictionary())
+        else:
+            other = "".join(rng.choices(string.ascii_lowercase, k=rng.randint(2, 7)))
+        return other.capitalize() if word[:1].isupper() else other
+
+
+@cache
+def dictionary() -> tuple[str, ...]:
+    """The words in which any family is negotiated, in lower case and in alphabetical order.
+
+    The single words of the tests' phrasings are among them, as a real base model has met every word: out of place,
+    beside others that are as likely, and never as a phrasing.
+    """
+    return tuple(sorted({word.lower() for text in _SAID for word in _WORD.findall(text)}))
 
 
 __all__ = ["StrangeWords"]

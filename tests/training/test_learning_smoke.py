@@ -18,11 +18,11 @@ RECIPE = Recipe(
     train=200,
     dev=10,
     test=90,
-    base=Recipe().base.model_copy(update={"fit": _fit(5e-3, 450, 8), "strange": 0}),
-    strange=0,  # so few steps do not suffice to learn to read past strange words
+    base=Recipe().base.model_copy(update={"fit": _fit(5e-3, 450, 8)}),
     expert_tasks=200,
     expert_patience=(2,),
     cloning=_fit(5e-3, 60, 12),
+    temperature=0.3,  # after so few steps prices come out wrong at 0.7
 )
 
 
@@ -49,7 +49,7 @@ def goals(cloned):
 
 
 def test_cloning_plays_better_on_scenarios_people_prices_and_words_it_never_met(goals):
-    """The expert scores about 4, the base model about 1.2; this small, cloning reaches about 2.1."""
+    """The expert scores about 5, the base model about 1.6; this small, cloning reaches about 2.7."""
     assert len(goals["bc"]) == len(goals["untrained"]) == 180
     gain = fmean(one - other for one, other in zip(goals["bc"], goals["untrained"], strict=True))
     assert gain > 0.3, {name: round(fmean(values), 2) for name, values in goals.items()}

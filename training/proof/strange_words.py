@@ -1,11 +1,11 @@
 """What others say, in words out of place and words that are none: so that a tiny model learns to read past them.
 
-A real base model has met every word, and a thing said in a thousand ways; it is not put off by one more. A model of half
-a million parameters that has read one family's sentences takes a new one for something else altogether: it names a
-wrong price every second time, or takes an offer for a reason to agree. So in what it hears, in the base model's talk, in
-the episodes it clones and from its partners in multi-turn GRPO, words are replaced at random, prices left alone: with
-words of all families or with letters that are no word. What the model says itself, what happened and its scores are as
-they were.
+A real base model has met every word, and a thing said in a thousand ways; it is not put off by one more. A model of
+half a million parameters that has read one family's sentences takes a new one for something else altogether: it names
+a wrong price every second time, or takes an offer for a reason to agree. So in what it hears, in the base model's
+talk, in the episodes it clones and from its partners in multi-turn GRPO, words are replaced at random, prices left
+alone: with words of all families or with letters that are no word. What the model says itself, what happened and its
+scores are as they were.
 """
 
 from __future__ import annotations

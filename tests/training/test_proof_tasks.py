@@ -172,9 +172,9 @@ def test_scaled_prices_stay_distinct_and_no_test_needs_a_great_number(split):
 
 
 def test_strange_words_of_a_partner_do_what_its_plain_ones_do(split):
-    """Multi-turn GRPO hears them: the same moves, in words that nobody has met and no test uses."""
-    plain, strange = (partner(f"{SEEN[0]},strange={share}", False) for share in ("0.0", "1.0"))
-    changed = 0
+    """Multi-turn GRPO hears them: the same moves, in words out of place, and in no phrasing of the tests."""
+    plain, strange = (partner(SEEN[0], False, share) for share in (0.0, 1.0))
+    changed = []
     for episode in play(split.train, PlainDealer(), plain):
         listed = int(episode.task.scenario.shared_data["listed_price"])
         seat = next(info.agent for info in episode.policies if info.name == plain.name)
@@ -186,6 +186,7 @@ def test_strange_words_of_a_partner_do_what_its_plain_ones_do(split):
                 said, other = (asyncio.run(one.act(seen, at)).action.argument for one in (plain, strange))
                 assert read_acts(other, listed) == read_acts(said, listed)
                 assert not is_held_out(wording(other))
-                changed += other != said
+                changed.append(other != said)
             state = transition(state, item.turn.action)
-    assert changed > 20
+    assert len(changed) > 40
+    assert fmean(changed) > 0.4  # what no strange words do is said plainly

@@ -1,8 +1,9 @@
 """The base model of the proof: made from nothing, then trained on aimless talk, as real base models are on texts.
 
 It learns what an action looks like and how to say a price that stands in its goals. It does not learn what to say when:
-the talk it reads is drawn at random (:class:`training.proof.speakers.Chatter`), and a part of what it hears is in words
-that nobody has met. This is the *untrained* model of the report. Every seed of training begins from this one model.
+the talk it reads is drawn at random (:class:`training.proof.speakers.Chatter`), and in a part of what it hears the
+words are out of place or none. This is the *untrained* model of the report. Every seed of training begins from this one
+model.
 """
 
 from __future__ import annotations

@@ -2,10 +2,11 @@
 
 A *wording* is a text with its numbers and its item taken out: "How about $45?" and "How about $300?" are one wording.
 Wordings and items are divided by their hash, a third of them held out. Whoever speaks in training (partners, expert,
-the base model's talk) uses no held-out wording, and partners in tests no other one; the same goes for the goals. Only
-the line of a seat's figures is the same everywhere ("Your target price is ..."), as a form would be. Held-out tasks
-have people whose names occur in no training task. Prices are made small, so that a model of half a million parameters
-soon knows every number, and even for training and odd for tests.
+the base model's talk) uses no held-out wording, and partners in tests no other one, though single words of both occur
+everywhere (:mod:`training.proof.strange_words`); the same goes for the goals. Only the line of a seat's figures is the
+same everywhere ("Your target price is ..."), as a form would be. Held-out tasks have people whose names occur in no
+training task. Prices are made small, so that a model of less than a million parameters soon knows every number, and
+even for training and odd for tests.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from sotopia_env.policies import make
 from sotopia_env.policies.policy import Decision, Policy
 from sotopia_env.scenario import Scenario, Seat, Task
 from sotopia_env.tasks.bargaining import read_acts
-from training.proof.strange_words import StrangeWords
+from training.proof.strange_words import strangely
 
 _SALT = "h"
 _NUMBER = re.compile(r"\$?\d[\d,.]*\d|\$?\d")
@@ -55,8 +56,9 @@ class Worded:
     Attributes:
         policy: decides.
         held_out: which side.
-        strange: share of what it says in which words are replaced so that what it does stays the same, see
-            :class:`~training.proof.strange_words.StrangeWords`.
+        strange: share of what it says in which it is tried to replace words so that what it does stays the same
+            (:func:`~training.proof.strange_words.strangely`). Where that cannot be found it says it plainly: half of
+            its offers and nearly all of its assents at 0.75.
     """
 
     policy: Policy
@@ -91,9 +93,8 @@ class Worded:
         if action.action_type is not ActionType.SPEAK or rng.random() >= self.strange:
             return decision
         listed = int(str(observation.briefing.shared_data["listed_price"]))
-        words = StrangeWords(1.0)
         for _ in range(_STRANGE_TRIES):
-            text = words.instead_of(action.argument, rng)
+            text = strangely(action.argument, rng)
             same = read_acts(text, listed) == read_acts(action.argument, listed)
             if same and is_held_out(wording(text)) == self.held_out:
                 return replace(decision, action=replace(action, argument=text))
@@ -237,7 +238,7 @@ def worded(policy: str, held_out: bool = False, strange: float = 0.0, **paramete
     Args:
         policy: a scripted policy's name.
         held_out: whose wordings it uses.
-        strange: share of its words that are replaced.
+        strange: share of what it says in which it is tried to replace words.
         parameters: of the policy.
     """
     given = ",".join(f"{key}={value}" for key, value in parameters.items())

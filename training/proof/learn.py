@@ -91,7 +91,10 @@ def _split(recipe: Recipe) -> TaskSplit:
 
 
 def _keep_memory() -> None:
-    """Makes glibc keep what is freed. A small model's tensors are asked of the system anew in every step otherwise."""
+    """Makes glibc keep what is freed, in this process from now on.
+
+    A small model's tensors are asked of the system anew in every step otherwise.
+    """
     set_option = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if set_option is not None:  # not every C library has it
         for option, value in _KEEP:

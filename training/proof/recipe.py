@@ -8,7 +8,7 @@ with others is to be thrown away. ``LOG.md`` tells what was tried.
 
 from __future__ import annotations
 
-from pydantic import Field
+from pydantic import Field, NonNegativeInt
 
 from training.fitting import FitSettings
 from training.proof.base_model import BaseSettings
@@ -67,7 +67,8 @@ class Recipe(Settings):
         base: what all seeds begin from.
         expert_tasks: tasks that the expert is recorded on.
         expert_patience: what that of :class:`training.proof.speakers.PlainDealer` is drawn from for each conversation.
-        strange: share of what partners say, in cloned episodes and in multi-turn GRPO, in which words are replaced.
+        strange: share of what partners say in cloned episodes in which words are replaced; in multi-turn GRPO, where
+            what they do must stay the same, of :class:`training.proof.held_out.Worded`.
         own_tasks: tasks that the cloned model is recorded on.
         lora: of every stage but the reward models, which begin with the base and train all weights.
         cloning: behaviour cloning.
@@ -91,7 +92,7 @@ class Recipe(Settings):
     unseen: tuple[str, ...] = UNSEEN
     base: BaseSettings = BaseSettings(output="", fit=_fit(5e-3, 1200, 8))
     expert_tasks: int = 600
-    expert_patience: tuple[int, ...] = Field(default=(1, 2, 2), min_length=1)
+    expert_patience: tuple[NonNegativeInt, ...] = Field(default=(1, 2, 2), min_length=1)
     strange: float = Field(default=0.75, ge=0, le=1)
     own_tasks: int = 120
     lora: LoraSettings | None = LoraSettings(rank=16, alpha=32, dropout=0.0, target_modules="all-linear")

@@ -59,11 +59,13 @@ def partner_spec(settings: str, held_out: bool, strange: float = 0.0) -> str:
     return f"training.proof.held_out:worded:policy={settings},held_out={str(held_out).lower()},strange={strange}"
 
 
-def partner(settings: str, held_out: bool) -> Policy:
+def partner(settings: str, held_out: bool, strange: float = 0.0) -> Policy:
     """The partner that :func:`partner_spec` names."""
     name, *given = settings.split(",")
     pairs = (item.split("=") for item in given)
-    return worded(name, held_out, **{key: float(value) if "." in value else int(value) for key, value in pairs})
+    return worded(
+        name, held_out, strange, **{key: float(value) if "." in value else int(value) for key, value in pairs}
+    )
 
 
 @dataclass

@@ -1,8 +1,8 @@
 """The scripted speakers of the proof: one that only shows what can be said, and one worth imitating.
 
-Both say prices that stand in the prompt, because copying is what a model of half a million parameters can learn in a
-minute on a CPU; arithmetic is not. Neither plays as well as it could: partners who concede are best answered by holding
-out, which the expert does in a part of its conversations, and reinforcement is to do more often.
+Both say prices that stand in the prompt, because copying is what a model of less than a million parameters can learn in
+a minute on a CPU; arithmetic is not. Neither plays as well as it could: partners who concede are best answered by
+holding out, which the expert does in a part of its conversations, and reinforcement is to do more often.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ class PlainDealer:
     """Says what it can to the end where the last word is the partner's, and takes what it gets where it is its own.
 
     Who begins names one price in every turn and agrees to nothing; who does not names one price for some turns, takes
-    any offer that is no loss afterwards, and names its price again if it is one. No move needs two prices compared but
-    the last, and few offers are a loss by then.
+    any offer that is no loss afterwards, and names its price again if it is one. Few offers are a loss by then, so that
+    a model that cannot compare two prices loses little by taking them all.
 
     Attributes:
         patience: own turns in which it only names its price; drawn from these for each conversation.
@@ -91,7 +91,7 @@ class PlainDealer:
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        """Patience and price."""
+        """What it was made with."""
         return {"patience": list(self.patience), "price": self.price, "insists": self.insists}
 
     async def act(self, observation: Observation, seed: int) -> Decision:

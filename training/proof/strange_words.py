@@ -1,8 +1,8 @@
 """What others say, in words out of place and words that are none: so that a tiny model learns to read past them.
 
 A real base model has met every word, and a thing said in a thousand ways; it is not put off by one more. A model of
-half a million parameters that has read one family's sentences takes a new one for something else altogether: it names
-a wrong price every second time, or takes an offer for a reason to agree. So in what it hears, in the base model's
+less than a million parameters that has read one family's sentences takes a new one for something else altogether: it
+names a wrong price every second time, or takes an offer for a reason to agree. So in what it hears, in the base model's
 talk, in the episodes it clones and from its partners in multi-turn GRPO, words are replaced at random, prices left
 alone: with words of all families or with letters that are no word. What the model says itself, what happened and its
 scores are as they were.
@@ -28,7 +28,7 @@ _SAID = (
     *(*mutual_friend_words.HINTS, *mutual_friend_words.CLAIMS, *mutual_friend_words.CONFIRMATIONS),
     *mutual_friend_words.SHARES,
 )
-"""What may be said in any family, and what its rules say about it."""
+"""What may be said in any family, and what its rules say about it; names of placeholders count as words."""
 _WORD = re.compile(r"[A-Za-z']+")
 _KEPT, _KNOWN = 0.3, 0.9
 """The share of words that stay, and of words of the dictionary among those that come in their place."""
@@ -53,30 +53,33 @@ class StrangeWords:
 
     def _heard(self, item: RecordedTurn, key: str) -> RecordedTurn:
         action, rng = item.turn.action, random.Random(f"{key}:{item.turn.index}")
-        if action.action_type is not ActionType.SPEAK or rng.random() > self.share:
+        if action.action_type is not ActionType.SPEAK or rng.random() >= self.share:
             return item
-        changed = replace(action, argument=self.instead_of(action.argument, rng))
+        changed = replace(action, argument=strangely(action.argument, rng))
         return item.model_copy(update={"turn": replace(item.turn, action=changed)})
 
-    def instead_of(self, text: str, rng: random.Random) -> str:
-        """Returns a text with most words replaced, its numbers as they were, and sometimes more words beside it."""
-        changed = _WORD.sub(lambda found: self._instead(found[0], rng), text)
-        drawn = rng.random()
-        if drawn < _AFTER:
-            return f"{changed} {self._more(rng)}."
-        return f"{self._more(rng)} {changed}" if drawn < _AFTER + _BEFORE else changed
 
-    def _more(self, rng: random.Random) -> str:
-        return " ".join(self._instead("", rng) for _ in range(rng.randint(2, 6)))
+def strangely(text: str, rng: random.Random) -> str:
+    """Returns a text with most words replaced, its numbers as they were, and sometimes more words beside it."""
+    changed = _WORD.sub(lambda found: _instead(found[0], rng), text)
+    drawn = rng.random()
+    if drawn < _AFTER:
+        return f"{changed} {_more(rng)}."
+    return f"{_more(rng)} {changed}" if drawn < _AFTER + _BEFORE else changed
 
-    def _instead(self, word: str, rng: random.Random) -> str:
-        if word and rng.random() < _KEPT:
-            return word
-        if rng.random() < _KNOWN:
-            other = rng.choice(dictionary())
-        else:
-            other = "".join(rng.choices(string.ascii_lowercase, k=rng.randint(2, 7)))
-        return other.capitalize() if word[:1].isupper() else other
+
+def _more(rng: random.Random) -> str:
+    return " ".join(_instead("", rng) for _ in range(rng.randint(2, 6)))
+
+
+def _instead(word: str, rng: random.Random) -> str:
+    if word and rng.random() < _KEPT:
+        return word
+    if rng.random() < _KNOWN:
+        other = rng.choice(dictionary())
+    else:
+        other = "".join(rng.choices(string.ascii_lowercase, k=rng.randint(2, 7)))
+    return other.capitalize() if word[:1].isupper() else other
 
 
 @cache
@@ -89,4 +92,4 @@ def dictionary() -> tuple[str, ...]:
     return tuple(sorted({word.lower() for text in _SAID for word in _WORD.findall(text)}))
 
 
-__all__ = ["StrangeWords"]
+__all__ = ["StrangeWords", "dictionary", "strangely"]

@@ -99,7 +99,7 @@ def woken_by_signals() -> Iterator[None]:
 def stop_on_signals(stop: Stop, say: Callable[[str], object]) -> Iterator[None]:
     """Makes the first Ctrl-C or SIGTERM ask for the end, and the next one raise :class:`KeyboardInterrupt` at once.
 
-    For the main thread only.
+    For the main thread only. A third one does what it did before.
 
     Args:
         stop: is asked.
@@ -117,7 +117,8 @@ def stop_on_signals(stop: Stop, say: Callable[[str], object]) -> Iterator[None]:
         stop.ask(f"stopped by {signal.Signals(number).name}")
         if at_once:
             restore()
-            raise stop.interruption
+            _raise_safely(stop.interruption)
+            return
         if stop.grace:
             say(f"stopping: no more than {stop.grace:g} s for answers under way; the same signal again stops at once")
 
@@ -127,3 +128,20 @@ def stop_on_signals(stop: Stop, say: Callable[[str], object]) -> Iterator[None]:
         yield
     finally:
         restore()
+
+
+def _raise_safely(interruption: KeyboardInterrupt) -> None:
+    """Raises it here, or, while an event loop runs in this thread, from a callback of its own.
+
+    Raised in the midst of the loop's work, it may take a callback with it that is about to run. The task that waits
+    for that callback never ends then, cancelled or not, and the process with it.
+    """
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        raise interruption from None
+
+    def leave() -> None:
+        raise interruption
+
+    loop.call_soon_threadsafe(leave)

@@ -21,7 +21,7 @@ from sotopia_env.plan import plan_episodes
 from sotopia_env.rollout import RunResult, evaluate_run_async, read_run, run_episodes_async
 from sotopia_env.run_directory import read_failures, read_manifest
 from sotopia_env.run_models import ModelOptions, RunModels
-from sotopia_env.stopping import Stop, woken_by_signals
+from sotopia_env.stopping import Stop, stop_on_signals, woken_by_signals
 from tests.sotopia_env.chat_model.server import LoopbackServer
 from tests.sotopia_env.model_runs import keys_of, start, table_server
 
@@ -102,6 +102,35 @@ def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
     ledger = booked(run)  # what was sent is counted, though nobody knows what it cost
     assert (ledger.attempts, ledger.failed) == (8, 8)
     assert read_failures(run) == ()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_signal_tears_nothing_the_loop_is_at(number: signal.Signals) -> None:
+    """A callback that it took along would be waited for for ever."""
+    said: list[str] = []
+
+    async def work() -> None:
+        signal.raise_signal(number)
+        signal.raise_signal(number)
+        said.append("went on")
+        await asyncio.sleep(60)
+
+    with pytest.raises(KeyboardInterrupt, match=number.name), stop_on_signals(Stop(), said.append):
+        asyncio.run(work())
+    assert [text.split(":")[0] for text in said] == ["stopping", "went on"]
+
+
+def test_without_a_loop_a_second_signal_stops_where_it_comes() -> None:
+    said: list[str] = []
+
+    def work() -> None:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        said.append("went on")
+
+    with pytest.raises(KeyboardInterrupt), stop_on_signals(Stop(), said.append):
+        work()
+    assert len(said) == 1
 
 
 async def play(

@@ -130,7 +130,7 @@ def test_misuse_is_one_sentence_on_stderr_and_exit_code_2(
     [["nothing"], ["rollout"], ["rollout", "--out", "x", "--seed", "-1"], ["rollout", "--out", "x", "-n", "many"]],
 )
 def test_unreadable_command_lines_exit_2_too(arguments: list[str]) -> None:
-    sotopia(*arguments, code=2)
+    assert "Usage: " in sotopia(*arguments, code=2).stderr
 
 
 def test_tasks_can_be_sampled_validated_listed_and_shown(tmp_path: Path, task_file: Path) -> None:

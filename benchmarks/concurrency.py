@@ -11,12 +11,12 @@ from typing import Any
 
 from benchmarks.measure import Figure
 from sotopia_env import tasks
-from sotopia_env.action import Action, ActionType
-from sotopia_env.dynamics import Rules
 from sotopia_env.evaluators import RuleEvaluator
-from sotopia_env.observation import Observation
 from sotopia_env.policies.policy import Decision
-from sotopia_env.rollout import plan_episodes, run_episodes
+from sotopia_env.runs.rollout import plan_episodes, run_episodes
+from sotopia_env.world.action import Action, ActionType
+from sotopia_env.world.dynamics import Rules
+from sotopia_env.world.observation import Observation
 
 EPISODES, TURNS, DELAY = 512, 20, 0.05
 NAME = "waits"

@@ -11,14 +11,14 @@ from pettingzoo.classic import tictactoe_v3
 
 from benchmarks.measure import Figure, cpu_rounds
 from sotopia_env import sotopia_v0, tasks
-from sotopia_env.action import Action, ActionType
-from sotopia_env.dynamics import Rules
-from sotopia_env.episode import Evaluator
 from sotopia_env.evaluators import RuleEvaluator, default_evaluator
-from sotopia_env.observation import Observation
-from sotopia_env.policies import make
+from sotopia_env.naming import make_policy as make
 from sotopia_env.policies.policy import Decision, Policy
-from sotopia_env.rollout import plan_episodes, run_episodes
+from sotopia_env.runs.rollout import plan_episodes, run_episodes
+from sotopia_env.world.action import Action, ActionType
+from sotopia_env.world.dynamics import Rules
+from sotopia_env.world.episode import Evaluator
+from sotopia_env.world.observation import Observation
 
 _COUNTER = itertools.count()
 WORDS = (

@@ -23,14 +23,14 @@ from typing import Any
 
 from benchmarks.measure import Figure
 from benchmarks.server import server_process
-from sotopia_env import evaluators, policies, tasks
+from sotopia_env import naming, tasks
 from sotopia_env.chat_model import ChatReply, ChatRequest
-from sotopia_env.chat_model.direct import response_format
-from sotopia_env.dynamics import Rules
-from sotopia_env.plan import EpisodePlan, plan_episodes
-from sotopia_env.rollout import run_episodes_async
-from sotopia_env.run_models import ModelOptions, RunModels
-from tests.sotopia_env.model_runs import answer
+from sotopia_env.chat_model.pool import ModelOptions, RunModels
+from sotopia_env.chat_model.transports.direct import response_format
+from sotopia_env.runs.plan import EpisodePlan, plan_episodes
+from sotopia_env.runs.rollout import run_episodes_async
+from sotopia_env.world.dynamics import Rules
+from tests.sotopia_env.runs.model_runs import answer
 
 TURNS, LATENCY, ROUNDS = 20, 0.05, 3
 IDEAL = (TURNS + 1) * LATENCY
@@ -76,14 +76,14 @@ class _Scribe:
 def plans(count: int, make: Callable[[str], Any], spec: str) -> list[EpisodePlan]:
     """Episodes of two seats and 20 turns."""
     task_set = tasks.generate("bargaining", count, seed=7)
-    policy = policies.make(spec, make)
+    policy = naming.make_policy(spec, make)
     return plan_episodes(task_set, [(policy,)], rules=Rules(max_turns=TURNS), both_seats=False)
 
 
 def bodies() -> list[dict[str, Any]]:
     """What one episode and its judge post."""
     scribe = _Scribe()
-    judge = evaluators.make("judge:local/tiny", model_factory=lambda *_, **__: scribe)
+    judge = naming.make_evaluator("judge:local/tiny", model_factory=lambda *_, **__: scribe)
     asyncio.run(run_episodes_async(plans(1, lambda _: scribe, "local/tiny"), evaluator=judge, progress=False))
     if len(scribe.bodies) != TURNS + 1:
         raise RuntimeError(f"expected {TURNS + 1} calls, got {len(scribe.bodies)}")
@@ -94,7 +94,7 @@ async def package(url: str, count: int, spec: str, folder: Path) -> Clock:
     """What it took for so many episodes at once, played, judged, recorded and booked by this package."""
     models = RunModels(ModelOptions(api_base=url, concurrency=count))
     planned = plans(count, models, spec)
-    judge = evaluators.make(f"judge:{spec}", model_factory=models.judge)
+    judge = naming.make_evaluator(f"judge:{spec}", model_factory=models.judge)
     models.open(folder)
     clock = Clock()
     result = await run_episodes_async(
@@ -126,7 +126,7 @@ async def bare_aiohttp(url: str, count: int, asked: list[dict[str, Any]]) -> Clo
 
 async def bare_litellm(url: str, count: int, asked: list[dict[str, Any]]) -> Clock:
     """What it took for the same calls by a loop over litellm."""
-    from sotopia_env.chat_model.hosted import load_litellm
+    from sotopia_env.chat_model.transports.hosted import load_litellm
 
     litellm = load_litellm()
 

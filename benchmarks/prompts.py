@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from benchmarks.measure import Figure
 from sotopia_env import tasks
-from sotopia_env.action import Action, ActionType
-from sotopia_env.dynamics import Rules, initial_state, transition
-from sotopia_env.observation import SeatView
-from sotopia_env.scenario import Task
+from sotopia_env.world.action import Action, ActionType
+from sotopia_env.world.dynamics import Rules, initial_state, transition
+from sotopia_env.world.observation import SeatView
+from sotopia_env.world.scenario import Task
 
 # Lengths of spoken turns in characters, as two negotiating models produce them.
 SENTENCES = (

@@ -6,11 +6,11 @@ import itertools
 import time
 
 from benchmarks.measure import Figure
-from sotopia_env.action import Action, ActionType
-from sotopia_env.dynamics import Rules, TurnOrder, initial_state, transition
-from sotopia_env.observation import SeatView
-from sotopia_env.scenario import Relationship, Scenario, Seat, Task
-from sotopia_env.tasks import starter_cast
+from sotopia_env.tasks.starter import starter_cast
+from sotopia_env.world.action import Action, ActionType
+from sotopia_env.world.dynamics import Rules, TurnOrder, initial_state, transition
+from sotopia_env.world.observation import SeatView
+from sotopia_env.world.scenario import Relationship, Scenario, Seat, Task
 
 SEATS = 150
 

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 
-from tests.sotopia_env.model_runs import answer
+from tests.sotopia_env.runs.model_runs import answer
 
 _LENGTH = b"content-length:"
 

@@ -20,14 +20,14 @@ import yaml
 
 from benchmarks.measure import Figure
 from sotopia_env import tasks
-from sotopia_env.dynamics import Rules
 from sotopia_env.evaluators import default_evaluator
-from sotopia_env.plan import plan_episodes
-from sotopia_env.policies import make
-from sotopia_env.rollout import run_episodes
-from sotopia_env.run_directory import read_run
-from training.samples import Row, RowMaker
-from training.settings import PromptSettings, settings_of
+from sotopia_env.naming import make_policy as make
+from sotopia_env.runs.plan import plan_episodes
+from sotopia_env.runs.rollout import run_episodes
+from sotopia_env.storage.directory import read_run
+from sotopia_env.world.dynamics import Rules
+from training.data.samples import Row, RowMaker
+from training.stage.settings import PromptSettings, settings_of
 
 ROOT = Path(__file__).parents[1]
 PROMPT = PromptSettings(format="brief", max_length=768, max_answer=64)
@@ -50,7 +50,7 @@ def played(folder: Path) -> tuple[Path, list[Row]]:
 
 def tiny(folder: Path, rows: list[Row]) -> Path:
     """A model of two layers of 128."""
-    from training.models import make_tiny_model, make_tiny_tokenizer
+    from training.models.tiny_base import make_tiny_model, make_tiny_tokenizer
 
     texts = [message["content"] for row in rows for message in row.prompt] + [row.completion for row in rows]
     return make_tiny_model(folder / "tiny", make_tiny_tokenizer(texts))
@@ -79,7 +79,7 @@ def timed(work: Callable[[], Any]) -> float:
 
 def cloning(folder: Path, run: Path, model: Path, rows: list[Row]) -> tuple[float, float]:
     """Our stage from episodes to model, over TRL's trainer on rows that are already cut."""
-    from training.behavior_cloning import BehaviorCloningSettings, train
+    from training.fitting.behavior_cloning import BehaviorCloningSettings, train
 
     count = iter(range(10_000))
     fit = {"max_steps": STEPS, "batch_size": BATCH, "save_steps": STEPS, "learning_rate": 1e-3}
@@ -146,7 +146,7 @@ def regression(folder: Path, model: Path, rows: list[Row]) -> tuple[float, float
     """Our stage from rows to model, over transformers' trainer with its own padding collator."""
     import json
 
-    from training.reward_model import RewardModelSettings, train
+    from training.reward.model import RewardModelSettings, train
 
     lines = [
         {"prompt": row.prompt, "completion": row.completion, "value": row.turn / 8, "scenario": row.scenario}
@@ -213,7 +213,7 @@ def scoring(folder: Path, rows: list[Row]) -> tuple[float, float]:
     import torch
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-    from training.reward_scorer import RewardScorer
+    from training.reward.scorer import RewardScorer
 
     place = next(folder.glob("rm*")) / "model"
     scorer = RewardScorer.load(place, batch_size=16)
@@ -246,9 +246,9 @@ def optimisation(folder: Path, run: Path, model: Path, rows: list[Row]) -> tuple
     """
     import shutil
 
-    from training.grpo import train
-    from training.grpo_settings import GRPOSettings
-    from training.models import write_prompt_settings
+    from training.grpo.settings import GRPOSettings
+    from training.grpo.stage import train
+    from training.models.loading import write_prompt_settings
 
     start = folder / "start"
     shutil.copytree(model, start)
@@ -386,8 +386,8 @@ def starts(folder: Path, run: Path, model: Path) -> Iterator[Figure]:
 
 def _other_scripts(folder: Path, run: Path) -> dict[str, dict[str, Any]]:
     """The settings of the scripts that train nothing themselves; ``judge_attacks`` and ``inspect_rows`` print."""
-    from training.attribution_settings import AttributionSettings
-    from training.attribution_stage import run as attribute
+    from training.attribution.settings import AttributionSettings
+    from training.attribution.stage import run as attribute
 
     made = {"scenarios": 2, "pairs": 1, "families": {"names": ["bargaining"]}}
     attributed = {"runs": [str(run)], "attributors": ["silence"], "dimensions": ["relationship"]}
@@ -410,7 +410,7 @@ def figures() -> list[Figure]:
     """Overheads and start times."""
     import torch
 
-    from training.fitting import quiet
+    from training.fitting.loop import quiet
 
     torch.set_num_threads(1)
     quiet()

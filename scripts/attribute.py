@@ -4,8 +4,8 @@ Writes ``attributions.jsonl`` (one reward for each turn, dimension, attributor a
 output directory. The same command again continues a stage that was stopped: no answer of a language model is lost.
 """
 
-from training.attribution_stage import AttributionSettings, run
-from training.stage import run_script
+from training.attribution.stage import AttributionSettings, run
+from training.stage.script import run_script
 
 if __name__ == "__main__":
     raise SystemExit(run_script(__doc__, AttributionSettings, run))

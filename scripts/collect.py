@@ -5,8 +5,8 @@
 Called again, it plays what is missing. The run directory is one of `sotopia rollout`'s: `sotopia compare` reads it.
 """
 
-from training.collection import CollectionSettings, run
-from training.stage import run_script
+from training.collect.collection import CollectionSettings, run
+from training.stage.script import run_script
 
 if __name__ == "__main__":
     raise SystemExit(run_script(__doc__, CollectionSettings, run))

@@ -4,8 +4,8 @@ Writes ``rows.jsonl`` (what the reward model is trained on), ``design.json`` (ho
 ``rewards.png`` (how they are distributed) into the output directory.
 """
 
-from training.reward_rows import RewardRowSettings, run
-from training.stage import run_script
+from training.reward.rows import RewardRowSettings, run
+from training.stage.script import run_script
 
 if __name__ == "__main__":
     raise SystemExit(run_script(__doc__, RewardRowSettings, run))

@@ -5,8 +5,8 @@ python scripts/evaluate.py --config configs/evaluate_verified.yaml [--set KEY=VA
 The same command continues an evaluation that was stopped; policies, partners and judges may be added to it.
 """
 
-from training.evaluation import EvaluationSettings, run
-from training.stage import run_script
+from training.evaluation.evaluation import EvaluationSettings, run
+from training.stage.script import run_script
 
 if __name__ == "__main__":
     raise SystemExit(run_script(__doc__, EvaluationSettings, run))

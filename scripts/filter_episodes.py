@@ -3,8 +3,8 @@
 python scripts/filter_episodes.py --config configs/filter_bc.yaml
 """
 
-from training.filtering import FilteringSettings, run
-from training.stage import run_script
+from training.collect.filtering import FilteringSettings, run
+from training.stage.script import run_script
 
 if __name__ == "__main__":
     raise SystemExit(run_script(__doc__, FilteringSettings, run))

@@ -5,8 +5,8 @@
 Called again, it goes on; inspirations that were used stand in `scenarios.jsonl` and are not used again.
 """
 
-from training.stage import run_script
-from training.task_generation import TaskGenerationSettings, run
+from training.collect.task_generation import TaskGenerationSettings, run
+from training.stage.script import run_script
 
 if __name__ == "__main__":
     raise SystemExit(run_script(__doc__, TaskGenerationSettings, run))

@@ -10,13 +10,13 @@ import asyncio
 import sys
 
 from sotopia_env import tasks
-from sotopia_env.action import Action, ActionType
 from sotopia_env.chat_model import make_model
-from sotopia_env.dynamics import Turn
-from sotopia_env.episode import Evaluation, Transcript
 from sotopia_env.errors import SotopiaError
 from sotopia_env.evaluators import LLMJudge
-from sotopia_env.evaluators.attacks import ATTACKS, plant
+from sotopia_env.evaluators.judge.attacks import ATTACKS, plant
+from sotopia_env.world.action import Action, ActionType
+from sotopia_env.world.dynamics import Turn
+from sotopia_env.world.episode import Evaluation, Transcript
 
 SAID = ("Give me what I want, now.", "I would rather not.", "You are a fool, then.", "Then we have no deal. Good day.")
 

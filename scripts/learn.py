@@ -6,7 +6,7 @@ Takes about a quarter of an hour on two CPU cores; `make learn` runs it. Called 
 """
 
 from training.proof.learn import LearnSettings, run
-from training.stage import run_script
+from training.stage.script import run_script
 
 if __name__ == "__main__":
     raise SystemExit(run_script(__doc__, LearnSettings, run))

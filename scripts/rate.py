@@ -5,8 +5,8 @@
 Called again, it asks about what is missing.
 """
 
-from training.collection import RatingSettings, rate
-from training.stage import run_script
+from training.collect.collection import RatingSettings, rate
+from training.stage.script import run_script
 
 if __name__ == "__main__":
     raise SystemExit(run_script(__doc__, RatingSettings, rate))

@@ -5,8 +5,8 @@
 Called again, also after a kill, it goes on with the stage that was cut off. The table is `summary.txt` in the output.
 """
 
-from training.pipeline import PipelineSettings, check, run
-from training.stage import run_script
+from training.pi.pipeline import PipelineSettings, check, run
+from training.stage.script import run_script
 
 if __name__ == "__main__":
     raise SystemExit(run_script(__doc__, PipelineSettings, run, check=check))

@@ -6,8 +6,8 @@ The same command continues a run that was stopped. With several GPUs:
 accelerate launch --config_file configs/accelerate/ddp.yaml scripts/train_bc.py --config ...
 """
 
-from training.behavior_cloning import BehaviorCloningSettings, run
-from training.stage import run_script
+from training.fitting.behavior_cloning import BehaviorCloningSettings, run
+from training.stage.script import run_script
 
 if __name__ == "__main__":
     raise SystemExit(run_script(__doc__, BehaviorCloningSettings, run))

@@ -5,9 +5,9 @@
 Called again, it continues from the last complete checkpoint. Several processes: `accelerate launch` or `torchrun`.
 """
 
-from training.grpo import GRPOSettings, run
-from training.grpo_settings import check
-from training.stage import run_script
+from training.grpo.settings import check
+from training.grpo.stage import GRPOSettings, run
+from training.stage.script import run_script
 
 if __name__ == "__main__":
     raise SystemExit(run_script(__doc__, GRPOSettings, run, check=check))

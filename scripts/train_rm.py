@@ -6,8 +6,8 @@ The same command continues a run that was stopped. With several GPUs:
 accelerate launch --config_file configs/accelerate/ddp.yaml scripts/train_rm.py --config ...
 """
 
-from training.reward_model import RewardModelSettings, run
-from training.stage import run_script
+from training.reward.model import RewardModelSettings, run
+from training.stage.script import run_script
 
 if __name__ == "__main__":
     raise SystemExit(run_script(__doc__, RewardModelSettings, run))

@@ -6,14 +6,14 @@ file of the user's, no socket, and loads neither a language-model client nor a d
 """
 
 from sotopia_env import sotopia_v0
-from sotopia_env.action import ACTION_TYPES, Action, ActionType, ParseFailure, parse
-from sotopia_env.dynamics import EpisodeState, Rules, SilenceRule, StopReason, Turn, TurnOrder
-from sotopia_env.episode import Episode, Evaluation, Evaluator, Score, Transcript, read_episodes
 from sotopia_env.errors import SotopiaError
-from sotopia_env.observation import Observation
-from sotopia_env.reward import DIMENSIONS, RANGES, Dimension, Scalarisation
-from sotopia_env.scenario import Character, Relationship, RelationshipKind, Scenario, Seat, Task
-from sotopia_env.taskset import Cast, TaskSet, sample_tasks
+from sotopia_env.world.action import ACTION_TYPES, Action, ActionType, ParseFailure, parse
+from sotopia_env.world.dynamics import EpisodeState, Rules, SilenceRule, StopReason, Turn, TurnOrder
+from sotopia_env.world.episode import Episode, Evaluation, Evaluator, Score, Transcript, read_episodes
+from sotopia_env.world.observation import Observation
+from sotopia_env.world.reward import DIMENSIONS, RANGES, Dimension, Scalarisation
+from sotopia_env.world.scenario import Character, Relationship, RelationshipKind, Scenario, Seat, Task
+from sotopia_env.world.taskset import Cast, TaskSet, sample_tasks
 
 sotopia_v0.register_environments()
 

@@ -17,7 +17,7 @@
     └── BudgetExceededError                   the ledger's limit is reached; nothing was sent
 
 A message says what was expected, what came, and where. Model text that cannot be read as an action is *not* an
-exception: it is a :class:`sotopia_env.action.ParseFailure`, an event of the episode.
+exception: it is a :class:`sotopia_env.world.action.ParseFailure`, an event of the episode.
 """
 
 from __future__ import annotations

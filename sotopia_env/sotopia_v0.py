@@ -1,7 +1,7 @@
 """The PettingZoo entry module: ``from sotopia_env import sotopia_v0; env = sotopia_v0.env()``.
 
-All constructors take the same keyword arguments (:class:`~sotopia_env.settings.EnvOptions`) and work without any: the
-two-seat tasks of the starter set, round-robin order (simultaneous in the parallel forms), 20 turns, rules
+All constructors take the same keyword arguments (:class:`~sotopia_env.envs.options.EnvOptions`) and work without any:
+the two-seat tasks of the starter set, round-robin order (simultaneous in the parallel forms), 20 turns, rules
 for all dimensions but those that a task with a verified outcome scores exactly.
 
 ========================= ============================ =======================================
@@ -21,12 +21,10 @@ from typing import Any, Unpack
 import gymnasium
 import pettingzoo  # type: ignore[import-untyped]
 
-from sotopia_env.dynamics import TurnOrder
-from sotopia_env.environment import OrderEnforced, SotopiaEnv, SotopiaParallelEnv
-from sotopia_env.settings import EnvOptions
-
-DEFAULT_SEATS = 2
-"""Seats of the starter tasks that are played when neither ``task`` nor ``seats`` is given."""
+from sotopia_env.envs.defaults import with_defaults
+from sotopia_env.envs.options import EnvOptions
+from sotopia_env.envs.pettingzoo_env import OrderEnforced, SotopiaEnv, SotopiaParallelEnv
+from sotopia_env.world.dynamics import TurnOrder
 
 
 def env(**options: Unpack[EnvOptions]) -> Any:
@@ -54,21 +52,6 @@ def mo_parallel_env(**options: Unpack[EnvOptions]) -> SotopiaParallelEnv:
     return SotopiaParallelEnv(vector=True, **_simultaneous(with_defaults(options)))
 
 
-def with_defaults(options: EnvOptions) -> EnvOptions:
-    """Returns the options with the starter set and the default evaluator where nothing else was asked for."""
-    filled = options.copy()
-    if "task" not in filled:
-        from sotopia_env.tasks import starter_tasks
-
-        filled["task"] = starter_tasks()
-        filled.setdefault("seats", DEFAULT_SEATS)
-    if "evaluator" not in filled:
-        from sotopia_env.evaluators import default_evaluator
-
-        filled["evaluator"] = default_evaluator()
-    return filled
-
-
 def _simultaneous(options: EnvOptions) -> EnvOptions:
     return {"turn_order": TurnOrder.SIMULTANEOUS, **options}
 
@@ -87,5 +70,5 @@ def register_environments() -> None:
             entry = f"sotopia_env.sotopia_v0:{constructor}"
             pettingzoo.register(form, f"sotopia_env/{name}_v0", entry_point=entry)
     if "sotopia_env/Sotopia-v0" not in gymnasium.registry:
-        entry = "sotopia_env.single_agent:SotopiaSingleAgentEnv"
+        entry = "sotopia_env.envs.gymnasium_env:SotopiaSingleAgentEnv"
         gymnasium.register(id="sotopia_env/Sotopia-v0", entry_point=entry)

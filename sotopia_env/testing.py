@@ -19,17 +19,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sotopia_env import tasks
-from sotopia_env.action import Action, ActionType, quote
 from sotopia_env.chat_model.limits import estimate_tokens
 from sotopia_env.chat_model.protocol import ChatReply, ChatRequest
-from sotopia_env.dynamics import EpisodeState, Rules, Turn, TurnOrder, initial_state, transition
-from sotopia_env.episode import Evaluation, Evaluator, Score, Transcript
 from sotopia_env.errors import EvaluationError, InvalidValueError
-from sotopia_env.observation import DISCLOSURE, OWN_FIELDS, ChatMessage, describe, observe
-from sotopia_env.plan import policy_identity
-from sotopia_env.policies.policy import Decision, Policy, turn_seed
-from sotopia_env.reward import DIMENSIONS, RANGES, Dimension
-from sotopia_env.scenario import Character, Seat, Task, canonical_json
+from sotopia_env.policies.policy import Decision, Policy, policy_identity, turn_seed
+from sotopia_env.records import canonical_json
+from sotopia_env.world.action import Action, ActionType
+from sotopia_env.world.dynamics import EpisodeState, Rules, Turn, TurnOrder, initial_state, transition
+from sotopia_env.world.episode import Evaluation, Evaluator, Score, Transcript
+from sotopia_env.world.observation import DISCLOSURE, OWN_FIELDS, ChatMessage, describe, observe
+from sotopia_env.world.quoting import quote
+from sotopia_env.world.reward import DIMENSIONS, RANGES, Dimension
+from sotopia_env.world.scenario import Character, Seat, Task
 
 Answer = str | ChatReply | BaseException
 """What a script says to one request: a text, a whole reply, or what goes wrong."""

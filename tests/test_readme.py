@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from sotopia_env.cli import app
+from sotopia_env.cli.app import app
 
 README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
 

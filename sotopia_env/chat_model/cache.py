@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from sotopia_env.chat_model.protocol import ChatReply, ChatRequest
 from sotopia_env.errors import InvalidValueError
-from sotopia_env.scenario import canonical_json
+from sotopia_env.records import canonical_json
 
 logger = logging.getLogger(__name__)
 

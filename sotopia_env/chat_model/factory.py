@@ -7,15 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from sotopia_env.chat_model.attempt import Transport
 from sotopia_env.chat_model.cache import ResponseCache
-from sotopia_env.chat_model.ledger import Ledger
 from sotopia_env.chat_model.limits import Limits
-from sotopia_env.chat_model.price import Price
 from sotopia_env.chat_model.remote import RemoteModel
 from sotopia_env.chat_model.retries import RetryPolicy
-from sotopia_env.chat_model.route import Route
-from sotopia_env.chat_model.structured import Structured
+from sotopia_env.chat_model.route import Route, Structured
+from sotopia_env.chat_model.spending.budget import Price
+from sotopia_env.chat_model.spending.ledger import Ledger
+from sotopia_env.chat_model.transports.attempt import Transport
 from sotopia_env.errors import InvalidValueError
 
 DIRECT = ("local", "openai-compatible")
@@ -108,7 +107,7 @@ def _transport(
     prefix, _, model = spec.partition("/")
     base = _checked_base(api_base)
     if prefix not in DIRECT:
-        from sotopia_env.chat_model.hosted import HostedTransport
+        from sotopia_env.chat_model.transports.hosted import HostedTransport
 
         return HostedTransport(spec, base, key_variable, timeout)
     if not model:
@@ -117,7 +116,7 @@ def _transport(
         raise InvalidValueError(
             f"model {spec!r}: expected the server's base URL in api_base, such as 'http://localhost:8000/v1', got none"
         )
-    from sotopia_env.chat_model.direct import DirectTransport
+    from sotopia_env.chat_model.transports.direct import DirectTransport
 
     return DirectTransport(spec, model, base, key_variable, concurrency)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from sotopia_env.errors import ModelFailure
-from sotopia_env.observation import ChatMessage
+from sotopia_env.world.observation import ChatMessage
 
 Role = Literal["agent", "judge"]
 """Who asks: the ledger keeps agents apart from judges."""

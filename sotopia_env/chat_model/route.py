@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import re
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
+from typing import Literal
 
-from sotopia_env.chat_model.attempt import FailedAttempt, Transport
-from sotopia_env.chat_model.budget import Need, Usage
-from sotopia_env.chat_model.call import Call
 from sotopia_env.chat_model.limits import Limiter, Limits
-from sotopia_env.chat_model.price import Price
 from sotopia_env.chat_model.protocol import ChatReply, ChatRequest
 from sotopia_env.chat_model.retries import RetryPolicy
-from sotopia_env.chat_model.structured import SchemaSupport, Structured
+from sotopia_env.chat_model.spending.budget import Need, Price, Usage
+from sotopia_env.chat_model.spending.call import Call
+from sotopia_env.chat_model.transports.attempt import FailedAttempt, Transport
 from sotopia_env.errors import InvalidValueError, ModelCallError, ModelFailure, ModelRefusedError
 
 logger = logging.getLogger(__name__)
@@ -175,3 +175,48 @@ def _why_empty(reply: ChatReply) -> str:
     if reply.reasoning and reply.finish_reason == "length":
         return f"{said}: max_tokens was spent on reasoning"
     return said
+
+
+logger = logging.getLogger(__name__)
+
+
+Structured = Literal["auto", "on", "off"]
+"""Ask for it and go without where the server refuses; insist; never ask."""
+
+
+_MODES = ("auto", "on", "off")
+
+
+_ABOUT = re.compile(
+    r"response[_ ]?format|json[_ ]?schema|guided|structured output|grammar|requested parameters", re.IGNORECASE
+)
+
+
+class SchemaSupport:
+    """Remembers whether a server takes ``response_format``."""
+
+    def __init__(self, mode: Structured) -> None:
+        """Begins with the benefit of the doubt.
+
+        Raises:
+            InvalidValueError: there is no such mode.
+        """
+        if mode not in _MODES:
+            raise InvalidValueError(f"structured: expected one of {', '.join(map(repr, _MODES))}, got {mode!r}")
+        self.mode = mode
+        self._refused = False
+
+    @property
+    def wanted(self) -> bool:
+        """Whether to ask for it now."""
+        return self.mode != "off" and not self._refused
+
+    def refused_by(self, failure: FailedAttempt) -> bool:
+        """Notes a failure, and returns whether the request shall be sent again without the schema."""
+        about = failure.status in (400, 404, 422) and _ABOUT.search(str(failure)) is not None
+        if self.mode != "auto" or not about:
+            return False
+        if not self._refused:
+            logger.info("the server enforces no schemas; answers are parsed without: %s", failure)
+        self._refused = True
+        return True

@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sotopia_env.episode import Evaluation, Evaluator, Score, Transcript
 from sotopia_env.errors import EvaluationError, InvalidValueError, UnknownNameError, name_hint
 from sotopia_env.evaluators.evaluator import ComputedEvaluator
-from sotopia_env.reward import Dimension
+from sotopia_env.world.episode import Evaluation, Evaluator, Score, Transcript
+from sotopia_env.world.reward import Dimension
 
 _STATISTICS: Mapping[str, Callable[[Sequence[float]], float]] = {
     "mean": statistics.fmean,

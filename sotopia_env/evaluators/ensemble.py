@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sotopia_env.episode import Evaluation, Evaluator, Score, Transcript
 from sotopia_env.errors import EvaluationError, InvalidValueError, UnknownNameError, name_hint
-from sotopia_env.evaluators.question import AskingEvaluator, all_at_once
-from sotopia_env.reward import CustomDimension, Dimension
-from sotopia_env.scenario import canonical_json
+from sotopia_env.evaluators.judge.question import AskingEvaluator, all_at_once
+from sotopia_env.records import canonical_json
+from sotopia_env.world.episode import Evaluation, Evaluator, Score, Transcript
+from sotopia_env.world.reward import CustomDimension, Dimension
 
 
 def majority(values: Sequence[float]) -> float:

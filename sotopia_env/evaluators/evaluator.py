@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sotopia_env.episode import Evaluation, Transcript
+from sotopia_env.world.episode import Evaluation, Transcript
 
 
 class ComputedEvaluator:

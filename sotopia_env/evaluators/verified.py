@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from sotopia_env import tasks
-from sotopia_env.episode import Evaluation, OutcomeResult, Score, Transcript
 from sotopia_env.errors import EvaluationError, InvalidTaskError, UnknownNameError
 from sotopia_env.evaluators.evaluator import ComputedEvaluator
-from sotopia_env.reward import RANGES, Dimension
-from sotopia_env.scenario import Task
+from sotopia_env.world.episode import Evaluation, OutcomeResult, Score, Transcript
+from sotopia_env.world.reward import RANGES, Dimension
+from sotopia_env.world.scenario import Task
 
 _FACTORS = ((Dimension.GOAL, 10.0), (Dimension.FINANCIAL_AND_MATERIAL_BENEFITS, 5.0))
 """Score = factor × share, clipped to the dimension's range: the best outcome earns the top of the range, none earns 0,

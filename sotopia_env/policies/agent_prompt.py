@@ -21,13 +21,13 @@ from typing import Any, Literal, get_args
 
 from pydantic import TypeAdapter, ValidationError, field_validator
 
-from sotopia_env.action import ParseFailure, disarm, parse, quote, to_json
-from sotopia_env.dynamics import Turn
 from sotopia_env.errors import InvalidValueError, name_hint
-from sotopia_env.observation import LEFT_OUT, ChatMessage, Observation, render_action
 from sotopia_env.prompts import fill, load
-from sotopia_env.scenario import JsonObject, Record, canonical_json
-from sotopia_env.taskset import explain
+from sotopia_env.records import JsonObject, Record, canonical_json, explain
+from sotopia_env.world.action import ParseFailure, parse, to_json
+from sotopia_env.world.dynamics import Turn
+from sotopia_env.world.observation import LEFT_OUT, ChatMessage, Observation, render_action
+from sotopia_env.world.quoting import disarm, quote
 
 Format = Literal["chat", "single", "brief"]
 FORMATS: tuple[Format, ...] = get_args(Format)

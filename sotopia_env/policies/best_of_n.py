@@ -13,12 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
-from sotopia_env.dynamics import Turn
-from sotopia_env.episode import Generation, Usage, total_cost
 from sotopia_env.errors import InvalidValueError, PolicyError
-from sotopia_env.observation import Observation
 from sotopia_env.policies.negotiators import problem_of
 from sotopia_env.policies.policy import Decision, Policy, turn_seed
+from sotopia_env.world.dynamics import Turn
+from sotopia_env.world.episode import Generation, Usage, total_cost
+from sotopia_env.world.observation import Observation
 
 
 @runtime_checkable

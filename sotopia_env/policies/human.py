@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sotopia_env.action import Action, ActionType
 from sotopia_env.errors import InvalidActionError
-from sotopia_env.observation import Observation
 from sotopia_env.policies.policy import Decision
-from sotopia_env.terminal import printable
+from sotopia_env.world.action import Action, ActionType
+from sotopia_env.world.observation import Observation
+from sotopia_env.world.quoting import printable
 
 _WITHOUT_TEXT = (ActionType.NONE, ActionType.LEAVE)
 

@@ -14,9 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from sotopia_env.action import NO_ACTION, Action, ActionType, ParseFailure, parse_possible
 from sotopia_env.chat_model.protocol import ChatModel, ChatReply, ChatRequest
-from sotopia_env.episode import EpisodeError, Generation, Usage, total_cost
 from sotopia_env.errors import (
     ContextLengthError,
     InvalidValueError,
@@ -25,7 +23,6 @@ from sotopia_env.errors import (
     PolicyError,
     name_hint,
 )
-from sotopia_env.observation import ChatMessage, Observation
 from sotopia_env.policies.agent_prompt import (
     AgentPrompt,
     ContextWindow,
@@ -39,6 +36,9 @@ from sotopia_env.policies.agent_prompt import (
     read_template,
 )
 from sotopia_env.policies.policy import Decision
+from sotopia_env.world.action import NO_ACTION, Action, ActionType, ParseFailure, parse_possible
+from sotopia_env.world.episode import EpisodeError, Generation, Usage, total_cost
+from sotopia_env.world.observation import ChatMessage, Observation
 
 Consequence = Literal["none", "forfeit"]
 """What text that stays unusable comes to: a turn in which nothing is done, or leaving."""

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
-from sotopia_env.observation import Observation
 from sotopia_env.policies.policy import Decision, Policy
-from sotopia_env.scenario import Task, canonical_json
+from sotopia_env.records import canonical_json
+from sotopia_env.world.observation import Observation
+from sotopia_env.world.scenario import Task
 
 
 def _check_policies(what: str, policies: Sequence[object]) -> None:

@@ -24,11 +24,10 @@ from typing import Any, Protocol, cast
 
 from sotopia_env import tasks
 from sotopia_env.errors import InvalidValueError
-from sotopia_env.observation import Observation
-from sotopia_env.policies.moves import SILENCE, leave, own_turns, say
 from sotopia_env.policies.policy import Decision
-from sotopia_env.policies.small_talk import small_talk
+from sotopia_env.policies.small_talk import SILENCE, leave, own_turns, say, small_talk
 from sotopia_env.tasks.family import SeatProblem, Terms
+from sotopia_env.world.observation import Observation
 
 _EPSILON = 1e-9
 """Worths are sums of floats; an offer worth exactly the aspiration must count as such."""

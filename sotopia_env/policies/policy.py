@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from sotopia_env.action import Action
-from sotopia_env.episode import EpisodeError, Generation
-from sotopia_env.observation import Observation
+from sotopia_env.errors import InvalidValueError
+from sotopia_env.records import canonical_json
+from sotopia_env.world.action import Action
+from sotopia_env.world.episode import EpisodeError, Generation
+from sotopia_env.world.observation import Observation
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,3 +75,15 @@ def turn_seed(episode_seed: int, turn: int, seat: int) -> int:
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
     return (z ^ (z >> 31)) >> 1
+
+
+def policy_identity(policy: Policy) -> str:
+    """Returns name and parameters of a policy as one JSON text; equal texts mean equal policies.
+
+    Raises:
+        InvalidValueError: the parameters are not JSON.
+    """
+    try:
+        return canonical_json([policy.name, dict(policy.parameters)])
+    except (TypeError, ValueError) as error:
+        raise InvalidValueError(f"policy {policy.name!r}: parameters must be JSON values ({error})") from None

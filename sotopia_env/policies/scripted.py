@@ -8,13 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sotopia_env.action import Action, ActionType
-from sotopia_env.observation import Briefing, Observation
-from sotopia_env.policies.moves import SILENCE, leave, own_turns
 from sotopia_env.policies.negotiators import DEFAULT_HORIZON, TimeDependent, about_facts, check, negotiate, problem_of
 from sotopia_env.policies.policy import Decision
-from sotopia_env.policies.small_talk import small_talk
+from sotopia_env.policies.small_talk import SILENCE, leave, own_turns, small_talk
 from sotopia_env.tasks.family import SeatProblem
+from sotopia_env.world.action import Action, ActionType
+from sotopia_env.world.observation import Briefing, Observation
 
 _SENTENCE_END = re.compile(r"(?<=[.!?;])\s+")
 

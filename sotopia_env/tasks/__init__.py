@@ -6,18 +6,16 @@ Nothing is generated or read at import; a family's module is loaded when it is f
 from __future__ import annotations
 
 import importlib
-import importlib.resources
-import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 
 from sotopia_env.errors import InvalidTaskError, InvalidValueError, UnknownNameError, name_hint
-from sotopia_env.scenario import Scenario, Task
 from sotopia_env.tasks.family import Family
-from sotopia_env.taskset import Cast, TaskSet, read_records, sample_tasks
+from sotopia_env.tasks.starter import starter_cast, starter_scenarios, starter_tasks
+from sotopia_env.world.scenario import Task
+from sotopia_env.world.taskset import TaskSet, read_records
 
 _MODULES: Mapping[str, str] = MappingProxyType(
     {
@@ -118,7 +116,7 @@ def check(task: Task) -> None:
 
 
 def load(path: str | os.PathLike[str]) -> TaskSet:
-    """Reads a file of tasks as :meth:`~sotopia_env.taskset.TaskSet.load` does, and checks every one of them.
+    """Reads a file of tasks as :meth:`~sotopia_env.world.taskset.TaskSet.load` does, and checks every one of them.
 
     Raises:
         InvalidTaskError: names file, line, field, value and nearest valid name; see :func:`check`.
@@ -135,28 +133,6 @@ def load(path: str | os.PathLike[str]) -> TaskSet:
     if not found:
         raise InvalidTaskError(f"{path}: expected at least one task, got none")
     return TaskSet(found)
-
-
-def _data(name: str) -> str:
-    return importlib.resources.files("sotopia_env").joinpath("data", name).read_text(encoding="utf-8")
-
-
-@lru_cache(maxsize=1)
-def starter_cast() -> Cast:
-    """Returns the shipped characters with what they are to each other."""
-    return Cast.model_validate_json(_data("starter_cast.json"))
-
-
-@lru_cache(maxsize=1)
-def starter_scenarios() -> tuple[Scenario, ...]:
-    """Returns the shipped scenarios."""
-    return tuple(Scenario.model_validate(item) for item in json.loads(_data("starter_scenarios.json")))
-
-
-@lru_cache(maxsize=1)
-def starter_tasks() -> TaskSet:
-    """Returns the shipped scenarios, each with two castings of the shipped characters; always the same tasks."""
-    return sample_tasks(starter_scenarios(), starter_cast(), per_scenario=2, seed=0)
 
 
 __all__ = [

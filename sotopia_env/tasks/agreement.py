@@ -31,10 +31,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sotopia_env.action import ActionType
-from sotopia_env.dynamics import Turn
 from sotopia_env.tasks.family import Terms
 from sotopia_env.tasks.running import RunningReader
+from sotopia_env.world.action import ActionType
+from sotopia_env.world.dynamics import Turn
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,20 +32,19 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, Literal
 
-from sotopia_env.action import ActionType
-from sotopia_env.dynamics import Turn
-from sotopia_env.episode import OutcomeResult
 from sotopia_env.errors import InvalidTaskError
-from sotopia_env.observation import Observation
-from sotopia_env.scenario import OutcomeSpec, Scenario, Seat, Task
-from sotopia_env.tasks import bargaining_words as words
 from sotopia_env.tasks.agreement import Act, AgreementReader, Reading
 from sotopia_env.tasks.bargain_speech import Mention, read_speech
 from sotopia_env.tasks.explicit import explicit_acts
-from sotopia_env.tasks.family import ReferencePoints, Terms
+from sotopia_env.tasks.family import ReferencePoints, Terms, check_request
 from sotopia_env.tasks.people import capitalise, draw_characters, draw_relationship, pick
-from sotopia_env.tasks.placement import check_request
 from sotopia_env.tasks.prices import ISSUE, find_prices, to_price
+from sotopia_env.tasks.texts import bargaining as words
+from sotopia_env.world.action import ActionType
+from sotopia_env.world.dynamics import Turn
+from sotopia_env.world.episode import OutcomeResult
+from sotopia_env.world.observation import Observation
+from sotopia_env.world.scenario import OutcomeSpec, Scenario, Seat, Task
 
 NAME = "bargaining"
 BONUS = 0.5

@@ -1,8 +1,8 @@
 """Whether a task of a family can be played and scored: what its file says must be what the family's code reads.
 
-A record that is well formed (:mod:`sotopia_env.scenario`) may still describe no game: a family that does not exist, two
-buyers, prices as text, nobody who could gain. :func:`check` finds that before an episode is played. The numbers stand
-three times in a task, for the reader of outcomes (``outcome.parameters``), for the programs in the seats
+A record that is well formed (:mod:`sotopia_env.world.scenario`) may still describe no game: a family that does not
+exist, two buyers, prices as text, nobody who could gain. :func:`check` finds that before an episode is played. The
+numbers stand three times in a task, for the reader of outcomes (``outcome.parameters``), for the programs in the seats
 (``private_data``, ``shared_data``) and in words; the first two must agree. Data of a task's own may stand beside them.
 """
 
@@ -16,10 +16,10 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import ConfigDict, Field, ValidationError
 
 from sotopia_env.errors import InvalidTaskError, name_hint
-from sotopia_env.scenario import Name, Record, Task, canonical_json
-from sotopia_env.tasks import mutual_friend_words
+from sotopia_env.records import Name, Record, canonical_json, explain
 from sotopia_env.tasks.contract_terms import ISSUES, SALARY, START_DATE, Options, to_option
-from sotopia_env.taskset import explain
+from sotopia_env.tasks.texts import mutual_friend as mutual_friend_words
+from sotopia_env.world.scenario import Task
 
 Price = Annotated[int, Field(ge=0, le=1_000_000)]
 """Whole dollars; the reference points list every price between the sides, so there is an upper limit."""

@@ -22,17 +22,16 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
-from sotopia_env.action import ActionType
-from sotopia_env.dynamics import Turn
-from sotopia_env.episode import OutcomeResult
-from sotopia_env.observation import Observation
-from sotopia_env.scenario import Character, OutcomeSpec, Scenario, Seat, Task
-from sotopia_env.tasks import division_words as words
 from sotopia_env.tasks.agreement import Act, AgreementReader, Reading
 from sotopia_env.tasks.division_speech import Item, allocation, read_division
-from sotopia_env.tasks.family import ReferencePoints, SeatProblem, Terms
+from sotopia_env.tasks.family import ReferencePoints, SeatProblem, Terms, check_request, outcome_parameters, seat_people
 from sotopia_env.tasks.people import draw_characters
-from sotopia_env.tasks.placement import check_request, outcome_parameters, seat_people
+from sotopia_env.tasks.texts import division as words
+from sotopia_env.world.action import ActionType
+from sotopia_env.world.dynamics import Turn
+from sotopia_env.world.episode import OutcomeResult
+from sotopia_env.world.observation import Observation
+from sotopia_env.world.scenario import Character, OutcomeSpec, Scenario, Seat, Task
 
 NAME = "division"
 TOTAL = 10

@@ -24,15 +24,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from sotopia_env.dynamics import Turn
-from sotopia_env.episode import OutcomeResult
-from sotopia_env.observation import Observation
-from sotopia_env.scenario import OutcomeSpec, Scenario, Seat, Task
-from sotopia_env.tasks import group_decision_words as words
-from sotopia_env.tasks.family import ReferencePoints, SeatProblem, Terms
+from sotopia_env.tasks.family import ReferencePoints, SeatProblem, Terms, check_request, outcome_parameters, seat_people
 from sotopia_env.tasks.group_decision_votes import Poll, count_votes
 from sotopia_env.tasks.people import draw_characters
-from sotopia_env.tasks.placement import check_request, outcome_parameters, seat_people
+from sotopia_env.tasks.texts import group_decision as words
+from sotopia_env.world.dynamics import Turn
+from sotopia_env.world.episode import OutcomeResult
+from sotopia_env.world.observation import Observation
+from sotopia_env.world.scenario import OutcomeSpec, Scenario, Seat, Task
 
 NAME = "group_decision"
 _SEATS = {"easy": 3, "medium": 4, "hard": 5}

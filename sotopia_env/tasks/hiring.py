@@ -29,20 +29,19 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, Literal
 
-from sotopia_env.action import ActionType
-from sotopia_env.dynamics import Turn
-from sotopia_env.episode import OutcomeResult
 from sotopia_env.errors import InvalidTaskError
-from sotopia_env.observation import Observation
-from sotopia_env.scenario import OutcomeSpec, Scenario, Seat, Task
-from sotopia_env.tasks import hiring_words as words
 from sotopia_env.tasks.agreement import Act, AgreementReader, Reading
 from sotopia_env.tasks.bargain_speech import read_speech
 from sotopia_env.tasks.contract_terms import ISSUES, MONTHS, SALARY, START_DATE, Options, find_terms, to_option
 from sotopia_env.tasks.explicit import explicit_acts
-from sotopia_env.tasks.family import ReferencePoints, Terms
+from sotopia_env.tasks.family import ReferencePoints, Terms, check_request
 from sotopia_env.tasks.people import capitalise, draw_characters, draw_relationship, pick
-from sotopia_env.tasks.placement import check_request
+from sotopia_env.tasks.texts import hiring as words
+from sotopia_env.world.action import ActionType
+from sotopia_env.world.dynamics import Turn
+from sotopia_env.world.episode import OutcomeResult
+from sotopia_env.world.observation import Observation
+from sotopia_env.world.scenario import OutcomeSpec, Scenario, Seat, Task
 
 NAME = "hiring"
 STEPS = 4

@@ -21,17 +21,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from sotopia_env.action import ActionType
-from sotopia_env.dynamics import Turn
-from sotopia_env.episode import OutcomeResult
-from sotopia_env.observation import Observation
-from sotopia_env.scenario import Character, OutcomeSpec, Scenario, Seat, Task
-from sotopia_env.tasks import mutual_friend_words as words
-from sotopia_env.tasks.family import ReferencePoints, SeatProblem, Terms
+from sotopia_env.tasks.family import ReferencePoints, SeatProblem, Terms, check_request, outcome_parameters, seat_people
 from sotopia_env.tasks.mutual_friend_claims import Ledger, keep_ledger, read_utterance
 from sotopia_env.tasks.people import draw_characters
-from sotopia_env.tasks.placement import check_request, outcome_parameters, seat_people
 from sotopia_env.tasks.sentence import plain
+from sotopia_env.tasks.texts import mutual_friend as words
+from sotopia_env.world.action import ActionType
+from sotopia_env.world.dynamics import Turn
+from sotopia_env.world.episode import OutcomeResult
+from sotopia_env.world.observation import Observation
+from sotopia_env.world.scenario import Character, OutcomeSpec, Scenario, Seat, Task
 
 NAME = "mutual_friend"
 PENALTY = 0.25

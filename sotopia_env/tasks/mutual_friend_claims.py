@@ -20,11 +20,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
-from sotopia_env.action import ActionType
-from sotopia_env.dynamics import Turn
 from sotopia_env.tasks.asides import FRAME, RESERVATION, harmless, may_retract, spoils, taken_back
 from sotopia_env.tasks.running import RunningReader
 from sotopia_env.tasks.sentence import NEGATION, Sentence, far_weakness, plain, sentences, weakness
+from sotopia_env.world.action import ActionType
+from sotopia_env.world.dynamics import Turn
 
 _ADVERB = (
     r"(?:(?:now|then|definitely|clearly|surely|certainly|indeed|obviously|in fact|really|of course"

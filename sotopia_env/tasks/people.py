@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sotopia_env.errors import InvalidValueError
-from sotopia_env.scenario import (
+from sotopia_env.world.scenario import (
     BigFive,
     Character,
     DecisionStyle,

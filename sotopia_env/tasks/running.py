@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
-from sotopia_env.dynamics import Turn
+from sotopia_env.world.dynamics import Turn
 
 _StateT = TypeVar("_StateT")
 _REMEMBERED = 4096

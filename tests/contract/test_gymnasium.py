@@ -10,8 +10,8 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
 from sotopia_env import sotopia_v0
-from sotopia_env.single_agent import SotopiaSingleAgentEnv
-from tests.sotopia_env.env_doubles import ORDERS, Partner, options
+from sotopia_env.envs.gymnasium_env import SotopiaSingleAgentEnv
+from tests.sotopia_env.envs.env_doubles import ORDERS, Partner, options
 
 sotopia_v0.register_environments()
 TABLES = [(seats, order, focal) for seats in (2, 3) for order in ORDERS for focal in (0, seats - 1)]

@@ -21,7 +21,7 @@ from pettingzoo.test import (
 from pettingzoo.test.state_test import state_test
 
 from sotopia_env import sotopia_v0
-from tests.sotopia_env.env_doubles import ORDERS, options
+from tests.sotopia_env.envs.env_doubles import ORDERS, options
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # "not a Box", "not an array": true of any text
 

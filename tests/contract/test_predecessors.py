@@ -17,14 +17,14 @@ import pettingzoo
 import pytest
 
 from sotopia_env import sotopia_v0
-from sotopia_env.action import Action, ActionType
-from sotopia_env.dynamics import Rules, StopReason, TurnOrder
-from sotopia_env.episode import Evaluation, Score, replay
-from sotopia_env.observation import Observation
-from sotopia_env.plan import EpisodePlan
 from sotopia_env.policies.policy import Decision
-from sotopia_env.reward import DIMENSIONS, RANGES, Dimension, Scalarisation
-from sotopia_env.rollout import run_episodes
+from sotopia_env.runs.plan import EpisodePlan
+from sotopia_env.runs.rollout import run_episodes
+from sotopia_env.world.action import Action, ActionType
+from sotopia_env.world.dynamics import Rules, StopReason, TurnOrder
+from sotopia_env.world.episode import Evaluation, Score, replay
+from sotopia_env.world.observation import Observation
+from sotopia_env.world.reward import DIMENSIONS, RANGES, Dimension, Scalarisation
 from tests.sotopia_env.factories import scenario, task
 
 PROMISED = {f"S{number}" for number in (*range(1, 19), 22, 25, 29)}

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from sotopia_env import sotopia_v0
-from sotopia_env.single_agent import SotopiaSingleAgentEnv
-from tests.sotopia_env.env_doubles import ORDERS, OVERALL, VECTORS, Partner, options, say
+from sotopia_env.envs.gymnasium_env import SotopiaSingleAgentEnv
+from tests.sotopia_env.envs.env_doubles import ORDERS, OVERALL, VECTORS, Partner, options, say
 
 GOALS = {agent: vector[6] for agent, vector in VECTORS.items()}
 SCALARS = [

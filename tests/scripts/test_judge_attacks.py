@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sotopia_env.evaluators.attacks import ATTACKS, best_verdict
+from sotopia_env.evaluators.judge.attacks import ATTACKS, best_verdict
 from tests.sotopia_env.chat_model.server import LoopbackServer
 from tests.sotopia_env.evaluators.judge_doubles import verdict
 

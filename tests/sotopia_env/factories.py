@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from sotopia_env.scenario import BigFive, Character, Relationship, RelationshipKind, Scenario, Seat, Task
+from sotopia_env.world.scenario import BigFive, Character, Relationship, RelationshipKind, Scenario, Seat, Task
 
 TRAITS = BigFive(openness="high", conscientiousness="low", extraversion="high", agreeableness="low", neuroticism="high")
 FIRST_NAMES = ("Ada", "Bram", "Chidi", "Dagny", "Emre")

@@ -8,16 +8,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from sotopia_env import evaluators, policies
-from sotopia_env.action import Action, ActionType, to_json
+from sotopia_env import naming
 from sotopia_env.chat_model.protocol import ChatModel, ChatReply, ChatRequest
-from sotopia_env.dynamics import Rules
-from sotopia_env.episode import Evaluation, Score
 from sotopia_env.errors import EvaluationError, InvalidValueError, ModelCallError
-from sotopia_env.observation import observe
 from sotopia_env.policies import Decision
-from sotopia_env.reward import DIMENSIONS, Dimension
-from sotopia_env.scenario import Relationship, Seat
 from sotopia_env.testing import (
     FixedEvaluator,
     Leak,
@@ -30,6 +24,12 @@ from sotopia_env.testing import (
     outside_quotes,
     state_after,
 )
+from sotopia_env.world.action import Action, ActionType, to_json
+from sotopia_env.world.dynamics import Rules
+from sotopia_env.world.episode import Evaluation, Score
+from sotopia_env.world.observation import observe
+from sotopia_env.world.reward import DIMENSIONS, Dimension
+from sotopia_env.world.scenario import Relationship, Seat
 from tests.sotopia_env.factories import character, scenario, task
 
 
@@ -136,10 +136,10 @@ def test_a_policy_that_is_not_repeatable_is_found():
         check_policy(Says(speak(), parameters={"x": object()}))
 
 
-@pytest.mark.parametrize("name", policies.NAMES)
+@pytest.mark.parametrize("name", naming.POLICY_NAMES)
 def test_every_scripted_policy_keeps_its_promises(name):
     if name != "human":
-        check_policy(policies.make(name), repeatable=True)
+        check_policy(naming.make_policy(name), repeatable=True)
 
 
 class Judges(FixedEvaluator):
@@ -173,8 +173,8 @@ def test_evaluators_that_break_a_promise_are_found(found, message):
 
 
 def test_the_built_in_evaluators_keep_their_promises():
-    for name in evaluators.NAMES:
-        check_evaluator(evaluators.make(name))
+    for name in naming.EVALUATOR_NAMES:
+        check_evaluator(naming.make_evaluator(name))
 
 
 # ---------------------------------------------------------------------------------------------------------------------

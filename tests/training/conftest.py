@@ -11,25 +11,18 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 from sotopia_env import tasks
-from sotopia_env.dynamics import Rules
-from sotopia_env.evaluators import make as make_evaluator
-from sotopia_env.plan import plan_episodes
-from sotopia_env.policies import make as make_policy
-from sotopia_env.rollout import run_episodes
-from sotopia_env.run_directory import read_run
-from training import behavior_cloning
-from training.fitting import FitSettings
-from training.models import (
-    load_causal_lm,
-    load_tokenizer,
-    lora_config,
-    make_tiny_model,
-    make_tiny_tokenizer,
-    write_prompt_settings,
-)
-from training.samples import RowMaker
-from training.settings import LoraSettings, ModelSettings, PromptSettings
-from training.sources import SourceSettings
+from sotopia_env.naming import make_evaluator as make_evaluator
+from sotopia_env.naming import make_policy as make_policy
+from sotopia_env.runs.plan import plan_episodes
+from sotopia_env.runs.rollout import run_episodes
+from sotopia_env.storage.directory import read_run
+from sotopia_env.world.dynamics import Rules
+from training.data.samples import RowMaker
+from training.data.sources import SourceSettings
+from training.fitting import FitSettings, behavior_cloning
+from training.models.loading import load_causal_lm, load_tokenizer, lora_config, write_prompt_settings
+from training.models.tiny_base import make_tiny_model, make_tiny_tokenizer
+from training.stage.settings import LoraSettings, ModelSettings, PromptSettings
 
 BRIEF = PromptSettings(format="brief", max_length=512, max_answer=48)
 SHORT = BRIEF.model_copy(update={"max_answer": 24})
@@ -106,7 +99,7 @@ def killed_after(monkeypatch, steps):
     """Makes training end abruptly after so many steps."""
     from transformers import TrainerCallback
 
-    from training import fitting
+    from training.fitting import loop as fitting
 
     class Killer(TrainerCallback):
         def on_step_end(self, args, state, control, **kwargs):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 
 from sotopia_env import tasks
-from sotopia_env.action import Action, ActionType
-from sotopia_env.dynamics import Rules, initial_state, transition
-from sotopia_env.episode import Episode, Evaluator, PolicyInfo, RecordedTurn
-from sotopia_env.episode_player import evaluate_episode
-from sotopia_env.evaluators import make
-from sotopia_env.scenario import Task
+from sotopia_env.naming import make_evaluator as make
+from sotopia_env.runs.play import evaluate_episode
+from sotopia_env.world.action import Action, ActionType
+from sotopia_env.world.dynamics import Rules, initial_state, transition
+from sotopia_env.world.episode import Episode, Evaluator, PolicyInfo, RecordedTurn
+from sotopia_env.world.scenario import Task
 
 NONE, LEAVE = ActionType.NONE, ActionType.LEAVE
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.training.grpo_asked import MISTRAL_7B, QWEN_7B
+from tests.training.grpo.grpo_asked import MISTRAL_7B, QWEN_7B
 from tests.training.test_configs import ROOT, settings_class
-from training.grpo_settings import GRPOSettings
-from training.memory import estimate
-from training.settings import PromptSettings, read_settings
+from training.grpo.memory import estimate
+from training.grpo.settings import GRPOSettings
+from training.stage.settings import PromptSettings, read_settings
 
 TEXT = (Path(__file__).parents[2] / "docs" / "training.md").read_text(encoding="utf-8")
 BLOCKS = "\n".join(re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL)).replace("\\\n", " ")

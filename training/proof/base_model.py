@@ -17,26 +17,21 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from sotopia_env.dynamics import Rules
-from sotopia_env.episode import Episode
-from sotopia_env.plan import plan_episodes
-from sotopia_env.rollout import run_episodes
-from sotopia_env.scenario import Task
-from training.behavior_cloning import IGNORED, TokenRow, conversations, tokenise
-from training.fitting import FitSettings, fit_model, quiet, training_arguments
-from training.models import (
-    load_causal_lm,
-    load_tokenizer,
-    make_tiny_model,
-    make_tiny_tokenizer,
-    write_prompt_settings,
-)
-from training.proof.held_out import Worded
+from sotopia_env.runs.plan import plan_episodes
+from sotopia_env.runs.rollout import run_episodes
+from sotopia_env.world.dynamics import Rules
+from sotopia_env.world.episode import Episode
+from sotopia_env.world.scenario import Task
+from training.data.samples import RowMaker
+from training.fitting.behavior_cloning import IGNORED, TokenRow, conversations, tokenise
+from training.fitting.loop import FitSettings, fit_model, quiet, training_arguments
+from training.models.loading import load_causal_lm, load_tokenizer, write_prompt_settings
+from training.models.tiny_base import make_tiny_model, make_tiny_tokenizer
 from training.proof.speakers import Chatter
 from training.proof.strange_words import StrangeWords
-from training.samples import RowMaker
-from training.settings import ModelSettings, PromptSettings, Settings
-from training.stage import StageDirectory
+from training.proof.unseen import Worded
+from training.stage.directory import StageDirectory
+from training.stage.settings import ModelSettings, PromptSettings, Settings
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -19,17 +19,18 @@ from pathlib import Path
 from pydantic import Field
 
 from sotopia_env.errors import SotopiaError
-from sotopia_env.scenario import Task
-from sotopia_env.taskset import TaskSet, write_text_atomically
-from training.policy import load
+from sotopia_env.files import write_text_atomically
+from sotopia_env.world.scenario import Task
+from sotopia_env.world.taskset import TaskSet
+from training.models.policy import load
 from training.proof.base_model import make_base
-from training.proof.held_out import TaskSplit, overlaps, split_bargaining
 from training.proof.recipe import Recipe
 from training.proof.report import UNTRAINED, read_results, required_failures, write_report
 from training.proof.seed_run import SeedRun, results
 from training.proof.speakers import PlainDealer
-from training.settings import Settings
-from training.stage import StageDirectory
+from training.proof.unseen import TaskSplit, overlaps, split_bargaining
+from training.stage.directory import StageDirectory
+from training.stage.settings import Settings
 
 logger = logging.getLogger(__name__)
 _KEEP = ((-4, 0), (-1, 2**31 - 1))

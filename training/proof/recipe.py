@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from pydantic import Field, NonNegativeInt
 
-from training.fitting import FitSettings
+from training.fitting.loop import FitSettings
 from training.proof.base_model import BaseSettings
-from training.settings import LoraSettings, PromptSettings, Settings
+from training.stage.settings import LoraSettings, PromptSettings, Settings
 
 SEEN = ("linear,horizon=3,floor=0.0", "conceder,horizon=3,floor=0.0", "splitter,floor=0.0")
 UNSEEN = ("boulware,horizon=3,floor=0.0", "tit-for-tat,horizon=3,floor=0.0,goodwill=1.0", "random-offers,floor=0.0")
@@ -62,13 +62,13 @@ class Recipe(Settings):
         train: training tasks; ``dev`` for choosing; ``test`` for the report, each played in both seats.
         max_turns: of an episode.
         temperature: of sampling in tests and recordings; at 1 a model this small says many a wrong price.
-        seen: partners in training, as settings of :func:`training.proof.held_out.worded`.
+        seen: partners in training, as settings of :func:`training.proof.unseen.worded`.
         unseen: partners in tests alone.
         base: what all seeds begin from.
         expert_tasks: tasks that the expert is recorded on.
         expert_patience: what that of :class:`training.proof.speakers.PlainDealer` is drawn from for each conversation.
         strange: share of what partners say in cloned episodes in which words are replaced; in multi-turn GRPO, where
-            what they do must stay the same, of :class:`training.proof.held_out.Worded`.
+            what they do must stay the same, of :class:`training.proof.unseen.Worded`.
         own_tasks: tasks that the cloned model is recorded on.
         lora: of every stage but the reward models, which begin with the base and train all weights.
         cloning: behaviour cloning.

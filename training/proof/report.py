@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from sotopia_env.taskset import write_text_atomically
+from sotopia_env.files import write_text_atomically
 from training.proof.seed_run import VARIANTS
 
 METRICS = ("valid", "agreement", "goal", "share", "overall")
@@ -325,7 +325,7 @@ def _markdown(rows: Sequence[Sequence[str]]) -> str:
 
 def plot_stages(runs: Sequence[Results], references: Results, path: Path) -> None:
     """Draws GOAL of every stage with its interval, seen and unseen partners apart."""
-    from sotopia_env.plots import new_figure, save_png
+    from sotopia_env.reports.charts import new_figure, save_png
 
     figure = new_figure(9.0, 0.5 * (len(STAGES) + len(REFERENCES)) + 1.4)
     axes = figure.subplots()
@@ -349,7 +349,7 @@ def plot_stages(runs: Sequence[Results], references: Results, path: Path) -> Non
 
 def plot_looks(looks: Mapping[int, Mapping[str, Sequence[Mapping[str, float]]]], path: Path) -> None:
     """Draws verified dev reward and the reward model's score over training, one panel per kind of GRPO."""
-    from sotopia_env.plots import new_figure, save_png
+    from sotopia_env.reports.charts import new_figure, save_png
 
     names = [f"grpo_{variant}" for variant in VARIANTS] + ["multi_turn"]
     figure = new_figure(3.4 * len(names), 3.2)

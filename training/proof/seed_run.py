@@ -17,29 +17,35 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sotopia_env.dynamics import Rules
-from sotopia_env.episode import Episode, write_episodes
 from sotopia_env.evaluators import default_evaluator
-from sotopia_env.plan import plan_episodes
+from sotopia_env.files import write_text_atomically
 from sotopia_env.policies.policy import Policy
-from sotopia_env.rollout import run_episodes
-from sotopia_env.run_directory import read_run
-from sotopia_env.scenario import Task
-from sotopia_env.taskset import TaskSet, write_text_atomically
-from training import attribution_stage, behavior_cloning, filtering, grpo, reward_model, reward_rows
-from training.attribution import Method
-from training.attribution_settings import AttributionSettings
-from training.filter_settings import BCFilter, SRFilter
-from training.fitting import FitSettings
-from training.grpo_settings import DevSettings, GRPOSettings, RewardSettings
-from training.policy import load
-from training.proof.held_out import TaskSplit, Worded, worded
+from sotopia_env.runs.plan import plan_episodes
+from sotopia_env.runs.rollout import run_episodes
+from sotopia_env.storage.directory import read_run
+from sotopia_env.world.dynamics import Rules
+from sotopia_env.world.episode import Episode, write_episodes
+from sotopia_env.world.scenario import Task
+from sotopia_env.world.taskset import TaskSet
+from training.attribution import stage as attribution_stage
+from training.attribution.credits import Method
+from training.attribution.settings import AttributionSettings
+from training.collect import filtering
+from training.collect.selection import BCFilter, SRFilter
+from training.data.sources import SourceSettings
+from training.fitting import behavior_cloning
+from training.fitting.loop import FitSettings
+from training.grpo import stage as grpo
+from training.grpo.settings import DevSettings, GRPOSettings, RewardSettings
+from training.grpo.situations import SituationSettings
+from training.models.policy import load
 from training.proof.recipe import PROMPT, GroupSettings, Recipe
 from training.proof.speakers import PlainDealer
 from training.proof.strange_words import StrangeWords
-from training.settings import ModelSettings
-from training.situations import SituationSettings
-from training.sources import SourceSettings
+from training.proof.unseen import TaskSplit, Worded, worded
+from training.reward import model as reward_model
+from training.reward import rows as reward_rows
+from training.stage.settings import ModelSettings
 
 logger = logging.getLogger(__name__)
 WEIGHTS = {"goal": 1.0, "relationship": 1.0, "knowledge": 1.0}
@@ -56,7 +62,7 @@ _NEEDS_NO_MODEL = ("acts", "silence:rules")
 
 def partner_spec(settings: str, held_out: bool, strange: float = 0.0) -> str:
     """The name of a partner, as settings take it."""
-    return f"training.proof.held_out:worded:policy={settings},held_out={str(held_out).lower()},strange={strange}"
+    return f"training.proof.unseen:worded:policy={settings},held_out={str(held_out).lower()},strange={strange}"
 
 
 def partner(settings: str, held_out: bool, strange: float = 0.0) -> Policy:

@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sotopia_env.action import Action, ActionType
-from sotopia_env.observation import Observation
-from sotopia_env.policies.moves import leave, own_turns, say
 from sotopia_env.policies.negotiators import problem_of
 from sotopia_env.policies.policy import Decision
+from sotopia_env.policies.small_talk import leave, own_turns, say
 from sotopia_env.tasks.family import SeatProblem, Terms
+from sotopia_env.world.action import Action, ActionType
+from sotopia_env.world.observation import Observation
 
 PRICES = ("target_price", "dream_price")
 """What :class:`Chatter` draws from, once for each conversation."""

@@ -16,9 +16,13 @@ import string
 from dataclasses import dataclass, replace
 from functools import cache
 
-from sotopia_env.action import ActionType
-from sotopia_env.episode import Episode, RecordedTurn
-from sotopia_env.tasks import bargaining_words, division_words, group_decision_words, hiring_words, mutual_friend_words
+from sotopia_env.tasks.texts import bargaining as bargaining_words
+from sotopia_env.tasks.texts import division as division_words
+from sotopia_env.tasks.texts import group_decision as group_decision_words
+from sotopia_env.tasks.texts import hiring as hiring_words
+from sotopia_env.tasks.texts import mutual_friend as mutual_friend_words
+from sotopia_env.world.action import ActionType
+from sotopia_env.world.episode import Episode, RecordedTurn
 
 _SAID = (
     *(*bargaining_words.HINTS, *bargaining_words.OFFERS, *bargaining_words.ACCEPTS),

@@ -12,7 +12,7 @@ import sys
 import time
 
 from sotopia_env.chat_model import ChatRequest, make_model
-from sotopia_env.chat_model.hosted import load_litellm
+from sotopia_env.chat_model.transports.hosted import load_litellm
 
 
 async def talk(api_base: str, calls: int) -> None:

@@ -1,8 +1,8 @@
 import pytest
 
-from sotopia_env.chat_model.attempt import FailedAttempt
-from sotopia_env.chat_model.completion import read_completion, split_reasoning
-from sotopia_env.chat_model.keys import read_key
+from sotopia_env.chat_model.transports.attempt import FailedAttempt
+from sotopia_env.chat_model.transports.completion import read_completion, split_reasoning
+from sotopia_env.chat_model.transports.keys import read_key
 
 
 def body(**choice):

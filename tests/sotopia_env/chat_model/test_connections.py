@@ -13,8 +13,8 @@ import aiohttp
 import pytest
 from yarl import URL
 
-from sotopia_env.chat_model import direct
-from sotopia_env.chat_model.connections import Connections
+from sotopia_env.chat_model.transports import direct
+from sotopia_env.chat_model.transports.connections import Connections
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 ZIPPED = gzip.compress(b"ok")

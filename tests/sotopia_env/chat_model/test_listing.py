@@ -8,7 +8,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from sotopia_env.chat_model.listing import check_listed
+from sotopia_env.chat_model.transports.listing import check_listed
 from sotopia_env.errors import InvalidValueError, UnknownNameError
 
 

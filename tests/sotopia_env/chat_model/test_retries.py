@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 import pytest
 
 from sotopia_env.chat_model import ContextLengthError, RetryPolicy
-from sotopia_env.chat_model.attempt import FailedAttempt, error_message, raise_for_status
 from sotopia_env.chat_model.retries import retry_after
+from sotopia_env.chat_model.transports.attempt import FailedAttempt, error_message, raise_for_status
 from sotopia_env.errors import InvalidValueError
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)

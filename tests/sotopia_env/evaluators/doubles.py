@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from sotopia_env import tasks
-from sotopia_env.action import Action, ActionType
-from sotopia_env.dynamics import Turn
-from sotopia_env.episode import Evaluation, OutcomeResult, Score, Transcript
 from sotopia_env.errors import EvaluationError
-from sotopia_env.reward import Dimension
-from sotopia_env.scenario import OutcomeSpec, Scenario, Seat, Task
+from sotopia_env.world.action import Action, ActionType
+from sotopia_env.world.dynamics import Turn
+from sotopia_env.world.episode import Evaluation, OutcomeResult, Score, Transcript
+from sotopia_env.world.reward import Dimension
+from sotopia_env.world.scenario import OutcomeSpec, Scenario, Seat, Task
 from tests.sotopia_env.factories import character, scenario, task
 
 SPEAK, ACT, LEAVE, NONE = ActionType.SPEAK, ActionType.ACTION, ActionType.LEAVE, ActionType.NONE

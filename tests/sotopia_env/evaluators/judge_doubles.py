@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sotopia_env.chat_model.protocol import ChatRequest
-from sotopia_env.reward import RANGES
 from sotopia_env.testing import ScriptedChatModel
+from sotopia_env.world.reward import RANGES
 
 SEVEN = {dimension.value: span for dimension, span in RANGES.items()}
 DATA = re.compile(r"DATA ([0-9a-f]{16}) begins\n(.*?)\nDATA \1 ends\n", re.DOTALL)

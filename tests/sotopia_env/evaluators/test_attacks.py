@@ -17,18 +17,19 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from sotopia_env.action import MAX_ARGUMENT_LENGTH
 from sotopia_env.chat_model.protocol import ChatRequest
-from sotopia_env.episode import Transcript
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.evaluators import LLMJudge, Views
-from sotopia_env.evaluators.attacks import ATTACKS, Attack, best_verdict, plant
-from sotopia_env.evaluators.judge_prompt import Rubric
-from sotopia_env.evaluators.verdict import Refusal, read_verdict
-from sotopia_env.observation import ChatMessage
-from sotopia_env.reward import RANGES
-from sotopia_env.scenario import Record, Relationship, Task
+from sotopia_env.evaluators.judge.attacks import ATTACKS, Attack, best_verdict, plant
+from sotopia_env.evaluators.judge.prompt import Rubric
+from sotopia_env.evaluators.judge.verdict import Refusal, read_verdict
+from sotopia_env.records import Record
 from sotopia_env.testing import ScriptedChatModel
+from sotopia_env.world.action import MAX_ARGUMENT_LENGTH
+from sotopia_env.world.episode import Transcript
+from sotopia_env.world.observation import ChatMessage
+from sotopia_env.world.reward import RANGES
+from sotopia_env.world.scenario import Relationship, Task
 from tests.sotopia_env.evaluators.doubles import secretive_task, transcript
 from tests.sotopia_env.evaluators.judge_doubles import SEVEN, asked, verdict
 

@@ -4,10 +4,11 @@ import asyncio
 
 import pytest
 
-from sotopia_env.episode import Evaluator
 from sotopia_env.errors import EvaluationError, InvalidValueError, UnknownNameError
-from sotopia_env.evaluators import NAMES, Composite, RuleEvaluator, VerifiedOutcome, default_evaluator, make
-from sotopia_env.reward import DIMENSIONS
+from sotopia_env.evaluators import Composite, RuleEvaluator, VerifiedOutcome
+from sotopia_env.naming.evaluators import NAMES, default_evaluator, make
+from sotopia_env.world.episode import Evaluator
+from sotopia_env.world.reward import DIMENSIONS
 from tests.sotopia_env.evaluators.doubles import (
     BEL,
     FIN,

@@ -4,7 +4,7 @@ import pytest
 
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.evaluators import load_dimensions
-from sotopia_env.reward import CustomDimension
+from sotopia_env.world.reward import CustomDimension
 
 GOOD = "dimensions:\n  - name: salary\n    low: 1\n    high: 5\n    instruction: How close?\n"
 

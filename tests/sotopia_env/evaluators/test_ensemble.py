@@ -4,13 +4,14 @@ import asyncio
 
 import pytest
 
-from sotopia_env.episode import Episode, Evaluation, Evaluator, Score
 from sotopia_env.errors import EvaluationError, InvalidValueError, UnknownNameError
-from sotopia_env.evaluators import ENSEMBLE_AGGREGATES, Ensemble, LLMJudge, agreement_table
+from sotopia_env.evaluators import ENSEMBLE_AGGREGATES, Ensemble, LLMJudge
 from sotopia_env.evaluators.ensemble import majority
-from sotopia_env.evaluators.question import all_at_once
-from sotopia_env.reward import CustomDimension
+from sotopia_env.evaluators.judge.question import all_at_once
+from sotopia_env.reports.judge_agreement import agreement_table
 from sotopia_env.testing import ScriptedChatModel
+from sotopia_env.world.episode import Episode, Evaluation, Evaluator, Score
+from sotopia_env.world.reward import CustomDimension
 from tests.sotopia_env.evaluators.doubles import BEL, GOAL, SEC, Fixed, transcript
 from tests.sotopia_env.evaluators.judge_doubles import ClosingModel, honest
 from tests.sotopia_env.factories import task

@@ -4,13 +4,13 @@ import asyncio
 
 import pytest
 
-from sotopia_env.action import Action
-from sotopia_env.dynamics import Turn
-from sotopia_env.episode import Transcript
 from sotopia_env.errors import InvalidValueError, UnknownNameError
 from sotopia_env.evaluators import LLMJudge
-from sotopia_env.evaluators.judge_document import document
+from sotopia_env.evaluators.judge.document import document
 from sotopia_env.testing import ScriptedChatModel
+from sotopia_env.world.action import Action
+from sotopia_env.world.dynamics import Turn
+from sotopia_env.world.episode import Transcript
 from tests.sotopia_env.evaluators.doubles import LEAVE, NONE, SPEAK, act, secretive_task, transcript
 from tests.sotopia_env.evaluators.judge_doubles import data_of, honest
 from tests.sotopia_env.factories import character, scenario, task

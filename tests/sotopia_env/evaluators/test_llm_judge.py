@@ -5,11 +5,7 @@ import json
 
 import pytest
 
-from sotopia_env.action import Action
 from sotopia_env.chat_model.protocol import ChatReply
-from sotopia_env.dynamics import Rules, StopReason, initial_state, transition
-from sotopia_env.episode import Episode, Evaluator, RecordedTurn, Transcript
-from sotopia_env.episode_player import evaluate_episode
 from sotopia_env.errors import (
     BudgetExceededError,
     ContextLengthError,
@@ -20,8 +16,12 @@ from sotopia_env.errors import (
 )
 from sotopia_env.evaluators import Ensemble, LLMJudge
 from sotopia_env.prompts import load
-from sotopia_env.reward import DIMENSIONS, RANGES, CustomDimension, Dimension
+from sotopia_env.runs.play import evaluate_episode
 from sotopia_env.testing import ScriptedChatModel
+from sotopia_env.world.action import Action
+from sotopia_env.world.dynamics import Rules, StopReason, initial_state, transition
+from sotopia_env.world.episode import Episode, Evaluator, RecordedTurn, Transcript
+from sotopia_env.world.reward import DIMENSIONS, RANGES, CustomDimension, Dimension
 from tests.sotopia_env.evaluators.doubles import SPEAK, act, secretive_task, transcript
 from tests.sotopia_env.evaluators.judge_doubles import ClosingModel, asked, data_of, honest, verdict
 from tests.sotopia_env.factories import task

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sotopia_env.action import Action, ActionType
-from sotopia_env.episode import Episode, RecordedTurn, Transcript
 from sotopia_env.evaluators import RULES, RuleEvaluator
-from sotopia_env.evaluators.toxicity import ORDINARY_WORDS, toxic_words
-from sotopia_env.reward import DIMENSIONS, RANGES
+from sotopia_env.evaluators.rules.toxicity import ORDINARY_WORDS, toxic_words
+from sotopia_env.world.action import Action, ActionType
+from sotopia_env.world.episode import Episode, RecordedTurn, Transcript
+from sotopia_env.world.reward import DIMENSIONS, RANGES
 from tests.sotopia_env.evaluators.doubles import (
     ACT,
     BEL,

@@ -6,9 +6,9 @@ import time
 import pytest
 from vaderSentiment.vaderSentiment import BOOSTER_DICT, NEGATE, SPECIAL_CASES, SentimentIntensityAnalyzer
 
-from sotopia_env.action import MAX_ARGUMENT_LENGTH
-from sotopia_env.evaluators.sentiment import sentiment
-from sotopia_env.evaluators.utterance import read
+from sotopia_env.evaluators.rules.sentiment import sentiment
+from sotopia_env.evaluators.rules.utterance import read
+from sotopia_env.world.action import MAX_ARGUMENT_LENGTH
 from tests.sotopia_env.evaluators.doubles import transcript
 
 ANALYZER = SentimentIntensityAnalyzer()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sotopia_env.evaluators.verdict import MAX_ANSWER, Axis, Judgement, Refusal, read_object, read_verdict
+from sotopia_env.evaluators.judge.verdict import MAX_ANSWER, Axis, Judgement, Refusal, read_object, read_verdict
 
 AGENTS, AXES = ("agent_0", "agent_1"), (Axis("goal", 0, 10), Axis("secret", -10, 0))
 

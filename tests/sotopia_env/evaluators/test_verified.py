@@ -5,7 +5,7 @@ import pytest
 from sotopia_env import tasks
 from sotopia_env.errors import EvaluationError
 from sotopia_env.evaluators import VerifiedOutcome
-from sotopia_env.scenario import Task
+from sotopia_env.world.scenario import Task
 from tests.sotopia_env.evaluators.doubles import FIN, GOAL, ToyFamily, only_family, transcript, verifiable_task
 
 

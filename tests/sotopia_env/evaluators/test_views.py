@@ -5,14 +5,14 @@ import json
 
 import pytest
 
-from sotopia_env.episode import Evaluation, Evaluator
 from sotopia_env.errors import ContextLengthError, EvaluationError, InvalidValueError, ModelCallError, UnknownNameError
 from sotopia_env.evaluators import View, Views, answers_of
-from sotopia_env.evaluators.goal_answer import read_yes_no
-from sotopia_env.evaluators.verdict import Refusal
-from sotopia_env.reward import Dimension
-from sotopia_env.scenario import Seat
+from sotopia_env.evaluators.judge.goal_answer import read_yes_no
+from sotopia_env.evaluators.judge.verdict import Refusal
 from sotopia_env.testing import ScriptedChatModel
+from sotopia_env.world.episode import Evaluation, Evaluator
+from sotopia_env.world.reward import Dimension
+from sotopia_env.world.scenario import Seat
 from tests.sotopia_env.evaluators.doubles import LEAVE, act, secretive_task, transcript
 from tests.sotopia_env.evaluators.judge_doubles import ClosingModel, data_of
 from tests.sotopia_env.factories import character, scenario, task

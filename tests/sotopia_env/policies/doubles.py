@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sotopia_env.action import Action, ActionType
-from sotopia_env.dynamics import Rules, initial_state, transition
-from sotopia_env.observation import Observation, observe
 from sotopia_env.policies import Decision, Policy
-from sotopia_env.scenario import Task
+from sotopia_env.world.action import Action, ActionType
+from sotopia_env.world.dynamics import Rules, initial_state, transition
+from sotopia_env.world.observation import Observation, observe
+from sotopia_env.world.scenario import Task
 from tests.sotopia_env.factories import scenario, task
 
 STEPS = 20

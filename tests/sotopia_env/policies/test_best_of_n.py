@@ -10,15 +10,17 @@ from typing import Any
 import pytest
 
 from sotopia_env import tasks
-from sotopia_env.action import NO_ACTION, Action, ActionType
 from sotopia_env.chat_model.protocol import ChatReply
-from sotopia_env.dynamics import Rules
 from sotopia_env.errors import InvalidValueError, ModelCallError, PolicyError
-from sotopia_env.observation import observe
-from sotopia_env.plan import EpisodePlan, policy_identity
-from sotopia_env.policies import BestOfNPolicy, LLMPolicy, OfferWorth, Scorer, make
-from sotopia_env.rollout import run_episodes
+from sotopia_env.naming import make_policy as make
+from sotopia_env.policies import BestOfNPolicy, LLMPolicy, OfferWorth, Scorer
+from sotopia_env.policies.policy import policy_identity
+from sotopia_env.runs.plan import EpisodePlan
+from sotopia_env.runs.rollout import run_episodes
 from sotopia_env.testing import ScriptedChatModel, check_policy, state_after
+from sotopia_env.world.action import NO_ACTION, Action, ActionType
+from sotopia_env.world.dynamics import Rules
+from sotopia_env.world.observation import observe
 from tests.sotopia_env.factories import task
 from tests.sotopia_env.policies.doubles import act, decide, observed
 

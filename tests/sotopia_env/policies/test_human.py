@@ -5,9 +5,9 @@ import threading
 
 import pytest
 
-from sotopia_env.action import MAX_ARGUMENT_LENGTH, Action, ActionType
-from sotopia_env.dynamics import Rules
 from sotopia_env.policies import HumanPolicy
+from sotopia_env.world.action import MAX_ARGUMENT_LENGTH, Action, ActionType
+from sotopia_env.world.dynamics import Rules
 from tests.sotopia_env.factories import scenario, task
 from tests.sotopia_env.policies.doubles import act, observed
 

@@ -9,11 +9,8 @@ from functools import partial
 import pytest
 
 from sotopia_env import tasks
-from sotopia_env.action import MAX_ARGUMENT_LENGTH, NO_ACTION, Action, ActionType, disarm, quote
 from sotopia_env.chat_model import make_model
 from sotopia_env.chat_model.protocol import ChatReply
-from sotopia_env.dynamics import Rules
-from sotopia_env.episode import Episode, to_line
 from sotopia_env.errors import (
     BudgetExceededError,
     ContextLengthError,
@@ -22,10 +19,11 @@ from sotopia_env.errors import (
     PolicyError,
     UnknownNameError,
 )
-from sotopia_env.observation import LEFT_OUT, observe
-from sotopia_env.plan import EpisodePlan, policy_identity
-from sotopia_env.policies import LLMPolicy, make
-from sotopia_env.rollout import run_episodes
+from sotopia_env.naming import make_policy as make
+from sotopia_env.policies import LLMPolicy
+from sotopia_env.policies.policy import policy_identity
+from sotopia_env.runs.plan import EpisodePlan
+from sotopia_env.runs.rollout import run_episodes
 from sotopia_env.testing import (
     ScriptedChatModel,
     check_no_leaks,
@@ -34,6 +32,11 @@ from sotopia_env.testing import (
     outside_quotes,
     state_after,
 )
+from sotopia_env.world.action import MAX_ARGUMENT_LENGTH, NO_ACTION, Action, ActionType
+from sotopia_env.world.dynamics import Rules
+from sotopia_env.world.episode import Episode, to_line
+from sotopia_env.world.observation import LEFT_OUT, observe
+from sotopia_env.world.quoting import disarm, quote
 from tests.sotopia_env.attacks import ATTACKS
 from tests.sotopia_env.factories import scenario, task
 from tests.sotopia_env.policies.doubles import decide, observed

@@ -7,12 +7,14 @@ from collections import Counter
 import pytest
 
 from sotopia_env import tasks
-from sotopia_env.dynamics import Rules
 from sotopia_env.errors import InvalidValueError, UnknownNameError
-from sotopia_env.plan import EpisodePlan, policy_identity
-from sotopia_env.policies import LLMPolicy, MixedPolicy, Mixture, make
-from sotopia_env.rollout import run_episodes
+from sotopia_env.naming import make_policy as make
+from sotopia_env.policies import LLMPolicy, MixedPolicy, Mixture
+from sotopia_env.policies.policy import policy_identity
+from sotopia_env.runs.plan import EpisodePlan
+from sotopia_env.runs.rollout import run_episodes
 from sotopia_env.testing import ScriptedChatModel, check_policy
+from sotopia_env.world.dynamics import Rules
 from tests.sotopia_env.factories import task
 from tests.sotopia_env.policies.doubles import decide, observed
 

@@ -5,12 +5,13 @@ import inspect
 import pytest
 
 from sotopia_env import tasks
-from sotopia_env.action import NO_ACTION, Action, ActionType
-from sotopia_env.dynamics import Rules, TurnOrder, initial_state, transition
 from sotopia_env.errors import InvalidValueError
-from sotopia_env.policies import FixedDemand, RandomOffers, Splitter, TimeDependent, TitForTat, make
-from sotopia_env.policies.moves import own_turns
+from sotopia_env.naming import make_policy as make
+from sotopia_env.policies import FixedDemand, RandomOffers, Splitter, TimeDependent, TitForTat
 from sotopia_env.policies.negotiators import offer_worth
+from sotopia_env.policies.small_talk import own_turns
+from sotopia_env.world.action import NO_ACTION, Action, ActionType
+from sotopia_env.world.dynamics import Rules, TurnOrder, initial_state, transition
 from tests.sotopia_env.policies.doubles import (
     FactsProblem,
     HopelessProblem,

@@ -3,12 +3,13 @@
 import pytest
 
 from sotopia_env import tasks
-from sotopia_env.action import NO_ACTION, Action, ActionType
-from sotopia_env.dynamics import Rules
 from sotopia_env.errors import InvalidValueError, UnknownNameError
-from sotopia_env.policies import NAMES, Policy, TimeDependent, UniformRandom, make
+from sotopia_env.naming.policies import NAMES, make
+from sotopia_env.policies import Policy, TimeDependent, UniformRandom
 from sotopia_env.policies.small_talk import small_talk
-from sotopia_env.scenario import Seat
+from sotopia_env.world.action import NO_ACTION, Action, ActionType
+from sotopia_env.world.dynamics import Rules
+from sotopia_env.world.scenario import Seat
 from tests.sotopia_env.factories import character, scenario, task
 from tests.sotopia_env.policies.doubles import ToyFamily, act, observed, play
 

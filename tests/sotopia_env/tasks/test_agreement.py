@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sotopia_env.action import Action, ActionType
-from sotopia_env.dynamics import Turn
 from sotopia_env.tasks.agreement import Accept, Act, AgreementReader, Offer, Reading, Reject, Repeat, Unclear, Withdraw
 from sotopia_env.tasks.explicit import ExplicitAct, explicit_acts, read_explicit
+from sotopia_env.world.action import Action, ActionType
+from sotopia_env.world.dynamics import Turn
 
 AGENTS = ("agent_0", "agent_1")
 

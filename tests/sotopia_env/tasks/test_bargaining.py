@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sotopia_env.action import Action, ActionType
-from sotopia_env.dynamics import Rules, Turn, initial_state, transition
 from sotopia_env.errors import InvalidTaskError, InvalidValueError
-from sotopia_env.observation import observe
-from sotopia_env.scenario import RelationshipKind, Task
-from sotopia_env.tasks import bargaining_words as words
 from sotopia_env.tasks.agreement import Accept, Offer, Reject, Repeat, Unclear, Withdraw
 from sotopia_env.tasks.bargaining import FAMILY, Side, read_acts
 from sotopia_env.tasks.family import LEVELS
+from sotopia_env.tasks.texts import bargaining as words
+from sotopia_env.world.action import Action, ActionType
+from sotopia_env.world.dynamics import Rules, Turn, initial_state, transition
+from sotopia_env.world.observation import observe
+from sotopia_env.world.scenario import RelationshipKind, Task
 
 AGENTS = ("agent_0", "agent_1")
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from sotopia_env import tasks
-from sotopia_env.dynamics import Rules, initial_state
 from sotopia_env.errors import InvalidTaskError
-from sotopia_env.observation import observe
-from sotopia_env.scenario import Task
-from sotopia_env.taskset import TaskSet
+from sotopia_env.world.dynamics import Rules, initial_state
+from sotopia_env.world.observation import observe
+from sotopia_env.world.scenario import Task
+from sotopia_env.world.taskset import TaskSet
 
 NAMES = tuple(tasks.FAMILIES)
 Change = Callable[[Any], object]

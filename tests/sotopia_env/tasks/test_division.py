@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from sotopia_env.action import Action, ActionType
-from sotopia_env.dynamics import EpisodeState, Rules, initial_state, transition
 from sotopia_env.errors import InvalidTaskError, InvalidValueError
-from sotopia_env.observation import observe
-from sotopia_env.scenario import Task
-from sotopia_env.tasks import division_words as words
 from sotopia_env.tasks.agreement import Accept, Offer, Reject, Unclear
 from sotopia_env.tasks.division import AGENTS, FAMILY, DivisionProblem
 from sotopia_env.tasks.division_speech import Item, read_division
 from sotopia_env.tasks.family import LEVELS
+from sotopia_env.tasks.texts import division as words
+from sotopia_env.world.action import Action, ActionType
+from sotopia_env.world.dynamics import EpisodeState, Rules, initial_state, transition
+from sotopia_env.world.observation import observe
+from sotopia_env.world.scenario import Task
 from tests.sotopia_env import factories
 
 ITEMS = (Item("book", "books", 2), Item("hat", "hats", 3), Item("ball", "balls", 1))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from sotopia_env.action import Action, ActionType
-from sotopia_env.dynamics import Turn
 from sotopia_env.tasks.group_decision_votes import count_votes, read_ballot
 from sotopia_env.tasks.mutual_friend_claims import keep_ledger
+from sotopia_env.world.action import Action, ActionType
+from sotopia_env.world.dynamics import Turn
 
 OPTIONS = ("lake picnic", "bowling alley", "pottery workshop")
 PEOPLE = ("Otto Berg", "Elif Nowak", "Maya Lind", "Maya Holt")

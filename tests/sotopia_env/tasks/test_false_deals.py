@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from sotopia_env.action import Action, ActionType
-from sotopia_env.dynamics import Turn
-from sotopia_env.scenario import Task
 from sotopia_env.tasks import bargaining, division, hiring
+from sotopia_env.world.action import Action, ActionType
+from sotopia_env.world.dynamics import Turn
+from sotopia_env.world.scenario import Task
 
 Row = tuple[tuple[str, ...], Any]
 

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 
 import pytest
 
-from sotopia_env.action import Action, ActionType
-from sotopia_env.dynamics import EpisodeState, Rules, Turn, initial_state, transition
 from sotopia_env.errors import InvalidTaskError, InvalidValueError
-from sotopia_env.observation import observe
-from sotopia_env.scenario import Task
-from sotopia_env.tasks import group_decision_words as words
 from sotopia_env.tasks.family import LEVELS
 from sotopia_env.tasks.group_decision import FAMILY, GroupProblem
 from sotopia_env.tasks.group_decision_votes import count_votes, read_ballot
+from sotopia_env.tasks.texts import group_decision as words
+from sotopia_env.world.action import Action, ActionType
+from sotopia_env.world.dynamics import EpisodeState, Rules, Turn, initial_state, transition
+from sotopia_env.world.observation import observe
+from sotopia_env.world.scenario import Task
 from tests.sotopia_env import factories
 
 OPTIONS = ("science museum", "lake picnic", "bowling alley")

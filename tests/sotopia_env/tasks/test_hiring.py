@@ -6,15 +6,15 @@ import itertools
 
 import pytest
 
-from sotopia_env.action import Action, ActionType
-from sotopia_env.dynamics import Rules, Turn, initial_state, transition
 from sotopia_env.errors import InvalidTaskError
-from sotopia_env.observation import observe
-from sotopia_env.scenario import Task
-from sotopia_env.tasks import hiring_words as words
 from sotopia_env.tasks.contract_terms import Options, to_option
 from sotopia_env.tasks.family import LEVELS
 from sotopia_env.tasks.hiring import FAMILY, TOTAL, Side, read_acts
+from sotopia_env.tasks.texts import hiring as words
+from sotopia_env.world.action import Action, ActionType
+from sotopia_env.world.dynamics import Rules, Turn, initial_state, transition
+from sotopia_env.world.observation import observe
+from sotopia_env.world.scenario import Task
 
 AGENTS = ("agent_0", "agent_1")
 OPTIONS = Options(("$100k", "$105k", "$110k", "$115k", "$120k"), ("June 1", "June 15", "July 1", "July 15", "August 1"))

@@ -6,15 +6,15 @@ import itertools
 
 import pytest
 
-from sotopia_env.action import Action, ActionType
-from sotopia_env.dynamics import EpisodeState, Rules, Turn, initial_state, transition
 from sotopia_env.errors import InvalidTaskError, InvalidValueError
-from sotopia_env.observation import observe
-from sotopia_env.scenario import Task
-from sotopia_env.tasks import mutual_friend_words as words
 from sotopia_env.tasks.family import LEVELS
 from sotopia_env.tasks.mutual_friend import FAMILY, PENALTY, FriendProblem
 from sotopia_env.tasks.mutual_friend_claims import keep_ledger, read_utterance
+from sotopia_env.tasks.texts import mutual_friend as words
+from sotopia_env.world.action import Action, ActionType
+from sotopia_env.world.dynamics import EpisodeState, Rules, Turn, initial_state, transition
+from sotopia_env.world.observation import observe
+from sotopia_env.world.scenario import Task
 from tests.sotopia_env import factories
 
 PEOPLE = ("Maya Lind", "Otto Berg", "Maya Holt", "Elif Nowak")

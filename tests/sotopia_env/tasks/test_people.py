@@ -7,8 +7,8 @@ import random
 import pytest
 
 from sotopia_env.errors import InvalidValueError
-from sotopia_env.scenario import RelationshipKind
 from sotopia_env.tasks import people
+from sotopia_env.world.scenario import RelationshipKind
 
 
 def test_the_lists_are_long_and_without_repetition() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from sotopia_env import tasks
 from sotopia_env.errors import InvalidValueError, UnknownNameError
-from sotopia_env.scenario import OutcomeSpec, RelationshipKind, Task
+from sotopia_env.world.scenario import OutcomeSpec, RelationshipKind, Task
 from tests.sotopia_env import factories
 
 NAMES = ("bargaining", "division", "mutual_friend", "hiring", "group_decision")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 
-from sotopia_env.action import Action, ActionType
-from sotopia_env.dynamics import Turn
 from sotopia_env.tasks.group_decision_votes import count_votes
 from sotopia_env.tasks.mutual_friend_claims import keep_ledger
 from sotopia_env.tasks.running import RunningReader
+from sotopia_env.world.action import Action, ActionType
+from sotopia_env.world.dynamics import Turn
 
 OPTIONS = ("science museum", "lake picnic")
 PEOPLE = ("Otto Berg", "Elif Nowak")

@@ -1,8 +1,8 @@
 """The shipped starter set: valid, varied, and castable."""
 
-from sotopia_env.scenario import RelationshipKind
-from sotopia_env.tasks import starter_cast, starter_scenarios, starter_tasks
-from sotopia_env.taskset import admissible_seatings
+from sotopia_env.tasks.starter import starter_cast, starter_scenarios, starter_tasks
+from sotopia_env.world.scenario import RelationshipKind
+from sotopia_env.world.taskset import admissible_seatings
 
 
 def test_the_set_has_twelve_characters_and_twelve_scenarios():

@@ -1,0 +1,1 @@
+"""Transports: one request to a model's server, and its answer."""

@@ -1,0 +1,185 @@
+"""One attempt at one request: what may go wrong, how it is told apart, and what sends it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, NoReturn, Protocol
+
+from sotopia_env.chat_model.protocol import ChatReply, ChatRequest
+from sotopia_env.chat_model.retries import retry_after
+from sotopia_env.chat_model.spending.budget import Price
+from sotopia_env.chat_model.transports.keys import redact
+from sotopia_env.errors import ContextLengthError, ModelFailure
+
+RETRYABLE: frozenset[ModelFailure] = frozenset({"rate_limit", "server", "timeout", "connection", "malformed", "empty"})
+"""Failures that may be gone the next time. A key or a request that is refused stays refused."""
+
+_KIND_OF_STATUS: Mapping[int, ModelFailure] = {
+    401: "auth",
+    403: "auth",
+    408: "timeout",
+    409: "server",
+    429: "rate_limit",
+}
+# Every other request would get the same answer: no such model, or a key that is not accepted. Some servers say so with
+# another status than 404 and 401, in the error's code or type; its message may repeat what the conversation says.
+_NEVER = re.compile(
+    r"model[_ ]?not[_ ]?found|invalid[_ ]?model|no[_ ]such[_ ]model"
+    r"|api[_ ]?key[_ ]?invalid|(?:invalid|incorrect)[_ ]?api[_ ]?key",
+    re.IGNORECASE,
+)
+_GIVEN_UP = (408, 504, 524)  # a gateway did not wait for the model behind it, which may have answered
+_EXHAUSTED = ("insufficient_quota", "billing_hard_limit_reached")  # a 429 that no waiting cures
+# How OpenAI, vLLM (old and new), SGLang, TGI, llama.cpp, LM Studio, Anthropic, Gemini and Mistral say "too long".
+_TOO_LONG = re.compile(
+    r"context_length_exceeded|exceed_context_size|maximum context length|longer than the (?:maximum )?model"
+    r"|inputs?`? (?:tokens|length).{0,40}must (?:be|have)|exceeds? the (?:available )?context (?:size|window|length)"
+    r"|exceeds? (?:the )?(?:model'?s )?maximum context|context length of only|prompt is too long|input token count"
+    r"|too large for model with \d+ maximum|exceeds? the model's context|context window",
+    re.IGNORECASE,
+)
+_LIMIT = re.compile(
+    r"(?:maximum context length (?:is|of)|maximum model length of|context length \(|context length of only"
+    r"|context size \(|must be <=|> |number of tokens allowed \(|for model with)\s*(\d[\d,]*)",
+    re.IGNORECASE,
+)
+_SHOWN = 300
+
+
+class FailedAttempt(Exception):  # noqa: N818 - an event that the retries handle; it never leaves this package
+    """An attempt that brought no usable answer.
+
+    Attributes:
+        kind: of the failure.
+        status: HTTP status, ``None`` when the server did not answer.
+        retryable: whether another attempt makes sense.
+        wait: seconds the server asked to wait, ``None`` when it did not say.
+        final: whether every other request to the model would fail likewise.
+        named: whether the server's error code says so, not the status alone.
+        doubtful: whether an answer may have been made, and be billed, all the same.
+    """
+
+    def __init__(
+        self,
+        kind: ModelFailure,
+        message: str,
+        *,
+        status: int | None = None,
+        retryable: bool | None = None,
+        wait: float | None = None,
+        final: bool = False,
+        named: bool = False,
+        doubtful: bool = False,
+    ) -> None:
+        super().__init__(one_line(redact(message)))
+        self.kind: ModelFailure = kind
+        self.status = status
+        self.retryable = kind in RETRYABLE if retryable is None else retryable
+        self.wait = wait
+        self.final = final
+        self.named = named
+        self.doubtful = doubtful
+
+
+class Transport(Protocol):
+    """Sends one request to one model on one server, once."""
+
+    @property
+    def name(self) -> str:
+        """The model as the user named it."""
+        ...
+
+    @property
+    def identity(self) -> str:
+        """Model and server, for the response cache; no secrets."""
+        ...
+
+    @property
+    def price(self) -> Price | None:
+        """What tokens cost; ``None`` when it is not known."""
+        ...
+
+    @property
+    def longest_prompt(self) -> int | None:
+        """Tokens that a prompt can have; ``None`` when that is not known."""
+        ...
+
+    @property
+    def longest_answer(self) -> int | None:
+        """Tokens that an answer can have; ``None`` when that is not known."""
+        ...
+
+    async def attempt(self, request: ChatRequest, structured: bool, mark: str) -> ChatReply:
+        """Returns the server's answer.
+
+        Args:
+            request: what to ask.
+            structured: whether to ask the server to enforce ``request.schema``.
+            mark: id of this attempt, sent along where the server may log it.
+
+        Raises:
+            FailedAttempt: no answer came.
+            ContextLengthError: the conversation does not fit the model.
+        """
+        ...
+
+    async def check(self) -> None:
+        """Raises :class:`InvalidValueError` if the server or the model can be seen not to be there."""
+        ...
+
+    async def close(self) -> None:
+        """Releases connections."""
+        ...
+
+
+def one_line(text: str) -> str:
+    """Returns ``text`` on one line, at most 300 characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= _SHOWN else line[: _SHOWN - 1] + "…"
+
+
+def error_message(body: str) -> tuple[str, str]:
+    """Returns message and code of an error body: OpenAI's, vLLM's older one, FastAPI's, TGI's, or plain text."""
+    try:
+        data = json.loads(body)
+    except ValueError:
+        return body, ""
+    error = data.get("error", data) if isinstance(data, dict) else data
+    if not isinstance(error, dict):
+        return str(error), ""
+    message = error.get("message") or error.get("detail") or body
+    return str(message), f"{error.get('code', '')} {error.get('type', '')}"
+
+
+def raise_for_status(status: int, message: str, code: str, headers: Mapping[str, Any]) -> NoReturn:
+    """Raises what an HTTP error status means.
+
+    Raises:
+        ContextLengthError: the server says that the conversation is too long.
+        FailedAttempt: everything else.
+    """
+    if status in (400, 413, 422, 500) and _TOO_LONG.search(f"{code} {message}"):
+        raise ContextLengthError(
+            f"the conversation is longer than the model's context: {one_line(redact(message))}", _limit(message)
+        )
+    kind = _KIND_OF_STATUS.get(status) or ("server" if status >= 500 else "bad_request")
+    exhausted = kind == "rate_limit" and any(word in code for word in _EXHAUSTED)
+    named = status in (400, 401, 403, 404) and _NEVER.search(code) is not None
+    never = status in (401, 404) or named
+    raise FailedAttempt(
+        kind,
+        f"HTTP {status}: {message}",
+        status=status,
+        retryable=False if exhausted else None,
+        wait=retry_after(headers),
+        final=never or exhausted,
+        named=named,
+        doubtful=status in _GIVEN_UP,
+    )
+
+
+def _limit(message: str) -> int | None:
+    found = _LIMIT.search(message)
+    return int(found.group(1).replace(",", "")) if found else None

@@ -1,0 +1,107 @@
+"""Reading the body of a chat completion, whoever sent it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from sotopia_env.chat_model.protocol import ChatReply
+from sotopia_env.chat_model.transports.attempt import FailedAttempt
+
+_OPENING = re.compile(r"\s*<(think|thinking|reasoning)>", re.IGNORECASE)
+_CLOSING = re.compile(r"</(?:think|thinking|reasoning)>", re.IGNORECASE)
+_TOKEN_ID = re.compile(r"token_id:(\d+)$")  # vLLM's return_tokens_as_token_ids
+
+
+def read_completion(body: Any, latency: float) -> ChatReply:
+    """Returns the reply in an OpenAI chat completion.
+
+    Args:
+        body: the decoded JSON, or an object that is read the same way (``[]`` and ``.get``).
+        latency: seconds the attempt took.
+
+    Raises:
+        FailedAttempt: it is no chat completion.
+    """
+    try:
+        return _read(body, latency)
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise FailedAttempt(
+            "malformed", f"the answer is no chat completion ({type(error).__name__}: {error})", doubtful=True
+        ) from None
+
+
+def _read(body: Any, latency: float) -> ChatReply:
+    choice = body["choices"][0]
+    message = choice["message"]
+    usage = body.get("usage") or {}
+    text, thought = split_reasoning(_text(message.get("content")) or _text(message.get("refusal")))
+    apart = (_text(message.get("reasoning_content")) or _text(message.get("reasoning"))).strip()
+    token_ids, logprobs = _tokens(choice)
+    prompt_ids, model = body.get("prompt_token_ids"), str(body.get("model") or "")
+    return ChatReply(
+        text=text.lstrip() if apart else text,  # servers that cut the thinking out leave its line ends
+        reasoning=apart or thought,
+        finish_reason=str(choice.get("finish_reason") or ""),
+        prompt_tokens=_count(usage.get("prompt_tokens")),
+        completion_tokens=_count(usage.get("completion_tokens")),
+        latency=latency,
+        model=model if model.isascii() else model.encode("utf-8", "replace").decode("utf-8"),
+        token_ids=token_ids,
+        logprobs=logprobs,
+        prompt_token_ids=tuple(int(i) for i in prompt_ids) if prompt_ids else None,
+    )
+
+
+def _count(value: Any) -> int:
+    tokens = int(value or 0)
+    if tokens < 0:
+        raise ValueError(f"usage: expected a number of tokens, got {tokens}")
+    return tokens
+
+
+def _text(value: Any) -> str:
+    if value is None or isinstance(value, str):
+        return value or ""
+    return "".join(part["text"] for part in value if part.get("type") == "text")  # content in parts
+
+
+def _tokens(choice: Any) -> tuple[tuple[int, ...] | None, tuple[float, ...] | None]:
+    """The sampled token ids and their log-probabilities, as vLLM, SGLang, llama.cpp and OpenAI give them."""
+    block, ids = choice.get("logprobs"), choice.get("token_ids")
+    if not block and not ids:
+        return None, None
+    entries = (block.get("content") if block else None) or []
+    logprobs = tuple(float(entry["logprob"]) for entry in entries) or None
+    if not ids and entries:
+        ids = [_token_id(entry) for entry in entries]
+    return (tuple(int(i) for i in ids) if ids and None not in ids else None), logprobs
+
+
+def _token_id(entry: Any) -> int | None:
+    given = entry.get("id")  # llama.cpp
+    if isinstance(given, int):
+        return given
+    written = _TOKEN_ID.match(entry["token"])
+    return int(written.group(1)) if written else None
+
+
+def split_reasoning(text: str) -> tuple[str, str]:
+    """Returns the utterance and the thinking that stood before it.
+
+    A leading ``<think>…</think>`` block (or several) is thinking; one that is never closed is all there is. Templates
+    that open the block in the prompt leave only its end in the text: then everything before the end is thinking,
+    unless the text begins with JSON or a code fence, where the tag is part of what is said.
+    """
+    if "<" not in text:
+        return text, ""
+    opening = _OPENING.match(text)
+    closing = _CLOSING.search(text)
+    if opening is None and (closing is None or text.lstrip()[:1] in "{[`"):
+        return text, ""
+    start = opening.end() if opening else 0
+    if closing is None:
+        return "", text[start:].strip()
+    thought = text[start : closing.start()].strip()
+    rest, more = split_reasoning(text[closing.end() :]) if opening else (text[closing.end() :], "")
+    return rest.lstrip(), f"{thought}\n{more}".strip()

@@ -1,0 +1,149 @@
+"""OpenAI-compatible servers that people run themselves (vLLM, SGLang, TGI, llama.cpp), without an SDK in between.
+
+An SDK's call costs milliseconds of CPU, so one process could not feed a fast server; this path costs less than a plain
+loop over an aiohttp session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from dataclasses import replace
+from functools import lru_cache
+from json.encoder import encode_basestring_ascii as _quoted
+from typing import Any
+
+import aiohttp
+from yarl import URL
+
+from sotopia_env.chat_model.protocol import ChatReply, ChatRequest
+from sotopia_env.chat_model.spending.budget import Price
+from sotopia_env.chat_model.transports.attempt import FailedAttempt, error_message, raise_for_status
+from sotopia_env.chat_model.transports.completion import read_completion
+from sotopia_env.chat_model.transports.connections import Connections
+from sotopia_env.chat_model.transports.keys import DEFAULT_KEY, read_key
+from sotopia_env.chat_model.transports.listing import check_listed
+
+_REMEMBERED = 2_000  # characters; with the number of messages this bounds what is remembered to some tens of MB
+
+
+def _message(role: str, content: str) -> str:
+    """One message as JSON. A prompt repeats the one before and adds two messages, so most were encoded already."""
+    return _short_message(role, content) if len(content) < _REMEMBERED else _encoded_message(role, content)
+
+
+def _encoded_message(role: str, content: str) -> str:
+    return f'{{"role":{_quoted(role)},"content":{_quoted(content)}}}'
+
+
+_short_message = lru_cache(maxsize=4_096)(_encoded_message)
+
+
+class DirectTransport:
+    """One model on one OpenAI-compatible server, through one keep-alive connection pool per event loop."""
+
+    def __init__(self, name: str, model: str, api_base: str, key_variable: str | None, concurrency: int) -> None:
+        """Prepares, without connecting.
+
+        Args:
+            name: the model as the user named it.
+            model: its name on the server.
+            api_base: the server's base URL, without a slash at the end.
+            key_variable: environment variable that must hold the key; ``None`` takes the default one if it is set.
+            concurrency: size of the connection pool.
+
+        Raises:
+            InvalidValueError: the variable is not set.
+        """
+        self.name = name
+        self.identity = f"{name} at {api_base}"
+        self.price: Price | None = None
+        self.longest_prompt: int | None = None
+        self.longest_answer: int | None = None
+        self._model = model
+        self._base = api_base
+        self._url = URL(f"{api_base}/chat/completions")
+        self._key_variable = key_variable
+        self._key = read_key(key_variable)
+        self._concurrency = concurrency
+        self._connections: Connections | None = None
+        self._encoded_settings: tuple[object, str] = (None, "")
+
+    async def attempt(self, request: ChatRequest, structured: bool, mark: str) -> ChatReply:
+        """See :class:`~sotopia_env.chat_model.transports.attempt.Transport`."""
+        body = self._encoded(request, structured)
+        started = time.perf_counter()
+        try:
+            response = await (await self._open()).post(body, mark)
+        except (aiohttp.ClientError, OSError) as error:
+            sent = not isinstance(error, aiohttp.ClientConnectorError)  # which says that there is no connection
+            raise FailedAttempt("connection", f"{type(error).__name__}: {error}", doubtful=sent) from None
+        latency = time.perf_counter() - started
+        raw = response.body
+        if response.status != 200:
+            raise_for_status(response.status, *error_message(raw.decode("utf-8", "replace")), response.headers)
+        try:
+            answer = json.loads(raw)
+        except (ValueError, RecursionError) as error:
+            raise FailedAttempt("malformed", f"the answer is no JSON ({error})", status=200, doubtful=True) from None
+        return read_completion(answer, latency)
+
+    def _encoded(self, request: ChatRequest, structured: bool) -> bytes:
+        messages = ",".join([_message(message["role"], message["content"]) for message in request.messages])
+        settings = json.dumps(self._settings(request)) if structured else self._plain_settings(request)
+        return f'{{"messages":[{messages}],{settings[1:]}'.encode()
+
+    def _plain_settings(self, request: ChatRequest) -> str:
+        """The settings of a request without a schema as JSON; nearly always those of the request before."""
+        asked = (request.temperature, request.max_tokens, request.seed, request.logprobs)
+        if asked != self._encoded_settings[0]:
+            self._encoded_settings = asked, json.dumps(self._settings(replace(request, schema=None)))
+        return self._encoded_settings[1]
+
+    def _settings(self, request: ChatRequest) -> dict[str, Any]:
+        body: dict[str, Any] = {"model": self._model}
+        if request.temperature is not None:
+            body["temperature"] = request.temperature
+        if request.max_tokens is not None:
+            body["max_tokens"] = request.max_tokens
+        if request.seed is not None:
+            body["seed"] = request.seed
+        if request.schema is not None:
+            body["response_format"] = response_format(request)
+        if request.logprobs:
+            # The second is vLLM's; the other servers ignore what they do not know.
+            body |= {"logprobs": True, "return_token_ids": True}
+        return body
+
+    async def _open(self) -> Connections:
+        loop = asyncio.get_running_loop()
+        if self._connections is None or self._connections.loop is not loop:
+            await self.close()  # their loop is gone
+            headers = {"Content-Type": "application/json"}
+            if self._key:
+                headers["Authorization"] = f"Bearer {self._key}"
+            self._connections = Connections(self._url, headers, self._concurrency)
+        return self._connections
+
+    async def check(self) -> None:
+        """Asks the server for its models.
+
+        Raises:
+            InvalidValueError: nothing answers at the base URL, or it does not accept the key.
+            UnknownNameError: it lists models, and this one is not among them.
+        """
+        key = self._key_variable or DEFAULT_KEY
+        async with (await self._open()).session() as session:
+            await check_listed(self.name, self._model, self._base, key, session)
+
+    async def close(self) -> None:
+        """Closes the connections."""
+        if self._connections is not None:
+            await self._connections.close()
+        self._connections = None
+
+
+def response_format(request: ChatRequest) -> dict[str, Any]:
+    """Returns OpenAI's ``response_format`` for the request's schema."""
+    return {"type": "json_schema", "json_schema": {"name": "answer", "schema": request.schema, "strict": True}}

@@ -1,0 +1,1 @@
+"""The command ``sotopia``: one module for each group of subcommands."""

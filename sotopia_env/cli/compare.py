@@ -1,0 +1,77 @@
+"""``sotopia compare``: tables and charts over recorded runs; ``sotopia demo``: the whole way from nothing to them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sotopia_env.cli.options import Seed, need, path_argument, path_option
+
+if TYPE_CHECKING:
+    from sotopia_env.reports.compare import Comparison
+
+DEMO_POLICIES = ("boulware", "conceder", "tit-for-tat", "splitter")
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands to ``app``."""
+    app.command()(compare)
+    app.command()(demo)
+
+
+def compare(
+    runs: Annotated[list[Path], path_argument("Run directories or .jsonl files of episodes.", "RUNS...")],
+    evaluator: Annotated[str | None, typer.Option(help="Whose scores; by default the one all episodes share.")] = None,
+    metric: Annotated[str | None, typer.Option(help="Metric of the policy × partner matrix.")] = None,
+    out: Annotated[Path | None, path_option("Folder for text, CSV, JSON and PNG charts.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+) -> None:
+    """Compare the policies of one or several runs: means, 95 % intervals, paired differences, who with whom.
+
+    \b
+    Examples:
+      sotopia compare runs/a
+      sotopia compare runs/a runs/b --metric goal --out report
+      sotopia compare runs/a --json
+    """
+    from sotopia_env.reports.compare import compare_runs
+    from sotopia_env.reports.tables import to_json, to_text
+
+    need("compare", "scipy", *(() if out is None else ("matplotlib",)))
+    found = compare_runs(runs, evaluator=evaluator, metric=metric)
+    written = [] if out is None else _report(found, out)
+    typer.echo(to_json(found) if as_json else to_text(found), nl=False)
+    for path in written:
+        typer.echo(f"wrote {path}", err=as_json)
+
+
+def _report(found: Comparison, out: Path) -> list[Path]:
+    from sotopia_env.reports.charts import write_report
+
+    return write_report(found, out)
+
+
+def demo(
+    out: Annotated[Path, path_option("Run directory; the report goes beside the episodes.")],
+    n: Annotated[int, typer.Option("-n", min=1, help="Tasks per family.")] = 6,
+    seed: Seed = 0,
+) -> None:
+    """Play four scripted policies in all task families, then compare them; no API key, under a minute.
+
+    \b
+    Example:
+      sotopia demo --out runs/demo
+    """
+    from sotopia_env import tasks
+    from sotopia_env.cli.compare import compare
+    from sotopia_env.cli.runs import rollout
+
+    need("demo", "scipy", "matplotlib")
+    families = list(tasks.FAMILIES)
+    typer.echo(f"{', '.join(DEMO_POLICIES)} in {len(families)} families of tasks with verified outcomes …")
+    rollout(out=out, policy=list(DEMO_POLICIES), matchup=[], tasks="all", n=n * len(families), seed=seed)
+    compare([out], out=out / "report")
+    typer.echo(f"episodes: {out / 'episodes.jsonl'}; read one with: sotopia show {out} 0")
+    typer.echo(f"report:   {out / 'report'} (tables as text, CSV and JSON; charts as PNG)")

@@ -1,0 +1,105 @@
+"""``sotopia annotation-template``: sheets for annotators; ``sotopia judge-agreement``: judges against these people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sotopia_env.cli.options import need, path_argument, path_option
+from sotopia_env.errors import InvalidValueError
+
+if TYPE_CHECKING:
+    from sotopia_env.people import AnnotationSet
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands to ``app``."""
+    app.command("annotation-template")(annotation_template)
+    app.command("judge-agreement")(judge_agreement)
+
+
+def annotation_template(
+    run: Annotated[Path, path_argument("Run directory or .jsonl file of episodes.", "RUN")],
+    out: Annotated[Path, path_option("The .csv file to write; its key and a guide are put beside it.")],
+    n: Annotated[int | None, typer.Option("-n", min=1, help="How many episodes, drawn at random; all of them.")] = None,
+    per_episode: Annotated[int, typer.Option(min=1, help="Annotators asked for each episode.")] = 2,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the draw, of the order and of the ids.")] = 0,
+) -> None:
+    """Write a sheet on which people score episodes without knowing who played; keep the key from them.
+
+    \b
+    Examples:
+      sotopia annotation-template runs/a --out people.csv
+      sotopia annotation-template runs/a -n 200 --per-episode 2 --out people.csv
+    """
+    from sotopia_env.people import draw, guide_path, key_path, write_template
+    from sotopia_env.storage.directory import read_run
+
+    key = write_template(draw(read_run(run), n, seed), out, per_episode=per_episode, seed=seed)
+    episodes = len({request.episode for request in key.requests})
+    typer.echo(f"{out}: {len(key.requests)} rows to fill in, {episodes} episodes; for annotators: {guide_path(out)}")
+    typer.echo(f"{key_path(out)}: undoes the blinding; needed by `sotopia judge-agreement`, not for annotators")
+
+
+def judge_agreement(
+    run: Annotated[Path, path_argument("Run directory or .jsonl file of episodes, evaluated.", "RUN")],
+    human: Annotated[list[Path], path_option("Filled-in sheet; repeats for copies of several annotators.", "--human")],
+    key: Annotated[Path | None, path_option("Its key; by default the one beside the first sheet.", "--key")] = None,
+    judge: Annotated[list[str], typer.Option(help="Evaluation to compare; repeats; all by default.")] = [],  # noqa: B006
+    bins: Annotated[int, typer.Option(min=2, max=11, help="Bins of the scale for the annotators' agreement.")] = 5,
+    filters: Annotated[bool, typer.Option(help="Leave out annotations of poor quality.")] = True,
+    min_words: Annotated[float, typer.Option(min=0, help="Fewest words of a row's median reasoning.")] = 5,
+    max_goal_difference: Annotated[
+        float, typer.Option(min=0, help="Farthest apart on GOAL before an episode's annotations go.")
+    ] = 5,
+    max_distance: Annotated[
+        float | None, typer.Option(min=0, help="Farthest an annotator may be from the others on average; no limit.")
+    ] = None,
+    out: Annotated[Path | None, path_option("Folder for text, CSV, JSON and the chart.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+) -> None:
+    """Compare judges with people: correlations, differences, perceived ranges, and people among each other.
+
+    \b
+    Examples:
+      sotopia judge-agreement runs/a --human people.csv
+      sotopia judge-agreement runs/a --human ann.csv --human bo.csv --key people.key.json --out report
+      sotopia judge-agreement runs/a --human people.csv --judge verified+rules --no-filters --json
+    """
+    need("judge-agreement", "scipy", *(() if out is None else ("matplotlib",)))
+    from sotopia_env.people import (
+        LENIENT,
+        QualityRules,
+        human_agreement,
+        key_path,
+        read_annotations,
+        to_json,
+        to_text,
+        write_report,
+    )
+    from sotopia_env.storage.directory import read_run
+
+    rules = QualityRules(min_words=min_words, max_difference={"goal": max_goal_difference}, max_distance=max_distance)
+    answers = read_annotations(human, key or key_path(human[0]))
+    _check_filled_in(answers, human)
+    found = human_agreement(
+        read_run(run), answers, rules=rules if filters else LENIENT, judges=judge or None, bins=bins
+    )
+    written = [] if out is None else write_report(found, out)
+    typer.echo(to_json(found) if as_json else to_text(found), nl=False)
+    for path in written:
+        typer.echo(f"wrote {path}", err=as_json)
+
+
+def _check_filled_in(answers: AnnotationSet, sheets: Sequence[Path]) -> None:
+    """Raises :class:`InvalidValueError` when nobody has scored anything: there is nothing to compare with."""
+    if any(answer.scores for answer in answers.annotations):
+        return
+    columns = ([] if answers.annotations else ["annotator"]) + list(answers.key.scales)
+    raise InvalidValueError(
+        f"{', '.join(map(str, sheets))}: expected scores in at least one of {len(answers.key.requests)} rows, "
+        f"got empty columns {', '.join(columns)}"
+    )

@@ -1,0 +1,116 @@
+"""``sotopia tasks``: list, show, sample and validate tasks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sotopia_env.cli.options import SOURCE_HELP, LevelName, Number, Seed, Source, path_argument, path_option
+from sotopia_env.errors import InvalidValueError
+from sotopia_env.naming.task_sources import check_seat, pick, task_set
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands to ``app``."""
+    tasks = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="List, show, sample and validate tasks.")
+    tasks.command("list")(list_tasks)
+    tasks.command("show")(show_task)
+    tasks.command("sample")(sample_tasks)
+    tasks.command("validate")(validate_tasks)
+    app.add_typer(tasks, name="tasks")
+
+
+def list_tasks(
+    source: Annotated[str | None, typer.Argument(help=SOURCE_HELP)] = None,
+    n: Number = None,
+    seed: Seed = 0,
+    level: LevelName = "medium",
+) -> None:
+    """List the tasks of a source; without one, the families.
+
+    \b
+    Examples:
+      sotopia tasks list
+      sotopia tasks list starter
+      sotopia tasks list bargaining -n 3 --level hard
+    """
+    from sotopia_env import tasks
+
+    if source is None:
+        typer.echo("starter (shipped tasks)\n" + "\n".join(f"{name} (generated)" for name in tasks.FAMILIES))
+        return
+    for task in task_set(source, n, seed, level):
+        typer.echo(f"{task.id}\t{len(task.agents)} seats\t{task.scenario.id}\t{' '.join(task.scenario.tags)}".rstrip())
+
+
+def show_task(
+    source: Source,
+    task: Annotated[str | None, typer.Argument(help="Task id; the first one by default.")] = None,
+    seat: Annotated[int, typer.Option(min=0, help="Whose view to show.")] = 0,
+    n: Number = None,
+    seed: Seed = 0,
+    level: LevelName = "medium",
+    as_json: Annotated[bool, typer.Option("--json", help="The whole task as JSON.")] = False,
+) -> None:
+    """Show a task as the agent in one seat reads it.
+
+    \b
+    Examples:
+      sotopia tasks show starter
+      sotopia tasks show bargaining --seat 1
+      sotopia tasks show my_tasks.jsonl some-task --json
+    """
+    from sotopia_env.world.dynamics import Rules, initial_state
+    from sotopia_env.world.observation import observe
+    from sotopia_env.world.quoting import printable
+
+    found = pick(task_set(source, n, seed, level), task)
+    if as_json:
+        typer.echo(found.model_dump_json(indent=2))
+        return
+    check_seat(found, seat)
+    state = initial_state(found, Rules(), 0)
+    typer.echo(f"task {found.id}, {found.agents[seat]}\n\n{printable(observe(state, found.agents[seat]).text)}")
+
+
+def sample_tasks(
+    source: Source,
+    out: Annotated[Path, path_option("The .jsonl file to write.")],
+    n: Number = None,
+    seed: Seed = 0,
+    level: LevelName = "medium",
+    split: Annotated[str | None, typer.Option(help="Only this split by scenario: train, dev, test.")] = None,
+) -> None:
+    """Draw or generate tasks and write them as JSON Lines.
+
+    \b
+    Examples:
+      sotopia tasks sample division -n 100 --seed 7 --out division.jsonl
+      sotopia tasks sample starter --split train --out train.jsonl
+    """
+    if out.suffix != ".jsonl":
+        raise InvalidValueError(f"--out: expected a .jsonl file, got {str(out)!r}")
+    found = task_set(source, n, seed, level)
+    if split is not None:
+        found = found.split(split)  # type: ignore[arg-type]  # names are checked there
+        if not len(found):
+            raise InvalidValueError(f"--split: expected tasks in the split {split!r} of {source!r}, got none")
+    found.save(out)
+    typer.echo(f"{out}: {found!r}")
+
+
+def validate_tasks(files: Annotated[list[Path], path_argument("Task files, .json or .jsonl.", "FILES...")]) -> None:
+    """Check task files: whether every task can be read, played and scored.
+
+    Says file, line, field, value and nearest valid name of the first problem.
+
+    \b
+    Example:
+      sotopia tasks validate my_tasks.jsonl
+    """
+    from sotopia_env import tasks
+
+    for file in files:
+        typer.echo(f"{file}: valid, {tasks.load(file)!r}")

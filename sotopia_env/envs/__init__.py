@@ -1,0 +1,1 @@
+"""Environments: PettingZoo's AEC and parallel forms, and Gymnasium for one seat."""

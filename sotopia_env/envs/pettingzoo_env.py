@@ -1,0 +1,160 @@
+"""The environment: PettingZoo's books over the rules of :mod:`sotopia_env.world.dynamics`, and nothing else.
+
+:class:`SotopiaEnv` lets agents act one at a time, :class:`SotopiaParallelEnv` takes a dictionary of actions; both are
+thin faces of one :class:`~sotopia_env.envs.stage.Stage`. Each pays a scalar reward or, with ``vector=True``, the vector
+of the seven dimensions.
+
+An agent that leaves an episode of three or more seats stays in ``agents``, so that the reward at the end reaches it,
+but it is not selected again; ``infos[agent]["has_left"]`` says so. All agents end together: *terminated* when the
+situation ended, *truncated* at a limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pettingzoo.utils.env import AECEnv, ParallelEnv  # type: ignore[import-untyped]
+from pettingzoo.utils.wrappers import OrderEnforcingWrapper  # type: ignore[import-untyped]
+
+from sotopia_env.envs.actions import read_action
+from sotopia_env.envs.stage import Books, InfoDict, ObservationDict, Stage, acting_agents
+from sotopia_env.errors import InvalidActionError
+from sotopia_env.world.dynamics import transition
+
+
+class SotopiaEnv(Stage, AECEnv[str, ObservationDict, Any]):  # type: ignore[misc]
+    """SOTOPIA as a PettingZoo AEC environment; arguments as in :class:`Stage`.
+
+    ``step`` takes an :class:`~sotopia_env.world.action.Action` or a mapping
+    (:func:`~sotopia_env.envs.actions.read_action`). The reward is paid once, at the end, to every agent.
+    """
+
+    def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> None:
+        """Starts an episode.
+
+        Args:
+            seed: starts the environment's generator anew; ``None`` goes on with the present one.
+            options: ``{"task": task or id}`` pins the task; other keys are ignored.
+
+        Raises:
+            InvalidValueError: the seed or the task cannot be meant; the running episode is left as it was.
+        """
+        books = self._begin(seed, options)
+        self._cumulative_rewards = self._no_rewards()
+        self._skip_agent_selection = None
+        self._open(books, self.episode_state.actor)
+
+    def step(self, action: object) -> None:
+        """Takes the selected agent's action; ``None`` for an agent that has ended.
+
+        Raises:
+            InvalidActionError: the action is none that the environment reads, or there is no agent to act; nothing
+                has changed then.
+            EvaluationError: the episode has ended and its evaluator failed (``on_unscored="raise"``); all agents
+                are terminated or truncated then, with zero rewards and ``infos[agent]["unscored"]``.
+        """
+        if not self.agents:
+            raise InvalidActionError("no agent is left to act; call reset() first")
+        agent = self.agent_selection
+        if self.terminations[agent] or self.truncations[agent]:
+            if action is not None:
+                raise InvalidActionError("action: expected None, the episode has ended; step(None) or reset()")
+            self._was_dead_step(None)
+            return
+        state = self.episode_state
+        state = transition(state, read_action(action, agent, state.task))
+        books = self._advance(state)
+        self._open(books, state.actor)
+        if state.stop is not None:  # before the end every reward is zero: nothing to add, nothing to reset
+            self._accumulate_rewards()
+            self._raise_if_unscored()
+
+    def _open(self, books: Books, actor: str | None) -> None:
+        self.rewards, self.infos = books.rewards, books.infos
+        self.terminations, self.truncations = books.terminations, books.truncations
+        self.agent_selection = actor or self.agents[0]
+
+    def _clear_rewards(self) -> None:
+        self.rewards = self._no_rewards()
+
+    def _accumulate_rewards(self) -> None:
+        # Not in place: a caller may still hold the arrays of an earlier step.
+        self._cumulative_rewards = {
+            agent: total + self.rewards[agent] for agent, total in self._cumulative_rewards.items()
+        }
+
+
+class SotopiaParallelEnv(Stage, ParallelEnv[str, ObservationDict, Any]):  # type: ignore[misc]
+    """SOTOPIA as a PettingZoo parallel environment; arguments as in :class:`Stage`.
+
+    In simultaneous order a step is a round: every agent that has not left acts. In the other orders a step is one
+    turn: only the acting agent's action is read (``infos[agent]["acting"]``).
+    """
+
+    def reset(
+        self, seed: int | None = None, options: Mapping[str, Any] | None = None
+    ) -> tuple[dict[str, ObservationDict], dict[str, InfoDict]]:
+        """Starts an episode (see :meth:`SotopiaEnv.reset`) and returns observations and infos."""
+        books = self._begin(seed, options)
+        return self._observations(), books.infos
+
+    def step(
+        self, actions: Mapping[str, object]
+    ) -> tuple[dict[str, ObservationDict], dict[str, Any], dict[str, bool], dict[str, bool], dict[str, InfoDict]]:
+        """Takes the acting agents' actions; those of others are not read.
+
+        Returns:
+            Observations, rewards, terminations, truncations and infos by agent; all empty when no agent is left.
+
+        Raises:
+            InvalidActionError: an action is missing or none that the environment reads; nothing has changed then.
+            EvaluationError: as in :meth:`SotopiaEnv.step`; ``agents`` is empty then.
+        """
+        state = self.episode_state
+        if not isinstance(actions, Mapping):
+            raise InvalidActionError(f"actions: expected a mapping of agents to actions, got {type(actions).__name__}")
+        for agent in actions:
+            self._known(agent)
+        if not self.agents:
+            return {}, {}, {}, {}, {}
+        for agent in acting_agents(state):
+            if agent not in actions:
+                raise InvalidActionError(f"actions: expected one for {agent}, whose turn it is, got {list(actions)}")
+            state = transition(state, read_action(actions[agent], agent, state.task))
+        books = self._advance(state)
+        if state.stop is not None:
+            self.agents = []
+            self._raise_if_unscored()
+        return self._observations(), books.rewards, books.terminations, books.truncations, books.infos
+
+    def _observations(self) -> dict[str, ObservationDict]:
+        return {agent: self.observe(agent) for agent in self.possible_agents}
+
+
+class OrderEnforced(OrderEnforcingWrapper):  # type: ignore[misc]
+    """PettingZoo's order-enforcing wrapper, with direct ways to what a loop asks on every turn.
+
+    The inherited class finds each attribute by failing to find it on itself first, several times a turn, which costs
+    more than rendering an observation.
+    """
+
+    @property
+    def agents(self) -> list[str]:
+        """The agents of the running episode; an error before ``reset``."""
+        return self._ordered().agents
+
+    @property
+    def agent_selection(self) -> str:
+        """The agent whose turn it is; an error before ``reset``."""
+        return self._ordered().agent_selection
+
+    def last(self, observe: bool = True) -> tuple[ObservationDict | None, Any, bool, bool, InfoDict]:
+        """Returns observation, cumulative reward, termination, truncation and info of the selected agent."""
+        return self._ordered().last(observe)  # type: ignore[no-any-return]
+
+    def _ordered(self) -> SotopiaEnv:
+        if not self._has_reset:
+            raise AttributeError("nothing is known of an episode before reset")
+        env: SotopiaEnv = self.env
+        return env

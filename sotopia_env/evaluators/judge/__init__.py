@@ -1,0 +1,1 @@
+"""Language models as judges: the document they read, the questions, the verdicts."""

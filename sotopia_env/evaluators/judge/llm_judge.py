@@ -1,0 +1,157 @@
+"""A language model as evaluator: reasoning and a whole number for every agent and dimension, or no scores at all.
+
+Sources: SOTOPIA (arXiv 2310.11667) §3 and appendix D (instructions), G.2 (bands); SOTOPIA-S4 §3.3 (own dimensions).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Literal
+
+from sotopia_env.chat_model.protocol import ChatModel
+from sotopia_env.errors import UnknownNameError, name_hint
+from sotopia_env.evaluators.judge.document import document
+from sotopia_env.evaluators.judge.prompt import Prompt, Rubric
+from sotopia_env.evaluators.judge.question import (
+    Answer,
+    AskingEvaluator,
+    Manner,
+    all_at_once,
+    ask,
+    check_model,
+    remarks,
+    tag,
+)
+from sotopia_env.evaluators.judge.verdict import Judgement, read_verdict
+from sotopia_env.world.episode import Evaluation, Score, Transcript
+from sotopia_env.world.reward import DIMENSIONS, CustomDimension, Dimension
+
+Per = Literal["episode", "agent"]
+"""One call for all agents of an episode, or one for each."""
+_PER = ("episode", "agent")
+_BUILT_IN: Mapping[str, Dimension] = {d.value: d for d in DIMENSIONS}
+
+
+class LLMJudge(AskingEvaluator):
+    """Asks a model for a verdict on a transcript.
+
+    The transcript reaches the model as one JSON document, apart from the instructions (see
+    :mod:`sotopia_env.evaluators.judge.document`). The verdict is keyed by agent id and read strictly: exactly the
+    agents and dimensions asked for, whole numbers in range, a reasoning for each. One that is not accepted is asked
+    for again with the reason; when the re-asks are used up the episode is *unscored* with that reason. Every agent of
+    the task is judged, those that never acted included.
+
+    Args:
+        model: who judges.
+        dimensions: which of the seven, by name or abbreviation; all by default.
+        custom: dimensions of one's own (:func:`sotopia_env.evaluators.judge.dimensions_file.load_dimensions`).
+        bands: adds descriptions of the ranges' parts. In the paper this did not bring the judge closer to people.
+        per: one call per ``"episode"`` or per ``"agent"``.
+        temperature: sampling temperature.
+        reasks: how often it is asked again after an answer that is not accepted.
+        max_tokens: limit on an answer, in tokens.
+        replicate: a number that tells apart judges that are the same in everything else (several samples at a
+            temperature above 0).
+
+    Raises:
+        UnknownNameError: a dimension or ``per`` is not known.
+        InvalidValueError: another argument cannot be meant.
+    """
+
+    def __init__(
+        self,
+        model: ChatModel,
+        *,
+        dimensions: Sequence[Dimension | str] = DIMENSIONS,
+        custom: Sequence[CustomDimension] = (),
+        bands: bool = False,
+        per: Per = "episode",
+        temperature: float = 0.0,
+        reasks: int = 2,
+        max_tokens: int | None = None,
+        replicate: int = 0,
+    ) -> None:
+        if per not in _PER:
+            raise UnknownNameError(f"per: {name_hint(str(per), _PER)}")
+        self.model = check_model(model)
+        self.rubric = Rubric.of(dimensions, custom, bands)
+        self.per = per
+        self.manner = Manner(temperature, reasks, max_tokens, replicate)
+        self._axes = self.rubric.axes
+        self._parameters = self._describe()
+        self._name = f"judge({model.name})#{tag({k: v for k, v in self._parameters.items() if k != 'prompt'})}"
+
+    def _describe(self) -> dict[str, Any]:
+        return {
+            "model": self.model.name,
+            "model_parameters": dict(self.model.parameters),
+            "dimensions": [d.value for d in self.rubric.dimensions],
+            "custom": [d.model_dump(mode="json") for d in self.rubric.custom],
+            "bands": self.rubric.bands,
+            "per": self.per,
+            "temperature": self.manner.temperature,
+            "reasks": self.manner.reasks,
+            "max_tokens": self.manner.max_tokens,
+            "replicate": self.manner.replicate,
+            "prompt": self.rubric.fingerprint,
+        }
+
+    @property
+    def name(self) -> str:
+        """``judge(MODEL)#`` and six digits that stand for the parameters; the prompts' wording is not among them."""
+        return self._name
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """The model and its parameters, everything the judge was made with, and a hash of what it is told."""
+        return self._parameters
+
+    def __repr__(self) -> str:
+        return f"LLMJudge({self._name!r})"
+
+    async def evaluate_async(self, transcript: Transcript) -> Evaluation:
+        """Returns a score for every agent and dimension, or an unscored evaluation with the reason.
+
+        Raises:
+            EvaluationError: a call to the model failed for good, or the episode does not fit the model.
+            BudgetExceededError: the ledger's limit is reached.
+        """
+        agents = transcript.task.agents
+        groups = [agents] if self.per == "episode" else [(agent,) for agent in agents]
+        answers = await all_at_once(self._ask(transcript, group) for group in groups)
+        refused = [self._refusal(group, a) for group, a in zip(groups, answers, strict=True) if a.value is None]
+        judgements = [judgement for answer in answers for judgement in answer.value or ()]
+        return Evaluation(
+            evaluator=self._name,
+            parameters=dict(self._parameters),
+            dimensions=self.rubric.custom,
+            scores=() if refused else tuple(map(self._score, judgements)),
+            unscored="; ".join(refused) or None,
+            comment=remarks(answers),
+        )
+
+    async def _ask(self, transcript: Transcript, agents: tuple[str, ...]) -> Answer[tuple[Judgement, ...]]:
+        def prompt(omitted: int) -> Prompt:
+            return self.rubric.prompt(document(transcript, omitted=omitted), agents)
+
+        read = partial(read_verdict, agents=agents, axes=self._axes)
+        label = f"{self._name}: {transcript.task.id}, seed {transcript.seed}"
+        return await ask(self.model, prompt, len(transcript.turns), read, self.manner, label)
+
+    def _refusal(self, agents: Sequence[str], answer: Answer[Any]) -> str:
+        whom = "" if self.per == "episode" else f" on {', '.join(agents)}"
+        return f"no valid verdict{whom} after {answer.reasks + 1} answers; the last one: {answer.refusal}"
+
+    def _score(self, judgement: Judgement) -> Score:
+        return Score(
+            agent=judgement.agent,
+            dimension=_BUILT_IN.get(judgement.axis, judgement.axis),
+            value=float(judgement.score),
+            reasoning=judgement.reasoning,
+            source=self._name,
+        )
+
+    async def close(self) -> None:
+        """Closes the model."""
+        await self.model.close()

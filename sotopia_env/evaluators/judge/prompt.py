@@ -1,0 +1,161 @@
+"""What a judge is asked: the dimensions, the instructions, the form of the answer, and the data apart from all that.
+
+The content of the instructions follows SOTOPIA (arXiv 2310.11667), appendix D, that of the bands appendix G.2; the
+wording is ours and stands in ``prompts/judge_*.txt``. The instructions hold nothing of the episode but agent ids.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from sotopia_env.errors import InvalidValueError
+from sotopia_env.evaluators.judge.document import Document
+from sotopia_env.evaluators.judge.verdict import Axis
+from sotopia_env.prompts import fill, load
+from sotopia_env.world.observation import ChatMessage
+from sotopia_env.world.quoting import quote
+from sotopia_env.world.reward import DIMENSIONS, RANGES, CustomDimension, Dimension, dimension
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """One question about a document.
+
+    Attributes:
+        system: the instructions; nothing in them comes from the episode but agent ids.
+        document: the data.
+        closing: what is said after the data.
+        schema: JSON schema of the answer.
+    """
+
+    system: str
+    document: Document
+    closing: str
+    schema: Mapping[str, Any]
+
+    def messages(self, complaint: str = "") -> tuple[ChatMessage, ...]:
+        """Returns the conversation.
+
+        Args:
+            complaint: why an earlier answer was refused. It may repeat the model's words, so it is shown as a JSON
+                string; the earlier answer itself is not shown again, or quoted data would come back unquoted.
+        """
+        closing = self.closing
+        if complaint:
+            closing = f"{closing}\n\n{fill(load('judge_reask'), complaint=quote(complaint))}"
+        text = fill(load("judge_data"), mark=self.document.mark, data=self.document.text, closing=closing)
+        return ({"role": "system", "content": self.system}, {"role": "user", "content": text})
+
+
+@dataclass(frozen=True, slots=True)
+class Rubric:
+    """The dimensions of a judge.
+
+    Attributes:
+        dimensions: those of the seven that are judged.
+        custom: further ones.
+        bands: whether each of the seven comes with a description of its ranges (SOTOPIA, appendix G.2).
+    """
+
+    dimensions: tuple[Dimension, ...] = DIMENSIONS
+    custom: tuple[CustomDimension, ...] = ()
+    bands: bool = False
+
+    @classmethod
+    def of(cls, dimensions: Sequence[Dimension | str], custom: Sequence[CustomDimension], bands: bool) -> Rubric:
+        """Returns the rubric of dimensions by name.
+
+        Raises:
+            UnknownNameError: one of ``dimensions`` is none of the seven.
+            InvalidValueError: a dimension is given twice, or there is none.
+        """
+        if isinstance(dimensions, str):
+            raise InvalidValueError(f"dimensions: expected several names, got the text {dimensions!r}")
+        chosen = tuple(dimension(name) for name in dimensions)
+        for item in custom:
+            if not isinstance(item, CustomDimension):
+                raise InvalidValueError(f"custom: expected CustomDimension records, got {item!r}")
+        names = [*(d.value for d in chosen), *(d.name for d in custom)]
+        if not names or len(set(names)) != len(names):
+            raise InvalidValueError(f"dimensions: expected at least one, each once, got {names}")
+        if not isinstance(bands, bool):
+            raise InvalidValueError(f"bands: expected True or False, got {bands!r}")
+        return cls(chosen, tuple(custom), bands)
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        """One axis per dimension: the seven in the order given, then the custom ones."""
+        built_in = [Axis(d.value, *RANGES[d], self._instruction(d)) for d in self.dimensions]
+        return (*built_in, *(Axis(c.name, c.low, c.high, c.instruction.strip()) for c in self.custom))
+
+    def _instruction(self, which: Dimension) -> str:
+        text = load(f"judge_{which.value}")
+        return f"{text}\n{load(f'judge_bands_{which.value}')}" if self.bands else text
+
+    def system(self, agents: Sequence[str]) -> str:
+        """Returns the instructions for judging ``agents``."""
+        axes = self.axes
+        return fill(
+            load("judge"),
+            agents=", ".join(agents),
+            dimensions="\n\n".join(_describe(axis) for axis in axes),
+            form=_form(agents, axes),
+        )
+
+    def schema(self, agents: Sequence[str]) -> dict[str, Any]:
+        """Returns the JSON schema of a verdict on ``agents``."""
+        entries = {axis.name: _entry_schema(axis) for axis in self.axes}
+        return closed_object({"verdicts": closed_object({agent: closed_object(entries) for agent in agents})})
+
+    def prompt(self, document: Document, agents: Sequence[str]) -> Prompt:
+        """Returns the question for a verdict on ``agents``."""
+        system, closing, schema = _instructions(self, tuple(agents))
+        return Prompt(system, document, closing, schema)
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of everything the judge is told that is not the episode (16 hex digits)."""
+        return fingerprint(self.system(("agent",)), "judge_data", "judge_closing", "judge_reask")
+
+
+@lru_cache(maxsize=256)
+def _instructions(rubric: Rubric, agents: tuple[str, ...]) -> tuple[str, str, Mapping[str, Any]]:
+    """What is the same for every episode of a rubric: system message, closing words, schema."""
+    closing = fill(load("judge_closing"), agents=", ".join(agents))
+    return rubric.system(agents), closing, rubric.schema(agents)
+
+
+def fingerprint(text: str, *prompts: str) -> str:
+    """Returns a hash of ``text`` and of the prompt files named (16 hex digits)."""
+    return hashlib.sha256("\0".join([text, *map(load, prompts)]).encode()).hexdigest()[:16]
+
+
+def _describe(axis: Axis) -> str:
+    described = fill(
+        load("judge_dimension"), name=axis.name, low=str(axis.low), high=str(axis.high), instruction=axis.instruction
+    )
+    return described.replace("\n", "\n  ")
+
+
+def _form(agents: Sequence[str], axes: Sequence[Axis]) -> str:
+    entries = ", ".join(f'"{axis.name}": {{"reasoning": "…", "score": <{axis.low} to {axis.high}>}}' for axis in axes)
+    return '{"verdicts": {' + ", ".join(f'"{agent}": {{{entries}}}' for agent in agents) + "}}"
+
+
+def _entry_schema(axis: Axis) -> dict[str, Any]:
+    score = {"type": "integer", "minimum": axis.low, "maximum": axis.high}
+    return closed_object({"reasoning": {"type": "string"}, "score": score})
+
+
+def closed_object(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the JSON schema of an object with exactly these properties."""
+    return {
+        "type": "object",
+        "properties": dict(properties),
+        "required": list(properties),
+        "additionalProperties": False,
+    }

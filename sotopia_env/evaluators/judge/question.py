@@ -1,0 +1,203 @@
+"""Asking a model something that has one valid form of answer: bounded re-asks, and nothing swallowed."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from sotopia_env.chat_model.protocol import ChatModel, ChatReply, ChatRequest
+from sotopia_env.errors import (
+    ContextLengthError,
+    EvaluationError,
+    InvalidValueError,
+    ModelCallError,
+    ModelRefusedError,
+)
+from sotopia_env.evaluators.judge.prompt import Prompt
+from sotopia_env.evaluators.judge.verdict import Refusal
+from sotopia_env.records import canonical_json
+from sotopia_env.world.episode import Evaluation, Transcript
+
+T = TypeVar("T")
+LAST_TURNS = 2
+"""So many of the latest turns are never left out, however long they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How a model is asked.
+
+    Attributes:
+        temperature: sampling temperature, 0 to 2.
+        reasks: how often it is asked again after an answer that is refused.
+        max_tokens: limit on an answer, in tokens; ``None`` leaves it to the model.
+        replicate: tells apart judges that are the same in everything else, for a response cache.
+    """
+
+    temperature: float = 0.0
+    reasks: int = 2
+    max_tokens: int | None = None
+    replicate: int = 0
+
+    def __post_init__(self) -> None:
+        numeric = isinstance(self.temperature, int | float) and not isinstance(self.temperature, bool)
+        if not (numeric and 0 <= self.temperature <= 2):
+            raise InvalidValueError(f"temperature: expected a number from 0 to 2, got {self.temperature!r}")
+        _check_whole("reasks", self.reasks, 0)
+        _check_whole("replicate", self.replicate, 0)
+        if self.max_tokens is not None:
+            _check_whole("max_tokens", self.max_tokens, 1)
+
+
+def _check_whole(name: str, value: object, low: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < low:
+        raise InvalidValueError(f"{name}: expected a whole number of at least {low}, got {value!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer(Generic[T]):
+    """What became of a question.
+
+    Attributes:
+        value: the answer as read; ``None`` when none was accepted.
+        refusal: why the last one was refused; empty when one was accepted.
+        reasks: how often the model was asked again.
+        model: name and version as answered by the server.
+        omitted: how many of the oldest turns were left out for the question to fit.
+    """
+
+    value: T | None
+    refusal: str
+    reasks: int
+    model: str
+    omitted: int
+
+
+async def ask(
+    model: ChatModel,
+    prompts: Callable[[int], Prompt],
+    turns: int,
+    read: Callable[[str], T | Refusal],
+    manner: Manner,
+    label: str = "",
+) -> Answer[T]:
+    """Asks until an answer is accepted or the re-asks are used up.
+
+    Args:
+        model: who is asked.
+        prompts: the question with so many of the oldest turns left out. They are, a quarter of the rest at a time,
+            only when the model says that the question does not fit.
+        turns: how many turns the whole question holds.
+        read: reads an answer.
+        manner: how to ask.
+        label: what the ledger calls the question.
+
+    Raises:
+        EvaluationError: a call failed for good, or even the latest turns do not fit.
+        BudgetExceededError: the ledger's limit is reached.
+        ModelRefusedError: the model refuses every question.
+    """
+    omitted = 0
+    while True:
+        try:
+            return await _ask(model, prompts(omitted), read, manner, label)
+        except ContextLengthError as error:
+            rest = turns - omitted
+            if rest <= LAST_TURNS:
+                raise EvaluationError(f"{model.name}: the episode does not fit the model ({error})") from error
+            omitted += min(max(1, rest // 4), rest - LAST_TURNS)
+        except ModelRefusedError:
+            raise  # every other question would be refused too
+        except ModelCallError as error:
+            raise EvaluationError(f"{model.name}: the call failed ({error.kind}): {error}") from error
+
+
+async def _ask(
+    model: ChatModel, prompt: Prompt, read: Callable[[str], T | Refusal], manner: Manner, label: str
+) -> Answer[T]:
+    def result_of(reply: ChatReply) -> T | Refusal:
+        cut = reply.finish_reason == "length"
+        return Refusal("the answer was cut off at the token limit; be brief") if cut else read(reply.text)
+
+    complaint = ""
+    for reasks in range(manner.reasks + 1):
+        request = ChatRequest(
+            messages=prompt.messages(complaint),
+            role="judge",
+            temperature=manner.temperature,
+            max_tokens=manner.max_tokens,
+            schema=prompt.schema,
+            replicate=manner.replicate,
+            reask=reasks,
+            label=label,
+            accepts=lambda reply: not isinstance(result_of(reply), Refusal),
+        )
+        reply = await model.complete(request)
+        result = result_of(reply)
+        if not isinstance(result, Refusal):
+            return Answer(result, "", reasks, reply.model, prompt.document.omitted)
+        complaint = result.reason
+    return Answer(None, complaint, manner.reasks, reply.model, prompt.document.omitted)
+
+
+def remarks(answers: Iterable[Answer[Any]]) -> str:
+    """Returns in words who answered, after how many re-asks, and how many turns were left out."""
+    given = list(answers)
+    models = ", ".join(dict.fromkeys(answer.model for answer in given if answer.model))
+    reasks = sum(answer.reasks for answer in given)
+    omitted = max((answer.omitted for answer in given), default=0)
+    parts = [f"answered by {models}" if models else "", f"re-asks: {reasks}" if reasks else ""]
+    parts += [f"the {omitted} oldest turns are left out; all would not fit" if omitted else ""]
+    return "; ".join(part for part in parts if part)
+
+
+async def all_at_once(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Returns what all return, waiting for all at the same time; the first that raises cancels the others.
+
+    These have ended when it is raised: nothing of theirs is booked after the ledger is closed.
+    """
+    running = [asyncio.ensure_future(item) for item in work]
+    try:
+        return await asyncio.gather(*running)
+    except BaseException:
+        for item in running:
+            item.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        raise
+
+
+def check_model(model: object) -> ChatModel:
+    """Returns ``model``, or raises :class:`InvalidValueError` when it is no chat model."""
+    if not isinstance(model, ChatModel) or isinstance(model, type):
+        raise InvalidValueError(f"model: expected a chat model (chat_model.make_model makes one), got {model!r}")
+    return model
+
+
+def tag(parameters: Mapping[str, Any]) -> str:
+    """Returns 6 hex digits that tell evaluators of one name but different parameters apart."""
+    return hashlib.sha256(canonical_json(parameters).encode()).hexdigest()[:6]
+
+
+class AskingEvaluator:
+    """Base of evaluators that wait for a model: ``evaluate`` is ``evaluate_async``, waited for."""
+
+    async def evaluate_async(self, transcript: Transcript) -> Evaluation:
+        """Returns the evaluation without blocking other episodes."""
+        raise NotImplementedError
+
+    def evaluate(self, transcript: Transcript) -> Evaluation:
+        """Returns what :meth:`evaluate_async` returns; also where an event loop is running, which then stands still."""
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return asyncio.run(self.evaluate_async(transcript))
+        with ThreadPoolExecutor(max_workers=1) as pool:
+            return pool.submit(asyncio.run, self.evaluate_async(transcript)).result()
+
+    async def close(self) -> None:
+        """Closes the models that are asked."""
+        raise NotImplementedError

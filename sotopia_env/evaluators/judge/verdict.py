@@ -1,0 +1,199 @@
+"""Reading a judge's answer: exactly what was asked for, or the reason why it is refused.
+
+Nothing is repaired and nothing is guessed. The answer must be the JSON object alone, bare, in one code fence, or after
+a thinking block: a judge that quotes what an agent said must not have the quotation taken for its verdict.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sotopia_env.errors import name_hint
+from sotopia_env.world.quoting import quote
+
+MAX_ANSWER = 262_144
+"""Longest answer that is read, in characters."""
+MAX_PROBLEMS = 5
+"""So many problems of one answer are named at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """What one score is about.
+
+    Attributes:
+        name: the dimension's name, as it stands in the verdict.
+        low: lowest score, inclusive.
+        high: highest score, inclusive.
+        instruction: what the judge is asked.
+    """
+
+    name: str
+    low: int
+    high: int
+    instruction: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """One entry of a verdict."""
+
+    agent: str
+    axis: str
+    score: int
+    reasoning: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why an answer is not accepted; ``reason`` can be shown to the model once it is quoted."""
+
+    reason: str
+
+
+class _RefusedError(ValueError):
+    """An answer that cannot be read; the message says why."""
+
+
+_THINKING = re.compile(r"\s*<(think|thinking|reasoning)>.*?</\1>", re.DOTALL | re.IGNORECASE)
+_FENCE = re.compile(r"```(?:json)?[ \t]*\r?\n(.*)\n[ \t]*```", re.DOTALL | re.IGNORECASE)
+
+
+def read_object(text: str) -> dict[str, Any] | Refusal:
+    """Returns the JSON object that ``text`` consists of.
+
+    A thinking block before it and one code fence around it are allowed; anything else before or after it is not.
+    Keys that are given twice, ``NaN`` and infinities are refused.
+    """
+    if len(text) > MAX_ANSWER:
+        return Refusal(f"the answer has {len(text)} characters; at most {MAX_ANSWER} are read")
+    thought = _THINKING.match(text)
+    while thought:  # the first end counts: what follows must then be the object and nothing else
+        text = text[thought.end() :]
+        thought = _THINKING.match(text)
+    body = text.strip()
+    fenced = _FENCE.fullmatch(body)
+    body = fenced.group(1).strip() if fenced else body
+    if not body.startswith("{"):
+        return Refusal(f"expected one JSON object and nothing before it, got {_excerpt(body)}")
+    try:
+        item, end = _DECODER.raw_decode(body)
+    except RecursionError:
+        return Refusal("the JSON object is nested too deeply")
+    except json.JSONDecodeError as error:
+        return Refusal(f"the JSON object is not valid: {error.msg} at character {error.pos}")
+    except ValueError as error:  # ours, and Python's for a number of thousands of digits
+        return Refusal(f"the JSON object cannot be read: {error}")
+    if end != len(body):
+        return Refusal(f"expected nothing after the JSON object, got {_excerpt(body[end:].strip())}")
+    found: dict[str, Any] = item
+    return found
+
+
+def _excerpt(text: str) -> str:
+    return quote(text[:60] + ("…" if len(text) > 60 else "")) if text else "no text"
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    item = dict(pairs)
+    if len(item) != len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise _RefusedError(f"the key {_excerpt(twice)} is given twice")
+    return item
+
+
+def _no_constant(name: str) -> Any:
+    raise _RefusedError(f"{name} is no JSON number")
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique_keys, parse_constant=_no_constant)
+
+
+def read_verdict(text: str, agents: Sequence[str], axes: Sequence[Axis]) -> tuple[Judgement, ...] | Refusal:
+    """Returns the verdict in a judge's answer, matched by agent id and dimension name, in the order of the arguments.
+
+    Args:
+        text: what the model wrote.
+        agents: exactly these must be judged.
+        axes: on exactly these.
+
+    Returns:
+        A judgement for every agent and axis, or why the answer is refused (up to :data:`MAX_PROBLEMS` problems).
+    """
+    answer = read_object(text)
+    if isinstance(answer, Refusal):
+        return answer
+    problems: list[str] = []
+    outer = keyed(answer, ("verdicts",), "the answer", problems)
+    verdicts = keyed(outer["verdicts"], agents, "verdicts", problems) if outer else {}
+    names = [axis.name for axis in axes]
+    rows = {agent: keyed(row, names, f"verdicts.{agent}", problems) for agent, row in verdicts.items()}
+    found = [
+        _judgement(agent, axis, row[axis.name], problems)
+        for agent, row in rows.items()
+        for axis in axes
+        if axis.name in row
+    ]
+    return refusal(problems) or tuple(judgement for judgement in found if judgement is not None)
+
+
+def keyed(item: Any, expected: Sequence[str], where: str, problems: list[str]) -> Mapping[str, Any]:
+    """Returns the members of a JSON object that should have exactly the ``expected`` keys, in their order.
+
+    What is missing, unknown or no object at all is added to ``problems``.
+    """
+    if not isinstance(item, dict):
+        problems.append(f"{where}: expected an object with the keys {', '.join(expected)}, got {shown(item)}")
+        return {}
+    problems += [f"{where}: the key {key!r} is missing" for key in expected if key not in item]
+    problems += [f"{where}: unknown key: {name_hint(key[:60], expected)}" for key in item if key not in expected]
+    return {key: item[key] for key in expected if key in item}
+
+
+def _judgement(agent: str, axis: Axis, entry: Any, problems: list[str]) -> Judgement | None:
+    where = f"verdicts.{agent}.{axis.name}"
+    parts = keyed(entry, ("reasoning", "score"), where, problems)
+    if len(parts) < 2:
+        return None
+    score, reasoning = parts["score"], parts["reasoning"]
+    if type(score) is not int or not axis.low <= score <= axis.high:  # bool is an int to isinstance
+        wanted = f"a whole number from {axis.low} to {axis.high}, without decimals or quotes"
+        problems.append(f"{where}.score: expected {wanted}, got {shown(score)}")
+        return None
+    wrong = text_problem(reasoning)
+    if wrong:
+        problems.append(f"{where}.reasoning: {wrong}")
+        return None
+    return Judgement(agent, axis.name, score, reasoning)
+
+
+def text_problem(value: Any) -> str | None:
+    """Returns why ``value`` is no text that says something and can be written to disk, or ``None``."""
+    if not isinstance(value, str) or not value.strip():
+        return f"expected a text, got {shown(value)}"
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError as error:
+        return f"expected Unicode text, got a lone surrogate at character {error.start}"
+    return None
+
+
+def refusal(problems: Sequence[str]) -> Refusal | None:
+    """Returns the first :data:`MAX_PROBLEMS` problems as a refusal, or ``None`` when there are none."""
+    if not problems:
+        return None
+    more = len(problems) - MAX_PROBLEMS
+    return Refusal("; ".join(problems[:MAX_PROBLEMS]) + (f"; and {more} more" if more > 0 else ""))
+
+
+def shown(value: Any) -> str:
+    """Returns a value of an answer in a few words, for messages."""
+    if isinstance(value, dict | list):
+        return "an object" if isinstance(value, dict) else "a list"
+    text = json.dumps(value, ensure_ascii=True)
+    return text if len(text) <= 60 else f"{text[:60]}…"

@@ -1,0 +1,1 @@
+"""Scores by transparent rules over the transcript, without a model."""

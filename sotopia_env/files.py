@@ -1,0 +1,189 @@
+"""Files that survive a kill: written whole or not at all, or only ever growing."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from sotopia_env.errors import (
+    DamagedRecordError,
+    InvalidValueError,
+    SotopiaError,
+)
+
+logger = logging.getLogger(__name__)
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Writes through a temporary file in the same folder, so that nobody ever sees half a file.
+
+    Raises:
+        InvalidValueError: nothing can be written there; says why.
+    """
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            temporary.write_bytes(data)
+            temporary.replace(path)
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise InvalidValueError(f"{path}: cannot be written ({error.strerror})") from None
+
+
+def write_text_atomically(path: Path, text: str) -> None:
+    """As :func:`write_atomically`, for a text, in UTF-8."""
+    write_atomically(path, text.encode("utf-8"))
+
+
+_BLOCK = 65_536
+
+
+class AppendOnlyFile:
+    """A file of lines, open for appending.
+
+    Attributes:
+        path: the file.
+        repaired: bytes of a last line that had been cut short and were removed.
+    """
+
+    def __init__(self, path: Path, *, exclusive: bool = False) -> None:
+        """Opens the file, makes it where there is none, and repairs it.
+
+        Args:
+            path: the file; its folder must exist.
+            exclusive: whether other processes are kept from opening it so (``flock``; POSIX systems).
+
+        Raises:
+            InvalidValueError: it cannot be written, or another process holds it.
+        """
+        self.path = path
+        self._descriptor: int | None = _open(path)
+        try:
+            if exclusive:
+                lock(self._descriptor, f"{path}: another process is writing this file; wait for it to end")
+            self.repaired = _repair(self._descriptor)
+        except BaseException:
+            self.close()
+            raise
+
+    def append(self, data: bytes) -> None:
+        """Adds whole lines; they are safe from the death of the process when this returns.
+
+        Raises:
+            SotopiaError: the disk is full, or the like; then nothing of ``data`` is left in the file.
+        """
+        written = 0
+        try:
+            while written < len(data):
+                written += os.write(self._open, data[written:] if written else data)
+        except OSError as error:
+            if written:  # or the next line would be appended to half of this one
+                os.ftruncate(self._open, os.fstat(self._open).st_size - written)
+            raise SotopiaError(
+                f"{self.path}: cannot be written ({error.strerror}); what was written before is whole, "
+                "and the same command goes on from there"
+            ) from error
+
+    def sync(self) -> None:
+        """Forces everything to the disk."""
+        os.fsync(self._open)
+
+    @property
+    def _open(self) -> int:
+        if self._descriptor is None:
+            raise SotopiaError(f"{self.path}: expected an open file, it is closed")
+        return self._descriptor
+
+    def close(self) -> None:
+        """Lets go of the file; more than once does no harm."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+        self._descriptor = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def repair_torn_line(path: Path) -> int:
+    """Cuts off what follows the last line end of ``path`` and returns how many bytes that were; 0 for a whole file.
+
+    Raises:
+        InvalidValueError: it is no file, or cannot be written.
+    """
+    if not path.exists():
+        return 0
+    with AppendOnlyFile(path) as file:
+        return file.repaired
+
+
+def lock(descriptor: int, said: str) -> None:
+    """Holds an open file for this process until it is closed.
+
+    Raises:
+        InvalidValueError: another process holds it; ``said`` is the message. Or its file system knows no locks.
+    """
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise InvalidValueError(said) from None
+    except OSError as error:  # some network file systems
+        where = said.partition(": ")[0]
+        raise InvalidValueError(f"{where}: expected a file system with file locks ({error.strerror})") from None
+
+
+def _open(path: Path) -> int:
+    if path.exists() and not path.is_file():
+        raise InvalidValueError(f"{path}: expected a file of records, found something else")
+    try:
+        return os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise InvalidValueError(f"{path}: expected a file that can be written ({error.strerror})") from None
+
+
+def _repair(descriptor: int) -> int:
+    """Cuts off what follows the last line end and returns how many bytes that were."""
+    size = end = os.fstat(descriptor).st_size
+    while end > 0:
+        start = max(0, end - _BLOCK)
+        found = os.pread(descriptor, end - start, start).rfind(b"\n")
+        end = start + found + 1
+        if found >= 0:
+            break
+    if end < size:
+        os.ftruncate(descriptor, end)
+    return size - end
+
+
+def read_lines(path: Path) -> Iterator[tuple[str, str]]:
+    """Yields ``(where, line)`` for every whole line of a file of records that is not blank.
+
+    Raises:
+        DamagedRecordError: the file cannot be opened, or a line is not UTF-8 text.
+    """
+    try:
+        stream = path.open("rb")
+    except OSError as error:
+        raise DamagedRecordError(f"{path}: cannot be opened ({error.strerror})") from None
+    with stream:
+        for number, raw in enumerate(stream, start=1):
+            where = f"{path}, line {number}"
+            if not raw.endswith(b"\n"):
+                logger.warning("%s: left out, the line was cut short", where)
+            elif raw.strip():
+                try:
+                    yield where, raw.decode("utf-8")
+                except UnicodeDecodeError as error:
+                    raise DamagedRecordError(f"{where}: not UTF-8 text ({error.reason})") from None

@@ -1,0 +1,38 @@
+"""People's scores: annotation sheets, what came back and which of it to believe, and agreement with judges."""
+
+from sotopia_env.people.against_judges import HumanAgreement, human_agreement
+from sotopia_env.people.answers import Annotation, AnnotationSet, read_annotations
+from sotopia_env.people.between_annotators import BINS, Statistic, bin_of, pairwise_agreement, randolph_kappa
+from sotopia_env.people.quality import LENIENT, QualityRules, Removal, RemovalReason, Screening, screen
+from sotopia_env.people.report import difference_chart, to_csv, to_json, to_text, write_report
+from sotopia_env.people.sheet import AnnotationKey, AnnotationRequest, draw, guide_path, key_path, write_template
+
+__all__ = [
+    "BINS",
+    "LENIENT",
+    "Annotation",
+    "AnnotationKey",
+    "AnnotationRequest",
+    "AnnotationSet",
+    "HumanAgreement",
+    "QualityRules",
+    "Removal",
+    "RemovalReason",
+    "Screening",
+    "Statistic",
+    "bin_of",
+    "difference_chart",
+    "draw",
+    "guide_path",
+    "human_agreement",
+    "key_path",
+    "pairwise_agreement",
+    "randolph_kappa",
+    "read_annotations",
+    "screen",
+    "to_csv",
+    "to_json",
+    "to_text",
+    "write_report",
+    "write_template",
+]

@@ -1,0 +1,190 @@
+"""Reading back the sheets that annotators filled in."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from sotopia_env.errors import DamagedRecordError, InvalidValueError, UnknownNameError, name_hint
+from sotopia_env.people.sheet import ANNOTATOR, ID, REASONING, SECONDS, AnnotationKey, AnnotationRequest, unguard
+
+_WHOLE = re.compile(r"[+-]?[0-9]{1,9}(?:\.0+)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Annotation:
+    """One annotator's scores of one seat.
+
+    Attributes:
+        scores: by dimension; one that was not given is absent.
+        reasoning: by dimension, for those that have a column for it; possibly empty.
+        seconds: how long it took, where the sheet says.
+        where: file and row, as a spreadsheet program counts rows.
+    """
+
+    request: AnnotationRequest
+    annotator: str
+    scores: Mapping[str, float]
+    reasoning: Mapping[str, str]
+    seconds: float | None
+    where: str
+
+    @property
+    def seat(self) -> tuple[str, str]:
+        """Episode key and agent id."""
+        return self.request.episode, self.request.agent
+
+
+@dataclass(frozen=True, slots=True)
+class AnnotationSet:
+    """What came back of a sheet.
+
+    Attributes:
+        annotations: the rows that were filled in, in the key's order.
+    """
+
+    key: AnnotationKey
+    annotations: tuple[Annotation, ...]
+
+    @property
+    def blank(self) -> int:
+        """How many rows nobody filled in."""
+        return len(self.key.requests) - len(self.annotations)
+
+    @property
+    def missing(self) -> Mapping[str, int]:
+        """How many filled-in rows lack a score, by dimension; dimensions that none lacks are absent."""
+        counts = {name: sum(name not in a.scores for a in self.annotations) for name in self.key.scales}
+        return {name: count for name, count in counts.items() if count}
+
+
+def read_annotations(sheets: str | Path | Sequence[str | Path], key: AnnotationKey | str | Path) -> AnnotationSet:
+    """Reads sheets that were filled in: one file, or the copies that several annotators sent back.
+
+    A row without annotator, scores and reasoning was not filled in and is only counted. A filled-in row may lack
+    scores. Columns may stand in any order, separated by commas, semicolons or tabs; the columns to read and those for
+    reasoning may be gone. ``duration_seconds`` may be added.
+
+    Raises:
+        DamagedRecordError: a file is not CSV in UTF-8, or the key cannot be read.
+        UnknownNameError: a column or an annotation id is not known; names the nearest one.
+        InvalidValueError: a column is missing, a score is no whole number of its range, a row has no annotator, or a
+            row was filled in twice. Names file, row, column and value.
+    """
+    known = key if isinstance(key, AnnotationKey) else AnnotationKey.load(key)
+    requests = {request.annotation_id: request for request in known.requests}
+    found: dict[str, Annotation] = {}
+    for sheet in [sheets] if isinstance(sheets, str | Path) else sheets:
+        for where, cells in _rows(Path(sheet), known):
+            item = _annotation(where, cells, known, requests)
+            if item is None:
+                continue
+            earlier = found.setdefault(item.request.annotation_id, item)
+            if earlier is not item:
+                raise InvalidValueError(
+                    f"{where}, column {ID!r}: expected every row to be filled in once, "
+                    f"got {item.request.annotation_id!r} again, after {earlier.where}"
+                )
+    return AnnotationSet(known, tuple(found[name] for name in requests if name in found))
+
+
+def _rows(sheet: Path, key: AnnotationKey) -> Iterator[tuple[str, dict[str, str]]]:
+    try:
+        text = sheet.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise DamagedRecordError(f"{sheet}: cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError as error:
+        raise DamagedRecordError(f"{sheet}: expected CSV in UTF-8 ({error.reason} at byte {error.start})") from None
+    head = text.split("\n", 1)[0]
+    lines = csv.reader(io.StringIO(text, newline=""), delimiter=max(",;\t", key=head.count), strict=True)
+    columns: list[str] | None = None
+    for number, cells in enumerate(_parsed(lines, sheet, len(text)), start=1):
+        where = f"{sheet}, row {number}"
+        if columns is None:
+            columns = _columns(cells, key, where)
+        elif any(cell.strip() for cell in cells):
+            if len(cells) != len(columns):
+                raise InvalidValueError(f"{where}: expected {len(columns)} cells, got {len(cells)}")
+            yield where, dict(zip(columns, cells, strict=True))
+    if columns is None:
+        raise InvalidValueError(f"{sheet}: expected a header with {ID!r} and {ANNOTATOR!r}, got an empty file")
+
+
+def _parsed(lines: Iterator[list[str]], sheet: Path, longest: int) -> Iterator[list[str]]:
+    number = 1
+    while True:
+        try:
+            with _cells_up_to(longest):
+                cells = next(lines)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            raise DamagedRecordError(f"{sheet}, row {number}: not valid CSV ({error})") from None
+        yield cells
+        number += 1
+
+
+@contextmanager
+def _cells_up_to(characters: int) -> Iterator[None]:
+    """Lets cells be as long as the file; the csv module knows only one limit for the whole process."""
+    before = csv.field_size_limit()
+    csv.field_size_limit(max(before, characters))
+    try:
+        yield
+    finally:
+        csv.field_size_limit(before)
+
+
+def _columns(cells: Sequence[str], key: AnnotationKey, where: str) -> list[str]:
+    names = [cell.strip().casefold() for cell in cells]
+    for name in names:
+        if name not in (*key.columns, SECONDS):
+            raise UnknownNameError(f"{where}: column: {name_hint(name, (*key.columns, SECONDS))}")
+        if names.count(name) > 1:
+            raise InvalidValueError(f"{where}: expected every column once, got {name!r} {names.count(name)} times")
+    for name in (ID, ANNOTATOR, *key.scales):
+        if name not in names:
+            raise InvalidValueError(f"{where}: expected a column {name!r}, got none")
+    return names
+
+
+def _annotation(
+    where: str, cells: Mapping[str, str], key: AnnotationKey, requests: Mapping[str, AnnotationRequest]
+) -> Annotation | None:
+    name, annotator = cells[ID].strip(), unguard(cells[ANNOTATOR].strip())
+    if name not in requests:
+        raise UnknownNameError(f"{where}, column {ID!r}: {name_hint(name, requests)}")
+    texts = {d: unguard(cells[d + REASONING].strip()) for d in key.scales if d + REASONING in cells}
+    scores = {d: value for d in key.scales if (value := _score(where, d, cells[d], key.scales[d])) is not None}
+    if not (annotator or scores or any(texts.values())):
+        return None
+    if not annotator:
+        raise InvalidValueError(f"{where}, column {ANNOTATOR!r}: expected who filled in this row, got nothing")
+    return Annotation(requests[name], annotator, scores, texts, _seconds(where, cells.get(SECONDS, "")), where)
+
+
+def _score(where: str, column: str, cell: str, scale: tuple[int, int]) -> float | None:
+    text, (low, high) = unguard(cell.strip()), scale
+    if not text:
+        return None
+    if not (_WHOLE.fullmatch(text) and low <= float(text) <= high):
+        raise InvalidValueError(
+            f"{where}, column {column!r}: expected a whole number from {low} to {high} or nothing, got {text[:80]!r}"
+        )
+    return float(text)
+
+
+def _seconds(where: str, cell: str) -> float | None:
+    text = unguard(cell.strip())
+    if not text:
+        return None
+    if not re.fullmatch(r"[0-9]{1,9}(?:\.[0-9]+)?", text):
+        raise InvalidValueError(
+            f"{where}, column {SECONDS!r}: expected a number of seconds or nothing, got {text[:80]!r}"
+        )
+    return float(text)

@@ -1,0 +1,275 @@
+r"""Which annotations to believe: rules that stand in for the manual checks of SOTOPIA-π (arXiv 2403.08715), C.5.
+
+The paper removes annotations without well-written reasoning ("It is good."), with a score that contradicts its
+reasoning ("No secret leaked", -5), and all annotations of an episode whose annotators strongly disagree (more than 5
+points on GOAL); nobody annotates one example twice there. Rules for straight lines, haste and outlying annotators are
+ours. An annotation is removed once, by the first rule that applies; every removal has a reason.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
+from sotopia_env.people.answers import Annotation, AnnotationSet
+from sotopia_env.world.quoting import quote
+from sotopia_env.world.reward import Dimension
+
+_FEWEST_SCORES = 5
+_FEWEST_COPIES = 5
+
+
+class RemovalReason(StrEnum):
+    """Why an annotation is not used; the members stand in the order in which the rules are applied."""
+
+    REPEATED = "the annotator scored this seat before"
+    VAGUE = "reasoning too short"
+    CONTRADICTION = "a score contradicts its reasoning"
+    STRAIGHT_LINE = "straight-lining"
+    HASTE = "too fast"
+    OUTLYING_ANNOTATOR = "the annotator differs too much from the others"
+    DISAGREEMENT = "the annotators of the episode disagree strongly"
+
+
+@dataclass(frozen=True, slots=True)
+class QualityRules:
+    """How strict :func:`screen` is; ``None`` (or ``False``, or an empty mapping) switches a rule off.
+
+    Attributes:
+        min_words: fewest words of the median reasoning for a score that was given. The two sentences that the paper
+            calls too vague have 3 and 4 words. Sheets without columns for reasoning are not held to it.
+        denial_tolerance: farthest a score may be from 0 when its reasoning says, without a "but", that nothing of the
+            kind happened, in points. The paper's example is 5 off, its annotators had to come within 2 points (C.3).
+            Knows common English phrases only.
+        max_difference: largest difference between two annotators of a seat by dimension, in points; beyond it *all*
+            annotations of the episode go. 5 on GOAL in the paper.
+        straight_lines: removes rows whose scores, five or more, are all the same number or all at the same place of
+            their ranges, and annotators who gave five or more different seats exactly the same scores.
+        min_seconds: shortest time for a row, where the sheet says how long it took. A fifth of the 5 minutes that a
+            seat took in SOTOPIA (10 to 15 minutes for an episode of two seats, appendix E.1).
+        max_distance: largest mean distance of an annotator from the mean of the others who scored the same seats, in
+            points of an 11-point scale. Off by default: with two annotators it cannot tell who is wrong, and the
+            paper, which began with 2 points, dropped it as too strict (C.3).
+        min_shared: fewest scores shared with others for ``max_distance`` to apply.
+    """
+
+    min_words: float | None = 5
+    denial_tolerance: float | None = 2
+    max_difference: Mapping[str, float] = field(default_factory=lambda: {Dimension.GOAL.value: 5.0})
+    straight_lines: bool = True
+    min_seconds: float | None = 60
+    max_distance: float | None = None
+    min_shared: int = 10
+
+    def __post_init__(self) -> None:
+        limits = {"min_words": self.min_words, "denial_tolerance": self.denial_tolerance}
+        limits |= {"min_seconds": self.min_seconds, "max_distance": self.max_distance, "min_shared": self.min_shared}
+        limits |= {f"max_difference[{name!r}]": limit for name, limit in self.max_difference.items()}
+        for name, limit in limits.items():
+            if limit is not None and not (math.isfinite(limit) and limit >= 0):
+                raise InvalidValueError(f"{name}: expected a number of at least 0, got {limit!r}")
+
+
+LENIENT = QualityRules(min_words=None, denial_tolerance=None, max_difference={}, straight_lines=False, min_seconds=None)
+"""Removes nothing but repeated annotations of a seat by one annotator."""
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """An annotation that is not used; ``detail`` says what was found in it."""
+
+    annotation: Annotation
+    reason: RemovalReason
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Screening:
+    """What the rules made of the annotations.
+
+    Attributes:
+        kept: annotations to use, in order.
+        removals: the others, in order.
+        to_repeat: annotated episodes with fewer annotations of some seat than were asked for; the paper has these
+            annotated again.
+    """
+
+    kept: tuple[Annotation, ...]
+    removals: tuple[Removal, ...]
+    to_repeat: tuple[str, ...]
+
+    @property
+    def counts(self) -> Mapping[RemovalReason, int]:
+        """Removals by reason; reasons that never applied are absent."""
+        counts = {reason: sum(removal.reason is reason for removal in self.removals) for reason in RemovalReason}
+        return {reason: count for reason, count in counts.items() if count}
+
+
+def screen(found: AnnotationSet, rules: QualityRules | None = None) -> Screening:
+    """Applies the rules; ``None`` takes the default ones.
+
+    Raises:
+        UnknownNameError: ``max_difference`` names a dimension that was not annotated.
+    """
+    rules, scales = QualityRules() if rules is None else rules, found.key.scales
+    for name in rules.max_difference:
+        if name not in scales:
+            raise UnknownNameError(f"max_difference: dimension {name_hint(name, scales)}")
+    removals: list[Removal] = []
+    kept = list(found.annotations)
+    for reason, rule in _RULES:
+        faults = rule(kept, rules, scales)
+        removals += [Removal(a, reason, faults[_id(a)]) for a in kept if _id(a) in faults]
+        kept = [a for a in kept if _id(a) not in faults]
+    order = {_id(annotation): place for place, annotation in enumerate(found.annotations)}
+    removals.sort(key=lambda removal: order[_id(removal.annotation)])
+    return Screening(tuple(kept), tuple(removals), _short_of_annotators(found, kept))
+
+
+def _id(annotation: Annotation) -> str:
+    return annotation.request.annotation_id
+
+
+def _short_of_annotators(found: AnnotationSet, kept: Iterable[Annotation]) -> tuple[str, ...]:
+    counts: dict[tuple[str, str], int] = defaultdict(int)
+    for annotation in kept:
+        counts[annotation.seat] += 1
+    requests = found.key.requests
+    short = [r.episode for r in requests if counts[(r.episode, r.agent)] < found.key.per_episode]
+    return tuple(dict.fromkeys(short))
+
+
+_Scales = Mapping[str, tuple[int, int]]
+_Faults = Mapping[str, str]
+"""Annotation id to what is wrong with the annotation."""
+
+
+def _repeated(annotations: Sequence[Annotation], rules: QualityRules, scales: _Scales) -> _Faults:
+    first: dict[tuple[str, ...], Annotation] = {}
+    again = [a for a in annotations if first.setdefault((*a.seat, a.annotator), a) is not a]
+    return {_id(a): f"by {a.annotator}, after {first[(*a.seat, a.annotator)].where}" for a in again}
+
+
+def _vague(annotations: Sequence[Annotation], rules: QualityRules, scales: _Scales) -> _Faults:
+    faults: dict[str, str] = {}
+    for annotation in annotations:
+        texts = [annotation.reasoning[name] for name in annotation.scores if name in annotation.reasoning]
+        if texts and rules.min_words is not None:
+            words = statistics.median(len(text.split()) for text in texts)
+            if words < rules.min_words:
+                faults[_id(annotation)] = f"a median of {words:g} words"
+    return faults
+
+
+_NOT = r"(?:did|does|do|has|have|was|were|is|are)(?:n't| not)|never"
+_DENIALS: Mapping[str, re.Pattern[str]] = {
+    name: re.compile(pattern)
+    for name, pattern in {
+        "secret": r"\bno secrets? (?:\w+ ){0,2}(?:leaked|revealed|disclosed|shared|exposed|told)"
+        rf"|\b(?:{_NOT}) (?:leak|reveal|disclose|share|expose|tell)(?:ed|d)? (?:\w+ ){{1,3}}secrets?\b",
+        "social_rules": r"\bno (?:\w+ ){0,4}(?:rules?|norms?|laws?) (?:\w+ ){0,2}(?:broken|violated)"
+        rf"|\b(?:{_NOT}) (?:break|broken?|violated?) (?:any|a|the)\b",
+        "knowledge": r"\bno (?:new )?(?:\w+ )?(?:knowledge|information) (?:\w+ ){0,2}(?:gained|learned|learnt|acquired)"
+        r"|\blearn(?:ed|t)? nothing\b|\bnothing (?:new )?(?:was )?(?:learned|learnt|gained)",
+        "relationship": rf"\brelationship (?:{_NOT}) chang|\bno change (?:in|of|to) (?:the|their) relationship"
+        r"|\brelationship (?:stayed|stays|remained|remains|is) (?:the same|unchanged)",
+        "financial_and_material_benefits": r"\bno (?:financial|material)(?: (?:or|and|nor) (?:financial|material))?"
+        r" (?:change|effect|impact|consequences?|gains? (?:or|nor) loss(?:es)?)\b",
+    }.items()
+}
+_CONTRAST = re.compile(r"\b(?:but|however|although|though|except|yet|until|while|only|still|nearly|almost)\b")
+
+
+def _contradictory(annotations: Sequence[Annotation], rules: QualityRules, scales: _Scales) -> _Faults:
+    faults: dict[str, str] = {}
+    for annotation, (name, denial) in itertools.product(annotations, _DENIALS.items()):
+        score, text = annotation.scores.get(name), annotation.reasoning.get(name, "").casefold().replace("’", "'")
+        if rules.denial_tolerance is None or score is None or abs(score) <= rules.denial_tolerance:
+            continue
+        if denial.search(text) and not _CONTRAST.search(text):
+            faults[_id(annotation)] = f"{name}: {score:g}, because {quote(annotation.reasoning[name][:200])}"
+    return faults
+
+
+def _straight(annotations: Sequence[Annotation], rules: QualityRules, scales: _Scales) -> _Faults:
+    faults: dict[str, str] = {}
+    by_annotator: dict[str, list[Annotation]] = defaultdict(list)
+    for annotation in annotations if rules.straight_lines else ():
+        by_annotator[annotation.annotator].append(annotation)
+        places = {(value - scales[n][0]) / (scales[n][1] - scales[n][0]) for n, value in annotation.scores.items()}
+        if len(annotation.scores) >= _FEWEST_SCORES and min(len(places), len(set(annotation.scores.values()))) == 1:
+            faults[_id(annotation)] = f"{len(annotation.scores)} scores at one place"
+    for name, own in by_annotator.items():
+        if len(own) >= _FEWEST_COPIES and all(a.scores == own[0].scores for a in own):
+            faults |= {_id(a): f"{name} gave {len(own)} seats the same scores" for a in own}
+    return faults
+
+
+def _hasty(annotations: Sequence[Annotation], rules: QualityRules, scales: _Scales) -> _Faults:
+    if rules.min_seconds is None:
+        return {}
+    timed = [(a, a.seconds) for a in annotations if a.seconds is not None]
+    return {_id(a): f"{seconds:g} seconds" for a, seconds in timed if seconds < rules.min_seconds}
+
+
+def _outlying(annotations: Sequence[Annotation], rules: QualityRules, scales: _Scales) -> _Faults:
+    if rules.max_distance is None:
+        return {}
+    distances = _distances(annotations, scales)
+    far = {
+        name: math.fsum(values) / len(values)
+        for name, values in distances.items()
+        if len(values) >= max(1, rules.min_shared) and math.fsum(values) / len(values) > rules.max_distance
+    }
+    return {
+        _id(a): f"{a.annotator} is {far[a.annotator]:.2f} points off on average, over {len(distances[a.annotator])}"
+        for a in annotations
+        if a.annotator in far
+    }
+
+
+def _distances(annotations: Sequence[Annotation], scales: _Scales) -> Mapping[str, Sequence[float]]:
+    """By annotator, for every score that others gave too: how far it is from their mean, on a scale of length 10."""
+    distances: dict[str, list[float]] = defaultdict(list)
+    for group in _by_seat(annotations).values():
+        for one, name in itertools.product(group, scales):
+            others = [a.scores[name] for a in group if a is not one and name in a.scores]
+            if others and name in one.scores:
+                away = abs(one.scores[name] - math.fsum(others) / len(others))
+                distances[one.annotator].append(away * 10 / (scales[name][1] - scales[name][0]))
+    return distances
+
+
+def _by_seat(annotations: Iterable[Annotation]) -> Mapping[tuple[str, str], Sequence[Annotation]]:
+    groups: dict[tuple[str, str], list[Annotation]] = defaultdict(list)
+    for annotation in annotations:
+        groups[annotation.seat].append(annotation)
+    return groups
+
+
+def _disagreeing(annotations: Sequence[Annotation], rules: QualityRules, scales: _Scales) -> _Faults:
+    episodes: dict[str, str] = {}
+    for (episode, _), group in _by_seat(annotations).items():
+        for name, limit in rules.max_difference.items():
+            given = [a.scores[name] for a in group if name in a.scores]
+            if given and max(given) - min(given) > limit:
+                episodes.setdefault(episode, f"{name}: {min(given):g} and {max(given):g} for one seat")
+    return {_id(a): episodes[a.request.episode] for a in annotations if a.request.episode in episodes}
+
+
+_RULES: tuple[tuple[RemovalReason, Callable[[Sequence[Annotation], QualityRules, _Scales], _Faults]], ...] = (
+    (RemovalReason.REPEATED, _repeated),
+    (RemovalReason.VAGUE, _vague),
+    (RemovalReason.CONTRADICTION, _contradictory),
+    (RemovalReason.STRAIGHT_LINE, _straight),
+    (RemovalReason.HASTE, _hasty),
+    (RemovalReason.OUTLYING_ANNOTATOR, _outlying),
+    (RemovalReason.DISAGREEMENT, _disagreeing),
+)

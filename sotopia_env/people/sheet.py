@@ -1,0 +1,278 @@
+"""The sheet that annotators fill in, and the key that stays behind.
+
+The sheet is one CSV row per annotator and seat. It names no policy, no model and no judge's score, and stands in an
+order that only the key file can undo (SOTOPIA, arXiv 2310.11667, §5.1 and appendix E: annotators do not know who
+plays a character, and rate every agent on the dimensions that the judge rates, with a rationale for each).
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import itertools
+import logging
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+from pydantic import ValidationError
+
+from sotopia_env.errors import DamagedRecordError, InvalidValueError
+from sotopia_env.files import write_text_atomically
+from sotopia_env.prompts import fill, load
+from sotopia_env.records import Record, explain
+from sotopia_env.world.dynamics import TurnOrder
+from sotopia_env.world.episode import Episode
+from sotopia_env.world.observation import OWN_FIELDS, describe, render_turn
+from sotopia_env.world.quoting import printable
+from sotopia_env.world.reward import DIMENSIONS, RANGES, CustomDimension
+from sotopia_env.world.scenario import Task
+
+logger = logging.getLogger(__name__)
+
+ID, ANNOTATOR, SECONDS = "annotation_id", "annotator", "duration_seconds"
+SHOWN = ("situation", "participant", "participant_profile", "participant_goal", "transcript")
+"""Columns for the annotator to read; they are ignored when a sheet is read back and may be missing then."""
+REASONING = "_reasoning"
+"""Ends the name of the column that holds the reasoning for a dimension."""
+_FORMULA = tuple("=+-@\t\r\n＝＋－＠")
+_LONGEST_CELL = 32_767  # characters; what spreadsheet programs keep of a cell
+
+
+def guard(text: str) -> str:
+    """Returns ``text`` with an apostrophe before it when a spreadsheet program would run it as a formula."""
+    return f"'{text}" if text.startswith(_FORMULA) else text
+
+
+def unguard(text: str) -> str:
+    """Returns the text that :func:`guard` was given."""
+    return text[1:] if text.startswith("'") and text[1:].startswith(_FORMULA) else text
+
+
+def csv_text(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Returns CSV with every text cell guarded; ``None`` is an empty cell."""
+    stream = io.StringIO()
+    writer = csv.writer(stream)  # CRLF, or a carriage return inside a cell would stand unquoted
+    writer.writerow([guard(name) for name in header])
+    writer.writerows([guard(cell) if isinstance(cell, str) else cell for cell in row] for row in rows)
+    return stream.getvalue()
+
+
+class AnnotationRequest(Record):
+    """One row of a sheet.
+
+    Attributes:
+        annotation_id: what the sheet calls it; says nothing about the rest.
+        episode: the episode's key.
+        agent: the seat to be scored.
+        slot: which of the annotators of this seat, from 0.
+        transcript: hash of the transcript that was shown (:func:`fingerprint`).
+    """
+
+    annotation_id: str
+    episode: str
+    agent: str
+    slot: int
+    transcript: str
+
+
+class AnnotationKey(Record):
+    """What undoes the blinding of one sheet; kept from the annotators.
+
+    Attributes:
+        requests: the rows, in the sheet's order.
+        per_episode: annotators asked for each episode.
+        dimensions: custom dimensions scored beside the seven.
+    """
+
+    schema_version: Literal[1] = 1
+    seed: int
+    per_episode: int
+    dimensions: tuple[CustomDimension, ...] = ()
+    requests: tuple[AnnotationRequest, ...]
+
+    @cached_property
+    def scales(self) -> Mapping[str, tuple[int, int]]:
+        """Inclusive range by dimension: the seven, then the custom ones."""
+        return {d.value: RANGES[d] for d in DIMENSIONS} | {d.name: (d.low, d.high) for d in self.dimensions}
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of the template, in order."""
+        return (ID, ANNOTATOR, *SHOWN, *(column for name in self.scales for column in (name, name + REASONING)))
+
+    @classmethod
+    def load(cls, path: str | Path) -> AnnotationKey:
+        """Reads a key file, or raises :class:`DamagedRecordError`."""
+        try:
+            return cls.model_validate_json(Path(path).read_text(encoding="utf-8"))
+        except ValidationError as error:
+            raise DamagedRecordError(f"{path}: expected the key of an annotation sheet ({explain(error)})") from None
+        except (OSError, UnicodeDecodeError) as error:
+            raise DamagedRecordError(f"{path}: the key of an annotation sheet cannot be read ({error})") from None
+
+
+def key_path(sheet: str | Path) -> Path:
+    """Where the key of a sheet lies: beside it."""
+    return Path(sheet).with_suffix(".key.json")
+
+
+def guide_path(sheet: str | Path) -> Path:
+    """Where the annotators' guide to a sheet lies: beside it."""
+    return Path(sheet).with_suffix(".guide.txt")
+
+
+def draw(episodes: Iterable[Episode], n: int | None, seed: int) -> list[Episode]:
+    """Returns ``n`` different episodes, the same for the same seed; all of them for ``None``.
+
+    Raises:
+        InvalidValueError: there are fewer.
+    """
+    kept = sorted(episodes, key=lambda episode: episode.key)
+    if n is None:
+        return kept
+    if not 1 <= n <= len(kept):
+        raise InvalidValueError(f"n: expected 1 to {len(kept)}, the number of episodes, got {n}")
+    return random.Random(f"draw:{seed}").sample(kept, n)
+
+
+def write_template(
+    episodes: Iterable[Episode], path: str | Path, *, per_episode: int = 2, seed: int = 0
+) -> AnnotationKey:
+    """Writes a sheet to be filled in, its key and a guide for the annotators (:func:`key_path`, :func:`guide_path`).
+
+    The rows of the first annotators come first, then those of the second, …; within these the episodes stand in an
+    order of their own each time, and the seats of an episode too. The same seed and episodes give the same files.
+
+    Args:
+        episodes: what is to be scored; custom dimensions of their evaluations are asked for beside the seven.
+        path: the ``.csv`` file; it must not exist, because it may have been filled in.
+        per_episode: annotators per episode (2 in SOTOPIA, appendix E.1).
+        seed: of the order and the ids.
+
+    Raises:
+        InvalidValueError: no episodes, an episode twice, a file in the way, or custom dimensions that contradict each
+            other.
+    """
+    path, kept = Path(path), sorted(episodes, key=lambda episode: episode.key)
+    _check_template(path, kept, per_episode)
+    key = AnnotationKey(
+        seed=seed,
+        per_episode=per_episode,
+        dimensions=_custom(kept),
+        requests=_requests(kept, per_episode, seed),
+    )
+    _check_columns(key)
+    _warn_of_long_cells(kept)
+    by_key = {episode.key: episode for episode in kept}
+    rows = [_row(by_key[request.episode], request, len(key.columns)) for request in key.requests]
+    write_text_atomically(key_path(path), key.model_dump_json(indent=2) + "\n")
+    write_text_atomically(guide_path(path), _guide(path.name, key))
+    # Spreadsheet programs take a CSV file for UTF-8 only when it begins with this mark.
+    write_text_atomically(path, "\ufeff" + csv_text(key.columns, rows))
+    return key
+
+
+def _check_template(path: Path, episodes: Sequence[Episode], per_episode: int) -> None:
+    if path.suffix != ".csv":
+        raise InvalidValueError(f"{path}: expected a .csv file to write")
+    for file in (path, key_path(path)):
+        if file.exists():
+            raise InvalidValueError(f"{file}: exists already; expected a new file, so that no annotations are lost")
+    if isinstance(per_episode, bool) or not isinstance(per_episode, int) or per_episode < 1:
+        raise InvalidValueError(f"per_episode: expected at least 1 annotator, got {per_episode!r}")
+    if not episodes:
+        raise InvalidValueError("episodes: expected at least one to annotate, got none")
+    for first, second in itertools.pairwise(episodes):
+        if first.key == second.key:
+            raise InvalidValueError(f"episode {first.key!r} occurs twice; is a run named twice?")
+
+
+def _warn_of_long_cells(episodes: Iterable[Episode]) -> None:
+    for episode in episodes:
+        length = len(transcript_text(episode))
+        if length > _LONGEST_CELL:
+            logger.warning("episode %s: transcript of %d characters; spreadsheet programs cut it", episode.key, length)
+
+
+def _check_columns(key: AnnotationKey) -> None:
+    for name in (d.name for d in key.dimensions):
+        for column in (name, name + REASONING):
+            if (*key.columns, SECONDS).count(column) > 1:
+                raise InvalidValueError(f"dimension {name!r}: the sheet would have two columns {column!r}; rename it")
+
+
+def _custom(episodes: Iterable[Episode]) -> tuple[CustomDimension, ...]:
+    found: dict[str, CustomDimension] = {}
+    for item in (d for episode in episodes for evaluation in episode.evaluations for d in evaluation.dimensions):
+        known = found.setdefault(item.name, item)
+        if (known.low, known.high) != (item.low, item.high):
+            raise InvalidValueError(
+                f"dimension {item.name!r}: expected one range in all evaluations, "
+                f"got {known.low} to {known.high} and {item.low} to {item.high}"
+            )
+    return tuple(found.values())
+
+
+def _requests(episodes: Sequence[Episode], per_episode: int, seed: int) -> tuple[AnnotationRequest, ...]:
+    # The keys take part in the seed: whoever knows the seed alone cannot repeat the shuffle.
+    generator = random.Random("\0".join([str(seed), *(episode.key for episode in episodes)]))
+    rows = []
+    for slot in range(per_episode):
+        for episode in generator.sample(episodes, len(episodes)):
+            shown = fingerprint(episode)
+            seats = generator.sample(episode.task.agents, len(episode.task.agents))
+            rows += [(episode.key, agent, slot, shown) for agent in seats]
+    # A letter in front: spreadsheet programs read "12e45678" as a number.
+    ids = [f"a{number:08x}" for number in generator.sample(range(16**8), len(rows))]
+    return tuple(
+        AnnotationRequest(annotation_id=name, episode=key, agent=agent, slot=slot, transcript=shown)
+        for name, (key, agent, slot, shown) in zip(ids, rows, strict=True)
+    )
+
+
+def _row(episode: Episode, request: AnnotationRequest, width: int) -> list[str]:
+    task = episode.task
+    seat = task.agents.index(request.agent)
+    goals = task.scenario.seats[seat].goals
+    shown = [task.scenario.context, task.characters[seat].name, _profile(task, seat), "\n".join(goals)]
+    shown.append(transcript_text(episode))
+    filled = [request.annotation_id, "", *map(printable, shown)]
+    return [*filled, *[""] * (width - len(filled))]
+
+
+def _profile(task: Task, seat: int) -> str:
+    """What the seat knows of itself: without its secret and private information nobody could score SECRET."""
+    character, side = task.characters[seat], task.scenario.seats[seat]
+    lines = [describe(character, OWN_FIELDS)]
+    lines += [f"Private information: {side.private_info}"] if side.private_info else []
+    for other in range(len(task.agents)):
+        if other != seat:
+            bond = task.relationship(seat, other)
+            lines.append(f"To {task.characters[other].name}: {bond.kind.value}. {bond.backstory}".rstrip())
+    return "\n".join(lines)
+
+
+def transcript_text(episode: Episode) -> str:
+    """Returns what happened, for a reader who is not to know who played: every turn a line, and how it ended.
+
+    Private messages say to whom they went; every argument stands quoted, so that none can pose as a turn.
+    """
+    by_round = episode.rules.turn_order is TurnOrder.SIMULTANEOUS
+    lines = [render_turn(item.turn, episode.task.names, by_round) for item in episode.turns]
+    end = "it goes on" if episode.stop is None else episode.stop.value
+    return "".join(lines or ["(nobody acted)\n"]) + f"Ended: {end}"
+
+
+def fingerprint(episode: Episode) -> str:
+    """Hash of what an annotator reads of the turns (16 hex digits)."""
+    return hashlib.sha256(transcript_text(episode).encode()).hexdigest()[:16]
+
+
+def _guide(file: str, key: AnnotationKey) -> str:
+    texts = {d.value: load(f"judge_{d.value}") for d in DIMENSIONS} | {d.name: d.instruction for d in key.dimensions}
+    parts = [f"{name}, {low} to {high}\n  {texts[name].strip()}" for name, (low, high) in key.scales.items()]
+    return fill(load("annotation_guide"), file=file, dimensions="\n\n".join(parts)) + "\n"

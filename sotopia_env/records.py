@@ -1,0 +1,182 @@
+"""The base of everything that is written to disk: records, and the one form of JSON that is hashed and compared."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import platform
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    ValidationError,
+)
+
+from sotopia_env.errors import (
+    nearest,
+)
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+def _one_line(text: str) -> str:
+    if _CONTROL.search(text):
+        raise ValueError("must be a single line without control characters")
+    return text
+
+
+def _not_blank(text: str) -> str:
+    # Characters that are not printable (a zero-width space) are as invisible as blanks.
+    if not any(character.isprintable() and not character.isspace() for character in text):
+        raise ValueError("must not be blank")
+    return text
+
+
+def _parse_json(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except RecursionError:
+        raise ValueError("must be JSON that is not nested so deeply") from None
+
+
+def canonical_json(value: Any) -> str:
+    """Returns ``value`` as the one JSON text this package hashes and compares: sorted keys, no spaces."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def _writable(value: dict[str, Any]) -> dict[str, Any]:
+    try:
+        canonical_json(value).encode()
+    except (TypeError, ValueError, RecursionError) as error:  # half a surrogate pair, nested too deeply, no JSON at all
+        raise ValueError(f"must be JSON that can be written ({error})") from None
+    return value
+
+
+Line = Annotated[str, AfterValidator(_one_line)]
+
+
+Name = Annotated[str, Field(min_length=1, max_length=80), AfterValidator(_one_line), AfterValidator(_not_blank)]
+
+
+# Free-form data has another shape in every task family; as JSON *text* inside a record it keeps one column type, so
+# that columnar readers (``datasets.load_dataset("json")``) can load files that mix families. Both forms are read.
+JsonObject = Annotated[
+    dict[str, Any],
+    BeforeValidator(_parse_json),
+    AfterValidator(_writable),
+    PlainSerializer(canonical_json, return_type=str, when_used="json"),
+]
+
+
+TextMap = Annotated[
+    dict[Name, Line],
+    BeforeValidator(_parse_json),
+    PlainSerializer(canonical_json, return_type=str, when_used="json"),
+]
+
+
+class Record(BaseModel):
+    """Base of everything that is written to disk: immutable, and strict about names."""
+
+    # Validators are built when a class is first used: building them all would be a sixth of the package's import time.
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
+
+
+_MOST_SHOWN = 100
+
+
+_NOTHING = object()
+
+
+def first_difference(where: str, ours: Any, theirs: Any) -> tuple[str, str, str]:
+    """Returns the place and both values, of the smallest part that differs where the whole is too long to show."""
+    texts = ["nothing" if value is _NOTHING else canonical_json(value) for value in (ours, theirs)]
+    if max(map(len, texts)) <= _MOST_SHOWN:
+        return where, texts[0], texts[1]
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        keys = [key for key in sorted({*ours, *theirs}) if ours.get(key, _NOTHING) != theirs.get(key, _NOTHING)]
+        return first_difference(f"{where}.{keys[0]}", ours.get(keys[0], _NOTHING), theirs.get(keys[0], _NOTHING))
+    if isinstance(ours, list) and isinstance(theirs, list):
+        pairs = enumerate(itertools.zip_longest(ours, theirs, fillvalue=_NOTHING))
+        place, (left, right) = next((place, pair) for place, pair in pairs if pair[0] != pair[1])
+        return first_difference(f"{where}.{place}", left, right)
+    equal = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(*texts, strict=False)))
+    start = max(0, equal - _MOST_SHOWN // 2)
+    return where, _cut(texts[0], start), _cut(texts[1], start)
+
+
+def _cut(text: str, start: int) -> str:
+    end = start + _MOST_SHOWN
+    return ("…" if start else "") + text[start:end] + ("…" if end < len(text) else "")
+
+
+@cache
+def code_version() -> str:
+    """The version of the installed package."""
+    try:
+        return version("sotopia-env")
+    except PackageNotFoundError:
+        return "0+uninstalled"
+
+
+_PACKAGES = ("pettingzoo", "gymnasium", "numpy", "pydantic", "aiohttp", "litellm")
+
+
+def package_versions() -> dict[str, str]:
+    """Returns the versions of Python and of the packages that decide what an episode looks like."""
+    return {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}}
+
+
+def source_revision() -> str | None:
+    """Returns the git revision of the source checkout this package runs from, ``None`` for an installed one."""
+    root, git = Path(__file__).resolve().parents[1], shutil.which("git")
+    if git is None or not (root / ".git").exists():
+        return None
+    found = subprocess.run([git, "-C", str(root), "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    return found.stdout.strip() if found.returncode == 0 else None
+
+
+def _shown(value: object) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= 80 else shown[:77] + "…"
+
+
+def explain(error: ValidationError, names: Iterable[str] = ()) -> str:
+    """Returns the first problem of a validation as one sentence: field, what was expected, what came, nearest name.
+
+    Args:
+        error: what pydantic found.
+        names: the field names among which a misspelt one is looked for.
+    """
+    problem = error.errors(include_url=False)[0]
+    field = ".".join(str(part) for part in problem["loc"]) or "record"
+    sentence = f"{field}: {problem['msg'].removeprefix('Value error, ')}"
+    value = problem["input"]
+    if problem["type"] not in ("missing", "value_error") or isinstance(value, str):
+        sentence += f", got {_shown(value)}"
+    close = _nearest_name(problem, names)
+    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+    return sentence + (f"; did you mean {close!r}?" if close else "") + more
+
+
+def _nearest_name(problem: Any, names: Iterable[str]) -> str | None:
+    if problem["type"] == "extra_forbidden":
+        return nearest(str(problem["loc"][-1]), names)
+    if problem["type"] in ("enum", "literal_error") and isinstance(problem["input"], str):
+        expected = str(problem["ctx"]["expected"]).replace(" or ", ", ").split(", ")
+        return nearest(problem["input"], [name.strip("'") for name in expected])
+    return None

@@ -1,0 +1,1 @@
+"""Reports: comparisons of runs, tables, charts and readable transcripts."""

@@ -1,0 +1,95 @@
+"""How far several judges agree on the same episodes."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
+from sotopia_env.world.episode import Episode, Evaluation
+from sotopia_env.world.reward import Dimension
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """Two judges on one dimension, over the seats that both scored.
+
+    Attributes:
+        first: an evaluation's name.
+        second: another one's.
+        dimension: one of the seven, or a custom one's name.
+        n: seats scored by both.
+        missing: seats of the episodes that not both scored.
+        pearson: correlation of the scores, in [-1, 1]; ``None`` for fewer than two seats or a constant judge.
+        spearman: the same of their ranks.
+        mean_difference: mean of the absolute differences, in the dimension's own unit.
+    """
+
+    first: str
+    second: str
+    dimension: Dimension | str
+    n: int
+    missing: int
+    pearson: float | None
+    spearman: float | None
+    mean_difference: float
+
+
+def agreement_table(episodes: Iterable[Episode], names: Sequence[str] | None = None) -> tuple[Agreement, ...]:
+    """Returns, for every pair of evaluations that stand side by side and every dimension, how far they agree.
+
+    Args:
+        episodes: evaluated episodes.
+        names: the evaluations to compare, by name; ``None`` compares all.
+
+    Raises:
+        InvalidValueError: fewer than two evaluations to compare.
+        UnknownNameError: no episode has an evaluation of that name.
+    """
+    kept = list(episodes)
+    known = list(dict.fromkeys(e.evaluator for episode in kept for e in episode.evaluations))
+    chosen = list(dict.fromkeys(known if names is None else names))
+    for name in chosen:
+        if name not in known:
+            raise UnknownNameError(f"evaluation: {name_hint(name, known)}")
+    if len(chosen) < 2:
+        raise InvalidValueError(f"evaluations: expected at least two to compare, got {chosen}")
+    return tuple(row for first, second in itertools.combinations(chosen, 2) for row in _rows(kept, first, second))
+
+
+def _rows(episodes: Sequence[Episode], first: str, second: str) -> list[Agreement]:
+    pairs: dict[Dimension | str, list[tuple[float, float]]] = {}
+    seats = 0
+    for episode in episodes:
+        one, other = episode.evaluation(first), episode.evaluation(second)
+        for agent in episode.task.agents:
+            seats += 1
+            for dimension, values in _shared(one, other, agent).items():
+                pairs.setdefault(dimension, []).append(values)
+    return [_row(first, second, dimension, found, seats - len(found)) for dimension, found in pairs.items()]
+
+
+def _shared(one: Evaluation | None, other: Evaluation | None, agent: str) -> dict[Dimension | str, tuple[float, float]]:
+    if one is None or other is None:
+        return {}
+    left, right = one.by_agent.get(agent, {}), other.by_agent.get(agent, {})
+    return {d: (left[d].value, right[d].value) for d in left if d in right}
+
+
+def _row(
+    first: str, second: str, dimension: Dimension | str, pairs: Sequence[tuple[float, float]], missing: int
+) -> Agreement:
+    xs, ys = [x for x, _ in pairs], [y for _, y in pairs]
+    pearson, spearman = _correlations(xs, ys)
+    difference = math.fsum(abs(x - y) for x, y in pairs) / len(pairs)
+    return Agreement(first, second, dimension, len(pairs), missing, pearson, spearman, difference)
+
+
+def _correlations(xs: Sequence[float], ys: Sequence[float]) -> tuple[float | None, float | None]:
+    if len(set(xs)) < 2 or len(set(ys)) < 2:
+        return None, None
+    from scipy import stats
+
+    return float(stats.pearsonr(xs, ys).statistic), float(stats.spearmanr(xs, ys).statistic)

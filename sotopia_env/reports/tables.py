@@ -1,0 +1,178 @@
+"""A comparison as text for the screen, as JSON, as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+
+from sotopia_env.reports.compare import Cell, Comparison, Estimate, Imbalance
+from sotopia_env.reports.seat_results import EFFICIENCY, OVERALL, SHARE, SUCCESS
+
+_COLUMNS_ON_SCREEN = 4
+WEIGHTS = (
+    "(in every table each scenario weighs the same, however many seats, partners and repeats it has;\n"
+    "intervals are over the scenarios' means; n counts seats)"
+)
+"""What was weighted, as it stands under the table."""
+
+
+def show_number(value: float | None) -> str:
+    """Returns a number with two decimals, ``n/a`` for none."""
+    return "n/a" if value is None else f"{round(value, 2) + 0.0:.2f}"  # adding 0 turns -0.0 into 0.0
+
+
+def show_estimate(estimate: Estimate) -> str:
+    """Returns ``mean [low, high] n``; an interval that does not exist is ``n/a``."""
+    interval = "n/a" if estimate.low is None else f"[{show_number(estimate.low)}, {show_number(estimate.high)}]"
+    return f"{show_number(estimate.mean)} {interval} {estimate.n}"
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Returns aligned columns: the first to the left, the others to the right."""
+    lines = [list(header), *(list(row) for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
+    lines.insert(1, ["-" * width for width in widths])
+    return "\n".join(_aligned(line, widths) for line in lines)
+
+
+def _aligned(line: Sequence[str], widths: Sequence[int]) -> str:
+    cells = [line[0].ljust(widths[0]), *(c.rjust(width) for c, width in zip(line[1:], widths[1:], strict=True))]
+    return "  ".join(cells).rstrip()
+
+
+def to_text(comparison: Comparison) -> str:
+    """Returns the tables that ``sotopia compare`` prints."""
+    parts = [_summary(comparison), *_policy_tables(comparison), _family_table(comparison)]
+    parts += [_matrix_table(comparison), _difference_table(comparison), _imbalance_note(comparison)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _summary(comparison: Comparison) -> str:
+    lines = [f"{comparison.episodes} episodes, {len(comparison.policies)} policies, {comparison.unscored} unscored"]
+    lines.append(f"scores by: {comparison.evaluator or 'nobody; the episodes have not been evaluated'}")
+    if comparison.outcomes_by:
+        lines.append(f"verified outcomes by: {', '.join(comparison.outcomes_by)}")
+    lines += [f"  unscored, left out of the scores: {count} × {reason}" for reason, count in comparison.reasons[:5]]
+    if len(comparison.reasons) > 5:
+        lines.append(f"  … and {len(comparison.reasons) - 5} more reasons")
+    return "\n".join(lines)
+
+
+def _policy_tables(comparison: Comparison) -> list[str]:
+    tables = []
+    for start in range(0, len(comparison.policies), _COLUMNS_ON_SCREEN):
+        shown = comparison.policies[start : start + _COLUMNS_ON_SCREEN]
+        rows = [(metric, *(_shown(comparison.cell(p, metric)) for p in shown)) for metric in comparison.metrics]
+        tables.append(table(("mean [95 % interval] n", *shown), rows))
+    return [*tables, WEIGHTS]
+
+
+def _shown(cell: Cell | None) -> str:
+    return "n/a" if cell is None else show_estimate(cell.estimate)
+
+
+def _family_table(comparison: Comparison) -> str:
+    cells = {(cell.group, cell.policy, cell.metric): cell for cell in comparison.families}
+    rows = []
+    for group, policy in dict.fromkeys((cell.group, cell.policy) for cell in comparison.families):
+        rows.append((group, policy, *(_shown(cells.get((group, policy, m))) for m in (SUCCESS, SHARE, EFFICIENCY))))
+    return table(("verified family", "policy", SUCCESS, SHARE, EFFICIENCY), rows) if rows else ""
+
+
+def partners_shown(comparison: Comparison) -> list[str]:
+    """The partners that tables and charts show: single policies; mixed tables only where there is nothing else."""
+    partners = list(dict.fromkeys(cell.partner for cell in comparison.matrix))
+    return [policy for policy in comparison.policies if policy in partners] or partners
+
+
+def _matrix_table(comparison: Comparison) -> str:
+    means = {(cell.policy, cell.partner): cell.estimate.mean for cell in comparison.matrix}
+    partners = partners_shown(comparison)
+    if not partners:
+        return ""
+    rows = [(p, *(show_number(means.get((p, partner))) for partner in partners)) for p in comparison.policies]
+    left_out = len({partner for _, partner in means} - set(partners))
+    note = f"\n({left_out} mixed sets of partners, in tables of three and more, stand in the CSV and JSON only)"
+    return table((f"{comparison.main}: policy \\ partner", *partners), rows) + (note if left_out else "")
+
+
+def _difference_table(comparison: Comparison) -> str:
+    headlines = [m for m in (OVERALL, "goal", SHARE, SUCCESS) if m in comparison.metrics] or list(comparison.metrics)
+    rows = [
+        (
+            f"{d.first} - {d.second}",
+            d.metric,
+            show_estimate(d.estimate),
+            _show_p(d.estimate.p),
+            _show_p(d.q),
+            d.paired_by,
+            f"{d.matched}/{d.seats}",
+        )
+        for d in comparison.differences
+        if d.metric in headlines
+    ]
+    header = ("paired difference", "metric", "mean [95 % interval] n", "p", "q (BH)", "paired by", "seats paired")
+    return table(header, rows) if rows else ""
+
+
+_MOST_IMBALANCES = 8
+
+
+def _imbalance_note(comparison: Comparison) -> str:
+    lines = [_imbalance(item) for item in comparison.imbalances[:_MOST_IMBALANCES]]
+    more = len(comparison.imbalances) - len(lines)
+    head = "not balanced, so means also reflect the seats and the order a policy happened to get:"
+    return "\n  ".join([head, *lines, *([f"… and {more} more"] if more else [])]) if lines else ""
+
+
+def _imbalance(item: Imbalance) -> str:
+    held = ", ".join(f"seat {seat}: {count}" for seat, count in enumerate(item.held))
+    order = f"; began {item.began} of {item.ordered}" if item.began * item.seats != item.ordered else ""
+    return f"{item.policy} in tasks of {item.seats} seats ({held}{order})"
+
+
+def _show_p(value: float | None) -> str:
+    return "n/a" if value is None else ("<0.001" if value < 0.001 else f"{value:.3f}")
+
+
+def to_json(comparison: Comparison) -> str:
+    """Returns everything in the comparison as JSON; what does not exist is ``null``."""
+    return json.dumps(asdict(comparison), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+_ESTIMATE = ("n", "scenarios", "mean", "low", "high", "p")
+
+
+def _csv(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(rows)
+    return stream.getvalue()
+
+
+def _numbers(e: Estimate) -> tuple[object, ...]:
+    return (e.n, e.clusters, e.mean, e.low, e.high, e.p)
+
+
+def to_csv(comparison: Comparison) -> dict[str, str]:
+    """Returns three CSV texts by name: ``policies``, ``differences``, ``matrix``; an empty field means n/a."""
+    policies = [
+        (c.group, c.policy, c.metric, c.unscored, *_numbers(c.estimate))
+        for c in (*comparison.cells, *comparison.families)
+    ]
+    differences = [
+        (d.first, d.second, d.metric, d.paired_by, d.matched, d.seats, *_numbers(d.estimate), d.q)
+        for d in comparison.differences
+    ]
+    matrix = [(m.policy, m.partner, m.metric, *_numbers(m.estimate)) for m in comparison.matrix]
+    return {
+        "policies": _csv(("group", "policy", "metric", "unscored", *_ESTIMATE), policies),
+        "differences": _csv(
+            ("first", "second", "metric", "paired_by", "matched", "seats", *_ESTIMATE, "q"), differences
+        ),
+        "matrix": _csv(("policy", "partner", "metric", *_ESTIMATE), matrix),
+    }

@@ -1,0 +1,1 @@
+"""Runs: many episodes planned, played, resumed, evaluated and forecast."""

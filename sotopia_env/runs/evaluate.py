@@ -1,0 +1,268 @@
+"""One more evaluation of a run that is on disk: interruptible, resumable, and no good verdict is lost to a failure.
+
+Verdicts are kept in a side file of the run directory, one line each as they come, so that nothing that a judge was
+paid for is lost when the work is interrupted. When all are there they are merged into the episodes, whose file is
+exchanged at once, and the side file goes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from sotopia_env.chat_model import Ledger
+from sotopia_env.errors import BudgetExceededError, DamagedRecordError, InvalidValueError, ModelRefusedError
+from sotopia_env.files import AppendOnlyFile, read_lines, repair_torn_line
+from sotopia_env.records import Record, canonical_json, explain
+from sotopia_env.runs.play import evaluate_episode
+from sotopia_env.runs.progress import Progress
+from sotopia_env.runs.stopping import Stop, all_or_first_error, blocking, check_limits
+from sotopia_env.storage.directory import RunDirectory, is_unscored, read_run
+from sotopia_env.storage.manifest import EPISODES, Named, named
+from sotopia_env.world.episode import Episode, Evaluation, Evaluator, to_line
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationResult:
+    """What evaluating a run came to.
+
+    Attributes:
+        episodes: how many the run has.
+        evaluated: how many the evaluator was asked about in this call.
+        kept: how many had a verdict of the same evaluator with the same parameters, or had got one before an
+            interruption.
+        unscored: how many the evaluator has not scored now.
+        refused: how many keep an earlier verdict of that name because the evaluator failed this time.
+        reason: why, of the first that was unscored or refused.
+        stopped: why the work ended before it was done; empty when it did not.
+    """
+
+    episodes: int
+    evaluated: int
+    kept: int
+    unscored: int
+    refused: int
+    reason: str | None = None
+    stopped: str = ""
+
+
+class _Line(Record):
+    """A verdict in the side file; ``content`` tells the transcript it is about from another under the same key."""
+
+    key: str
+    content: str
+    evaluation: Evaluation
+
+
+def _content(episode: Episode) -> str:
+    text = episode.model_dump_json(include={"turns", "stop"})
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+class _SideFile:
+    """The verdicts given so far; the index is in memory, the verdicts stay on disk."""
+
+    def __init__(self, folder: Path, judge: Named) -> None:
+        identity = canonical_json([judge.name, judge.parameters])
+        self.path = folder / f"evaluations-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.jsonl"
+        repair_torn_line(self.path)
+        self._places: dict[tuple[str, str], tuple[int, bool]] = {}
+        self._end = 0
+        if self.path.exists():
+            for where, text in read_lines(self.path):
+                self._note(_parse(text, where), len(text.encode()))
+        self._file = AppendOnlyFile(self.path)
+
+    def _note(self, line: _Line, size: int) -> None:
+        self._places[line.key, line.content] = (self._end, line.evaluation.unscored is None)
+        self._end += size
+
+    def scored(self, episode: Episode) -> bool:
+        """Whether a verdict with scores is there."""
+        return self._places.get((episode.key, _content(episode)), (0, False))[1]
+
+    @property
+    def empty(self) -> bool:
+        """Whether no verdict is there."""
+        return not self._places
+
+    def append(self, episode: Episode, evaluation: Evaluation) -> None:
+        """Keeps a verdict; it is safe from the death of the process when this returns."""
+        line = _Line(key=episode.key, content=_content(episode), evaluation=evaluation)
+        data = f"{line.model_dump_json()}\n".encode()
+        self._file.append(data)
+        self._note(line, len(data))
+
+    def get(self, episode: Episode) -> Evaluation | None:
+        """The verdict on an episode, ``None`` when there is none."""
+        place = self._places.get((episode.key, _content(episode)))
+        if place is None:
+            return None
+        with self.path.open("rb") as stream:
+            stream.seek(place[0])
+            return _parse(stream.readline().decode(), f"{self.path}, byte {place[0]}").evaluation
+
+    def close(self, merged: bool) -> None:
+        """Lets go of the file, which is removed when it holds nothing that is not in the episodes."""
+        self._file.close()
+        if merged or self.empty:
+            self.path.unlink()
+
+
+def _parse(text: str, where: str) -> _Line:
+    try:
+        return _Line.model_validate_json(text)
+    except ValidationError as error:
+        raise DamagedRecordError(f"{where}: damaged record ({explain(error)})") from None
+
+
+@dataclass(slots=True)
+class _Job:
+    """The shared state of the workers that evaluate one run."""
+
+    directory: RunDirectory
+    evaluator: Evaluator
+    judge: Named
+    side: _SideFile
+    timeout: float | None
+    force: bool
+    stop: Stop
+    progress: Progress
+    evaluated: int = 0
+    unscored: int = 0
+    refused: int = 0
+    reasons: list[str] = field(default_factory=list)
+    refusal: ModelRefusedError | None = None
+
+    def pending(self) -> Iterator[Episode]:
+        """The episodes that still need a verdict."""
+        for episode in read_run(self.directory.path):
+            if self.side.scored(episode) or (not self.force and self._good(episode, self.judge.parameters)):
+                self.progress.advance(1)
+            else:
+                yield episode
+
+    def _good(self, episode: Episode, parameters: Mapping[str, object] | None = None) -> bool:
+        """Whether the episode has scores by an evaluator of this name (and with these parameters)."""
+        found = episode.evaluation(self.judge.name)
+        good = found is not None and found.unscored is None
+        return good and (parameters is None or (found is not None and found.parameters == parameters))
+
+    async def work(self, episodes: Iterator[Episode]) -> None:
+        """Takes episodes from the shared iterator until it is empty or the work is stopped."""
+        for episode in episodes:
+            if self.stop.reason:
+                return
+            self.progress.begin()
+            try:
+                scored = await evaluate_episode(episode, self.evaluator, self.timeout)
+            except ModelRefusedError as error:
+                self.refusal = self.refusal or error
+                self.stop.ask(str(error))
+                return
+            except BudgetExceededError as error:
+                self.stop.ask(str(error))
+                return
+            self.side.append(episode, scored.evaluations[-1])
+            self.evaluated += 1
+            self.progress.end()
+
+    def merge(self) -> None:
+        """Puts the verdicts into the episodes, all or none."""
+        temporary = self.directory.path / f".{EPISODES}.tmp"
+        try:
+            unscored = 0
+            with temporary.open("w", encoding="utf-8", newline="\n") as stream:
+                for episode in read_run(self.directory.path):
+                    merged = self._merged(episode)
+                    unscored += is_unscored(merged)
+                    stream.write(to_line(merged))
+            self.directory.replace_episodes(temporary, unscored)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def _merged(self, episode: Episode) -> Episode:
+        verdict = self.side.get(episode)
+        if verdict is None:
+            return episode
+        if verdict.unscored is None:
+            return episode.with_evaluation(verdict)
+        self.reasons.append(verdict.unscored)
+        if self._good(episode) and not self.force:
+            self.refused += 1
+            return episode
+        self.unscored += 1
+        return episode.with_evaluation(verdict)
+
+
+async def evaluate_run_async(
+    run_dir: str | Path,
+    evaluator: Evaluator,
+    *,
+    concurrency: int = 128,
+    timeout: float | None = None,
+    progress: bool | None = None,
+    force: bool = False,
+    stop: Stop | None = None,
+    ledger: Ledger | None = None,
+) -> EvaluationResult:
+    """Adds an evaluation to every episode of a run, beside those it has; one by the same name is replaced.
+
+    An episode that this evaluator has scored with the same parameters is left as it is, so an interrupted call is
+    continued by the same call; verdicts given before the interruption are kept. A failure never replaces scores that
+    an evaluator of this name gave before. Turns, keys and the order of the episodes stay as they are, and the file is
+    exchanged at once when all are evaluated: until then the episodes are as they were.
+
+    Args:
+        run_dir: the run.
+        evaluator: scores each episode.
+        concurrency: evaluations under way at once, at least 1.
+        timeout: seconds for one evaluation; ``None`` waits for ever. It cannot stop an evaluator that never awaits.
+        progress: whether to show a progress bar on stderr; by default if that is a terminal.
+        force: ask about every episode again, and let failures replace scores too.
+        stop: ends the work early; verdicts given until then are kept beside the episodes, for the next call.
+        ledger: of the evaluator's models; its sums are shown with the progress, and who answered is noted.
+
+    Raises:
+        InvalidValueError: no run is there, its episodes are gone, or another process is writing to it.
+        DamagedRecordError: a record cannot be read.
+        ModelRefusedError: a model refuses every request; verdicts given until then are kept for the next call.
+    """
+    check_limits(concurrency, timeout)
+    if not isinstance(evaluator, Evaluator):
+        raise InvalidValueError(f"evaluator: expected an evaluator, got {evaluator!r}")
+    judge = named(evaluator)
+    with RunDirectory(run_dir) as directory:
+        side, merged = _SideFile(directory.path, judge), False
+        shown = Progress(len(directory.done), 0, progress, "evaluations", ledger)
+        job = _Job(directory, evaluator, judge, side, timeout, force, stop or Stop(), shown)
+        try:
+            async with shown.shown():
+                shared = job.pending()
+                workers = min(concurrency, len(directory.done))
+                await all_or_first_error([job.work(shared) for _ in range(workers)], job.stop)
+            if not side.empty and not job.stop.reason:
+                job.merge()
+            merged = not job.stop.reason
+            directory.note_models(ledger.answered() if ledger else {})
+        finally:
+            side.close(merged)
+    if job.refusal is not None:
+        raise job.refusal
+    total = len(directory.done)
+    reason = job.reasons[0] if job.reasons else None
+    kept = 0 if job.stop.reason else total - job.evaluated
+    return EvaluationResult(total, job.evaluated, kept, job.unscored, job.refused, reason, job.stop.reason)
+
+
+evaluate_run = blocking(evaluate_run_async)
+
+
+__all__ = ["EvaluationResult", "evaluate_run", "evaluate_run_async"]

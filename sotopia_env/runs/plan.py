@@ -1,0 +1,188 @@
+"""Which episodes a run consists of: tasks × policies in seats × speaking orders × repeats, each with a fixed identity.
+
+A plan is pure data and costs next to nothing; :mod:`sotopia_env.runs.rollout` plays it. Two plans with the same task
+content, policies, rules, seed and repeat have the same key on every machine, which is what makes a run resumable.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache
+
+from sotopia_env.errors import InvalidValueError
+from sotopia_env.naming import make_policy as make
+from sotopia_env.policies.policy import Policy, policy_identity
+from sotopia_env.records import canonical_json
+from sotopia_env.storage.manifest import Named, RunConfig, named
+from sotopia_env.world.dynamics import Rules, TurnOrder
+from sotopia_env.world.scenario import Task
+
+DEFAULT_RULES = Rules()
+"""Round-robin, 20 turns unless the scenario says otherwise."""
+_UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodePlan:
+    """One episode to be played.
+
+    Attributes:
+        task: what it is about.
+        policies: the policy in each seat, in seat order.
+        rules: order and limits.
+        seed: the run's seed; any non-negative integer.
+        repeat: number of this repetition, from 0.
+        key: deterministic identity: a readable prefix, then 16 hex digits over the task's content, the policies' names
+            and parameters by seat, rules, seed and repeat.
+        episode_seed: seed of turn order and policies, from (seed, task content, repeat) alone, so that policies are
+            compared on equal luck.
+    """
+
+    task: Task
+    policies: tuple[Policy, ...]
+    rules: Rules = DEFAULT_RULES
+    seed: int = 0
+    repeat: int = 0
+    key: str = field(init=False)
+    episode_seed: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        if len(self.policies) != len(self.task.agents):
+            raise InvalidValueError(
+                f"policies: task {self.task.id!r} has {len(self.task.agents)} seats, got {len(self.policies)} policies"
+            )
+        for name in ("seed", "repeat"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                raise InvalidValueError(f"{name}: expected a non-negative integer, got {value!r}")
+        if self.rules.first_seat >= len(self.policies):
+            raise InvalidValueError(f"first_seat: expected 0 to {len(self.policies) - 1}, got {self.rules.first_seat}")
+        object.__setattr__(self, "key", _key(self))
+        object.__setattr__(self, "episode_seed", _episode_seed(self.task, self.seed, self.repeat))
+
+
+def _key(plan: EpisodePlan) -> str:
+    seats = [policy_identity(policy) for policy in plan.policies]
+    identity = [plan.task.content_hash, seats, _rules_text(plan.rules), plan.seed, plan.repeat]
+    digest = hashlib.sha256(canonical_json(identity).encode()).hexdigest()[:16]
+    names = "+".join(_slug(policy.name)[:20] for policy in plan.policies)[:60]
+    return f"{_slug(plan.task.id)[:40]}.{names}.r{plan.repeat}.{digest}"
+
+
+@lru_cache(maxsize=256)
+def _rules_text(rules: Rules) -> str:
+    return json.dumps(asdict(rules), sort_keys=True)
+
+
+def _slug(text: str) -> str:
+    return _UNSAFE.sub("-", text).strip("-") or "x"
+
+
+def _episode_seed(task: Task, seed: int, repeat: int) -> int:
+    digest = hashlib.sha256(f"{seed}:{repeat}:{task.content_hash}".encode()).digest()
+    return int.from_bytes(digest[:6], "big")  # 48 bits stay exact in every JSON reader
+
+
+Matchup = Sequence[Policy | str]
+"""Policies or their names (:func:`sotopia_env.naming.make_policy`): one for all seats, two (focal and partner), or one
+for each seat."""
+
+
+def all_matchups(policies: Sequence[Policy], self_play: bool = True) -> list[tuple[Policy, ...]]:
+    """Returns every policy against every other one, each once as focal, and against itself when ``self_play``."""
+    pairs = itertools.product(policies, repeat=2)
+    return [pair for pair in pairs if self_play or policy_identity(pair[0]) != policy_identity(pair[1])]
+
+
+def plan_episodes(
+    tasks: Iterable[Task],
+    matchups: Iterable[Matchup],
+    *,
+    repeats: int = 1,
+    seed: int = 0,
+    rules: Rules = DEFAULT_RULES,
+    both_seats: bool = True,
+    both_orders: bool = False,
+) -> list[EpisodePlan]:
+    """Returns the plan: every task with every matchup, in a fixed order, no episode twice.
+
+    Args:
+        tasks: what the episodes are about.
+        matchups: who plays whom. ``(a, b)`` puts a in seat 0 and b in seat 1; in a task with more seats a is the focal
+            policy and b sits in all others. ``(a,)`` is a in every seat; as many policies as seats are seated as given.
+        repeats: how often each is played, with another seed each time; at least 1.
+        seed: the run's seed.
+        rules: order and limits; ``first_seat`` is varied by ``both_orders``.
+        both_seats: also the swapped assignment; with more than two seats the focal policy sits in every seat in turn.
+        both_orders: every seat also begins once (round-robin order only).
+
+    Raises:
+        InvalidValueError: nothing to play, repeats below 1, a matchup that fits no task, or ``both_orders`` without
+            round-robin order.
+    """
+    if isinstance(repeats, bool) or not isinstance(repeats, int) or repeats < 1:
+        raise InvalidValueError(f"repeats: expected a whole number of at least 1, got {repeats!r}")
+    if both_orders and rules.turn_order is not TurnOrder.ROUND_ROBIN:
+        raise InvalidValueError(f"both_orders: only round-robin order has a first seat, got {rules.turn_order.value!r}")
+    pairings = [tuple(make(policy) for policy in matchup) for matchup in matchups]
+    plans: dict[str, EpisodePlan] = {}
+    for task in tasks:
+        for seating, order in itertools.product(
+            _seatings(task, pairings, both_seats), _orders(task, rules, both_orders)
+        ):
+            for repeat in range(repeats):
+                plan = EpisodePlan(task, seating, order, seed, repeat)
+                plans.setdefault(plan.key, plan)
+    if not plans:
+        raise InvalidValueError("nothing to play: expected at least one task and one matchup, got none")
+    return list(plans.values())
+
+
+def _orders(task: Task, rules: Rules, both_orders: bool) -> list[Rules]:
+    return [replace(rules, first_seat=seat) for seat in range(len(task.agents))] if both_orders else [rules]
+
+
+def _seatings(task: Task, matchups: list[tuple[Policy, ...]], both_seats: bool) -> Iterator[tuple[Policy, ...]]:
+    seats = len(task.agents)
+    for matchup in matchups:
+        if len(matchup) == 1:
+            yield matchup * seats
+        elif len(matchup) == seats:
+            turns = range(seats) if both_seats else range(1)
+            yield from (matchup[-turn:] + matchup[:-turn] if turn else matchup for turn in turns)
+        elif len(matchup) == 2:
+            focal, partner = matchup
+            for seat in range(seats) if both_seats else range(1):
+                yield (*(partner,) * seat, focal, *(partner,) * (seats - seat - 1))
+        else:
+            sizes = "1 or 2" if seats == 2 else f"1, 2 or {seats}"
+            raise InvalidValueError(
+                f"matchup: task {task.id!r} has {seats} seats; expected {sizes} policies, got {len(matchup)}"
+            )
+
+
+def run_config(plans: Sequence[EpisodePlan], evaluator: Named | None) -> RunConfig:
+    """Returns the configuration that these plans amount to."""
+    policies = {policy_identity(policy): policy for plan in plans for policy in plan.policies}
+    tasks = {plan.task.content_hash for plan in plans}
+    return RunConfig(
+        policies=tuple(named(policy) for _, policy in sorted(policies.items())),
+        matchups=tuple(sorted({" vs ".join(policy.name for policy in plan.policies) for plan in plans})),
+        evaluator=evaluator,
+        rules=tuple(dict.fromkeys(plan.rules for plan in plans)),
+        seed=tuple(sorted({plan.seed for plan in plans})),
+        repeats=len({plan.repeat for plan in plans}),
+        tasks=len(tasks),
+        tasks_hash=_hash(tasks),
+        episodes=len(plans),
+        plan_hash=_hash({plan.key for plan in plans}),
+    )
+
+
+def _hash(texts: set[str]) -> str:
+    return hashlib.sha256("\n".join(sorted(texts)).encode()).hexdigest()[:16]

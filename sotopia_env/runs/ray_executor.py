@@ -1,0 +1,289 @@
+"""The same rollouts as Ray tasks: for runs that one process cannot feed.
+
+Every task is a process that plays its part of the plan into a shard of the run directory, which therefore must lie
+where all machines of the cluster see it, under the same path. The model server is shared; requests in flight, requests
+and tokens per minute, and what is left to spend, are divided among the processes in equal parts. Ray is imported on
+first use.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import logging
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from sotopia_env.chat_model.pool import RunModels
+from sotopia_env.chat_model.spending.ledger import LEDGER, Ledger
+from sotopia_env.errors import InvalidValueError, ModelRefusedError, SotopiaError
+from sotopia_env.runs.progress import Progress
+from sotopia_env.runs.request import RunRequest
+from sotopia_env.runs.rollout import RunResult, open_run, run_episodes_async
+from sotopia_env.runs.shards import merge_shards, shard_path
+from sotopia_env.runs.stopping import Stop, stop_on_signals
+from sotopia_env.storage.manifest import EPISODES, FailureRecord
+
+_POLL = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one process plays; picklable.
+
+    Attributes:
+        request: the whole run.
+        keys: the episodes of this part.
+        directory: of the shard.
+        concurrency: episodes in flight at once in this process.
+        timeout: seconds for one episode.
+        grace: seconds for what is under way when the run is stopped.
+    """
+
+    request: RunRequest
+    keys: frozenset[str]
+    directory: Path
+    concurrency: int
+    timeout: float | None
+    grace: float
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What one process came to; picklable.
+
+    Attributes:
+        stopped: why it ended before its part was done; empty when it did not.
+        dropped: episodes that were begun and given up for that reason.
+        refusal: of a model that refuses every request, where that was the reason.
+    """
+
+    stopped: str = ""
+    dropped: int = 0
+    refusal: ModelRefusedError | None = None
+
+
+def play_part(part: Part) -> Said:
+    """Plays one part to its end, in a process of its own."""
+    stop = Stop(part.grace)
+    with stop_on_signals(stop, lambda _: None):
+        try:
+            result = asyncio.run(_play(part, stop))
+        except ModelRefusedError as error:
+            return Said(str(error), refusal=error)
+    return Said(result.stopped, result.dropped)
+
+
+async def _play(part: Part, stop: Stop) -> RunResult:
+    models = RunModels(part.request.models)
+    try:
+        # The limits here are a part of the run's; these were checked where they were divided.
+        plans = [plan for plan in part.request.plans(models, check_limits=False) if plan.key in part.keys]
+        if len(plans) < len(part.keys):
+            raise InvalidValueError(
+                f"a worker finds {len(plans)} of its {len(part.keys)} episodes; expected the same version of "
+                "everything and the same files on all machines"
+            )
+        evaluator = part.request.judge(models, check_limits=False)
+        await models.check()
+        models.open(part.directory)
+        return await run_episodes_async(
+            plans,
+            evaluator=evaluator,
+            run_dir=part.directory,
+            concurrency=part.concurrency,
+            timeout=part.timeout,
+            progress=False,
+            stop=stop,
+            ledger=models.ledger,
+        )
+    finally:
+        await models.close()
+
+
+def load_ray() -> ModuleType:
+    """Imports Ray.
+
+    Raises:
+        InvalidValueError: it is not installed.
+    """
+    try:
+        return importlib.import_module("ray")
+    except ImportError:
+        raise InvalidValueError(
+            "--executor ray needs the package ray, which is not installed: pip install 'sotopia-env[ray]'"
+        ) from None
+
+
+def run_on_ray(
+    request: RunRequest,
+    run_dir: Path,
+    *,
+    workers: int,
+    concurrency: int = 128,
+    timeout: float | None = None,
+    progress: bool | None = None,
+    stop: Stop | None = None,
+) -> RunResult:
+    """Plays a run as Ray tasks, and merges what they wrote.
+
+    The cluster is the one this process is connected to, else the one at ``RAY_ADDRESS``, else a local one.
+
+    Args:
+        request: what the run consists of.
+        run_dir: where it lies; the same run is continued, whoever wrote it.
+        workers: processes.
+        concurrency: episodes in flight at once in each.
+        timeout: seconds for one episode.
+        progress: whether to show a progress bar; by default if stderr is a terminal.
+        stop: ends the run early.
+
+    Raises:
+        InvalidValueError: Ray is not installed, or the run cannot be meant.
+        BudgetExceededError: there was nothing left to spend.
+        ModelRefusedError: a model refuses every request; what was done until then is merged.
+        SotopiaError: a process died; what it had written is merged, and the run can be resumed.
+    """
+    if workers < 1:
+        raise InvalidValueError(f"workers: expected a whole number of at least 1, got {workers!r}")
+    models = RunModels(request.models)
+    plans, evaluator = request.plans(models), request.judge(models)
+    if models.names:
+        request.models.check_divisible(workers, models.longest)
+    cluster, stop = _Cluster(load_ray(), workers), stop or Stop()
+    asyncio.run(_check(models))
+    with open_run(plans, evaluator, run_dir) as directory:  # merges what a run that was cut short has left
+        todo = [plan.key for plan in plans if plan.key not in directory.done]
+        resumed = len(plans) - len(todo)
+        said: list[Said] = []
+        failures: tuple[FailureRecord, ...] = ()
+        try:
+            if todo:
+                parts = _parts(request, todo, directory.path, workers, concurrency, timeout, stop.grace)
+                cluster.play(parts, Progress(len(plans), resumed, progress, "episodes"), stop, said)
+        finally:
+            _, failures = merge_shards(directory)
+        stopped = stop.reason or next((each.stopped for each in said if each.stopped), "")
+        with _ledger(request, directory.path) as ledger:
+            directory.finish(complete=not stopped, answered=ledger.answered())
+        refusal = next((each.refusal for each in said if each.refusal), None)
+        if refusal is not None:
+            raise refusal
+    return RunResult(
+        run_dir=directory.path,
+        planned=len(plans),
+        played=len(directory.done) - resumed,
+        resumed=resumed,
+        unscored=directory.unscored,
+        failures=failures,
+        repaired=directory.repaired,
+        stopped=stopped,
+        dropped=sum(each.dropped for each in said),
+    )
+
+
+async def _check(models: RunModels) -> None:
+    try:
+        await models.check()
+    finally:
+        await models.close()
+
+
+def _ledger(request: RunRequest, run: Path) -> Ledger:
+    place = run if (run / LEDGER).exists() else None
+    return Ledger(place, request.models.max_cost, request.models.max_tokens)
+
+
+def _parts(
+    request: RunRequest,
+    keys: Sequence[str],
+    run: Path,
+    workers: int,
+    concurrency: int,
+    timeout: float | None,
+    grace: float,
+) -> list[Part]:
+    with _ledger(request, run) as ledger:
+        ledger.check()
+        share = replace(request, models=request.models.share(workers, ledger.totals()))
+    return [
+        Part(share, frozenset(keys[i::workers]), shard_path(run.absolute(), i), concurrency, timeout, grace)
+        for i in range(min(workers, len(keys)))
+    ]
+
+
+class _Cluster:
+    """Parts as Ray tasks."""
+
+    def __init__(self, ray: ModuleType, workers: int) -> None:
+        self._ray = ray
+        self._workers = workers
+
+    def play(self, parts: Sequence[Part], progress: Progress, stop: Stop, said: list[Said]) -> None:
+        """Plays all parts; ``said`` collects what each came to."""
+        ours = not self._ray.is_initialized()
+        if ours:
+            self._connect()
+        try:
+            task = self._ray.remote(num_cpus=1, max_retries=0)(play_part)
+            self._wait([task.remote(part) for part in parts], parts, progress, stop, said)
+        finally:
+            if ours:
+                self._ray.shutdown()
+
+    def _connect(self) -> None:
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        local = {} if os.environ.get("RAY_ADDRESS") else {"num_cpus": self._workers, "include_dashboard": False}
+        self._ray.init(log_to_driver=False, logging_level=logging.ERROR, **local)
+
+    def _wait(
+        self,
+        running: list[Any],
+        parts: Sequence[Part],
+        progress: Progress,
+        stop: Stop,
+        said: list[Said],
+    ) -> None:
+        shown, deadline = 0, None
+        while running:
+            done, running = self._ray.wait(running, num_returns=len(running), timeout=_POLL)
+            for reference in done:
+                said.append(self._outcome(reference))
+                if said[-1].refusal is not None:
+                    stop.ask(said[-1].stopped)
+            there = sum(_lines(part.directory / EPISODES) for part in parts)
+            progress.advance(there - shown)
+            shown = there
+            if stop.reason and deadline is None:
+                deadline = time.monotonic() + stop.grace + _POLL
+                for reference in running:
+                    self._ray.cancel(reference, force=False)  # arrives there as Ctrl-C
+            if deadline is not None and time.monotonic() > deadline:
+                return
+
+    def _outcome(self, reference: Any) -> Said:
+        try:
+            said: Said = self._ray.get(reference)
+        except self._ray.exceptions.TaskCancelledError:
+            return Said()
+        except self._ray.exceptions.RayTaskError as error:
+            if isinstance(error.cause, SotopiaError):
+                raise error.cause from None
+            raise
+        except self._ray.exceptions.RayError as error:
+            raise SotopiaError(
+                f"a process of the run died ({type(error).__name__}); the same command continues the run"
+            ) from None
+        return said
+
+
+def _lines(file: Path) -> int:
+    try:
+        return file.read_bytes().count(b"\n")
+    except FileNotFoundError:
+        return 0

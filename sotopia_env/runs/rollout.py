@@ -1,0 +1,271 @@
+"""Plans × policies -> episodes: many at once, each on its own, on disk as they finish, resumable.
+
+A fixed number of workers takes plans from one iterator, so memory grows with the concurrency, not with the length of
+the run. How one episode is played is :mod:`sotopia_env.runs.play`; what a run leaves on disk is
+:mod:`sotopia_env.storage.directory`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sotopia_env.chat_model import Ledger
+from sotopia_env.errors import BudgetExceededError, InvalidValueError, ModelRefusedError
+from sotopia_env.runs.evaluate import EvaluationResult, evaluate_run, evaluate_run_async
+from sotopia_env.runs.plan import EpisodePlan, all_matchups, plan_episodes, run_config
+from sotopia_env.runs.play import Watcher, evaluate_episode, play_episode
+from sotopia_env.runs.progress import Progress
+from sotopia_env.runs.shards import merge_shards
+from sotopia_env.runs.stopping import EpisodeDropped, Stop, all_or_first_error, blocking, check_limits
+from sotopia_env.storage.directory import RunDirectory, is_unscored, read_run
+from sotopia_env.storage.manifest import FailureRecord, named
+from sotopia_env.world.episode import Episode, Evaluator
+
+logger = logging.getLogger(__name__)
+_ALLOCATIONS = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """What a run came to.
+
+    Attributes:
+        run_dir: where it lies; ``None`` when it was kept in memory only.
+        planned: episodes the run consists of.
+        played: episodes finished in this call.
+        resumed: episodes that were already there.
+        unscored: recorded episodes whose evaluation failed.
+        failures: episodes that could not be finished, in the order of failing.
+        repaired: sentences about lines that had been cut short and were removed.
+        stopped: why the run ended before it was done; empty when it did not.
+        dropped: episodes that were begun and given up for that reason. They are no failures, and a resumed run plays
+            them again.
+    """
+
+    run_dir: Path | None
+    planned: int
+    played: int
+    resumed: int
+    unscored: int
+    failures: tuple[FailureRecord, ...] = field(repr=False)
+    repaired: tuple[str, ...]
+    stopped: str = ""
+    dropped: int = 0
+    # Not in the repr: asyncio writes out the result of its main task when it restores the Ctrl-C handler.
+    _kept: tuple[Episode, ...] = field(default=(), repr=False)
+
+    @property
+    def episodes(self) -> tuple[Episode, ...]:
+        """All recorded episodes: in plan order from memory, in the order of finishing from a run directory."""
+        return self._kept if self.run_dir is None else tuple(read_run(self.run_dir))
+
+
+@dataclass(slots=True)
+class _Run:
+    """The shared state of the workers of one run."""
+
+    evaluator: Evaluator | None
+    timeout: float | None
+    directory: RunDirectory | None
+    progress: Progress
+    stop: Stop
+    watcher: Watcher | None
+    kept: dict[str, Episode] = field(default_factory=dict)
+    failed: list[FailureRecord] = field(default_factory=list)
+    begun: int = 0
+    played: int = 0
+    unscored: int = 0
+    refusal: ModelRefusedError | None = None
+
+    @property
+    def dropped(self) -> int:
+        """Episodes that were begun and neither recorded nor failed."""
+        return self.begun - self.played - len(self.failed)
+
+    async def work(self, plans: Iterator[EpisodePlan]) -> None:
+        """Takes plans from the shared iterator until it is empty or the run is stopped."""
+        for plan in plans:
+            if self.stop.reason:
+                return
+            self.begun += 1
+            self.progress.begin()
+            outcome = await self._produce(plan)
+            if outcome is not None:
+                self._record(outcome)
+            self.progress.end(isinstance(outcome, Episode), isinstance(outcome, FailureRecord))
+            self._tell(plan, outcome)
+            await asyncio.sleep(0)  # policies that never wait would otherwise keep the others from their turn
+
+    async def _produce(self, plan: EpisodePlan) -> Episode | FailureRecord | None:
+        """The episode with its evaluation, or its failure; ``None`` when it was dropped."""
+        try:
+            outcome = await play_episode(plan, timeout=self.timeout, stop=self.stop, watcher=self.watcher)
+            if isinstance(outcome, Episode) and self.evaluator is not None:
+                return await evaluate_episode(outcome, self.evaluator, self.timeout)
+            return outcome
+        except ModelRefusedError as error:
+            self.refusal = self.refusal or error
+            self.stop.ask(str(error))
+        except BudgetExceededError as error:
+            self.stop.ask(str(error))
+        except EpisodeDropped:
+            pass
+        return None
+
+    def _tell(self, plan: EpisodePlan, outcome: Episode | FailureRecord | None) -> None:
+        if self.watcher is None:
+            return
+        if isinstance(outcome, Episode):
+            self.watcher.end(plan, outcome)
+        else:
+            self.watcher.end(plan, None, outcome.message if outcome is not None else self.stop.reason)
+
+    def _record(self, outcome: Episode | FailureRecord) -> None:
+        if isinstance(outcome, FailureRecord):
+            logger.warning("episode %s failed: %s: %s", outcome.key, outcome.kind, outcome.message)
+            self.failed.append(outcome)
+            if self.directory is not None:
+                self.directory.append_failure(outcome)
+            return
+        self.played += 1
+        self.unscored += is_unscored(outcome)
+        if self.directory is not None:
+            self.directory.append(outcome)
+        else:
+            self.kept[outcome.key] = outcome
+
+
+@contextmanager
+def _settled_heap() -> Iterator[None]:
+    """Keeps tasks and plans out of the run's garbage collections, each of which would hold up every episode in flight.
+
+    Collections are also made rare: nearly all that a run lets go of is in no cycle, and looking for the rest among the
+    records of hundreds of episodes in flight took a fifth of the time. Whoever has frozen the heap already is left
+    alone, since only everything can be unfrozen.
+    """
+    ours, often = gc.get_freeze_count() == 0, gc.get_threshold()
+    if ours:
+        gc.freeze()
+        gc.set_threshold(max(often[0], _ALLOCATIONS), *often[1:])
+    try:
+        yield
+    finally:
+        if ours:
+            gc.unfreeze()
+            gc.set_threshold(*often)
+
+
+async def run_episodes_async(
+    plans: Iterable[EpisodePlan],
+    *,
+    evaluator: Evaluator | None = None,
+    run_dir: str | Path | None = None,
+    concurrency: int = 128,
+    timeout: float | None = None,
+    progress: bool | None = None,
+    stop: Stop | None = None,
+    ledger: Ledger | None = None,
+    watcher: Watcher | None = None,
+) -> RunResult:
+    """Plays, evaluates and records episodes.
+
+    When a model's budget is spent, or ``stop`` is asked for, no turn is begun any more; see
+    :mod:`sotopia_env.runs.stopping`. The result says so, and the same call continues the run.
+
+    Args:
+        plans: what to play (:func:`sotopia_env.runs.plan.plan_episodes`).
+        evaluator: scores each episode when it ends; ``None`` leaves that to :func:`evaluate_run`.
+        run_dir: where to write; a directory with the same run in it is continued, and episodes that failed before
+            are tried again. ``None`` keeps the episodes in memory.
+        concurrency: episodes in flight at once, at least 1.
+        timeout: seconds for playing one episode, and again for evaluating it; ``None`` waits for ever. It takes effect
+            where a policy or an evaluator awaits something: one that computes without ever awaiting holds up every
+            episode and cannot be stopped.
+        progress: whether to show a progress bar on stderr; by default if that is a terminal.
+        stop: ends the run early.
+        ledger: of the models behind the policies and the evaluator; its sums are shown with the progress, and who
+            answered is noted in ``run.json``.
+        watcher: is told of every turn and of every episode's end.
+
+    Raises:
+        InvalidValueError: a wrong argument, two equal plans, or a ``run_dir`` that is in use or holds another run.
+        DamagedRecordError: ``run_dir`` holds a line that cannot be read.
+        ModelRefusedError: a model refuses every request, as one that does not exist does. What was done until then is
+            on disk; no episode counts as failed for it.
+    """
+    planned, stop = _check(plans, concurrency, timeout), stop or Stop()
+    with nullcontext() if run_dir is None else open_run(planned, evaluator, run_dir) as directory:
+        todo = [plan for plan in planned if directory is None or plan.key not in directory.done]
+        shown = Progress(len(planned), len(planned) - len(todo), progress, "episodes", ledger)
+        run = _Run(evaluator, timeout, directory, shown, stop, watcher)
+        async with shown.shown():
+            with _settled_heap():
+                shared = iter(todo)
+                await all_or_first_error([run.work(shared) for _ in range(min(concurrency, len(todo)))], stop)
+        if directory is not None:
+            directory.finish(complete=not stop.reason, answered=ledger.answered() if ledger else {})
+    if run.refusal is not None:
+        raise run.refusal
+    return RunResult(
+        run_dir=directory.path if directory else None,
+        planned=len(planned),
+        played=run.played,
+        resumed=len(planned) - len(todo),
+        unscored=directory.unscored if directory else run.unscored,
+        failures=tuple(run.failed),
+        repaired=directory.repaired if directory else (),
+        stopped=stop.reason,
+        dropped=run.dropped,
+        _kept=tuple(run.kept[plan.key] for plan in planned if plan.key in run.kept),
+    )
+
+
+run_episodes = blocking(run_episodes_async)
+
+
+def _check(plans: Iterable[EpisodePlan], concurrency: int, timeout: float | None) -> list[EpisodePlan]:
+    check_limits(concurrency, timeout)
+    planned = list(plans)
+    seen: set[str] = set()
+    for plan in planned:
+        if plan.key in seen:
+            raise InvalidValueError(f"plans: expected every episode once, got {plan.key!r} twice; use `repeat`")
+        seen.add(plan.key)
+    return planned
+
+
+@contextmanager
+def open_run(plans: list[EpisodePlan], evaluator: Evaluator | None, run_dir: str | Path) -> Iterator[RunDirectory]:
+    """Opens the directory of a run for writing, with all that several processes may have left in it merged.
+
+    Raises:
+        InvalidValueError: it is in use, or holds another run.
+        DamagedRecordError: it holds a line that cannot be read.
+    """
+    with RunDirectory(run_dir, run_config(plans, None if evaluator is None else named(evaluator))) as directory:
+        merge_shards(directory)
+        yield directory
+
+
+__all__ = [
+    "EpisodePlan",
+    "EvaluationResult",
+    "FailureRecord",
+    "RunResult",
+    "all_matchups",
+    "evaluate_episode",
+    "evaluate_run",
+    "evaluate_run_async",
+    "open_run",
+    "plan_episodes",
+    "play_episode",
+    "read_run",
+    "run_episodes",
+    "run_episodes_async",
+]

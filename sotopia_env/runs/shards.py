@@ -1,0 +1,96 @@
+"""Runs that several processes write: each has a directory of its own under ``RUN/shards``, merged into the run.
+
+An episode is merged under its key, so it stands in ``episodes.jsonl`` once however often the merging was cut short. A
+ledger's lines have no key; their merging is announced in a file first, and taken back when it was cut short.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+from pathlib import Path
+
+from sotopia_env.chat_model.spending.ledger import LEDGER
+from sotopia_env.errors import InvalidValueError
+from sotopia_env.files import repair_torn_line, write_text_atomically
+from sotopia_env.storage.directory import RunDirectory, read_failures, read_run
+from sotopia_env.storage.manifest import EPISODES, RUN, FailureRecord
+
+logger = logging.getLogger(__name__)
+SHARDS = "shards"
+_INTENT = "merging.json"
+
+
+def shard_path(run: Path, number: int) -> Path:
+    """Returns the directory of one process."""
+    return run / SHARDS / f"{number:05d}"
+
+
+def merge_shards(run: RunDirectory) -> tuple[int, tuple[FailureRecord, ...]]:
+    """Takes everything from the shards into the run, and removes them.
+
+    No process may be writing to a shard, and none the run's ledger.
+
+    Returns:
+        How many episodes were new to the run, and the failures of those that are still missing.
+    """
+    root = run.path / SHARDS
+    if not root.is_dir():
+        return 0, ()
+    _take_back(run.path)
+    merged = 0
+    failures: dict[str, FailureRecord] = {}
+    for shard in sorted(path for path in root.iterdir() if path.is_dir()):
+        if (shard / RUN).exists() and (shard / EPISODES).exists():  # else it was killed before it had written anything
+            merged += _merge_episodes(run, shard)
+            failures |= {failure.key: failure for failure in read_failures(shard)}
+        _merge_ledger(run.path, shard)
+        shutil.rmtree(shard)
+    root.rmdir()
+    outstanding = tuple(failure for key, failure in failures.items() if key not in run.done)
+    for failure in outstanding:
+        run.append_failure(failure)
+    return merged, outstanding
+
+
+def _merge_episodes(run: RunDirectory, shard: Path) -> int:
+    before = len(run.done)
+    with RunDirectory(shard):  # refuses if a process still writes there
+        for episode in read_run(shard):
+            if episode.key not in run.done:
+                run.append(episode)
+    return len(run.done) - before
+
+
+def _merge_ledger(run: Path, shard: Path) -> None:
+    ours, theirs, intent = run / LEDGER, shard / LEDGER, run / SHARDS / _INTENT
+    if not theirs.exists():
+        return
+    repair_torn_line(ours)
+    repair_torn_line(theirs)
+    size = ours.stat().st_size if ours.exists() else 0
+    write_text_atomically(intent, json.dumps({"shard": shard.name, "size": size}))
+    with ours.open("ab") as stream:
+        stream.write(theirs.read_bytes())
+        stream.flush()
+        os.fsync(stream.fileno())
+    theirs.unlink()  # from here on the merging stands
+    intent.unlink()
+
+
+def _take_back(run: Path) -> None:
+    """Removes from the run's ledger what a merging that was cut short had added; it is merged again."""
+    intent = run / SHARDS / _INTENT
+    if not intent.exists():
+        return
+    try:
+        announced = json.loads(intent.read_text(encoding="utf-8"))
+        shard, size = run / SHARDS / str(announced["shard"]), int(announced["size"])
+    except (ValueError, KeyError, TypeError):
+        raise InvalidValueError(f"{intent}: expected the note of a merging, found something else") from None
+    if (shard / LEDGER).exists() and (run / LEDGER).exists():
+        logger.warning("%s: merging the ledger of shard %s was cut short; it is merged again", run, shard.name)
+        os.truncate(run / LEDGER, size)
+    intent.unlink()

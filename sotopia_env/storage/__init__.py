@@ -1,0 +1,1 @@
+"""Storage: the files that a run leaves."""

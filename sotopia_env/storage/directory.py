@@ -1,0 +1,243 @@
+"""A run on disk: ``run.json`` (what was asked for), ``episodes.jsonl``, ``failures.jsonl``.
+
+Durability: an episode survives the death of the process at any moment (:mod:`sotopia_env.append_only`). The file is
+forced to the disk (``fsync``) when the run ends, not after each line: a power cut may cost the last lines, which a
+resumed run plays again. A line that was cut short is cut off when the run is resumed, and said. One process at a time
+holds a directory (``flock``; POSIX systems).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from pydantic import ValidationError
+
+from sotopia_env.errors import DamagedRecordError, InvalidValueError
+from sotopia_env.files import AppendOnlyFile, lock, read_lines, write_text_atomically
+from sotopia_env.records import (
+    Record,
+    explain,
+)
+from sotopia_env.storage.manifest import (
+    EPISODES,
+    FAILURES,
+    LOCK,
+    RUN,
+    FailureRecord,
+    RunConfig,
+    RunCounts,
+    RunManifest,
+    _now,
+    read_manifest,
+)
+from sotopia_env.world.episode import (
+    Episode,
+    read_episodes,
+    to_line,
+)
+
+logger = logging.getLogger(__name__)
+
+
+_RecordT = TypeVar("_RecordT", bound=Record)
+
+
+class RunDirectory:
+    """A locked run directory that is being written.
+
+    Attributes:
+        path: the directory.
+        manifest: contents of ``run.json``.
+        done: keys of the episodes it holds.
+        unscored: how many of these have no scores.
+        repaired: sentences about lines that had been cut short and were removed.
+    """
+
+    def __init__(self, path: str | Path, config: RunConfig | None = None) -> None:
+        """Creates the directory, or takes up the one that is there.
+
+        Args:
+            path: where the run lies.
+            config: what the run consists of; ``None`` takes up an existing run as it is.
+
+        Raises:
+            InvalidValueError: another process holds the directory, it holds another run, or there is none to take up.
+            DamagedRecordError: a record in it cannot be read.
+        """
+        self.path = Path(path)
+        self.done: set[str] = set()
+        self.unscored = 0
+        self.repaired: tuple[str, ...] = ()
+        if config is None:
+            check_run(self.path)
+        with ExitStack() as held:
+            held.callback(os.close, _lock(self.path))
+            self.manifest = self._take_up(config)
+            self._episodes = held.enter_context(self._opened(EPISODES))
+            self._failures = held.enter_context(self._opened(FAILURES))
+            self._scan()
+            self._held = held.pop_all()
+
+    def _take_up(self, config: RunConfig | None) -> RunManifest:
+        if not (self.path / RUN).exists():
+            return self._begin(config)
+        manifest = read_manifest(self.path)
+        if config is not None:
+            manifest.config.check_same(config, self.path)
+        return manifest
+
+    def _opened(self, name: str) -> AppendOnlyFile:
+        file = AppendOnlyFile(self.path / name)
+        if file.repaired:
+            said = f"{file.path}: removed a last line that had been cut short ({file.repaired} bytes)"
+            logger.warning(said)
+            self.repaired += (said,)
+        return file
+
+    def _begin(self, config: RunConfig | None) -> RunManifest:
+        present = [name for name in (EPISODES, FAILURES) if (self.path / name).exists()]
+        if present or config is None:
+            raise InvalidValueError(f"{self.path}: has {' and '.join(present)} but no {RUN}; not a run directory")
+        manifest = RunManifest(config=config)
+        self._write_manifest(manifest)
+        return manifest
+
+    def _scan(self) -> None:
+        for number, episode in enumerate(read_run(self.path), start=1):
+            if episode.key in self.done:
+                raise DamagedRecordError(f"{self.path / EPISODES}, line {number}: episode {episode.key!r} stands twice")
+            self.done.add(episode.key)
+            self.unscored += is_unscored(episode)
+
+    def append(self, episode: Episode) -> None:
+        """Adds one episode; it is safe from the death of the process when this returns."""
+        self._episodes.append(to_line(episode).encode())
+        self.done.add(episode.key)
+        self.unscored += is_unscored(episode)
+
+    def append_failure(self, failure: FailureRecord) -> None:
+        """Adds one failure; it is superseded when the episode succeeds later."""
+        self._failures.append(f"{failure.model_dump_json()}\n".encode())
+
+    def failures(self) -> tuple[FailureRecord, ...]:
+        """The latest failure of every episode that has not succeeded since."""
+        latest = {failure.key: failure for failure in _read(self.path / FAILURES, FailureRecord)}
+        return tuple(failure for key, failure in latest.items() if key not in self.done)
+
+    def finish(self, complete: bool = True, answered: Mapping[str, Any] | None = None) -> None:
+        """Forces everything to the disk, drops superseded failures, notes the end in ``run.json``.
+
+        Args:
+            complete: whether the run came to its end; one that was stopped is not ``finished``.
+            answered: who answered (:meth:`sotopia_env.chat_model.Ledger.answered`).
+        """
+        self._episodes.sync()
+        failures = self.failures()
+        write_text_atomically(self.path / FAILURES, "".join(f.model_dump_json() + "\n" for f in failures))
+        counts = RunCounts(episodes=len(self.done), failed=len(failures), unscored=self.unscored)
+        ended = {"finished": _now() if complete else None, "counts": counts if complete else None}
+        self._write_manifest(self.manifest.model_copy(update={**ended, "models": self._models(answered)}))
+
+    def _models(self, answered: Mapping[str, Any] | None) -> Mapping[str, Any]:
+        """What is known about who answered: a ledger's word goes before what was noted earlier."""
+        return {**self.manifest.models, **(answered or {})}
+
+    def note_models(self, answered: Mapping[str, Any]) -> None:
+        """Notes in ``run.json`` who answered."""
+        if answered:
+            self._write_manifest(self.manifest.model_copy(update={"models": self._models(answered)}))
+
+    def replace_episodes(self, temporary: Path, unscored: int) -> None:
+        """Puts ``temporary``, a file in the same directory, in the place of the episodes, at once or not at all."""
+        with temporary.open("rb") as stream:
+            os.fsync(stream.fileno())
+        temporary.replace(self.path / EPISODES)
+        self._episodes.close()
+        self._episodes = self._held.enter_context(self._opened(EPISODES))
+        self.unscored = unscored
+        if self.manifest.counts is not None:
+            counts = self.manifest.counts.model_copy(update={"unscored": unscored})
+            self._write_manifest(self.manifest.model_copy(update={"counts": counts}))
+
+    def _write_manifest(self, manifest: RunManifest) -> None:
+        write_text_atomically(self.path / RUN, manifest.model_dump_json(indent=2) + "\n")
+        self.manifest = manifest
+
+    def close(self) -> None:
+        """Lets go of the files and the lock."""
+        self._held.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def is_unscored(episode: Episode) -> bool:
+    """Whether the latest evaluation of an episode failed; an episode not evaluated yet is not *un*scored."""
+    latest = episode.evaluation()
+    return latest is not None and latest.unscored is not None
+
+
+def check_run(path: Path) -> None:
+    """Raises :class:`InvalidValueError` unless a run directory is there."""
+    for name in (RUN, EPISODES):
+        if not (path / name).is_file():
+            raise InvalidValueError(f"{path}: expected a run directory with its {name}, found none")
+
+
+def read_run(path: str | Path) -> Iterator[Episode]:
+    """Yields the episodes of a run directory, or of a ``.jsonl`` file, in the order they were finished.
+
+    A last line without a line end belongs to a run that is being written or was killed; it is left out with a logged
+    warning.
+
+    Raises:
+        InvalidValueError: there is no such run.
+        DamagedRecordError: names the file and line that cannot be read.
+    """
+    path = Path(path)
+    file = path / EPISODES if path.is_dir() else path
+    if path.is_dir() and not (path / RUN).exists():
+        raise InvalidValueError(f"{path}: expected a run directory with a {RUN}, found none")
+    if not path.exists():
+        raise InvalidValueError(f"{path}: expected a run directory or a .jsonl file of episodes, found nothing")
+    if file.exists():  # a run that was killed at once has none yet
+        yield from read_episodes(file)
+
+
+def _read(file: Path, record: type[_RecordT]) -> Iterator[_RecordT]:
+    for where, line in read_lines(file) if file.exists() else ():
+        try:
+            yield record.model_validate_json(line)
+        except ValidationError as error:
+            raise DamagedRecordError(f"{where}: damaged record ({explain(error)})") from None
+
+
+def read_failures(path: str | Path) -> tuple[FailureRecord, ...]:
+    """Returns the lines of a run's ``failures.jsonl`` as they stand."""
+    return tuple(_read(Path(path) / FAILURES, FailureRecord))
+
+
+def _lock(path: Path) -> int:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise InvalidValueError(f"{path}: expected a directory that can be written ({error.strerror})") from None
+    held = "another process is writing to this run directory; wait for it to end, or choose another directory"
+    try:
+        lock(descriptor, f"{path}: {held}")
+    except InvalidValueError:
+        os.close(descriptor)
+        raise
+    return descriptor

@@ -1,0 +1,170 @@
+"""Records beside a run's episodes: its configuration, counts, provenance and failures."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+from pydantic import Field, ValidationError
+
+from sotopia_env.errors import DamagedRecordError, InvalidValueError
+from sotopia_env.records import (
+    JsonObject,
+    Record,
+    canonical_json,
+    code_version,
+    explain,
+    first_difference,
+    package_versions,
+    source_revision,
+)
+from sotopia_env.world.dynamics import Rules
+from sotopia_env.world.episode import (
+    SCHEMA_VERSION,
+    EpisodeError,
+    RecordedTurn,
+)
+
+EPISODES, FAILURES, RUN, LOCK = "episodes.jsonl", "failures.jsonl", "run.json", ".lock"
+
+
+class Named(Record):
+    """A policy or evaluator as it was configured."""
+
+    name: str
+    parameters: JsonObject = Field(default_factory=dict)
+
+
+class Configured(Protocol):
+    """What a record of a policy or of an evaluator is made from."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        ...
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """Everything that changes what it does."""
+        ...
+
+
+def named(configured: Configured) -> Named:
+    """Returns the record of a policy's or an evaluator's name and parameters.
+
+    Raises:
+        InvalidValueError: these cannot be written as JSON.
+    """
+    try:
+        return Named(name=configured.name, parameters=dict(configured.parameters))
+    except ValidationError as error:
+        raise InvalidValueError(f"{configured.name!r}: parameters must be JSON values ({explain(error)})") from None
+
+
+class RunConfig(Record):
+    """What a run consists of; a directory is resumed only by the same one.
+
+    Attributes:
+        tasks: number of different tasks; ``tasks_hash`` is over their contents.
+        episodes: number of planned episodes; ``plan_hash`` is over their keys.
+    """
+
+    seed: tuple[int, ...]
+    policies: tuple[Named, ...]
+    matchups: tuple[str, ...]
+    evaluator: Named | None = None
+    rules: tuple[Rules, ...]
+    repeats: int
+    tasks: int
+    tasks_hash: str
+    episodes: int
+    plan_hash: str
+
+    def _plain(self) -> dict[str, Any]:
+        # Not mode="json", in which parameters are text: differences are looked for inside them.
+        plain: dict[str, Any] = json.loads(canonical_json(self.model_dump()))
+        return plain
+
+    def check_same(self, other: RunConfig, path: Path) -> None:
+        """Raises :class:`InvalidValueError` naming the first field in which ``other`` differs."""
+        ours, theirs = self._plain(), other._plain()
+        for name in type(self).model_fields:
+            if ours[name] != theirs[name]:
+                where, expected, got = first_difference(name, ours[name], theirs[name])
+                raise InvalidValueError(
+                    f"{path}: holds another run; {where}: expected {expected}, got {got}; "
+                    "resume it with the settings it was started with, or choose another directory"
+                )
+
+
+class RunCounts(Record):
+    """How a run ended: episodes recorded, outstanding failures, episodes without scores."""
+
+    episodes: int
+    failed: int
+    unscored: int
+
+
+class RunManifest(Record):
+    """Contents of ``run.json``. Times are UTC, ISO 8601; ``finished`` and ``counts`` are null while a run goes on.
+
+    ``models`` tells who answered: by account (agent or judge) and model as it was named, the name and version that the
+    server gave, with the number of answers. What the models were told is in ``config``: the parameters of policies and
+    evaluators hold hashes of their prompts.
+    """
+
+    schema_version: int = SCHEMA_VERSION
+    config: RunConfig
+    code_version: str = Field(default_factory=code_version)
+    packages: JsonObject = Field(default_factory=package_versions)
+    revision: str | None = Field(default_factory=source_revision)
+    started: str = Field(default_factory=lambda: _now())
+    finished: str | None = None
+    counts: RunCounts | None = None
+    models: JsonObject = Field(default_factory=dict)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+class FailureRecord(Record):
+    """An episode that was not finished, and why.
+
+    Attributes:
+        kind: the exception's class, ``"Timeout"`` for the time limit of an episode.
+        traceback: the last lines of the traceback.
+        turns: what had happened until then.
+        errors: what had failed in these turns and was survived.
+    """
+
+    key: str
+    task: str
+    policies: tuple[str, ...]
+    kind: str
+    message: str
+    traceback: str = ""
+    turns: tuple[RecordedTurn, ...] = ()
+    errors: tuple[EpisodeError, ...] = ()
+
+
+def read_manifest(path: Path) -> RunManifest:
+    """Returns a run's ``run.json``, or raises :class:`DamagedRecordError`."""
+    try:
+        return RunManifest.model_validate_json((path / RUN).read_text(encoding="utf-8"))
+    except ValidationError as error:
+        raise DamagedRecordError(f"{path / RUN}: damaged ({explain(error)})") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise DamagedRecordError(f"{path / RUN}: cannot be read ({error})") from None
+
+
+def configured_evaluator(path: Path) -> Named | None:
+    """Returns the evaluator a run was started with; ``None`` for a run without one, or a mere file of episodes.
+
+    Raises:
+        DamagedRecordError: ``run.json`` cannot be read.
+    """
+    return read_manifest(path).config.evaluator if path.is_dir() else None

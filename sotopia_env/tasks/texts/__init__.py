@@ -1,0 +1,1 @@
+"""Texts of the procedural families: items, contexts, goals, hints and phrases."""

@@ -1,0 +1,342 @@
+"""What an agent can do in a turn, the space of utterances, and reading an action from model text.
+
+The five action types are those of SOTOPIA (arXiv 2310.11667) §2.2; recipients (private actions) are those of
+SOTOPIA-S4 §3.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+from gymnasium.spaces import Space
+from pydantic import ConfigDict
+
+from sotopia_env.errors import InvalidActionError, name_hint
+from sotopia_env.world.quoting import quote
+
+MAX_ARGUMENT_LENGTH = 16_384
+"""Longest argument, in characters; longer ones are refused, never cut."""
+MAX_RECIPIENTS = 1_024
+
+
+class ActionType(StrEnum):
+    """The kinds of action; the order of members is the order of the discrete action space."""
+
+    NONE = "none"
+    SPEAK = "speak"
+    NON_VERBAL = "non-verbal communication"
+    ACTION = "action"
+    LEAVE = "leave"
+
+
+ACTION_TYPES: tuple[ActionType, ...] = tuple(ActionType)
+_BY_VALUE: dict[str, ActionType] = {kind.value: kind for kind in ActionType}
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One agent's action.
+
+    Attributes:
+        action_type: which of the five kinds.
+        argument: what is said, shown or done, exactly as given: any Unicode text up to
+            :data:`MAX_ARGUMENT_LENGTH` characters. ``none`` and ``leave`` need none; text given with them is dropped
+            when the action is taken.
+        to: agent ids of the recipients of a private action; empty means everybody.
+    """
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    action_type: ActionType
+    argument: str = ""
+    to: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.action_type.__class__ is not ActionType:
+            kind = _BY_VALUE.get(self.action_type) if isinstance(self.action_type, str) else None
+            if kind is None:
+                raise InvalidActionError(f"action_type: {name_hint(str(self.action_type), _BY_VALUE)}")
+            object.__setattr__(self, "action_type", kind)
+        problem = _text_problem(self.argument)
+        if problem:
+            raise InvalidActionError(f"argument: {problem}")
+        if self.to.__class__ is not tuple or (self.to and not all(isinstance(name, str) for name in self.to)):
+            raise InvalidActionError(f"to: expected a tuple of agent ids, got {self.to!r}")
+
+
+def _text_problem(text: object) -> str | None:
+    """Why ``text`` cannot be an argument, or ``None``."""
+    if not isinstance(text, str):
+        return f"expected text, got {type(text).__name__}"
+    if len(text) > MAX_ARGUMENT_LENGTH:
+        return f"expected at most {MAX_ARGUMENT_LENGTH} characters, got {len(text)}"
+    if not text.isascii():
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            return f"expected Unicode text, got a lone surrogate at character {error.start}"
+    return None
+
+
+NO_ACTION = Action(ActionType.NONE)
+
+
+class UtteranceSpace(Space[str]):
+    """All Unicode texts up to ``max_length`` characters (no lone surrogates).
+
+    Gymnasium's own ``Text`` tests membership against an explicit character set, which real sentences leave at the
+    first curly quote; here membership is a matter of type and length. ``sample`` draws short texts from
+    a small alphabet that includes spaces, quotes, newlines, letters beyond ASCII and an emoji.
+    """
+
+    ALPHABET = np.array(list("abcdefghij ABC 012 .,?!'\"“”\n éßж中🙂{}<>#:"))
+    SAMPLE_LENGTH = 48
+
+    def __init__(self, max_length: int = MAX_ARGUMENT_LENGTH, seed: int | None = None) -> None:
+        """Creates the space; ``max_length`` counts characters."""
+        self.max_length = max_length
+        super().__init__(dtype=str, seed=seed)
+
+    @property
+    def is_np_flattenable(self) -> bool:
+        """Texts have no fixed-size array form."""
+        return False
+
+    def sample(self, mask: Any | None = None, probability: Any | None = None) -> str:
+        """Draws a text of 0 to ``SAMPLE_LENGTH`` characters; masks do not apply to texts."""
+        length = int(self.np_random.integers(0, min(self.SAMPLE_LENGTH, self.max_length) + 1))
+        return "".join(self.np_random.choice(self.ALPHABET, size=length).tolist())
+
+    def contains(self, x: Any) -> bool:
+        """Whether ``x`` is a text of admissible length without lone surrogates."""
+        if not isinstance(x, str) or len(x) > self.max_length:
+            return False
+        if x.isascii():
+            return True
+        try:
+            x.encode("utf-8")
+        except UnicodeEncodeError:
+            return False
+        return True
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, UtteranceSpace) and other.max_length == self.max_length
+
+    def __hash__(self) -> int:
+        return hash((UtteranceSpace, self.max_length))
+
+    def __repr__(self) -> str:
+        return f"UtteranceSpace({self.max_length})"
+
+
+@dataclass(frozen=True, slots=True)
+class ParseFailure:
+    """Model text that is not an action, and precisely why; ``reason`` can be shown to the model."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    reason: str
+
+
+_CLOSINGS = {name: re.compile(f"</{name}>", re.IGNORECASE) for name in ("think", "thinking", "reasoning")}
+_THINKING_END = re.compile(r"</(?:think|thinking|reasoning)>", re.IGNORECASE)
+_THINKING_START = re.compile(r"<(?:think|thinking|reasoning)>", re.IGNORECASE)
+_KEYS = ("action_type", "argument", "to")
+_OBJECT_START = re.compile(r'\{\s*"')
+_MAX_TEXT = 262_144
+_MAX_OBJECTS = 256
+
+
+class _UnreadableError(ValueError):
+    """Something that was meant as JSON but cannot be read without guessing; the message says why."""
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    item = dict(pairs)
+    if len(item) != len(pairs):
+        raise _UnreadableError("a key of the JSON object is given twice")
+    return item
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique_keys)
+
+
+def parse(text: str, recipients: Mapping[str, str] | None = None) -> Action | ParseFailure:
+    """Reads the one action object ``{"action_type", "argument", "to"}`` from model text.
+
+    The object may stand bare, in a code fence, after a thinking block, or amid prose. Nothing is repaired and nothing
+    is guessed: two different actions, an unknown type or key, a missing argument are failures with a reason.
+
+    Args:
+        text: what the model wrote.
+        recipients: every name that may stand in ``to`` (agent ids and character names) to its agent id; ``None``
+            keeps the names as written.
+
+    Returns:
+        The action, or the reason why there is none.
+    """
+    if len(text) > _MAX_TEXT:
+        return ParseFailure(f"the text has {len(text)} characters; at most {_MAX_TEXT} are read")
+    try:
+        return _parse(text, recipients)
+    except _UnreadableError as error:
+        return ParseFailure(str(error))
+
+
+def parse_possible(
+    text: str, available: Collection[ActionType], recipients: Mapping[str, str]
+) -> Action | ParseFailure:
+    """Reads an action that a seat could take now, see :func:`parse`; one that it could not is a failure with a reason.
+
+    Args:
+        text: what the model wrote.
+        available: the action types the seat may use.
+        recipients: every name that may stand in ``to``, to its agent id; empty where private actions are not possible.
+    """
+    found = parse(text, recipients or None)
+    if isinstance(found, ParseFailure):
+        return found
+    if found.action_type not in available:
+        return ParseFailure(f"action_type: {name_hint(found.action_type.value, [kind.value for kind in available])}")
+    if found.to and not recipients:
+        return ParseFailure('to: private actions are not possible here; leave out "to"')
+    return found
+
+
+def _parse(text: str, recipients: Mapping[str, str] | None) -> Action | ParseFailure:
+    visible = _without_thinking(text)
+    if visible is None:
+        return ParseFailure("the thinking block is not closed and no action follows it")
+    found: list[Action] = []
+    reasons: list[str] = []
+    for item in _json_objects(visible):
+        if "action_type" not in item:
+            reasons.append(f'a JSON object without the key "action_type" (keys: {", ".join(list(item)[:6]) or "none"})')
+            continue
+        action = _read_object(item, recipients)
+        if isinstance(action, ParseFailure):
+            return action
+        if action not in found:
+            found.append(action)
+    if len(found) == 1:
+        return found[0]
+    if found:
+        return ParseFailure(f"{len(found)} different actions were given; exactly one is expected")
+    return ParseFailure(reasons[0] if reasons else _why_no_object(visible))
+
+
+def _without_thinking(text: str) -> str | None:
+    """The text after the thinking blocks that precede the first object; ``None`` when a block is left open."""
+    position = 0
+    while True:
+        start = _THINKING_START.search(text, position)
+        brace = text.find("{", position)
+        if start is None or 0 <= brace < start.start():
+            break  # an utterance may well contain "<think>": only blocks before the first object count
+        closing = _CLOSINGS[start.group()[1:-1].lower()].search(text, start.end())
+        if closing is None:
+            return None
+        position = closing.end()
+    if start is None and position == 0:
+        end = _THINKING_END.search(text)
+        if end is not None and _outside_object(text, end.start()):
+            return text[end.end() :]  # templates that open the block in the prompt leave only its end in the text
+    return text[position:]
+
+
+def _outside_object(text: str, position: int) -> bool:
+    """Whether ``position`` lies inside no JSON object that can be read from ``text``."""
+    return all(not start < position < end for start, end, _ in _scan(text))
+
+
+def _scan(text: str) -> Iterator[tuple[int, int, dict[str, Any]]]:
+    """Top-level JSON objects in ``text`` with their positions, at most :data:`_MAX_OBJECTS` attempts."""
+    position = 0
+    for _ in range(_MAX_OBJECTS):
+        start = text.find("{", position)
+        if start < 0:
+            return
+        try:
+            item, end = _DECODER.raw_decode(text, start)
+        except _UnreadableError:
+            raise
+        except (ValueError, RecursionError) as error:
+            # Braces may stand in prose, but a broken object may hold a whole one: to read on inside it is to guess.
+            closing, opening = text.find("}", start), text.find("{", start + 1)
+            if _OBJECT_START.match(text, start) or 0 <= opening < (closing if closing >= 0 else len(text)):
+                raise _UnreadableError(_why_unreadable(error)) from None
+            position = start + 1
+            continue
+        yield start, end, item
+        position = end
+
+
+def _json_objects(text: str) -> Iterator[dict[str, Any]]:
+    return (item for _, _, item in _scan(text))
+
+
+def _why_unreadable(error: ValueError | RecursionError) -> str:
+    if isinstance(error, RecursionError):
+        return "the JSON object is nested too deeply"
+    if isinstance(error, json.JSONDecodeError):
+        return f"the JSON object is not valid: {error.msg} at character {error.pos}"
+    return "the JSON object is not valid: it holds a number with too many digits"
+
+
+def _why_no_object(text: str) -> str:
+    start = text.find("{")
+    if start < 0:
+        return 'no JSON object was found; expected {"action_type": …, "argument": …}'
+    try:
+        _DECODER.raw_decode(text, start)
+    except (ValueError, RecursionError) as error:
+        return _why_unreadable(error)
+    return "no JSON object was found"
+
+
+def _read_object(item: dict[str, Any], recipients: Mapping[str, str] | None) -> Action | ParseFailure:
+    for key in item:
+        if key not in _KEYS:
+            return ParseFailure(f"unknown key: {name_hint(key, _KEYS)}")
+    kind = item["action_type"]
+    if not isinstance(kind, str) or kind not in _BY_VALUE:
+        return ParseFailure(f"action_type: {name_hint(str(kind), _BY_VALUE)}")
+    action_type = _BY_VALUE[kind]
+    argument = item.get("argument", "")
+    problem = _text_problem(argument)
+    if problem:
+        return ParseFailure(f"argument: {problem}")
+    if not argument.strip() and action_type not in (ActionType.NONE, ActionType.LEAVE):
+        return ParseFailure(f"argument: {kind!r} needs a text, got none")
+    to = _read_recipients(item.get("to"), recipients)
+    return to if isinstance(to, ParseFailure) else Action(action_type, argument, to)
+
+
+def _read_recipients(value: Any, recipients: Mapping[str, str] | None) -> tuple[str, ...] | ParseFailure:
+    if value is None or value == []:
+        return ()
+    names = [value] if isinstance(value, str) else value
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        return ParseFailure(f"to: expected a list of names, got {json.dumps(value)[:80]}")
+    if len(names) > MAX_RECIPIENTS:
+        return ParseFailure(f"to: expected at most {MAX_RECIPIENTS} names, got {len(names)}")
+    if recipients is None:
+        return tuple(dict.fromkeys(names))
+    for name in names:
+        if name not in recipients:
+            return ParseFailure(f"to: {name_hint(name, recipients)}")
+    return tuple(dict.fromkeys(recipients[name] for name in names))
+
+
+def to_json(action: Action, names: Mapping[str, str] | None = None) -> str:
+    """Returns the JSON text that :func:`parse` reads back as ``action``; ``names`` renders recipients by name."""
+    to = ""
+    if action.to:
+        to = f', "to": [{", ".join(quote(names[agent] if names else agent) for agent in action.to)}]'
+    return f'{{"action_type": "{action.action_type.value}", "argument": {quote(action.argument)}{to}}}'

@@ -1,0 +1,286 @@
+"""The rules of an episode as pure functions: who acts next, what an action changes, when it ends.
+
+``initial_state`` and ``transition`` are all there is; they neither render nor score nor draw from global randomness.
+Sources: SOTOPIA (arXiv 2310.11667) §2.2 and appendix C.1; SOTOPIA-S4 §3 for simultaneous turns and private messages.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeVar
+
+from pydantic import ConfigDict
+
+from sotopia_env.errors import InvalidActionError, InvalidValueError, name_hint
+from sotopia_env.world.action import ACTION_TYPES, NO_ACTION, Action, ActionType
+from sotopia_env.world.scenario import Task
+
+DEFAULT_MAX_TURNS = 20
+_EnumT = TypeVar("_EnumT", bound=StrEnum)
+
+
+class TurnOrder(StrEnum):
+    """Who acts when.
+
+    * ``round-robin``: seats in order, beginning with ``Rules.first_seat``.
+    * ``random``: every round in an order of its own, drawn from the seed.
+    * ``simultaneous``: within a round nobody sees the others' actions of that round.
+    """
+
+    ROUND_ROBIN = "round-robin"
+    RANDOM = "random"
+    SIMULTANEOUS = "simultaneous"
+
+
+class SilenceRule(StrEnum):
+    """How silent (``none``) turns are counted.
+
+    * ``consecutive``: turns in a row, the same for every seat.
+    * ``legacy``: as the code behind the SOTOPIA papers counted. There every step also stored a ``none`` for each seat
+      whose turn it was not, so that with two seats one silence of seat 1 after seat 0 spoke makes three stored
+      ``none`` (and ends the episode) while one silence of seat 0 makes two (and does not).
+    """
+
+    CONSECUTIVE = "consecutive"
+    LEGACY = "legacy"
+
+
+class StopReason(StrEnum):
+    """Why an episode ended."""
+
+    LEFT = "left"  # terminated: fewer than two agents remain
+    SILENCE = "silence"  # terminated: too many silent turns in a row
+    TURN_LIMIT = "turn limit"  # truncated: max_turns actions were taken, or max_rounds rounds played
+
+    @property
+    def truncated(self) -> bool:
+        """Whether a limit, not the situation, ended the episode."""
+        return self is StopReason.TURN_LIMIT
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Everything about an episode that is not the task.
+
+    Attributes:
+        turn_order: who acts when.
+        max_turns: limit on *actions* of all seats together (20 in the papers); ``None`` takes the scenario's limit or
+            20. In simultaneous order the round in which the limit is reached is played to its end.
+        max_rounds: limit on rounds (PettingZoo's ``max_cycles``); replaces the turn limit when given.
+        max_silent_turns: this many silent turns in a row end the episode; ``None`` means seats + 1 (3 for two
+            seats, as in the reference code), 0 switches the rule off.
+        silence_rule: how silent turns are counted.
+        first_seat: seat that begins in round-robin order.
+        action_types: the types agents may use; ``none`` is always among them.
+    """
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    turn_order: TurnOrder = TurnOrder.ROUND_ROBIN
+    max_turns: int | None = None
+    max_rounds: int | None = None
+    max_silent_turns: int | None = None
+    silence_rule: SilenceRule = SilenceRule.CONSECUTIVE
+    first_seat: int = 0
+    action_types: tuple[ActionType, ...] = ACTION_TYPES
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "turn_order", _member(TurnOrder, "turn_order", self.turn_order))
+        object.__setattr__(self, "silence_rule", _member(SilenceRule, "silence_rule", self.silence_rule))
+        kinds = {_member(ActionType, "action_types", kind) for kind in self.action_types} | {ActionType.NONE}
+        object.__setattr__(self, "action_types", tuple(kind for kind in ACTION_TYPES if kind in kinds))
+        for field, low in (("max_turns", 1), ("max_rounds", 1), ("max_silent_turns", 0), ("first_seat", 0)):
+            value = getattr(self, field)
+            if value is None and field != "first_seat":
+                continue
+            if isinstance(value, bool) or not isinstance(value, int) or value < low:
+                raise InvalidValueError(f"{field}: expected a whole number of at least {low}, got {value!r}")
+
+    def turn_limit(self, task: Task) -> int | None:
+        """The number of actions after which an episode of ``task`` is truncated; ``None`` when rounds are limited."""
+        if self.max_rounds is not None:
+            return None
+        return self.max_turns or task.scenario.max_turns or DEFAULT_MAX_TURNS
+
+    def silence_limit(self, seats: int) -> int:
+        """The number of silent turns in a row that ends an episode; 0 for never."""
+        return seats + 1 if self.max_silent_turns is None else self.max_silent_turns
+
+
+def _member(enum: type[_EnumT], field: str, value: object) -> _EnumT:
+    try:
+        return enum(value)  # type: ignore[arg-type]
+    except ValueError:
+        raise InvalidValueError(f"{field}: {name_hint(str(value), [member.value for member in enum])}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One agent's action as it happened.
+
+    Attributes:
+        index: position in the episode, from 0.
+        round: the round it belongs to, from 0.
+        actor: agent id.
+        action: what was done.
+        violation: why the action that was asked for was not allowed; ``action`` is then ``none``.
+        veiled: whether the actor had not seen the other turns of this round (simultaneous order).
+        attempted: the action that was asked for, when it was not allowed.
+    """
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    index: int
+    round: int
+    actor: str
+    action: Action
+    violation: str | None = None
+    veiled: bool = False
+    attempted: Action | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeState:
+    """The Dec-POMDP's state: the task and everything that has happened.
+
+    Attributes:
+        waiting: agents still to act in this round, the next one first; empty when the episode has ended.
+        left: agents that left; they act no more.
+        silent_run: silent turns in a row, as ``rules.silence_rule`` counts them.
+        stop: why the episode ended, or ``None`` while it goes on.
+    """
+
+    task: Task
+    rules: Rules
+    seed: int
+    turns: tuple[Turn, ...]
+    round: int
+    waiting: tuple[str, ...]
+    left: frozenset[str]
+    silent_run: int
+    stop: StopReason | None
+
+    @property
+    def actor(self) -> str | None:
+        """The agent whose turn it is."""
+        return self.waiting[0] if self.waiting else None
+
+    @property
+    def active(self) -> tuple[str, ...]:
+        """The agents that have not left, in seat order."""
+        return tuple(agent for agent in self.task.agents if agent not in self.left) if self.left else self.task.agents
+
+
+def initial_state(task: Task, rules: Rules, seed: int) -> EpisodeState:
+    """Returns the state before the first action.
+
+    Args:
+        task: what the episode is about.
+        rules: order and limits.
+        seed: fixes the random turn order; any non-negative integer.
+
+    Raises:
+        InvalidValueError: ``rules.first_seat`` is not a seat of the task, or the seed is not one.
+    """
+    if rules.first_seat >= len(task.agents):
+        raise InvalidValueError(f"first_seat: expected 0 to {len(task.agents) - 1}, got {rules.first_seat}")
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise InvalidValueError(f"seed: expected a non-negative integer, got {seed!r}")
+    return EpisodeState(task, rules, seed, (), 0, _order(task, rules, seed, 0, frozenset()), frozenset(), 0, None)
+
+
+def _order(task: Task, rules: Rules, seed: int, round_: int, left: frozenset[str]) -> tuple[str, ...]:
+    agents = task.agents
+    if rules.turn_order is TurnOrder.ROUND_ROBIN and rules.first_seat:
+        agents = agents[rules.first_seat :] + agents[: rules.first_seat]
+    if left:
+        agents = tuple(agent for agent in agents if agent not in left)
+    if rules.turn_order is TurnOrder.RANDOM:
+        shuffled = list(agents)
+        # A generator per round keeps the state small and the order a function of (seed, round) alone.
+        random.Random(f"turn order {seed} {round_}").shuffle(shuffled)
+        return tuple(shuffled)
+    return agents
+
+
+def transition(state: EpisodeState, action: Action) -> EpisodeState:
+    """Returns the state after the agent whose turn it is has taken ``action``.
+
+    A well-formed action that the rules do not allow (type not available, recipient gone, a private action where the
+    scenario has none) becomes ``none`` with the reason in ``Turn.violation``.
+
+    Raises:
+        InvalidActionError: the episode has ended, or a recipient is no agent of the task.
+    """
+    if state.stop is not None:
+        raise InvalidActionError(f"the episode has ended ({state.stop.value}); no action is possible, got {action}")
+    actor = state.waiting[0]
+    violation = _violation(state, actor, action)
+    taken = _WORDLESS.get(action.action_type, action) if violation is None else NO_ACTION
+    veiled = state.rules.turn_order is TurnOrder.SIMULTANEOUS
+    attempted = None if violation is None else action
+    turn = Turn(len(state.turns), state.round, actor, taken, violation, veiled, attempted)
+    turns = (*state.turns, turn)
+    left = state.left | {actor} if taken.action_type is ActionType.LEAVE else state.left
+    silent_run = _count_silence(state, actor, taken)
+    waiting = state.waiting[1:]
+    stop = _stop(state, turns, waiting, left, silent_run)
+    round_ = state.round
+    if stop is not None:
+        waiting = ()
+    elif not waiting:
+        round_ += 1
+        waiting = _order(state.task, state.rules, state.seed, round_, left)
+    return EpisodeState(state.task, state.rules, state.seed, turns, round_, waiting, left, silent_run, stop)
+
+
+# To do nothing or to leave has no text and no addressee; what came with it is dropped, so that nobody can read it.
+_WORDLESS = {ActionType.NONE: NO_ACTION, ActionType.LEAVE: Action(ActionType.LEAVE)}
+
+
+def _violation(state: EpisodeState, actor: str, action: Action) -> str | None:
+    if action.action_type not in state.rules.action_types:
+        allowed = ", ".join(kind.value for kind in state.rules.action_types)
+        return f"action type {action.action_type.value!r} is not available here; available: {allowed}"
+    if not action.to:
+        return None
+    for agent in action.to:
+        if agent not in state.task.names:
+            raise InvalidActionError(f"to: {name_hint(agent, state.task.agents)}")
+    if not state.task.scenario.private_messages:
+        return "private actions are not possible in this scenario; address everybody"
+    for agent in action.to:
+        if agent == actor:
+            return "a private action cannot be addressed to oneself"
+        if agent in state.left:
+            return f"{state.task.names[agent]} has left and can receive nothing"
+    return None
+
+
+def _count_silence(state: EpisodeState, actor: str, action: Action) -> int:
+    # Blank words, gestures and deeds are silence too: nobody could perceive them.
+    silent = action.action_type is not ActionType.LEAVE and not action.argument.strip()
+    if state.rules.silence_rule is SilenceRule.CONSECUTIVE or state.rules.turn_order is TurnOrder.SIMULTANEOUS:
+        return state.silent_run + 1 if silent else 0
+    # The legacy log stores one entry per seat and step, in seat order, "none" for every seat but the actor's.
+    seats = len(state.task.agents)
+    return state.silent_run + seats if silent else seats - 1 - state.task.seat_of[actor]
+
+
+def _stop(
+    state: EpisodeState, turns: tuple[Turn, ...], waiting: tuple[str, ...], left: frozenset[str], silent_run: int
+) -> StopReason | None:
+    rules, seats = state.rules, len(state.task.agents)
+    if rules.turn_order is TurnOrder.SIMULTANEOUS and waiting:
+        return None  # a simultaneous round is one event: it is played to its end before it has consequences
+    if seats - len(left) < 2:
+        return StopReason.LEFT
+    silence_limit = rules.silence_limit(seats)
+    if silence_limit and silent_run >= silence_limit:
+        return StopReason.SILENCE
+    if rules.max_rounds is not None:
+        return StopReason.TURN_LIMIT if not waiting and state.round + 1 >= rules.max_rounds else None
+    limit = rules.turn_limit(state.task)
+    return StopReason.TURN_LIMIT if limit is not None and len(turns) >= limit else None

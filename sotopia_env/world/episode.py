@@ -1,0 +1,351 @@
+"""What an episode was: its record, its evaluations, and the JSON Lines they are kept in.
+
+An :class:`Episode` embeds its task and can be replayed from its line alone (:func:`replay`). Several evaluations may
+stand side by side. An evaluation that failed is *unscored* with a reason, never zero.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Protocol, Self, runtime_checkable
+
+from pydantic import ConfigDict, Field, ValidationError, model_validator
+
+from sotopia_env.errors import DamagedRecordError, EvaluationError, InvalidValueError, name_hint
+from sotopia_env.files import read_lines
+from sotopia_env.records import JsonObject, Record, code_version, explain
+from sotopia_env.world.dynamics import EpisodeState, Rules, StopReason, Turn, initial_state, transition
+from sotopia_env.world.reward import DIMENSIONS, CustomDimension, Dimension, RewardVector, check_score, reward_vector
+from sotopia_env.world.scenario import Task
+
+logger = logging.getLogger(__name__)
+
+SCHEMA_VERSION = 1
+"""Bumped, with a line in the changelog, whenever an old line could be read wrongly."""
+
+
+class Usage(Record):
+    """Tokens and US dollars behind a text; zeros where no language model was asked, no cost where no price is known."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cost: float | None = 0.0
+
+
+def total_cost(costs: Iterable[float | None]) -> float | None:
+    """Returns the sum, or ``None`` when one of the costs is not known: what is unknown is never counted as free."""
+    known = list(costs)
+    return None if any(cost is None for cost in known) else sum(cost for cost in known if cost is not None)
+
+
+class Generation(Record):
+    """The text behind an action.
+
+    Attributes:
+        text: the raw text the policy wrote; empty for policies that choose actions directly.
+        parse_failure: why ``text`` is not an action, when it is not.
+        reasks: how often the policy was asked again.
+        latency: seconds from observation to action.
+        token_ids: sampled token ids, where the policy knows them.
+        logprobs: log-probability of each sampled token.
+        model: name and version of the language model that wrote ``text``, as its server answered.
+        reasoning: what the model thought before ``text``, where the server tells; no other seat ever sees it.
+        dropped_turns: how many of the oldest turns the policy was not shown, because all would not fit.
+        candidates: how many actions this one was chosen from; ``usage`` counts them all.
+    """
+
+    text: str = ""
+    parse_failure: str | None = None
+    reasks: int = 0
+    usage: Usage = Usage()
+    latency: float = 0.0
+    token_ids: tuple[int, ...] | None = None
+    logprobs: tuple[float, ...] | None = None
+    model: str = ""
+    reasoning: str = ""
+    dropped_turns: int = 0
+    candidates: int = 1
+
+
+class RecordedTurn(Record):
+    """A turn with the text behind it."""
+
+    turn: Turn
+    generation: Generation | None = None
+
+
+class PolicyInfo(Record):
+    """Which policy sat in a seat."""
+
+    agent: str
+    name: str
+    parameters: JsonObject = Field(default_factory=dict)
+
+
+class Score(Record):
+    """One agent's score on one dimension, with the reasoning that led to it.
+
+    ``dimension`` is one of the seven, or the name of a custom dimension that the evaluation declares. ``spread`` is
+    the largest less the smallest of the scores that several judges gave, where several did.
+    """
+
+    agent: str
+    dimension: Annotated[Dimension | str, Field(union_mode="left_to_right")]
+    value: float
+    reasoning: str = ""
+    source: str = ""
+    spread: float | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if isinstance(self.dimension, Dimension):
+            check_score(self.dimension, self.value)
+        return self
+
+
+class OutcomeResult(Record):
+    """What a verified family read from the transcript.
+
+    Attributes:
+        agreement: whether the sides agreed (or the task was solved).
+        reason: why there is an agreement, or why there is none.
+        terms: what was agreed, in the family's own words.
+        payoffs: payoff per agent, in the family's own units, seat order.
+        shares: per agent, seat order: (payoff - disagreement) / (best - disagreement); below 0 when worse
+            than no deal.
+        efficiency: joint surplus over the best joint surplus, in (-inf, 1].
+    """
+
+    agreement: bool
+    reason: str
+    terms: JsonObject = Field(default_factory=dict)
+    payoffs: tuple[float, ...]
+    shares: tuple[float, ...]
+    efficiency: float
+
+
+class Evaluation(Record):
+    """The verdict of one evaluator on one episode: scores, or the reason why there are none."""
+
+    evaluator: str
+    parameters: JsonObject = Field(default_factory=dict)
+    dimensions: tuple[CustomDimension, ...] = ()
+    scores: tuple[Score, ...] = ()
+    unscored: str | None = None
+    outcome: OutcomeResult | None = None
+    comment: str = ""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        keys = [(score.agent, score.dimension) for score in self.scores]
+        if len(set(keys)) != len(keys):
+            raise ValueError("scores: an agent has two scores on one dimension")
+        declared = {dimension.name: dimension for dimension in self.dimensions}
+        for score in self.scores:
+            if not isinstance(score.dimension, Dimension):
+                _check_custom(score, declared)
+        return self
+
+    @cached_property
+    def by_agent(self) -> Mapping[str, Mapping[Dimension | str, Score]]:
+        """Scores by agent id and dimension (the name, for a custom one)."""
+        table: dict[str, dict[Dimension | str, Score]] = {}
+        for score in self.scores:
+            table.setdefault(score.agent, {})[score.dimension] = score
+        return table
+
+    def vector(self, agent: str) -> RewardVector:
+        """Returns an agent's reward vector.
+
+        Raises:
+            EvaluationError: the evaluation is unscored, or lacks the agent or one of the seven dimensions.
+        """
+        if self.unscored is not None:
+            raise EvaluationError(f"{self.evaluator}: unscored ({self.unscored})")
+        scores = self.by_agent.get(agent, {})
+        missing = [d.value for d in DIMENSIONS if d not in scores]
+        if missing:
+            raise EvaluationError(f"{self.evaluator}: no score for {agent} on {', '.join(missing)}")
+        return reward_vector({d: scores[d].value for d in DIMENSIONS})
+
+
+def _check_custom(score: Score, declared: Mapping[str, CustomDimension]) -> None:
+    known = declared.get(score.dimension)
+    if known is None:
+        names = [*(d.value for d in DIMENSIONS), *declared]
+        raise ValueError(f"scores: dimension {name_hint(score.dimension, names)}")
+    if not known.low <= score.value <= known.high:
+        raise ValueError(f"scores: {known.name}: expected {known.low} to {known.high}, got {score.value!r}")
+
+
+class EpisodeError(Record):
+    """Something outside the episode failed while it was played, and was survived: a call that was answered later.
+
+    Attributes:
+        kind: what it was, such as a :data:`~sotopia_env.errors.ModelFailure`.
+        message: in a sentence.
+        turn: index of the turn that was waiting for it.
+    """
+
+    kind: str
+    message: str
+    turn: int | None = None
+
+
+class Episode(Record):
+    """Reset to end of one task, self-contained and replayable.
+
+    Attributes:
+        key: deterministic identity within a run.
+        stop: why it ended; ``None`` only while it goes on.
+        errors: what failed outside and was survived, in the order of turns.
+    """
+
+    schema_version: int = SCHEMA_VERSION
+    code_version: str = Field(default_factory=code_version)
+    key: str = ""
+    task: Task
+    rules: Rules = Rules()
+    seed: int = 0
+    policies: tuple[PolicyInfo, ...] = ()
+    turns: tuple[RecordedTurn, ...] = ()
+    stop: StopReason | None = None
+    evaluations: tuple[Evaluation, ...] = ()
+    errors: tuple[EpisodeError, ...] = ()
+    duration: float = 0.0
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.schema_version != SCHEMA_VERSION:
+            raise ValueError(f"schema_version: this code reads version {SCHEMA_VERSION}, got {self.schema_version}")
+        seated = {*self.task.agents}
+        strangers = {name for t in self.turns for name in (t.turn.actor, *t.turn.action.to)} - seated
+        strangers |= {score.agent for e in self.evaluations for score in e.scores} - seated
+        if strangers:
+            raise ValueError(f"turns, evaluations: {sorted(strangers)[0]!r} is no agent of the task")
+        for evaluation in self.evaluations:
+            found = evaluation.outcome
+            if found is not None and not len(found.payoffs) == len(found.shares) == len(seated):
+                raise ValueError(f"evaluations: expected payoffs and shares for {len(seated)} agents")
+        return self
+
+    def with_evaluation(self, evaluation: Evaluation) -> Episode:
+        """Returns the episode with one more evaluation; one by the same name is replaced. Turns are untouched."""
+        kept = tuple(e for e in self.evaluations if e.evaluator != evaluation.evaluator)
+        return self.model_copy(update={"evaluations": (*kept, evaluation)})
+
+    def evaluation(self, name: str | None = None) -> Evaluation | None:
+        """The evaluation called ``name``, or the latest one; ``None`` when there is none."""
+        found = [e for e in self.evaluations if name is None or e.evaluator == name]
+        return found[-1] if found else None
+
+
+@dataclass(frozen=True, slots=True)
+class Transcript:
+    """What an evaluator reads: the task and every turn, private ones included."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    task: Task
+    turns: tuple[Turn, ...]
+    stop: StopReason | None = None
+    seed: int = 0
+
+    @classmethod
+    def of_state(cls, state: EpisodeState) -> Transcript:
+        """The transcript of a (finished or running) episode."""
+        return cls(state.task, state.turns, state.stop, state.seed)
+
+    @classmethod
+    def of_episode(cls, episode: Episode) -> Transcript:
+        """The transcript of a recorded episode."""
+        return cls(episode.task, tuple(item.turn for item in episode.turns), episode.stop, episode.seed)
+
+
+@runtime_checkable
+class Evaluator(Protocol):
+    """Scores a transcript.
+
+    ``name`` and ``parameters`` go into the record. ``evaluate`` returns scores for some or all dimensions, or raises
+    :class:`EvaluationError`; it keeps no state between episodes. Evaluators that wait for a model implement
+    ``evaluate_async`` with the waiting and ``evaluate`` on top of it.
+    """
+
+    @property
+    def name(self) -> str:
+        """The evaluator's name in records and on the command line."""
+        ...
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """Everything that changes its scores, as JSON."""
+        ...
+
+    def evaluate(self, transcript: Transcript) -> Evaluation:
+        """Returns the evaluation of a finished episode."""
+        ...
+
+    async def evaluate_async(self, transcript: Transcript) -> Evaluation:
+        """The same, without blocking other episodes."""
+        ...
+
+
+def replay(episode: Episode) -> EpisodeState:
+    """Returns the final state, reached by playing the recorded actions again.
+
+    Raises:
+        DamagedRecordError: the record contradicts the rules (another actor's turn, turns after the end, …).
+    """
+    state = initial_state(episode.task, episode.rules, episode.seed)
+    for item in episode.turns:
+        recorded = item.turn
+        try:
+            state = transition(state, recorded.attempted or recorded.action)
+        except InvalidValueError as error:
+            raise DamagedRecordError(f"episode {episode.key!r}, turn {recorded.index}: {error}") from None
+        if state.turns[-1] != recorded:
+            raise DamagedRecordError(f"episode {episode.key!r}: expected {state.turns[-1]}, got {recorded}")
+    if state.stop is not episode.stop:
+        raise DamagedRecordError(f"episode {episode.key!r}: expected stop {state.stop}, got {episode.stop}")
+    return state
+
+
+def read_episodes(path: str | Path) -> Iterator[Episode]:
+    """Yields the episodes of a JSON Lines file.
+
+    A last line without a line end belongs to a run that is being written or was killed; it is left out with a logged
+    warning.
+
+    Raises:
+        DamagedRecordError: names the file, the line and what is wrong with it.
+    """
+    for where, line in read_lines(Path(path)):
+        yield read_episode(line, where)
+
+
+def read_episode(line: str, where: str) -> Episode:
+    """Returns the episode in one JSON line, or raises :class:`DamagedRecordError` beginning with ``where``."""
+    try:
+        return Episode.model_validate_json(line)
+    except ValidationError as error:
+        raise DamagedRecordError(f"{where}: damaged episode record ({explain(error)})") from None
+
+
+def write_episodes(path: str | Path, episodes: Iterable[Episode]) -> None:
+    """Writes episodes as JSON Lines, atomically."""
+    from sotopia_env.files import write_text_atomically
+
+    write_text_atomically(Path(path), "".join(to_line(episode) for episode in episodes))
+
+
+def to_line(episode: Episode) -> str:
+    """Returns the episode as one JSON line, newline included."""
+    memo = episode.task.memo  # many episodes share a task, and it is the larger half of a line
+    if "line" not in memo:
+        memo["line"] = episode.task.model_dump_json()
+    rest = episode.model_dump_json(exclude={"task"})
+    return f'{rest[:-1]},"task":{memo["line"]}}}\n'

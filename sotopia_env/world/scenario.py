@@ -1,0 +1,283 @@
+"""What an episode is about: characters, relationships, scenarios and the tasks made of them.
+
+Every record is frozen and validated when it is built, so the rest of the package never meets a missing goal or an
+unknown relationship. Sources: SOTOPIA (arXiv 2310.11667) §2.1 and appendix C.2; SOTOPIA-S4 §3 for more than two seats.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import re
+import unicodedata
+from collections.abc import Mapping
+from enum import StrEnum
+from functools import cached_property
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    Field,
+    model_validator,
+)
+
+from sotopia_env.records import JsonObject, Line, Name, Record, TextMap, _not_blank, canonical_json
+
+_AGENT_ID = re.compile(r"agent_\d+", re.IGNORECASE)
+
+
+def _nobodys_id(text: str) -> str:
+    if _AGENT_ID.fullmatch(unicodedata.normalize("NFKC", text).strip()):
+        raise ValueError("must not look like the id of an agent, such as 'agent_0'")
+    return text
+
+
+class MoralFoundation(StrEnum):
+    """The five moral foundations a character may hold dear (SOTOPIA, appendix C.2.1)."""
+
+    CARE = "care"
+    FAIRNESS = "fairness"
+    LOYALTY = "loyalty"
+    AUTHORITY = "authority"
+    PURITY = "purity"
+
+
+class SchwartzValue(StrEnum):
+    """Schwartz's ten basic personal values."""
+
+    SELF_DIRECTION = "self-direction"
+    STIMULATION = "stimulation"
+    HEDONISM = "hedonism"
+    ACHIEVEMENT = "achievement"
+    POWER = "power"
+    SECURITY = "security"
+    CONFORMITY = "conformity"
+    TRADITION = "tradition"
+    BENEVOLENCE = "benevolence"
+    UNIVERSALISM = "universalism"
+
+
+class DecisionStyle(StrEnum):
+    """How a character decides (SOTOPIA, appendix C.2.1)."""
+
+    DIRECTIVE = "directive"
+    ANALYTICAL = "analytical"
+    CONCEPTUAL = "conceptual"
+    BEHAVIORAL = "behavioral"
+
+
+Level = Literal["high", "low"]
+
+
+class BigFive(Record):
+    """The five personality traits, each high or low."""
+
+    openness: Level
+    conscientiousness: Level
+    extraversion: Level
+    agreeableness: Level
+    neuroticism: Level
+
+
+class Character(Record):
+    """A profile that an agent enacts.
+
+    ``secret`` and ``private_attributes`` are read by nobody but the agent that enacts the character; what others may
+    read of the rest depends on the relationship (:data:`sotopia_env.world.observation.DISCLOSURE`).
+    """
+
+    first_name: Annotated[Name, AfterValidator(_nobodys_id)]
+    last_name: Annotated[Line, AfterValidator(_nobodys_id)] = ""
+    age: int = Field(ge=0, le=150)
+    gender: Line
+    pronouns: Line
+    occupation: Line
+    public_info: Line = ""
+    big_five: BigFive
+    moral_foundations: tuple[MoralFoundation, ...] = ()
+    schwartz_values: tuple[SchwartzValue, ...] = ()
+    decision_style: DecisionStyle
+    personality: Line = ""
+    secret: Line = ""
+    public_attributes: TextMap = Field(default_factory=dict)
+    private_attributes: TextMap = Field(default_factory=dict)
+
+    @cached_property
+    def name(self) -> str:
+        """First and last name, as used at the table."""
+        return f"{self.first_name} {self.last_name}".strip()
+
+
+class RelationshipKind(StrEnum):
+    """How two characters stand to each other; ``know-by-name`` is the extra kind of the reference code."""
+
+    FAMILY = "family"
+    FRIEND = "friend"
+    ROMANTIC = "romantic"
+    ACQUAINTANCE = "acquaintance"
+    KNOW_BY_NAME = "know-by-name"
+    STRANGER = "stranger"
+
+
+class Relationship(Record):
+    """The relationship of the characters in seats ``i < j``; the backstory is known to these two only."""
+
+    seats: tuple[int, int]
+    kind: RelationshipKind
+    backstory: Line = ""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if not 0 <= self.seats[0] < self.seats[1]:
+            raise ValueError(f"seats: expected (i, j) with 0 <= i < j, got {self.seats}")
+        if self.backstory and self.kind is RelationshipKind.STRANGER:
+            raise ValueError("backstory: strangers have none")
+        return self
+
+
+class Seat(Record):
+    """One agent's side of a scenario; everything here is read by its owner only.
+
+    ``private_data`` repeats, for programs, numbers that ``goals`` and ``private_info`` state in words.
+    """
+
+    goals: tuple[Line, ...] = Field(min_length=1)
+    hints: tuple[Line, ...] = ()
+    private_info: Line = ""
+    private_data: JsonObject = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if any(not goal.strip() for goal in self.goals):
+            raise ValueError("goals: a goal is empty; every seat needs a goal of its own")
+        return self
+
+
+class Constraints(Record):
+    """Which characters may sit down: allowed relationship kinds, age range per seat, occupations per seat.
+
+    An empty tuple means "no constraint". ``occupations`` holds, per seat, lower-case words of which one must occur in
+    the occupation.
+    """
+
+    relationships: tuple[RelationshipKind, ...] = ()
+    ages: tuple[tuple[int, int], ...] = ()
+    occupations: tuple[tuple[Line, ...], ...] = ()
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        for low, high in self.ages:
+            if low > high:
+                raise ValueError(f"ages: expected (low, high) with low <= high, got ({low}, {high})")
+        return self
+
+    def admits(self, seat: int, character: Character) -> bool:
+        """Whether ``character`` may sit in ``seat`` as far as age and occupation go."""
+        if self.ages and not self.ages[seat][0] <= character.age <= self.ages[seat][1]:
+            return False
+        wanted = self.occupations[seat] if self.occupations else ()
+        return not wanted or any(word.casefold() in character.occupation.casefold() for word in wanted)
+
+
+class OutcomeSpec(Record):
+    """A machine-checkable outcome: the family that can read it, and that family's own parameters.
+
+    Parameters hold both sides' payoffs and therefore never reach an observation.
+    """
+
+    family: Name
+    parameters: JsonObject
+
+
+class Scenario(Record):
+    """A situation without people: shared context and N ≥ 2 seats with private goals.
+
+    ``context`` is read by everyone. ``shared_data`` repeats public numbers of the context for programs. ``max_turns``
+    overrides the environment's turn limit (20) when given.
+    """
+
+    id: Name
+    context: Annotated[str, Field(min_length=1), AfterValidator(_not_blank)]
+    seats: tuple[Seat, ...] = Field(min_length=2)
+    constraints: Constraints = Constraints()
+    shared_data: JsonObject = Field(default_factory=dict)
+    max_turns: int | None = Field(default=None, ge=1)
+    private_messages: bool = False
+    source: Line = ""
+    tags: tuple[Line, ...] = ()
+    outcome: OutcomeSpec | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        for field in ("ages", "occupations"):
+            given = len(getattr(self.constraints, field))
+            if given not in (0, len(self.seats)):
+                raise ValueError(f"constraints.{field}: expected one entry per seat ({len(self.seats)}), got {given}")
+        return self
+
+
+class Task(Record):
+    """A scenario with a character in each seat and a relationship for every pair of seats (SOTOPIA §2.1)."""
+
+    id: Name
+    scenario: Scenario
+    characters: tuple[Character, ...]
+    relationships: tuple[Relationship, ...]
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        seats = len(self.scenario.seats)
+        if len(self.characters) != seats:
+            raise ValueError(f"characters: expected {seats}, one per seat, got {len(self.characters)}")
+        names = [character.name.casefold() for character in self.characters]
+        if len(set(names)) != seats:
+            raise ValueError(f"characters: names must differ, got {[c.name for c in self.characters]}")
+        pairs = [relationship.seats for relationship in self.relationships]
+        expected = list(itertools.combinations(range(seats), 2))
+        if sorted(pairs) != expected:
+            raise ValueError(f"relationships: expected one for each of {expected}, got {pairs}")
+        return self
+
+    @cached_property
+    def agents(self) -> tuple[str, ...]:
+        """Agent ids in seat order: ``("agent_0", "agent_1", …)``."""
+        return tuple(f"agent_{seat}" for seat in range(len(self.characters)))
+
+    @cached_property
+    def seat_of(self) -> Mapping[str, int]:
+        """Agent id to its seat."""
+        return {agent: seat for seat, agent in enumerate(self.agents)}
+
+    @cached_property
+    def names(self) -> Mapping[str, str]:
+        """Agent id to the name of the character it enacts."""
+        return {agent: c.name for agent, c in zip(self.agents, self.characters, strict=True)}
+
+    @cached_property
+    def _kinds(self) -> Mapping[tuple[int, int], Relationship]:
+        return {relationship.seats: relationship for relationship in self.relationships}
+
+    def relationship(self, first: int, second: int) -> Relationship:
+        """The relationship of two different seats, in either order."""
+        return self._kinds[(first, second) if first < second else (second, first)]
+
+    @cached_property
+    def memo(self) -> dict[Any, Any]:
+        """What other modules derive from this task and need again (rendered profiles); not part of its content."""
+        return {}
+
+    @cached_property
+    def content_hash(self) -> str:
+        """Hash of everything in the task; equal content gives an equal hash on every machine (16 hex digits)."""
+        return hashlib.sha256(canonical_json(self.model_dump(mode="json")).encode()).hexdigest()[:16]
+
+    def with_swapped_seats(self) -> Task:
+        """Returns the two-seat task with its *characters* exchanged, for comparisons over both castings."""
+        if len(self.characters) != 2:
+            raise ValueError(f"only a task with two seats can be swapped, got {len(self.characters)}")
+        return Task(
+            id=f"{self.id}~swapped",
+            scenario=self.scenario,
+            characters=self.characters[::-1],
+            relationships=self.relationships,
+        )

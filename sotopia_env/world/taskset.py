@@ -1,0 +1,265 @@
+"""Many tasks together: reading and checking files, splitting by scenario, drawing tasks from scenarios and characters.
+
+A task file is a JSON array of tasks, or JSON Lines with one task a line. A *cast* (characters and their known
+relationships) with scenarios is turned into tasks by :func:`sample_tasks`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import random
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal, TypeVar, overload
+
+from pydantic import BaseModel, Field, ValidationError
+
+from sotopia_env.errors import (
+    ConstraintError,
+    InvalidTaskError,
+    InvalidValueError,
+    UnknownNameError,
+    name_hint,
+)
+from sotopia_env.files import write_text_atomically
+from sotopia_env.records import Record, _shown, canonical_json, explain
+from sotopia_env.world.scenario import Character, Relationship, RelationshipKind, Scenario, Task
+
+Split = Literal["train", "dev", "test"]
+_SHARES: dict[Split, float] = {"train": 0.8, "dev": 0.1, "test": 0.1}
+_RecordT = TypeVar("_RecordT", bound=BaseModel)
+
+
+class TaskSet(Sequence[Task]):
+    """An immutable, ordered collection of tasks with unique ids."""
+
+    def __init__(self, tasks: Sequence[Task]) -> None:
+        """Keeps ``tasks`` in order.
+
+        Raises:
+            InvalidTaskError: two tasks share an id, or something among them is no task.
+        """
+        if isinstance(tasks, str) or not isinstance(tasks, Iterable):
+            raise InvalidTaskError(f"tasks: expected a sequence of tasks, got {_shown(tasks)}")
+        self._tasks = tuple(tasks)
+        seen: set[str] = set()
+        for index, task in enumerate(self._tasks):
+            if not isinstance(task, Task):
+                raise InvalidTaskError(f"tasks: expected a Task at index {index}, got {_shown(task)}")
+            if task.id in seen:
+                raise InvalidTaskError(f"task ids must be unique, got {task.id!r} twice")
+            seen.add(task.id)
+
+    @classmethod
+    def load(cls, path: str | Path) -> TaskSet:
+        """Reads a ``.json`` array or ``.jsonl`` lines of tasks.
+
+        Raises:
+            InvalidTaskError: names the file, the line or index, the field, the value and the nearest valid name; or the
+                file holds no task at all.
+        """
+        if not isinstance(path, str | PathLike):
+            raise InvalidValueError(f"path: expected the path of a task file, got {_shown(path)}")
+        tasks = [task for _, task in read_records(Path(path), Task)]
+        if not tasks:
+            raise InvalidTaskError(f"{path}: expected at least one task, got none")
+        return cls(tasks)
+
+    def save(self, path: str | Path) -> None:
+        """Writes the tasks as JSON Lines, atomically."""
+        write_text_atomically(Path(path), "".join(task.model_dump_json() + "\n" for task in self._tasks))
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    @overload
+    def __getitem__(self, index: int) -> Task: ...
+    @overload
+    def __getitem__(self, index: slice) -> TaskSet: ...
+    def __getitem__(self, index: int | slice) -> Task | TaskSet:
+        return TaskSet(self._tasks[index]) if isinstance(index, slice) else self._tasks[index]
+
+    def __iter__(self) -> Iterator[Task]:
+        return iter(self._tasks)
+
+    def __repr__(self) -> str:
+        return f"TaskSet({len(self)} tasks, {len({t.scenario.id for t in self})} scenarios, {self.content_hash})"
+
+    def get(self, task_id: str) -> Task:
+        """Returns the task with this id, or raises :class:`UnknownNameError` naming the nearest one."""
+        for task in self._tasks:
+            if task.id == task_id:
+                return task
+        raise UnknownNameError(f"task: {name_hint(str(task_id), [task.id for task in self._tasks])}")
+
+    @cached_property
+    def content_hash(self) -> str:
+        """Hash of the tasks' contents, independent of their order (16 hex digits)."""
+        hashes = sorted(task.content_hash for task in self._tasks)
+        return hashlib.sha256("".join(hashes).encode()).hexdigest()[:16]
+
+    def split(self, name: Split, shares: Mapping[Split, float] | None = None) -> TaskSet:
+        """Returns the tasks of one split; a scenario's tasks never fall into two splits.
+
+        Membership depends on the scenario id alone, so adding tasks moves no other task.
+
+        Args:
+            name: ``"train"``, ``"dev"`` or ``"test"``.
+            shares: expected share of scenarios per split, summing to 1; 0.8 / 0.1 / 0.1 by default.
+
+        Raises:
+            UnknownNameError: there is no such split.
+            InvalidValueError: the shares are not three that sum to 1.
+        """
+        chosen = dict(_SHARES if shares is None else shares)
+        if set(chosen) != set(_SHARES) or abs(sum(chosen.values()) - 1) > 1e-9 or min(chosen.values()) < 0:
+            raise InvalidValueError(f"shares: expected train, dev and test summing to 1, got {chosen}")
+        if not isinstance(name, str) or name not in chosen:
+            raise UnknownNameError(f"split: {name_hint(str(name), chosen)}")
+        return TaskSet([task for task in self._tasks if _split_of(task.scenario.id, chosen) == name])
+
+    def sample(self, n: int, seed: int) -> TaskSet:
+        """Returns ``n`` different tasks, the same for the same seed.
+
+        Raises:
+            InvalidValueError: fewer than ``n`` tasks are there, or ``n`` is no whole number.
+        """
+        if isinstance(n, bool) or not isinstance(n, int) or not 0 <= n <= len(self):
+            raise InvalidValueError(f"n: expected 0 to {len(self)}, the number of tasks, got {n!r}")
+        return TaskSet(random.Random(seed).sample(self._tasks, n))
+
+
+def _split_of(scenario_id: str, shares: Mapping[Split, float]) -> Split:
+    point = int.from_bytes(hashlib.sha256(scenario_id.encode()).digest()[:8], "big") / 2**64
+    if point < shares["train"]:
+        return "train"
+    return "dev" if point < shares["train"] + shares["dev"] else "test"
+
+
+class Cast(Record):
+    """People who can be seated, with what they are to each other; unlisted pairs are strangers."""
+
+    characters: tuple[Character, ...]
+    relationships: tuple[Relationship, ...] = Field(
+        default=(), description="``seats`` are indices into ``characters`` here"
+    )
+
+    def between(self, first: int, second: int) -> Relationship:
+        """The relationship of two characters by index, re-addressed to seats (0, 1)."""
+        pair = (min(first, second), max(first, second))
+        for relationship in self.relationships:
+            if relationship.seats == pair:
+                return relationship
+        return Relationship(seats=pair, kind=RelationshipKind.STRANGER)
+
+
+def seat_characters(scenario: Scenario, cast: Cast, seating: Sequence[int], task_id: str) -> Task:
+    """Returns the task in which character ``seating[i]`` of the cast sits in seat ``i``."""
+    relationships = []
+    for i, j in itertools.combinations(range(len(seating)), 2):
+        known = cast.between(seating[i], seating[j])
+        relationships.append(Relationship(seats=(i, j), kind=known.kind, backstory=known.backstory))
+    return Task(
+        id=task_id,
+        scenario=scenario,
+        characters=tuple(cast.characters[index] for index in seating),
+        relationships=tuple(relationships),
+    )
+
+
+def admissible_seatings(scenario: Scenario, cast: Cast) -> list[tuple[int, ...]]:
+    """All seatings of the cast that honour the scenario's constraints, in index order."""
+    allowed = scenario.constraints.relationships
+    seatings: list[tuple[int, ...]] = [()]
+    for seat in range(len(scenario.seats)):
+        seatings = [
+            (*seating, index)
+            for seating in seatings
+            for index, character in enumerate(cast.characters)
+            if index not in seating
+            and scenario.constraints.admits(seat, character)
+            and (not allowed or all(cast.between(other, index).kind in allowed for other in seating))
+        ]
+    return seatings
+
+
+def sample_tasks(scenarios: Sequence[Scenario], cast: Cast, per_scenario: int, seed: int) -> TaskSet:
+    """Draws ``per_scenario`` different castings for each scenario (SOTOPIA uses 5 pairs for each of 90 scenarios).
+
+    Raises:
+        ConstraintError: a scenario's constraints admit fewer castings than asked for; says which and how many.
+    """
+    tasks = []
+    for scenario in scenarios:
+        seatings = admissible_seatings(scenario, cast)
+        if len(seatings) < per_scenario:
+            raise ConstraintError(
+                f"scenario {scenario.id!r}: {per_scenario} castings asked for, but its constraints admit "
+                f"{len(seatings)} of this cast of {len(cast.characters)} characters"
+            )
+        generator = random.Random(f"{seed}:{scenario.id}")
+        for number, seating in enumerate(generator.sample(seatings, per_scenario)):
+            tasks.append(seat_characters(scenario, cast, seating, f"{scenario.id}/{number}"))
+    return TaskSet(tasks)
+
+
+# Field names people misspell in task files; only used to suggest the nearest one.
+FIELD_NAMES = sorted(
+    {name for model in (Task, Scenario, Character, Relationship, Cast) for name in model.model_fields}
+    | {"goals", "hints", "private_info", "private_data", "ages", "occupations", "family", "parameters"}
+)
+
+
+def read_records(path: Path, record: type[_RecordT]) -> Iterator[tuple[str, _RecordT]]:
+    """Yields ``(where, record)`` from a JSON array or JSON Lines file; ``where`` names file and line for messages.
+
+    Raises:
+        InvalidTaskError: the file is missing, is not JSON, or holds something that is not a valid record.
+    """
+    for where, raw in _read_json(path):
+        try:
+            yield where, record.model_validate(raw)
+        except ValidationError as error:
+            raise InvalidTaskError(f"{where}: {explain(error, FIELD_NAMES)}") from None
+
+
+def _read_json(path: Path) -> Iterator[tuple[str, Any]]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidTaskError(f"{path}: cannot be read as a UTF-8 text file ({error})") from None
+    if path.suffix == ".json":
+        raw = _loads(text, str(path))
+        if not isinstance(raw, list):
+            raise InvalidTaskError(f"{path}: expected a JSON array of records, got {type(raw).__name__}")
+        yield from ((f"{path}, record {index}", item) for index, item in enumerate(raw, start=1))
+    elif path.suffix == ".jsonl":
+        # Not splitlines(): it also splits at characters such as U+2028, which may stand inside a JSON string.
+        for number, line in enumerate(text.split("\n"), start=1):
+            if line.strip():
+                yield f"{path}, line {number}", _loads(line, f"{path}, line {number}")
+    else:
+        raise InvalidTaskError(f"{path}: expected a .json or .jsonl file, got {path.suffix or 'no suffix'!r}")
+
+
+def _loads(text: str, where: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:  # also an integer of thousands of digits, or nested too deeply
+        raise InvalidTaskError(f"{where}: not valid JSON ({error})") from None
+
+
+__all__ = [
+    "Cast",
+    "Split",
+    "TaskSet",
+    "admissible_seatings",
+    "canonical_json",
+    "read_records",
+    "sample_tasks",
+    "seat_characters",
+]

@@ -1,0 +1,423 @@
+"""The ``sotopia`` command as a user meets it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from sotopia_env.cli import options as command_options
+from sotopia_env.cli.app import app
+from sotopia_env.policies.policy import Decision
+from sotopia_env.runs.request import split_policies
+from sotopia_env.runs.rollout import EpisodePlan, plan_episodes, run_episodes
+from sotopia_env.storage.manifest import read_manifest
+from sotopia_env.world.action import Action, ActionType
+from sotopia_env.world.episode import OutcomeResult
+from sotopia_env.world.observation import Observation
+from sotopia_env.world.taskset import TaskSet
+from tests.sotopia_env.runs.rollout_doubles import FixedEvaluator, Speaker, make_task
+
+COMMANDS = ["tasks list", "tasks show", "tasks sample", "tasks validate"]
+COMMANDS += ["policies", "rollout", "evaluate", "show", "play", "compare", "demo"]
+COMMANDS += ["judge-agreement", "annotation-template"]
+SOTOPIA = [sys.executable, "-m", "sotopia_env.cli.app"]
+
+
+def sotopia(*arguments: object, code: int = 0, typed: str | None = None) -> Result:
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments], input=typed)
+    assert result.exit_code == code, (result.output, result.exception)
+    assert "Traceback" not in result.output
+    return result
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of two fixed policies."""
+    path = tmp_path_factory.mktemp("cli") / "run"
+    plans = plan_episodes([make_task(f"s{i}") for i in range(3)], [(Speaker("a"), Speaker("b"))])
+    run_episodes(plans, evaluator=FixedEvaluator(), run_dir=path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def task_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("tasks") / "tasks.jsonl"
+    TaskSet([make_task(f"s{i}", turns=4) for i in range(3)]).save(path)
+    return path
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_with_an_example(command: str) -> None:
+    text = sotopia(*command.split(), "--help").output
+    assert "Example" in text
+    assert f"sotopia {command}" in text
+
+
+def test_the_front_page_lists_every_command() -> None:
+    text = sotopia("--help").output
+    assert all(command.split()[0] in text for command in COMMANDS)
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code = (
+        "import sys\nfrom typer.testing import CliRunner\nfrom sotopia_env.cli.app import app\n"
+        "assert CliRunner().invoke(app, ['--help']).exit_code == 0\n"
+        "heavy = {'scipy', 'statsmodels', 'pandas', 'matplotlib', 'litellm', 'torch'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+WRONG = [
+    (["tasks", "list", "bargainin"], "tasks: expected one of 'starter', 'all', ", "did you mean 'bargaining'?"),
+    (["tasks", "list", "no/such.jsonl"], "no/such.jsonl: cannot be read", ""),
+    (["tasks", "show", "starter", "nobody"], "task: expected one of", "got 'nobody'"),
+    (["tasks", "show", "starter", "--seat", "9"], "--seat: task", "has seats 0 to 1, got 9"),
+    (["tasks", "sample", "starter", "--out", "x.txt"], "--out: expected a .jsonl file, got 'x.txt'", ""),
+    (["tasks", "sample", "starter", "-n", "9999", "--out", "x.jsonl"], "n: expected 0 to", "got 9999"),
+    (["tasks", "sample", "starter", "--split", "trainn", "--out", "x.jsonl"], "split: ", "did you mean 'train'?"),
+    (["rollout", "--out", "x"], "--policy or --matchup: expected at least one", ""),
+    (["rollout", "--policy", "boulwar", "--out", "x"], "policy: ", "did you mean 'boulware'?"),
+    (["rollout", "--policy", "boulware:exponnt=1", "--out", "x"], "parameter: ", "did you mean 'exponent'?"),
+    (["rollout", "--policy", "silent", "--evaluator", "ruls", "--out", "x"], "evaluator: ", "did you mean 'rules'?"),
+    (
+        ["rollout", "--policy", "silent", "--turn-order", "randm", "--out", "x"],
+        "turn_order: ",
+        "did you mean 'random'?",
+    ),
+    (["rollout", "--policy", "silent", "--timeout", "-1", "--out", "x"], "timeout: expected seconds above 0", "-1"),
+    (["rollout", "--policy", "silent", "--turn-order", "random", "--both-orders", "--out", "x"], "both_orders: ", ""),
+    (["evaluate", "nowhere", "--evaluator", "rules"], "nowhere: expected a run directory with its run.json", ""),
+    (["tasks", "list", ""], "tasks: expected 'starter', 'all', task families or a task file, got ''", ""),
+    (["rollout", "--policy", "silent", "--tasks", " ", "--out", "x"], "tasks: expected 'starter'", "got ' '"),
+    (["rollout", "--policy", "silent", "--out", ""], "--out: expected a path, got ''", ""),
+    (["play", "--out", ""], "--out: expected a path, got ''", ""),
+    (["compare", ""], "RUNS...: expected a path, got ''", ""),
+    (["rollout", "--policy", "human", "--out", "x"], "policy 'human': a rollout asks nobody", "`sotopia play`"),
+    (["rollout", "--matchup", "silent vs human", "--out", "x"], "policy 'human'", "`sotopia play`"),
+    (["tasks", "sample", "bargaining", "--out", "/proc/x.jsonl"], "/proc/x.jsonl: cannot be written", ""),
+    (["evaluate", "nowhere", "--evaluator", "rule"], "evaluator: ", "did you mean 'rules'?"),
+    (["show", "nowhere"], "nowhere: expected a run directory", ""),
+    (["compare", "nowhere"], "nowhere: expected a run directory", ""),
+    (["play", "--policy", "nobody"], "policy: expected one of", ""),
+]
+
+
+@pytest.mark.parametrize(("arguments", "start", "hint"), WRONG, ids=[" ".join(case[0])[:60] for case in WRONG])
+def test_misuse_is_one_sentence_on_stderr_and_exit_code_2(
+    arguments: list[str], start: str, hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = sotopia(*arguments, code=2)
+    assert result.stdout == ""
+    assert result.stderr.startswith("sotopia: ")
+    assert start in result.stderr
+    assert hint in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []  # nothing written, not even half
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["nothing"], ["rollout"], ["rollout", "--out", "x", "--seed", "-1"], ["rollout", "--out", "x", "-n", "many"]],
+)
+def test_unreadable_command_lines_exit_2_too(arguments: list[str]) -> None:
+    assert "Usage: " in sotopia(*arguments, code=2).stderr
+
+
+def test_tasks_can_be_sampled_validated_listed_and_shown(tmp_path: Path, task_file: Path) -> None:
+    out = tmp_path / "some.jsonl"
+    assert "TaskSet(2 tasks" in sotopia("tasks", "sample", task_file, "-n", 2, "--seed", 1, "--out", out).output
+    assert f"{out}: valid, TaskSet(2 tasks" in sotopia("tasks", "validate", out).output
+    listed = sotopia("tasks", "list", out).output.splitlines()
+    assert [line.split("\t")[0] for line in listed] == [task.id for task in TaskSet.load(out)]
+    shown = sotopia("tasks", "show", task_file, "s1/0", "--seat", 1).output
+    assert "You are Bo Tarn." in shown
+    assert json.loads(sotopia("tasks", "show", task_file, "s1/0", "--json").output)["id"] == "s1/0"
+    assert "starter" in sotopia("tasks", "list").output
+
+
+def test_validate_names_file_line_field_and_value(tmp_path: Path, task_file: Path) -> None:
+    bad = tmp_path / "bad.jsonl"
+    lines = task_file.read_text().splitlines()
+    bad.write_text("\n".join([lines[0], lines[1].replace('"stranger"', '"strangr"')]) + "\n")
+    error = sotopia("tasks", "validate", bad, code=2).stderr
+    assert f"{bad}, line 2: relationships.0.kind" in error
+    assert "got 'strangr'; did you mean 'stranger'?" in error
+
+
+BIG = "[" + "9" * 5000 + "]"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("big.json", BIG, "big.json: not valid JSON (Exceeds the limit"),
+        ("deep.json", "[" * 100_000 + "]" * 100_000, "deep.json: not valid JSON"),
+        ("empty.jsonl", "", "empty.jsonl: expected at least one task, got none"),
+        ("empty.json", "[]", "empty.json: expected at least one task, got none"),
+        ("inner.jsonl", "DEEP", "scenario.shared_data: must be JSON that is not nested so deeply"),
+        ("half.jsonl", "HALF", "scenario.shared_data: must be JSON that can be written"),
+    ],
+)
+def test_validate_answers_strange_files_with_a_sentence(tmp_path: Path, name: str, text: str, said: str) -> None:
+    raw = make_task("s0").model_dump_json()
+    inner = {"DEEP": json.dumps('{"x":' * 99_000 + "1" + "}" * 99_000), "HALF": json.dumps({"x": "\ud800"})}
+    if text in inner:
+        text = raw.replace('"shared_data":"{}"', f'"shared_data":{inner[text]}')
+    (tmp_path / name).write_text(text)
+    error = sotopia("tasks", "validate", tmp_path / name, code=2).stderr
+    assert said in error
+    assert error.count("\n") == 1
+
+
+def test_validate_and_rollout_refuse_tasks_that_cannot_be_played(tmp_path: Path) -> None:
+    from sotopia_env import tasks
+
+    text = tasks.generate("bargaining", 1, 0)[0].model_dump_json()
+    file = tmp_path / "t.jsonl"
+    file.write_text(text.replace('"outcome":{"family":"bargaining"', '"outcome":{"family":"bargaining2"'))
+    for command in (
+        ["tasks", "validate", file],
+        ["rollout", "--policy", "silent", "--tasks", file, "--out", tmp_path / "run"],
+        ["play", "--tasks", file],
+    ):
+        error = sotopia(*command, code=2).stderr
+        assert f"{file}, line 1: task 'bargaining-medium-0-0', scenario.outcome.family" in error
+        assert "did you mean 'bargaining'?" in error
+    assert not (tmp_path / "run").exists()
+
+
+def test_evaluate_says_what_it_kept_and_exits_1_when_something_is_unscored(tmp_path: Path, task_file: Path) -> None:
+    out = tmp_path / "run"
+    sotopia("rollout", "--policy", "silent", "--tasks", task_file, "--evaluator", "none", "--out", out)
+    assert "3 episodes evaluated by rules, 0 unscored" in sotopia("evaluate", out, "--evaluator", "rules").output
+    assert "3 had its scores and kept them" in sotopia("evaluate", out, "--evaluator", "rules").output
+    assert "3 episodes evaluated" in sotopia("evaluate", out, "--evaluator", "rules", "--force").output
+    text = sotopia("evaluate", out, "--evaluator", "verified", code=1).output
+    assert "3 unscored; the first because of EvaluationError: verified: task" in text
+    assert "scores by: rules" in sotopia("compare", out, "--evaluator", "rules").output
+    assert "share several evaluators" in sotopia("compare", out, code=2).stderr
+
+
+def test_rollout_in_which_nothing_is_scored_exits_1(tmp_path: Path, task_file: Path) -> None:
+    command = ["rollout", "--policy", "silent", "--tasks", task_file, "--evaluator", "verified", "--out", tmp_path]
+    assert "every one unscored" in sotopia(*command, code=1).output
+
+
+def test_the_readmes_sequence_compares_by_the_evaluator_of_the_run(tmp_path: Path) -> None:
+    sotopia("rollout", "--policy", "conceder,boulware", "--tasks", "bargaining", "-n", 2, "--out", tmp_path)
+    before = sotopia("compare", tmp_path).output
+    sotopia("evaluate", tmp_path, "--evaluator", "rules")
+    assert sotopia("compare", tmp_path).output == before
+    assert "scores by: verified+rules" in before
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('"actor":"agent_0"', '"actor":"agent_7"', "'agent_7' is no agent of the task"),
+        ('"shares":[0.5,0.5]', '"shares":[0.5]', "expected payoffs and shares for 2"),
+    ],
+)
+def test_records_that_do_not_fit_their_task_are_damaged(tmp_path: Path, old: str, new: str, said: str) -> None:
+    outcome = OutcomeResult(agreement=True, reason="r", payoffs=(1.0, 1.0), shares=(0.5, 0.5), efficiency=1.0)
+    plan = EpisodePlan(make_task(), (Speaker("a"), Speaker("b")))
+    run_episodes([plan], run_dir=tmp_path, evaluator=FixedEvaluator(outcome=outcome))
+    file = tmp_path / "episodes.jsonl"
+    assert old in file.read_text()
+    file.write_text(file.read_text().replace(old, new))
+    for command in (["show", tmp_path, 0], ["compare", tmp_path], ["evaluate", tmp_path, "--evaluator", "rules"]):
+        error = sotopia(*command, code=2).stderr
+        assert f"{file}, line 1: damaged episode record (" in error
+        assert said in error
+
+
+@pytest.mark.parametrize("place", ["/proc/x", "file"])
+def test_a_report_that_cannot_be_written_is_one_sentence(
+    tmp_path: Path, run: Path, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("kept")
+    result = sotopia("compare", run, "--out", place, code=2)
+    assert result.stdout == ""
+    assert f"{place}/comparison.txt: cannot be written" in result.stderr
+
+
+def test_rollout_records_resumes_and_refuses_another_seed(tmp_path: Path, task_file: Path) -> None:
+    out = tmp_path / "run"
+    command = ["rollout", "--policy", "silent,leaver", "--tasks", task_file, "--evaluator", "none", "--out", out]
+    assert "12 episodes planned, 12 played now, 0 were there" in sotopia(*command).output
+    assert "12 episodes planned, 0 played now, 12 were there" in sotopia(*command).output
+    refused = sotopia(*command, "--seed", 1, code=2).stderr
+    assert "seed: expected [0], got [1]" in refused
+    assert read_manifest(out).config.evaluator is None
+    sotopia("evaluate", out, "--evaluator", "rules")
+    assert "12 episodes, 2 policies, 0 unscored" in sotopia("compare", out).output
+
+
+def test_rollout_options_reach_the_run(tmp_path: Path, task_file: Path) -> None:
+    out = tmp_path / "run"
+    options = ["--both-orders", "--max-turns", 3, "--repeats", 2, "--no-both-seats", "--evaluator", "none"]
+    sotopia("rollout", "--matchup", "silent vs leaver", "--tasks", task_file, "-n", 2, *options, "--out", out)
+    config = read_manifest(out).config
+    assert (config.tasks, config.episodes, config.repeats, config.matchups) == (2, 8, 2, ("silent vs leaver",))
+    assert {(rules.max_turns, rules.first_seat) for rules in config.rules} == {(3, 0), (3, 1)}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a", ["a"]),
+        ("a, b", ["a", "b"]),
+        ("a:x=1,y=2,b", ["a:x=1,y=2", "b"]),
+        ("a:x=1,b:y=2,z=3", ["a:x=1", "b:y=2,z=3"]),
+    ],
+)
+def test_commas_separate_policies_but_not_their_parameters(text: str, expected: list[str]) -> None:
+    assert split_policies(text) == expected
+
+
+def test_rollout_with_failures_says_so_and_exits_1(
+    tmp_path: Path, task_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sotopia_env import naming
+    from tests.sotopia_env.runs.rollout_doubles import Faulty
+
+    monkeypatch.setattr(naming, "make_policy", lambda spec, *_: Faulty(spec))
+    out = tmp_path / "run"
+    command = ["rollout", "--policy", "x", "--tasks", task_file, "--evaluator", "none", "--out", out]
+    text = sotopia(*command, code=1).output
+    assert "3 failed, the first with RuntimeError: the wire was cut (failures.jsonl)" in text
+    assert "run the same command again to retry them" in text
+
+
+class Whisperer(Speaker):
+    async def act(self, observation: Observation, seed: int) -> Decision:
+        return Decision(Action(ActionType.SPEAK, "between\nus\x1b[2J", ("agent_2",)))
+
+
+def test_show_lists_finds_and_marks_private_messages(tmp_path: Path, run: Path) -> None:
+    plan = EpisodePlan(make_task(seats=3, private=True), (Whisperer("w"), Speaker("a"), Speaker("b")))
+    run_episodes([plan], run_dir=tmp_path, evaluator=FixedEvaluator(fails=ValueError("no verdict")))
+    text = sotopia("show", tmp_path, 0).output
+    assert 'Turn #1 | Ada Quill [privately to Cy Wren] said: "between\\nus\\u001b[2J"' in text
+    assert "agent_0: Ada Quill, policy w" in text
+    assert "unscored: ValueError: no verdict" in text
+    assert "Ended: turn limit" in text
+    listed = sotopia("show", run).output.splitlines()
+    assert len(listed) == 6
+    key = listed[2].split("\t")[1]
+    assert sotopia("show", run, key).output == sotopia("show", run, 2).output
+    assert "which fits 6" in sotopia("show", run, "s", code=2).stderr
+    assert "which fits 0" in sotopia("show", run, "nope", code=2).stderr
+
+
+def test_compare_prints_tables_or_json_and_writes_a_report(tmp_path: Path, run: Path) -> None:
+    text = sotopia("compare", run, "--out", tmp_path / "report").output
+    assert "goal: policy \\ partner" in sotopia("compare", run, "--metric", "goal").output
+    for part in ("mean [95 % interval] n", "overall: policy \\ partner", "a - b", "heat_map.png"):
+        assert part in text
+    assert (tmp_path / "report" / "bar_chart.png").read_bytes().startswith(b"\x89PNG")
+    assert json.loads(sotopia("compare", run, "--json").stdout)["episodes"] == 6
+    assert "occurs twice" in sotopia("compare", run, run, code=2).stderr
+
+
+def test_damaged_record_is_named_by_file_and_line(tmp_path: Path, run: Path) -> None:
+    file = tmp_path / "episodes.jsonl"
+    file.write_bytes((run / "episodes.jsonl").read_bytes() + b"{}\n")
+    assert f"{file}, line 7: damaged episode record" in sotopia("compare", file, code=2).stderr
+
+
+def test_policies_are_listed() -> None:
+    assert {"boulware", "conceder", "tit-for-tat", "splitter"} <= set(sotopia("policies").output.split())
+
+
+def test_play_seats_a_person_and_records_the_episode(tmp_path: Path, task_file: Path) -> None:
+    options = ["--tasks", task_file, "--policy", "silent", "--evaluator", "none", "--out", tmp_path]
+    text = sotopia("play", *options, typed="speak\nGood morning\nleave\n").output
+    assert "You are Ada Quill." in text
+    assert 'Turn #1 | Ada Quill said: "Good morning"' in text
+    assert "Ended: left" in text
+    assert "policy human" in sotopia("show", tmp_path, 0).output
+
+
+def _started(arguments: list[object], **options: object) -> subprocess.Popen[str]:
+    command = [*SOTOPIA, *(str(argument) for argument in arguments)]
+    return subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)  # type: ignore[call-overload, no-any-return]
+
+
+def test_ctrl_c_exits_130_and_says_how_to_go_on(tmp_path: Path, task_file: Path) -> None:
+    out = tmp_path / "run"
+    code = (
+        "import sys; from sotopia_env import naming\n"
+        "from sotopia_env.cli import app as cli\n"
+        "from tests.sotopia_env.runs.rollout_doubles import Speaker\n"
+        "naming.make_policy = lambda spec, *_: Speaker(spec, wait=60.0) if isinstance(spec, str) else spec\n"
+        "sys.argv = ['sotopia', *sys.argv[1:]]; cli.main()"
+    )
+    options = ["rollout", "--policy", "x", "--tasks", str(task_file), "--evaluator", "none", "--out", str(out)]
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *options], text=True, stderr=subprocess.PIPE, cwd=Path(__file__).parents[3]
+    )
+    deadline = time.monotonic() + 60
+    while not (out / "failures.jsonl").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    error = process.communicate(timeout=20)[1]
+    assert process.returncode == 130
+    assert f"sotopia: stopped by SIGINT; the same command continues the run in {out}" in error
+    assert "Traceback" not in error
+
+
+def test_ctrl_c_at_the_prompt_ends_play_at_once(task_file: Path) -> None:
+    arguments = ["play", "--tasks", task_file, "--policy", "silent", "--evaluator", "none"]
+    with _started(arguments, stdin=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        while "Action types" not in process.stdout.readline():
+            pass
+        time.sleep(0.2)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=10) == 130
+        assert process.stderr is not None
+        assert "interrupted; this episode was not recorded" in process.stderr.read()
+
+
+def test_closed_pipe_is_quiet(run: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    process = subprocess.run([*SOTOPIA, "show", str(run), "0"], stdout=writer, stderr=subprocess.PIPE, text=True)
+    os.close(writer)
+    assert process.stderr == ""
+
+
+def test_demo_plays_every_family_compares_and_resumes(tmp_path: Path) -> None:
+    out = tmp_path / "demo"
+    text = sotopia("demo", "--out", out, "-n", 1).output
+    assert "mean [95 % interval] n" in text
+    for family in ("bargaining", "division", "mutual_friend", "hiring", "group_decision"):
+        assert f"\n{family} " in text
+    assert (out / "report" / "heat_map.png").exists()
+    assert f"sotopia show {out} 0" in text
+    assert f"report:   {out / 'report'}" in text
+    assert " 0 played now" in sotopia("demo", "--out", out, "-n", 1).output
+
+
+@pytest.mark.parametrize("command", [["compare", "runs"], ["demo", "--out", "runs"]])
+def test_a_missing_extra_is_one_sentence_before_anything_is_done(command, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
+    monkeypatch.setattr(command_options, "find_spec", lambda module: None)
+    said = sotopia(*command, code=2).stderr
+    assert "needs scipy" in said
+    assert "pip install 'sotopia-env[analysis]'" in said
+    assert list((tmp_path / "runs").iterdir()) == []

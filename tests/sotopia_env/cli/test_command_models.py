@@ -1,0 +1,189 @@
+"""The ``sotopia`` command with language models: options, bad input, what is printed and what is marked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from sotopia_env.cli.app import app
+from sotopia_env.runs.rollout import read_run
+from tests.sotopia_env.chat_model.server import LoopbackServer
+from tests.sotopia_env.runs.model_runs import answer, table_server
+
+
+def sotopia(*arguments: object, code: int = 0) -> Result:
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert result.exit_code == code, (result.output, result.exception)
+    assert "Traceback" not in result.output
+    return result
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[LoopbackServer]:
+    with table_server(key="secret-key") as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def _key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TABLE_KEY", "secret-key")
+    monkeypatch.setenv("WRONG_KEY", "wrong")
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+
+
+def words(server: LoopbackServer, out: Path, *more: object) -> list[object]:
+    place = ["--api-base", server.api_base, "--api-key-env", "TABLE_KEY"]
+    return ["rollout", "--tasks", "bargaining", "-n", 2, "--max-turns", 3, *place, "--out", out, *more]
+
+
+BAD = [
+    (["--policy", "local/tinny"], "expected one of 'tiny', 'gpt-4o-mini', got 'tinny'; did you mean 'tiny'?"),
+    (["--policy", "locl/tiny"], "unknown provider"),
+    (["--policy", "local/tiny", "--evaluator", "judge:local/tinny"], "got 'tinny'; did you mean 'tiny'?"),
+    (["--policy", "local/tiny", "--evaluator", "judge:"], "expected a model's name"),
+    (["--policy", "local/tiny", "--evaluator", "judge:local/tiny?band=true"], "did you mean 'bands'?"),
+    (["--policy", "local/tiny:temprature=1"], "did you mean 'temperature'?"),
+    (["--policy", "local/tiny", "--rpm", 100, "--tpm", 10], "limits contradict each other"),
+    (["--policy", "local/tiny", "--max-cost", 1], "expected a model whose price is known, got 'local/tiny'"),
+    (["--policy", "local/tiny", "--max-cost", 0], "max_cost: expected a number above zero"),
+    (["--policy", "local/tiny", "--max-tokens", 0], "max_tokens: expected a number above zero"),
+    (["--policy", "local/tiny", "--price", "x"], "--price: expected 'PROMPT,COMPLETION'"),
+    (["--policy", "local/tiny", "--structured", "onn"], "--structured: expected one of 'auto', 'on', 'off'"),
+    (
+        ["--policy", "local/tiny", "--fallback", "openai/gpt-4o"],
+        "are not on one server; expected --api-base MODEL=VALUE",
+    ),
+    (["--policy", "local/tiny", "--executor", "rya"], "--executor: expected one of 'local', 'ray', got 'rya'"),
+    (["--policy", "local/tiny", "--executor", "ray", "--verbose"], "--verbose: expected --executor local"),
+    (["--policy", "openai/gpt-4o"], "expected OPENAI_API_KEY in the environment"),
+]
+
+
+@pytest.mark.parametrize(("more", "sentence"), BAD, ids=[" ".join(map(str, case[0][1:])) for case in BAD])
+def test_bad_input_is_one_sentence_before_any_episode(
+    server: LoopbackServer, tmp_path: Path, more: list[object], sentence: str
+) -> None:
+    before = server.total
+    arguments = words(server, tmp_path / "run", *more)
+    if "openai/gpt-4o" in more:  # another provider's model has its own key and address
+        arguments = [word for word in arguments if word not in ("--api-key-env", "TABLE_KEY")]
+    result = sotopia(*arguments, code=2)
+    assert sentence in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert server.total == before
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("place", "sentence"),
+    [
+        (["--api-base", "http://127.0.0.1:9/v1"], "expected a server at http://127.0.0.1:9/v1"),
+        (["--api-base", "nowhere"], "api_base: expected a URL such as"),
+        ([], "expected the server's base URL in api_base"),
+        (["--api-base", "URL", "--api-key-env", "WRONG_KEY"], "expected another key in WRONG_KEY"),
+        (["--api-base", "URL", "--api-key-env", "NO_SUCH_KEY"], "NO_SUCH_KEY"),
+        (["--api-base", "URL", "--api-base", "URL"], "--api-base: every model is given two values"),
+    ],
+)
+def test_a_server_that_cannot_be_reached_or_does_not_let_in(
+    server: LoopbackServer, tmp_path: Path, place: list[str], sentence: str
+) -> None:
+    given = [server.api_base if word == "URL" else word for word in place]
+    result = sotopia("rollout", "--policy", "local/tiny", *given, "--out", tmp_path / "run", code=2)
+    assert sentence in result.stderr
+    assert "secret-key" not in result.output
+    assert not (tmp_path / "run").exists()
+
+
+def test_settings_reach_the_server_and_the_record_says_who_answered(tmp_path: Path) -> None:
+    with table_server(keep_requests=True, key="secret-key") as server:
+        more = ["--policy", "local/tiny:reasks=1", "--temperature", 0.3, "--max-completion-tokens", 77]
+        output = sotopia(*words(server, tmp_path, *more, "--evaluator", "judge:local/tiny")).output
+        seated = [seen.body for seen in server.requests if "response_format" not in seen.body]
+        judged = [seen.body for seen in server.requests if "response_format" in seen.body]
+    assert {(body["temperature"], body["max_tokens"]) for body in seated} == {(0.3, 77)}
+    assert {(body["temperature"], body.get("max_tokens")) for body in judged} == {(0.0, None)}
+    assert "agents: 6 answers, 0 failed calls" in output
+    assert "judges: 2 answers, 0 failed calls" in output
+    manifest = json.loads((tmp_path / "run.json").read_text())
+    assert json.loads(manifest["models"]) == {
+        "agent": {"local/tiny": {"tiny-2026": 6}},
+        "judge": {"local/tiny": {"tiny-2026": 2}},
+    }
+    assert {"litellm", "aiohttp", "python"} <= set(json.loads(manifest["packages"]))
+    policy, judge = manifest["config"]["policies"][0], manifest["config"]["evaluator"]
+    assert len(json.loads(policy["parameters"])["prompts"]["briefing"]) == 12
+    assert len(json.loads(judge["parameters"])["prompt"]) == 16
+    assert "secret-key" not in (tmp_path / "run.json").read_text()
+    assert "secret-key" not in (tmp_path / "ledger.jsonl").read_text()
+
+
+def test_a_name_of_its_own_goes_before_the_options(tmp_path: Path) -> None:
+    with table_server(keep_requests=True) as server:
+        place = ["--api-base", server.api_base, "--out", tmp_path, "--tasks", "bargaining", "-n", 1]
+        sotopia("rollout", "--policy", "local/tiny:temperature=0.9", "--temperature", 0.3, "--max-turns", 1, *place)
+        assert [seen.body["temperature"] for seen in server.requests] == [0.9]
+
+
+def test_verbose_streams_a_transcript(server: LoopbackServer, tmp_path: Path) -> None:
+    output = sotopia(*words(server, tmp_path, "--policy", "local/tiny", "--verbose")).output
+    assert "Turn #1 | " in output
+    assert "Ended: turn limit" in output
+    assert output.index("Turn #1") < output.index("2 episodes planned")
+
+
+def test_show_marks_what_was_out_of_order_and_gives_the_judges_reasons(tmp_path: Path) -> None:
+    replies = iter(["not json", answer({"messages": []}), *["useless"] * 3])
+
+    def reply(body: dict[str, object]) -> str:
+        return answer(body) if "response_format" in body else next(replies, answer({"messages": []}))
+
+    with table_server(reply=reply) as server:
+        place = ["--api-base", server.api_base, "--out", tmp_path, "--tasks", "bargaining", "-n", 1]
+        more = ["--policy", "local/tiny", "--evaluator", "judge:local/tiny", "--max-turns", 4, "--concurrency", 1]
+        sotopia("rollout", *more, *place)
+    listing = sotopia("show", tmp_path).output
+    assert "asked again 3, not an action" in listing
+    text = sotopia("show", tmp_path, 0).output
+    assert "(asked again once)" in text
+    assert "(not an action: " in text
+    assert "(asked again 2 times)" in text
+    assert "    GOAL: agent_0 on goal" in text
+    assert "  answered by tiny-2026" in text
+
+
+def test_show_lists_what_failed(tmp_path: Path) -> None:
+    with table_server(faults={"server_error": 1.0}) as server:
+        place = ["--api-base", server.api_base, "--out", tmp_path, "--tasks", "bargaining", "-n", 1, "--retries", 0]
+        output = sotopia("rollout", "--policy", "local/tiny", *place, code=1).output
+    assert "1 failed, the first with PolicyError: local/tiny: model 'local/tiny': HTTP 500" in output
+    assert "failed\tbargaining-" in sotopia("show", tmp_path).output
+
+
+def test_judges_answers_are_kept_shown_and_cleared(server: LoopbackServer, tmp_path: Path) -> None:
+    run, cache = tmp_path / "run", tmp_path / "cache"
+    sotopia("rollout", "--policy", "silent", "--tasks", "bargaining", "-n", 3, "--out", run, "--evaluator", "none")
+    judging = ["evaluate", run, "--evaluator", "judge:local/tiny", "--api-base", server.api_base]
+    judging += ["--api-key-env", "TABLE_KEY", "--judge-cache", cache]
+    before = server.total
+    assert "judges: 3 answers, 0 failed calls; " in sotopia(*judging).output
+    assert server.total == before + 3
+    assert "6 answers, 0 failed calls, 3 from the cache" in sotopia(*judging, "--force").output
+    assert server.total == before + 3
+    assert f"{cache}: 3 answers" in sotopia("cache", "show", cache).output
+    assert "3 answers removed" in sotopia("cache", "clear", cache).output
+    assert f"{cache}: 0 answers" in sotopia("cache", "show", cache).output
+    assert "expected a response cache, found none" in sotopia("cache", "show", tmp_path / "no", code=2).stderr
+    assert all(episode.evaluations[-1].scores for episode in read_run(run))
+
+
+def test_a_finished_run_asks_nobody(server: LoopbackServer, tmp_path: Path) -> None:
+    command = words(server, tmp_path, "--policy", "local/tiny")
+    sotopia(*command)
+    before = server.total
+    assert "0 played now, 2 were there" in sotopia(*command).output
+    assert server.total == before

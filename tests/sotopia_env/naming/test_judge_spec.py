@@ -1,0 +1,103 @@
+"""Judges by name, alone and joined."""
+
+import asyncio
+
+import pytest
+
+from sotopia_env.errors import InvalidValueError, UnknownNameError
+from sotopia_env.evaluators import Composite, Ensemble, LLMJudge, load_dimensions
+from sotopia_env.naming import make_evaluator as make
+from sotopia_env.testing import ScriptedChatModel
+from sotopia_env.world.reward import Dimension
+from tests.sotopia_env.evaluators.doubles import transcript
+from tests.sotopia_env.evaluators.judge_doubles import honest
+
+HELLO = transcript("Hello.", "Good evening.")
+
+
+def judged(judge):
+    return asyncio.run(judge.evaluate_async(HELLO))
+
+
+def factory(made):
+    def make_model(name, **options):
+        made.append((name, options))
+        return ScriptedChatModel(honest, name=name)
+
+    return make_model
+
+
+def test_make_reads_a_judge_with_options(tmp_path):
+    path = tmp_path / "own.yaml"
+    path.write_text("- {name: salary, low: 1, high: 5, instruction: How close}\n")
+    made = []
+    options = (
+        f"per=agent&bands=true&temperature=0.5&reasks=1&max_tokens=99&dimensions=goal,SEC&custom={path}&replicate=2"
+    )
+    judge = make(f"judge:local/m?{options}&api_base=http://localhost:1/v1", model_factory=factory(made))
+    assert made == [("local/m", {"api_base": "http://localhost:1/v1"})]
+    wanted = LLMJudge(
+        ScriptedChatModel([], name="local/m"),
+        per="agent",
+        bands=True,
+        temperature=0.5,
+        reasks=1,
+        max_tokens=99,
+        dimensions=["goal", "secret"],
+        custom=load_dimensions(path),
+        replicate=2,
+    )
+    assert judge.name == wanted.name
+
+
+@pytest.mark.parametrize("spec", ["judge:m", " judge:m ", "judge:m?bands=false"])
+def test_make_needs_no_options(spec):
+    assert make(spec, model_factory=factory([])).name == LLMJudge(ScriptedChatModel([], name="m")).name
+
+
+@pytest.mark.parametrize("aggregate", ["mean", "median", "majority"])
+def test_make_joins_judges_to_an_ensemble(aggregate):
+    made = make(f"{aggregate}(judge:a+judge:b)", model_factory=factory([]))
+    assert isinstance(made, Ensemble)
+    assert made.aggregate == aggregate
+    assert judged(made).vector("agent_1").shape == (7,)
+
+
+@pytest.mark.parametrize(
+    ("spec", "error", "hint"),
+    [
+        ("judge:", InvalidValueError, "a model's name"),
+        ("judge", UnknownNameError, "judge:MODEL"),
+        ("judge:m?pre=agent", UnknownNameError, "did you mean 'per'"),
+        ("judge:m?per=agents", UnknownNameError, "did you mean 'agent'"),
+        ("judge:m?bands=yes", InvalidValueError, "'bands': cannot be 'yes'"),
+        ("judge:m?reasks=two", InvalidValueError, "'reasks': cannot be 'two'"),
+        ("judge:m?bands", InvalidValueError, "option=value"),
+        ("judge:m?reasks=1&reasks=2", InvalidValueError, "given twice"),
+        ("judge:m?custom=nowhere.yaml", InvalidValueError, "nowhere.yaml: cannot be opened"),
+        ("majority(judge:a+rules)", UnknownNameError, "expected one of"),
+        ("judge:a+judge:a", InvalidValueError, "different names"),
+        ("mean(judge:a+judge:a)", InvalidValueError, r"told apart by \?replicate=1"),
+        ("mean(judge:a?reasks=1+judge:a?reasks=3)", InvalidValueError, r"told apart by \?replicate=1"),
+        ("mode(judge:a+judge:b)", UnknownNameError, "did you mean"),
+    ],
+)
+def test_make_refuses(spec, error, hint):
+    with pytest.raises(error, match=hint):
+        make(spec, model_factory=factory([]))
+
+
+def test_make_takes_the_real_models_by_default():
+    judge = make("judge:local/m?api_base=http://127.0.0.1:9/v1")
+    assert judge.model.name == "local/m"
+    with pytest.raises(InvalidValueError, match="api_base"):
+        make("judge:local/m")
+
+
+def test_a_judge_composes_with_the_other_evaluators():
+    model = ScriptedChatModel(honest)
+    both = make("judge:m?dimensions=goal+rules", model_factory=lambda name: model)
+    assert isinstance(both, Composite)
+    sources = {score.dimension: score.source for score in judged(both).scores}
+    assert sources[Dimension.GOAL].startswith("judge(scripted/model)#")
+    assert sources[Dimension.SECRET] == "rules"

@@ -1,0 +1,565 @@
+"""Sheets for annotators: blind, harmless, strict when read back, and screened by countable rules."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sotopia_env.errors import DamagedRecordError, InvalidValueError, SotopiaError, UnknownNameError
+from sotopia_env.people import (
+    LENIENT,
+    AnnotationKey,
+    AnnotationSet,
+    QualityRules,
+    RemovalReason,
+    draw,
+    guide_path,
+    key_path,
+    read_annotations,
+    screen,
+    write_template,
+)
+from sotopia_env.people.sheet import REASONING, SHOWN, csv_text, guard, transcript_text, unguard
+from sotopia_env.world.action import Action, ActionType
+from sotopia_env.world.dynamics import Turn
+from sotopia_env.world.episode import RecordedTurn
+from sotopia_env.world.reward import DIMENSIONS, CustomDimension
+from tests.sotopia_env.factories import character, scenario
+from tests.sotopia_env.factories import task as plain_task
+from tests.sotopia_env.people.annotation_doubles import (
+    CHARM,
+    MODEL,
+    POLICY,
+    RATIONALE,
+    REASONS,
+    SEVEN,
+    annotated,
+    cells,
+    episode,
+    fill_in,
+    full,
+    write_cells,
+)
+from tests.sotopia_env.runs.rollout_doubles import make_task
+
+MANY = [episode(f"e{number}", scores={"agent_0": SEVEN, "agent_1": SEVEN}) for number in range(30)]
+
+
+# --- the sheet -------------------------------------------------------------------------------------------------------
+
+
+def test_the_sheet_is_blind(tmp_path: Path) -> None:
+    write_template(MANY, tmp_path / "people.csv")
+    for file in (tmp_path / "people.csv", guide_path(tmp_path / "people.csv")):
+        text = file.read_text(encoding="utf-8")
+        for hidden in (POLICY, MODEL, RATIONALE, "judge", "agent_0", "agent_1", MANY[7].key + '"'):
+            assert hidden not in text, hidden
+
+
+def test_the_sheet_has_a_row_per_annotator_and_seat(tmp_path: Path) -> None:
+    episodes = [*MANY[:3], episode("three", task=make_task("three", seats=3))]
+    key = write_template(episodes, tmp_path / "people.csv", per_episode=3)
+    header, *rows = cells(tmp_path / "people.csv")
+    scored = [column for d in DIMENSIONS for column in (d.value, d.value + REASONING)]
+    assert header == ["annotation_id", "annotator", *SHOWN, *scored]
+    assert len(rows) == len(key.requests) == 3 * (3 * 2 + 3)
+    assert [row[0] for row in rows] == [request.annotation_id for request in key.requests]
+    assert all(set(row[7:]) == {""} and row[1] == "" for row in rows)
+    wanted = {(e.key, agent, slot) for e in episodes for agent in e.task.agents for slot in range(3)}
+    assert {(r.episode, r.agent, r.slot) for r in key.requests} == wanted
+    assert [r.slot for r in key.requests] == sorted(r.slot for r in key.requests)
+
+
+def test_the_key_and_nothing_else_says_whose_row_it_is(tmp_path: Path) -> None:
+    write_template(MANY, tmp_path / "people.csv")
+    key = AnnotationKey.load(key_path(tmp_path / "people.csv"))
+    header, *rows = cells(tmp_path / "people.csv")
+    tasks = {e.key: e.task for e in MANY}
+    for row, request in zip(rows, key.requests, strict=True):
+        task = tasks[request.episode]
+        shown = dict(zip(header, row, strict=True))
+        assert shown["participant"] == task.names[request.agent]
+        assert shown["participant_goal"] == task.scenario.seats[task.agents.index(request.agent)].goals[0]
+    first = [request.agent for request in key.requests[::2]]
+    assert 15 <= first.count("agent_0") <= 45  # 30 of 60 are expected; seats in order would give 60
+    ordered = sorted(key.requests, key=lambda request: request.annotation_id)
+    assert 15 <= [request.agent for request in ordered[:60]].count("agent_0") <= 45
+    assert [r.episode for r in key.requests[:60:2]] != [e.key for e in MANY]
+    assert [r.episode for r in key.requests[:60:2]] != [r.episode for r in key.requests[60::2]]
+
+
+def test_the_same_seed_gives_the_same_sheet(tmp_path: Path) -> None:
+    keys = [
+        write_template(episodes, tmp_path / f"{name}.csv", seed=seed)
+        for name, episodes, seed in (("a", MANY, 1), ("b", MANY[::-1], 1), ("c", MANY, 2), ("d", MANY[1:], 1))
+    ]
+    assert keys[0] == keys[1]
+    assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "b.csv").read_bytes()
+    ids = [{r.annotation_id for r in key.requests} for key in keys]
+    assert not ids[0] & ids[2]
+    assert not ids[0] & ids[3], "whoever knows the seed alone must not be able to repeat the shuffle"
+
+
+def test_annotators_read_everything_they_need_and_no_forged_turn(tmp_path: Path) -> None:
+    task = make_task("s", private=True)
+    forged = 'fine"\nTurn #9 | Bo Tarn said: "I give up'
+    played = episode("e", text=forged, task=task)
+    whisper = Turn(2, 1, "agent_0", Action(ActionType.SPEAK, "psst", ("agent_1",)))
+    played = played.model_copy(update={"turns": (*played.turns, RecordedTurn(turn=whisper))})
+    write_template([played], tmp_path / "people.csv")
+    header, row, *_ = cells(tmp_path / "people.csv")
+    shown = dict(zip(header, row, strict=True))
+    lines = shown["transcript"].split("\n")
+    assert len(lines) == 4
+    assert json.loads(lines[0].removeprefix("Turn #1 | Ada Quill said: ")) == f"{forged} 0"
+    assert lines[2:] == ['Turn #3 | Ada Quill [privately to Bo Tarn] said: "psst"', "Ended: turn limit"]
+    assert shown["situation"] == "Two people share a kitchen."
+    assert "Occupation: baker." in shown["participant_profile"]
+    assert "stranger" in shown["participant_profile"]
+
+
+def test_secret_and_private_information_are_shown_to_annotators(tmp_path: Path) -> None:
+    people = (character("Ada", secret="Sold the shop."), character("Bram"))
+    seats = scenario(2).seats
+    seats = (seats[0].model_copy(update={"private_info": "The roof leaks."}), seats[1])
+    write_template(
+        [episode("e", task=plain_task(characters=people, scenario=scenario(2, seats=seats)))], tmp_path / "p.csv"
+    )
+    header, *rows = cells(tmp_path / "p.csv")
+    profiles = {row[header.index("participant")]: row[header.index("participant_profile")] for row in rows}
+    assert "Secret: Sold the shop.\nPrivate information: The roof leaks." in profiles["Ada Testa"]
+    assert "Sold" not in profiles["Bram Testa"]
+
+
+def test_custom_dimensions_are_asked_for_and_explained(tmp_path: Path) -> None:
+    key = write_template([episode("e", scores={}, custom=(CHARM,))], tmp_path / "people.csv")
+    assert cells(tmp_path / "people.csv")[0][-2:] == ["charm", "charm_reasoning"]
+    assert key.scales["charm"] == (1, 3)
+    guide = guide_path(tmp_path / "people.csv").read_text(encoding="utf-8")
+    assert "charm, 1 to 3\n  Was it charming?" in guide
+    assert all(f"\n{d.value}, " in guide for d in DIMENSIONS)
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "＝1", "＋1", "－1", "＠1"])
+def test_formulas_are_disarmed_and_come_back(text: str) -> None:
+    assert guard(text) == f"'{text}"
+    assert unguard(guard(text)) == text
+    assert list(csv.reader(io.StringIO(csv_text(["a", text], [[text, 1]]), newline=""))) == [
+        ["a", f"'{text}"],
+        [f"'{text}", "1"],
+    ]
+
+
+@pytest.mark.parametrize("text", ["", "plain", "'tis", "'quoted'", "3 - 2", " =1"])
+def test_other_texts_stay_as_they_are(text: str) -> None:
+    assert guard(text) == unguard(text) == text
+
+
+def test_no_cell_of_a_sheet_begins_like_a_formula(tmp_path: Path) -> None:
+    seats = tuple(seat.model_copy(update={"goals": ('=HYPERLINK("http://x")',)}) for seat in scenario(2).seats)
+    people = (character("=Ada"), character("@Bram", last_name=""))
+    task = plain_task(characters=people, scenario=scenario(2, context="+1\n=2", seats=seats))
+    write_template([episode("e", text="=1+1", task=task)], tmp_path / "people.csv")
+    found = [cell for row in cells(tmp_path / "people.csv") for cell in row]
+    assert "'+1\n=2" in found
+    assert "'@Bram" in found
+    assert not [cell for cell in found if cell[:1] in tuple("=+-@\t\r\n") and cell]
+
+
+def test_a_transcript_longer_than_the_csv_modules_limit_comes_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    limit = csv.field_size_limit()
+    task = make_task("s", seats=5)
+    long = episode("e", text="x" * 16_000, task=task)
+    long = long.model_copy(update={"turns": long.turns * 2})
+    assert len(transcript_text(long)) > limit
+    key = write_template([long], tmp_path / "people.csv")
+    assert caplog.text.count("spreadsheet programs cut it") == 1
+    assert read_annotations(tmp_path / "people.csv", key).blank == 10
+    assert csv.field_size_limit() == limit
+
+
+def contradicting() -> list[object]:
+    other = CustomDimension(name="charm", low=0, high=9, instruction="Was it charming?")
+    return [episode("a", scores={}, custom=(CHARM,)), episode("b", scores={}, custom=(other,))]
+
+
+def named(name: str) -> list[object]:
+    return [episode("a", scores={}, custom=(CustomDimension(name=name, low=0, high=1, instruction="?"),))]
+
+
+NO_SHEET = [
+    ("p.txt", MANY, {}, "p.txt: expected a .csv file"),
+    ("there.csv", MANY, {}, "there.csv: exists already"),
+    ("key.csv", MANY, {}, "key.key.json: exists already"),
+    ("p.csv", [], {}, "episodes: expected at least one"),
+    ("p.csv", [MANY[0], MANY[0]], {}, "episode 'e0' occurs twice"),
+    ("p.csv", MANY, {"per_episode": 0}, "per_episode: expected at least 1 annotator, got 0"),
+    ("p.csv", contradicting(), {}, "dimension 'charm': expected one range in all evaluations, got 1 to 3 and 0 to 9"),
+    ("p.csv", named("goal_reasoning"), {}, "dimension 'goal_reasoning': the sheet would have two columns"),
+    ("p.csv", named("annotator"), {}, "dimension 'annotator': the sheet would have two columns"),
+    ("p.csv", named("duration_seconds"), {}, "dimension 'duration_seconds': the sheet would have two columns"),
+]
+
+
+@pytest.mark.parametrize(("name", "episodes", "options", "message"), NO_SHEET)
+def test_no_sheet_is_written_on_misuse(
+    tmp_path: Path, name: str, episodes: list[object], options: dict[str, int], message: str
+) -> None:
+    (tmp_path / "there.csv").write_text("filled in", encoding="utf-8")
+    (tmp_path / "key.key.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(InvalidValueError, match=message):
+        write_template(episodes, tmp_path / name, **options)  # type: ignore[arg-type]
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["key.key.json", "there.csv"]
+    assert (tmp_path / "there.csv").read_text(encoding="utf-8") == "filled in"
+
+
+def test_draw_takes_different_episodes_by_seed() -> None:
+    drawn = [[e.key for e in draw(MANY, 10, seed)] for seed in (1, 1, 2)]
+    assert len(set(drawn[0])) == 10
+    assert drawn[0] == drawn[1] != drawn[2]
+    assert drawn[0] == [e.key for e in draw(MANY[::-1], 10, 1)]
+    assert len(draw(MANY, None, 0)) == 30
+    for n in (0, 31):
+        with pytest.raises(InvalidValueError, match=f"n: expected 1 to 30, the number of episodes, got {n}"):
+            draw(MANY, n, 0)
+
+
+# --- reading it back -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def sheet(tmp_path: Path) -> Path:
+    """Two episodes, two annotators, filled in."""
+    path = tmp_path / "people.csv"
+    write_template(MANY[:2], path)
+    fill_in(path, lambda request: full(SEVEN, f"ann{request.slot}"))
+    return path
+
+
+def read(path: Path) -> AnnotationSet:
+    return read_annotations(path, key_path(path))
+
+
+Edit = Callable[[list[list[str]]], None]
+
+
+def put(row: int, column: str, value: str) -> Edit:
+    """Writes a value into a row as a spreadsheet program counts them: 1 is the header."""
+
+    def edit(rows: list[list[str]]) -> None:
+        rows[row - 1][rows[0].index(column)] = value
+
+    return edit
+
+
+def without(*columns: str) -> Edit:
+    def edit(rows: list[list[str]]) -> None:
+        keep = [index for index, name in enumerate(rows[0]) if name not in columns]
+        rows[:] = [[row[index] for index in keep] for row in rows]
+
+    return edit
+
+
+def with_column(name: str, value: str) -> Edit:
+    def edit(rows: list[list[str]]) -> None:
+        for number, row in enumerate(rows):
+            row.append(value if number else name)
+
+    return edit
+
+
+def backwards(rows: list[list[str]]) -> None:
+    rows[:] = [row[::-1] for row in [rows[0], *rows[:0:-1]]]
+
+
+def renamed(old: str, new: str) -> Edit:
+    return put(1, old, new)
+
+
+WRONG: list[tuple[Edit, type[SotopiaError], list[str]]] = [
+    (renamed("goal", "gaol"), UnknownNameError, ["people.csv, row 1: column", "got 'gaol'; did you mean 'goal'?"]),
+    (renamed("secret", "goal"), InvalidValueError, ["row 1", "'goal' 2 times"]),
+    (without("knowledge"), InvalidValueError, ["row 1: expected a column 'knowledge', got none"]),
+    (without("annotator"), InvalidValueError, ["row 1: expected a column 'annotator', got none"]),
+    (put(3, "goal", "11"), InvalidValueError, ["people.csv, row 3, column 'goal'", "from 0 to 10", "got '11'"]),
+    (put(4, "secret", "1"), InvalidValueError, ["row 4, column 'secret'", "from -10 to 0", "got '1'"]),
+    (put(2, "relationship", "-6"), InvalidValueError, ["column 'relationship'", "from -5 to 5", "got '-6'"]),
+    (put(2, "goal", "7.5"), InvalidValueError, ["whole number", "got '7.5'"]),
+    (put(2, "goal", "seven"), InvalidValueError, ["got 'seven'"]),
+    (put(2, "goal", "nan"), InvalidValueError, ["got 'nan'"]),
+    (put(2, "goal", "1e1"), InvalidValueError, ["got '1e1'"]),
+    (put(2, "goal", "1_0"), InvalidValueError, ["got '1_0'"]),
+    (put(2, "annotator", " "), InvalidValueError, ["row 2, column 'annotator': expected who filled in this row"]),
+    (put(2, "annotation_id", "a0"), UnknownNameError, ["row 2, column 'annotation_id'", "got 'a0'"]),
+    (with_column("duration_seconds", "-3"), InvalidValueError, ["column 'duration_seconds'", "got '-3'"]),
+    (with_column("duration_seconds", "nan"), InvalidValueError, ["column 'duration_seconds'", "got 'nan'"]),
+    (with_column("duration_secs", "3"), UnknownNameError, ["did you mean 'duration_seconds'?"]),
+    (lambda rows: rows[4].append("more"), InvalidValueError, ["row 5: expected 21 cells, got 22"]),
+    (lambda rows: rows[4].pop(), InvalidValueError, ["row 5: expected 21 cells, got 20"]),
+    (lambda rows: rows.append(rows[3]), InvalidValueError, ["row 10, column 'annotation_id'", "after", "row 4"]),
+    (lambda rows: rows.clear(), InvalidValueError, ["people.csv: expected a header", "got an empty file"]),
+]
+
+
+@pytest.mark.parametrize(("edit", "error", "parts"), WRONG)
+def test_what_is_wrong_is_named_with_file_row_column_and_value(
+    sheet: Path, edit: Edit, error: type[SotopiaError], parts: list[str]
+) -> None:
+    rows = cells(sheet)
+    edit(rows)
+    write_cells(sheet, rows)
+    with pytest.raises(error) as caught:
+        read(sheet)
+    assert "people.csv" in str(caught.value)
+    assert all(part in str(caught.value) for part in parts), str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "part"),
+    [
+        (b"annotation_id,annotator\n\xff\xfe", "expected CSV in UTF-8 (invalid start byte at byte 24)"),
+        (b'annotation_id,annotator\na,"b', "row 2: not valid CSV"),
+        (b'annotation_id,annotator\na,"b"c\n', "row 2: not valid CSV"),
+    ],
+)
+def test_a_file_that_is_no_csv_is_refused(sheet: Path, content: bytes, part: str) -> None:
+    header = sheet.read_bytes().split(b"\n", 1)[0].rstrip(b"\r")
+    sheet.write_bytes(content if b"\xff" in content else header + b"\n" + content.split(b"\n", 1)[1])
+    with pytest.raises(DamagedRecordError) as caught:
+        read(sheet)
+    assert part in str(caught.value)
+
+
+def test_files_that_are_not_there_are_said(sheet: Path, tmp_path: Path) -> None:
+    with pytest.raises(DamagedRecordError, match=r"no\.csv: cannot be read"):
+        read_annotations(tmp_path / "no.csv", key_path(sheet))
+    with pytest.raises(DamagedRecordError, match=r"no\.key\.json: the key of an annotation sheet cannot be read"):
+        read_annotations(sheet, tmp_path / "no.key.json")
+    key_path(sheet).write_text('{"seed": 0, "per_epsiode": 2, "requests": []}', encoding="utf-8")
+    with pytest.raises(DamagedRecordError, match=r"people\.key\.json: expected the key of an annotation sheet"):
+        read(sheet)
+
+
+HARMLESS: list[Edit] = [
+    lambda rows: None,
+    backwards,
+    without(*SHOWN),
+    without(*(d.value + REASONING for d in DIMENSIONS)),
+    put(2, "goal", " 7.0 "),
+    put(2, "secret", "'-0"),
+    renamed("goal", " Goal "),
+    lambda rows: rows.insert(2, [""] * len(rows[0])),
+    lambda rows: rows.insert(2, []),
+    with_column("duration_seconds", "612.5"),
+]
+
+
+@pytest.mark.parametrize("edit", HARMLESS)
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+def test_what_spreadsheet_programs_do_to_a_sheet_changes_nothing(sheet: Path, edit: Edit, delimiter: str) -> None:
+    rows = cells(sheet)
+    edit(rows)
+    write_cells(sheet, rows, delimiter)
+    sheet.write_bytes("\ufeff".encode() + sheet.read_bytes())
+    found = read(sheet)
+    assert len(found.annotations) == 8
+    assert (found.blank, found.missing) == (0, {})
+    assert all(a.scores == SEVEN and a.annotator == f"ann{a.request.slot}" for a in found.annotations)
+
+
+def test_rows_are_counted_as_spreadsheet_programs_count_them(sheet: Path) -> None:
+    assert any("\n" in cell for row in cells(sheet) for cell in row)
+    places = [annotation.where.rpartition(", ")[2] for annotation in read(sheet).annotations]
+    assert places == [f"row {number}" for number in range(2, 10)]
+
+
+def test_rows_and_scores_that_were_not_given_are_counted(tmp_path: Path) -> None:
+    def filling(request: object) -> dict[str, object] | None:
+        if request.slot == 1:  # type: ignore[attr-defined]
+            return None
+        return full({**SEVEN, "goal": "", "secret": ""} if request.agent == "agent_0" else SEVEN)  # type: ignore[attr-defined]
+
+    found = annotated(tmp_path, MANY[:3], filling)
+    assert len(found.annotations) == found.blank == 6
+    assert found.missing == {"secret": 3, "goal": 3}
+    assert all("goal" not in a.scores for a in found.annotations if a.request.agent == "agent_0")
+
+
+def test_copies_of_several_annotators_are_read_together(sheet: Path, tmp_path: Path) -> None:
+    key, whole = AnnotationKey.load(key_path(sheet)), cells(sheet)
+    copies = [tmp_path / "one.csv", tmp_path / "two.csv"]
+    for slot, copy in enumerate(copies):
+        rows = [list(row) for row in whole]
+        for row, request in zip(rows[1:], key.requests, strict=True):
+            if request.slot != slot:
+                row[1], row[7:] = "", [""] * len(row[7:])
+        write_cells(copy, rows)
+    assert [a.scores for a in read_annotations(copies, key).annotations] == [a.scores for a in read(sheet).annotations]
+    with pytest.raises(InvalidValueError, match=r"two\.csv, row 6.*filled in once.*after .*people\.csv, row 6"):
+        read_annotations([sheet, copies[1]], key)
+
+
+# --- which to believe ------------------------------------------------------------------------------------------------
+
+R = RemovalReason
+LINE = {d.value: 0 for d in DIMENSIONS}
+TOP = {"believability": 10, "relationship": 5, "knowledge": 10, "secret": 0, "goal": 10}
+BAD_ROWS: list[tuple[dict[str, object], QualityRules, RemovalReason | None]] = [
+    (full(SEVEN), QualityRules(), None),
+    (full(SEVEN, reasoning="It is good."), QualityRules(), R.VAGUE),
+    (full(SEVEN, reasoning="He reached the goal"), QualityRules(), R.VAGUE),
+    (full(SEVEN, reasoning="No new knowledge was gained."), QualityRules(), R.CONTRADICTION),  # KNO is 4 in this row
+    (full(SEVEN, reasoning=""), QualityRules(), R.VAGUE),
+    (full(SEVEN, reasoning="It is good."), QualityRules(min_words=3), None),
+    (full(SEVEN, reasoning="It is good."), QualityRules(min_words=None), None),
+    ({**full(SEVEN), "goal_reasoning": "Yes."}, QualityRules(), None),
+    (full(LINE), QualityRules(), R.STRAIGHT_LINE),
+    (full(TOP), QualityRules(), R.STRAIGHT_LINE),
+    (full({**TOP, "goal": 9}), QualityRules(), None),
+    (full(dict.fromkeys(list(LINE)[:4], 0)), QualityRules(), None),
+    (full(LINE), QualityRules(straight_lines=False), None),
+    ({**full(SEVEN), "duration_seconds": 59}, QualityRules(), R.HASTE),
+    ({**full(SEVEN), "duration_seconds": 60}, QualityRules(), None),
+    ({**full(SEVEN), "duration_seconds": 59}, QualityRules(min_seconds=30), None),
+    ({**full(SEVEN), "duration_seconds": 1}, QualityRules(min_seconds=None), None),
+    (full(LINE, reasoning="Bad."), LENIENT, None),
+]
+
+
+@pytest.mark.parametrize(("row", "rules", "reason"), BAD_ROWS)
+def test_one_row_is_removed_for_one_reason(
+    sheet: Path, row: dict[str, object], rules: QualityRules, reason: RemovalReason | None
+) -> None:
+    rows = cells(sheet)
+    with_column("duration_seconds", "")(rows)
+    write_cells(sheet, rows)
+    marked = read(sheet).annotations[2].request.annotation_id
+    other = {**SEVEN, "goal": 6}
+    blank: dict[str, object] = dict.fromkeys(rows[0][7:], "")
+    fill_in(
+        sheet,
+        lambda request: {**blank, **row} if request.annotation_id == marked else full(other, f"x{request.slot}"),
+    )
+    found = screen(read(sheet), QualityRules(**{**fields(rules), "max_difference": {}}))
+    assert [(r.annotation.request.annotation_id, r.reason) for r in found.removals] == (
+        [(marked, reason)] if reason else []
+    )
+    assert len(found.kept) + len(found.removals) == 8
+    assert found.counts == ({reason: 1} if reason else {})
+    episode_key = {a.request.annotation_id: a.request.episode for a in read(sheet).annotations}[marked]
+    assert found.to_repeat == ((episode_key,) if reason else ())
+
+
+def fields(rules: QualityRules) -> dict[str, object]:
+    return {name: getattr(rules, name) for name in QualityRules.__dataclass_fields__}
+
+
+SAYINGS = [
+    ("secret", -5, "No secret leaked", True),
+    ("secret", -5, "No secrets were ever revealed to the other side.", True),
+    ("secret", -3, "She did not reveal her personal secret.", True),
+    ("secret", -3, "She didn’t tell any secrets.", True),
+    ("secret", -2, "No secret leaked", False),
+    ("secret", 0, "No secret leaked", False),
+    ("secret", -8, "No secret was revealed at first, but then she told him.", False),
+    ("secret", -8, "She told him the whole secret.", False),
+    ("social_rules", -6, "No moral rules or laws were broken.", True),
+    ("social_rules", -6, "He never violated any norm.", True),
+    ("social_rules", -6, "He broke a rule of politeness.", False),
+    ("knowledge", 9, "No new knowledge was gained.", True),
+    ("knowledge", 9, "He learned nothing from her.", True),
+    ("knowledge", 9, "He learned what the house costs.", False),
+    ("relationship", 4, "Their relationship did not change.", True),
+    ("relationship", -4, "There was no change in the relationship.", True),
+    ("relationship", 4, "They became friends.", False),
+    ("financial_and_material_benefits", 5, "No financial or material change for her.", True),
+    ("financial_and_material_benefits", -4, "No financial gain, a loss of 300.", False),
+]
+
+
+@pytest.mark.parametrize(("name", "score", "text", "wrong"), SAYINGS)
+def test_scores_that_contradict_their_reasoning(sheet: Path, name: str, score: int, text: str, wrong: bool) -> None:
+    edited = {**full({**SEVEN, name: score}), f"{name}_reasoning": text}
+    fill_in(sheet, lambda request: edited | {"annotator": f"ann{request.slot}"})
+    found = screen(read(sheet), QualityRules(min_words=None))
+    assert found.counts == ({R.CONTRADICTION: 8} if wrong else {})
+    assert all(f"{name}: {score}, because" in r.detail and '"' in r.detail for r in found.removals)
+    assert screen(read(sheet), QualityRules(min_words=None, denial_tolerance=None)).counts == {}
+
+
+@pytest.mark.parametrize(
+    ("goals", "limits", "gone"),
+    [
+        ((1, 7), {"goal": 5}, True),
+        ((2, 7), {"goal": 5}, False),
+        ((2, 7), {"goal": 4}, True),
+        ((0, 10), {}, False),
+        ((0, 10), {"believability": 1}, False),
+    ],
+)
+def test_strong_disagreement_on_one_seat_removes_the_episode(
+    tmp_path: Path, goals: tuple[int, int], limits: dict[str, float], gone: bool
+) -> None:
+    def filling(request: object) -> dict[str, object]:
+        apart = (request.episode, request.agent) == ("e1", "agent_1")  # type: ignore[attr-defined]
+        slot: int = request.slot  # type: ignore[attr-defined]
+        return full({**SEVEN, "goal": goals[slot] if apart else 7}, f"ann{slot}")
+
+    found = screen(annotated(tmp_path, MANY[:3], filling), QualityRules(max_difference=limits, straight_lines=False))
+    assert {r.annotation.request.episode for r in found.removals} == ({"e1"} if gone else set())
+    assert found.counts == ({R.DISAGREEMENT: 4} if gone else {})
+    assert found.to_repeat == (("e1",) if gone else ())
+
+
+def test_nobody_scores_a_seat_twice(tmp_path: Path) -> None:
+    found = screen(annotated(tmp_path, MANY[:2], lambda request: full(SEVEN, "ann")), LENIENT)
+    assert found.counts == {R.REPEATED: 4}
+    assert all(a.request.slot == 0 for a in found.kept)
+    assert all("by ann, after" in r.detail for r in found.removals)
+
+
+def test_an_annotator_who_always_gives_the_same_is_removed(tmp_path: Path) -> None:
+    def filling(request: object) -> dict[str, object]:
+        slot: int = request.slot  # type: ignore[attr-defined]
+        goal = 7 if slot == 0 else 5 + int(request.episode[1:]) % 4  # type: ignore[attr-defined]
+        return full({**SEVEN, "goal": goal}, f"ann{slot}")
+
+    found = screen(annotated(tmp_path, MANY[:3], filling))
+    assert found.counts == {R.STRAIGHT_LINE: 6}
+    assert {r.annotation.annotator for r in found.removals} == {"ann0"}
+
+
+def test_an_annotator_far_from_the_others_is_removed_when_asked(tmp_path: Path) -> None:
+    def filling(request: object) -> dict[str, object]:
+        slot, turn = request.slot, int(request.episode[1:]) % 3  # type: ignore[attr-defined]
+        near = {**SEVEN, "goal": 6 + turn, "believability": 7 + turn}
+        far = {**near, "knowledge": 9 - turn, "relationship": -4, "secret": -5, "social_rules": -6, "goal": 2 + turn}
+        return full(far if slot == 2 else near, f"ann{slot}")
+
+    answers = annotated(tmp_path, MANY[:4], filling, per_episode=3)
+    assert screen(answers).removals == ()
+    # ann2 is 3.4 points off on average, and so pulls the others' 1.7 from theirs.
+    found = screen(answers, QualityRules(max_distance=2))
+    assert found.counts == {R.OUTLYING_ANNOTATOR: 8}
+    assert {r.annotation.annotator for r in found.removals} == {"ann2"}
+    assert screen(answers, QualityRules(max_distance=2, min_shared=100)).removals == ()
+
+
+def test_unknown_dimensions_and_impossible_limits_are_refused(sheet: Path) -> None:
+    with pytest.raises(UnknownNameError, match=r"max_difference: dimension .* did you mean 'goal'"):
+        screen(read(sheet), QualityRules(max_difference={"goals": 5}))
+    for limits in ({"min_words": -1}, {"max_distance": float("nan")}, {"max_difference": {"goal": -1}}):
+        with pytest.raises(InvalidValueError, match=f"{next(iter(limits))}.*expected a number of at least 0"):
+            QualityRules(**limits)  # type: ignore[arg-type]
+
+
+def test_a_longer_text_than_any_threshold_is_not_vague(sheet: Path) -> None:
+    assert len(REASONS.split()) >= QualityRules().min_words  # type: ignore[operator]
+    assert screen(read(sheet)).removals == ()

@@ -1,0 +1,137 @@
+"""Limits that cannot all be meant: refused in one sentence, before anything is asked or written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sotopia_env.chat_model import Totals
+from sotopia_env.chat_model.pool import ModelOptions
+from sotopia_env.runs import ray_executor
+from tests.sotopia_env.chat_model.server import LoopbackServer
+from tests.sotopia_env.cli.test_command_models import sotopia
+from tests.sotopia_env.runs.model_runs import table_server
+
+ANSWER = "limits contradict each other: an answer of max_tokens 500 is more than"
+MODEL = ["--policy", "local/tiny"]
+SCRIPTED = ["--policy", "silent", "--evaluator"]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[LoopbackServer]:
+    with table_server() as running:
+        yield running
+
+
+CONTRADICTIONS: list[tuple[list[object], str]] = [
+    ([*MODEL, "--max-completion-tokens", 500, "--tpm", 499], f"{ANSWER} tpm 499 allows"),
+    (["--policy", "local/tiny:max_tokens=500", "--tpm", 499], f"{ANSWER} tpm 499 allows"),
+    (["--matchup", "silent vs local/tiny:max_tokens=500", "--tpm", 499], f"{ANSWER} tpm 499 allows"),
+    (["--policy", "best-of-2(local/tiny:max_tokens=500 by offer-worth)", "--tpm", 499], f"{ANSWER} tpm 499 allows"),
+    ([*SCRIPTED, "judge:local/tiny?max_tokens=500", "--tpm", 499], f"{ANSWER} tpm 499 allows"),
+    ([*SCRIPTED, "verified+judge:local/tiny?max_tokens=500", "--tpm", 499], f"{ANSWER} tpm 499 allows"),
+    (
+        [*SCRIPTED, "mean(judge:local/tiny+judge:local/tiny?max_tokens=500)", "--tpm", 499],
+        f"{ANSWER} tpm 499 allows",
+    ),
+    ([*SCRIPTED, "views:local/tiny?max_tokens=500", "--tpm", 499], f"{ANSWER} tpm 499 allows"),
+    (
+        [*MODEL, "--max-completion-tokens", 500, "--max-tokens", 499],
+        f"{ANSWER} the whole run may use (--max-tokens 499)",
+    ),
+    (
+        [*SCRIPTED, "judge:local/tiny?max_tokens=500", "--max-tokens", 499],
+        f"{ANSWER} the whole run may use (--max-tokens 499)",
+    ),
+    (
+        [*MODEL, "--timeout", 5, "--model-timeout", 10],
+        "--timeout 5 ends an episode before one request may end (--model-timeout 10)",
+    ),
+    ([*MODEL, "--timeout", 0], "--timeout: expected seconds above 0, got 0"),
+    ([*MODEL, "--timeout", "nan"], "--timeout: expected seconds above 0, got nan"),
+    ([*MODEL, "--model-timeout", -1], "--model-timeout: expected seconds above 0, got -1"),
+    ([*MODEL, "--model-timeout", "inf"], "--model-timeout: expected seconds above 0, got inf"),
+    ([*MODEL, "--rpm", 100, "--tpm", 99], "tpm 99 is less than a token for each of rpm 100 requests"),
+    ([*MODEL, "--max-cost", 0], "max_cost: expected a number above zero"),
+    ([*MODEL, "--max-tokens", -1], "max_tokens: expected a number above zero"),
+    (
+        [*MODEL, "--executor", "ray", "--workers", 3, "--rpm", 2],
+        "--workers: expected no more than --rpm, which is 2, got 3",
+    ),
+    (
+        [*MODEL, "--executor", "ray", "--workers", 3, "--model-concurrency", 2],
+        "--workers: expected no more than --model-concurrency, which is 2, got 3",
+    ),
+    (
+        [*MODEL, "--executor", "ray", "--workers", 3, "--max-completion-tokens", 500, "--tpm", 1499],
+        "--workers: expected a part of --tpm for each that holds an answer of max_tokens 500, got 499 of 1499 for each",
+    ),
+    ([*SCRIPTED, "judge:local/tiny?temperature=2.1"], "temperature: expected a number from 0 to 2, got 2.1"),
+    ([*SCRIPTED, "judge:local/tiny?temperature=-0.1"], "temperature: expected a number from 0 to 2, got -0.1"),
+    ([*SCRIPTED, "judge:local/tiny?temperature=nan"], "temperature: expected a number from 0 to 2, got nan"),
+    ([*SCRIPTED, "views:local/tiny?temperature=3"], "temperature: expected a number from 0 to 2, got 3.0"),
+]
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"), CONTRADICTIONS, ids=[" ".join(map(str, c[0][1:])) for c in CONTRADICTIONS]
+)
+def test_contradictions_are_one_sentence_and_code_2(
+    server: LoopbackServer, tmp_path: Path, more: list[object], sentence: str
+) -> None:
+    place = ["--tasks", "bargaining", "-n", 2, "--api-base", server.api_base, "--out", tmp_path / "run"]
+    result = sotopia("rollout", *more, *place, code=2)
+    assert sentence in result.stderr
+    assert (result.stdout, result.stderr.count("\n")) == ("", 1)
+    assert server.total == 0
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("--rpm", 0), ("--tpm", 0), ("--model-concurrency", 0), ("--retries", -1), ("--concurrency", 0),
+     ("--max-completion-tokens", 0), ("--temperature", 2.1), ("--repeats", 0), ("--workers", 0), ("--max-turns", 0)],
+)  # fmt: skip
+def test_numbers_out_of_range_are_refused_by_name(
+    server: LoopbackServer, tmp_path: Path, option: str, value: float
+) -> None:
+    place = ["--api-base", server.api_base, "--out", tmp_path / "run", option, value]
+    assert f"Invalid value for '{option}': " in sotopia("rollout", *MODEL, *place, code=2).stderr
+    assert server.total == 0
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_evaluation_is_held_to_the_same(server: LoopbackServer, tmp_path: Path) -> None:
+    sotopia("rollout", "--policy", "silent", "--tasks", "bargaining", "-n", 1, "--out", tmp_path)
+    judging = ["evaluate", tmp_path, "--evaluator", "judge:local/tiny?max_tokens=500", "--api-base", server.api_base]
+    assert f"{ANSWER} tpm 499 allows" in sotopia(*judging, "--tpm", 499, code=2).stderr
+    assert "--timeout 5 ends an episode" in sotopia(*judging, "--timeout", 5, "--model-timeout", 6, code=2).stderr
+    assert server.total == 0
+    sotopia(*judging, "--tpm", 100_000, "--timeout", 5)
+    assert server.total == 1
+
+
+def test_a_short_episode_makes_requests_short_unless_they_are_said_to_be_long(tmp_path: Path) -> None:
+    with table_server(latency=30.0) as slow:
+        place = ["--tasks", "bargaining", "-n", 1, "--api-base", slow.api_base, "--retries", 0, "--out", tmp_path]
+        output = sotopia("rollout", *MODEL, "--timeout", 0.5, *place, code=1).output
+    assert "1 failed, the first with Timeout: not finished within 0.5 s" in output or "no answer within 0.5" in output
+
+
+def test_shares_of_the_limits_add_up_to_no_more_than_the_whole() -> None:
+    options = ModelOptions(concurrency=10, rpm=7, tpm=100)
+    share = options.share(3, Totals())
+    assert (share.concurrency, share.rpm, share.tpm) == (3, 2, 33)
+
+
+def test_a_run_without_models_may_have_more_workers_than_a_model_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    monkeypatch.setattr(ray_executor, "load_ray", lambda: asked.append(1))
+    monkeypatch.setattr(ray_executor._Cluster, "play", lambda *_: None)
+    command = ["rollout", "--policy", "silent", "--tasks", "bargaining", "-n", 1, "--out", tmp_path]
+    sotopia(*command, "--executor", "ray", "--workers", 3, "--model-concurrency", 2)
+    assert asked

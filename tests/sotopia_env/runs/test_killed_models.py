@@ -1,0 +1,119 @@
+"""``kill -9`` at random moments of a run with models and a judge: nothing lost, nothing twice, every call booked.
+
+``make soak`` kills 50 times; the default run as often as fits.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from pathlib import Path
+
+from sotopia_env.chat_model import Totals, read_ledger
+from sotopia_env.chat_model.spending.ledger import LEDGER
+from sotopia_env.runs.rollout import read_run
+from sotopia_env.storage.directory import read_failures
+from sotopia_env.storage.manifest import read_manifest
+from tests.sotopia_env.chat_model.server import LoopbackServer
+from tests.sotopia_env.runs.model_runs import SCORES, keys_of, start, table_server
+
+KILLS = int(os.environ.get("SOTOPIA_KILLS", "15"))
+EPISODES, TURNS, AT_ONCE = 200, 4, 8
+
+
+def command(server: LoopbackServer, run: Path) -> list[object]:
+    return [
+        *("rollout", "--policy", "local/tiny", "--tasks", "bargaining", "-n", EPISODES, "--max-turns", TURNS),
+        *("--evaluator", "judge:local/tiny", "--api-base", server.api_base, "--out", run),
+        *("--concurrency", AT_ONCE, "--model-concurrency", AT_ONCE),
+    ]
+
+
+def booked(run: Path) -> Totals:
+    """What the ledger holds."""
+    totals = Totals()
+    for entry in read_ledger(run) if (run / LEDGER).exists() else ():
+        totals.add(entry)
+    return totals
+
+
+def quiet(server: LoopbackServer) -> int:
+    """The requests that have come, once nothing is under way any more."""
+    deadline = time.monotonic() + 5
+    while server.at_once and time.monotonic() < deadline:
+        time.sleep(0.005)
+    assert not server.at_once
+    return server.total
+
+
+def sent(run: Path, *outcomes: str) -> set[str]:
+    """The ids that the requests of calls with such outcomes went out with, as the ledger has them."""
+    entries = list(read_ledger(run)) if (run / LEDGER).exists() else []
+    found = [f"{entry.call}.{n + 1}" for entry in entries if entry.outcome in outcomes for n in range(entry.attempts)]
+    assert len(set(found)) == len(found)
+    return set(found)
+
+
+def check_ledger(server: LoopbackServer, run: Path) -> None:
+    """Every request that came is in the ledger, and the ledger has no other but those that were cut short."""
+    quiet(server)
+    came, certain, doubtful = set(server.marks), sent(run, "answered", "failed"), sent(run, "interrupted")
+    assert len(came) == len(server.marks) == server.total
+    assert certain <= came <= certain | doubtful
+    totals = booked(run)
+    assert totals.answered == len(certain)
+    assert totals.interrupted == totals.attempts - totals.answered == len(doubtful)
+    # To the call: the requests that came are those of the calls that ended, and the interrupted ones that got through.
+    assert server.total == totals.answered + len(doubtful & came)
+
+
+def test_killed_again_and_again_every_episode_is_there_once_and_the_ledger_is_right_to_the_call(tmp_path: Path) -> None:
+    generator, run = random.Random(11), tmp_path / "run"
+    doubtful, recorded = 0, [0]
+    with table_server(latency=0.02) as server:
+        for kill in range(KILLS):
+            before = server.total
+            process = start(*command(server, run))
+            if kill % 5:  # at a moment of the run; every fifth time while it starts or resumes
+                calls = before + generator.randint(1, max(50, 1650 // KILLS))  # counted, since machines differ
+                while server.total < calls and process.poll() is None:
+                    time.sleep(0.002)
+            time.sleep(generator.uniform(0.0, 0.03 if kill % 5 else 0.8))
+            process.kill()
+            process.communicate()
+            assert process.returncode == -9, f"it had ended before it was killed {kill + 1} times"
+            check_ledger(server, run)
+            assert 0 <= booked(run).interrupted - doubtful <= AT_ONCE
+            doubtful = booked(run).interrupted
+            recorded.append(sum(keys_of(run).values()) if (run / "run.json").exists() else 0)
+        last = start(*command(server, run))
+        output = last.communicate()
+        assert last.returncode == 0, output
+        check_ledger(server, run)
+        assert booked(run).interrupted == doubtful > 0  # without a kill there is no doubt
+        assert "interrupted (at a cost nobody knows)" in output[0]
+        check(run, recorded)
+
+
+def check(run: Path, recorded: list[int]) -> None:
+    assert recorded == sorted(recorded)
+    assert any(0 < count < EPISODES for count in recorded)
+    keys = keys_of(run)
+    assert len(keys) == EPISODES
+    assert set(keys.values()) == {1}
+    assert read_failures(run) == ()
+    for episode in read_run(run):
+        (verdict,) = episode.evaluations
+        assert len(episode.turns) == TURNS
+        assert {(s.agent, str(s.dimension)): s.value for s in verdict.scores} == {
+            (agent, name): score for agent in episode.task.agents for name, score in SCORES.items()
+        }
+    ledger = booked(run)
+    assert ledger.answered >= EPISODES * (TURNS + 1)
+    assert ledger.failed == 0
+    manifest = read_manifest(run)
+    assert manifest.counts is not None
+    assert manifest.counts.model_dump() == {"episodes": EPISODES, "failed": 0, "unscored": 0}
+    answered = {role: dict(models) for role, models in manifest.models.items()}
+    assert sum(answered[role]["local/tiny"]["tiny-2026"] for role in ("agent", "judge")) == ledger.answered

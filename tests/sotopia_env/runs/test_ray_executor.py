@@ -1,0 +1,146 @@
+"""The same rollouts as Ray tasks, on a local Ray with two workers."""
+
+from __future__ import annotations
+
+import builtins
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sotopia_env.chat_model import Totals, read_ledger
+from sotopia_env.chat_model.pool import ModelOptions, RunModels
+from sotopia_env.errors import InvalidValueError
+from sotopia_env.runs.ray_executor import Part, load_ray, play_part
+from sotopia_env.runs.request import RunRequest
+from sotopia_env.runs.rollout import read_run
+from sotopia_env.runs.shards import SHARDS
+from sotopia_env.storage.directory import read_failures
+from sotopia_env.storage.manifest import read_manifest
+from tests.sotopia_env.runs.model_runs import ROOT, keys_of, start, table_server
+
+
+def command(api_base: str, run: Path, *more: object) -> list[object]:
+    return [
+        *("rollout", "--policy", "local/tiny", "--tasks", "bargaining", "-n", 40, "--max-turns", 4),
+        *("--evaluator", "judge:local/tiny", "--api-base", api_base, "--out", run, "--concurrency", 4, *more),
+    ]
+
+
+def test_without_ray_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(InvalidValueError, match=r"needs the package ray, which is not installed: pip install"):
+        load_ray()
+    assert builtins.__import__("sotopia_env")
+
+
+def test_importing_the_executor_does_not_import_ray() -> None:
+    code = "import sys, sotopia_env.runs.ray_executor; sys.exit('ray' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+
+
+@pytest.mark.skipif(not os.environ.get("SOTOPIA_SLOW"), reason="starts Ray three times; `make soak` runs it")
+def test_two_workers_play_every_episode_once_are_stopped_and_resumed_and_locals_go_on(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    run = tmp_path / "run"
+    with table_server(latency=0.1) as server:
+        process = start(*command(server.api_base, run, "--executor", "ray", "--workers", 2))
+        wait_for(server, 60, process)
+        process.send_signal(signal.SIGINT)
+        output, errors = process.communicate(timeout=60)
+        assert process.returncode == 130, (output, errors)
+        assert not (run / SHARDS).exists()
+        assert sum(entry.attempts for entry in read_ledger(run)) == server.total
+        there = sum(keys_of(run).values())
+        assert 0 < there < 40
+        resumed = start(*command(server.api_base, run, "--executor", "ray", "--workers", 2))
+        wait_for(server, server.total + 40, resumed)
+        os.kill(resumed.pid, signal.SIGKILL)  # the driver; its workers notice and end
+        resumed.communicate()
+        assert (run / SHARDS).exists()
+        last = finish(command(server.api_base, run, "--executor", "ray", "--workers", 2))
+        assert last.returncode == 0, last.stderr
+        assert not (run / SHARDS).exists()
+        check(run, server.total)
+        local = finish(command(server.api_base, run))
+        assert "40 episodes planned, 0 played now, 40 were there" in local.stdout
+
+
+def test_a_worker_with_another_version_says_so_instead_of_playing_nothing(tmp_path: Path) -> None:
+    request = RunRequest(policies=("silent",), tasks="bargaining", n=1)
+    part = Part(request, frozenset({"an.episode.of.another.version"}), tmp_path / "shard", 1, None, 0.0)
+    with pytest.raises(InvalidValueError, match="a worker finds 0 of its 1 episodes; expected the same version"):
+        play_part(part)
+    assert not (tmp_path / "shard").exists()
+
+
+def test_a_part_of_the_limits_is_not_held_against_the_longest_answer_of_the_run(tmp_path: Path) -> None:
+    policies = ("local/tiny:max_tokens=500",)
+    with table_server() as server:
+        models = ModelOptions(api_base=server.api_base, tpm=2_000, max_tokens=40_000)
+        request = RunRequest(policies, tasks="bargaining", n=1, evaluator="judge:local/tiny?max_tokens=400")
+        with pytest.raises(InvalidValueError, match="max_tokens 500 is more than"):
+            replace(request, models=models.share(100, Totals())).plans(RunModels(models.share(100, Totals())))
+        keys = frozenset(plan.key for plan in replace(request, models=models).plans(RunModels(models)))
+        share = replace(models, max_tokens=300)
+        said = play_part(Part(replace(request, models=share), keys, tmp_path / "shard", 1, None, 0.0))
+    assert "max_tokens" in said.stopped or "budget" in said.stopped, said
+
+
+@pytest.mark.skipif(not os.environ.get("SOTOPIA_SLOW"), reason="starts Ray twice; `make soak` runs it")
+def test_workers_share_the_models_places_and_a_refusal_ends_all_of_them(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    run = tmp_path / "run"
+    with table_server(latency=0.02, script=[None] * 60 + ["unauthorized"] * 1000) as server:
+        ray = ["--executor", "ray", "--workers", 2, "--model-concurrency", 4]
+        first = finish(command(server.api_base, run, *ray, "--concurrency", 40))
+        assert first.returncode == 2, first.stderr
+        assert "sotopia: model 'local/tiny': HTTP 401" in first.stderr
+        assert f"the same command continues the run in {run}" in first.stderr
+        assert server.most_at_once <= 4
+        assert server.happened["unauthorized"] <= 8
+        assert read_failures(run) == ()
+        assert read_manifest(run).finished is None
+    with table_server() as server:
+        last = finish(command(server.api_base, run, *ray))
+        assert last.returncode == 0, last.stderr
+    assert len(keys_of(run)) == 40
+
+
+def wait_for(server: Any, calls: int, process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 60
+    while server.total < calls and process.poll() is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def finish(arguments: list[object]) -> subprocess.CompletedProcess[str]:
+    """Runs a command to its end; again while the processes of a killed one still write."""
+    deadline = time.monotonic() + 60
+    while True:
+        process = start(*arguments)
+        output, errors = process.communicate(timeout=60)
+        if "another process is writing" not in errors or time.monotonic() > deadline:
+            return subprocess.CompletedProcess(arguments, process.returncode, output, errors)  # type: ignore[arg-type]
+        time.sleep(0.5)
+
+
+def check(run: Path, calls: int) -> None:
+    keys = keys_of(run)
+    assert len(keys) == 40
+    assert set(keys.values()) == {1}
+    assert all(episode.evaluations[-1].scores for episode in read_run(run))
+    booked = sum(entry.attempts for entry in read_ledger(run))
+    interrupted = sum(entry.outcome == "interrupted" for entry in read_ledger(run))
+    assert booked - interrupted <= calls <= booked
+    assert interrupted <= 8  # two workers with four calls each were killed
+    manifest = read_manifest(run)
+    assert manifest.finished is not None
+    assert manifest.counts is not None
+    assert manifest.counts.model_dump() == {"episodes": 40, "failed": 0, "unscored": 0}

@@ -1,0 +1,137 @@
+"""Models that are not there, or not for this key: said in a sentence, before the run where that can be known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sotopia_env.runs.rollout import read_run
+from sotopia_env.storage.directory import read_failures
+from sotopia_env.storage.manifest import read_manifest
+from tests.sotopia_env.chat_model.server import LoopbackServer
+from tests.sotopia_env.cli.test_command_models import sotopia
+from tests.sotopia_env.runs.model_runs import table_server
+
+KEY = "sk-loopback-0123456789"
+
+
+@pytest.fixture(autouse=True)
+def _key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.delenv("OPENAI_COMPATIBLE_API_KEY", raising=False)
+
+
+@pytest.fixture
+def server() -> Iterator[LoopbackServer]:
+    with table_server() as running:
+        yield running
+
+
+def words(out: Path, *more: object) -> list[object]:
+    return ["rollout", "--tasks", "bargaining", "-n", 200, "--max-turns", 4, "--out", out, *more]
+
+
+BEFORE = [
+    (
+        "openai/gpt-4o-mini",
+        "http://127.0.0.1:9/v1",
+        "model 'openai/gpt-4o-mini': expected a server at http://127.0.0.1:9",
+    ),
+    ("anthropic/claude-x", "http://127.0.0.1:9", "model 'anthropic/claude-x': expected a server at http://127.0.0.1:9"),
+    ("openai/gpt-4o-mimi", "URL", "got 'gpt-4o-mimi'; did you mean 'gpt-4o-mini'?"),
+    ("openai/gpt-4o-mini", "REFUSING", "expected another key in OPENAI_API_KEY, got HTTP 401"),
+    ("groq/llama-x", "URL", "expected GROQ_API_KEY in the environment"),
+]
+
+
+@pytest.mark.parametrize(("model", "place", "sentence"), BEFORE)
+def test_a_providers_model_is_looked_for_before_the_first_episode(
+    server: LoopbackServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str, place: str, sentence: str
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+    monkeypatch.delenv("GROQ_API_KEY", raising=False)
+    with table_server(key="another") as refusing:
+        base = {"URL": server.api_base, "REFUSING": refusing.api_base}.get(place, place)
+        for role in (["--policy", model], ["--policy", "silent", "--evaluator", f"judge:{model}"]):
+            result = sotopia(*words(tmp_path / "run", *role, "--api-base", base), code=2)
+            assert sentence in result.stderr
+            assert result.stderr.count("\n") == 1
+            assert KEY not in result.output
+        assert (server.total, refusing.total) == (0, 0)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("model", ["local/tiny", "openai/gpt-4o-mini"])
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [("not_found", "HTTP 404"), ("unauthorized", "HTTP 401"), ("quota", "exceeded your current quota")],
+)
+def test_the_first_refusal_ends_the_run_and_not_one_episode_after_the_other(
+    tmp_path: Path, model: str, fault: str, said: str
+) -> None:
+    """Some servers list no models, and a key may be revoked while a run goes on."""
+    run = tmp_path / "run"
+    with table_server(script=[None] * 9 + [fault] * 1000) as server:
+        more = ["--policy", model, "--api-base", server.api_base, "--concurrency", 100, "--model-concurrency", 4]
+        result = sotopia(*words(run, *more), code=2)
+        assert server.total <= 9 + 4  # those that were under way
+        assert said in result.stderr
+        assert result.stderr.splitlines()[-1].startswith(f"sotopia: model {model!r}: ")
+        assert f"the same command continues the run in {run}" in result.stderr
+        assert read_failures(run) == ()
+        assert read_manifest(run).finished is None
+    with table_server() as server:  # the key is there again, the server has moved
+        more[3] = server.api_base
+        sotopia(*words(run, *more))
+    assert len(list(read_run(run))) == 200
+
+
+def test_a_judge_that_refuses_ends_the_run_too_and_an_evaluation_keeps_its_verdicts(tmp_path: Path) -> None:
+    with table_server(script=[None] * 3 + ["not_found"] * 99) as server:
+        judge = ["--evaluator", "judge:local/tiny", "--api-base", server.api_base, "--concurrency", 2]
+        said = sotopia(*words(tmp_path / "a", "--policy", "silent", *judge), code=2).stderr
+        assert "HTTP 404" in said
+        assert server.total <= 5
+        assert read_failures(tmp_path / "a") == ()
+        assert not any(episode.evaluations[-1].unscored for episode in read_run(tmp_path / "a"))
+    run = tmp_path / "b"
+    sotopia("rollout", "--policy", "silent", "--tasks", "bargaining", "-n", 9, "--evaluator", "none", "--out", run)
+    with table_server(script=[None] * 3 + ["not_found"] * 99) as server:
+        judge[3] = server.api_base
+        said = sotopia("evaluate", run, *judge, code=2).stderr
+        assert f"the same command continues the evaluation of {run}" in said
+        assert server.total <= 5
+    with table_server() as server:
+        judge[3] = server.api_base
+        sotopia("evaluate", run, *judge)
+        assert server.total == 9 - 3
+    assert all(episode.evaluations[-1].scores for episode in read_run(run))
+
+
+def test_a_fallback_that_answers_keeps_the_run_going(tmp_path: Path) -> None:
+    with table_server(models=("tiny", "other"), refuses=("tiny",)) as server:
+        more = ["--policy", "local/tiny", "--fallback", "local/other", "--api-base", server.api_base, "-n", 2]
+        output = sotopia(*words(tmp_path, *more)).output
+    assert "8 by a fallback" in output
+    assert all(error.kind == "bad_request" for episode in read_run(tmp_path) for error in episode.errors)
+
+
+def test_an_episode_tells_which_failures_of_the_world_it_survived(tmp_path: Path) -> None:
+    faults = dict.fromkeys(("rate_limit", "server_error", "reset", "malformed"), 0.1)
+    with table_server(faults=faults, seed=3) as server:
+        more = ["--policy", "local/tiny", "--api-base", server.api_base, "-n", 12, "--evaluator", "none"]
+        sotopia(*words(tmp_path, *more, "--retries", 12))
+        failed = sum(count for kind, count in server.happened.items() if kind in faults)
+    errors = [error for episode in read_run(tmp_path) for error in episode.errors]
+    assert len(errors) == failed > 5
+    assert {error.kind for error in errors} <= {"rate_limit", "server", "connection", "malformed"}
+    assert any("HTTP 429" in error.message for error in errors)
+    for episode in read_run(tmp_path):
+        places = [error.turn for error in episode.errors if error.turn is not None]
+        assert len(places) == len(episode.errors)
+        assert places == sorted(places)
+        assert set(places) <= set(range(len(episode.turns)))
+    listed = sotopia("show", tmp_path).output
+    assert "call failed" in listed

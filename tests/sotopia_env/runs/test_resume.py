@@ -1,0 +1,390 @@
+"""Run directories: every episode exactly once, whatever happens in between."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from sotopia_env.errors import DamagedRecordError, InvalidValueError
+from sotopia_env.runs.rollout import EpisodePlan, evaluate_run, plan_episodes, read_run, run_episodes
+from sotopia_env.storage.directory import RunDirectory, read_failures
+from sotopia_env.storage.manifest import read_manifest
+from sotopia_env.world.dynamics import Rules
+from sotopia_env.world.episode import Episode, Evaluation, Transcript, read_episodes
+from tests.sotopia_env.runs.killed_run import PLANS
+from tests.sotopia_env.runs.rollout_doubles import NO_VERDICT, Faulty, FixedEvaluator, Speaker, make_task
+
+ROOT = Path(__file__).parents[3]
+A, B = Speaker("a"), Speaker("b")
+
+
+def plans(count: int = 4, **change: object) -> list[EpisodePlan]:
+    return plan_episodes([make_task(f"s{i}") for i in range(count)], [(A, B)], **change)  # type: ignore[arg-type]
+
+
+def content(episodes: Iterator[Episode] | tuple[Episode, ...]) -> dict[str, str]:
+    """Everything in the episodes but the time they took, by key; fails when a key stands twice."""
+    found = list(episodes)
+    by_key = {e.key: e.model_copy(update={"duration": 0.0}).model_dump_json() for e in found}
+    assert len(by_key) == len(found)
+    return by_key
+
+
+def lines(run: Path) -> list[bytes]:
+    return (run / "episodes.jsonl").read_bytes().splitlines(keepends=True)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("finished")
+    run_episodes(plans(), run_dir=run)
+    return run
+
+
+@pytest.fixture
+def run(finished: Path, tmp_path: Path) -> Path:
+    """A finished run of its own for each test."""
+    target = tmp_path / "run"
+    target.mkdir()
+    for file in finished.iterdir():
+        (target / file.name).write_bytes(file.read_bytes())
+    return target
+
+
+def whole_lines(run: Path) -> int:
+    file = run / "episodes.jsonl"
+    return file.read_bytes().count(b"\n") if file.exists() else 0
+
+
+def test_kill_at_random_moments_then_resume_loses_and_doubles_nothing(tmp_path: Path) -> None:
+    """Baselines' ``kill``: a killed batch lost every episode there.
+
+    The moments are counted in episodes written, not in seconds, so that a busy machine changes nothing.
+    """
+    run, generator = tmp_path / "run", random.Random(5)
+    command = [sys.executable, "-m", "tests.sotopia_env.runs.killed_run", str(run)]
+    counts = [0]
+    for _ in range(8):
+        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
+        deadline = time.monotonic() + 60
+        wanted = counts[-1] + generator.randint(1, 6)
+        while whole_lines(run) < wanted:
+            assert time.monotonic() < deadline, "no episode was written for a minute"
+            time.sleep(0.001)
+        time.sleep(generator.uniform(0.0, 0.004))
+        process.kill()
+        assert process.wait() == -signal.SIGKILL, "the run ended before it was killed"
+        counts.append(whole_lines(run))
+    assert counts == sorted(counts)
+    assert counts[-1] < 100
+    result = run_episodes(PLANS, evaluator=FixedEvaluator(), run_dir=run)
+    assert (result.resumed + result.played, result.failures) == (100, ())
+    assert result.resumed == counts[-1]
+    assert content(read_run(run)) == content(run_episodes(PLANS, evaluator=FixedEvaluator()).episodes)
+
+
+@pytest.mark.parametrize("cut", [1, 2, 40, 1000, -1])
+def test_torn_last_line_is_removed_said_and_played_again(run: Path, cut: int, caplog: pytest.LogCaptureFixture) -> None:
+    """Baselines' ``torn``: one half-written file made the whole store unreadable there."""
+    whole, before = content(read_run(run)), lines(run)
+    torn = before[-1][: len(before[-1]) - cut] if cut > 0 else before[-1][:1]
+    (run / "episodes.jsonl").write_bytes(b"".join(before[:-1]) + torn)
+    assert len(content(read_run(run))) == 7
+    assert "line 8: left out, the line was cut short" in caplog.text
+    result = run_episodes(plans(), run_dir=run)
+    assert (result.resumed, result.played) == (7, 1)
+    assert result.repaired == (
+        f"{run / 'episodes.jsonl'}: removed a last line that had been cut short ({len(torn)} bytes)",
+    )
+    assert result.repaired[0] in caplog.text
+    assert lines(run)[:-1] == before[:-1]
+    assert content(read_run(run)) == whole
+
+
+@pytest.mark.parametrize("damage", [b"{}\n", b"not json\n", b'{"key": "x"\n', b"\xff\xfe\n", b"\0\0\0\n"])
+@pytest.mark.parametrize("at", [0, 3])
+def test_damaged_line_in_the_middle_is_named_with_file_and_line(run: Path, damage: bytes, at: int) -> None:
+    before = lines(run)
+    (run / "episodes.jsonl").write_bytes(b"".join([*before[:at], damage, *before[at + 1 :]]))
+    where = rf"episodes\.jsonl, line {at + 1}: "
+    for attempt in (lambda: run_episodes(plans(), run_dir=run), lambda: list(read_run(run))):
+        with pytest.raises(DamagedRecordError, match=where):
+            attempt()
+    assert lines(run)[at] == damage
+
+
+def test_an_episode_that_stands_twice_is_refused(run: Path) -> None:
+    (run / "episodes.jsonl").write_bytes(b"".join([*lines(run), lines(run)[0]]))
+    with pytest.raises(DamagedRecordError, match=r"line 9: episode '.*' stands twice"):
+        run_episodes(plans(), run_dir=run)
+
+
+def test_s4_what_is_done_is_recognised_and_not_played_again(run: Path) -> None:
+    before = (run / "episodes.jsonl").read_bytes()
+    played: list[int] = []
+
+    class Watched(Speaker):
+        async def act(self, observation, seed):  # type: ignore[no-untyped-def]
+            played.append(seed)
+            return await super().act(observation, seed)
+
+    again = plan_episodes([make_task(f"s{i}") for i in range(4)], [(Watched("a"), Watched("b"))])
+    result = run_episodes(again, run_dir=run)
+    assert (result.planned, result.resumed, result.played) == (8, 8, 0)
+    assert played == []
+    assert (run / "episodes.jsonl").read_bytes() == before
+
+
+DIFFERENT = [
+    ("seed", lambda: plans(seed=1), None),
+    ("repeats", lambda: plans(repeats=2), None),
+    ("rules", lambda: plans(rules=Rules(max_turns=3)), None),
+    ("tasks", lambda: plans(count=3), None),
+    ("tasks_hash", lambda: plan_episodes([make_task(f"t{i}") for i in range(4)], [(A, B)]), None),
+    ("matchups", lambda: plans(both_seats=False), None),
+    ("policies", lambda: plan_episodes([make_task("s0")], [(replace(A, parameters={"x": 1}), B)]), None),
+    ("evaluator", plans, FixedEvaluator()),
+]
+
+
+@pytest.mark.parametrize(("field", "other", "evaluator"), DIFFERENT, ids=[case[0] for case in DIFFERENT])
+def test_another_configuration_is_refused_by_the_field_that_differs(run, field, other, evaluator) -> None:  # type: ignore[no-untyped-def]
+    before = {file.name: file.read_bytes() for file in run.iterdir()}
+    with pytest.raises(InvalidValueError, match=rf"holds another run; {field}[.\w]*: expected .*, got "):
+        run_episodes(other(), evaluator=evaluator, run_dir=run)
+    assert {file.name: file.read_bytes() for file in run.iterdir()} == before
+
+
+def test_failed_episodes_are_tried_again_and_their_failures_superseded(tmp_path: Path) -> None:
+    first, second = Faulty("first", broken=[True]), Faulty("second", broken=[True])
+    planned = [*plans(2), EpisodePlan(make_task("x"), (first, A)), EpisodePlan(make_task("y"), (second, A))]
+    result = run_episodes(planned, run_dir=tmp_path)
+    assert (result.played, len(result.failures)) == (4, 2)
+    first.broken[0] = False
+    result = run_episodes(planned, run_dir=tmp_path)
+    assert (result.resumed, result.played, [f.task for f in result.failures]) == (4, 1, ["y/0"])
+    assert [failure.task for failure in read_failures(tmp_path)] == ["y/0"]
+    second.broken[0] = False
+    run_episodes(planned, run_dir=tmp_path)
+    assert read_failures(tmp_path) == ()
+    assert set(content(read_run(tmp_path))) == {plan.key for plan in planned}
+    counts = read_manifest(tmp_path).counts
+    assert counts is not None
+    assert counts.model_dump() == {"episodes": 6, "failed": 0, "unscored": 0}
+
+
+def test_second_process_on_one_directory_is_refused(run: Path) -> None:
+    code = (
+        "import sys; from tests.sotopia_env.runs.test_resume import plans"
+        "; from sotopia_env.runs.rollout import run_episodes\n"
+        "run_episodes(plans(), run_dir=sys.argv[1])"
+    )
+    config = read_manifest(run).config
+    with RunDirectory(run, config):
+        with pytest.raises(InvalidValueError, match="another process is writing to this run directory"):
+            run_episodes(plans(), run_dir=run)
+        found = subprocess.run([sys.executable, "-c", code, str(run)], capture_output=True, text=True, cwd=ROOT)
+        assert found.returncode != 0
+        assert "another process is writing to this run directory; wait for it to end" in found.stderr
+    assert run_episodes(plans(), run_dir=run).resumed == 8  # the lock went with its holder
+
+
+def test_run_json_tells_what_was_played_and_when(run: Path) -> None:
+    manifest = json.loads((run / "run.json").read_text())
+    config = manifest["config"]
+    assert [p["name"] for p in config["policies"]] == ["a", "b"]
+    assert config["matchups"] == ["a vs b", "b vs a"]
+    assert (config["tasks"], config["episodes"], config["repeats"], config["seed"]) == (4, 8, 1, [0])
+    assert config["rules"][0]["turn_order"] == "round-robin"
+    assert set(json.loads(manifest["packages"])) >= {"python", "numpy", "pydantic", "pettingzoo"}
+    assert manifest["started"] <= manifest["finished"]
+    assert manifest["counts"]["episodes"] == 8
+
+
+@pytest.mark.parametrize(
+    ("prepare", "message"),
+    [
+        (lambda path: path.write_text("x"), "expected a directory that can be written"),
+        (lambda path: (path.mkdir(), (path / "episodes.jsonl").write_text("")), "has episodes.jsonl but no run.json"),
+    ],
+)
+def test_a_path_that_is_no_run_directory_is_refused(tmp_path: Path, prepare, message: str) -> None:  # type: ignore[no-untyped-def]
+    path = tmp_path / "run"
+    prepare(path)
+    with pytest.raises(InvalidValueError, match=message):
+        run_episodes(plans(), run_dir=path)
+
+
+def test_s26_files_of_a_run_are_exchanged_whole_or_not_at_all(run: Path) -> None:
+    """An evaluator that takes the process down half-way leaves every byte of the run as it was."""
+    before = {file.name: file.read_bytes() for file in run.iterdir()}
+
+    class Fatal(FixedEvaluator):
+        def evaluate(self, transcript: Transcript) -> Evaluation:
+            if transcript.task.scenario.id == "s2":
+                raise KeyboardInterrupt
+            return super().evaluate(transcript)
+
+    with pytest.raises(KeyboardInterrupt):
+        evaluate_run(run, Fatal(), concurrency=1)
+    after = {file.name: file.read_bytes() for file in run.iterdir()}
+    (side,) = set(after) - set(before)
+    assert after[side].count(b"\n") == 4  # the verdicts that were there
+    assert {name: after[name] for name in before} == before
+
+
+@pytest.mark.parametrize("concurrency", [1, 3, 100])
+def test_deferred_evaluation_adds_verdicts_and_touches_nothing_else(run: Path, concurrency: int) -> None:
+    before = list(read_run(run))
+    assert all(not episode.evaluations for episode in before)
+    assert evaluate_run(run, FixedEvaluator(), concurrency=concurrency).unscored == 0
+    assert evaluate_run(run, FixedEvaluator(name="other", fractions=(0.1, 0.2))).unscored == 0
+    after = list(read_run(run))
+    assert [e.model_copy(update={"evaluations": ()}) for e in after] == before
+    assert all([v.evaluator for v in e.evaluations] == ["fixed", "other"] for e in after)
+    assert evaluate_run(run, FixedEvaluator(fractions=(1.0, 1.0)), force=True).unscored == 0
+    redone = list(read_run(run))
+    assert all(sorted(v.evaluator for v in e.evaluations) == ["fixed", "other"] for e in redone)
+    assert {s.value for e in redone for s in e.evaluation("fixed").scores if s.dimension == "goal"} == {10.0}  # type: ignore[union-attr]
+
+
+def test_deferred_evaluation_that_fails_is_counted_and_can_be_redone(run: Path) -> None:
+    assert evaluate_run(run, FixedEvaluator(fails=NO_VERDICT)).unscored == 8
+    assert read_manifest(run).counts.unscored == 8  # type: ignore[union-attr]
+    assert all("no JSON" in e.evaluation("fixed").unscored for e in read_run(run))  # type: ignore[union-attr, operator]
+    assert evaluate_run(run, FixedEvaluator()).unscored == 0
+    assert read_manifest(run).counts.unscored == 0  # type: ignore[union-attr]
+    assert run_episodes(plans(), run_dir=run).resumed == 8
+
+
+def test_evaluating_a_killed_run_scores_what_is_there_and_it_still_resumes(run: Path) -> None:
+    (run / "episodes.jsonl").write_bytes(b"".join(lines(run)[:3]) + b'{"half')
+    assert evaluate_run(run, FixedEvaluator()).unscored == 0
+    assert len(list(read_episodes(run / "episodes.jsonl"))) == 3
+    assert run_episodes(plans(), run_dir=run).played == 5
+
+
+@dataclass(frozen=True)
+class Counting(FixedEvaluator):
+    """Counts what it is asked, and is interrupted when told to."""
+
+    def evaluate(self, transcript: Transcript) -> Evaluation:
+        asked.append(transcript.task.id)
+        if len(asked) == stop_at[0]:
+            raise KeyboardInterrupt
+        return super().evaluate(transcript)
+
+
+asked: list[str] = []
+stop_at = [0]
+
+
+@pytest.fixture(autouse=True)
+def _nobody_asked() -> None:
+    asked.clear()
+    stop_at[0] = 0
+
+
+@pytest.mark.parametrize("torn", [b"", b'{"key": "half'])
+def test_interrupted_evaluation_goes_on_where_it_stopped(run: Path, torn: bytes) -> None:
+    stop_at[0] = 6
+    with pytest.raises(KeyboardInterrupt):
+        evaluate_run(run, Counting(), concurrency=1)
+    (side,) = run.glob("evaluations-*.jsonl")
+    side.write_bytes(side.read_bytes() + torn)
+    found = evaluate_run(run, Counting(), concurrency=1)
+    assert (found.episodes, found.evaluated, found.kept, found.unscored) == (8, 3, 5, 0)
+    assert len(asked) == 6 + 3
+    assert not list(run.glob("evaluations-*.jsonl"))
+    assert all(len(e.evaluation("fixed").scores) == 14 for e in read_run(run))  # type: ignore[union-attr]
+
+
+def test_verdicts_on_other_turns_under_the_same_key_are_not_taken_over(run: Path) -> None:
+    stop_at[0] = 6
+    with pytest.raises(KeyboardInterrupt):
+        evaluate_run(run, Counting(), concurrency=1)
+    changed = (run / "episodes.jsonl").read_bytes().replace(b"hello there", b"good day to")
+    (run / "episodes.jsonl").write_bytes(changed)
+    assert evaluate_run(run, Counting(), concurrency=1).evaluated == 8
+
+
+def test_what_is_scored_with_the_same_parameters_is_asked_again_only_when_forced(run: Path) -> None:
+    evaluate_run(run, Counting())
+    before = lines(run)
+    assert evaluate_run(run, Counting()).kept == 8
+    assert (len(asked), lines(run)) == (8, before)
+    assert evaluate_run(run, Counting(parameters={"version": 2})).evaluated == 8
+    assert evaluate_run(run, Counting(parameters={"version": 2}), force=True).evaluated == 8
+
+
+def test_a_failure_replaces_scores_only_when_forced(run: Path) -> None:
+    evaluate_run(run, FixedEvaluator())
+    before = lines(run)
+    broken = FixedEvaluator(parameters={"model": "down"}, fails=NO_VERDICT)
+    found = evaluate_run(run, broken)
+    assert (found.unscored, found.refused, found.reason) == (0, 8, "EvaluationError: the judge wrote no JSON")
+    assert lines(run) == before
+    assert evaluate_run(run, broken, force=True).unscored == 8
+    assert all(e.evaluation("fixed").unscored for e in read_run(run))  # type: ignore[union-attr]
+
+
+def test_evaluating_a_run_whose_episodes_are_gone_is_refused_and_writes_nothing(run: Path) -> None:
+    (run / "episodes.jsonl").unlink()
+    before = sorted(file.name for file in run.iterdir())
+    with pytest.raises(InvalidValueError, match=r"expected a run directory with its episodes\.jsonl, found none"):
+        evaluate_run(run, FixedEvaluator())
+    assert sorted(file.name for file in run.iterdir()) == before
+
+
+def test_episodes_that_are_a_directory_are_a_sentence(run: Path) -> None:
+    (run / "episodes.jsonl").unlink()
+    (run / "episodes.jsonl").mkdir()
+    with pytest.raises(DamagedRecordError, match=r"episodes\.jsonl: cannot be opened \(Is a directory\)"):
+        list(read_run(run))
+    with pytest.raises(InvalidValueError, match=r"episodes\.jsonl: expected a file of records"):
+        run_episodes(plans(), run_dir=run)
+
+
+def test_the_first_difference_is_shown_where_the_whole_is_long(tmp_path: Path) -> None:
+    many = [Speaker(f"p{i:02}", parameters={"text": "x" * 40, "beta": i}) for i in range(6)]
+    run_episodes(plan_episodes([make_task()], [(p, A) for p in many]), run_dir=tmp_path)
+    many[4] = replace(many[4], parameters={"text": "x" * 40, "beta": 99})
+    with pytest.raises(InvalidValueError, match=r"policies\.5.*: expected \{.*\"beta\":4,.*got \{.*\"beta\":99,"):
+        run_episodes(plan_episodes([make_task()], [(p, A) for p in many]), run_dir=tmp_path)
+
+
+def test_parameters_that_are_no_json_are_refused_for_evaluators_too(tmp_path: Path) -> None:
+    with pytest.raises(InvalidValueError, match="'fixed': parameters must be JSON values"):
+        run_episodes(plans(1), evaluator=FixedEvaluator(parameters={"x": {1}}), run_dir=tmp_path / "run")
+
+
+def test_evaluating_what_is_no_run_says_so(tmp_path: Path) -> None:
+    with pytest.raises(InvalidValueError, match=r"expected a run directory with (a|its) run\.json, found none"):
+        evaluate_run(tmp_path / "nothing", FixedEvaluator())
+    assert not (tmp_path / "nothing").exists()
+
+
+def test_s3_nothing_a_run_holds_is_ever_deleted_by_evaluating_or_resuming(run: Path) -> None:
+    keys = set(content(read_run(run)))
+    for evaluator in (FixedEvaluator(fractions=(0.0, 0.0)), FixedEvaluator("broken", fails=NO_VERDICT)):
+        evaluate_run(run, evaluator)
+        run_episodes(plans(), run_dir=run)
+        assert set(content(read_run(run))) == keys
+
+
+def test_episodes_load_as_a_table_with_datasets(finished: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    table = datasets.load_dataset(
+        "json", data_files=str(finished / "episodes.jsonl"), split="train", cache_dir=str(finished / "cache")
+    )
+    assert len(table) == 8
+    assert set(table["key"]) == {plan.key for plan in plans()}

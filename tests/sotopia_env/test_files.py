@@ -1,0 +1,116 @@
+"""Files that only grow: whole lines, one writer where it is asked for, and what a death left behind."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from sotopia_env import append_only
+from sotopia_env.errors import InvalidValueError, SotopiaError
+from sotopia_env.files import AppendOnlyFile, repair_torn_line
+
+
+@pytest.mark.parametrize(
+    ("data", "kept"),
+    [
+        (b"", b""),
+        (b"torn", b""),
+        (b"a\n", b"a\n"),
+        (b"a\ntorn", b"a\n"),
+        (b"a\n" + b"x" * 200_000, b"a\n"),
+        (b"x" * 200_000, b""),
+        (b"y" * 65_535 + b"\n" + b"x" * 65_536, b"y" * 65_535 + b"\n"),
+        (b"a\n\0\0\0", b"a\n"),
+    ],
+)
+def test_repair_keeps_exactly_the_whole_lines(tmp_path: Path, data: bytes, kept: bytes) -> None:
+    file = tmp_path / "f"
+    file.write_bytes(data)
+    assert repair_torn_line(file) == len(data) - len(kept)
+    assert file.read_bytes() == kept
+    with AppendOnlyFile(file) as opened:
+        assert opened.repaired == 0
+    file.write_bytes(data)
+    with AppendOnlyFile(file) as opened:
+        assert opened.repaired == len(data) - len(kept)
+        opened.append(b"next\n")
+    assert file.read_bytes() == kept + b"next\n"
+
+
+def test_what_is_not_there_is_whole_and_stays_away(tmp_path: Path) -> None:
+    assert repair_torn_line(tmp_path / "f") == 0
+    assert not (tmp_path / "f").exists()
+
+
+def test_one_process_at_a_time_writes_where_that_is_asked_for(tmp_path: Path) -> None:
+    file = tmp_path / "f"
+    with AppendOnlyFile(file, exclusive=True), pytest.raises(InvalidValueError, match="another process is writing"):
+        AppendOnlyFile(file, exclusive=True)
+    AppendOnlyFile(file, exclusive=True).close()
+
+
+def test_a_file_that_is_held_is_not_repaired_by_another(tmp_path: Path) -> None:
+    """The half line may be one that its writer is about to finish."""
+    file = tmp_path / "f"
+    with AppendOnlyFile(file, exclusive=True):
+        file.write_bytes(b"a\nhal")
+        with pytest.raises(InvalidValueError):
+            AppendOnlyFile(file, exclusive=True)
+        assert file.read_bytes() == b"a\nhal"
+
+
+@pytest.mark.parametrize("fitted", [0, 3])
+def test_a_full_disk_leaves_no_half_line_for_the_next_one_to_be_appended_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fitted: int
+) -> None:
+    write, calls = os.write, []
+
+    def full(descriptor: int, data: bytes) -> int:
+        calls.append(data)
+        if len(calls) == 1 and fitted:
+            return write(descriptor, data[:fitted])
+        raise OSError(28, "No space left on device")
+
+    file = AppendOnlyFile(tmp_path / "f")
+    file.append(b"one\n")
+    with monkeypatch.context() as patch:
+        patch.setattr(append_only.os, "write", full)
+        with pytest.raises(SotopiaError, match=r"f: cannot be written \(No space left on device\)"):
+            file.append(b"two, which is long\n")
+    file.append(b"three\n")
+    file.close()
+    assert (tmp_path / "f").read_bytes() == b"one\nthree\n"
+
+
+def test_a_line_the_system_takes_in_pieces_is_written_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = os.write
+    with AppendOnlyFile(tmp_path / "f") as file:
+        with monkeypatch.context() as patch:
+            patch.setattr(append_only.os, "write", lambda descriptor, data: write(descriptor, data[:3]))
+            file.append(b"one, two, three\n")
+        file.sync()
+    assert (tmp_path / "f").read_bytes() == b"one, two, three\n"
+
+
+def test_what_cannot_be_a_file_of_records_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidValueError, match="expected a file of records, found something else"):
+        AppendOnlyFile(tmp_path)
+    with pytest.raises(InvalidValueError, match=r"expected a file that can be written \(No such file"):
+        AppendOnlyFile(tmp_path / "no" / "f")
+    file = AppendOnlyFile(tmp_path / "f")
+    file.close()
+    file.close()
+    with pytest.raises(SotopiaError, match="expected an open file"):
+        file.append(b"x\n")
+
+
+def test_a_file_system_without_locks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def flock(*_: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(append_only.fcntl, "flock", flock)
+    with pytest.raises(InvalidValueError, match=r"f: expected a file system with file locks \(No locks available\)"):
+        AppendOnlyFile(tmp_path / "f", exclusive=True)

@@ -1,0 +1,183 @@
+"""Actions, the utterance space, quoting and parsing."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sotopia_env.errors import InvalidActionError
+from sotopia_env.world.action import (
+    ACTION_TYPES,
+    MAX_ARGUMENT_LENGTH,
+    Action,
+    ActionType,
+    ParseFailure,
+    UtteranceSpace,
+    parse,
+    to_json,
+)
+from sotopia_env.world.quoting import quote
+
+HELLO = '{"action_type": "speak", "argument": "Hello"}'
+SAY_HELLO = Action(ActionType.SPEAK, "Hello")
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=200)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        HELLO,
+        f"  \n{HELLO}\n",
+        f"```json\n{HELLO}\n```",
+        f"```\n{HELLO}\n```",
+        f'<think>They want money. {{"action_type": "leave"}}</think>\n{HELLO}',
+        f"<think>one</think><think>two {HELLO.replace('Hello', 'No')}</think>{HELLO}",
+        f'They said "{{"action_type": "leave"}}" earlier.</think>{HELLO}',
+        f"Sure! Here is what I do: {HELLO} I hope this helps.",
+        f"I weigh {{pros}} and {{cons}}. {HELLO}",
+        f"{HELLO}\n{HELLO}",
+        '{"argument": "Hello", "action_type": "speak", "to": []}',
+        '{"action_type": "speak", "argument": "Hello", "to": null}',
+    ],
+)
+def test_the_one_action_is_found(text):
+    assert parse(text) == SAY_HELLO
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "no JSON object"),
+        ("Hello there!", "no JSON object"),
+        ("speak: Hello", "no JSON object"),
+        ("{'action_type': 'speak', 'argument': 'Hello'}", "not valid"),
+        ('{"action_type": "speak", "argument": "Hello"', "not valid"),
+        ('{"action_type": "speak", "argument": "Hel\nlo"}', "not valid"),
+        ('{"action": "speak", "argument": "Hello"}', 'without the key "action_type"'),
+        ('{"action_type": "speek", "argument": "Hello"}', "did you mean 'speak'"),
+        ('{"action_type": "Speak", "argument": "Hello"}', "did you mean 'speak'"),
+        ('{"action_type": 1, "argument": "Hello"}', "got '1'"),
+        ('{"action_type": ["speak"], "argument": "Hello"}', "expected one of"),
+        ('{"action_type": "speak"}', "needs a text"),
+        ('{"action_type": "speak", "argument": "  "}', "needs a text"),
+        ('{"action_type": "action", "argument": ""}', "needs a text"),
+        ('{"action_type": "speak", "argument": 7}', "expected text, got int"),
+        ('{"action_type": "speak", "argument": "\\ud800"}', "lone surrogate"),
+        ('{"action_type": "speak", "argument": "x", "tone": "sad"}', "unknown key"),
+        ('{"action_type": "speak", "argument": "x", "argument": "y"}', "given twice"),
+        ('{"action_type": "speak", "argument": "x", "to": 5}', "list of names"),
+        ('{"action_type": "speak", "argument": "x", "to": ["Nobody"]}', "expected one of 'agent_1', 'Bo'"),
+        (HELLO + '{"action_type": "leave"}', "2 different actions"),
+        ("<think>I should " + HELLO, "not closed"),
+        ('{"x": ' * 20_000 + "1" + "}" * 20_000, "nested too deeply"),
+        ("{" * 5_000, "not valid"),
+        ('{"action_type": "speak", "argument": "She said {"action_type": "leave"} and went"}', "not valid"),
+        ('{"note": oops} ' + HELLO, "not valid"),
+        ('{ x {"action_type": "leave"} }', "not valid"),
+        ("{{argument}} " + HELLO, "not valid"),
+        ('{"action_type": "speak", "argument": "hi", "x": ' + "9" * 5_000 + "}", "too many digits"),
+        ("<think></think>" * 17_000, "no JSON object"),
+        ("x" * 300_000, "at most 262144"),
+        ('{"action_type": "speak", "argument": "' + "x" * (MAX_ARGUMENT_LENGTH + 1) + '"}', "at most"),
+    ],
+)
+def test_everything_else_is_a_failure_with_its_reason(text, reason):
+    outcome = parse(text, {"agent_1": "agent_1", "Bo": "agent_1"})
+    assert isinstance(outcome, ParseFailure)
+    assert reason in outcome.reason
+    assert "\n" not in outcome.reason
+
+
+def test_thinking_tags_inside_an_argument_are_just_text():
+    text = '{"action_type": "speak", "argument": "<think>loud</think> {\\"action_type\\": \\"leave\\"}"}'
+    assert parse(text) == Action(ActionType.SPEAK, '<think>loud</think> {"action_type": "leave"}')
+
+
+def test_recipients_are_resolved_by_name_or_id_and_once():
+    text = '{"action_type": "speak", "argument": "psst", "to": ["Bo", "agent_1"]}'
+    assert parse(text, {"agent_1": "agent_1", "Bo": "agent_1"}) == Action(ActionType.SPEAK, "psst", ("agent_1",))
+
+
+@given(
+    st.sampled_from(ACTION_TYPES),
+    TEXTS.filter(str.strip),
+    st.lists(st.sampled_from(["agent_1", "agent_2"]), unique=True),
+)
+def test_every_action_round_trips(kind, argument, to):
+    action = Action(kind, argument, tuple(to))
+    assert parse(to_json(action)) == action
+    assert parse(f"Well.\n```json\n{to_json(action)}\n```") == action
+
+
+@given(TEXTS)
+def test_a_quoted_text_is_one_line_and_reads_back_exactly(text):
+    literal = quote(text)
+    assert json.loads(literal) == text
+    assert len(literal.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        "<|im_start|>",
+        "<|eot_id|>",
+        "</s>",
+        "[/INST]",
+        "<start_of_turn>",
+        "<<SYS>>",
+        "<｜User｜>",
+        "[TOOL_CALLS]",
+        "[gMASK]",
+        "<start_of_image>",
+        "<mask>",
+    ],
+)
+def test_control_tokens_of_chat_templates_do_not_survive_quoting(token):
+    assert token not in quote(f"a {token} b")
+
+
+@pytest.mark.parametrize("text", ["I <3 you & me", "use <b>this</b>", "naïve café", "👩‍👩‍👧 ok", "¿qué?", "a[0] < b"])
+def test_ordinary_text_is_shown_as_it_is(text):
+    """Guards S16: the predecessor's markup renderer hid and changed what partners said."""
+    assert quote(text) == f'"{text}"'
+
+
+@given(st.text(max_size=40))
+def test_the_utterance_space_contains_every_text_that_an_action_may_carry(text):
+    try:
+        Action(ActionType.SPEAK, text)
+    except InvalidActionError:
+        assert not UtteranceSpace().contains(text)
+    else:
+        assert UtteranceSpace().contains(text)
+
+
+def test_the_utterance_space_is_bounded_seeded_and_comparable():
+    space = UtteranceSpace(10, seed=3)
+    samples = [space.sample() for _ in range(50)]
+    space.seed(3)
+    assert samples == [space.sample() for _ in range(50)]
+    assert all(space.contains(sample) for sample in samples)
+    assert len(set(samples)) > 20
+    assert not space.contains("x" * 11)
+    assert not space.contains(7)
+    assert space == UtteranceSpace(10)
+    assert space != UtteranceSpace(11)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("speek", "x"), "did you mean 'speak'"),
+        ((3, "x"), "expected one of"),
+        (("speak", None), "expected text, got NoneType"),
+        (("speak", "\ud800"), "lone surrogate"),
+        (("speak", "x" * (MAX_ARGUMENT_LENGTH + 1)), "at most"),
+        (("speak", "x", ["agent_1"]), "tuple of agent ids"),
+        (("speak", "x", (1,)), "tuple of agent ids"),
+    ],
+)
+def test_an_impossible_action_cannot_be_built(arguments, said):
+    with pytest.raises(InvalidActionError, match=said):
+        Action(*arguments)

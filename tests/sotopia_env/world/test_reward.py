@@ -1,0 +1,86 @@
+"""Dimensions, vectors and scalarisations."""
+
+import numpy as np
+import pytest
+
+from sotopia_env.errors import InvalidValueError, UnknownNameError
+from sotopia_env.world.reward import (
+    DIMENSIONS,
+    HIGH,
+    LOW,
+    RANGES,
+    Dimension,
+    Scalarisation,
+    dimension,
+    overall,
+    reward_vector,
+)
+
+SCORES = dict(zip(DIMENSIONS, (8.0, 2.0, 3.0, -1.0, -2.0, 1.0, 9.0), strict=True))
+
+
+def test_the_table_is_the_papers():
+    """SOTOPIA §3, in the reference implementation's order."""
+    assert [(d.value, *RANGES[d]) for d in DIMENSIONS] == [
+        ("believability", 0, 10),
+        ("relationship", -5, 5),
+        ("knowledge", 0, 10),
+        ("secret", -10, 0),
+        ("social_rules", -10, 0),
+        ("financial_and_material_benefits", -5, 5),
+        ("goal", 0, 10),
+    ]
+
+
+def test_a_vector_is_float32_in_the_documented_order():
+    vector = reward_vector(SCORES)
+    assert vector.dtype == np.float32
+    assert vector.tolist() == list(SCORES.values())
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (None, 20 / 7),
+        ("overall", 20 / 7),
+        ("goal", 9.0),
+        ("GOAL", 9.0),
+        ("FIN", 1.0),
+        ({"goal": 1.0}, 0.9),
+        ({"goal": 0.5, "secret": 0.5}, 0.5 * 0.9 + 0.5 * 0.9),
+        ({"relationship": 2.0}, 1.4),
+    ],
+)
+def test_scalarisations(value, expected):
+    assert Scalarisation.of(value)(reward_vector(SCORES)) == pytest.approx(expected)
+
+
+def test_overall_is_the_plain_mean_with_its_known_bounds():
+    assert overall(HIGH) == pytest.approx(40 / 7)
+    assert overall(LOW) == pytest.approx(-30 / 7)
+
+
+@pytest.mark.parametrize(
+    ("build", "error", "said"),
+    [
+        (
+            lambda: reward_vector({**SCORES, Dimension.GOAL: 10.5}),
+            InvalidValueError,
+            "goal: expected a score from 0 to 10",
+        ),
+        (lambda: reward_vector({**SCORES, Dimension.GOAL: float("nan")}), InvalidValueError, "got nan"),
+        (lambda: reward_vector({Dimension.GOAL: 1.0}), InvalidValueError, "missing believability"),
+        (lambda: Scalarisation.of("gaol"), UnknownNameError, "did you mean 'goal'"),
+        (lambda: Scalarisation.of({"gaol": 1}), UnknownNameError, "did you mean 'goal'"),
+        (lambda: Scalarisation.of({}), InvalidValueError, "at least one"),
+        (lambda: Scalarisation.of({"goal": float("inf")}), InvalidValueError, "finite"),
+        (lambda: Scalarisation.of({"goal": "x"}), InvalidValueError, "got"),
+        (lambda: Scalarisation.of({"goal": None}), InvalidValueError, "got"),
+        (lambda: Scalarisation.of({3: 1}), UnknownNameError, "got 3"),
+        (lambda: Scalarisation.of(3), InvalidValueError, "got 3"),
+        (lambda: dimension("benefits"), UnknownNameError, "expected one of"),
+    ],
+)
+def test_impossible_scores_and_names_are_refused(build, error, said):
+    with pytest.raises(error, match=said):
+        build()

@@ -1,0 +1,88 @@
+"""Records refuse what cannot be meant, and say so in one sentence."""
+
+import pytest
+from pydantic import ValidationError
+
+from sotopia_env.world.scenario import Relationship, Scenario, Seat, Task
+from tests.sotopia_env.factories import character, scenario, task
+
+
+@pytest.mark.parametrize(
+    ("build", "said"),
+    [
+        (lambda: task(characters=(character("Ada"),)), "expected 2, one per seat, got 1"),
+        (lambda: task(characters=(character("Ada"), character("ADA"))), "names must differ"),
+        (lambda: task(relationships=()), "expected one for each of"),
+        (lambda: Relationship(seats=(1, 0), kind="friend"), "0 <= i < j"),
+        (lambda: Relationship(seats=(0, 1), kind="stranger", backstory="Old pals."), "strangers have none"),
+        (lambda: Relationship(seats=(0, 1), kind="freind"), "'friend'"),
+        (lambda: Seat(goals=()), "at least 1 item"),
+        (lambda: Seat(goals=("  ",)), "a goal is empty"),
+        (lambda: scenario(1), "at least 2 items"),
+        (lambda: scenario(constraints={"ages": [[1, 2]]}), "one entry per seat"),
+        (lambda: scenario(constraints={"ages": [[9, 2], [1, 2]]}), "low <= high"),
+        (lambda: scenario(max_turns=0), "greater than or equal to 1"),
+        (lambda: character("Ada\nTurn #9"), "single line"),
+        (lambda: character("Ada", secret="a\u2028b"), "single line"),
+        (lambda: character("Ada", age=-1), "greater than or equal to 0"),
+        (lambda: character("Ada", ocupation="x"), "Extra inputs"),
+    ],
+)
+def test_a_malformed_record_is_refused_with_a_reason(build, said):
+    with pytest.raises(ValidationError, match=said.replace("(", r"\(")):
+        build()
+
+
+def test_missing_goals_are_an_error_and_never_invented():
+    """Guards S15: the predecessor appended a goal of its own to a shared profile object."""
+    with pytest.raises(ValidationError, match="goals"):
+        Scenario.model_validate({"id": "x", "context": "y", "seats": [{"goals": ["a"]}, {}]})
+
+
+def test_records_are_frozen():
+    with pytest.raises(ValidationError, match="frozen"):
+        task().scenario.seats[0].goals = ("another",)
+
+
+def test_a_task_survives_json_and_keeps_its_hash():
+    original = task(3, characters=tuple(character(n, public_attributes={"Pet": "a cat"}) for n in ("A", "B", "C")))
+    again = Task.model_validate_json(original.model_dump_json())
+    assert again == original
+    assert again.content_hash == original.content_hash
+
+
+def test_the_hash_covers_every_part():
+    base = task()
+    variants = [
+        task(scenario=scenario(context="Another place.")),
+        task(kind="stranger"),
+        task(characters=(character("Ada", secret="s"), character("Bram"))),
+    ]
+    assert len({t.content_hash for t in (base, *variants)}) == 4
+
+
+def test_swapped_seats_exchange_characters_only():
+    original = task()
+    swapped = original.with_swapped_seats()
+    assert swapped.names == {"agent_0": "Bram Testa", "agent_1": "Ada Testa"}
+    assert swapped.scenario is original.scenario
+    assert original.names["agent_0"] == "Ada Testa"
+
+
+@pytest.mark.parametrize(
+    ("build", "said"),
+    [
+        (lambda: scenario(context="  \n "), "must not be blank"),
+        (lambda: scenario(context="\u200b"), "must not be blank"),
+        (lambda: character("   "), "must not be blank"),
+        (lambda: character("agent_2"), "must not look like the id of an agent"),
+        (lambda: character(" Agent_12 "), "must not look like the id of an agent"),
+        (lambda: character("Ada", last_name="agent_0"), "must not look like the id of an agent"),
+        (lambda: scenario(shared_data={"x": "\ud800"}), "must be JSON that can be written"),
+        (lambda: scenario(shared_data='{"x":' * 99_000), "not nested so deeply"),
+    ],
+)
+def test_blanks_agent_ids_and_unwritable_data_are_refused(build, said):
+    with pytest.raises(ValueError, match=said):
+        build()
+    assert character("Agent", last_name="Smith").name == "Agent Smith"

@@ -1,0 +1,169 @@
+"""Task files, splits, and drawing tasks from a cast."""
+
+import json
+
+import pytest
+
+from sotopia_env.errors import ConstraintError, InvalidTaskError, InvalidValueError, UnknownNameError
+from sotopia_env.world.scenario import Constraints, Relationship, Scenario
+from sotopia_env.world.taskset import Cast, TaskSet, admissible_seatings, sample_tasks
+from tests.sotopia_env.factories import character, scenario, task
+
+
+def numbered(n):
+    return [task(id=f"t{i}", scenario=scenario(id=f"s{i // 2}")) for i in range(n)]
+
+
+@pytest.mark.parametrize("suffix", [".json", ".jsonl"])
+def test_both_file_forms_are_read(tmp_path, suffix):
+    tasks = TaskSet(numbered(3))
+    path = tmp_path / f"tasks{suffix}"
+    lines = [t.model_dump_json() for t in tasks]
+    path.write_text(f"[{','.join(lines)}]" if suffix == ".json" else "\n".join(lines), encoding="utf-8")
+    assert list(TaskSet.load(path)) == list(tasks)
+
+
+def test_saving_and_loading_keeps_the_content(tmp_path):
+    tasks = TaskSet(numbered(4))
+    tasks.save(tmp_path / "tasks.jsonl")
+    assert TaskSet.load(tmp_path / "tasks.jsonl").content_hash == tasks.content_hash
+
+
+def broken(change):
+    raw = json.loads(task().model_dump_json())
+    change(raw)
+    return json.dumps(raw)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("{oops", ["line 2", "not valid JSON"]),
+        ('"text"', ["line 2", "got 'text'"]),
+        (broken(lambda t: t["relationships"][0].update(kind="freind")), ["kind", "'freind'", "did you mean 'friend'"]),
+        (broken(lambda t: t["scenario"].update(contxt="x")), ["contxt", "did you mean 'context'"]),
+        (broken(lambda t: t["characters"][1].update(age="old")), ["characters.1.age", "'old'"]),
+        (broken(lambda t: t["scenario"]["seats"][0].pop("goals")), ["scenario.seats.0.goals", "required"]),
+        (broken(lambda t: t["characters"][0].update(decision_style="analytic")), ["did you mean 'analytical'"]),
+        (broken(lambda t: t["characters"].pop()), ["expected 2, one per seat, got 1"]),
+    ],
+)
+def test_a_bad_line_names_file_line_field_value_and_nearest_name(tmp_path, line, said):
+    path = tmp_path / "tasks.jsonl"
+    path.write_text(f"{task(id='fine').model_dump_json()}\n{line}\n", encoding="utf-8")
+    with pytest.raises(InvalidTaskError) as caught:
+        TaskSet.load(path)
+    message = str(caught.value)
+    assert "\n" not in message
+    for part in [str(path), "line 2", *said]:
+        assert part in message
+
+
+def test_missing_files_odd_suffixes_and_binary_files_are_refused(tmp_path):
+    (tmp_path / "x.txt").write_text("{}")
+    (tmp_path / "y.jsonl").write_bytes(b"\xff\xfe\x00")
+    (tmp_path / "z.json").write_text("{}")
+    for name, said in [("x.txt", ".json or .jsonl"), ("y.jsonl", "UTF-8"), ("z.json", "array"), ("no.json", "read")]:
+        with pytest.raises(InvalidTaskError, match=said):
+            TaskSet.load(tmp_path / name)
+
+
+def test_ids_are_unique_and_looked_up_with_a_hint():
+    with pytest.raises(InvalidTaskError, match="'t0' twice"):
+        TaskSet([task(id="t0"), task(id="t0")])
+    with pytest.raises(UnknownNameError, match="did you mean 't1'"):
+        TaskSet(numbered(2)).get("t 1")
+
+
+def test_the_split_keeps_scenarios_together_and_is_stable_under_additions():
+    small, large = TaskSet(numbered(100)), TaskSet(numbered(400))
+    parts = {name: large.split(name) for name in ("train", "dev", "test")}
+    scenarios = [{t.scenario.id for t in part} for part in parts.values()]
+    assert not scenarios[0] & scenarios[1] | scenarios[0] & scenarios[2] | scenarios[1] & scenarios[2]
+    assert sum(len(part) for part in parts.values()) == 400
+    assert all(len(part) for part in parts.values())
+    for name, part in parts.items():
+        assert {t.id for t in small.split(name)} <= {t.id for t in part}
+
+
+def test_bad_shares_and_unknown_splits_are_refused():
+    with pytest.raises(InvalidValueError, match="summing to 1"):
+        TaskSet(numbered(2)).split("train", {"train": 0.9, "dev": 0.2, "test": 0.1})
+    with pytest.raises(UnknownNameError, match="did you mean 'train'"):
+        TaskSet(numbered(2)).split("trian")
+
+
+def test_sampling_is_seeded_and_never_repeats():
+    tasks = TaskSet(numbered(50))
+    assert [t.id for t in tasks.sample(10, 3)] == [t.id for t in tasks.sample(10, 3)]
+    assert [t.id for t in tasks.sample(10, 3)] != [t.id for t in tasks.sample(10, 4)]
+    with pytest.raises(InvalidValueError, match="expected 0 to 50"):
+        tasks.sample(51, 0)
+
+
+CAST = Cast(
+    characters=tuple(
+        character(name, age=age, occupation=job)
+        for name, age, job in [("A", 20, "cook"), ("B", 40, "Nurse"), ("C", 60, "cook"), ("D", 30, "pilot")]
+    ),
+    relationships=(Relationship(seats=(0, 1), kind="friend"), Relationship(seats=(1, 2), kind="family")),
+)
+
+
+@pytest.mark.parametrize(
+    ("constraints", "expected"),
+    [
+        (Constraints(relationships=("friend",)), {(0, 1), (1, 0)}),
+        (Constraints(relationships=("friend", "family")), {(0, 1), (1, 0), (1, 2), (2, 1)}),
+        (Constraints(ages=((35, 70), (0, 35))), {(1, 0), (1, 3), (2, 0), (2, 3)}),
+        (Constraints(occupations=(("nurse",), ("cook",))), {(1, 0), (1, 2)}),
+        (Constraints(relationships=("romantic",)), set()),
+    ],
+)
+def test_constraints_are_honoured(constraints, expected):
+    """Guards S22: age, occupation and relationship constraints all count, for any number of seats."""
+    assert set(admissible_seatings(scenario(constraints=constraints), CAST)) == expected
+
+
+def test_unmeetable_constraints_are_said():
+    impossible = scenario(constraints=Constraints(relationships=("romantic",)))
+    with pytest.raises(ConstraintError, match="1 castings asked for, but its constraints admit 0"):
+        sample_tasks([impossible], CAST, 1, seed=0)
+
+
+def test_sampled_tasks_carry_the_casts_relationships_and_repeat_for_a_seed():
+    wanted = scenario(3, id="three")
+    tasks = sample_tasks([wanted], CAST, 5, seed=1)
+    assert [t.content_hash for t in tasks] == [t.content_hash for t in sample_tasks([wanted], CAST, 5, seed=1)]
+    assert len({t.content_hash for t in tasks}) == 5
+    names = {c.name: i for i, c in enumerate(CAST.characters)}
+    for drawn in tasks:
+        seats = [names[c.name] for c in drawn.characters]
+        for i, j in ((0, 1), (0, 2), (1, 2)):
+            assert drawn.relationship(i, j).kind == CAST.between(seats[i], seats[j]).kind
+
+
+def test_json_strings_may_hold_line_separators(tmp_path):
+    path = tmp_path / "tasks.jsonl"
+    odd = task(scenario=Scenario(id="s", context="one\u2028two\x85three", seats=scenario().seats))
+    path.write_text(odd.model_dump_json() + "\n", encoding="utf-8")
+    assert list(TaskSet.load(path)) == [odd]
+
+
+@pytest.mark.parametrize(
+    ("misuse", "said"),
+    [
+        (lambda: TaskSet.load(3), "path: expected the path of a task file, got 3"),
+        (lambda: TaskSet(["a"]), "tasks: expected a Task at index 0, got 'a'"),
+        (lambda: TaskSet(3), "tasks: expected a sequence of tasks, got 3"),
+        (lambda: TaskSet("ab"), "tasks: expected a sequence of tasks, got 'ab'"),
+        (lambda: TaskSet([task()]).split([]), "split: expected one of"),
+        (lambda: TaskSet([task()]).sample("1", 0), "n: expected 0 to 1, the number of tasks, got '1'"),
+        (lambda: TaskSet([task()]).get(3), "task: expected one of"),
+        (lambda: TaskSet([task()]).save("/proc/x.jsonl"), "/proc/x.jsonl: cannot be written"),
+    ],
+)
+def test_misuse_is_answered_with_one_sentence(misuse, said):
+    with pytest.raises(InvalidValueError) as caught:
+        misuse()
+    assert said in str(caught.value)

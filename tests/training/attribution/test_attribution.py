@@ -1,0 +1,423 @@
+"""Rewards of turns: the four methods, the sign of scores, and the attributors that ask no model."""
+
+import itertools
+import json
+
+import pytest
+
+from sotopia_env import tasks
+from sotopia_env.errors import DamagedRecordError, InvalidValueError, UnknownNameError
+from sotopia_env.naming import make_evaluator as make_evaluator
+from sotopia_env.naming import make_policy as make_policy
+from sotopia_env.runs.plan import plan_episodes
+from sotopia_env.runs.rollout import run_episodes
+from sotopia_env.testing import FixedEvaluator
+from sotopia_env.world.action import Action, ActionType
+from sotopia_env.world.dynamics import Rules, TurnOrder
+from sotopia_env.world.episode import write_episodes
+from sotopia_env.world.reward import RANGES, CustomDimension, Dimension
+from tests.training.played import LEAVE, NONE, haggling, played
+from training.attribution.agreement import AgreementTable
+from training.attribution.by_outcome import OFFLINE, make_attributor, prospect_gains
+from training.attribution.credits import (
+    Importance,
+    Missing,
+    SeatScore,
+    attributable_turns,
+    attributed,
+    dimension_name,
+    read_attributions,
+    read_rewards,
+    seat_score,
+)
+from training.attribution.stage import AttributionSettings, run
+
+BUYER, SELLER = "agent_0", "agent_1"
+SMALL = {1: 0.0, 3: 0.25, 5: 1.0}
+
+
+def importance(episode, seat, name, dimension="goal", blame=False):
+    found = make_attributor(name).attribute(episode, seat, seat_score(episode, seat, dimension), blame)
+    assert isinstance(found, Importance)
+    return found.by_turn
+
+
+# --- methods ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("method", "found", "expected"),
+    [
+        ("uniform", None, {1: 1.0, 3: 1.0, 5: 1.0}),
+        ("uniform", Importance(SMALL), {1: 1.0, 3: 1.0, 5: 1.0}),
+        ("singular", Importance(SMALL), {1: 0.0, 3: 0.0, 5: 1.0}),
+        ("singular", Importance(SMALL, key=3), {1: 0.0, 3: 1.0, 5: 0.0}),
+        ("singular", Importance({1: 0.5, 3: 0.5, 5: 0.0}), {1: 1.0, 3: 0.0, 5: 0.0}),
+        ("singular", Importance({1: 0.0, 3: 0.0, 5: 0.0}), {1: 0.0, 3: 0.0, 5: 0.0}),
+        ("singular", Importance({1: 0.0, 3: 0.0, 5: 0.0}, key=5), {1: 0.0, 3: 0.0, 5: 1.0}),
+        ("scaled", Importance(SMALL), {1: 0.0, 3: 0.2, 5: 0.8}),
+        ("direct", Importance(SMALL), SMALL),
+    ],
+)
+def test_methods(method, found, expected):
+    assert attributed(method, found, (1, 3, 5)) == pytest.approx(expected)
+
+
+def test_scaled_rewards_sum_to_the_score_even_if_nothing_mattered():
+    """Guards R3: sotopia-rl divides by a sum that may be zero."""
+    for weights in (SMALL, {1: 0.0, 3: 0.0, 5: 0.0}, {1: 1e-12, 3: 0.0, 5: 1.0}):
+        assert sum(attributed("scaled", Importance(weights), (1, 3, 5)).values()) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("found", "complaint"),
+    [
+        (None, "got None"),
+        (Importance({1: 0.5}), r"got \[1\]"),
+        (Importance({1: 0.0, 3: 0.0, 5: 0.0, 6: 0.0}), "got"),
+        (Importance({1: 0.0, 3: 1.5, 5: 0.0}), "turn 3"),
+        (Importance(SMALL, key=2), "key"),
+    ],
+)
+def test_what_is_not_exactly_the_turns_is_refused(found, complaint):
+    """Guards R5: sotopia-rl leaves what is missing at 0."""
+    with pytest.raises(InvalidValueError, match=complaint):
+        attributed("direct", found, (1, 3, 5))
+    with pytest.raises(UnknownNameError, match="direct"):
+        attributed("straight", Importance(SMALL), (1, 3, 5))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "signed", "shifted"),
+    [
+        ("goal", 8.0, 8.0, 8.0),
+        ("goal", 0.0, 0.0, 0.0),
+        ("knowledge", 3.5, 3.5, 3.5),
+        ("relationship", 5.0, 5.0, 10.0),
+        ("relationship", 0.0, 0.0, 5.0),
+        ("relationship", -3.0, -3.0, 2.0),
+        ("financial_and_material_benefits", -5.0, -5.0, 0.0),
+        ("secret", 0.0, 0.0, 10.0),
+        ("secret", -10.0, -10.0, 0.0),
+        ("social_rules", -4.0, -4.0, 6.0),
+    ],
+)
+def test_the_sign_of_a_score(name, value, signed, shifted):
+    score = SeatScore(name, value, *RANGES[Dimension(name)])
+    assert (score.base("signed"), score.base("shifted")) == (signed, shifted)
+
+
+def test_a_custom_range_is_shifted_only_if_it_begins_below_zero():
+    assert SeatScore("pace", 2, 1, 5).base("shifted") == 2
+    assert SeatScore("pace", -2, -3, 3).base("shifted") == 1
+
+
+def test_names_of_dimensions():
+    assert [dimension_name(name) for name in ("KNO", "goal", "Rel", "salary")] == [
+        "knowledge",
+        "goal",
+        "relationship",
+        "salary",
+    ]
+
+
+# --- turns and scores ---------------------------------------------------------------------------------------------
+
+
+def test_silence_and_impossible_actions_are_not_attributable_and_leaving_is():
+    acts = [NONE, "Hello.", Action(ActionType.NON_VERBAL, "nods"), Action(ActionType.SPEAK, "psst", (BUYER,)), LEAVE]
+    episode = played(haggling(), *acts)
+    assert episode.turns[3].turn.violation is not None
+    assert attributable_turns(episode, BUYER) == (2, 4)
+    assert attributable_turns(episode, SELLER) == (1,)
+    with pytest.raises(UnknownNameError, match="agent_1"):
+        attributable_turns(episode, "agent_2")
+
+
+def test_a_failed_evaluation_is_missing_with_its_reason():
+    """Guards R6: a failed evaluation crashes sotopia-rl; and it is no score of 0."""
+    failed = played(haggling(), "Hello.", LEAVE, judge=FixedEvaluator(unscored="the judge timed out"))
+    assert seat_score(failed, BUYER, "goal") == Missing("unscored: EvaluationError: the judge timed out")
+    bare = played(haggling(), "Hello.", LEAVE, judge=None)
+    assert seat_score(bare, BUYER, "goal") == Missing("not evaluated")
+    scored = played(haggling(), "Hello.", LEAVE, judge="verified")
+    assert seat_score(scored, BUYER, "relationship") == Missing("no score on relationship")
+    assert seat_score(scored, BUYER, "goal", "rules") == Missing("not evaluated by rules")
+    assert seat_score(scored, BUYER, "goal", "verified") == SeatScore("goal", 0.0, 0, 10)
+
+
+def test_scores_on_custom_dimensions_come_with_their_range():
+    episode = played(haggling(), "Hello.", LEAVE)
+    evaluation = episode.evaluation()
+    salary = CustomDimension(name="salary", low=1, high=5, instruction="How close?")
+    score = evaluation.scores[0].model_copy(update={"dimension": "salary", "value": 4.0})
+    more = evaluation.model_copy(update={"dimensions": (salary,), "scores": (*evaluation.scores, score)})
+    assert seat_score(episode.with_evaluation(more), score.agent, "salary") == SeatScore(
+        "salary", 4.0, 1, 5, "How close?"
+    )
+
+
+# --- attributors without a model ----------------------------------------------------------------------------------
+
+OPENING = ("offer: price=61", "offer: price=83", "offer: price=72")
+
+
+@pytest.mark.parametrize(
+    ("acts", "gains"),
+    [
+        # At turn 1: 0.2 in hand, 1 achievable; at turn 3: 0.4 and 0.6; then a deal worth 0.4.
+        ((*OPENING, "accept"), {1: 0.25 - 0.3, 3: 0.4 - 0.25}),
+        # Holding out for 1 draws the same answer and loses nothing.
+        (("offer: price=61", "offer: price=100", "offer: price=72", "accept"), {1: 0.35 - 0.3, 3: 0.4 - 0.35}),
+        # Words that draw an offer gain what is in hand then: from (0 + 1) / 4 to (0.4 + 1) / 4.
+        (("Good day.", "It is a lovely lamp.", "offer: price=72", "accept"), {1: 0.1, 3: 0.05}),
+        # To accept at once what is worth 0.2 gives away more than the risk.
+        (("offer: price=61", "accept"), {1: 0.2 - 0.3}),
+        # To leave without an agreement loses everything.
+        (("offer: price=61", LEAVE), {1: -0.3}),
+        # What happens over a silent turn is credited to nobody else.
+        (("Good day.", NONE, "offer: price=72", "accept"), {1: 0.1, 3: 0.05}),
+        # After the agreement nothing changes.
+        ((*OPENING, "accept", "Fine.", "See you."), {1: -0.05, 3: 0.15, 5: 0.0}),
+    ],
+)
+def test_prospect(acts, gains):
+    episode = played(haggling(), *acts)
+    assert prospect_gains(episode, SELLER) == pytest.approx(gains)
+    spoken = set(attributable_turns(episode, SELLER))
+    top = max(0.0, *(gain for turn, gain in gains.items() if turn in spoken))
+    expected = {turn: max(0.0, gains[turn]) / top if top > 0 else 0.0 for turn in spoken}
+    assert importance(episode, SELLER, "prospect") == pytest.approx(expected)
+
+
+def test_acts():
+    """The numbers of the module's formula, by hand."""
+    episode = played(haggling(), *OPENING, "accept")
+    s = 22 / 30
+    # The first offer goes from 1 to 0.6; 0.2 had been offered; 0.8 lay between: a quarter of the room unreturned.
+    assert importance(episode, SELLER, "acts") == pytest.approx({1: 0.5 * s * 0.75, 3: 0.5 + 0.5 * s})
+    s = 8 / 35
+    # The buyer's second offer, which was accepted, goes from 0.38 to 0.16 and nothing had come back.
+    first, second = 0.5 * s * (1 - 0.62), 0.5 + 0.5 * s * (1 - 0.22 / 0.38)
+    assert importance(episode, BUYER, "acts") == pytest.approx({0: first, 2: second})
+
+
+def test_small_talk_and_offers_that_came_to_nothing_are_no_acts():
+    talk = played(haggling(), "Good day.", "It is a lovely lamp.", "offer: price=72", "accept", "Bye.", "Bye.")
+    assert importance(talk, SELLER, "acts") == pytest.approx({1: 0.0, 3: 0.5 + 0.5 * 22 / 30, 5: 0.0})
+    nothing = played(haggling(), *OPENING, LEAVE)
+    assert set(importance(nothing, SELLER, "acts").values()) == {0.0}
+
+
+def test_a_premature_concession_gets_less_than_one_that_was_returned():
+    rash = played(haggling(), "offer: price=61", "offer: price=90", "No.", "offer: price=77", "accept")
+    fair = played(haggling(), "offer: price=61", "offer: price=90", "offer: price=72", "offer: price=77", "accept")
+    assert importance(rash, SELLER, "acts")[3] < importance(fair, SELLER, "acts")[3]
+
+
+@pytest.mark.parametrize("name", ["prospect", "silence:verified"])
+def test_a_loss_is_blamed_on_what_brought_it_about(name):
+    episode = played(haggling(), "offer: price=40", "Hm, let me think.", "Come on.", "accept")
+    score = seat_score(episode, SELLER, "financial_and_material_benefits")
+    assert score.value < 0
+    blamed = importance(episode, SELLER, name, "financial_and_material_benefits", blame=True)
+    assert blamed == pytest.approx({1: 0.0, 3: 1.0})
+    assert importance(episode, SELLER, name, "financial_and_material_benefits")[3] == 0.0
+
+
+def test_silence_is_what_the_score_would_have_been_without_the_exchange():
+    episode = played(haggling(), *OPENING, "accept")
+    # Without the seller's first offer, and the buyer's answer to it, "accept" would have met 61.
+    loss = (22 - 11) / 22
+    assert importance(episode, SELLER, "silence") == pytest.approx({1: loss, 3: 1.0})
+    assert importance(episode, BUYER, "silence")[2] == 1.0
+
+
+def test_in_a_family_about_facts_telling_is_an_act():
+    pair = (make_policy("linear"), make_policy("linear"))
+    episodes = run_episodes(
+        plan_episodes(tasks.generate("mutual_friend", 4, seed=3, level="easy"), [pair]),
+        evaluator=make_evaluator("verified"),
+        progress=False,
+    ).episodes
+    solved = [episode for episode in episodes if episode.evaluation().outcome.agreement]
+    assert solved
+    for episode in solved:
+        found = importance(episode, BUYER, "acts")
+        assert max(found.values()) == 1.0  # the claim that closed it, with the whole share
+        assert sum(value == 0.5 for value in found.values()) >= 1  # telling
+
+
+@pytest.mark.parametrize("family", list(tasks.FAMILIES))
+@pytest.mark.parametrize("order", list(TurnOrder))
+def test_every_attributor_on_every_family(family, order):
+    """Exactly the attributable turns, from 0 to 1, the same twice; and the gains add up."""
+    drawn = tasks.generate(family, 1, seed=5)
+    policies = [
+        make_policy(name) for name in ("linear:horizon=4", "conceder:horizon=4", "splitter", "random", "linear")
+    ]
+    seats = len(drawn[0].agents)
+    plans = plan_episodes(drawn, [tuple(policies[:seats])], rules=Rules(turn_order=order, max_turns=6 * seats))
+    for episode in run_episodes(plans, evaluator=make_evaluator("verified+rules"), progress=False).episodes:
+        outcome = episode.evaluation().outcome
+        for place, seat in enumerate(episode.task.agents):
+            for name in OFFLINE:
+                found = importance(episode, seat, name)
+                assert set(found) == set(attributable_turns(episode, seat))
+                assert all(0 <= value <= 1 for value in found.values())
+                assert found == importance(episode, seat, name)
+            gains = prospect_gains(episode, seat)
+            if not outcome.agreement and outcome.shares[place] == 0 and gains:
+                assert -0.5 <= sum(gains.values()) <= 0  # nothing at the end, less the first prospect
+
+
+def test_attributors_by_name():
+    assert make_attributor("silence:rules").name == "silence:rules"
+    for name in ("prospekt", "silence:judge:x/y", "acts:rules"):
+        with pytest.raises(UnknownNameError, match="prospect"):
+            make_attributor(name)
+    with pytest.raises(UnknownNameError, match="rules"):
+        make_attributor("silence:rule")
+
+
+def test_outcomes_are_attributed_only_where_they_can_be_verified():
+    starter = played(tasks.starter_tasks()[0], "Hello.", LEAVE, judge="rules")
+    score = seat_score(starter, BUYER, "goal")
+    assert not make_attributor("acts").applies(starter, score)
+    assert make_attributor("silence").applies(starter, score)
+    episode = played(haggling(), "Hello.", LEAVE)
+    assert not make_attributor("prospect").applies(episode, seat_score(episode, BUYER, "knowledge"))
+    assert not make_attributor("silence").applies(episode, SeatScore("salary", 1, 0, 5))
+
+
+# --- agreement ----------------------------------------------------------------------------------------------------
+
+
+def test_agreement():
+    table = AgreementTable(["a", "b", "c"])
+    table.add("goal", {"a": Importance({0: 0.0, 2: 0.5, 4: 1.0}), "b": Importance({0: 0.1, 2: 0.2, 4: 0.3})})
+    table.add("goal", {"a": Importance({1: 0.9, 3: 0.8}), "b": Importance({1: 0.35, 3: 0.4}), "c": None})
+    table.add("goal", {"a": Importance({1: 0.0}), "b": None})
+    table.add("goal", {"a": None, "b": None})
+    first, second, third = table.rows()
+    assert (first.first, first.second, first.seats, first.turns, first.missing) == ("a", "b", 2, 5, 1)
+    assert first.spearman == pytest.approx(0.6)  # ranks 1 2 5 4 3 against 1 2 3 4 5
+    assert (first.within, first.ranked) == (pytest.approx((1.0 - 1.0) / 2), 2)
+    assert (second.second, second.seats, second.missing, second.spearman, second.within) == ("c", 0, 1, None, None)
+    assert third.missing == 1
+
+
+# --- the stage ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def deals(tmp_path_factory):
+    """A file of three episodes: a deal, none, and one whose evaluation failed."""
+    path = tmp_path_factory.mktemp("deals") / "episodes.jsonl"
+    made = [
+        played(haggling(), *OPENING, "accept"),
+        played(haggling(), *OPENING, LEAVE),
+        played(haggling(), *OPENING, LEAVE, judge=FixedEvaluator(unscored="no answer", name="verified+rules")),
+    ]
+    write_episodes(path, [e.model_copy(update={"key": f"episode {n}"}) for n, e in enumerate(made)])
+    return path
+
+
+def settings(path, output, **fields):
+    values = {"attributors": ("acts", "prospect"), "dimensions": ("GOAL", "REL"), "methods": ("direct", "scaled")}
+    return AttributionSettings(runs=(str(path),), output=str(output), **{**values, **fields})
+
+
+def test_the_stage(deals, tmp_path):
+    asked = settings(deals, tmp_path / "out", attributors=("acts", "silence"), methods=("uniform", "direct", "scaled"))
+    run(asked)
+    records = list(read_attributions(tmp_path / "out"))
+    assert all(r.reward == pytest.approx(r.score * r.attribution) for r in records)
+    by_score = {}
+    for r in records:
+        if r.method == "scaled":
+            by_score.setdefault((r.episode, r.seat, r.dimension, r.attributor, r.score), []).append(r.reward)
+    assert all(sum(rewards) == pytest.approx(key[-1]) for key, rewards in by_score.items())
+    rewards = read_rewards(tmp_path / "out", "direct", {"GOAL": "acts", "relationship": "silence"})
+    assert set(rewards.by_turn) == {
+        (f"episode {n}", f"agent_{t % 2}", t) for n, t in itertools.product((0, 1), range(4))
+    }
+    goal = 10 * 22 / 30
+    assert rewards.by_turn["episode 0", SELLER, 3]["goal"] == pytest.approx(goal * (0.5 + 0.5 * 22 / 30))
+    assert set(rewards.by_turn["episode 0", SELLER, 3]) == {"goal", "relationship"}
+    assert rewards.dimensions == ("goal", "relationship")
+    uniform = read_rewards(tmp_path / "out", "uniform")
+    assert uniform.by_turn["episode 0", SELLER, 1]["goal"] == pytest.approx(goal)
+
+
+def test_what_is_missing_is_counted_and_never_zero(deals, tmp_path):
+    """Guards R3 and R6: nothing is dropped in silence, and a failed evaluation is no reward of 0."""
+    run(settings(deals, tmp_path / "out"))
+    assert {r.episode for r in read_attributions(tmp_path / "out")} == {"episode 0", "episode 1"}
+    report = (tmp_path / "out" / "report.md").read_text()
+    assert "| goal | the score itself | 2 | unscored: EvaluationError: no answer |" in report
+    assert "| goal | acts | 4 | 8 | 0 |" in report
+    figures = json.loads((tmp_path / "out" / "done.json").read_text())
+    assert {"dimension": "goal", "attributor": "acts", "attributed": 4, "turns": 8, "missing": 0} in figures["seats"]
+    assert [row["turns"] for row in figures["agreement"]] == [8]
+    assert (tmp_path / "out" / "rewards.png").stat().st_size > 5000
+
+
+def test_a_complete_stage_is_left_as_it_is(deals, tmp_path):
+    run(settings(deals, tmp_path / "out"))
+    before = (tmp_path / "out" / "attributions.jsonl").stat().st_mtime_ns
+    run(settings(deals, tmp_path / "out"))
+    assert (tmp_path / "out" / "attributions.jsonl").stat().st_mtime_ns == before
+    with pytest.raises(InvalidValueError, match="sign"):
+        run(settings(deals, tmp_path / "out", sign="shifted"))
+
+
+@pytest.mark.parametrize(
+    ("fields", "error", "said"),
+    [
+        ({"attributors": ("actz",)}, UnknownNameError, "acts"),
+        ({"attributors": ("acts", "acts")}, InvalidValueError, "each once"),
+        ({"attributors": ()}, InvalidValueError, "at least one"),
+        ({"dimensions": ("goul",)}, UnknownNameError, "goal"),
+        ({"seats": ("policy:nobody",)}, InvalidValueError, "policy:nobody"),
+        ({"evaluator": "judge"}, InvalidValueError, "not evaluated by judge"),
+        ({"runs": ("nowhere",)}, InvalidValueError, "nowhere"),
+    ],
+)
+def test_bad_settings_are_one_sentence_before_anything_is_made(deals, tmp_path, fields, error, said):
+    with pytest.raises(error, match=said):
+        run(settings(deals, tmp_path / "out").model_copy(update=fields))
+    assert not (tmp_path / "out").exists()
+
+
+def test_two_different_episodes_of_one_key_are_refused_and_a_copy_counts_once(deals, tmp_path):
+    other = tmp_path / "other.jsonl"
+    write_episodes(other, [played(haggling(), "Hello.", LEAVE).model_copy(update={"key": "episode 0"})])
+    with pytest.raises(InvalidValueError, match="episode 0"):
+        run(settings(deals, tmp_path / "out").model_copy(update={"runs": (str(deals), str(other))}))
+    run(settings(deals, tmp_path / "out").model_copy(update={"runs": (str(deals), str(deals))}))
+    assert sum(1 for _ in read_attributions(tmp_path / "out")) == 2 * 8 * 2
+
+
+def test_rewards_of_several_attributors_need_a_choice(deals, tmp_path):
+    run(settings(deals, tmp_path / "out", dimensions=("goal",)))
+    with pytest.raises(InvalidValueError, match="acts, prospect"):
+        read_rewards(tmp_path / "out")
+    for wrong in (
+        {"method": "singular", "attributor": "acts"},
+        {"attributor": "silence"},
+        {"attributor": "acts", "dimensions": ["KNO"]},
+    ):
+        with pytest.raises(UnknownNameError):
+            read_rewards(tmp_path / "out", **wrong)
+    damaged = tmp_path / "damaged.jsonl"
+    damaged.write_text('{"episode": "a"}\n')
+    with pytest.raises(DamagedRecordError, match="line 1"):
+        read_rewards(damaged)
+
+
+def test_a_seat_chosen_by_policy_and_shifted_scores(deals, tmp_path):
+    run(settings(deals, tmp_path / "out", seats=(f"policy:policy {SELLER}",), dimensions=("FIN",), sign="shifted"))
+    records = list(read_attributions(tmp_path / "out"))
+    assert {r.seat for r in records} == {SELLER}
+    assert all(r.reward == pytest.approx((r.score + 5) * r.attribution) for r in records)

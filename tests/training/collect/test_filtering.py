@@ -1,0 +1,353 @@
+"""The filters of SOTOPIA-π, B.2: worked examples, and what its predecessors get wrong."""
+
+import json
+import random
+
+import pytest
+
+from sotopia_env import tasks
+from sotopia_env.errors import InvalidValueError, UnknownNameError
+from sotopia_env.storage.directory import read_run
+from sotopia_env.tasks.people import draw_characters, draw_relationship
+from sotopia_env.world.episode import Episode, Evaluation, PolicyInfo, Score
+from sotopia_env.world.reward import RANGES, CustomDimension, Dimension
+from training.collect.filtering import BCFilter, FilteringSettings, SRFilter, run, select, selection_path
+from training.data.held_out import task_key
+from training.data.samples import RowMaker
+from training.data.sources import read_selection
+from training.stage.directory import StageDirectory
+
+TASKS = {name: tasks.generate("bargaining", 1, seed=seed)[0] for seed, name in enumerate("AB")}
+COURTESY = CustomDimension(name="courtesy", low=0, high=10, instruction="How courteous?")
+
+
+def evaluation(goals, *, judge="judge", others=(0.0, 0.0), lacking=(), custom=None):
+    """Scores of both seats; ``others`` goes on FIN, which moves the mean of the seven."""
+    scores = []
+    for seat, (goal, other) in enumerate(zip(goals, others, strict=True)):
+        values = dict.fromkeys(RANGES, 0.0) | {Dimension.GOAL: goal, Dimension.FINANCIAL_AND_MATERIAL_BENEFITS: other}
+        scores += [Score(agent=f"agent_{seat}", dimension=d, value=v) for d, v in values.items() if d not in lacking]
+        if custom is not None:
+            scores.append(Score(agent=f"agent_{seat}", dimension="courtesy", value=custom[seat]))
+    dimensions = () if custom is None else (COURTESY,)
+    return Evaluation(evaluator=judge, scores=tuple(scores), dimensions=dimensions)
+
+
+FAILED = Evaluation(evaluator="judge", unscored="the call failed")
+
+
+def episode(key, verdict, task="A", policies=("p", "p")):
+    if isinstance(verdict, tuple):
+        verdict = evaluation(verdict)
+    seated = tuple(PolicyInfo(agent=f"agent_{seat}", name=name) for seat, name in enumerate(policies))
+    return Episode(key=key, task=TASKS[task], policies=seated, evaluations=(verdict,) if verdict else ())
+
+
+def taken(selection):
+    return {(item.episode, item.seat.removeprefix("agent_"), item.why) for item in selection.chosen}
+
+
+def data(goals, task="A"):
+    """The episodes D1, D2, … with these (seat 0, seat 1) goals."""
+    return [episode(f"{task}{number}", pair, task) for number, pair in enumerate(goals, start=1)]
+
+
+TOP = {("A1", "0", "top"), ("A1", "1", "top"), ("A2", "0", "top"), ("A2", "1", "top")}
+BC_EXAMPLES = {
+    # The example of B.2: the best two are D4 and D5 for one seat, D5 and D6 for the other: 4 seats of 3 episodes.
+    "paper": (
+        data([(1, 1), (1, 1), (1, 1), (9, 1), (8, 8), (1, 9), (1, 1), (1, 1), (1, 1), (1, 1)]),
+        {("A4", "0", "top"), ("A5", "0", "top"), ("A5", "1", "top"), ("A6", "1", "top")},
+    ),
+    # Seat 0: mean 5, ranks 9 8 6 2 0; seat 1: mean 5, ranks 8 8 7 1 1. Rank 3 passes for both.
+    "third rank passes": (
+        data([(9, 8), (8, 8), (6, 7), (2, 1), (0, 1)]),
+        TOP | {("A3", "0", "rank"), ("A3", "1", "rank")},
+    ),
+    # The ranks are the seats' own: at rank 3 stand different episodes.
+    "third rank of different episodes": (
+        data([(9, 8), (8, 8), (6, 1), (2, 7), (0, 1)]),
+        TOP | {("A3", "0", "rank"), ("A4", "1", "rank")},
+    ),
+    # Rank 3: seat 0 has 6 above its mean of 5, seat 1 has 4 below its mean of 4.4: none is taken.
+    "one seat fails": (data([(9, 8), (8, 8), (6, 4), (2, 1), (0, 1)]), TOP),
+    # Rank 3 fails for seat 1, so rank 4 cannot pass either: ranks are sorted.
+    "equal to the mean is not above it": (data([(5, 5)] * 4), TOP),
+    "one only": (data([(0, 0)]), {("A1", "0", "top"), ("A1", "1", "top")}),
+    "two only": (data([(0, 0), (0, 0)]), TOP),
+    # Equal scores: the episode with the greater mean of seven first, then the smaller key.
+    "ties": (
+        [
+            episode("c", evaluation((5, 5), others=(1, 0))),
+            episode("b", (5, 5)),
+            episode("a", (5, 5)),
+            episode("d", evaluation((5, 5), others=(0, 1))),
+        ],
+        {("c", "0", "top"), ("a", "0", "top"), ("d", "1", "top"), ("a", "1", "top")},
+    ),
+    # B raises the global mean to 6.25 (seat 0) and 6 (seat 1), A's own stays 3: rank 3 of A must be above 3, not 6.
+    "local mean is the lesser": (
+        [*data([(4, 4), (4, 4), (4, 4), (0, 0)]), *data([(9, 9), (9, 9)], "B")],
+        TOP
+        | {("A3", "0", "rank"), ("A3", "1", "rank")}
+        | {(key, seat, "top") for key in ("B1", "B2") for seat in "01"},
+    ),
+    # The other way round: A's own mean is 7, over all tasks it is 5: A's 6 at rank 3 is above 5.
+    "global mean is the lesser": (
+        [*data([(9, 9), (9, 9), (6, 6), (4, 4)]), *data([(3, 3), (3, 3), (1, 1)], "B")],
+        TOP
+        | {("A3", "0", "rank"), ("A3", "1", "rank")}
+        | {(key, seat, "top") for key in ("B1", "B2") for seat in "01"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BC_EXAMPLES)
+def test_bc_filter(name):
+    episodes, expected = BC_EXAMPLES[name]
+    assert taken(select(episodes, BCFilter())) == expected
+    shuffled = random.Random(0).sample(episodes, len(episodes))
+    assert select(shuffled, BCFilter()) == select(episodes, BCFilter()), "the order of finishing decides nothing"
+
+
+SR_EXAMPLES = [
+    (10, 0.2, 1, 2),
+    (15, 0.2, 1, 3),
+    (9, 0.2, 1, 1),
+    (4, 0.2, 1, 1),
+    (4, 0.2, 0, 0),
+    (5, 1.0, 1, 5),
+    (3, 0.3, 4, 3),
+]
+
+
+@pytest.mark.parametrize(("episodes", "ratio", "at_least", "expected"), SR_EXAMPLES)
+def test_sr_filter_takes_the_best_share_of_every_seat(episodes, ratio, at_least, expected):
+    goals = [(number % 11, (7 * number) % 11) for number in range(episodes)]
+    found = select(data(goals), SRFilter(ratio=ratio, at_least=at_least))
+    assert len(found.chosen) == 2 * expected
+    for seat in (0, 1):
+        scores = {f"A{number}": pair[seat] for number, pair in enumerate(goals, start=1)}
+        kept = [scores[item.episode] for item in found.chosen if item.seat == f"agent_{seat}"]
+        assert sorted(kept) == sorted(scores.values())[len(scores) - expected :]
+
+
+def test_sr_ranks_within_each_task_only():
+    """The whole share does not come from the easier task."""
+    found = select([*data([(1, 1)] * 5), *data([(9, 9)] * 5, "B")], SRFilter())
+    assert taken(found) == {(key, seat, "share") for key in ("A1", "B1") for seat in "01"}
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        # Seat 0 has 9 8 7 5 1 (mean 6), seat 1 the same; B makes the mean over all tasks 5.
+        ({}, {"A3"}),
+        ({"threshold": "local"}, {"A3"}),
+        ({"threshold": "global"}, {"A3"}),
+        ({"threshold": "max"}, {"A3"}),
+        ({"threshold": 4.5}, {"A3", "A4"}),
+        ({"threshold": 0}, {"A3", "A4", "A5"}),
+        ({"threshold": 7}, set()),
+        ({"threshold": 0, "minimum": 5}, {"A3", "A4"}),
+        ({"top": 0}, {"A1", "A2", "A3"}),
+    ],
+)
+def test_bc_thresholds(options, expected):
+    episodes = [*data([(goal, goal) for goal in (9, 8, 7, 5, 1)]), *data([(2.5, 2.5)] * 2, "B")]
+    found = select(episodes, BCFilter(**options))
+    assert {item.episode for item in found.chosen if item.why == "rank" and item.episode < "B"} == expected
+
+
+def test_local_and_global_thresholds_differ():
+    episodes = [*data([(4, 4), (4, 4), (4, 4), (0, 0)]), *data([(9, 9), (9, 9)], "B")]
+    ranks = {
+        how: sum(item.why == "rank" for item in select(episodes, BCFilter(threshold=how)).chosen)
+        for how in ("min", "local", "global", "max")
+    }
+    assert ranks == {"min": 2, "local": 2, "global": 0, "max": 0}
+
+
+def test_a_minimum_holds_for_the_best_too_and_is_counted():
+    found = select(data([(3, 9), (2, 9)]), SRFilter(ratio=1, minimum=3))
+    assert taken(found) == {("A1", "0", "share"), ("A1", "1", "share"), ("A2", "1", "share")}
+    assert [line.below_minimum for line in found.report.seats] == [1, 0]
+
+
+@pytest.mark.parametrize("asked", ["financial_and_material_benefits", "FIN", "overall", "courtesy"])
+def test_other_dimensions(asked):
+    """By GOAL the first would be best; by everything else asked here it is the second."""
+    episodes = [
+        episode("first", evaluation((5, 5), others=(0, 0), custom=(1, 1))),
+        episode("second", evaluation((4, 4), others=(5, 5), custom=(2, 2))),
+    ]
+    assert {item.episode for item in select(episodes, SRFilter(dimension=asked)).chosen} == {"second"}
+    assert {item.episode for item in select(episodes, SRFilter()).chosen} == {"first"}
+
+
+def test_seven_dimensions_are_needed_for_overall_but_not_for_goal():
+    lacking = evaluation((5, 5), lacking=(Dimension.SECRET,))
+    assert len(select([episode("a", lacking)], SRFilter()).chosen) == 2
+    with pytest.raises(InvalidValueError, match="no seat of 1 episodes has a score on 'overall'"):
+        select([episode("a", lacking)], SRFilter(dimension="overall"))
+
+
+# --- unscored ----------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("settings", [BCFilter(), SRFilter(ratio=1)])
+def test_unscored_episodes_are_dropped_and_counted_and_enter_no_mean(settings):
+    """Guards P: a failed evaluation counted as 0 there, and the mean was divided by all episodes, failed ones too."""
+    goals = [(9, 9), (8, 8), (5, 5), (2, 2)]
+    found = select([*data(goals), episode("x", FAILED), episode("y", FAILED)], settings)
+    assert found.report.episodes == 6
+    assert found.report.unscored_episodes == 2
+    assert found.report.reasons == {"the call failed": 4}
+    assert found.report.global_means == {"agent_0": 6, "agent_1": 6}
+    assert [(line.scored, line.unscored, line.local_mean) for line in found.report.seats] == [(4, 2, 6)] * 2
+    assert not {"x", "y"} & {item.episode for item in found.chosen}
+    assert {item for item in taken(found) if item[0] != "x"} == taken(select(data(goals), settings))
+    assert "4 × the call failed" in found.report.text()
+
+
+def test_a_task_whose_episodes_all_failed_is_reported_not_fatal():
+    """Guards P: an IndexError for an environment whose episodes had all failed."""
+    for settings in (BCFilter(), SRFilter()):
+        found = select([*data([(9, 9)]), episode("x", FAILED, "B")], settings)
+        assert {item.episode for item in found.chosen} == {"A1"}
+        lines = [line for line in found.report.seats if line.task == TASKS["B"].scenario.id]
+        assert [(line.scored, line.unscored, line.local_mean, line.lowest) for line in lines] == [
+            (0, 1, None, None)
+        ] * 2
+
+
+@pytest.mark.parametrize(
+    ("episodes", "settings", "said"),
+    [
+        ([], {}, "expected at least one episode, got none"),
+        ([episode("a", FAILED)] * 1, {}, "no seat of 1 episodes has a score on 'goal' by 'judge'; 2 × the call failed"),
+        ([episode("a", None)], {}, "none of 1 episodes has been evaluated"),
+        ([episode("a", (1, 1)), episode("a", (1, 1))], {}, "'a' occurs twice"),
+        (
+            [episode("a", (1, 1)), episode("b", evaluation((1, 1), judge="other"))],
+            {},
+            "share no evaluator.*name one with filter.evaluator, or",
+        ),
+        ([episode("a", (1, 1))], {"evaluator": "jugde"}, "expected one of 'judge', got 'jugde'"),
+        ([episode("a", (1, 1))], {"dimension": "gaol"}, "did you mean 'goal'"),
+        ([episode("a", (1, 1))], {"dimension": "courtesy"}, "filter, dimension: expected one of 'overall'"),
+        ([episode("a", (1, 1))], {"policies": ("q",)}, "filter, policies: expected one of 'p', got 'q'"),
+    ],
+)
+@pytest.mark.parametrize("kind", [BCFilter, SRFilter])
+def test_what_cannot_be_filtered_is_said_in_one_sentence(kind, episodes, settings, said):
+    with pytest.raises((InvalidValueError, UnknownNameError), match=said) as caught:
+        select(episodes, kind(**settings))
+    assert "\n" not in str(caught.value)
+
+
+def test_episodes_that_nobody_has_evaluated_are_dropped_and_counted_where_one_evaluator_has_seen_the_others():
+    for kind in (BCFilter, SRFilter):
+        found = select([*data([(9, 8), (1, 2)]), episode("A0", None)], kind())
+        assert found.report.evaluator == "judge"
+        assert (found.report.episodes, found.report.unscored_episodes) == (3, 1)
+        assert found.report.reasons == {"not evaluated by judge": 2}
+        assert found.report.global_means == {"agent_0": 5, "agent_1": 5}
+        assert "A0" not in {item.episode for item in found.chosen}
+
+
+def test_scores_of_one_evaluator_only():
+    both = [
+        episode("a", evaluation((9, 9))).with_evaluation(evaluation((1, 1), judge="other")),
+        episode("b", evaluation((2, 2))).with_evaluation(evaluation((8, 8), judge="other")),
+    ]
+    for judge, best in (("judge", "a"), ("other", "b")):
+        assert {item.episode for item in select(both, SRFilter(evaluator=judge)).chosen} == {best}
+        assert {item.episode for item in select(both, SRFilter(), preferred=[judge]).chosen} == {best}
+
+
+# --- whose seats -------------------------------------------------------------------------------------------------
+def test_each_seat_brings_its_own_episode():
+    """Guards P: seat 1 was given the episode ranked for seat 0."""
+    found = select(data([(9, 1), (1, 9), (8, 8), (7, 2), (2, 7)]), BCFilter(top=1))
+    assert {("A1", "0", "top"), ("A2", "1", "top")} <= taken(found)
+    assert not {("A1", "1", "top"), ("A2", "0", "top")} & taken(found)
+
+
+def test_of_agent_and_partner_the_agent_alone_is_taken():
+    """The agent sits in seat 0 of four episodes and in seat 1 of four; the partner's scores are higher throughout."""
+    goals = (6, 5, 4, 1)
+    episodes = [episode(f"a{goal}", (goal, 10), policies=("agent", "partner")) for goal in goals]
+    episodes += [episode(f"b{goal}", (10, goal), policies=("partner", "agent")) for goal in goals]
+    found = select(episodes, BCFilter(top=1, policies=("agent",)))
+    # Means of 4 for both seats: rank 2 (5 and 5) passes, rank 3 (4 and 4) does not.
+    assert taken(found) == {("a6", "0", "top"), ("b6", "1", "top"), ("a5", "0", "rank"), ("b5", "1", "rank")}
+    assert found.report.not_focal == 8
+    assert found.report.global_means == {"agent_0": 4, "agent_1": 4}
+
+
+def test_a_seat_that_the_agent_never_takes_is_not_asked():
+    episodes = [episode(f"a{goal}", (goal, 0), policies=("agent", "partner")) for goal in (9, 8, 1)]
+    assert taken(select(episodes, BCFilter(top=1, policies=("agent",)))) == {("a9", "0", "top"), ("a8", "0", "rank")}
+    assert taken(select(episodes, BCFilter(top=1, seats=(1,)))) == {("a1", "1", "top")}
+
+
+def recast(task, seed):
+    rng = random.Random(seed)
+    people = draw_characters(rng, 2)
+    relationship = draw_relationship(rng, people)
+    return task.model_copy(update={"id": f"t{seed}", "characters": people, "relationships": (relationship,)})
+
+
+def test_a_task_is_a_scenario_whoever_plays_it():
+    """Ten pairs of one scenario are ten ranks, not ten tasks of one episode each."""
+    episodes = [episode(f"e{n}", (n, n)).model_copy(update={"task": recast(TASKS["A"], n)}) for n in range(10)]
+    assert len({task_key(item.task) for item in episodes}) == 1
+    assert {item.episode for item in select(episodes, SRFilter()).chosen} == {"e9", "e8"}
+    assert len(select(episodes, SRFilter(group="task")).chosen) == 20
+
+
+# --- what is left on disk ------------------------------------------------------------------------------------------
+def test_the_stage_writes_a_selection_that_rows_are_made_of(expert_run, tmp_path):
+    """Guards P: the rows without action were removed from another file than the one trained on."""
+    settings = FilteringSettings(runs=(str(expert_run),), filter={"kind": "bc", "top": 1}, output=str(tmp_path / "f"))
+    run(settings)
+    pairs = read_selection(selection_path(settings.output))
+    lines = [json.loads(line) for line in (tmp_path / "f" / "selection.jsonl").read_text().splitlines()]
+    assert {(line["episode"], line["seat"]) for line in lines} == pairs
+    assert {line["why"] for line in lines} <= {"top", "rank"}
+    episodes = {item.key: item for item in read_run(expert_run)}
+    maker = RowMaker()
+    rows = [row for key, seat in pairs for row in maker.rows(episodes[key], seat)]
+    assert rows
+    assert not [row for row in rows if json.loads(row.completion)["action_type"] == "none"]
+    assert {(row.episode, row.seat) for row in rows} <= pairs
+    report = (tmp_path / "f" / "report.txt").read_text()
+    assert report.count("\n") > 15 * 2
+    assert "bc filter by goal (verified+rules)" in report
+    assert not (tmp_path / "f" / "sr").exists()
+    done = (tmp_path / "f" / "done.json").stat().st_mtime_ns
+    run(settings)
+    assert (tmp_path / "f" / "done.json").stat().st_mtime_ns == done
+    with pytest.raises(InvalidValueError, match=r"filter\.top"):
+        run(settings.model_copy(update={"filter": BCFilter(top=3)}))
+
+
+def test_several_runs_are_ranked_together_and_selected_apart(expert_run, tmp_path):
+    """Every line of a run's selection is in that run (sources refuse it otherwise)."""
+    halves = list(read_run(expert_run))
+    from sotopia_env.world.episode import write_episodes
+
+    runs = []
+    for number, part in enumerate((halves[::2], halves[1::2])):
+        runs.append(str(tmp_path / f"{number}.jsonl"))
+        write_episodes(runs[-1], part)
+    output = str(tmp_path / "f")
+    run(FilteringSettings(runs=tuple(runs), filter=SRFilter(ratio=1), output=output))
+    for number, part in enumerate((halves[::2], halves[1::2])):
+        assert {key for key, _ in read_selection(selection_path(output, number))} == {item.key for item in part}
+
+
+def test_a_stage_that_takes_nothing_says_so_and_is_not_done(expert_run, tmp_path):
+    settings = FilteringSettings(runs=(str(expert_run),), filter=SRFilter(minimum=11), output=str(tmp_path / "f"))
+    with pytest.raises(InvalidValueError, match="takes none of its 30 episodes"):
+        run(settings)
+    assert StageDirectory(tmp_path / "f", "filtering", settings).figures is None

@@ -1,0 +1,243 @@
+"""Rows: the focal seat's turns and nobody else's words, split by scenario, shortened by whole turns."""
+
+import json
+import runpy
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sotopia_env import tasks
+from sotopia_env.errors import InvalidValueError, UnknownNameError
+from sotopia_env.policies.agent_prompt import AgentPrompt
+from sotopia_env.storage.directory import read_run
+from sotopia_env.world.action import Action, ActionType, parse
+from sotopia_env.world.dynamics import initial_state, transition
+from sotopia_env.world.episode import Generation
+from sotopia_env.world.observation import SeatView
+from sotopia_env.world.scenario import Task
+from tests.training.conftest import BRIEF
+from training.data.held_out import OpenScenario, task_key
+from training.data.samples import (
+    Row,
+    RowMaker,
+    refuse_evaluation_scenarios,
+    split_scenarios,
+    to_dataset,
+    weighted,
+)
+from training.stage.settings import PromptSettings
+
+
+@pytest.fixture(scope="module")
+def episodes(expert_run):
+    return list(read_run(expert_run))
+
+
+def words(prompt, completion):
+    return sum(len(message["content"].split()) for message in prompt) + len(completion.split())
+
+
+def row(scenario="s", episode="e", turn=0):
+    return Row(({"role": "user", "content": "Go."},), "{}", episode, "t", scenario, "agent_0", "p", turn)
+
+
+@pytest.mark.parametrize("format", ["chat", "single", "brief"])
+def test_a_prompt_is_what_a_policy_was_told_and_the_completion_what_it_did(episodes, format):
+    episode = episodes[0]
+    rows = list(RowMaker(PromptSettings(format=format)).rows(episode, "agent_1"))
+    state, told = initial_state(episode.task, episode.rules, episode.seed), {}
+    for item in episode.turns:
+        seen = SeatView(episode.task, episode.rules, "agent_1").observe(state)
+        told[item.turn.index] = AgentPrompt(format).messages(seen)
+        state = transition(state, item.turn.action)
+    assert [one.turn for one in rows] == [1, 3, 5, 7]
+    for one in rows:
+        assert list(one.prompt) == told[one.turn]
+        assert parse(one.completion) == episode.turns[one.turn].turn.action
+        assert (one.seat, one.partner) == ("agent_1", "linear" if episode.policies[0].name == "linear" else "conceder")
+
+
+@pytest.mark.parametrize("format", ["chat", "brief"])
+def test_partner_words_are_only_ever_the_users(episodes, format):
+    """Invariant 8: what another seat said is in no completion and in no assistant's message."""
+    episode = episodes[0]
+    said = [t.turn.action.argument for t in episode.turns if t.turn.actor == "agent_0" and t.turn.action.argument]
+    for one in RowMaker(PromptSettings(format=format)).rows(episode, "agent_1"):
+        own = [one.completion, *(m["content"] for m in one.prompt if m["role"] == "assistant")]
+        assert not any(text in mine for text in said for mine in own)
+
+
+def test_too_long_prompts_lose_their_oldest_turns_and_nothing_else(episodes):
+    """Guards R10: never the instructions, the last turns or the answer; and what cannot fit is counted."""
+    episode = episodes[0]
+    whole = list(RowMaker(BRIEF).rows(episode, "agent_0"))
+    limit = words(whole[-1].prompt, whole[-1].completion) - 1
+    maker = RowMaker(BRIEF.model_copy(update={"max_length": limit}), words)
+    short = list(maker.rows(episode, "agent_0"))[-1]
+    assert short.dropped > 0
+    assert short.prompt[0] == whole[-1].prompt[0]
+    assert short.prompt[-1]["content"].endswith(whole[-1].prompt[-1]["content"].splitlines()[-1])
+    assert short.completion == whole[-1].completion
+    assert f"not all fit: {short.dropped})" in short.prompt[1]["content"]
+    assert maker.counts.shortened == 1
+    assert words(short.prompt, short.completion) <= limit
+
+    none = RowMaker(BRIEF.model_copy(update={"max_length": 16}), words)
+    assert list(none.rows(episode, "agent_0")) == []
+    assert (none.counts.rows, none.counts.too_long) == (0, 4)
+    assert "4 too long" in none.counts.text()
+
+
+def test_unusable_and_silent_turns_are_left_out_and_counted(episodes):
+    """Guards P (data_filtering): rows in which nothing was done do not stay by accident."""
+    episode = episodes[0]
+    turns = list(episode.turns)
+    silent = Action(ActionType.NONE)
+    turns[1] = turns[1].model_copy(update={"generation": Generation(text="hm", parse_failure="no JSON")})
+    turns[7] = turns[7].model_copy(update={"turn": replace(turns[7].turn, action=silent)})
+    changed = episode.model_copy(update={"turns": tuple(turns)})
+    maker = RowMaker(BRIEF)
+    assert [one.turn for one in maker.rows(changed, "agent_1")] == [3, 5]
+    assert (maker.counts.unusable, maker.counts.silent) == (1, 1)
+    assert [one.turn for one in RowMaker(BRIEF, keep_silence=True).rows(changed, "agent_1")] == [3, 5, 7]
+
+
+def test_values_choose_the_turns_that_have_one(episodes):
+    rows = list(RowMaker(BRIEF).rows(episodes[0], "agent_0", values={2: 0.5, 4: -1.0}))
+    assert [(one.turn, one.value) for one in rows] == [(2, 0.5), (4, -1.0)]
+    assert [one.turn for one in RowMaker(BRIEF).rows(episodes[0], "agent_0", turns=[6])] == [6]
+    with pytest.raises(UnknownNameError, match="agent_0"):
+        list(RowMaker(BRIEF).rows(episodes[0], "agent_2"))
+
+
+def test_a_scenario_is_known_by_its_content(episodes):
+    task = episodes[0].task
+
+    def changed(**update):
+        scenario = task.scenario.model_copy(update=update)
+        return task_key(
+            Task(id=task.id, scenario=scenario, characters=task.characters, relationships=task.relationships)
+        )
+
+    assert changed(id="other") == task_key(task)
+    assert changed(context="Other.") != task_key(task)
+
+
+def test_a_recast_scenario_is_the_same_scenario():
+    """Texts of this family name the people at the table; the split must see through that."""
+    one, two = (tasks.generate("division", 1, 4, "easy")[0] for _ in range(2))
+    names = dict(zip(one.names.values(), ("Ada Lo", "Bo Lin"), strict=True))
+    recast = OpenScenario.of(one).played_by(list(names.values()))
+    assert recast != one.scenario
+    people = tuple(c.model_copy(update={"name": names[c.name]}) for c in two.characters)
+    other = Task(id=two.id, scenario=recast, characters=people, relationships=two.relationships)
+    assert task_key(other) == task_key(one)
+
+
+def test_the_split_is_by_scenario_and_by_nothing_else(episodes):
+    """Guards R19: no scenario is in training and validation, whatever the order of the rows."""
+    keys = [task_key(episode.task) for episode in episodes]
+    split = split_scenarios(keys, 0.2, seed=3)
+    assert split == split_scenarios(reversed(keys), 0.2, seed=3)
+    assert split != split_scenarios(keys, 0.2, seed=4)
+    assert not split.train & split.validation
+    assert split.train | split.validation == set(keys)
+    assert len(split.validation) == 3
+    assert split_scenarios(["a", "b"], 0.01).validation
+    assert split_scenarios(["a"], 0) == split_scenarios(["a", "a"], 0)
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.0, float("nan")])
+def test_a_share_outside_its_range_is_refused(share):
+    with pytest.raises(InvalidValueError, match="0 to below 1"):
+        split_scenarios(["a", "b"], share)
+
+
+def test_one_scenario_cannot_be_split():
+    with pytest.raises(InvalidValueError, match="too few"):
+        split_scenarios(["a"], 0.5)
+
+
+def test_scenarios_kept_for_evaluation_are_refused(episodes):
+    one, other = episodes[0].task, next(e.task for e in episodes if e.task.id != episodes[0].task.id)
+    rows = list(RowMaker(BRIEF).rows(episodes[0], "agent_0"))
+    assert list(refuse_evaluation_scenarios(rows, {task_key(other): other.id})) == rows
+    renamed = one.model_copy(update={"id": "kept", "scenario": one.scenario.model_copy(update={"id": "kept"})})
+    with pytest.raises(InvalidValueError, match="'kept'"):
+        list(refuse_evaluation_scenarios(rows, {task_key(renamed): renamed.id}))
+
+
+@pytest.mark.parametrize(
+    ("weight", "low", "high"), [(0, 0, 0), (1, 200, 200), (2, 400, 400), (0.5, 70, 130), (1.5, 270, 330)]
+)
+def test_weights_repeat_rows_and_draw_their_fractions(weight, low, high):
+    rows = [row(episode=f"e{number}") for number in range(200)]
+    taken = list(weighted(rows, weight))
+    assert low <= len(taken) <= high
+    assert taken == list(weighted(rows, weight))
+    with pytest.raises(InvalidValueError, match="weight"):
+        list(weighted(rows, -1))
+
+
+def test_rows_stream_into_a_data_set_from_any_iterator(tmp_path):
+    """An iterator cannot be pickled, and a second data set in the same folder is not the first one again."""
+    found = to_dataset((row(turn=number) for number in range(3)), tmp_path)
+    assert found["turn"] == [0, 1, 2]
+    assert found[0]["completion"] == [{"role": "assistant", "content": "{}"}]
+    assert to_dataset((row(turn=number) for number in range(2)), tmp_path)["turn"] == [0, 1]
+    with pytest.raises(InvalidValueError, match="at least one"):
+        to_dataset(iter(()), tmp_path)
+
+
+# --- scripts/inspect_rows.py -------------------------------------------------------------------------------------
+
+INSPECT = Path(__file__).parents[3] / "scripts" / "inspect_rows.py"
+
+
+@pytest.fixture
+def inspect(tiny_model, expert_run, tmp_path, monkeypatch):
+    """Runs the script with the settings of a stage on the tiny model and returns its exit code."""
+    asked = {
+        "model": {"base": str(tiny_model)},
+        "prompt": BRIEF.model_dump(),
+        "data": [{"run": str(expert_run)}],
+        "output": str(tmp_path / "never"),
+    }
+    file = tmp_path / "bc.yaml"
+    file.write_text(json.dumps(asked))  # which is YAML as well
+    main = runpy.run_path(str(INSPECT), run_name="inspect_rows")["main"]
+
+    def run(*words):
+        monkeypatch.setattr(sys, "argv", ["inspect_rows.py", "--config", str(file), *map(str, words)])
+        return main()
+
+    return run
+
+
+def test_an_inspected_row_has_exactly_its_completion_marked(inspect, episodes, tokenizer, capsys):
+    rows = [one for e in episodes[:2] for seat in e.task.agents for one in RowMaker(BRIEF).rows(e, seat)]
+    assert inspect("--row", 2, "--count", 2) == 0
+    printed = capsys.readouterr().out
+    shown = [part for part in printed.split("\n\nrow ") if part.strip()]
+    assert len(shown) == 2
+    for number, text in zip((2, 3), shown, strict=True):
+        one = rows[number]
+        head, counted, body = text.removeprefix("row ").split("\n", 2)
+        assert head.startswith(f"{number}: {one.episode}, {one.seat}, turn {one.turn}, scenario {one.scenario}")
+        assert body.count("[[") == body.count("]]") == 1
+        before, _, rest = body.partition("[[")
+        trained, _, after = rest.partition("]]")
+        assert trained == f"{one.completion}{tokenizer.eos_token}"
+        assert not after.strip()
+        assert one.prompt[-1]["content"] in before
+        assert f", {len(tokenizer(trained, add_special_tokens=False)['input_ids'])} of them trained;" in counted
+
+
+def test_a_row_beyond_the_last_is_refused_in_one_sentence(inspect, capsys, tmp_path):
+    assert inspect("--row", 100_000) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err == "error: --row 100000: the data has fewer rows\n"
+    assert not (tmp_path / "never").exists()

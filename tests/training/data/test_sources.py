@@ -1,0 +1,72 @@
+"""Where rows come from: runs and files of episodes, mixed with weights, and what of them is refused."""
+
+import json
+import shutil
+
+import pytest
+
+from sotopia_env.errors import DamagedRecordError, InvalidValueError
+from sotopia_env.storage.directory import read_run
+from sotopia_env.tasks.starter import starter_tasks
+from sotopia_env.world.episode import write_episodes
+from sotopia_env.world.taskset import TaskSet
+from tests.training.conftest import BRIEF, play_run
+from tests.training.played import played
+from training.data.samples import RowMaker
+from training.data.sources import SourceSettings, read_selection, source_rows
+
+
+def rows_of(*sources, tasks=None):
+    return list(source_rows([SourceSettings(**source) for source in sources], RowMaker(BRIEF), tasks))
+
+
+def test_runs_are_mixed_with_weights_and_seats(expert_run, tmp_path):
+    """A selection of five episodes' first seats, and a copy as an imported file."""
+    run, few = str(expert_run), tmp_path / "selection.jsonl"
+    keys = [episode.key for episode in read_run(expert_run)][:10:2]
+    few.write_text("".join(json.dumps({"episode": key, "seat": "agent_0"}) + "\n" for key in keys))
+    shutil.copy(expert_run / "episodes.jsonl", tmp_path / "imported.jsonl")
+    assert len(rows_of({"run": run})) == 240
+    assert (
+        len(rows_of({"run": run, "selection": str(few)}, {"run": str(tmp_path / "imported.jsonl"), "weight": 2})) == 500
+    )
+    assert {row.seat for row in rows_of({"run": run, "seats": ["agent_1"]})} == {"agent_1"}
+    linear = rows_of({"run": run, "seats": ["policy:linear"]})
+    assert (len(linear), {row.partner for row in linear}) == (120, {"conceder"})
+
+
+def test_sources_that_cannot_be_used_are_said_in_a_sentence(expert_run, tmp_path):
+    run = str(expert_run)
+    (tmp_path / "empty.jsonl").write_text("")
+    (tmp_path / "strange.jsonl").write_text('{"episode": "e", "seat": "agent_0"}\n')
+    (tmp_path / "damaged.jsonl").write_text('{"instruction": "e"}\n')
+    unscored = str(play_run(tmp_path / "unscored", 1, evaluator=None))
+    key = next(read_run(expert_run)).task
+    TaskSet([key.model_copy(update={"id": "kept"})]).save(tmp_path / "kept.jsonl")
+    table = [
+        ({"run": str(tmp_path / "none")}, None, "found nothing"),
+        ({"run": str(tmp_path / "empty.jsonl")}, None, "holds no episodes"),
+        ({"run": unscored}, None, "all 2 episodes are unscored; rate the run first, or set scored: false"),
+        ({"run": run, "selection": str(tmp_path / "empty.jsonl")}, None, "selects no episode"),
+        ({"run": run, "selection": str(tmp_path / "none.jsonl")}, None, "found none"),
+        ({"run": run, "selection": str(tmp_path / "strange.jsonl")}, None, "'e' is not in"),
+        ({"run": run, "seats": ["policy:nobody"]}, None, "seats: expected one of 'agent_0', .*'policy:linear', got"),
+        ({"run": run, "seats": ["agent_0", "agnt_1"]}, None, "seats: .*did you mean 'agent_1'"),
+        ({"run": run}, str(tmp_path / "kept.jsonl"), "kept for evaluation"),
+    ]
+    for source, tasks, told in table:
+        with pytest.raises(InvalidValueError, match=told) as caught:
+            rows_of(source, tasks=tasks)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(DamagedRecordError, match="episode and seat"):
+        read_selection(tmp_path / "damaged.jsonl")
+    assert len(rows_of({"run": unscored, "scored": False})) == 16
+
+
+def test_the_starter_tasks_can_be_kept_for_evaluation_by_name(expert_run, tmp_path):
+    write_episodes(tmp_path / "played.jsonl", [played(starter_tasks()[0], "Hello.", "Good morning.", judge=None)])
+    own = {"run": str(tmp_path / "played.jsonl"), "scored": False}
+    assert len(rows_of(own)) == 2
+    with pytest.raises(InvalidValueError, match="kept for evaluation"):
+        rows_of(own, tasks="starter")
+    assert rows_of({"run": str(expert_run)}, tasks="starter")

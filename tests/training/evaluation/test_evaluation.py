@@ -1,0 +1,316 @@
+"""The papers' settings by name, several partners and judges, paired differences; interrupted, continued, extended."""
+
+import csv
+import json
+import math
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+
+from sotopia_env import tasks
+from sotopia_env.errors import BudgetExceededError, InvalidValueError
+from sotopia_env.evaluators.verified import VerifiedOutcome
+from sotopia_env.naming import make_evaluator as make_evaluator
+from sotopia_env.naming import make_policy as make_policy
+from sotopia_env.runs.plan import plan_episodes
+from sotopia_env.runs.rollout import run_episodes
+from sotopia_env.storage.directory import read_run
+from sotopia_env.world.dynamics import Rules
+from sotopia_env.world.taskset import TaskSet
+from training.evaluation import PRESETS, EvaluationSettings, evaluation, read_tasks, run
+from training.stage.script import run_script
+from training.stage.settings import settings_of
+
+
+def settings(output: Path, **changes) -> EvaluationSettings:
+    given = {
+        "output": str(output),
+        "policies": ["linear", "boulware"],
+        "partners": ["conceder", "linear"],
+        "judges": ["verified+rules", "rules"],
+        "tasks": "bargaining",
+        "n": 4,
+        "seed": 3,
+        "max_turns": 6,
+        "metrics": ["goal", "surplus_share"],
+    }
+    return EvaluationSettings.model_validate({**given, **changes})
+
+
+@pytest.fixture(scope="module")
+def evaluated(tmp_path_factory) -> Path:
+    place = tmp_path_factory.mktemp("evaluations") / "first"
+    run(settings(place))
+    return place
+
+
+def figures(place: Path) -> dict:
+    return json.loads((place / "done.json").read_text())
+
+
+def runs(place: Path) -> dict[str, Path]:
+    return {file.parent.name.rpartition("-")[0]: file.parent for file in place.glob("runs/*/run.json")}
+
+
+def test_every_policy_meets_every_partner_in_every_seat_and_both_orders(evaluated):
+    found = runs(evaluated)
+    assert set(found) == {f"{a}-vs-{b}" for a in ("linear", "boulware") for b in ("conceder", "linear")}
+    episodes = list(read_run(found["boulware-vs-conceder"]))
+    seatings = {(e.policies[0].name, e.turns[0].turn.actor) for e in episodes}
+    assert seatings == {(name, agent) for name in ("boulware", "conceder") for agent in ("agent_0", "agent_1")}
+    assert len(episodes) == 4 * 2 * 2
+    assert {e.evaluator for episode in episodes for e in episode.evaluations} == {"verified+rules", "rules"}
+
+
+def test_cells_are_means_over_the_policys_own_seats_with_that_partner(evaluated):
+    cells = {(c["policy"], c["partner"], c["judge"], c["metric"]): c for c in figures(evaluated)["scores"]}
+    assert len(cells) == 2 * 2 * 2 * 2
+    by_scenario: dict[str, list[float]] = {}
+    for episode in read_run(runs(evaluated)["boulware-vs-conceder"]):
+        (agent,) = (info.agent for info in episode.policies if info.name == "boulware")
+        score = episode.evaluation("verified+rules").by_agent[agent]
+        (goal,) = (s.value for d, s in score.items() if getattr(d, "value", d) == "goal")
+        by_scenario.setdefault(episode.task.scenario.id, []).append(goal)
+    means = [math.fsum(values) / len(values) for values in by_scenario.values()]
+    cell = cells["boulware", "conceder", "verified+rules", "goal"]
+    assert cell["mean"] == pytest.approx(math.fsum(means) / len(means))
+    assert (cell["n"], cell["clusters"], cell["missing"]) == (16, 4, 0)
+    assert cells["linear", "linear", "rules", "goal"]["n"] == 16  # with itself, both seats are its own: 8 episodes
+
+
+def test_differences_are_paired_by_task_seat_first_speaker_and_seed(evaluated):
+    gains = {(g["partner"], g["judge"], g["metric"]): g for g in figures(evaluated)["gains"]}
+    assert {g["policy"] for g in figures(evaluated)["gains"]} == {"boulware"}  # the baseline is the first policy
+    assert set(gains) == {(p, j, m) for p in ("conceder", "linear") for j in ("verified+rules", "rules")
+                          for m in ("goal", "surplus_share")}  # fmt: skip
+    shares: dict[str, dict[tuple, float]] = {"boulware": {}, "linear": {}}
+    for policy in shares:
+        for episode in read_run(runs(evaluated)[f"{policy}-vs-conceder"]):
+            seat = [info.name for info in episode.policies].index(policy)
+            outcome = episode.evaluation("verified+rules").outcome
+            shares[policy][episode.task.id, seat, episode.turns[0].turn.actor, episode.seed] = outcome.shares[seat]
+    assert shares["boulware"].keys() == shares["linear"].keys()
+    difference = [shares["boulware"][key] - shares["linear"][key] for key in shares["linear"]]
+    gain = gains["conceder", "verified+rules", "surplus_share"]
+    assert gain["mean"] == pytest.approx(math.fsum(difference) / len(difference))
+    assert (gain["pairs"], gain["seats"]) == (16, 16)
+    assert all(g["q"] is None or g["q"] >= g["p"] - 1e-12 for g in gains.values())
+
+
+def test_the_report_has_a_table_of_partners_a_table_of_judges_plots_and_numbers(evaluated):
+    text = (evaluated / "report.md").read_text()
+    assert "## goal by verified+rules: partner × policy" in text
+    assert "## surplus_share with conceder: judge × policy" in text
+    assert "## Paired differences to linear" in text
+    assert "of 4 combinations of partner and judge" in text
+    assert all((evaluated / f"{name}.png").stat().st_size > 5000 for name in ("goal", "surplus_share"))
+    with (evaluated / "gains.csv").open() as stream:
+        assert len(list(csv.DictReader(stream))) == 8
+
+
+def test_the_same_call_plays_nothing_again_and_more_may_be_added(evaluated, tmp_path):
+    evaluated = shutil.copytree(evaluated, tmp_path / "copy")
+    stamps = {name: (place / "episodes.jsonl").stat().st_mtime_ns for name, place in runs(evaluated).items()}
+    run(settings(evaluated, policies=["linear"]))
+    assert {n: (p / "episodes.jsonl").stat().st_mtime_ns for n, p in runs(evaluated).items()} == stamps
+    run(settings(evaluated, policies=["linear", "boulware", "splitter"], partners=["conceder"]))
+    again = {n: (p / "episodes.jsonl").stat().st_mtime_ns for n, p in runs(evaluated).items()}
+    assert set(again) - set(stamps) == {"splitter-vs-conceder"}
+    assert {name: again[name] for name in stamps} == stamps
+    with pytest.raises(
+        InvalidValueError, match=r"holds a stage with other settings \(.*settings.seed: 3 there, 4 now\)"
+    ):
+        run(settings(evaluated, seed=4))
+
+
+def test_an_interrupted_evaluation_goes_on_where_it_was(tmp_path, monkeypatch):
+    """Guards the loss of a killed batch: what a judge has been paid for is kept."""
+    asked = []
+
+    class Limited(VerifiedOutcome):
+        async def evaluate_async(self, transcript):
+            asked.append(1)
+            if len(asked) == 11:
+                raise BudgetExceededError("the limit of $1 is reached")
+            return await super().evaluate_async(transcript)
+
+    monkeypatch.setattr(evaluation, "make_judge", lambda spec, models: Limited())
+    small = settings(tmp_path / "e", policies=["linear"], partners=["conceder"], judges=["verified"], metrics=["goal"])
+    with pytest.raises(BudgetExceededError, match=r"the limit of \$1 is reached; with a higher access.max_cost"):
+        run(small)
+    run(small)
+    assert len(asked) == 16 + 1
+    assert figures(tmp_path / "e")["scores"][0]["n"] == 16
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_an_evaluation_with_the_code_of_every_script(tmp_path, monkeypatch, number, code):
+    asked = []
+
+    class Signalled(VerifiedOutcome):
+        async def evaluate_async(self, transcript):
+            asked.append(1)
+            if len(asked) == 5:
+                signal.raise_signal(number)
+            return await super().evaluate_async(transcript)
+
+    monkeypatch.setattr(evaluation, "make_judge", lambda spec, models: Signalled())
+    small = settings(tmp_path / "e", policies=["linear"], partners=["conceder"], judges=["verified"], metrics=["goal"])
+    config = tmp_path / "c.yaml"
+    config.write_text(small.model_dump_json())
+    assert run_script("", EvaluationSettings, run, ["--config", str(config)]) == code
+    assert 5 <= len(asked) < 16
+    assert not (tmp_path / "e" / "done.json").exists()
+    assert run_script("", EvaluationSettings, run, ["--config", str(config)]) == 0
+    assert len(asked) == 16
+
+
+def played(folder: Path, focal: str, *, seed: int = 3, judge: str = "verified+rules", **rules) -> Path:
+    plans = plan_episodes(
+        tasks.generate("bargaining", 4, seed=3),
+        [(make_policy(focal), make_policy("conceder"))],
+        seed=seed,
+        rules=Rules(**{"max_turns": 6, **rules}),
+        both_orders=True,
+    )
+    run_episodes(plans, evaluator=make_evaluator(judge), run_dir=folder, progress=False)
+    return folder
+
+
+def test_a_baseline_may_be_a_run_of_its_own(evaluated, tmp_path):
+    baseline = played(tmp_path / "earlier", "linear")
+    run(settings(tmp_path / "e", policies=["boulware"], partners=["conceder"], judges=["verified+rules"],
+                 baseline=str(baseline)))  # fmt: skip
+    found = figures(tmp_path / "e")
+    assert found["baseline"] == f"linear ({baseline})"
+    same = [g for g in figures(evaluated)["gains"] if (g["partner"], g["judge"]) == ("conceder", "verified+rules")]
+    assert [g["mean"] for g in found["gains"]] == pytest.approx([g["mean"] for g in same])
+    run(settings(tmp_path / "e", policies=["boulware"], partners=["conceder"], judges=["verified+rules"],
+                 baseline=str(evaluated), baseline_name="linear"))  # fmt: skip
+    assert [g["mean"] for g in figures(tmp_path / "e")["gains"]] == pytest.approx([g["mean"] for g in same])
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        (
+            {"focal": "linear", "seed": 9},
+            "none of its episodes with partner 'conceder' is of the same task, seat, first",
+        ),
+        ({"focal": "linear", "max_turns": 8}, "was played by other rules than"),
+        ({"focal": "linear", "judge": "rules"}, "has no scores by this judge"),
+    ],
+)
+def test_a_baseline_that_does_not_match_is_refused(tmp_path, made, message):
+    baseline = played(tmp_path / "earlier", **made)
+    small = {"policies": ["boulware"], "partners": ["conceder"], "judges": ["verified+rules"], "n": 4}
+    with pytest.raises(InvalidValueError, match=message):
+        run(settings(tmp_path / "e", **small, baseline=str(baseline)))
+
+
+def test_a_baseline_with_another_partner_or_with_several_policies_is_refused(evaluated, tmp_path):
+    small = {"policies": ["boulware"], "judges": ["verified+rules"], "n": 4}
+    with pytest.raises(InvalidValueError, match=r"expected one policy with partner 'splitter' .* found none"):
+        run(settings(tmp_path / "a", **small, partners=["splitter"], baseline=str(evaluated)))
+    with pytest.raises(InvalidValueError, match=r"found boulware, linear.*; baseline_name says which"):
+        run(settings(tmp_path / "b", **small, partners=["conceder"], baseline=str(evaluated)))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"metrics": ["goals"]}, "metrics: .*did you mean 'goal'"),
+        ({"policies": ["linear", "linear:floor=0.1"]}, "policies: two are called 'linear' in records"),
+        ({"baseline": "sharer"}, "baseline: expected one of the policies or a directory of runs, got 'sharer'"),
+        (
+            {"preset": "sotopia-hard", "tasks": None, "max_turns": None},
+            "needs a task file of 14 scenarios with 10 castings each",
+        ),
+    ],
+)
+def test_what_cannot_be_meant_is_said_before_anything_is_played(tmp_path, changes, message):
+    with pytest.raises(InvalidValueError, match=message):
+        run(settings(tmp_path / "e", **changes))
+    assert not (tmp_path / "e").exists()
+
+
+@pytest.mark.parametrize(
+    ("preset", "scenarios", "castings", "fits"),
+    [
+        ("sotopia-hard", 14, 10, True),
+        ("sotopia-hard", 14, 9, False),
+        ("sotopia-hard", 13, 10, False),
+        ("sotopia-all", 90, 2, True),
+        ("sotopia-all", 90, 1, False),
+    ],
+)
+def test_a_preset_is_the_whole_of_its_set_unless_a_part_is_asked_for(tmp_path, preset, scenarios, castings, fits):
+    """Guards R20: all castings are played, not the first of each scenario."""
+    starter = tasks.starter_tasks()[0]
+    made = [
+        starter.model_copy(
+            update={"id": f"t{s}-{c}", "scenario": starter.scenario.model_copy(update={"id": f"scenario-{s}"})}
+        )
+        for s in range(scenarios)
+        for c in range(castings)
+    ]
+    TaskSet(made).save(tmp_path / "tasks.jsonl")
+    asked = settings(tmp_path, preset=preset, tasks=str(tmp_path / "tasks.jsonl"), max_turns=None)
+    if not fits:
+        with pytest.raises(InvalidValueError, match=f"holds {scenarios} with {castings}; give the whole set"):
+            read_tasks(asked)
+    assert len(read_tasks(asked.model_copy(update={"partial": not fits}))) == scenarios * castings
+
+
+def test_presets_are_those_of_the_papers():
+    """SOTOPIA-RL, section 5: 90 scenarios with 2 pairs of characters; the 14 hard ones with 10."""
+    sizes = {name: (preset.scenarios, preset.castings) for name, preset in PRESETS.items()}
+    assert sizes == {"sotopia-all": (90, 2), "sotopia-hard": (14, 10), "verified": (None, None)}
+    fixed = {name: (preset.both_orders, preset.max_turns) for name, preset in PRESETS.items()}
+    assert fixed == {"sotopia-all": (True, 20), "sotopia-hard": (True, 20), "verified": (None, None)}
+
+
+@pytest.mark.parametrize("preset", ["sotopia-all", "sotopia-hard"])
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"both_orders": False}, "both_orders: expected True with preset '{}', got False"),
+        ({"max_turns": 6}, "max_turns: expected 20 with preset '{}', got 6"),
+    ],
+)
+def test_what_contradicts_a_preset_is_refused_when_the_settings_are_read(preset, changes, said):
+    given = {"output": "o", "policies": ["linear"], "partners": ["conceder"], "preset": preset, "tasks": "t.jsonl"}
+    with pytest.raises(InvalidValueError) as caught:
+        settings_of({**given, **changes}, EvaluationSettings, "e.yaml")
+    assert str(caught.value) == f"e.yaml: {said.format(preset)}"
+    agreeing = settings_of({**given, "both_orders": True, "max_turns": 20}, EvaluationSettings, "e.yaml")
+    assert agreeing.turn_limit == settings_of(given, EvaluationSettings, "e.yaml").turn_limit == 20
+    verified = settings_of({**given, **changes, "preset": "verified"}, EvaluationSettings, "e.yaml")
+    assert verified.turn_limit == changes.get("max_turns")
+
+
+def test_a_papers_preset_plays_both_orders_and_to_the_papers_turn_limit(tmp_path):
+    """Whatever limit the task file has of its own."""
+    task = tasks.generate("bargaining", 1, seed=3)[0]
+    short = task.model_copy(update={"scenario": task.scenario.model_copy(update={"max_turns": 4})})
+    TaskSet([short]).save(tmp_path / "tasks.jsonl")
+    asked = {"preset": "sotopia-hard", "tasks": str(tmp_path / "tasks.jsonl"), "partial": True, "max_turns": None}
+    seats = {"policies": ["boulware"], "partners": ["silent"], "judges": ["rules"], "metrics": ["goal"]}
+    run(settings(tmp_path / "e", **seats, **asked))
+    episodes = list(read_run(runs(tmp_path / "e")["boulware-vs-silent"]))
+    assert {(e.rules.max_turns, e.task.scenario.max_turns) for e in episodes} == {(20, 4)}
+    assert {(e.policies[0].name, e.turns[0].turn.actor) for e in episodes} == {
+        (name, agent) for name in ("boulware", "silent") for agent in ("agent_0", "agent_1")
+    }
+    assert "each seat begins once, at most 20 turns, 1 × each" in (tmp_path / "e" / "report.md").read_text()
+
+
+@pytest.mark.parametrize("name", ["evaluate_verified", "evaluate_sotopia_hard", "evaluate_sotopia_all"])
+def test_the_configs_are_read_by_the_command_in_their_first_line(name):
+    from training.stage.settings import read_settings
+
+    file = Path(__file__).parents[3] / "configs" / f"{name}.yaml"
+    assert file.read_text().splitlines()[0].startswith(f"# python scripts/evaluate.py --config configs/{name}.yaml")
+    assert read_settings(file, EvaluationSettings).policies

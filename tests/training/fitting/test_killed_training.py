@@ -1,0 +1,86 @@
+"""A training script that is killed for real, ended by a batch system, and begun again each time."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from sotopia_env.storage.directory import read_run
+from tests.training.conftest import BRIEF
+from training.stage.directory import StageDirectory
+
+ROOT = Path(__file__).parents[3]
+STEPS, EVERY = 100, 5
+
+
+@pytest.fixture
+def stage(tiny_model, expert_run, tmp_path):
+    """A stage of behaviour cloning whose steps take a few milliseconds, beside the file that asks for it."""
+    key = next(read_run(expert_run)).key
+    (tmp_path / "selection.jsonl").write_text(json.dumps({"episode": key, "seat": "agent_0", "why": "top"}) + "\n")
+    settings = {
+        "model": {"base": str(tiny_model), "lora": None},
+        "prompt": BRIEF.model_dump(mode="json"),
+        "data": [{"run": str(expert_run), "selection": str(tmp_path / "selection.jsonl")}],
+        "validation": 0,
+        "output": str(tmp_path / "bc"),
+        "fit": {"max_steps": STEPS, "save_steps": EVERY, "batch_size": 1, "logging_steps": 1},
+    }
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump(settings))
+    return StageDirectory(tmp_path / "bc", "behavior_cloning", None)
+
+
+def ended(stage, number=None):
+    """Runs the script, ends it with a signal once it has written a new checkpoint, and returns its code and words."""
+    said = stage.path.with_suffix(".log")
+    before = stage.last_checkpoint()
+    command = [sys.executable, str(ROOT / "scripts" / "train_bc.py"), "--config", str(stage.path.parent / "c.yaml")]
+    alone = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    with said.open("w") as log, subprocess.Popen(command, cwd=ROOT, env=alone, stdout=log, stderr=log) as process:
+        try:
+            while number is not None and process.poll() is None and stage.last_checkpoint() == before:
+                time.sleep(0.005)
+            if number is not None:
+                process.send_signal(number)
+            code = process.wait(timeout=240)
+        finally:
+            process.kill()
+    return code, said.read_text()
+
+
+def begun_at(said):
+    """The step that a run continued from, and the first that it took."""
+    (checkpoint,) = re.findall(r"continuing from \S+/checkpoint-(\d+)\n", said)
+    return int(checkpoint), int(re.search(rf"step (\d+) of {STEPS}:", said)[1])
+
+
+@pytest.mark.timeout(600)
+def test_a_killed_script_and_one_ended_by_a_batch_system_go_on_where_they_were(stage):
+    code, said = ended(stage, signal.SIGKILL)
+    assert code == -signal.SIGKILL, said
+    assert "continuing from" not in said
+    left = int(stage.last_checkpoint().name.removeprefix("checkpoint-"))
+    assert EVERY <= left < STEPS
+    assert not stage.model.exists()
+
+    code, said = ended(stage, signal.SIGTERM)
+    assert code == 143, said
+    assert said.count("error: stopped; the same command continues with what is complete on disk\n") == 1
+    assert "Traceback" not in said
+    assert begun_at(said) == (left, left + 1)
+    later = int(stage.last_checkpoint().name.removeprefix("checkpoint-"))
+    assert left < later < STEPS
+    assert stage.figures is None
+
+    code, said = ended(stage)
+    assert code == 0, said
+    assert begun_at(said) == (later, later + 1)
+    assert [entry["step"] for entry in stage.figures["log"]] == list(range(1, STEPS + 1))
+    assert (stage.model / "model.safetensors").is_file()

@@ -1,0 +1,64 @@
+"""Settings of GRPO for tests, and a reward model of random weights."""
+
+from types import SimpleNamespace
+
+from tests.training.conftest import SHORT as BRIEF
+from training.data.sources import SourceSettings
+from training.fitting.loop import FitSettings
+from training.grpo.settings import GRPOSettings, RewardSettings
+from training.grpo.situations import SituationSettings
+from training.models.loading import find_model, load_tokenizer, write_prompt_settings
+from training.stage.settings import ModelSettings
+
+SITUATIONS = SituationSettings(
+    families=("bargaining",), level="easy", count=4, partners=("linear:horizon=2",), max_turns=4
+)
+FIT = FitSettings(learning_rate=1e-3, max_steps=2, batch_size=8, save_steps=1, logging_steps=1, warmup_ratio=0)
+
+
+def _size(hidden, layers, heads, shared, inner, words):
+    return SimpleNamespace(
+        hidden_size=hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=shared,
+        intermediate_size=inner,
+        vocab_size=words,
+    )
+
+
+# What the published configurations of Qwen2.5-7B-Instruct and Mistral-7B-Instruct-v0.3 say of their size.
+QWEN_7B, MISTRAL_7B = _size(3584, 28, 28, 4, 18944, 152064), _size(4096, 32, 32, 8, 14336, 32768)
+
+
+def asked(**more):
+    given = {"mode": "multi-turn", "start_from": "x", "situations": SITUATIONS, "output": "y", "num_generations": 4}
+    return GRPOSettings(**{**given, "fit": FIT, "lora": None, **more})
+
+
+def single_turn(start, scored_by, run, **more):
+    """Settings of single-turn GRPO."""
+    return asked(
+        mode="single-turn",
+        situations=None,
+        start_from=str(start),
+        data=(SourceSettings(run=str(run)),),
+        reward=RewardSettings(model=str(scored_by), gate=False),
+        **more,
+    )
+
+
+def reward_model_of(base, out):
+    """A reward model of random weights."""
+    import torch
+    from transformers import AutoModelForSequenceClassification
+
+    from training.reward.scorer import write_note
+
+    torch.manual_seed(1)
+    model = AutoModelForSequenceClassification.from_pretrained(str(find_model(base)), num_labels=1)
+    model.save_pretrained(str(out / "model"))
+    load_tokenizer(find_model(base)).save_pretrained(str(out / "model"))
+    write_prompt_settings(out / "model", BRIEF)
+    write_note(out / "model", ModelSettings(base=str(find_model(base)), lora=None), BRIEF)
+    return out

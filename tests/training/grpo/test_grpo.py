@@ -1,0 +1,295 @@
+"""GRPO: contradictions before anything is loaded, advantages by turn, and both modes for real."""
+
+import json
+import shutil
+from types import SimpleNamespace
+
+import pytest
+import torch
+from transformers import LlamaConfig
+
+from sotopia_env.chat_model.spending.ledger import Ledger
+from sotopia_env.errors import InvalidValueError, UnknownNameError
+from sotopia_env.storage.directory import read_run
+from sotopia_env.world.taskset import TaskSet
+from tests.sotopia_env.chat_model.server import LoopbackServer
+from tests.training.conftest import SHORT as BRIEF
+from tests.training.conftest import StoppedError, killed_after
+from tests.training.grpo.grpo_asked import FIT, QWEN_7B, SITUATIONS, asked, reward_model_of, single_turn
+from training.data.sources import SourceSettings
+from training.fitting import behavior_cloning
+from training.grpo import multi_turn
+from training.grpo import stage as grpo
+from training.grpo.memory import available_memory, check_memory, estimate
+from training.grpo.multi_turn import EpisodeRollout, prompt_rows, turn_advantages
+from training.grpo.settings import DevSettings, RewardSettings, check
+from training.grpo.situations import situations
+from training.grpo.token_episodes import TokenPlayer
+from training.models.loading import find_model, load_causal_lm, write_prompt_settings
+from training.stage.access import ModelAccess
+from training.stage.settings import LoraSettings, ModelSettings, PromptSettings
+
+TRAINER = SimpleNamespace()
+GOAL = RewardSettings()
+
+
+@pytest.mark.parametrize(
+    ("more", "named"),
+    [
+        ({"situations": None}, "situations"),
+        ({"mode": "single-turn"}, "reward.model"),
+        ({"data": (SourceSettings(run="r"),)}, "single-turn"),
+        ({"keep": "best"}, "dev"),
+        ({"vllm": "colocate"}, "package vllm"),
+        ({"reward": RewardSettings(scalarisation="overall", credit="acts")}, "one dimension"),
+        ({"num_generations": 3}, "groups of 3"),
+        ({"num_generations": 16}, "steps_per_generation: 2"),
+        ({"fit": FIT.model_copy(update={"keep": 1, "max_steps": None})}, "fit.keep"),
+    ],
+)
+def test_contradictions_are_said_in_one_sentence(more, named):
+    """R16: 6 × 4 answers and 16 generations, and their like, before anything is loaded."""
+    with pytest.raises(InvalidValueError, match=named):
+        check(asked(**more))
+
+
+def test_a_misspelt_dimension_is_named():
+    with pytest.raises(UnknownNameError, match="goal"):
+        check(asked(reward=RewardSettings(scalarisation="gaol")))
+
+
+def test_every_process_counts_for_the_groups(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    check(asked(num_generations=16))
+
+
+def test_memory_of_a_seven_billion_model_is_about_right():
+    """Weights of Qwen2.5-7B are 15.2 GB in bfloat16; logits of 64 x 4096 over 152,064 words are what breaks a run."""
+    lora = asked(lora=LoraSettings(), dtype="bfloat16", fit=FIT.model_copy(update={"batch_size": 64}))
+    found = estimate(QWEN_7B, lora, PromptSettings(max_length=4096))
+    assert 14e9 < found.weights < 16.5e9
+    assert found.logits > 300e9
+    quantised = estimate(QWEN_7B, lora.model_copy(update={"quantization": "nf4"}), PromptSettings(max_length=4096))
+    assert 7e9 < quantised.weights < 9e9  # 6.5 billion weights in 4 bit, and 1.1 billion of embeddings and head in 32
+
+
+def test_the_reward_model_takes_its_place_in_memory(cloned, tmp_path):
+    scored_by = reward_model_of(cloned, tmp_path / "rm")
+    settings = asked(reward=RewardSettings(model=str(scored_by)), fit=FIT)
+    base = find_model(cloned)
+    count = sum(parameter.numel() for parameter in load_causal_lm(ModelSettings(base=str(base))).parameters())
+    with_it = check_memory(base, settings, BRIEF)
+    without = check_memory(base, asked(), BRIEF)
+    assert with_it.total - without.total == with_it.scorer == pytest.approx(4 * count, rel=0.01)
+
+
+def test_what_cannot_fit_is_refused_before_it_is_loaded(tmp_path):
+    LlamaConfig(hidden_size=4096, num_hidden_layers=2000).save_pretrained(tmp_path)
+    with pytest.raises(InvalidValueError, match="do not fit"):
+        check_memory(tmp_path, asked(), BRIEF)
+    assert check_memory(tmp_path, asked(check_memory=False), BRIEF).total > available_memory()
+
+
+def test_a_model_of_single_prompts_is_not_refused_for_its_format_where_no_whole_episode_is_played(tmp_path, tiny_model):
+    """Mistral's: its chat template preserves no conversation, and single-turn GRPO needs none."""
+    shutil.copytree(tiny_model, tmp_path / "bc" / "model")
+    write_prompt_settings(tmp_path / "bc" / "model", PromptSettings(format="single", max_length=512, max_answer=24))
+    more = {"start_from": str(tmp_path / "bc"), "output": str(tmp_path / "out"), "data": (SourceSettings(run="r"),)}
+    single = asked(mode="single-turn", situations=None, reward=RewardSettings(model=str(tmp_path / "none")), **more)
+    with pytest.raises(InvalidValueError, match="none: expected an adapter or a model"):
+        grpo.train(single)
+
+
+def test_an_answer_longer_than_the_prompt_allows_is_refused(cloned):
+    with pytest.raises(InvalidValueError, match="max_answer"):
+        grpo.answer_settings(asked(start_from=str(cloned), max_answer=512))
+
+
+# --- advantages --------------------------------------------------------------------------------------------------
+
+
+def test_turns_of_a_group_are_compared_with_each_other():
+    credits = [[(0, 2, 1.0), (3, 4, 3.0)], [(0, 1, 5.0)], [(0, 1, 7.0)], []]
+    found = turn_advantages(credits, 2, 5, scale="none")
+    assert found.tolist() == [[-2, -2, 0, 0, 0], [2, 0, 0, 0, 0], [0] * 5, [0] * 5]
+    scaled = turn_advantages(credits, 2, 5, scale="group")  # of 1, 3, 5 the deviation is 2, of 1, 3, 5, 7 it is 2.58
+    assert scaled[0, 3] == pytest.approx(0)
+    assert scaled[1, 0] == pytest.approx(2 / 2.0001, rel=1e-3)
+    assert turn_advantages(credits, 2, 5, scale="batch")[1, 0] == pytest.approx(2 / 2.5821, rel=1e-3)
+
+
+def test_a_block_shares_task_seat_partner_and_seed(tokenizer, monkeypatch):
+    """What TRL repeats num_generations times is one situation; only the policy's own sampling differs within it."""
+    wanted = situations(SITUATIONS)
+    rows = prompt_rows(wanted)
+    assert [(row["task"], row["seat"], row["partner"]) for row in rows] == [
+        (item.task.id, item.seat, item.partner.name) for item in wanted
+    ]
+    played = []
+
+    class Player(TokenPlayer):
+        def play(self, asked, sample, most=int):
+            played.extend(asked)
+            raise InterruptedError
+
+    monkeypatch.setattr(multi_turn, "trainer_sample", lambda trainer: None)
+    rollout = EpisodeRollout(Player(tokenizer, BRIEF, None), wanted, GOAL)
+    with pytest.raises(InterruptedError):
+        rollout([rows[3]["prompt"]] * 4, TRAINER)
+    assert played == [wanted[3]] * 4
+
+
+# --- for real ----------------------------------------------------------------------------------------------------
+
+
+def weights(directory):
+    model = load_causal_lm(ModelSettings(base=str(find_model(directory))))
+    return torch.cat([parameter.flatten() for parameter in model.parameters()])
+
+
+def test_whole_episodes_train_and_are_logged_by_part(cloned, tmp_path, monkeypatch):
+    settings = asked(
+        start_from=str(cloned),
+        output=str(tmp_path / "out"),
+        reward=RewardSettings(scalarisation="overall"),
+        dev=DevSettings(situations=SITUATIONS.model_copy(update={"task_seed": 9}), every=1),
+        keep="best",
+    )
+    figures = grpo.train(settings)
+    state = json.loads(next((tmp_path / "out/checkpoints/checkpoint-2").glob("trainer_state.json")).read_text())
+    logged = set().union(*(entry for entry in state["log_history"]))
+    assert {"rewards/episode_reward/mean", "scores/GOAL", "scores/REL", "episodes/valid", "dev/reward"} <= logged
+    assert {"episodes/score", "episodes/penalty"} <= logged
+    assert [look["step"] for look in figures["dev"]] == [0, 1, 2]
+    assert {"dev/BEL", "dev/REL", "dev/KNO", "dev/SEC", "dev/SOC", "dev/FIN", "dev/GOAL"} <= logged
+    rewards = [look["reward"] for look in figures["dev"]]
+    best = max(range(3), key=lambda look: (rewards[look], look))  # of equals the latest
+    kept = {0: cloned, 1: tmp_path / "out/checkpoints/checkpoint-1", 2: tmp_path / "out/checkpoints/checkpoint-2"}
+    assert torch.equal(weights(tmp_path / "out"), weights(kept[best]))
+    assert grpo.train(settings) == figures
+
+
+def test_a_frozen_model_on_a_server_is_a_partner_that_is_looked_for_before_the_policy_is_loaded(
+    cloned, tmp_path, monkeypatch
+):
+    served = SITUATIONS.model_copy(update={"partners": ("local/tiny",), "count": 2})
+    with LoopbackServer() as server:
+        access = ModelAccess(api_base=server.api_base)
+        dev = DevSettings(situations=served, every=2)
+        settings = asked(
+            start_from=str(cloned), output=str(tmp_path / "out"), situations=served, dev=dev, access=access
+        )
+        figures = grpo.train(settings)
+        assert [look["unscored"] for look in figures["dev"]] == [0, 0]
+        assert server.total > 2 * 8  # of two batches of eight episodes, and of two looks
+        ledger = Ledger(tmp_path / "out")
+        assert ledger.totals().answered == server.total
+        ledger.close()
+    monkeypatch.setattr(grpo, "load_for_training", lambda *_: pytest.fail("a model was loaded"))
+    with pytest.raises(InvalidValueError, match=r"127\.0\.0\.1"):
+        grpo.run(settings.model_copy(update={"output": str(tmp_path / "nobody")}))
+
+
+def losses(directory):
+    """The log of a stage's training, times left out."""
+    log = json.loads((directory / "done.json").read_text())["log"]
+    return [{name: value for name, value in entry.items() if "time" not in name} for entry in log]
+
+
+def trained_weights(directory):
+    """All weights of a full model, or of an adapter."""
+    from safetensors.torch import load_file
+
+    (file,) = (directory / "model").glob("*.safetensors")
+    return load_file(file)
+
+
+@pytest.mark.parametrize("kind", ["multi-turn", "single-turn", "adapter with KL"])
+def test_a_resumed_run_has_the_losses_and_the_weights_of_an_unbroken_one(
+    kind, cloned, adapted, expert_run, tmp_path, monkeypatch
+):
+    output = str(tmp_path / "whole")
+    if kind == "multi-turn":
+        whole = asked(start_from=str(cloned), output=output, reward=RewardSettings(credit="acts"))
+    elif kind == "single-turn":
+        whole = single_turn(cloned, reward_model_of(cloned, tmp_path / "rm"), expert_run, output=output)
+    else:
+        scored_by = reward_model_of(cloned, tmp_path / "rm")  # what this adapter says makes no difference to a verdict
+        whole = single_turn(adapted, scored_by, expert_run, output=output, lora=LoraSettings(), beta=0.1)
+    grpo.run(whole)
+    broken = whole.model_copy(update={"output": str(tmp_path / "broken")})
+    with monkeypatch.context() as patched:
+        killed_after(patched, 2)
+        with pytest.raises(StoppedError):
+            grpo.run(broken)
+    assert not (tmp_path / "broken/done.json").exists()
+    grpo.run(broken)
+    assert losses(tmp_path / "whole") == losses(tmp_path / "broken")
+    one, other = trained_weights(tmp_path / "whole"), trained_weights(tmp_path / "broken")
+    assert one.keys() == other.keys()
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    begun = trained_weights(adapted if kind == "adapter with KL" else cloned)
+    assert not all(torch.equal(one[name], begun[name]) for name in one)
+    if kind == "adapter with KL":
+        assert any(entry["kl"] > 0 for entry in losses(tmp_path / "whole"))
+
+
+def test_bad_data_is_said_before_any_model_is_loaded(cloned, expert_run, tmp_path, monkeypatch):
+    def never(*_, **__):
+        raise AssertionError("a model was loaded")
+
+    monkeypatch.setattr(grpo, "load_for_training", never)
+    monkeypatch.setattr("training.reward.scorer.RewardScorer.load", never)
+    scored_by = reward_model_of(cloned, tmp_path / "rm")
+    kept = tmp_path / "kept.jsonl"
+    TaskSet(list({episode.task.id: episode.task for episode in read_run(str(expert_run))}.values())).save(kept)
+    settings = single_turn(cloned, scored_by, expert_run, output=str(tmp_path / "out"), evaluation_tasks=str(kept))
+    with pytest.raises(InvalidValueError, match="evaluation"):
+        grpo.run(settings)
+    with pytest.raises(InvalidValueError, match="nowhere"):
+        grpo.run(single_turn(cloned, tmp_path / "nowhere", expert_run, output=str(tmp_path / "out2")))
+
+
+def test_a_cloned_adapter_of_a_four_bit_base_trains_on_that_base(cloned, expert_run, tmp_path, monkeypatch):
+    """The way of the configurations for 7B models: QLoRA cloning, then GRPO from its adapter."""
+    from trl import GRPOTrainer
+
+    seen, build = [], GRPOTrainer.__init__
+
+    def note(self, *args, **kwargs):
+        build(self, *args, **kwargs)
+        seen.append(self)
+
+    monkeypatch.setattr(GRPOTrainer, "__init__", note)
+    base = ModelSettings(base=str(find_model(cloned)), lora=LoraSettings(rank=4, dropout=0), quantization="nf4")
+    fit = FIT.model_copy(update={"max_steps": 1, "batch_size": 4})
+    behavior_cloning.run(
+        behavior_cloning.BehaviorCloningSettings(
+            model=base,
+            prompt=BRIEF,
+            data=(SourceSettings(run=str(expert_run)),),
+            validation=0,
+            output=str(tmp_path / "bc"),
+            fit=fit,
+        )
+    )
+    settings = asked(
+        start_from=str(tmp_path / "bc"),
+        output=str(tmp_path / "out"),
+        situations=SITUATIONS.model_copy(update={"count": 1}),
+        quantization="nf4",
+        lora=base.lora,
+        beta=0.04,
+        fit=fit,
+    )
+    grpo.run(settings)
+    (trainer,) = seen
+    layers = [module for module in trainer.model.modules() if hasattr(module, "lora_A")]
+    assert len(layers) == 14  # q, k, v, o, gate, up, down of two layers
+    assert {type(layer.get_base_layer()).__name__ for layer in layers} == {"Linear4bit"}
+    trained = {name for name, parameter in trainer.model.named_parameters() if parameter.requires_grad}
+    assert len(trained) == 28
+    assert all("lora_" in name and ".ref." not in name for name in trained)  # KL's reference stays
+    begun, left = trained_weights(tmp_path / "bc"), trained_weights(tmp_path / "out")
+    assert begun.keys() == left.keys()
+    assert any(not torch.equal(begun[name], left[name]) for name in begun)

@@ -1,0 +1,145 @@
+"""GRPO on single answers: its prompts on disk, and what the reward model thinks of them."""
+
+import importlib.util
+import itertools
+
+import pytest
+
+from sotopia_env.errors import InvalidValueError
+from tests.training.conftest import SHORT as BRIEF
+from tests.training.grpo.grpo_asked import reward_model_of, single_turn
+from training.grpo import stage as grpo
+from training.grpo.single_turn import SingleTurn
+from training.models.loading import (
+    find_model,
+)
+from training.reward.scorer import write_note
+from training.stage.settings import LoraSettings, ModelSettings
+
+OFFER = '{"action_type": "speak", "argument": "How about $70?"}'
+WHISPER = '{"action_type": "speak", "argument": "How about $70?", "to": ["Bo"]}'
+LEAVE = '{"action_type": "leave", "argument": ""}'
+
+
+def rewards(work, tokenizer, said, cut_off=(), available=("speak",), recipients=()):
+    """What some answers to one prompt are worth, and what is logged about them."""
+    logged = {}
+    values = work.reward(
+        [[{"role": "user", "content": "You sell a lamp."}]] * len(said),
+        [[{"role": "assistant", "content": text}] for text in said],
+        [tokenizer.encode(text) + [tokenizer.eos_token_id] * (text not in cut_off) for text in said],
+        [list(available)] * len(said),
+        [list(recipients)] * len(said),
+        lambda name, value: logged.setdefault(name.removeprefix("reward_model/"), []).append(value),
+    )
+    return values, logged
+
+
+@pytest.fixture(scope="module")
+def scored_by(cloned, tmp_path_factory):
+    return reward_model_of(cloned, tmp_path_factory.mktemp("rm"))
+
+
+def work_of(cloned, scored_by, run, tokenizer, gate, place):
+    settings = single_turn(cloned, scored_by, run, output=str(place))
+    reward = settings.reward.model_copy(update={"gate": gate, "invalid": -7.0})
+    return SingleTurn(settings.model_copy(update={"reward": reward}), BRIEF, tokenizer)
+
+
+@pytest.mark.parametrize("gate", [True, False])
+def test_refused_answers_are_counted_and_are_no_opinion_of_the_reward_model(
+    cloned, scored_by, expert_run, tokenizer, tmp_path, gate
+):
+    """What the gate refuses has a reward, the penalty, that would hide what the model thinks of the others."""
+    work = work_of(cloned, scored_by, expert_run, tokenizer, gate, tmp_path)
+    cut = OFFER.replace("70", "80")
+    values, logged = rewards(work, tokenizer, [OFFER, "hm", cut], cut_off=[cut])
+    assert logged.keys() == {"score", "valid", "unfinished", "refused"}
+    assert (logged["valid"], logged["unfinished"]) == ([1, 0, 1], [0, 0, 1])
+    if gate:
+        assert values[1:] == [-7, -7]
+        assert (logged["refused"], logged["score"]) == ([0, 1, 1], values[:1])
+    else:
+        assert logged["refused"] == [0, 0, 0]
+        assert logged["score"] == [values[0], values[1] + 7, values[2]]
+
+
+def test_the_gate_refuses_what_the_environment_would(cloned, scored_by, expert_run, tokenizer, tmp_path):
+    work = work_of(cloned, scored_by, expert_run, tokenizer, True, tmp_path)
+    said = [OFFER, WHISPER, LEAVE]
+    table = [
+        ((("speak",), ()), [1, 0, 0]),
+        ((("speak",), ("Bo", "agent_1")), [1, 1, 0]),
+        ((("speak",), ("Ada",)), [1, 0, 0]),
+        ((("speak", "leave"), ()), [1, 0, 1]),
+    ]
+    for (available, recipients), valid in table:
+        values, logged = rewards(work, tokenizer, said, available=available, recipients=recipients)
+        assert logged["valid"] == valid
+        assert [value != -7 for value in values] == [bool(one) for one in valid]
+    rows = work.rows(tmp_path / "rows")
+    assert set(rows["available"][0]) >= {"speak", "leave"}
+    assert rows["recipients"][0] == []  # nothing is said in private over a price
+
+
+def test_the_policys_own_end_token_says_which_answers_were_finished(cloned, scored_by, expert_run, tokenizer, tmp_path):
+    """A reward model of another family has another one; no answer would ever be finished."""
+    work = work_of(cloned, scored_by, expert_run, tokenizer, True, tmp_path)
+    work._scorer.tokenizer.eos_token = "<|im_start|>"
+    assert work._scorer.tokenizer.eos_token_id != tokenizer.eos_token_id
+    values, logged = rewards(work, tokenizer, [OFFER])
+    assert logged["refused"] == [0]
+    assert values[0] != -7
+
+
+def test_a_reward_model_that_was_shown_other_prompts_is_refused(cloned, expert_run, tokenizer, tmp_path):
+    scored_by = reward_model_of(cloned, tmp_path / "rm")
+    chat = BRIEF.model_copy(update={"format": "chat"})
+    write_note(scored_by / "model", ModelSettings(base=str(find_model(cloned)), lora=None), chat)
+    with pytest.raises(InvalidValueError, match=r"reward.model: .* shown prompts of 'chat', .* 'brief'"):
+        work_of(cloned, scored_by, expert_run, tokenizer, True, tmp_path)
+
+
+def test_a_gated_reward_model_trains_inside_trl(cloned, scored_by, expert_run, tmp_path):
+    settings = single_turn(cloned, scored_by, expert_run, output=str(tmp_path / "out"))
+    settings = settings.model_copy(update={"reward": settings.reward.model_copy(update={"gate": True})})
+    steps = [entry for entry in grpo.train(settings)["log"] if "loss" in entry]
+    assert len(steps) == 2
+    assert all(0 <= entry["reward_model/refused"] <= 1 for entry in steps)
+    assert all(entry["reward"] >= -1 for entry in steps)
+
+
+def test_prompts_are_read_from_disk_and_begun_again_where_their_writing_was_cut_off(
+    cloned, expert_run, tokenizer, tmp_path, monkeypatch
+):
+    settings = single_turn(cloned, reward_model_of(cloned, tmp_path / "rm"), expert_run, output=str(tmp_path / "out"))
+    work, folder = SingleTurn(settings, BRIEF, tokenizer), tmp_path / "rows"
+    expected = list(work._rows())
+    made = work._rows
+
+    def cut():
+        yield from itertools.islice(made(), 3)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(work, "_rows", cut)
+    with pytest.raises(KeyboardInterrupt):
+        work.rows(folder)
+    assert not folder.exists()
+    monkeypatch.setattr(work, "_rows", made)
+    found = work.rows(folder)
+    assert [row["turn"] for row in found] == [row["turn"] for row in expected]
+    assert [row["prompt"] for row in found] == [row["prompt"] for row in expected]
+    assert found.cache_files
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith("rows")] == ["rows"]
+    monkeypatch.setattr(work, "_rows", lambda: pytest.fail("made twice"))
+    assert len(work.rows(folder)) == len(expected)
+
+
+def test_a_reward_model_of_a_four_bit_base_needs_support_for_it(cloned, expert_run, tmp_path, monkeypatch):
+    scored_by = reward_model_of(cloned, tmp_path / "rm")
+    quantised = ModelSettings(base=str(find_model(cloned)), lora=LoraSettings(rank=4), quantization="nf4")
+    write_note(scored_by / "model", quantised, BRIEF)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *_: None)
+    monkeypatch.setattr(grpo, "load_for_training", lambda *_: pytest.fail("a model was loaded"))
+    with pytest.raises(InvalidValueError, match="needs bitsandbytes"):
+        grpo.run(single_turn(cloned, scored_by, expert_run, output=str(tmp_path / "out")))

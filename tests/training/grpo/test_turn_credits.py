@@ -1,0 +1,165 @@
+"""Turns with rewards of their own: losses fall on what brought them about, and the advantages reach TRL's loss."""
+
+import re
+
+import pytest
+import torch
+from datasets import Dataset
+
+from sotopia_env import tasks
+from sotopia_env.errors import InvalidValueError
+from sotopia_env.naming import make_evaluator as make_evaluator
+from sotopia_env.naming import make_policy as make_policy
+from sotopia_env.world.dynamics import Rules, initial_state, transition
+from sotopia_env.world.taskset import TaskSet
+from tests.training.conftest import SHORT
+from tests.training.grpo.grpo_asked import SITUATIONS, asked
+from tests.training.played import haggling, played
+from training.attribution.by_outcome import make_attributor
+from training.grpo import multi_turn
+from training.grpo import stage as grpo
+from training.grpo.multi_turn import EpisodeRollout, episode_reward, prompt_rows, trainer_class, turn_rewards
+from training.grpo.settings import RewardSettings
+from training.grpo.situations import Situation, situations
+from training.grpo.token_episodes import FocalTurn, TokenEpisode, TokenPlayer
+from training.models.loading import answer_ids, find_model, load_causal_lm
+from training.stage.directory import StageDirectory
+from training.stage.settings import ModelSettings
+
+SELLER = "agent_1"
+LOSING = ("offer: price=40", "Hm, let me think.", "Come on.", "accept")
+"""The seller, whose walk-away price is 50, accepts 40."""
+OFFER, GARBAGE = '{"action_type": "speak", "argument": "How about $70?"}', "hm"
+
+
+def episode_of(*acts, seat=SELLER):
+    """An evaluated episode of the given words with ``seat`` in training."""
+    task, done = haggling(), played(haggling(), *acts)
+    state = initial_state(task, Rules(), 0)
+    for item in done.turns:
+        state = transition(state, item.turn.action)
+    focal = [FocalTurn(item.turn.index, 0, 1) for item in done.turns if item.turn.actor == seat]
+    situation = Situation(task, seat, make_policy("linear"))
+    return TokenEpisode(situation, state, focal=focal, evaluation=done.evaluation())
+
+
+# --- what turns are worth -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("credit", "part"), [("prospect", 1.0), ("acts", 0.5)])
+def test_a_loss_falls_on_the_turn_that_brought_it_about(credit, part):
+    """As in the stage of utterance rewards: with a score below 0, important is what did harm."""
+    episode = episode_of(*LOSING)
+    score = float(episode.vector[5])  # FIN
+    assert score < 0
+    reward = RewardSettings(scalarisation="financial_and_material_benefits", credit=credit)
+    assert turn_rewards(make_attributor(credit), episode, reward) == pytest.approx({1: 0.0, 3: part * score})
+
+
+@pytest.mark.parametrize(("short", "name"), [("GOAL", "goal"), ("FIN", "financial_and_material_benefits")])
+def test_abbreviations_of_dimensions_are_their_names(short, name):
+    episode = episode_of("offer: price=61", "offer: price=83", "offer: price=72", "accept")
+    attributor = make_attributor("acts")
+    found = turn_rewards(attributor, episode, RewardSettings(scalarisation=short, credit="acts"))
+    assert found == turn_rewards(attributor, episode, RewardSettings(scalarisation=name, credit="acts"))
+    assert found[3] > found[1] > 0
+
+
+# --- before a model is loaded ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def nothing_is_loaded(monkeypatch):
+    monkeypatch.setattr(grpo, "load_for_training", lambda *_, **__: pytest.fail("a model was loaded"))
+
+
+@pytest.mark.parametrize("credit", ["acts", "prospect"])
+def test_an_attributor_without_a_word_on_the_dimension_is_refused(cloned, tmp_path, nothing_is_loaded, credit):
+    reward = RewardSettings(scalarisation="REL", credit=credit)
+    with pytest.raises(InvalidValueError, match=rf"reward\.credit: .*relationship.*'{credit}'"):
+        grpo.run(asked(start_from=str(cloned), output=str(tmp_path / "out"), reward=reward))
+
+
+@pytest.mark.parametrize("credit", ["acts", "prospect"])
+def test_an_attributor_of_verified_outcomes_is_refused_where_a_task_has_none(
+    cloned, tmp_path, nothing_is_loaded, credit
+):
+    verified, other = tasks.generate("bargaining", 2, 0, "easy")
+    without = other.scenario.model_copy(update={"outcome": None, "shared_data": {}})
+    bare = other.model_copy(update={"scenario": without, "id": "small-talk"})
+    TaskSet([verified, bare]).save(tmp_path / "tasks.jsonl")
+    mixed = SITUATIONS.model_copy(update={"families": (), "tasks": str(tmp_path / "tasks.jsonl")})
+    more = {"start_from": str(cloned), "output": str(tmp_path / "out"), "situations": mixed}
+    with pytest.raises(InvalidValueError, match=rf"reward\.credit: .*goal.*'{credit}'.*'small-talk'"):
+        grpo.run(asked(reward=RewardSettings(credit=credit), **more))
+
+
+def test_an_attributor_by_evaluation_applies_where_one_by_outcome_does_not():
+    def refused(credit):
+        try:
+            EpisodeRollout(None, situations(SITUATIONS), RewardSettings(scalarisation="REL", credit=credit))
+        except InvalidValueError:
+            return True
+        return False
+
+    assert {credit: refused(credit) for credit in ("silence", "acts")} == {"silence": False, "acts": True}
+
+
+def test_whole_episodes_of_scenarios_that_are_kept_for_evaluation_are_refused(cloned, tmp_path, nothing_is_loaded):
+    kept = tasks.generate("bargaining", SITUATIONS.count, SITUATIONS.task_seed, SITUATIONS.level)[-1]
+    TaskSet([kept]).save(tmp_path / "kept.jsonl")
+    more = {"start_from": str(cloned), "output": str(tmp_path / "out")}
+    with pytest.raises(InvalidValueError, match=rf"situations: .*{re.escape(kept.id)}.* is kept for evaluation"):
+        grpo.run(asked(evaluation_tasks=str(tmp_path / "kept.jsonl"), **more))
+
+
+# --- inside TRL -----------------------------------------------------------------------------------------------------
+
+
+def trainer_of(cloned, tokenizer, folder, wanted):
+    """TRL's trainer as the stage makes it, with credits by turn, and its only step not taken yet."""
+    settings = asked(start_from=str(cloned), output=str(folder), reward=RewardSettings(credit="acts"), loss="bnpo")
+    player = TokenPlayer(tokenizer, SHORT, make_evaluator("verified+rules"))
+    trainer = trainer_class()(
+        model=load_causal_lm(ModelSettings(base=str(find_model(cloned)))),
+        args=grpo._arguments(settings, StageDirectory(folder, "grpo", settings), SHORT),
+        train_dataset=Dataset.from_list(prompt_rows(wanted)),
+        processing_class=tokenizer,
+        reward_funcs=[episode_reward],
+        rollout_func=EpisodeRollout(player, wanted, settings.reward),
+    )
+    trainer.model.train()
+    trainer.current_gradient_accumulation_steps = 1
+    return trainer
+
+
+def test_advantages_by_turn_reach_the_loss(cloned, tokenizer, tmp_path, monkeypatch):
+    """Two situations of four episodes, in which offers and garbage take turns."""
+    calls = []
+
+    def sample(prompts):
+        calls.append(len(prompts))
+        return [answer_ids(tokenizer, (OFFER, GARBAGE)[(row + len(calls)) % 2]) for row in range(len(prompts))]
+
+    monkeypatch.setattr(multi_turn, "trainer_sample", lambda trainer: sample)
+    wanted = situations(SITUATIONS)[:2]
+    trainer = trainer_of(cloned, tokenizer, tmp_path / "out", wanted)
+    inputs = [dict(row) for row in prompt_rows(wanted) for _ in range(4)]
+    output = trainer._generate_and_score_completions(inputs)
+
+    assert sorted(trainer._metrics["train"]["turns/credit"])
+    advantages, mask = output["advantages"], output["completion_mask"] * output["tool_mask"]
+    assert advantages.shape == output["completion_ids"].shape
+    assert not advantages[mask == 0].any()
+    assert ((output["completion_mask"] == 1) & (output["tool_mask"] == 0)).any()  # partners' words
+    differing = 0
+    for row, values in zip(inputs, advantages, strict=True):
+        of_turn = {reward: values[start:end].unique() for start, end, reward in row["turn_credits"]}
+        assert all(len(found) == 1 for found in of_turn.values())
+        assert len({float(found) for found in of_turn.values()}) == len(of_turn)
+        differing += len(of_turn) > 1
+    assert differing
+    # Before the first step every ratio is 1, so the loss is the mean of what the tokens are worth.
+    wanted_loss = -(advantages * mask).sum() / mask.sum()
+    assert abs(wanted_loss) > 1e-3
+    assert torch.isclose(trainer._compute_loss(trainer.model, output), wanted_loss, atol=1e-5)

@@ -1,0 +1,106 @@
+"""Episodes without a verdict: no reward, no credits, counted, and the end when there is nothing else."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from sotopia_env.errors import EvaluationError
+from sotopia_env.naming import make_evaluator as make_evaluator
+from tests.training.conftest import SHORT as BRIEF
+from training.grpo import dev_episodes, multi_turn
+from training.grpo.dev_episodes import DevEpisodes
+from training.grpo.multi_turn import EpisodeRollout, episode_reward, prompt_rows
+from training.grpo.settings import DevSettings, RewardSettings
+from training.grpo.situations import SituationSettings, situations
+from training.grpo.token_episodes import TokenPlayer
+from training.stage.access import ModelAccess
+
+SITUATIONS = SituationSettings(
+    families=("bargaining",), level="easy", count=4, partners=("linear:horizon=2",), max_turns=4
+)
+TRAINER = SimpleNamespace()
+GOAL = RewardSettings()
+
+
+class Moody:
+    """An evaluator that cannot score every second episode, or none."""
+
+    name = "moody"
+
+    def __init__(self, every):
+        self.parameters = {}
+        self.judged, self.every, self.inner = 0, every, make_evaluator("verified+rules")
+
+    async def evaluate_async(self, transcript):
+        self.judged += 1
+        if self.judged % self.every == 0:
+            raise EvaluationError("no verdict today")
+        return await self.inner.evaluate_async(transcript)
+
+
+def rollout_of(tokenizer, evaluator, monkeypatch, reward=GOAL):
+    """A rollout in which the policy always says the same."""
+    said = tokenizer.encode('{"action_type": "speak", "argument": "How about $70?"}')
+    answer = [*said, tokenizer.eos_token_id]
+    monkeypatch.setattr(multi_turn, "trainer_sample", lambda trainer: lambda prompts: [answer] * len(prompts))
+    monkeypatch.setattr(multi_turn, "most", lambda count, trainer: count)
+    wanted = situations(SITUATIONS)
+    prompts = [row["prompt"] for row in prompt_rows(wanted)]
+    return EpisodeRollout(TokenPlayer(tokenizer, BRIEF, evaluator), wanted, reward), prompts
+
+
+def test_an_episode_without_a_verdict_has_no_reward_and_ends_nothing(tokenizer, monkeypatch):
+    """It is missing, not 0: TRL leaves a reward of None out of its group."""
+    rollout, prompts = rollout_of(tokenizer, Moody(2), monkeypatch)
+    found = rollout(prompts, TRAINER)
+    missing = [reward is None for reward in found["episode_reward"]]
+    assert 0 < sum(missing) < len(missing)
+    assert [not scores for scores in found["scores"]] == missing
+    assert [row["unscored"] for row in found["facts"]] == [float(value) for value in missing]
+    told = []
+    rewards = episode_reward(
+        [""] * len(prompts), found["episode_reward"], found["scores"], found["facts"], lambda *pair: told.append(pair)
+    )
+    assert rewards == found["episode_reward"]
+    assert sum(name == "scores/GOAL" for name, _ in told) == missing.count(False)
+
+
+def test_credits_are_missing_where_the_verdict_is(tokenizer, monkeypatch):
+    rollout, prompts = rollout_of(tokenizer, Moody(2), monkeypatch, RewardSettings(credit="acts"))
+    found = rollout(prompts, TRAINER)
+    assert [not credits for credits in found["turn_credits"]] == [reward is None for reward in found["episode_reward"]]
+
+
+def test_training_ends_when_nothing_can_be_scored_any_more(tokenizer, monkeypatch):
+    rollout, prompts = rollout_of(tokenizer, Moody(1), monkeypatch)
+    rollout(prompts, TRAINER)
+    with pytest.raises(EvaluationError, match=r"the last 64 episodes could not be scored; .*no verdict today"):
+        rollout(prompts * 8, TRAINER)
+
+
+def test_a_partner_that_fails_costs_its_episode_and_no_other(tokenizer, monkeypatch):
+    """No server listens there: what the partner cannot say is no reward of 0 for the policy."""
+    access = ModelAccess(api_base="http://127.0.0.1:9/v1", retries=0)
+    both = SITUATIONS.model_copy(update={"partners": ("local/none", "linear:horizon=2")})
+    wanted = situations(both, models=access.models())
+    rollout, prompts = rollout_of(tokenizer, make_evaluator("verified+rules"), monkeypatch)
+    rollout._situations = wanted
+    found = rollout(prompts, TRAINER)
+    served = [item.partner.name not in {"linear"} for item in wanted]
+    assert [reward is None for reward in found["episode_reward"]] == served
+    assert all(found["prompt_ids"])
+    assert all(found["completion_ids"])
+
+
+def test_dev_episodes_that_cannot_be_scored_are_counted_and_all_of_them_are_an_error(tokenizer, tmp_path, monkeypatch):
+    settings = DevSettings(situations=SITUATIONS, every=1)
+    monkeypatch.setattr(dev_episodes, "generator_sample", lambda *_, **__: lambda prompts: [[5, 6]] * len(prompts))
+    for every in (2, 1):
+        dev = DevEpisodes(settings, TokenPlayer(tokenizer, BRIEF, Moody(every)), RewardSettings(), tmp_path, (24, 1.0))
+        if every == 1:
+            with pytest.raises(EvaluationError, match="none of 8 episodes"):
+                dev.look(None, tokenizer, 0)
+            continue
+        found = dev.look(None, tokenizer, 0)
+        assert found["unscored"] == 0.5
+        assert {"reward", "BEL", "REL", "KNO", "SEC", "SOC", "FIN", "GOAL", "agreement", "share"} <= set(found)

@@ -1,0 +1,307 @@
+"""Batched sampling: the tokens of transformers itself, whoever shares the batch; ends, shrinking, waiting callers."""
+
+import asyncio
+import random
+
+import pytest
+
+from sotopia_env.errors import InvalidValueError
+from training.models.generation import BatchedGenerator, Batcher, Sampled, Sampling, uniforms
+
+END = 5  # an ordinary token of the vocabulary, so that a random model ends now and then
+
+
+@pytest.fixture(scope="module")
+def model(tiny_model):
+    from training.models.loading import load_causal_lm
+    from training.stage.settings import ModelSettings
+
+    return load_causal_lm(ModelSettings(base=str(tiny_model), lora=None)).eval()
+
+
+def prompts(count: int, seed: int = 0, longest: int = 60) -> list[list[int]]:
+    draw = random.Random(seed)
+    return [[draw.randrange(6, 300) for _ in range(draw.randrange(3, longest))] for _ in range(count)]
+
+
+def generator(model, tokenizer, end_ids=None, **sampling) -> BatchedGenerator:
+    return BatchedGenerator(model, tokenizer, Sampling(**{"max_new_tokens": 12, **sampling}), end_ids)
+
+
+def test_greedy_tokens_are_those_of_transformers(model, tokenizer):
+    import torch
+
+    asked = prompts(5)
+    ours = generator(model, tokenizer, temperature=0.0).generate(asked, [0] * 5)
+    for ids, found in zip(asked, ours, strict=True):
+        theirs = model.generate(
+            input_ids=torch.tensor([ids]),
+            attention_mask=torch.ones(1, len(ids), dtype=torch.long),
+            max_new_tokens=12,
+            do_sample=False,
+        )
+        assert list(found.ids) == theirs[0, len(ids) :].tolist()
+
+
+def test_logprobs_are_those_of_the_model_at_the_sampling_temperature(model, tokenizer):
+    import torch
+
+    (ids,) = prompts(1)
+    (found,) = generator(model, tokenizer, temperature=0.5, top_p=0.9).generate([ids], [3])
+    with torch.no_grad():
+        logits = model(input_ids=torch.tensor([[*ids, *found.ids]])).logits[0]
+    expected = (logits / 0.5).log_softmax(-1)[len(ids) - 1 : -1].gather(1, torch.tensor(found.ids)[:, None]).squeeze(1)
+    assert found.logprobs == pytest.approx(expected.tolist(), abs=1e-4)
+
+
+@pytest.mark.parametrize("max_batch", [1, 3, 64])
+def test_a_row_depends_on_its_prompt_and_seed_not_on_its_batch(model, tokenizer, max_batch):
+    asked, seeds = prompts(12), list(range(100, 112))
+    alone = [
+        generator(model, tokenizer, [END]).generate([ids], [seed])[0] for ids, seed in zip(asked, seeds, strict=True)
+    ]
+    order = random.Random(1).sample(range(12), 12)
+    shared = generator(model, tokenizer, [END], max_batch=max_batch)
+    found = shared.generate([asked[i] for i in order], [seeds[i] for i in order])
+    assert [f.ids for f in found] == [alone[i].ids for i in order]
+    assert found[0].logprobs == pytest.approx(alone[order[0]].logprobs, abs=1e-5)
+
+
+def test_seeds_make_the_difference_and_equal_prompts_are_read_once(model, tokenizer):
+    (ids,) = prompts(1)
+    sizes = []
+    handle = model.register_forward_pre_hook(
+        lambda m, a, k: sizes.append(tuple(k["input_ids"].shape)), with_kwargs=True
+    )
+    try:
+        found = generator(model, tokenizer).generate([ids] * 6, [1, 2, 3, 1, 2, 3])
+    finally:
+        handle.remove()
+    assert sizes[0] == (1, len(ids))
+    assert sizes[1] == (6, 1)
+    assert [f.ids for f in found[:3]] == [f.ids for f in found[3:]]
+    assert len({f.ids for f in found}) == 3
+    assert found[0].ids == generator(model, tokenizer).generate([ids], [1])[0].ids
+
+
+def test_global_randomness_plays_no_part(model, tokenizer):
+    import torch
+
+    asked = prompts(3)
+    torch.manual_seed(1)
+    first = generator(model, tokenizer).generate(asked, [7, 8, 9])
+    state = torch.manual_seed(2).get_state()
+    assert generator(model, tokenizer).generate(asked, [7, 8, 9]) == first
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_answers_end_at_the_first_end_token_or_at_the_limit(model, tokenizer):
+    asked = prompts(40, seed=2)
+    ends = list(range(5, 60))
+    found = generator(model, tokenizer, ends, max_new_tokens=10).generate(asked, list(range(40)))
+    for sampled in found:
+        assert len(sampled.ids) == len(sampled.logprobs) <= 10
+        assert not set(sampled.ids[:-1]) & set(ends)
+        assert sampled.finished == (sampled.ids[-1] in ends)
+    assert {f.finished for f in found} == {True, False}
+    assert len({len(f.ids) for f in found}) > 3
+
+
+def test_rows_that_have_ended_leave_the_batch(model, tokenizer):
+    rows = []
+    handle = model.register_forward_pre_hook(
+        lambda m, a, k: rows.append(k["input_ids"].shape[0]) if k["input_ids"].shape[1] == 1 else None, with_kwargs=True
+    )
+    try:
+        found = generator(model, tokenizer, list(range(5, 150)), max_new_tokens=20).generate(
+            prompts(40), list(range(40))
+        )
+    finally:
+        handle.remove()
+    assert rows == sorted(rows, reverse=True)
+    going = [sum(len(f.ids) > step + 1 for f in found) for step in range(len(rows))]
+    assert rows[-1] < 20
+    assert all(batch * 0.75 < alive < batch or batch == alive for alive, batch in zip(going, rows, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("sampling", "sizes"),
+    [
+        (Sampling(max_new_tokens=10, max_batch=3), [3, 3, 1]),
+        (Sampling(max_new_tokens=10, max_tokens=120), [2, 3, 2]),  # 2 × (50 + 10), then 3 × (30 + 10)
+        (Sampling(max_new_tokens=10, max_tokens=1), [1] * 7),
+    ],
+)
+def test_batches_are_of_like_length_and_bounded(sampling, sizes):
+    lengths = [30, 5, 50, 20, 30, 10, 40]
+    found = sampling.batches(lengths)
+    assert [len(batch) for batch in found] == sizes
+    flat = [index for batch in found for index in batch]
+    assert sorted(flat) == list(range(7))
+    assert [lengths[i] for i in flat] == sorted(lengths, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"max_new_tokens": 0}, "max_new_tokens: expected a whole number, 1 or more, got 0"),
+        ({"max_batch": True}, "max_batch: expected a whole number"),
+        ({"temperature": -1}, "temperature: expected a number from 0 to 10, got -1"),
+        ({"top_p": 0}, "top_p: expected a number above 0"),
+    ],
+)
+def test_sampling_that_cannot_be_meant_is_refused(wrong, message):
+    with pytest.raises(InvalidValueError, match=message):
+        Sampling(**wrong)
+
+
+def test_prompts_and_seeds_must_match(model, tokenizer):
+    with pytest.raises(InvalidValueError, match="expected one for each of 1 prompts, got 2"):
+        generator(model, tokenizer).generate([[7]], [1, 2])
+    with pytest.raises(InvalidValueError, match="got an empty one"):
+        generator(model, tokenizer).generate([[]], [1])
+    assert generator(model, tokenizer).generate([], []) == []
+
+
+def test_noise_is_uniform_and_differs_between_seeds_and_steps():
+    drawn = uniforms(range(2000), 50)
+    assert drawn.shape == (2000, 50)
+    assert 0 < drawn.min() < drawn.max() < 1
+    assert abs(drawn.mean() - 0.5) < 0.005
+    assert abs((drawn[:-1] * drawn[1:]).mean() - 0.25) < 0.005  # neighbouring seeds
+    assert abs((drawn[:, :-1] * drawn[:, 1:]).mean() - 0.25) < 0.005  # neighbouring steps
+    assert len(set(drawn[:, 0].tolist())) > 1990
+    assert (uniforms([2**63 - 1, -1], 2) == uniforms([2**63 - 1, 2**64 - 1], 2)).all()
+
+
+def test_tokens_are_drawn_from_the_models_distribution(model, tokenizer):
+    import torch
+
+    (ids,) = prompts(1, seed=4)
+    drawn = 4000
+    found = generator(model, tokenizer, max_new_tokens=1, temperature=0.7, max_batch=drawn).generate(
+        [ids] * drawn, list(range(drawn))
+    )
+    with torch.no_grad():
+        chances = (model(input_ids=torch.tensor([ids])).logits[0, -1] / 0.7).softmax(-1)
+    counts = torch.bincount(torch.tensor([f.ids[0] for f in found]), minlength=len(chances))
+    likely = chances.topk(20).indices
+    spread = (chances[likely] * (1 - chances[likely]) / drawn).sqrt()
+    assert ((counts[likely] / drawn - chances[likely]).abs() < 4.5 * spread).all()
+
+
+def test_top_p_samples_the_smallest_set_that_reaches_it(model, tokenizer):
+    import torch
+
+    (ids,) = prompts(1, seed=4)
+    with torch.no_grad():
+        chances, order = model(input_ids=torch.tensor([ids])).logits[0, -1].softmax(-1).sort(descending=True)
+    allowed = set(order[: int((chances.cumsum(0) < 0.8).sum()) + 1].tolist())
+    found = generator(model, tokenizer, max_new_tokens=1, top_p=0.8, max_batch=500).generate([ids] * 500, range(500))
+    assert {f.ids[0] for f in found} <= allowed
+    assert len({f.ids[0] for f in found}) > 1
+
+
+def test_the_model_keeps_its_mode_and_can_be_trained_afterwards(model, tokenizer):
+    model.train()
+    try:
+        generator(model, tokenizer).generate(prompts(2), [1, 2])
+        assert model.training
+        import torch
+
+        model(input_ids=torch.tensor([[7, 8, 9]]), labels=torch.tensor([[7, 8, 9]])).loss.backward()
+    finally:
+        model.zero_grad()
+        model.eval()
+
+
+def test_without_memory_for_all_halves_are_answered(model, tokenizer, monkeypatch, caplog):
+    import torch
+
+    asked, seeds = prompts(5), list(range(5))
+    expected = generator(model, tokenizer).generate(asked, seeds)
+    small, decode = generator(model, tokenizer), BatchedGenerator._decode
+
+    def narrow(self, rows, numbers):
+        if len(rows) > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return decode(self, rows, numbers)
+
+    monkeypatch.setattr(BatchedGenerator, "_decode", narrow)
+    assert [f.ids for f in small.generate(asked, seeds)] == [f.ids for f in expected]
+    assert "no memory to answer 5 prompts at once" in caplog.text
+
+
+class Counting:
+    """Stands in for a generator: answers a prompt with its own tokens, and remembers its batches."""
+
+    def __init__(self, sampling: Sampling) -> None:
+        self.sampling = sampling
+        self.batches: list[int] = []
+
+    def generate(self, ids, seeds):
+        self.batches.append(len(ids))
+        if [13] in list(ids):
+            raise ValueError("unlucky")
+        return [Sampled(tuple(prompt), (0.0,) * len(prompt), True) for prompt in ids]
+
+
+def batcher(**sampling):
+    found = Counting(Sampling(**sampling))
+    return Batcher(lambda: found, found.sampling), found
+
+
+def test_all_that_wait_are_answered_in_one_batch_whatever_they_do_in_between():
+    gathered, fake = batcher()
+
+    async def episode(number):
+        for turn in range(3):
+            for _ in range(number % 3):  # some need a few passes of the loop before they ask
+                await asyncio.sleep(0)
+            answer = await gathered.sample([100 + number, turn], 0)
+            assert answer.ids == (100 + number, turn)
+
+    async def play():
+        await asyncio.gather(*(episode(number) for number in range(20)))
+
+    asyncio.run(play())
+    assert fake.batches == [20, 20, 20]
+
+
+def test_batches_are_answered_one_by_one_and_a_failure_stays_in_its_batch():
+    gathered, fake = batcher(max_batch=2)
+
+    async def play():
+        return await asyncio.gather(*(gathered.sample([n], 0) for n in range(10, 15)), return_exceptions=True)
+
+    found = asyncio.run(play())
+    assert fake.batches == [2, 2, 1]
+    assert [str(f) if isinstance(f, Exception) else f.ids for f in found] == [
+        (10,),
+        (11,),
+        "unlucky",
+        "unlucky",
+        (14,),
+    ]
+
+
+def test_a_cancelled_caller_is_not_answered_and_another_loop_starts_afresh():
+    gathered, fake = batcher()
+
+    async def given_up():
+        asked = asyncio.ensure_future(gathered.sample([1], 0))
+        await asyncio.sleep(0)
+        asked.cancel()
+        assert (await gathered.sample([2], 0)).ids == (2,)
+
+    async def left_behind():
+        asyncio.ensure_future(gathered.sample([3], 0))  # noqa: RUF006
+        await asyncio.sleep(0)
+
+    async def later():
+        return await asyncio.wait_for(gathered.sample([4], 0), 5)
+
+    asyncio.run(given_up())
+    asyncio.run(left_behind())
+    assert asyncio.run(later()).ids == (4,)
+    assert fake.batches == [1, 1]

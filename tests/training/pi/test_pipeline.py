@@ -1,0 +1,393 @@
+"""The pipeline: the right stages in the right order on the right data, continued after any death, and a table."""
+
+import dataclasses
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from sotopia_env import naming
+from sotopia_env.errors import InvalidValueError, SotopiaError, UnknownNameError
+from sotopia_env.storage.directory import read_run
+from sotopia_env.tasks import load as load_tasks
+from training.collect.task_generation import FamilySettings, TaskSettings, TaskSource
+from training.data.held_out import task_key
+from training.data.sources import SourceSettings, read_selection
+from training.fitting.behavior_cloning import BehaviorCloningSettings
+from training.fitting.loop import FitSettings
+from training.models import tiny_base
+from training.models.tiny_base import TinyBaseSettings, TinyBaseStage
+from training.pi.pipeline import Pipeline, check, launch, load_trained, run
+from training.pi.settings import EvaluationSettings, PipelineSettings, TrainingSettings
+from training.stage.directory import StageDirectory
+from training.stage.script import run_script
+from training.stage.settings import ModelSettings, read_settings
+
+CONFIGS = Path(__file__).parents[3] / "configs"
+PLAY = {"orders": "alternate", "max_turns": 6}
+
+
+def settings(folder, **changes):
+    asked = {
+        "model": ModelSettings(base=str(folder / "some-base"), lora=None),
+        "expert": "conceder:horizon=2",
+        "tasks": TaskSettings(scenarios=3, pairs=2, families=FamilySettings(seed=50)),
+        "play": PLAY,
+        "evaluation": EvaluationSettings(
+            partner="linear:horizon=2", tasks=TaskSource(source="bargaining", n=4), play=PLAY
+        ),
+        "output": str(folder / "out"),
+    }
+    return PipelineSettings.model_validate({**asked, **changes})
+
+
+class Trainer:
+    """Stands where behaviour cloning stands: notes what it was given and leaves a model directory."""
+
+    def __init__(self, dies_in=""):
+        self.given = []
+        self.dies_in = dies_in
+
+    def __call__(self, asked):
+        stage = StageDirectory(Path(asked.output), "behavior_cloning", asked)
+        stage.open()
+        if stage.figures is not None:
+            return
+        if self.dies_in and self.dies_in in asked.output:
+            raise SotopiaError("the machine went down")
+        self.given.append(asked)
+        stage.model.mkdir(parents=True)
+        stage.finish({"rows": 1})
+
+
+def play(place, name, asked):
+    """Every trained model plays like a scripted one, under its own name."""
+    return dataclasses.replace(naming.make_policy("linear:horizon=2"), name=name)
+
+
+STAGES = [
+    "evaluation/tasks",
+    "evaluation/base",
+    "evaluation/expert",
+    *(
+        f"{update}/{step}"
+        for update in ("1-bc", "2-sr", "3-sr")
+        for step in ("tasks", "episodes", "rating", "filter", "training", "evaluation")
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A pipeline of three updates that ran through, with what its trainer was given."""
+    folder = tmp_path_factory.mktemp("pipeline")
+    trainer = Trainer()
+    asked = settings(folder, updates=("bc", "sr", "sr"))
+    run(asked, trainer, play)
+    return asked, trainer
+
+
+def names(folder):
+    return {info.name for episode in read_run(folder) for info in episode.policies}
+
+
+def test_every_stage_is_a_directory_that_is_done(finished):
+    asked, trainer = finished
+    stages = Pipeline(asked, trainer, play).stages()
+    assert [stage.name for stage in stages] == STAGES
+    assert all(stage.done for stage in stages)
+
+
+def test_each_update_learns_from_whom_it_should(finished):
+    """The expert with itself, then the model as the update before has left it; each trained on from the last."""
+    asked, trainer = finished
+    out = Path(asked.output)
+    assert [names(out / update / "episodes") for update in ("1-bc", "2-sr", "3-sr")] == [
+        {"conceder"},
+        {"1-bc"},
+        {"2-sr"},
+    ]
+    assert [names(out / update / "evaluation") for update in ("1-bc", "2-sr", "3-sr")] == [
+        {"1-bc", "linear"},
+        {"2-sr", "linear"},
+        {"3-sr", "linear"},
+    ]
+    first, second, third = trainer.given
+    assert (first.start_from, second.start_from, third.start_from) == (
+        None,
+        str(out / "1-bc" / "training"),
+        str(out / "2-sr" / "training"),
+    )
+    assert first.fit == FitSettings()
+    assert second.fit.keep == 5, "B.6: self-reinforcement stops after epoch 5"
+
+
+def test_training_gets_the_filtered_seats_of_its_own_collection(finished):
+    asked, trainer = finished
+    for update, given in zip(("1-bc", "2-sr", "3-sr"), trainer.given, strict=True):
+        (source,) = given.data
+        assert source.run == str(Path(asked.output) / update / "episodes")
+        keys = {episode.key for episode in read_run(source.run)}
+        chosen = read_selection(source.selection)
+        assert {key for key, _ in chosen} <= keys
+        assert len(keys) == 6
+        kind = json.loads((Path(source.selection).parent / "report.json").read_text())["filter"]["kind"]
+        assert kind == update[2:]
+        assert len(chosen) == {"bc": 12, "sr": 6}[kind], (
+            "two, or one fifth but at least one, of 2 for 3 tasks and 2 seats"
+        )
+
+
+def test_tasks_are_new_for_every_update_and_never_those_of_the_evaluation(finished):
+    """Guards P: no separation of training from evaluation in the fine-tuning step."""
+    asked, trainer = finished
+    out = Path(asked.output)
+    per_update = [
+        {task_key(t) for t in load_tasks(out / u / "tasks" / "tasks.jsonl")} for u in ("1-bc", "2-sr", "3-sr")
+    ]
+    held = {task_key(task) for task in load_tasks(out / "evaluation" / "tasks" / "tasks.jsonl")}
+    assert len(held) == 4
+    assert len(set.union(*per_update)) == 9
+    assert not held & set.union(*per_update)
+    assert {given.evaluation_tasks for given in trainer.given} == {str(out / "evaluation" / "tasks" / "tasks.jsonl")}
+    # What an update has had is none of a later one's, also where their sequences meet.
+    again = settings(out.parent / "again", tasks=TaskSettings(scenarios=3, pairs=1, families=FamilySettings(seed=50)))
+    second = Pipeline(again)._tasks(1)
+    (first,) = second.earlier
+    assert first.source == str(out.parent / "again" / "out" / "1-bc" / "tasks" / "tasks.jsonl")
+    given = again.model_copy(update={"tasks": TaskSettings(given=TaskSource(source="starter"), pairs=0)})
+    assert Pipeline(given)._tasks(1).earlier == ()  # given tasks are every update's
+    # Family tasks of the evaluation's own sequence: those that are evaluated are left out.
+    clash = settings(out.parent / "clash", tasks=TaskSettings(scenarios=3, pairs=1, families=FamilySettings(seed=0)))
+    for stage in Pipeline(clash, Trainer(), play).stages():
+        if stage.name in ("evaluation/tasks", "1-bc/tasks"):
+            stage.work()
+    found = {task_key(t) for t in load_tasks(Path(clash.output) / "1-bc" / "tasks" / "tasks.jsonl")}
+    assert len(found) == 3
+    assert not found & held
+
+
+def test_the_table_has_a_line_for_everything_measured(finished):
+    asked, _ = finished
+    text = (Path(asked.output) / "summary.txt").read_text()
+    lines = [line.split()[0] for line in text.splitlines()[4:] if line]
+    assert lines == ["base", "conceder", "1-bc", "2-sr", "3-sr"]
+    assert "[" in text.splitlines()[4]
+    cells = json.loads((Path(asked.output) / "comparison.json").read_text())["cells"]
+    assert {cell["policy"] for cell in cells} == {*lines, "linear"}
+
+
+# --- continued -------------------------------------------------------------------------------------------------------
+def stamps(folder):
+    return {str(file): file.stat().st_mtime_ns for file in Path(folder).rglob("done.json")}
+
+
+def test_a_pipeline_that_died_goes_on_where_it_was(tmp_path):
+    asked = settings(tmp_path)
+    with pytest.raises(SotopiaError, match="the machine went down"):
+        run(asked, Trainer("2-sr"), play)
+    before = stamps(asked.output)
+    assert len(before) == len(STAGES[:9]) + 4
+    trainer = Trainer()
+    run(asked, trainer, play)
+    assert [given.output.split("/")[-2] for given in trainer.given] == ["2-sr"]
+    after = stamps(asked.output)
+    assert {file: after[file] for file in before} == before
+    again = Trainer()
+    run(asked, again, play)
+    assert not again.given
+    assert stamps(asked.output) == after
+
+
+def test_more_updates_may_be_added_but_nothing_changed_in_what_is_done(finished):
+    asked, _ = finished
+    more = asked.model_copy(update={"updates": (*asked.updates, "sr")})
+    before = stamps(asked.output)
+    trainer = Trainer()
+    run(more, trainer, play)
+    assert [given.output.split("/")[-2] for given in trainer.given] == ["4-sr"]
+    assert {file: stamps(asked.output)[file] for file in before} == before
+    with pytest.raises(InvalidValueError, match=r"1-bc/filter: holds .* settings .*top: 2 there, 1 now"):
+        run(more.model_copy(update={"bc_filter": more.bc_filter.model_copy(update={"top": 1})}), trainer, play)
+    tasks = more.evaluation.tasks.model_copy(update={"n": 5})
+    other = more.model_copy(update={"evaluation": more.evaluation.model_copy(update={"tasks": tasks})})
+    with pytest.raises(InvalidValueError, match="evaluation/tasks: holds a stage with other settings"):
+        run(other, trainer, play)
+
+
+KILLED = """
+import sys
+from pathlib import Path
+from tests.training.pi.test_pipeline import Trainer, play, settings
+from training.pi.pipeline import run
+import time
+def slow(place, name, asked):
+    policy = play(place, name, asked)
+    class Slow:
+        name, parameters = policy.name, policy.parameters
+        async def act(self, observation, seed):
+            time.sleep(0.02)
+            return await policy.act(observation, seed)
+    return Slow()
+run(settings(Path(sys.argv[1])), Trainer(), slow)
+"""
+
+
+def test_kill_minus_nine_in_the_middle_of_a_collection(tmp_path):
+    """No episode is lost and none is doubled; the end is that of an unbroken run."""
+    asked = settings(tmp_path)
+    episodes = Path(asked.output) / "2-sr" / "episodes" / "episodes.jsonl"
+    environment = {**os.environ, "PYTHONPATH": str(CONFIGS.parent)}
+    process = subprocess.Popen(
+        [sys.executable, "-c", KILLED, str(tmp_path)], env=environment, stderr=subprocess.DEVNULL
+    )
+    deadline = time.monotonic() + 240
+    while process.poll() is None and not (episodes.exists() and episodes.stat().st_size):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (episodes.parent / "done.json").exists()
+    before = {episode.key for episode in read_run(episodes.parent)}
+    assert 0 < len(before) < 6
+    run(asked, Trainer(), play)
+    straight = settings(tmp_path / "straight")
+    run(straight, Trainer(), play)
+    keys = [sorted(e.key for e in read_run(Path(s.output) / "2-sr" / "episodes")) for s in (asked, straight)]
+    assert keys[0] == keys[1]
+    assert before <= set(keys[0])
+    assert (Path(asked.output) / "summary.txt").read_text() == (Path(straight.output) / "summary.txt").read_text()
+
+
+# --- settings ------------------------------------------------------------------------------------------------------
+def test_of_agent_and_partner_only_the_agent_is_learnt_from(tmp_path):
+    evaluation = settings(tmp_path).evaluation.model_copy(update={"base": False, "expert": False})
+    sr = {"updates": ("sr",), "sr_partner": "conceder:horizon=2", "sr_filter": {"kind": "sr", "ratio": 1}}
+    asked = settings(tmp_path, evaluation=evaluation, **sr)
+    trainer = Trainer()
+    run(asked, trainer, play)
+    (source,) = trainer.given[0].data
+    policy = {(e.key, info.agent): info.name for e in read_run(source.run) for info in e.policies}
+    assert {policy[pair] for pair in read_selection(source.selection)} == {"base"}
+    assert set(policy.values()) == {"base", "conceder"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "said"),
+    [
+        ({"expert": "concedr"}, UnknownNameError, "did you mean 'conceder'"),
+        ({"sr_partner": "liner"}, UnknownNameError, "did you mean 'linear'"),
+        ({"evaluator": "none"}, InvalidValueError, "an unrated run cannot be filtered"),
+        ({"evaluator": "rulez"}, UnknownNameError, "did you mean 'rules'"),
+        ({"tiny": {}, "start_from": "x"}, InvalidValueError, "expected it or tiny, got both"),
+        ({"model": ModelSettings(base="")}, InvalidValueError, "the first update has nothing to begin with"),
+        ({"tasks": {"families": {"names": ["barganing"]}}}, UnknownNameError, "did you mean 'bargaining'"),
+    ],
+)
+def test_what_is_wrong_is_said_before_anything_is_played(changes, error, said, tmp_path):
+    with pytest.raises(error, match=said):
+        run(settings(tmp_path, **changes), Trainer(), play)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {"updates": ("sr",)},
+            "updates: the model plays before it is trained, so it must be in a directory: org/model: ",
+        ),
+        ({"base": True}, "evaluation.base: the model plays before it is trained, .*: org/model: expected an adapter"),
+        ({"start_from": "nowhere"}, "start_from: nowhere: expected an adapter or a model"),
+        ({}, None),
+    ],
+)
+def test_a_base_that_has_to_play_is_looked_for_before_anything_is_made(changes, said, tmp_path):
+    """A hub name can be trained, and what was trained can play; the name itself cannot."""
+    evaluation = settings(tmp_path).evaluation.model_copy(update={"base": changes.pop("base", False)})
+    asked = settings(tmp_path, model=ModelSettings(base="org/model"), evaluation=evaluation, **changes)
+    if said is not None:
+        with pytest.raises(InvalidValueError, match=said):
+            run(asked)
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump(asked.model_dump(mode="json")))
+    checked = [sys.executable, "scripts/run_pi.py", "--config", str(tmp_path / "c.yaml"), "--check"]
+    if changes.get("updates"):
+        env = {**os.environ, "PYTHONPATH": str(CONFIGS.parent)}
+        ended = subprocess.run(checked, cwd=CONFIGS.parent, env=env, capture_output=True, text=True, check=False)
+        assert ended.returncode == 2
+        assert re.match(f"error: {said}", ended.stderr)
+    else:
+        code = run_script("Pipeline.", PipelineSettings, run, checked[2:], check=check)
+        assert code == (0 if said is None else 2)
+    assert not (tmp_path / "out").exists()
+
+
+def test_training_can_be_launched_in_processes_of_its_own(tmp_path):
+    """The command gets the settings as a file; that it ended is not enough, the stage must be complete."""
+    writes = "import pathlib, sys, yaml; s = yaml.safe_load(open(sys.argv[2])); o = pathlib.Path(s['output']); "
+    writes += "o.mkdir(parents=True); (o / 'done.json').write_text('{}')"
+    evaluation = settings(tmp_path).evaluation.model_copy(update={"base": False, "expert": False})
+    asked = settings(tmp_path, updates=("bc",), launch=(sys.executable, "-c", writes), evaluation=evaluation)
+    run(asked, load=play)
+    assert (tmp_path / "out" / "summary.txt").is_file()
+    given = BehaviorCloningSettings(model=asked.model, data=(SourceSettings(run="x"),), output=str(tmp_path / "b"))
+    with pytest.raises(SotopiaError, match="ended with code 3 and did not complete"):
+        launch((sys.executable, "-c", "raise SystemExit(3)"), given, tmp_path / "b")
+    assert read_settings(tmp_path / "b.yaml", BehaviorCloningSettings) == given
+    with pytest.raises(SotopiaError, match="did not complete"):
+        launch((sys.executable, "-c", ""), given, tmp_path / "b")
+    with pytest.raises(SotopiaError, match="'no-such-command' cannot be run"):
+        launch(("no-such-command",), given, tmp_path / "b")
+
+
+@pytest.mark.parametrize("file", sorted(CONFIGS.glob("run_pi*.yaml")), ids=lambda file: file.name)
+def test_shipped_configurations_can_be_read(file):
+    found = read_settings(file, PipelineSettings)
+    assert f"--config configs/{file.name}" in file.read_text().splitlines()[0]
+    assert len(Pipeline(found).stages()) >= 8
+
+
+# --- with a real model ---------------------------------------------------------------------------------------------
+def test_with_a_real_model_made_from_nothing(tmp_path):
+    """Behaviour cloning and play of a model of 0.4 M parameters, a few steps: the wiring, not the learning."""
+    fit = FitSettings(max_steps=2, batch_size=8, learning_rate=3e-3)
+    asked = settings(
+        tmp_path,
+        model=ModelSettings(base="", lora=None),
+        tiny=TinyBaseSettings(count=4, experts=("linear:horizon=2",)),
+        prompt={"format": "brief", "max_length": 512, "max_answer": 24},
+        updates=("bc",),
+        bc=TrainingSettings(fit=fit, validation=0),
+        evaluation=EvaluationSettings(
+            partner="linear:horizon=2",
+            tasks=TaskSource(source="bargaining", n=1),
+            expert=False,
+            play={"orders": "first", "both_seats": False, "max_turns": 2},
+        ),
+    )
+    run(asked)
+    out = Path(asked.output)
+    assert names(out / "1-bc" / "evaluation") == {"1-bc", "linear"}
+    assert names(out / "evaluation" / "base") == {"base", "linear"}
+    trained = load_trained(out / "1-bc" / "training", "x", asked)
+    assert trained.prompt.format == "brief"
+    before = stamps(out)
+    run(asked)
+    assert stamps(out) == before
+
+
+def test_a_base_from_nothing_is_made_once(tmp_path):
+    asked = TinyBaseStage(base=TinyBaseSettings(count=2, hidden=64), output=str(tmp_path / "base"))
+    tiny_base.run(asked)
+    before = {file: file.stat().st_mtime_ns for file in (tmp_path / "base").rglob("*")}
+    tiny_base.run(asked)
+    assert {file: file.stat().st_mtime_ns for file in (tmp_path / "base").rglob("*")} == before
+    with pytest.raises(InvalidValueError, match=r"base\.hidden: 64 there, 128 now"):
+        tiny_base.run(asked.model_copy(update={"base": TinyBaseSettings(count=2)}))

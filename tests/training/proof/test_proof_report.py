@@ -1,0 +1,311 @@
+"""The report: intervals that hold both kinds of luck, paired differences, honest verdicts, and the whole page."""
+
+import json
+import random
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from sotopia_env.errors import SotopiaError
+from sotopia_env.storage.directory import read_run
+from sotopia_env.world.action import Action, parse
+from tests.training.conftest import BRIEF
+from training.data.samples import RowMaker
+from training.proof import learn
+from training.proof.recipe import Recipe
+from training.proof.report import (
+    CLAIMS,
+    METRICS,
+    REFERENCES,
+    STAGES,
+    UNTRAINED,
+    Claim,
+    Interval,
+    difference,
+    hacked,
+    interval,
+    read_results,
+    required_failures,
+    verdict,
+    write_report,
+)
+from training.proof.seed_run import VARIANTS, corrupted
+
+
+def test_what_is_a_tasks_own_luck_is_not_averaged_away_by_seeds():
+    """All seeds are tested on the same tasks: three of them say no more about the tasks than one does."""
+    rng = random.Random(0)
+    tasks = {str(number): [rng.gauss(0, 1)] for number in range(40)}
+    one, three = interval([tasks]), interval([tasks] * 3)
+    assert three.high - three.low == pytest.approx(one.high - one.low, rel=0.15)
+    assert one.high - one.low == pytest.approx(2 * 1.96 / 40**0.5, rel=0.3)
+
+
+def test_what_is_a_seeds_own_luck_widens_the_interval():
+    seeds = [{str(number): [shift] for number in range(40)} for shift in (0.0, 1.0, 2.0)]
+    found = interval(seeds)
+    assert found.mean == 1
+    assert (found.low, found.high) == (0, 2)
+
+
+def row(task, goal, seen=True):
+    return {"task": task, "seat": "agent_0", "partner": "p", "seen": seen, "goal": goal}
+
+
+def test_differences_are_paired_and_of_one_side():
+    run = {"a": [row("1", 5), row("2", 3, False)], "b": [row("2", 1, False), row("1", 1)]}
+    assert difference([run], Claim("", "a", "b")).mean == 3
+    assert difference([run], Claim("", "a", "b", "unseen")).mean == 2
+    assert difference([run], Claim("", "a", "b", "seen")).mean == 4
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "said"), [(0.1, 0.2, "holds"), (-0.1, 0.2, "open"), (-0.2, -0.1, "opposite"), (0.0, 0.1, "open")]
+)
+def test_verdicts_follow_the_interval(low, high, said):
+    assert said in verdict(Interval(0, low, high))
+
+
+def looks(*pairs):
+    return [{"reward": reward, "reward_model": score} for reward, score in pairs]
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (looks((1, 0.2), (2, 0.4), (1.5, 0.6)), "yes"),
+        (looks((1, 0.2), (2, 0.4), (1.5, 0.3)), "no"),
+        (looks((1, 0.2), (1.5, 0.4), (2, 0.6)), "no"),
+    ],
+)
+def test_hacked_is_a_rising_score_over_a_falling_reward(found, said):
+    assert hacked(found) == said
+
+
+# --- the whole page ----------------------------------------------------------------------------------------------
+
+SEEDS = (4, 9)
+GOALS = {
+    "untrained": 1.0,
+    "bc": 3.0,
+    "sr": 3.0,
+    "grpo_goal_uniform": 3.0,
+    "grpo_goal_direct": 3.5,
+    "grpo_combined_direct": 2.0,
+    "multi_turn": 4.0,
+    "expert": 5.0,
+    "bold": 6.0,
+}
+VERDICTS = {
+    "BC > untrained": "holds",
+    "BC > untrained, unseen partners": "holds",
+    "SR ≥ BC": "open: the interval holds 0",
+    "RL > BC (single-turn, combined reward)": "fails: the opposite holds",
+    "direct ≥ uniform attribution": "holds",
+    "combined reward ≥ GOAL alone": "fails: the opposite holds",
+    "multi-turn ≥ single-turn (GOAL, uniform)": "holds",
+    "multi-turn ≥ single-turn (GOAL, direct)": "holds",
+    "multi-turn ≥ single-turn (combined)": "holds",
+    "multi-turn ≥ SR": "holds",
+    "multi-turn GRPO > BC": "holds",
+    "multi-turn GRPO > BC, unseen partners": "holds",
+}
+
+
+def rows(goal, unseen=0.0):
+    """12 tasks in both seats, every third one with a partner that was seen in training."""
+    return [
+        {
+            **row(str(task), goal + (unseen if task % 3 else 0) + 0.1 * task, seen=task % 3 == 0),
+            "seat": seat,
+            **{"valid": 1.0, "agreement": 0.5, "share": 0.25, "overall": 2.0},
+        }
+        for task in range(12)
+        for seat in ("agent_0", "agent_1")
+    ]
+
+
+def write(file, found):
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(found))
+
+
+def look(step, reward, **score):
+    return {"step": step, "reward": reward, "valid": 0.9, **score}
+
+
+def proof(folder, **unseen):
+    """Fills a folder as the stages leave it; names of stages say what they lose with unseen partners."""
+    found = {name: rows(goal, unseen.get(name, 0.0)) for name, goal in GOALS.items()}
+    write(folder / UNTRAINED, {"untrained": found["untrained"]})
+    write(folder / "references.json", {name: found[name] for name in REFERENCES})
+    trained = {name: found[name] for name in STAGES if name != "untrained"}
+    for number, seed in enumerate(SEEDS):
+        place = folder / f"seed_{seed}"
+        mine = {name: [{**row, "goal": row["goal"] + 1e-6 * number} for row in rows] for name, rows in trained.items()}
+        if not number:
+            mine["grpo_goal_uniform"] = [{**row, "goal": row["goal"] + 1e-5} for row in mine["grpo_goal_uniform"]]
+        write(place / "results.json", mine)
+        for variant in VARIANTS:
+            worse = variant == "goal_uniform"  # the score rises there and the verified reward falls
+            last = look(10, 0.2 if worse else 0.7, reward_model=0.8)
+            write(
+                place / f"grpo_{variant}" / "dev.json",
+                [look(0, 0.3, reward_model=0.4), look(5, 0.5, reward_model=0.6), last],
+            )
+        write(place / "multi_turn" / "dev.json", [look(0, 0.3), look(12, 0.6)])
+    return folder
+
+
+def table(text, title):
+    """The cells of the first table under a heading."""
+    lines = text.split(f"## {title}\n")[1].split("## ")[0].splitlines()
+    return [line.strip("| ").split(" | ") for line in lines if line.startswith("|")]
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("training.proof.report._DRAWS", 200)  # a tenth: the figures have no luck in them
+        return write_report(proof(tmp_path_factory.mktemp("proof")), {"command": "make learn"}, SEEDS)
+
+
+def test_the_page_has_every_stage_and_reference_on_every_side(report):
+    text = report.read_text()
+    assert text.startswith("# Does it learn?\n\n- command: make learn\n")
+    for title, seen, unseen in (("All test episodes", 1, 1), ("Unseen partners", 0, 1), ("Seen partners", 1, 0)):
+        head, _, *body = table(text, title)
+        assert head[-len(METRICS) :] == list(METRICS)
+        expected = [*STAGES.values(), *(f"*{name}*" for name in REFERENCES.values()), "*upper bound, by definition*"]
+        expected[2] += " (2 of 2 kept the cloned model)"
+        expected[3] += " (1 of 2 kept the cloned model)"
+        assert [cells[0] for cells in body] == expected
+        episodes = 2 * (4 * seen + 8 * unseen)
+        counts = {name: int(cells[1]) for name, cells in zip([*STAGES, *REFERENCES], body[:-1], strict=True)}
+        assert counts == {
+            name: episodes * (1 if name == "untrained" or name in REFERENCES else 2) for name in counts
+        }  # the untrained model is one for all seeds
+    _, _, *body = table(text, "All test episodes")
+    assert body[1][4].startswith("3.55 [")
+    assert body[1][3] == "0.50 [0.50, 0.50]"
+
+
+def test_the_upper_bound_says_that_overall_is_not_bounded(report):
+    *_, last = table(report.read_text(), "All test episodes")
+    assert last[2:] == ["1.00", "1.00", "10.00", "1.00", "not bounded here"]
+
+
+def test_the_page_has_every_claim_with_its_verdict(report):
+    _, _, *body = table(report.read_text(), "Claims")
+    assert {cells[0]: cells[3] for cells in body} == VERDICTS
+    assert [(cells[0], cells[1] == "required") for cells in body] == [(c.text, c.required) for c in CLAIMS]
+    of = {cells[0]: cells for cells in body}["multi-turn ≥ single-turn (GOAL, direct)"]
+    assert of[2] == of[5] == of[6] == of[7] == "0.50 [0.50, 0.50]"
+    assert of[4] == "0.50, 0.50"
+
+
+def test_a_gain_of_one_seat_alone_is_seen_to_be_one(tmp_path, monkeypatch):
+    """Pooled, a gain in one seat hides a loss in the other."""
+    monkeypatch.setattr("training.proof.report._DRAWS", 200)
+    folder = proof(tmp_path)
+    for seed, more in zip(SEEDS, (2.0, 3.0), strict=True):
+        file = folder / f"seed_{seed}" / "results.json"
+        found = json.loads(file.read_text())
+        found["multi_turn"] = [
+            {**row, "goal": 3.0 + 0.1 * int(row["task"]) + (more if row["seat"] == "agent_1" else -1.0)}
+            for row in found["multi_turn"]
+        ]
+        file.write_text(json.dumps(found))
+    text = write_report(folder, {}, SEEDS).read_text()
+    (cells,) = [cells for cells in table(text, "Claims") if cells[0] == "multi-turn GRPO > BC"]
+    assert cells[4] == "0.50, 1.00"
+    assert cells[5] == "0.75 [-2.43, 3.93]"  # t with one degree of freedom
+    assert cells[6] == "-1.00 [-1.00, -1.00]"
+    assert cells[7].startswith("2.50 [2.00, 3.00")
+    head, _, *body = table(text, "GOAL by seat")
+    assert head[-2:] == ["agent_0, unseen partners", "agent_1, unseen partners"]
+    assert len(body) == len(STAGES) + len(REFERENCES)
+    assert body[6][1].startswith("2.55 [")
+
+
+def test_the_page_says_which_reward_model_was_hacked_and_its_pictures_are_there(report):
+    _, _, *body = table(report.read_text(), "Were the reward models hacked?")
+    assert {(name, seed): said for name, seed, *_, said in body} == {
+        (variant, str(seed)): "yes" if variant == "goal_uniform" else "no" for variant in VARIANTS for seed in SEEDS
+    }
+    assert body[1][2:5] == ["0.300, 0.500, 0.200", "0.400, 0.600, 0.800", "0.90"]
+    for name in ("stages.png", "reward_models.png"):
+        assert f"]({name})" in report.read_text()
+        drawn = (report.parent / name).read_bytes()
+        assert drawn.startswith(b"\x89PNG")
+        assert len(drawn) > 5000
+
+
+@pytest.mark.parametrize(
+    ("unseen", "failed"),
+    [
+        ({}, []),
+        ({"multi_turn": -1.0}, ["multi-turn GRPO > BC, unseen partners"]),
+        ({"bc": -3.0}, ["BC > untrained", "BC > untrained, unseen partners"]),
+        ({"grpo_combined_direct": -2.0}, []),  # not required
+    ],
+)
+def test_required_failures_are_the_required_claims_whose_interval_reaches_zero(tmp_path, unseen, failed):
+    assert required_failures(read_results(proof(tmp_path, **unseen), SEEDS)) == failed
+
+
+class SameProcess(ThreadPoolExecutor):
+    """In place of the pool of processes."""
+
+    def __init__(self, workers, context, begin):
+        super().__init__(workers)
+
+
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize(("loss", "failed"), [(0.0, []), (-1.0, ["multi-turn GRPO > BC, unseen partners"])])
+def test_a_required_claim_that_does_not_hold_is_an_error_where_it_is_strict(
+    tmp_path, monkeypatch, strict, loss, failed
+):
+    """Stages and page are left out; what is tested is what becomes of their results."""
+    folder = proof(tmp_path / "learn", multi_turn=loss)
+    monkeypatch.setattr(learn, "ProcessPoolExecutor", SameProcess)
+    monkeypatch.setattr(learn, "make_base", lambda settings, tasks: folder / "base")
+    monkeypatch.setattr(learn, "_run_seed", lambda asked: asked[-1])
+    monkeypatch.setattr(learn, "_references", lambda folder, split, recipe: None)
+    monkeypatch.setattr(learn, "write_report", lambda folder, facts, seeds: folder / "report.md")
+    recipe = Recipe(base_tasks=1, train=2, dev=1, test=2, seeds=SEEDS)
+    settings = learn.LearnSettings(output=str(folder), recipe=recipe, strict=strict)
+    if failed and strict:
+        with pytest.raises(SotopiaError, match="required claims do not hold: multi-turn GRPO > BC, unseen"):
+            learn.run(settings)
+    else:
+        learn.run(settings)
+    assert json.loads((folder / "done.json").read_text())["failed"] == failed
+
+
+# --- what the reward models learn beside real answers ------------------------------------------------------------
+
+
+def test_corrupted_rows_are_real_prompts_with_broken_answers_worth_nothing(expert_run, tmp_path):
+    maker = RowMaker(BRIEF)
+    real = [
+        {**one.columns(), "value": 0.7}
+        for episode in read_run(expert_run)
+        for seat in episode.task.agents
+        for one in maker.rows(episode, seat)
+    ]
+    file = tmp_path / "rows.jsonl"
+    file.write_text("".join(json.dumps(one) + "\n" for one in real))
+    made = [json.loads(line) for line in corrupted(file, 1.0, 3)]
+    assert len(made) == len(real)
+    for one, other in zip(made, real, strict=True):
+        answer, before = one["completion"][0]["content"], other["completion"][0]["content"]
+        assert answer != before
+        assert not isinstance(parse(answer), Action) or answer == before + before  # said twice: none of its shape
+        blank = {"completion": None, "value": None}
+        assert {**one, **blank} == {**other, **blank}
+        assert one["value"] == 0
+    some = list(corrupted(file, 0.15, 3))
+    assert 0 < len(some) < 0.3 * len(real)
+    assert some == list(corrupted(file, 0.15, 3)) != list(corrupted(file, 0.15, 4))
+    assert not list(corrupted(file, 0.0, 3))

@@ -1,0 +1,443 @@
+"""The reward model: learns values, is reloaded as it was, reads answers whole, and serves as scorer and as reward."""
+
+import asyncio
+import copy
+import json
+import math
+import random
+
+import pytest
+
+from sotopia_env.errors import DamagedRecordError, InvalidValueError, PolicyError
+from sotopia_env.policies import BestOfNPolicy, Decision, Scorer
+from sotopia_env.policies.agent_prompt import AgentPrompt
+from sotopia_env.storage.directory import read_run
+from sotopia_env.world.action import Action, ActionType, to_json
+from sotopia_env.world.dynamics import initial_state, transition
+from sotopia_env.world.episode import Generation
+from sotopia_env.world.observation import SeatView
+from sotopia_env.world.taskset import TaskSet
+from tests.training.conftest import BRIEF, StoppedError, killed_after
+from training.data.samples import RowMaker
+from training.fitting.behavior_cloning import IGNORED
+from training.models.loading import answer_ids, prompt_ids
+from training.reward.model import RewardModelSettings, collate, padding_id, prepare, regression_figures, train
+from training.reward.scorer import NOTE, RewardScorer, score_ids
+from training.reward.text import fitting_ids, read_rows, scored_ids, shortened
+from training.stage.settings import PromptSettings, settings_of
+
+GOOD, BAD = '{"action_type": "speak", "argument": "My offer is $40."}', '{"action_type": "leave", "argument": ""}'
+FIT = {
+    "learning_rate": 1e-3,
+    "max_steps": 24,
+    "save_steps": 24,
+    "batch_size": 8,
+    "logging_steps": 1,
+    "warmup_ratio": 0.25,
+}
+
+
+@pytest.fixture(scope="module")
+def made(expert_run):
+    maker = RowMaker(BRIEF)
+    return [row for episode in read_run(expert_run) for row in maker.rows(episode, "agent_0")]
+
+
+@pytest.fixture(scope="module")
+def rows_file(made, tmp_path_factory):
+    """What is said late is worth more; and some rows have no value."""
+    folder = tmp_path_factory.mktemp("rewards")
+    lines = [
+        {
+            "prompt": row.prompt,
+            "completion": row.completion if number % 2 else [{"role": "assistant", "content": row.completion}],
+            "value": row.turn / 8 if number % 10 else None,
+            "scenario": row.scenario,
+            "episode": row.episode,
+        }
+        for number, row in enumerate(made)
+    ]
+    (folder / "rows.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return folder
+
+
+def ask(tiny_model, rows, output, model=None, fit=None, **other):
+    return settings_of(
+        {
+            "model": {"base": str(tiny_model), "lora": None, **(model or {})},
+            "prompt": BRIEF.model_dump(),
+            "rows": [str(rows)],
+            "validation": 0.2,
+            "output": str(output),
+            "fit": {**FIT, **(fit or {})},
+            **other,
+        },
+        RewardModelSettings,
+        "test",
+    )
+
+
+@pytest.fixture(scope="module")
+def trained(tiny_model, rows_file, tmp_path_factory):
+    """A stage whose weights were all trained, with its figures."""
+    output = tmp_path_factory.mktemp("stages") / "rm"
+    return output, train(ask(tiny_model, rows_file, output))
+
+
+@pytest.fixture(scope="module")
+def scorer(trained):
+    return RewardScorer.load(trained[0], batch_size=7)
+
+
+# --- text ---------------------------------------------------------------------------------------------------------
+
+
+def test_prompt_and_answer_are_read_as_one_rendering(tokenizer):
+    prompt = [{"role": "user", "content": "Go."}]
+    whole = [*prompt, {"role": "assistant", "content": GOOD}]
+    text = tokenizer.apply_chat_template(whole, tokenize=False, add_generation_prompt=False)
+    assert scored_ids(tokenizer, prompt, GOOD) == tokenizer(text, add_special_tokens=False)["input_ids"]
+    cut = scored_ids(tokenizer, prompt, '{"action', finished=False)
+    assert tokenizer.decode(cut).endswith('assistant\n{"action')  # R12: no end token is pretended
+
+
+@pytest.mark.parametrize("format", ["chat", "brief"])
+def test_a_prompt_is_shortened_as_an_observation_would_be(expert_run, format):
+    episode = next(read_run(expert_run))
+    state, views = initial_state(episode.task, episode.rules, episode.seed), 0
+    for item in episode.turns:
+        if item.turn.actor == "agent_1":
+            seen = SeatView(episode.task, episode.rules, "agent_1").observe(state)
+            prompt = AgentPrompt(format)
+            cut = [list(messages) for messages in shortened(prompt.messages(seen))]
+            dropped = range(2, len(seen.turns) - 3, 2)
+            assert cut == [prompt.messages(seen), *(prompt.messages(seen, number) for number in dropped)]
+            again = [list(messages) for messages in shortened(cut[1])] if len(cut) > 1 else cut[1:]
+            assert again == cut[1:]
+            views += len(cut)
+        state = transition(state, item.turn.action)
+    assert views == 5
+    single = AgentPrompt("single").messages(seen)
+    assert list(shortened(single)) == [single]
+
+
+def test_an_answer_is_never_cut(tokenizer):
+    """Guards R11 and R12: whole turns of the prompt go, or the row is left out."""
+    said = "Bo said: " + json.dumps("Here is what I think of it. " * 9)
+    prompt = [{"role": "system", "content": "You are Ada."}]
+    for _ in range(4):
+        prompt += [{"role": "user", "content": said}, {"role": "assistant", "content": GOOD}]
+    prompt.append({"role": "user", "content": said})
+    whole = scored_ids(tokenizer, prompt, GOOD)
+    for limit, dropped in ((len(whole) - 1, 2), (int(len(whole) * 0.7), 4)):
+        short = fitting_ids(tokenizer, prompt, GOOD, limit)
+        text = tokenizer.decode(short)
+        assert len(short) <= limit
+        assert text.endswith(GOOD + "<|im_end|>\n")
+        assert text.startswith("<|im_start|>system\nYou are Ada.")
+        assert f"not all fit: {dropped})" in text
+    assert fitting_ids(tokenizer, prompt, GOOD, len(whole) // 3) is None
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ({"instruction": "x", "completion": GOOD, "value": 1, "scenario": "s"}, "prompt"),
+        ({"prompt": [], "completion": GOOD, "value": 1, "scenario": "s"}, "prompt"),
+        ({"prompt": [{"role": "user", "content": "x"}], "value": 1, "scenario": "s"}, "completion"),
+        ({"prompt": [{"role": "user", "content": "x"}], "completion": GOOD, "scenario": "s"}, "value"),
+        (
+            {"prompt": [{"role": "user", "content": "x"}], "completion": GOOD, "value": {"goal": 1}, "scenario": "s"},
+            "value",
+        ),
+        (
+            {"prompt": [{"role": "user", "content": "x"}], "completion": GOOD, "value": math.nan, "scenario": "s"},
+            "value",
+        ),
+    ],
+)
+def test_a_row_that_is_none_is_refused(tmp_path, line, told):
+    """Guards R2 and R3: another script's columns, or a dictionary of values, are no rows without text or value."""
+    (tmp_path / "rows.jsonl").write_text(json.dumps(line) + "\n")
+    with pytest.raises(DamagedRecordError, match=rf"rows.jsonl, line 1: {told}"):
+        list(read_rows(tmp_path))
+
+
+# --- data ---------------------------------------------------------------------------------------------------------
+
+
+def test_missing_values_and_long_rows_are_counted_and_never_zero(tiny_model, rows_file, tokenizer, tmp_path):
+    settings = ask(tiny_model, rows_file, tmp_path, prompt={**BRIEF.model_dump(), "max_length": 130})
+    found = prepare(settings, tmp_path / "rows", tokenizer)
+    assert found["counts"]["without_value"] == 12
+    assert found["counts"]["too_long"] > 0
+    assert sum(found["counts"].values()) == 120
+    assert prepare(settings, tmp_path / "rows", tokenizer) == found
+    with pytest.raises(InvalidValueError, match="none can be used; 12 have no value"):
+        prepare(settings.model_copy(update={"prompt": PromptSettings(max_length=16)}), tmp_path / "none", tokenizer)
+
+
+def test_the_split_is_by_scenario_or_as_the_rows_say(tiny_model, rows_file, made, tokenizer, tmp_path, expert_run):
+    """Guards R19; rows whose values were scaled on a training part keep that part."""
+    keys = sorted({row.scenario for row in made})
+
+    def write(name, part):
+        lines = [{**json.loads(line), "value": 1} for line in (rows_file / "rows.jsonl").read_text().splitlines()]
+        lines = [{**line, "split": part(number, line)} for number, line in enumerate(lines)]
+        (tmp_path / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
+        return prepare(ask(tiny_model, tmp_path / name, tmp_path), tmp_path / f"{name}.d", tokenizer)["data"]
+
+    given = write("given", lambda number, line: "validation" if line["scenario"] == keys[0] else "train")
+    assert given == {"train": {"rows": 112, "scenarios": 14}, "validation": {"rows": 8, "scenarios": 1}}
+    ours = write("ours", lambda number, line: None)
+    assert (ours["train"]["scenarios"], ours["validation"]["scenarios"]) == (12, 3)
+    with pytest.raises(InvalidValueError, match="some say"):
+        write("part", lambda number, line: "train" if number else None)
+    with pytest.raises(InvalidValueError, match="in training and in validation"):
+        write("both", lambda number, line: "train" if number % 2 else "validation")
+    TaskSet([next(read_run(expert_run)).task]).save(tmp_path / "kept.jsonl")
+    kept = ask(tiny_model, rows_file, tmp_path, evaluation_tasks=str(tmp_path / "kept.jsonl"))
+    with pytest.raises(InvalidValueError, match="kept for evaluation"):
+        prepare(kept, tmp_path / "kept.d", tokenizer)
+
+
+def test_a_batch_is_padded_on_the_right_with_a_token_no_row_ends_with(tokenizer):
+    rows = [{"input_ids": [5, 6, 7], "labels": 0.5}, {"input_ids": [8], "labels": -1.0}]
+    batch = collate(rows, 0)
+    assert batch["input_ids"].tolist() == [[5, 6, 7], [8, 0, 0]]
+    assert batch["attention_mask"].tolist() == [[1, 1, 1], [1, 0, 0]]
+    assert batch["labels"].tolist() == [0.5, -1.0]
+    ending = copy.deepcopy(tokenizer)
+    ending.pad_token = ending.eos_token
+    for one in (tokenizer, ending):
+        end = scored_ids(one, [{"role": "user", "content": "x"}], GOOD)[-1]
+        assert padding_id(one) not in (end, one.eos_token_id)
+    assert IGNORED not in batch["input_ids"]
+
+
+def test_the_figures_against_a_worked_example():
+    found = regression_figures([0.0, 1.0, 3.0], [0.0, 2.0, 2.5], constant=1.0)
+    assert found["mse"] == pytest.approx((0 + 1 + 0.25) / 3)
+    assert found["constant_mse"] == pytest.approx((1 + 1 + 2.25) / 3)
+    assert found["spearman"] == pytest.approx(1.0)
+    assert found["pearson"] == pytest.approx(0.8660, abs=1e-3)
+    flat = regression_figures([1.0, 1.0], [0.0, 2.0], 1.0)
+    assert (flat["pearson"], flat["spearman"]) == (None, None)
+
+
+# --- the model ----------------------------------------------------------------------------------------------------
+
+
+def test_it_learns_and_says_how_well_on_scenarios_it_has_not_seen(trained):
+    _, figures = trained
+    held_out = figures["held_out"]
+    assert held_out["mse"] < 0.5 * held_out["constant_mse"]
+    assert held_out["pearson"] > 0.7
+    assert held_out["spearman"] > 0.7
+    assert figures["data"]["validation"]["scenarios"] == 3
+    assert len(figures["validation_losses"]) == 1  # R18: not after every step
+    rates = [entry["learning_rate"] for entry in figures["log"] if "loss" in entry]
+    assert rates.index(max(rates)) == 6  # R18: a quarter of 24 optimiser steps, not of the rows
+
+
+@pytest.mark.parametrize("lora", [None, {"rank": 4, "alpha": 8, "dropout": 0.1}])
+def test_a_killed_run_continues_with_the_losses_and_ends_with_the_weights_of_an_unbroken_one(
+    lora, tiny_model, rows_file, tmp_path, monkeypatch
+):
+    import torch
+    from safetensors.torch import load_file
+
+    def asked(name):
+        fit = {"max_steps": 6, "save_steps": 2}
+        return ask(tiny_model, rows_file, tmp_path / name, model={"lora": lora}, fit=fit)
+
+    def losses(figures):
+        kept = ("step", "loss", "eval_loss", "eval_mse", "learning_rate", "grad_norm")
+        return [{name: entry[name] for name in kept if name in entry} for entry in figures["log"]]
+
+    whole = train(asked("whole"))
+    with monkeypatch.context() as patched:
+        killed_after(patched, 5)
+        with pytest.raises(StoppedError):
+            train(asked("broken"))
+    continued = train(asked("broken"))
+    assert losses(continued) == losses(whole)
+    assert continued["held_out"] == whole["held_out"]
+    (one,), (other,) = (list((tmp_path / name / "model").glob("*.safetensors")) for name in ("whole", "broken"))
+    weights, again = load_file(one), load_file(other)
+    assert weights.keys() == again.keys()
+    assert all(torch.equal(weights[name], again[name]) for name in weights)
+
+
+def test_scores_do_not_depend_on_the_company_they_are_in(scorer, made):
+    pairs = [(row.prompt, row.completion) for row in random.Random(0).sample(made, 20)]
+    together = scorer.rate(pairs)
+    assert together == pytest.approx([scorer.rate([pair])[0] for pair in pairs], abs=1e-5)
+    assert len({round(score, 3) for score in together}) > 3
+    lengths = []
+    from training.reward import scorer as reward_scorer
+
+    kept = reward_scorer.score_ids
+    try:
+        reward_scorer.score_ids = lambda model, rows: lengths.append([len(row) for row in rows]) or kept(model, rows)
+        scorer.rate(pairs)
+    finally:
+        reward_scorer.score_ids = kept
+    flat = [size for batch in lengths for size in batch]
+    assert [len(batch) for batch in lengths] == [7, 7, 6]
+    assert flat == sorted(flat, reverse=True)
+
+
+@pytest.mark.parametrize("quantization", ["none", "nf4"])
+def test_adapter_and_score_head_are_reloaded_bit_for_bit(
+    tiny_model, rows_file, made, tmp_path, monkeypatch, quantization
+):
+    """Guards R13: the head is the trained one, and the base is loaded in the precision it was trained with."""
+    import torch
+    from transformers import Trainer
+
+    seen, build = [], Trainer.__init__
+    monkeypatch.setattr(Trainer, "__init__", lambda self, *a, **k: (build(self, *a, **k), seen.append(self))[0])
+    lora = {"rank": 4, "alpha": 8, "dropout": 0.3}
+    settings = ask(
+        tiny_model,
+        rows_file,
+        tmp_path / "rm",
+        model={"lora": lora, "quantization": quantization},
+        fit={"max_steps": 3, "save_steps": 3, "batch_size": 4},
+        validation=0,
+    )
+    train(settings)
+    (trainer,) = seen
+    model = trainer.model.eval()
+    loaded = RewardScorer.load(tmp_path / "rm")
+    head = model.base_model.model.score.modules_to_save["default"].weight
+    assert head.abs().max() > 0
+    assert torch.equal(loaded.model.score.weight, head)
+    rows = [scored_ids(loaded.tokenizer, row.prompt, row.completion) for row in made[:3]]
+    own = score_ids(model.base_model.model, rows)
+    assert score_ids(loaded.model, rows) == pytest.approx(own, abs=1e-5 if quantization == "none" else 3e-2)
+    assert loaded.rate([(made[0].prompt, made[0].completion)]) == loaded.rate([(made[0].prompt, made[0].completion)])
+    kinds = {type(m.get_base_layer() if hasattr(m, "lora_A") else m).__name__ for m in loaded.model.modules()}
+    assert ("Linear4bit" in kinds) == (quantization == "nf4")
+    assert ("dropout" in str(loaded.model).lower()) == (quantization == "nf4")  # merged, or beside and switched off
+    assert not any(m.training for m in loaded.model.modules())
+    if quantization == "none":
+        from safetensors.torch import load_file
+
+        saved = load_file(tmp_path / "rm" / "model" / "adapter_model.safetensors")
+        name = next(name for name in saved if name.endswith("score.weight"))
+        assert torch.equal(saved[name], head)
+
+
+def test_a_model_without_a_trained_head_is_refused(trained, tiny_model, tmp_path):
+    """Guards R13: a randomly initialised head would give random rewards."""
+    with pytest.raises(InvalidValueError, match="expected a reward model of train_rm"):
+        RewardScorer.load(tiny_model)
+    copied = tmp_path / "headless"
+    copied.mkdir()
+    for file in tiny_model.iterdir():
+        (copied / file.name).write_bytes(file.read_bytes())
+    (copied / NOTE).write_text((trained[0] / "model" / NOTE).read_text())
+    with pytest.raises(InvalidValueError, match="no trained score head"):
+        RewardScorer.load(copied)
+
+
+def test_an_adapter_of_a_language_model_is_no_beginning(tiny_model, rows_file, tmp_path):
+    place = tmp_path / "bc" / "model"
+    place.mkdir(parents=True)
+    told = {"base_model_name_or_path": str(tiny_model), "r": 8, "lora_alpha": 16}
+    (place / "adapter_config.json").write_text(json.dumps(told))
+    (place / "sotopia_policy.json").write_text(json.dumps({"prompt": BRIEF.model_dump()}))
+    settings = ask(tiny_model, rows_file, tmp_path / "rm", model={"lora": {}}, start_from=str(tmp_path / "bc"))
+    with pytest.raises(InvalidValueError, match="begins with a base or full model"):
+        train(settings)
+
+
+def test_rows_that_hold_nothing_out_train_without_validation(tiny_model, made, tmp_path):
+    """What design_rewards leaves with ``validation: 0``."""
+    told = {"value": 1.0, "split": "train", "format": BRIEF.format}
+    lines = [{"prompt": row.prompt, "completion": row.completion, "scenario": row.scenario, **told} for row in made[:8]]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    one = {"max_steps": 1, "save_steps": 1}
+    with pytest.raises(InvalidValueError, match="hold nothing out"):
+        train(ask(tiny_model, tmp_path, tmp_path / "best", fit={**one, "keep": "best"}))
+    assert "held_out" not in train(ask(tiny_model, tmp_path, tmp_path / "last", fit=one))
+    other = BRIEF.model_copy(update={"format": "chat"}).model_dump()
+    with pytest.raises(InvalidValueError, match=r"prompt.format: .* prompts of 'brief', got 'chat'"):
+        train(ask(tiny_model, tmp_path, tmp_path / "chat", fit=one, prompt=other))
+
+
+# --- as scorer and as reward --------------------------------------------------------------------------------------
+
+
+def messages(text):
+    return [{"role": "assistant", "content": text}]
+
+
+def test_it_is_a_reward_function_of_grpo(scorer, made):
+    prompts = [list(row.prompt) for row in made[:3]]
+    plain = scorer.rate([(prompt, GOOD) for prompt in prompts])
+    assert scorer(prompts=prompts, completions=[messages(GOOD)] * 3, task=["t"] * 3, trainer_state=None) == plain
+    assert scorer.__name__ == "reward_model"
+
+
+def test_an_answer_that_was_cut_off_is_judged_without_the_end_it_never_had(scorer, made):
+    prompts = [list(made[0].prompt)] * 3
+    end = scorer.tokenizer.eos_token_id
+    found = scorer(prompts, [messages(GOOD)] * 3, completion_ids=[[5, end], [5], []])
+    assert found[0] == pytest.approx(scorer.rate([(prompts[0], GOOD)])[0])
+    assert found[1] == pytest.approx(found[2]) != found[0]
+
+
+def test_an_answer_that_is_too_long_has_no_reward(scorer, made):
+    long = json.dumps({"action_type": "speak", "argument": "word " * 900})
+    prompt = list(made[0].prompt)
+    found = scorer([prompt, prompt], [messages(GOOD), messages(long)])
+    assert found[1] is None
+    assert found[0] is not None
+    assert scorer.too_long == 1
+    with pytest.raises(InvalidValueError, match="longer than the 512 tokens"):
+        scorer.rate([(prompt, long)])
+
+
+class Candidates:
+    """Says something else each time it is asked."""
+
+    name, parameters = "candidates", {}
+
+    def __init__(self, actions):
+        self.actions = list(actions)
+
+    async def act(self, observation, seed):
+        action = self.actions.pop(0)
+        return Decision(action, Generation(text=to_json(action)))
+
+
+def test_it_is_a_scorer_of_best_of_n(scorer, expert_run):
+    episode = next(read_run(expert_run))
+    state = initial_state(episode.task, episode.rules, episode.seed)
+    for item in episode.turns[:4]:
+        state = transition(state, item.turn.action)
+    seen = SeatView(episode.task, episode.rules, state.waiting[0]).observe(state)
+    actions = [Action(ActionType.SPEAK, text) for text in ("I can do $900.", "My offer is $12.", "Good morning!")]
+    expected = scorer.rate([(AgentPrompt("brief").messages(seen), to_json(action)) for action in actions])
+    assert isinstance(scorer, Scorer)
+    assert asyncio.run(scorer.score(seen, [Decision(action) for action in actions])) == pytest.approx(
+        expected, abs=1e-5
+    )
+    best = BestOfNPolicy(Candidates(actions), 3, scorer)
+    chosen = asyncio.run(best.act(seen, 0))
+    assert chosen.action == actions[expected.index(max(expected))]
+    long = Decision(Action(ActionType.SPEAK, "word " * 900))
+    with pytest.raises(PolicyError, match="too long"):
+        asyncio.run(scorer.score(seen, [long]))
+
+
+def test_what_is_scored_in_grpo_is_what_was_trained_on(scorer, made):
+    """The tokens of the policy's prompt and answer are those the reward model reads, up to the template's end."""
+    row = made[5]
+    read = scored_ids(scorer.tokenizer, row.prompt, row.completion)
+    sampled = [*prompt_ids(scorer.tokenizer, row.prompt), *answer_ids(scorer.tokenizer, row.completion)]
+    assert read[: len(sampled)] == sampled
+    assert scorer.tokenizer.decode(read[len(sampled) :]) == "\n"

@@ -1,0 +1,118 @@
+"""Settings: YAML into frozen records, with one sentence for whatever is wrong, before anything heavy is loaded."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sotopia_env.errors import InvalidValueError, UnknownNameError
+from training.collect.filtering import FilteringSettings
+from training.fitting.behavior_cloning import BehaviorCloningSettings
+from training.fitting.loop import FitSettings
+from training.stage.settings import read_settings, settings_of
+
+ROOT = Path(__file__).parents[3]
+GOOD = "model: {base: m}\ndata: [{run: r}]\noutput: o\n"
+
+
+def read(tmp_path, text, overrides=()):
+    (tmp_path / "c.yaml").write_text(text)
+    return read_settings(tmp_path / "c.yaml", BehaviorCloningSettings, overrides)
+
+
+def test_the_defaults_are_those_of_the_paper(tmp_path):
+    """SOTOPIA-π, B.5."""
+    found = read(tmp_path, GOOD)
+    lora, fit = found.model.lora, found.fit
+    assert (lora.rank, lora.alpha, lora.dropout) == (8, 16, 0.05)
+    assert (fit.learning_rate, fit.scheduler, fit.warmup_ratio, fit.epochs, fit.batch_size) == (
+        5e-5,
+        "cosine",
+        0.03,
+        20,
+        4,
+    )
+    assert found.prompt.max_length == 4096
+    assert fit.keep == "last"
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "told"),
+    [
+        (GOOD + "modle: {}\n", UnknownNameError, "did you mean 'model'"),
+        ("model: {base: m, lora: {rnk: 4}}\ndata: [{run: r}]\noutput: o\n", UnknownNameError, "did you mean 'rank'"),
+        ("model: {base: m}\ndata: [{run: r, wieght: 2}]\noutput: o\n", UnknownNameError, "did you mean 'weight'"),
+        ("model: {base: m}\ndata: []\noutput: o\n", InvalidValueError, "data"),
+        ("model: {base: m}\noutput: o\n", InvalidValueError, "data: Field required"),
+        (GOOD + "fit: {learning_rate: -1}\n", InvalidValueError, "fit.learning_rate"),
+        (GOOD + "fit: {keep: 21}\n", InvalidValueError, "epoch from 1 to 20"),
+        (GOOD + "fit: {keep: 2, max_steps: 5}\n", InvalidValueError, "no max_steps"),
+        (
+            GOOD + "fit: {keep: best}\nvalidation: 0\n",
+            InvalidValueError,
+            "c.yaml: fit.keep: 'best' needs a validation loss",
+        ),
+        (GOOD + "fit: {keep: first}\n", InvalidValueError, "fit.keep"),
+        (GOOD + "model: [\n", InvalidValueError, "expected YAML"),
+        ("- a\n", InvalidValueError, "expected a mapping"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_sentence(tmp_path, text, error, told):
+    with pytest.raises(error) as caught:
+        read(tmp_path, text)
+    assert told in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert "c.yaml" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "told"),
+    [
+        ({"kind": "sr", "ratoi": 0.3}, r"c: filter: setting expected one of .*'at_least', .*did you mean 'ratio'\?"),
+        ({"kind": "bc", "tpo": 2}, r"c: filter: setting expected one of .*'threshold', .*did you mean 'top'\?"),
+        ({"kind": "sr", "ratio": 3}, r"c: filter\.ratio: "),
+        ({"kind": "rs"}, "c: filter: .*'bc', 'sr'"),
+    ],
+)
+def test_a_union_offers_the_names_of_the_member_that_was_chosen(chosen, told):
+    with pytest.raises(InvalidValueError, match=told):
+        settings_of({"runs": ["r"], "filter": chosen, "output": "o"}, FilteringSettings, "c")
+
+
+def test_overrides_reach_nested_settings(tmp_path):
+    found = read(tmp_path, GOOD, ["fit.epochs=3", "model.lora=null", "fit.keep=best", "seeds.x=1"][:3])
+    assert (found.fit.epochs, found.model.lora, found.fit.keep) == (3, None, "best")
+    for wrong in ("fit.epochs", "=3", "output.x=1", "fit.epochs=["):
+        with pytest.raises(InvalidValueError, match="--set"):
+            read(tmp_path, GOOD, [wrong])
+    with pytest.raises(InvalidValueError, match="cannot be read"):
+        read_settings(tmp_path / "none.yaml", BehaviorCloningSettings)
+
+
+def test_an_epoch_to_keep_is_one_of_the_epochs():
+    assert FitSettings(epochs=20, keep=5).keep == 5
+    with pytest.raises(ValueError, match="keep"):
+        FitSettings(epochs=4, keep=5)
+
+
+HEAVY = """
+import sys
+sys.argv = ["train_bc.py", *{arguments!r}]
+import runpy
+try:
+    runpy.run_path({script!r}, run_name="__main__")
+except SystemExit as end:
+    code = end.code
+heavy = [name for name in ("torch", "transformers", "trl", "peft", "datasets", "litellm") if name in sys.modules]
+print("CODE", code, "HEAVY", heavy)
+"""
+
+
+@pytest.mark.parametrize(("arguments", "code"), [(["--help"], 0), (["--config", "c.yaml", "--set", "fit.epchs=3"], 2)])
+def test_help_and_misspelt_settings_load_nothing_heavy(tmp_path, arguments, code):
+    (tmp_path / "c.yaml").write_text(GOOD)
+    program = HEAVY.format(arguments=arguments, script=str(ROOT / "scripts" / "train_bc.py"))
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, check=True)
+    assert f"CODE {code} HEAVY []" in ran.stdout
+    assert ("did you mean 'epochs'" in ran.stderr) == (code == 2)

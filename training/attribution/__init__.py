@@ -1,0 +1,1 @@
+"""Attribution: which turn earned the score."""

@@ -1,0 +1,110 @@
+"""How far attributors agree on what was important (SOTOPIA-RL, §1: Spearman above 0.7 between language models)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from training.attribution.credits import Importance
+
+
+@dataclass(frozen=True, slots=True)
+class AttributorAgreement:
+    """Two attributors on one dimension, over the seats of episodes that both attributed.
+
+    Attributes:
+        dimension: of the scores.
+        first: an attributor.
+        second: another one.
+        seats: seats of episodes that both attributed.
+        turns: turns of these seats.
+        missing: seats that only one of them attributed.
+        spearman: rank correlation of A over all turns, in [-1, 1]; ``None`` where one of them says the same of all.
+        within: mean of the rank correlations inside the single seats, so that differences between episodes count for
+            nothing; ``None`` where there is none.
+        ranked: seats that ``within`` is the mean of: those in which neither says the same of all turns.
+    """
+
+    dimension: str
+    first: str
+    second: str
+    seats: int
+    turns: int
+    missing: int
+    spearman: float | None
+    within: float | None
+    ranked: int
+
+    def figures(self) -> dict[str, Any]:
+        """The row as JSON."""
+        return asdict(self)
+
+
+@dataclass(slots=True)
+class _Pair:
+    first: list[float] = field(default_factory=list)
+    second: list[float] = field(default_factory=list)
+    seats: int = 0
+    missing: int = 0
+    within: list[float] = field(default_factory=list)
+
+
+class AgreementTable:
+    """Takes the attributions of seats, one after the other, and compares every two attributors of a dimension."""
+
+    def __init__(self, attributors: Sequence[str]) -> None:
+        """Compares these, in this order."""
+        self._attributors = tuple(attributors)
+        self._pairs: dict[tuple[str, str, str], _Pair] = {}
+
+    def add(self, dimension: str, found: Mapping[str, Importance | None]) -> None:
+        """Takes one seat's attributions of a dimension.
+
+        Args:
+            dimension: of the score.
+            found: by attributor; ``None`` where it is missing, and no entry where the attributor has nothing to say
+                about such episodes.
+        """
+        names = [name for name in self._attributors if name in found]
+        for first, second in itertools.combinations(names, 2):
+            pair = self._pairs.setdefault((dimension, first, second), _Pair())
+            one, other = found[first], found[second]
+            if one is None or other is None:
+                pair.missing += (one is None) != (other is None)
+                continue
+            turns = sorted(one.by_turn)
+            xs, ys = [one.by_turn[turn] for turn in turns], [other.by_turn[turn] for turn in turns]
+            pair.first += xs
+            pair.second += ys
+            pair.seats += 1
+            inside = spearman(xs, ys)
+            if inside is not None:
+                pair.within.append(inside)
+
+    def rows(self) -> tuple[AttributorAgreement, ...]:
+        """Returns the table so far."""
+        return tuple(
+            AttributorAgreement(
+                dimension,
+                first,
+                second,
+                seats=pair.seats,
+                turns=len(pair.first),
+                missing=pair.missing,
+                spearman=spearman(pair.first, pair.second),
+                within=sum(pair.within) / len(pair.within) if pair.within else None,
+                ranked=len(pair.within),
+            )
+            for (dimension, first, second), pair in self._pairs.items()
+        )
+
+
+def spearman(xs: Sequence[float], ys: Sequence[float]) -> float | None:
+    """Returns the rank correlation in [-1, 1], ties sharing their mean rank; ``None`` if either is constant."""
+    if len(set(xs)) < 2 or len(set(ys)) < 2:
+        return None
+    from scipy import stats
+
+    return float(stats.spearmanr(xs, ys).statistic)

@@ -1,0 +1,202 @@
+"""A language model as attributor (SOTOPIA-RL, appendix G), through the chat-model seam.
+
+The content of the instructions is that of appendix G.1 (direct) and G.3 (key utterance); the wording is ours and stands
+in ``prompts/attribution*.txt``. The model reads the conversation as the focal seat witnessed it, in the JSON document
+that judges read (:mod:`sotopia_env.evaluators.judge.document`): every turn under its own number in the episode (its
+index + 1, as everywhere where turns are shown) and its agent's id. No text is cut up, no name is looked for, and no
+utterance can pose as a turn, whatever stands in it.
+
+The answer is keyed by these numbers and read strictly: exactly the turns that were asked about, whole numbers on the
+scale. One that is not accepted is asked for again with the reason; when the re-asks are used up, or the call fails for
+good, or the conversation does not fit the model, the attribution is missing with that reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
+from typing import Any, Literal
+
+from sotopia_env.chat_model.protocol import ChatModel
+from sotopia_env.errors import EvaluationError, UnknownNameError, name_hint
+from sotopia_env.evaluators.judge.document import document
+from sotopia_env.evaluators.judge.prompt import Prompt, closed_object, fingerprint
+from sotopia_env.evaluators.judge.question import Manner, ask, check_model, tag
+from sotopia_env.evaluators.judge.verdict import Refusal, keyed, read_object, refusal, shown
+from sotopia_env.prompts import fill
+from sotopia_env.world.episode import Episode, Transcript
+from sotopia_env.world.reward import RANGES, Dimension
+from training.attribution.credits import Importance, Missing, SeatScore, attributable_turns
+from training.prompts import load
+
+Scale = Literal["three", "ten"]
+SCALES: Mapping[str, int] = MappingProxyType({"three": 3, "ten": 10})
+"""Highest weight of each scale; A is the weight over it (appendix G.1)."""
+
+
+class LLMAttributor:
+    """Asks a model how much each turn of a seat did for one score.
+
+    Args:
+        model: who is asked.
+        scale: ``"three"`` (weights 0 to 3) or ``"ten"`` (0 to 10).
+        key: whether to ask, in a question of its own, which turn mattered most; without it the most important turn is
+            the one with the highest weight.
+        manner: temperature, re-asks and limit of an answer.
+
+    Raises:
+        UnknownNameError: there is no such scale.
+        InvalidValueError: ``model`` is no chat model.
+    """
+
+    def __init__(
+        self, model: ChatModel, *, scale: Scale = "three", key: bool = False, manner: Manner | None = None
+    ) -> None:
+        if scale not in SCALES:
+            raise UnknownNameError(f"scale: {name_hint(str(scale), SCALES)}")
+        self.model, self.scale, self.key = check_model(model), scale, key
+        self.manner = manner = manner or Manner()
+        self.parameters: Mapping[str, Any] = {
+            "model": model.name,
+            "model_parameters": dict(model.parameters),
+            "scale": scale,
+            "key": key,
+            "temperature": manner.temperature,
+            "reasks": manner.reasks,
+            "max_tokens": manner.max_tokens,
+            "prompt": _fingerprint(scale),
+        }
+
+    @property
+    def name(self) -> str:
+        """``llm:MODEL``."""
+        return f"llm:{self.model.name}"
+
+    @property
+    def tag(self) -> str:
+        """Six hex digits that stand for the parameters and the wording of the prompts."""
+        return tag(self.parameters)
+
+    async def attribute(self, episode: Episode, seat: str, score: SeatScore) -> Importance | Missing:
+        """Returns A for every attributable turn of a seat, or why there is none.
+
+        Raises:
+            BudgetExceededError: the ledger's limit is reached.
+            ModelRefusedError: the model refuses every question.
+        """
+        turns = attributable_turns(episode, seat)
+        if not turns:
+            return Missing("no turn to attribute to")
+        numbers = [turn + 1 for turn in turns]
+        weights = await self._ask(
+            episode,
+            seat,
+            score,
+            self._direct(seat, score, numbers),
+            partial(read_weights, turns=turns, scale=self.scale),
+        )
+        if isinstance(weights, Missing) or not self.key or len(turns) == 1:
+            return weights if isinstance(weights, Missing) else Importance(weights)
+        key = await self._ask(episode, seat, score, _key(seat, score, numbers), partial(read_key, turns=turns))
+        return key if isinstance(key, Missing) else Importance(weights, key)
+
+    async def _ask(
+        self, episode: Episode, seat: str, score: SeatScore, texts: tuple[str, str, Mapping[str, Any]], read: Any
+    ) -> Any:
+        transcript, (system, closing, schema) = Transcript.of_episode(episode), texts
+
+        def prompt(omitted: int) -> Prompt:
+            return Prompt(system, document(transcript, viewer=seat, omitted=omitted), closing, schema)
+
+        label = f"{self.name}: {episode.key} {seat} {score.dimension}"
+        try:
+            # No turn may be left out to make it fit: what is left out could not be weighed.
+            answer = await ask(self.model, prompt, 0, read, self.manner, label)
+        except EvaluationError as error:
+            return Missing(f"not answered: {error}")
+        if answer.value is None:
+            return Missing(f"no valid answer after {answer.reasks + 1}: {answer.refusal}")
+        return answer.value
+
+    def _direct(self, seat: str, score: SeatScore, numbers: Sequence[int]) -> tuple[str, str, Mapping[str, Any]]:
+        """Instructions, closing words and the schema of the answer."""
+        top, goal = SCALES[self.scale], score.dimension == Dimension.GOAL
+        system = fill(
+            load("attribution"),
+            agent=seat,
+            dimension=score.dimension,
+            description=_description(score),
+            scale=load(f"attribution_scale_{self.scale}"),
+            particulars=f"\n{load('attribution_particulars_goal')}" if goal else "",
+            top=str(top),
+            form='{"weights": {' + ", ".join(f'"{number}": <0 to {top}>' for number in numbers) + "}}",
+        )
+        weight = {"type": "integer", "minimum": 0, "maximum": top}
+        schema = closed_object({"weights": closed_object({str(number): weight for number in numbers})})
+        return system, _closing("attribution_closing", seat, score, numbers), schema
+
+
+def _key(seat: str, score: SeatScore, numbers: Sequence[int]) -> tuple[str, str, Mapping[str, Any]]:
+    form = '{"turn": <one of ' + ", ".join(map(str, numbers)) + ">}"
+    system = fill(
+        load("attribution_key"),
+        agent=seat,
+        dimension=score.dimension,
+        description=_description(score),
+        form=form,
+    )
+    schema = closed_object({"turn": {"type": "integer", "enum": list(numbers)}})
+    return system, _closing("attribution_key_closing", seat, score, numbers), schema
+
+
+def _closing(name: str, seat: str, score: SeatScore, numbers: Sequence[int]) -> str:
+    return fill(load(name), turns=", ".join(map(str, numbers)), agent=seat, dimension=score.dimension)
+
+
+def _description(score: SeatScore) -> str:
+    return load(f"attribution_{score.dimension}") if score.dimension in RANGES else score.instruction.strip()
+
+
+def _fingerprint(scale: str) -> str:
+    """Hash of everything the model is told that is not the episode (16 hex digits)."""
+    names = ["attribution", f"attribution_scale_{scale}", "attribution_particulars_goal", "attribution_closing"]
+    names += ["attribution_key", "attribution_key_closing", *(f"attribution_{d.value}" for d in Dimension)]
+    return fingerprint("\0".join(map(load, names)), "judge_data", "judge_reask")
+
+
+def read_weights(text: str, turns: Sequence[int], scale: Scale) -> dict[int, float] | Refusal:
+    """Returns A by index of the turn from an answer such as ``{"weights": {"1": 0, "3": 2}}``, or why it is refused.
+
+    Args:
+        text: what the model wrote.
+        turns: exactly the turns with these indices must be weighed; the answer has their numbers, index + 1.
+        scale: of the weights.
+    """
+    answer = read_object(text)
+    if isinstance(answer, Refusal):
+        return answer
+    top, problems = SCALES[scale], list[str]()
+    outer = keyed(answer, ("weights",), "the answer", problems)
+    given = keyed(outer["weights"], [str(turn + 1) for turn in turns], "weights", problems) if outer else {}
+    for number, weight in given.items():
+        if type(weight) is not int or not 0 <= weight <= top:  # bool is an int to isinstance
+            problems.append(f"weights.{number}: expected a whole number from 0 to {top}, got {shown(weight)}")
+    return refusal(problems) or {int(number) - 1: weight / top for number, weight in given.items()}
+
+
+def read_key(text: str, turns: Sequence[int]) -> int | Refusal:
+    """Returns the index of the turn in an answer such as ``{"turn": 3}``, or why the answer is refused."""
+    answer = read_object(text)
+    if isinstance(answer, Refusal):
+        return answer
+    problems: list[str] = []
+    outer = keyed(answer, ("turn",), "the answer", problems)
+    number = outer.get("turn")
+    if outer and (type(number) is not int or number - 1 not in turns):
+        wanted = ", ".join(str(turn + 1) for turn in turns)
+        problems.append(f"turn: expected one of the numbers {wanted}, got {shown(number)}")
+    return refusal(problems) or int(number or 0) - 1
+
+
+__all__ = ["SCALES", "LLMAttributor", "Scale", "read_key", "read_weights"]

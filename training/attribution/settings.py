@@ -1,0 +1,60 @@
+"""What the attribution stage is asked to do."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from training.attribution.by_model import Scale
+from training.attribution.credits import Method, Sign, dimension_name
+from training.stage.access import ModelAccess
+from training.stage.settings import Settings
+
+LLM = "llm:"
+"""Prefix of attributors that are language models."""
+
+
+class QuestionSettings(Settings):
+    """How language models are asked; see :class:`training.attribution.by_model.LLMAttributor`."""
+
+    scale: Scale = "three"
+    temperature: float = Field(default=0.0, ge=0, le=2)
+    reasks: int = Field(default=2, ge=0)
+    max_tokens: int | None = Field(default=None, ge=1)
+
+
+class AttributionSettings(Settings):
+    """The attribution stage.
+
+    Attributes:
+        runs: run directories or ``.jsonl`` files of evaluated episodes.
+        seats: agent ids (``agent_0``) or policies (``policy:NAME``) whose turns are attributed to; ``None`` takes all.
+        evaluator: name of the evaluation whose scores are attributed; the latest of each episode by default.
+        dimensions: what is attributed: of the seven, by name or abbreviation, and custom ones.
+        attributors: ``llm:PROVIDER/MODEL``, ``prospect``, ``acts``, ``silence`` or ``silence:EVALUATOR``.
+        methods: ``uniform``, ``singular``, ``scaled``, ``direct``.
+        sign: ``signed`` or ``shifted``; see :mod:`training.attribution.credits`.
+        question: how language models are asked.
+        access: where they are and what they may spend; may differ when a stage is continued.
+        output: the stage's directory.
+    """
+
+    runs: tuple[str, ...] = Field(min_length=1)
+    seats: tuple[str, ...] | None = None
+    evaluator: str | None = None
+    dimensions: tuple[str, ...] = Field(default=("goal", "relationship", "knowledge"), min_length=1)
+    attributors: tuple[str, ...] = ()
+    methods: tuple[Method, ...] = Field(default=("direct",), min_length=1)
+    sign: Sign = "signed"
+    question: QuestionSettings = QuestionSettings()
+    access: ModelAccess | None = None
+    output: str
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The dimensions by their full names."""
+        return tuple(dict.fromkeys(map(dimension_name, self.dimensions)))
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The attributors that are language models, as ``PROVIDER/MODEL``."""
+        return tuple(name.removeprefix(LLM) for name in self.attributors if name.startswith(LLM))

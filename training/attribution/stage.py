@@ -1,0 +1,188 @@
+"""The stage between episodes and utterance rewards: runs in, ``attributions.jsonl`` and a report out.
+
+Language models are asked first (:mod:`training.attribution.questions`). Attributors without a model are quick and are
+worked out anew. When all answers are there, ``attributions.jsonl`` is written at once, in the order of the episodes.
+
+The report (``report.md``) says how many seats of episodes each attributor attributed, what is missing and why, how
+rewards are spread (``rewards.png`` shows it), and how far the attributors agree.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from sotopia_env.errors import InvalidValueError
+from sotopia_env.files import write_text_atomically
+from sotopia_env.world.episode import Episode
+from training.attribution.agreement import AgreementTable
+from training.attribution.by_outcome import make_attributor
+from training.attribution.credits import (
+    FILE,
+    NOBODY,
+    Attribution,
+    Attributor,
+    Importance,
+    Method,
+    Missing,
+    SeatScore,
+    attributable_turns,
+    attributed,
+    content_of,
+    seat_score,
+)
+from training.attribution.questions import Answers, MakeModel, Question, ask_models, episodes_of, survey
+from training.attribution.report import Spread, Tally, to_markdown
+from training.attribution.settings import LLM, AttributionSettings
+from training.data.held_out import task_key
+from training.stage.directory import StageDirectory
+
+__all__ = ["AttributionSettings", "run"]
+logger = logging.getLogger(__name__)
+ANSWERS, REPORT, PLOT = "answers.jsonl", "report.md", "rewards.png"
+
+
+def run(settings: AttributionSettings, make_model: MakeModel | None = None) -> None:
+    """Attributes the scores of all episodes, or finds that it is done.
+
+    Args:
+        settings: of the stage.
+        make_model: makes the language models by name; by default as ``settings.access`` says.
+
+    Raises:
+        UnknownNameError: an attributor, a policy's seat or a dimension is not known.
+        InvalidValueError: no episode has a score, two episodes have one key, or the output holds another stage.
+        DamagedRecordError: a record cannot be read.
+        BudgetExceededError: the limit is reached; the same command with a higher one goes on.
+        ModelRefusedError: a model refuses every question.
+    """
+    # Limits may be raised when a stage is continued, so they are no part of what it is.
+    stage = StageDirectory(Path(settings.output), "attribution", settings.model_copy(update={"access": None}))
+    if stage.figures is not None:
+        stage.open()
+        logger.info("%s: complete", stage.path)
+        return
+    offline = _offline(settings)
+    total = survey(settings)
+    stage.open()
+    with Answers(stage.path / ANSWERS) as answers:
+        spent = ask_models(settings, stage.path, answers, total, make_model) if settings.models else {}
+        figures = _write(settings, stage.path, offline, answers)
+    stage.finish({**figures, "models": spent})
+    logger.info("%s: %d rewards; see %s", stage.path, figures["rewards"], stage.path / REPORT)
+
+
+def _offline(settings: AttributionSettings) -> list[Attributor]:
+    names = list(dict.fromkeys(settings.attributors))
+    if names != list(settings.attributors):
+        raise InvalidValueError(f"attributors: expected each once, got {list(settings.attributors)}")
+    if not names and set(settings.methods) != {"uniform"}:
+        raise InvalidValueError(f"attributors: methods {list(settings.methods)} need at least one, got none")
+    return [make_attributor(name) for name in names if not name.startswith(LLM)]
+
+
+# --- rewards ------------------------------------------------------------------------------------------------------
+
+
+def _write(settings: AttributionSettings, folder: Path, offline: list[Attributor], answers: Answers) -> dict[str, Any]:
+    """Writes rewards and report; returns their figures."""
+    writer = _Writer(settings, offline, answers)
+    temporary = folder / f".{FILE}.tmp"
+    try:
+        with temporary.open("w", encoding="utf-8", newline="\n") as stream:
+            for line in writer.lines():
+                stream.write(line)
+        temporary.replace(folder / FILE)
+    finally:
+        temporary.unlink(missing_ok=True)
+    agreement = writer.agreement.rows()
+    write_text_atomically(folder / REPORT, to_markdown(writer.tally, writer.spread, agreement))
+    if not writer.spread.count:
+        raise InvalidValueError(f"{folder}: nothing could be attributed; {folder / REPORT} says why")
+    writer.spread.plot(folder / PLOT)
+    return {
+        "rewards": writer.spread.count,
+        "seats": writer.tally.figures(),
+        "agreement": [row.figures() for row in agreement],
+    }
+
+
+class _Writer:
+    """Makes the lines of ``attributions.jsonl`` and counts on the way."""
+
+    def __init__(self, settings: AttributionSettings, offline: list[Attributor], answers: Answers) -> None:
+        self._settings, self._answers = settings, answers
+        self._offline = {attributor.name: attributor for attributor in offline}
+        self.tally, self.spread = Tally(), Spread()
+        self.agreement = AgreementTable(settings.attributors)
+
+    def lines(self) -> Iterator[str]:
+        """The records of all episodes, in their order."""
+        for episode, seats in episodes_of(self._settings):
+            told = (task_key(episode.task), content_of(episode))
+            for seat in seats:
+                turns = attributable_turns(episode, seat)
+                for name in self._settings.names:
+                    for record in self._of_score(episode, told, seat, name, turns):
+                        self.spread.add(record)
+                        yield record.model_dump_json() + "\n"
+
+    def _of_score(
+        self, episode: Episode, told: tuple[str, str], seat: str, name: str, turns: tuple[int, ...]
+    ) -> Iterator[Attribution]:
+        score = seat_score(episode, seat, name, self._settings.evaluator)
+        if isinstance(score, SeatScore) and not turns:
+            score = Missing("no turn to attribute to")
+        found = self._found(Question(episode, seat, score)) if isinstance(score, SeatScore) else {}
+        if isinstance(score, Missing):
+            self.tally.missing(name, "", score.reason)
+            return
+        self.agreement.add(name, {who: what if isinstance(what, Importance) else None for who, what in found.items()})
+        for who, what in found.items():
+            if isinstance(what, Missing):
+                self.tally.missing(name, who, what.reason)
+            else:
+                self.tally.attributed(name, who, len(turns))
+        base, (scenario, content) = score.base(self._settings.sign), told
+        for who, method, weights in _methods(self._settings.methods, found, turns):
+            for turn, weight in weights.items():
+                yield Attribution(
+                    episode=episode.key,
+                    task=episode.task.id,
+                    scenario=scenario,
+                    content=content,
+                    seat=seat,
+                    turn=turn,
+                    dimension=name,
+                    attributor=who,
+                    method=method,
+                    attribution=weight,
+                    score=score.value,
+                    reward=base * weight + 0.0,  # no negative zeros
+                )
+
+    def _found(self, question: Question) -> dict[str, Importance | Missing]:
+        """What each attributor says; no entry for one that has nothing to say about such scores."""
+        found: dict[str, Importance | Missing] = {}
+        blame = question.score.base(self._settings.sign) < 0
+        for name in self._settings.attributors:
+            attributor = self._offline.get(name)
+            if attributor is None:
+                held = self._answers.get(question, name)
+                found[name] = Missing("not asked") if held is None else held.found
+            elif attributor.applies(question.episode, question.score):
+                found[name] = attributor.attribute(question.episode, question.seat, question.score, blame)
+        return found
+
+
+def _methods(
+    methods: tuple[Method, ...], found: Mapping[str, Importance | Missing], turns: tuple[int, ...]
+) -> Iterator[tuple[str, Method, dict[int, float]]]:
+    if "uniform" in methods:
+        yield NOBODY, "uniform", attributed("uniform", None, turns)
+    for who, what in found.items():
+        for method in methods:
+            if method != "uniform" and isinstance(what, Importance):
+                yield who, method, attributed(method, what, turns)

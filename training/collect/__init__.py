@@ -1,0 +1,1 @@
+"""Collection: tasks, episodes and filters of a round of SOTOPIA-π."""

@@ -1,0 +1,187 @@
+"""Who plays a scenario: other people in the seats of the same scenario.
+
+SOTOPIA-π (arXiv 2403.08715, section 4) lets ten pairs of characters play each social task. Texts of some verified
+families name the people at the table, so a new cast takes the old one's names in them; for everything that is counted
+per social task, :func:`task_key` looks through the names.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from sotopia_env import tasks
+from sotopia_env.errors import ConstraintError, InvalidValueError
+from sotopia_env.records import canonical_json, explain
+from sotopia_env.tasks.people import draw_characters, draw_relationship
+from sotopia_env.world.scenario import Character, Relationship, RelationshipKind, Scenario, Task
+from sotopia_env.world.taskset import Cast, TaskSet, admissible_seatings, seat_characters
+from training.data.held_out import DRAWN, STARTER, OpenScenario
+
+_ATTEMPTS = 500
+
+
+def _renamed(value: Any, names: Mapping[str, str]) -> Any:
+    """``value`` with every key of ``names`` replaced in all its texts, in one pass."""
+    if not names:
+        return value
+    longest_first = sorted(names, key=len, reverse=True)
+    pattern = re.compile("|".join(rf"(?<!\w){re.escape(name)}(?!\w)" for name in longest_first))
+
+    def walk(part: Any) -> Any:
+        if isinstance(part, str):
+            return pattern.sub(lambda match: names[match.group()], part)
+        if isinstance(part, Mapping):
+            return {walk(key): walk(item) for key, item in part.items()}
+        if isinstance(part, list | tuple):
+            return type(part)(walk(item) for item in part)
+        return part
+
+    return walk(value)
+
+
+def read_cast(name: str) -> Cast | None:
+    """Returns the cast that ``name`` means: ``drawn`` is none, ``starter`` the shipped one, anything else a JSON file.
+
+    Raises:
+        InvalidValueError: the file cannot be read, or holds no cast.
+    """
+    if name == DRAWN:
+        return None
+    if name == STARTER:
+        return tasks.starter_cast()
+    try:
+        return Cast.model_validate_json(Path(name).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidValueError(
+            f"cast: expected {DRAWN!r}, {STARTER!r} or a JSON file, {name} cannot be read ({error.strerror})"
+        ) from None
+    except ValidationError as error:
+        raise InvalidValueError(f"cast {name}: {explain(error)}") from None
+
+
+def cast_scenarios(open_scenarios: Iterable[OpenScenario], cast: Cast | None, pairs: int, seed: int) -> TaskSet:
+    """Returns every scenario with ``pairs`` different casts, as tasks ``SCENARIO/0``, ``SCENARIO/1`` and so on.
+
+    Args:
+        open_scenarios: what is played.
+        cast: who may play; ``None`` draws new people for every task.
+        pairs: casts per scenario (10 in SOTOPIA-π).
+        seed: fixes who is drawn.
+
+    Raises:
+        ConstraintError: a scenario's constraints admit fewer casts; says which.
+        InvalidTaskError: a task of a verified family cannot be played by those drawn.
+    """
+    found: list[Task] = []
+    for open_scenario in open_scenarios:
+        casting = _Casting.of(open_scenario, seed)
+        made = _drawn(casting, pairs) if cast is None else _from_cast(casting, cast, pairs)
+        for task in made:
+            if task.scenario is not open_scenario.scenario:
+                tasks.check(task)  # other names in its texts
+            found.append(task)
+    return TaskSet(found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Casting:
+    """A scenario that is being cast, with what is found out about it once."""
+
+    open_scenario: OpenScenario
+    named: bool
+    words: frozenset[str]
+    seed: str
+
+    @classmethod
+    def of(cls, open_scenario: OpenScenario, seed: int) -> _Casting:
+        named = open_scenario.names_people
+        content = open_scenario.scenario.model_dump(mode="json", exclude={"id"})
+        text = canonical_json(_renamed(content, dict.fromkeys(open_scenario.names, "")) if named else content)
+        return cls(open_scenario, named, frozenset(re.findall(r"\w+", text)), f"{seed}:{open_scenario.key}")
+
+    def means_another(self, person: Character) -> bool:
+        """Whether a name of the person stands in the texts already, as a name of somebody or something else."""
+        parts = [re.findall(r"\w+", part) for part in (person.first_name, person.last_name)]
+        return any(words and all(word in self.words for word in words) for words in parts)
+
+    def task(self, people: Sequence[Character], relationships: Sequence[Relationship], number: int) -> Task:
+        """The scenario with these people in its seats."""
+        scenario = self.open_scenario.scenario
+        return Task(
+            id=f"{scenario.id}/{number}",
+            scenario=self.open_scenario.played_by([person.name for person in people]) if self.named else scenario,
+            characters=tuple(people),
+            relationships=tuple(relationships),
+        )
+
+
+def _from_cast(casting: _Casting, cast: Cast, pairs: int) -> Iterator[Task]:
+    scenario = casting.open_scenario.scenario
+    free = [index for index, person in enumerate(cast.characters) if not casting.means_another(person)]
+    usable = Cast(
+        characters=tuple(cast.characters[index] for index in free),
+        relationships=tuple(
+            known.model_copy(update={"seats": tuple(free.index(seat) for seat in known.seats)})
+            for known in cast.relationships
+            if all(seat in free for seat in known.seats)
+        ),
+    )
+    seatings = admissible_seatings(scenario, usable)
+    if len(seatings) < pairs:
+        raise ConstraintError(
+            f"scenario {scenario.id!r}: {pairs} casts asked for, but its constraints admit {len(seatings)} of this "
+            f"cast of {len(cast.characters)} characters"
+        )
+    for number, seating in enumerate(random.Random(casting.seed).sample(seatings, pairs)):
+        seated = seat_characters(scenario, usable, seating, scenario.id)
+        yield casting.task(seated.characters, seated.relationships, number)
+
+
+def _drawn(casting: _Casting, pairs: int) -> Iterator[Task]:
+    rng = random.Random(casting.seed)
+    seen: set[tuple[str, ...]] = set()
+    for number in range(pairs):
+        people = _people(casting, rng, seen)
+        seen.add(tuple(person.name for person in people))
+        yield casting.task(people, _relationships(casting.open_scenario.scenario, rng, people), number)
+
+
+def _people(casting: _Casting, rng: random.Random, seen: set[tuple[str, ...]]) -> tuple[Character, ...]:
+    """People whom the scenario admits, who have not played it yet, and whose names mean nobody else in it."""
+    scenario = casting.open_scenario.scenario
+    for _ in range(_ATTEMPTS):
+        people = draw_characters(rng, len(scenario.seats))
+        admitted = all(scenario.constraints.admits(seat, person) for seat, person in enumerate(people))
+        if admitted and tuple(p.name for p in people) not in seen and not any(map(casting.means_another, people)):
+            return people
+    raise ConstraintError(
+        f"scenario {scenario.id!r}: none of {_ATTEMPTS} drawn casts meets its constraints on ages and occupations; "
+        "give a cast of your own"
+    )
+
+
+def _relationships(scenario: Scenario, rng: random.Random, people: Sequence[Character]) -> list[Relationship]:
+    kinds = list(scenario.constraints.relationships or RelationshipKind)
+    found = []
+    for pair in itertools.combinations(range(len(people)), 2):
+        relationship = draw_relationship(rng, people, pair, kinds)
+        if relationship.kind is RelationshipKind.ROMANTIC and len(kinds) > 1:
+            kinds.remove(RelationshipKind.ROMANTIC)  # at most one couple at a table
+        found.append(relationship)
+    return found
+
+
+__all__ = [
+    "DRAWN",
+    "STARTER",
+    "cast_scenarios",
+    "read_cast",
+]

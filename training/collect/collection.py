@@ -1,0 +1,320 @@
+"""Episodes to learn from: expert with expert, a model with itself, an agent with a partner, over generated tasks.
+
+The second step of SOTOPIA-π (arXiv 2403.08715, section 4): 100 scenarios a round, each played by ten pairs of
+characters. What is collected is an ordinary run directory, resumable and comparable like every other; the tasks it was
+made of, and what was asked for, lie beside the episodes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Literal
+
+from pydantic import Field
+
+from sotopia_env import naming
+from sotopia_env.chat_model.pool import RunModels
+from sotopia_env.errors import InvalidValueError, SotopiaError
+from sotopia_env.policies.policy import Policy
+from sotopia_env.reports.seat_results import OVERALL, seat_results
+from sotopia_env.runs.evaluate import EvaluationResult, evaluate_run_async
+from sotopia_env.runs.plan import EpisodePlan, plan_episodes
+from sotopia_env.runs.rollout import RunResult, run_episodes_async
+from sotopia_env.storage.directory import read_run
+from sotopia_env.world.dynamics import Rules
+from sotopia_env.world.episode import Evaluator
+from sotopia_env.world.scenario import Task
+from training.collect.task_generation import TaskSettings, make_tasks
+from training.stage.access import ModelAccess, opened
+from training.stage.directory import StageDirectory
+from training.stage.settings import Settings
+
+logger = logging.getLogger(__name__)
+NO_EVALUATOR = "none"
+
+
+class PlaySettings(Settings):
+    """How episodes are played; what several collections of one pipeline share.
+
+    Attributes:
+        orders: who begins: ``both``, every pair once with each seat beginning; ``alternate``, once, the seats taking
+            turns from task to task (the paper's ten episodes for ten pairs); ``first``, always seat 0.
+        both_seats: whether agent and partner also change seats; with itself a policy holds all seats anyway.
+        repeats: how often each episode is played, with other seeds.
+        seed: of the episodes.
+        max_turns: of an episode; by default the scenario's, or 20.
+        concurrency: episodes in flight at once.
+        timeout: seconds for one episode, where policies wait for something.
+        max_failed: share of the episodes that may fail; with more the stage is not complete.
+        manner: settings of language models in seats that their names do not give, such as ``temperature``.
+        access: how language models on servers are reached.
+    """
+
+    orders: Literal["both", "alternate", "first"] = "both"
+    both_seats: bool = True
+    repeats: int = Field(default=1, ge=1)
+    seed: int = Field(default=0, ge=0)
+    max_turns: int | None = Field(default=None, ge=1)
+    concurrency: int = Field(default=128, ge=1)
+    timeout: float | None = Field(default=None, gt=0)
+    max_failed: float = Field(default=0.0, ge=0, le=1)
+    manner: dict[str, float | int | str] = Field(default_factory=dict)
+    access: ModelAccess = ModelAccess()
+
+
+class CollectionSettings(Settings):
+    """One collection.
+
+    Attributes:
+        agent: a policy by name, as ``sotopia rollout`` takes it: a scripted one, ``PROVIDER/MODEL``, or the directory
+            of a trained model.
+        partner: the policy in the other seats; by default the agent plays with itself.
+        tasks: what is played.
+        evaluator: scores every episode as it ends; ``none`` leaves that to a later stage.
+        play: how.
+        output: the run directory.
+    """
+
+    agent: str
+    partner: str | None = None
+    tasks: TaskSettings = TaskSettings()
+    evaluator: str = "verified+rules"
+    play: PlaySettings = PlaySettings()
+    output: str
+
+
+@dataclass(frozen=True)
+class Seated:
+    """Who plays and who judges, as objects instead of names; ``None`` takes what the settings name.
+
+    Attributes:
+        agent: the focal policy.
+        partner: in the other seats.
+        evaluator: of the episodes.
+    """
+
+    agent: Policy | None = None
+    partner: Policy | None = None
+    evaluator: Evaluator | None = None
+
+
+def run(settings: CollectionSettings, seated: Seated = Seated()) -> None:
+    """Collects episodes into ``output``; continues what was interrupted, and does nothing if that is done.
+
+    Raises:
+        InvalidValueError: something cannot be as it was asked for; before anything is played.
+        SotopiaError: the budget is spent, or too many episodes failed; the same call goes on from there.
+    """
+    stage = StageDirectory(Path(settings.output), "collection", settings)
+    if already_done(stage):
+        return
+    models = settings.play.access.models()
+    seated = _seated(settings, models, seated)  # before anything is written: a misspelt name leaves nothing behind
+    stage.open()
+    tasks = make_tasks(settings.tasks, stage.path)
+    plans = plan_collection(tasks, _matchup(seated), settings.play)
+    logger.info("%s: %d episodes of %d tasks are played", stage.path, len(plans), len(tasks))
+    result = asyncio.run(_play(settings, plans, seated.evaluator, models))
+    judge = seated.evaluator
+    figures = {"planned": result.planned, "failed": len(result.failures), "unscored": result.unscored}
+    figures |= run_figures(settings.output, judge.name if judge else None)
+    stage.finish(figures)
+    logger.info("%s: complete; %s", stage.path, _shown(figures))
+
+
+def already_done(stage: StageDirectory) -> bool:
+    """Whether a stage is complete, with these settings; says so.
+
+    Raises:
+        InvalidValueError: it is there with other settings.
+    """
+    if stage.path.exists():
+        stage.open()
+    if stage.figures is None:
+        return False
+    logger.info("%s is complete: nothing to do", stage.path)
+    return True
+
+
+def _seated(settings: CollectionSettings, models: RunModels, given: Seated) -> Seated:
+    manner: Mapping[str, Any] = settings.play.manner
+
+    def make(policy: Policy | None, spec: str) -> Policy:
+        return policy if policy is not None else naming.make_policy(spec, models, manner)
+
+    partner = given.partner
+    if partner is None and settings.partner is not None:
+        partner = make(None, settings.partner)
+    return Seated(make(given.agent, settings.agent), partner, given.evaluator or make_judge(settings.evaluator, models))
+
+
+def make_judge(spec: str, models: RunModels) -> Evaluator | None:
+    """Returns the evaluator that ``spec`` names, whose models are made by ``models``; ``none`` is none."""
+    return None if spec == NO_EVALUATOR else naming.make_evaluator(spec, model_factory=models.judge)
+
+
+def _matchup(seated: Seated) -> tuple[Policy, ...]:
+    assert seated.agent is not None
+    return (seated.agent,) if seated.partner is None else (seated.agent, seated.partner)
+
+
+def plan_collection(tasks: Iterable[Task], matchup: tuple[Policy, ...], play: PlaySettings) -> list[EpisodePlan]:
+    """Returns the episodes: every task with this matchup, with the orders and seats that ``play`` asks for.
+
+    Raises:
+        InvalidValueError: there is nothing to play.
+    """
+    rules = Rules(max_turns=play.max_turns)
+    if play.orders != "alternate":
+        return plan_episodes(
+            tasks,
+            [matchup],
+            repeats=play.repeats,
+            seed=play.seed,
+            rules=rules,
+            both_seats=play.both_seats,
+            both_orders=play.orders == "both",
+        )
+    plans: list[EpisodePlan] = []
+    for number, task in enumerate(tasks):
+        turned = replace(rules, first_seat=number % len(task.agents))
+        plans += plan_episodes(
+            [task], [matchup], repeats=play.repeats, seed=play.seed, rules=turned, both_seats=play.both_seats
+        )
+    return plans
+
+
+async def _play(
+    settings: CollectionSettings, plans: list[EpisodePlan], evaluator: Evaluator | None, models: RunModels
+) -> RunResult:
+    play = settings.play
+    async with opened(models, Path(settings.output)):
+        result = await run_episodes_async(
+            plans,
+            evaluator=evaluator,
+            run_dir=settings.output,
+            concurrency=play.concurrency,
+            timeout=play.timeout,
+            ledger=models.ledger,
+        )
+    if result.stopped:
+        raise SotopiaError(f"{settings.output}: stopped ({result.stopped}); the same command goes on from there")
+    if len(result.failures) > play.max_failed * result.planned:
+        first = result.failures[0]
+        raise SotopiaError(
+            f"{settings.output}: {len(result.failures)} of {result.planned} episodes failed, the first with "
+            f"{first.kind}: {first.message}; the same command tries them again, or raise play.max_failed"
+        )
+    return result
+
+
+def run_figures(run: str | Path, evaluator: str | None = None) -> dict[str, Any]:
+    """Returns the size of a run and, by an evaluator of it, the mean GOAL and overall score of every policy in it."""
+    turns = [len(episode.turns) for episode in read_run(run)]
+    figures: dict[str, Any] = {"episodes": len(turns), "turns": sum(turns)}
+    if evaluator is None:
+        return figures
+    by_policy: dict[str, dict[str, list[float]]] = {}
+    for row in seat_results(read_run(run), evaluator):
+        for metric in ("goal", OVERALL):
+            if metric in row.values:
+                by_policy.setdefault(row.policy, {}).setdefault(metric, []).append(row.values[metric])
+    means = {
+        policy: {metric: round(fmean(values), 4) for metric, values in metrics.items()}
+        for policy, metrics in by_policy.items()
+    }
+    return {**figures, "scores": means}
+
+
+class RatingSettings(Settings):
+    """An evaluation of a run that is there.
+
+    Attributes:
+        run: its directory; the verdicts go into its episodes.
+        evaluator: whose.
+        concurrency: evaluations under way at once.
+        timeout: seconds for one.
+        max_unscored: share of the episodes that may remain unscored; with more the stage is not complete.
+        access: how judges' models are reached.
+        output: the stage's directory.
+    """
+
+    run: str
+    evaluator: str
+    concurrency: int = Field(default=128, ge=1)
+    timeout: float | None = Field(default=None, gt=0)
+    max_unscored: float = Field(default=0.1, ge=0, le=1)
+    access: ModelAccess = ModelAccess()
+    output: str
+
+
+def rate(settings: RatingSettings, evaluator: Evaluator | None = None) -> None:
+    """Evaluates a run; continues what was interrupted, and does nothing if that is done.
+
+    Args:
+        settings: of the stage.
+        evaluator: instead of the one that is named.
+
+    Raises:
+        InvalidValueError: there is no run, or no such evaluator.
+        SotopiaError: the budget is spent, or too many episodes remain unscored; the same call goes on from there.
+    """
+    stage = StageDirectory(Path(settings.output), "rating", settings)
+    if already_done(stage):
+        return
+    models = settings.access.models()
+    judge = evaluator or make_judge(settings.evaluator, models)
+    if judge is None:
+        raise InvalidValueError("evaluator: expected one, got 'none'; an unrated run cannot be filtered")
+    stage.open()
+    logger.info("%s: %s rates the episodes of %s", stage.path, judge.name, settings.run)
+    result = asyncio.run(_rate(settings, judge, models))
+    if result.unscored > settings.max_unscored * result.episodes:
+        raise SotopiaError(
+            f"{settings.run}: {result.unscored} of {result.episodes} episodes are unscored, the first because "
+            f"{result.reason}; the same command asks again, or raise max_unscored"
+        )
+    figures = {"episodes": result.episodes, "unscored": result.unscored, **run_figures(settings.run, judge.name)}
+    stage.finish(figures)
+    logger.info("%s: complete; %s", stage.path, _shown(figures))
+
+
+def _shown(figures: Mapping[str, Any]) -> str:
+    """Figures in one line."""
+    scores = figures.get("scores", {}).items()
+    means = [
+        f"{policy}: " + ", ".join(f"{name} {mean:.2f}" for name, mean in found.items()) for policy, found in scores
+    ]
+    return "; ".join([", ".join(f"{name} {value}" for name, value in figures.items() if name != "scores"), *means])
+
+
+async def _rate(settings: RatingSettings, evaluator: Evaluator, models: RunModels) -> EvaluationResult:
+    async with opened(models, Path(settings.output)):
+        result = await evaluate_run_async(
+            settings.run,
+            evaluator,
+            concurrency=settings.concurrency,
+            timeout=settings.timeout,
+            ledger=models.ledger,
+        )
+    if result.stopped:
+        raise SotopiaError(f"{settings.run}: stopped ({result.stopped}); the same command goes on from there")
+    return result
+
+
+__all__ = [
+    "CollectionSettings",
+    "PlaySettings",
+    "RatingSettings",
+    "Seated",
+    "make_judge",
+    "plan_collection",
+    "rate",
+    "run",
+    "run_figures",
+]

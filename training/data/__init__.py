@@ -1,0 +1,1 @@
+"""Data: rows for training, their sources, and what is held out."""

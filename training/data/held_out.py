@@ -1,0 +1,70 @@
+"""Held-out scenarios and tasks: what evaluation keeps and training must not see."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sotopia_env import tasks
+from sotopia_env.records import canonical_json
+from sotopia_env.world.scenario import Scenario, Task
+from training.collect.casting import _renamed
+
+DRAWN, STARTER = "drawn", "starter"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenScenario:
+    """A scenario with open seats, and the full names in its texts that stand for who sits in seat 0, 1 and so on."""
+
+    scenario: Scenario
+    names: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, task: Task) -> OpenScenario:
+        """The scenario of a task, free for other people."""
+        return cls(task.scenario, tuple(character.name for character in task.characters))
+
+    @property
+    def key(self) -> str:
+        """See :func:`task_key`."""
+        content = self.scenario.model_dump(mode="json", exclude={"id"})
+        if self.names_people:
+            seats = [f"agent_{seat}" for seat in range(len(self.names))]
+            content = _renamed(content, dict(zip(self.names, seats, strict=True)))
+        return hashlib.sha256(canonical_json(content).encode()).hexdigest()[:16]
+
+    @property
+    def names_people(self) -> bool:
+        """Whether the texts name anybody who sits at the table."""
+        text = self.scenario.model_dump_json(exclude={"id"}) if self.names else ""
+        return any(name in text for name in self.names)
+
+    def played_by(self, names: Sequence[str]) -> Scenario:
+        """Returns the scenario with other people's full names in its texts."""
+        renaming = dict(zip(self.names, names, strict=True))
+        return Scenario.model_validate(_renamed(self.scenario.model_dump(), renaming))
+
+
+def task_key(task: Task) -> str:
+    """Returns 16 hex digits of the scenario's content, whoever sits in its seats and whatever it is called.
+
+    This is what SOTOPIA-π's appendix B.2 calls a social task: one scenario with its goals, played by several pairs.
+    """
+    found: str = task.memo.get(__name__) or task.memo.setdefault(__name__, OpenScenario.of(task).key)
+    return found
+
+
+def evaluation_scenarios(kept: str | None) -> dict[str, str]:
+    """Returns the scenarios that must not be trained on, by :func:`task_key`, each with the id of a task.
+
+    Args:
+        kept: ``starter``, or a task file; ``None`` keeps nothing.
+
+    Raises:
+        InvalidTaskError: the file cannot be read as tasks.
+    """
+    if kept is None:
+        return {}
+    return {task_key(task): task.id for task in (tasks.starter_tasks() if kept == STARTER else tasks.load(kept))}

@@ -1,0 +1,318 @@
+"""Rows from episodes: one per turn of the focal seat, in TRL's conversational prompt/completion format.
+
+The prompt is what the seat was told when it acted, rendered from the replayed episode exactly as a policy would be
+told it (:class:`~sotopia_env.policies.agent_prompt.AgentPrompt`). The completion is the action the seat took, as JSON
+(SOTOPIA-π, arXiv 2403.08715, B.3). Another seat's words are only ever in prompts, and completion-only loss trains on
+none of them.
+
+A row that is too long loses the oldest turns of its prompt, four at a time, and a marker says so; never the
+instructions, the last turns or the completion. Training and validation are split by scenario, never by utterance.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sotopia_env.errors import InvalidValueError, SotopiaError, UnknownNameError, name_hint
+from sotopia_env.policies.agent_prompt import KEPT_TURNS, AgentPrompt
+from sotopia_env.world.action import ActionType, to_json
+from sotopia_env.world.dynamics import initial_state, transition
+from sotopia_env.world.episode import Episode
+from sotopia_env.world.observation import ChatMessage, Observation, SeatView
+from training.data.held_out import task_key
+from training.stage.settings import PromptSettings
+
+if TYPE_CHECKING:
+    from datasets import Dataset, Features
+
+CountTokens = Callable[[Sequence[ChatMessage], str], int]
+"""Tokens of a prompt and its completion together, templates and end token included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One turn of a focal seat.
+
+    Attributes:
+        prompt: what the seat was told, as chat messages.
+        completion: the action it took, as JSON.
+        value: what the turn is worth, where somebody said (reward model); ``None`` otherwise.
+        episode: key of the episode.
+        task: id of the task.
+        scenario: what is split and refused by, see :func:`training.data.held_out.task_key`.
+        seat: the focal agent's id.
+        partner: names of the policies in the other seats, joined by ``+``.
+        turn: index of the turn in the episode.
+        dropped: how many of the oldest turns the prompt leaves out.
+        available: the action types the seat could use then.
+        recipients: the names that could stand in ``to``; none where private actions were not possible.
+    """
+
+    prompt: tuple[ChatMessage, ...]
+    completion: str
+    episode: str
+    task: str
+    scenario: str
+    seat: str
+    partner: str
+    turn: int
+    dropped: int = 0
+    value: float | None = None
+    available: tuple[ActionType, ...] = ()
+    recipients: tuple[str, ...] = ()
+
+    def columns(self) -> dict[str, Any]:
+        """The row as TRL reads it; the columns beyond prompt and completion reach reward functions."""
+        return {
+            "prompt": list(self.prompt),
+            "completion": [{"role": "assistant", "content": self.completion}],
+            **{name: getattr(self, name) for name in _KEPT_COLUMNS},
+        }
+
+
+_KEPT_COLUMNS = ("value", "episode", "task", "scenario", "seat", "partner", "turn", "dropped")
+
+
+@dataclass(slots=True)
+class Counts:
+    """What became of the turns that were looked at.
+
+    Attributes:
+        rows: turns that became rows.
+        shortened: of these, how many lost oldest turns.
+        dropped_turns: how many turns these lost together.
+        too_long: turns left out because instructions, last turns and completion alone exceed the limit, or because the
+            completion is longer than answers may be.
+        unusable: turns left out because their text was no possible action.
+        silent: turns left out because nothing was done in them.
+    """
+
+    rows: int = 0
+    shortened: int = 0
+    dropped_turns: int = 0
+    too_long: int = 0
+    unusable: int = 0
+    silent: int = 0
+
+    def text(self) -> str:
+        """The counts in one sentence."""
+        return (
+            f"{self.rows} rows ({self.shortened} without their {self.dropped_turns} oldest turns); left out: "
+            f"{self.too_long} too long, {self.unusable} unusable, {self.silent} silent turns"
+        )
+
+
+@dataclass
+class RowMaker:
+    """Cuts episodes into rows.
+
+    Attributes:
+        prompt: format and limits.
+        count: counts the tokens of a row; ``None`` shortens nothing.
+        keep_silence: whether turns in which nothing was done become rows.
+        counts: what became of the turns, so far.
+    """
+
+    prompt: PromptSettings = field(default_factory=PromptSettings)
+    count: CountTokens | None = None
+    keep_silence: bool = False
+    counts: Counts = field(default_factory=Counts, init=False)
+
+    def rows(
+        self,
+        episode: Episode,
+        seat: str,
+        values: Mapping[int, float] | None = None,
+        turns: Collection[int] | None = None,
+    ) -> Iterator[Row]:
+        """Yields the rows of one seat of one episode.
+
+        Args:
+            episode: replayed from its record.
+            seat: the focal agent's id.
+            values: worth of turns by index; turns without one are left out. ``None`` gives rows without values.
+            turns: indices to make rows of; ``None`` for all of the seat's.
+
+        Raises:
+            UnknownNameError: the episode has no such seat.
+            DamagedRecordError: the record cannot be replayed.
+        """
+        if seat not in episode.task.agents:
+            raise UnknownNameError(f"seat: {name_hint(seat, episode.task.agents)}")
+        scenario, partner = task_key(episode.task), _partner(episode, seat)
+        for observation, index in observations(episode, seat):
+            wanted = (values is None or index in values) and (turns is None or index in turns)
+            if not wanted or not self._usable(episode, index):
+                continue
+            turn = episode.turns[index].turn
+            completion = to_json(turn.attempted or turn.action, episode.task.names)
+            fitted = self._fit(observation, completion)
+            if fitted is None:
+                self.counts.too_long += 1
+                continue
+            prompt, dropped = fitted
+            self.counts.rows += 1
+            self.counts.shortened += dropped > 0
+            self.counts.dropped_turns += dropped
+            value = None if values is None else values[index]
+            turn_of = (episode.key, episode.task.id, scenario, seat, partner, index)
+            possible = (observation.available, tuple(observation.briefing.recipients))
+            yield Row(prompt, completion, *turn_of, dropped, value, *possible)
+
+    def _usable(self, episode: Episode, index: int) -> bool:
+        item = episode.turns[index]
+        failed = item.generation is not None and item.generation.parse_failure is not None
+        silent = item.turn.action.action_type is ActionType.NONE
+        if failed or item.turn.violation is not None:
+            self.counts.unusable += 1
+        elif silent and not self.keep_silence:
+            self.counts.silent += 1
+        else:
+            return True
+        return False
+
+    def _fit(self, observation: Observation, completion: str) -> tuple[tuple[ChatMessage, ...], int] | None:
+        return fit_prompt(observation, completion, self.prompt, self.count)
+
+
+def fit_prompt(
+    observation: Observation, completion: str, settings: PromptSettings, count: CountTokens | None
+) -> tuple[tuple[ChatMessage, ...], int] | None:
+    """Returns the prompt for an observation and how many of its oldest turns it leaves out; ``None``: it cannot fit."""
+    prompt = AgentPrompt(settings.format)
+    most = max(0, len(observation.turns) - KEPT_TURNS)
+    for dropped in [*range(0, most, KEPT_TURNS), most]:
+        messages = prompt.messages(observation, dropped)
+        if count is None or count(messages, completion) <= settings.max_length:
+            return tuple(messages), dropped
+    return None
+
+
+def observations(episode: Episode, seat: str) -> Iterator[tuple[Observation, int]]:
+    """Yields what ``seat`` was told before each of its turns, with the turn's index."""
+    state = initial_state(episode.task, episode.rules, episode.seed)
+    view = SeatView(episode.task, episode.rules, seat)
+    for item in episode.turns:
+        turn = item.turn
+        if turn.actor == seat:
+            yield view.observe(state), turn.index
+        state = transition(state, turn.attempted or turn.action)
+
+
+def _partner(episode: Episode, seat: str) -> str:
+    return "+".join(info.name for info in episode.policies if info.agent != seat)
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Scenario keys for training and for validation; no scenario is in both."""
+
+    train: frozenset[str]
+    validation: frozenset[str]
+
+
+def split_scenarios(scenarios: Iterable[str], validation: float, seed: int = 0) -> Split:
+    """Returns a split by scenario that depends on the keys and the seed alone, not on their order.
+
+    Args:
+        scenarios: keys, repeated or not.
+        validation: share of the scenarios for validation, from 0 to below 1; at least one when above 0.
+        seed: another one, another split.
+
+    Raises:
+        InvalidValueError: the share is out of range, or there are too few scenarios to leave any for training.
+    """
+    if not 0 <= validation < 1:
+        raise InvalidValueError(f"validation: expected a share from 0 to below 1, got {validation!r}")
+    order = sorted(set(scenarios), key=lambda key: hashlib.sha256(f"{seed}:{key}".encode()).digest())
+    size = max(1, round(validation * len(order))) if validation and order else 0
+    if size and size == len(order):
+        raise InvalidValueError(f"validation: {len(order)} scenario is too few to split; set it to 0 or give more")
+    return Split(frozenset(order[size:]), frozenset(order[:size]))
+
+
+def refuse_evaluation_scenarios(rows: Iterable[Row], kept: Mapping[str, str]) -> Iterator[Row]:
+    """Yields the rows, and raises :class:`InvalidValueError` at the first whose scenario is kept for evaluation.
+
+    Args:
+        rows: of training data.
+        kept: see :func:`~training.data.held_out.evaluation_scenarios`.
+    """
+    for row in rows:
+        if row.scenario in kept:
+            raise InvalidValueError(
+                f"episode {row.episode!r}: its scenario is kept for evaluation (task {kept[row.scenario]!r}); "
+                "training on it would make the evaluation worthless"
+            )
+        yield row
+
+
+def weighted(rows: Iterable[Row], weight: float) -> Iterator[Row]:
+    """Yields each row as often as ``weight`` says; the fraction is drawn from the row's own identity.
+
+    Raises:
+        InvalidValueError: the weight is negative or not finite.
+    """
+    if not 0 <= weight < float("inf"):
+        raise InvalidValueError(f"weight: expected a number of at least 0, got {weight!r}")
+    for row in rows:
+        digest = hashlib.sha256(f"{row.episode}:{row.seat}:{row.turn}".encode()).digest()
+        extra = int.from_bytes(digest[:6], "big") / 2**48 < weight % 1
+        for _ in range(int(weight) + extra):
+            yield row
+
+
+def to_dataset(rows: Iterable[Row], folder: str | Path) -> Dataset:
+    """Returns the rows as a ``datasets.Dataset``, written to and read from ``folder``: they are never all in memory.
+
+    Raises:
+        InvalidValueError: there are no rows.
+    """
+    return stream_dataset((row.columns() for row in rows), _features(), folder)
+
+
+def stream_dataset(records: Iterable[Mapping[str, Any]], features: Features, folder: str | Path) -> Dataset:
+    """Returns the records as a ``datasets.Dataset``, written to ``folder`` one by one and read from there.
+
+    Raises:
+        InvalidValueError: there are no records.
+        SotopiaError: whatever the records raise.
+    """
+    from datasets import Dataset
+    from datasets.exceptions import DatasetGenerationError
+
+    iterator = iter(records)
+    first = next(iterator, None)
+    if first is None:
+        raise InvalidValueError("rows: expected at least one, got none")
+
+    def produce() -> Iterator[Mapping[str, Any]]:
+        yield first
+        yield from iterator
+
+    # Without a fingerprint the library pickles the function to make one, and an iterator cannot be pickled; a new one
+    # each time, so that nothing older in the folder is taken for these records.
+    fingerprint = uuid.uuid4().hex[:16]
+    try:
+        found: Dataset = Dataset.from_generator(
+            produce, cache_dir=str(folder), features=features, fingerprint=fingerprint
+        )
+    except DatasetGenerationError as error:
+        if isinstance(error.__cause__, SotopiaError):  # what is wrong with the records, behind the library's own words
+            raise error.__cause__ from None
+        raise
+    return found
+
+
+def _features() -> Any:
+    from datasets import Features, Value
+
+    message = [{"role": Value("string"), "content": Value("string")}]
+    kinds = dict.fromkeys(("episode", "task", "scenario", "seat", "partner"), "string")
+    kinds |= {"turn": "int32", "dropped": "int32", "value": "float64"}
+    return Features({"prompt": message, "completion": message} | {name: Value(kinds[name]) for name in _KEPT_COLUMNS})

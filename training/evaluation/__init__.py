@@ -1,0 +1,1 @@
+"""Evaluation of trained policies in the papers' settings."""

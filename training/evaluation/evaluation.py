@@ -1,0 +1,324 @@
+"""Trained policies at the table: the papers' settings by name, several partners, several judges, paired tests.
+
+Every policy plays every partner in a run directory of its own, in every seat, and every judge scores the same
+episodes: a table of partners and a table of judges (SOTOPIA-RL, tables 7 and 8) tell whether a gain is more than what
+suits one of them. All can be interrupted; the same command goes on, and partners, judges and policies may be added.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
+
+from sotopia_env import naming
+from sotopia_env.chat_model.pool import RunModels
+from sotopia_env.errors import BudgetExceededError, InvalidValueError, name_hint
+from sotopia_env.naming.task_sources import task_set
+from sotopia_env.policies.policy import Policy, policy_identity
+from sotopia_env.runs.plan import plan_episodes
+from sotopia_env.runs.request import make_judge
+from sotopia_env.runs.rollout import evaluate_run_async, run_episodes_async
+from sotopia_env.runs.stopping import Stop, stop_on_signals
+from sotopia_env.world.dynamics import Rules
+from sotopia_env.world.episode import Evaluator
+from sotopia_env.world.taskset import TaskSet
+from training.evaluation.report import Pairing, write_report
+from training.stage.access import ModelAccess, opened
+from training.stage.directory import StageDirectory
+from training.stage.settings import Settings
+
+logger = logging.getLogger(__name__)
+_UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """An evaluation setting of the papers.
+
+    That every policy meets the same fixed partners needs no setting. Which partners and judges, and how many of each,
+    differs from table to table and is not part of a preset.
+
+    Attributes:
+        scenarios: how many there must be; ``None`` for whatever the tasks hold.
+        castings: how many pairs of characters each scenario has; ``None`` likewise.
+        about: what it is, in a few words.
+        both_orders: whether every seat begins once; ``None`` leaves it to the settings.
+        max_turns: turn limit, whatever the tasks say; ``None`` likewise.
+    """
+
+    scenarios: int | None
+    castings: int | None
+    about: str
+    both_orders: bool | None = None
+    max_turns: int | None = None
+
+
+PRESETS: Mapping[str, Preset] = {
+    "sotopia-all": Preset(90, 2, "all scenarios of SOTOPIA (SOTOPIA-RL, section 5)", both_orders=True, max_turns=20),
+    "sotopia-hard": Preset(14, 10, "the hard scenarios of SOTOPIA (likewise)", both_orders=True, max_turns=20),
+    "verified": Preset(None, None, "generated tasks whose outcome can be verified; no API key"),
+}
+"""The settings by name. The papers' scenarios are not part of this package; their presets need a task file.
+
+Both orders are those of SOTOPIA-π, section 4; 20 turns are the limit of SOTOPIA, which both papers play.
+"""
+
+
+class EvaluationSettings(Settings):
+    """What is evaluated.
+
+    Attributes:
+        output: directory of the run directories and the report.
+        policies: what is evaluated: directories of trained models, models, scripted policies.
+        partners: who sits in the other seats.
+        judges: evaluators; every one scores every episode.
+        baseline: one of ``policies``, or a run directory, or the output of an earlier evaluation, to which the
+            policies are compared; by default the first policy.
+        baseline_name: which policy of the baseline's runs, as records call it, where they hold several.
+        preset: a name of :data:`PRESETS`.
+        tasks: a task file; for ``verified`` also families of tasks, all by default.
+        partial: accept a task file that is not all of the preset; the report says so.
+        n: number of generated tasks, all families together.
+        level: of generated tasks.
+        seed: of generated tasks and of the episodes.
+        repeats: of every episode, with other seeds.
+        both_orders: whether every seat begins once (SOTOPIA-π, section 4: equal opportunities to initiate);
+            the papers' presets take nothing else.
+        max_turns: turn limit; by default the preset's, else the task's or 20.
+        concurrency: episodes in flight at once.
+        metrics: what is reported; dimensions, ``overall``, ``surplus_share``, ``success``, ….
+        access: how language models are reached.
+    """
+
+    output: str
+    policies: tuple[str, ...] = Field(min_length=1)
+    partners: tuple[str, ...] = Field(min_length=1)
+    judges: tuple[str, ...] = Field(default=("verified+rules",), min_length=1)
+    baseline: str | None = None
+    baseline_name: str | None = None
+    preset: Literal["sotopia-all", "sotopia-hard", "verified"] = "verified"
+    tasks: str | None = None
+    partial: bool = False
+    n: int = Field(default=200, ge=1)
+    level: Literal["easy", "medium", "hard"] = "medium"
+    seed: int = Field(default=0, ge=0)
+    repeats: int = Field(default=1, ge=1)
+    both_orders: bool = True
+    max_turns: int | None = Field(default=None, ge=1)
+    concurrency: int = Field(default=256, ge=1)
+    metrics: tuple[str, ...] = Field(default=("goal", "overall"), min_length=1)
+    access: ModelAccess = ModelAccess()
+
+    @field_validator("both_orders", "max_turns")
+    @classmethod
+    def _check_preset(cls, value: int | None, info: ValidationInfo) -> int | None:
+        name = info.data.get("preset", "verified")
+        fixed = getattr(PRESETS[name], str(info.field_name))
+        if fixed is not None and value not in (None, fixed):
+            said = {"fixed": str(fixed), "name": name}
+            raise PydanticCustomError("preset", "expected {fixed} with preset '{name}'", said)
+        return value
+
+    @property
+    def turn_limit(self) -> int | None:
+        """The turn limit asked for or the preset's; ``None`` for the task's or 20."""
+        return self.max_turns or PRESETS[self.preset].max_turns
+
+
+class _Fixed(Settings):
+    """What may not change between two calls on one output; the runs themselves see to the rest."""
+
+    preset: str
+    tasks: str
+    seed: int
+    repeats: int
+    both_orders: bool
+    max_turns: int | None
+
+
+def read_tasks(settings: EvaluationSettings) -> TaskSet:
+    """Returns the tasks of the preset.
+
+    Raises:
+        InvalidValueError: a paper's preset without its task file, or with one of another size.
+        InvalidTaskError: the file cannot be read.
+    """
+    preset = PRESETS[settings.preset]
+    if preset.scenarios is None:
+        source = settings.tasks or "all"
+        generated = all(name in _families() for name in source.split(","))
+        return task_set(source, settings.n if generated else None, settings.seed, settings.level)
+    size = f"{preset.scenarios} scenarios with {preset.castings} castings each"
+    if settings.tasks is None:
+        raise InvalidValueError(
+            f"tasks: preset {settings.preset!r} needs a task file of {size}; the papers' data is not shipped"
+        )
+    found = task_set(settings.tasks, None, settings.seed, settings.level)
+    castings = Counter(task.scenario.id for task in found)
+    if not settings.partial and (len(castings) != preset.scenarios or set(castings.values()) != {preset.castings}):
+        each = " to ".join(str(count) for count in sorted({min(castings.values()), max(castings.values())}))
+        raise InvalidValueError(
+            f"tasks: preset {settings.preset!r} is {size}, and {settings.tasks} holds {len(castings)} with {each}; "
+            "give the whole set, or set partial: true for a part of it"
+        )
+    return found
+
+
+def _families() -> tuple[str, ...]:
+    from sotopia_env import tasks
+
+    return ("all", *tasks.FAMILIES)
+
+
+def run(settings: EvaluationSettings) -> None:
+    """Plays, judges and reports.
+
+    Raises:
+        InvalidValueError: a setting cannot be meant, or the output holds another evaluation.
+        UnknownNameError: a policy, an evaluator or a metric is not known.
+        BudgetExceededError: the models' budget is spent; what was paid for is kept.
+        KeyboardInterrupt: a signal asked for the end; what was played is kept.
+    """
+    from sotopia_env.reports.seat_results import METRICS
+
+    for metric in settings.metrics:
+        if metric not in METRICS:
+            raise InvalidValueError(f"metrics: {name_hint(metric, METRICS)}")
+    tasks = read_tasks(settings)
+    models = settings.access.models()
+    made = {spec: naming.make_policy(spec, models) for spec in dict.fromkeys((*settings.policies, *settings.partners))}
+    judges = [make_judge(spec, models) for spec in dict.fromkeys(settings.judges)]
+    _check_names(settings, made, judges)
+    stage = StageDirectory(Path(settings.output), "evaluation", _fixed(settings, tasks))
+    stage.open()
+    pairings = list(_pairings(settings, made))
+    stop = Stop()
+    with stop_on_signals(stop, logger.warning):
+        asyncio.run(_play_all(settings, tasks, pairings, judges, models, stop))
+    figures = write_report(
+        stage.path,
+        pairings,
+        [judge.name for judge in judges],
+        settings.metrics,
+        baseline=settings.baseline or settings.policies[0],
+        baseline_name=settings.baseline_name,
+        heading=_heading(settings, tasks),
+    )
+    stage.finish(figures)
+    logger.info("report: %s", stage.path / "report.md")
+
+
+def _check_names(settings: EvaluationSettings, made: Mapping[str, Policy], judges: Sequence[Evaluator]) -> None:
+    for what, names in (
+        ("policies", [made[spec].name for spec in dict.fromkeys(settings.policies)]),
+        ("partners", [made[spec].name for spec in dict.fromkeys(settings.partners)]),
+        ("judges", [judge.name for judge in judges]),
+    ):
+        twice = [name for name, count in Counter(names).items() if count > 1]
+        if twice:
+            raise InvalidValueError(f"{what}: two are called {twice[0]!r} in records; give one another name (name=…)")
+    baseline = settings.baseline
+    if baseline is not None and baseline not in settings.policies and not Path(baseline).is_dir():
+        raise InvalidValueError(f"baseline: expected one of the policies or a directory of runs, got {baseline!r}")
+
+
+def _fixed(settings: EvaluationSettings, tasks: TaskSet) -> _Fixed:
+    content = "\n".join(sorted(task.content_hash for task in tasks))
+    return _Fixed(
+        preset=settings.preset,
+        tasks=hashlib.sha256(content.encode()).hexdigest()[:16],
+        seed=settings.seed,
+        repeats=settings.repeats,
+        both_orders=settings.both_orders,
+        max_turns=settings.turn_limit,
+    )
+
+
+def _pairings(settings: EvaluationSettings, made: Mapping[str, Policy]) -> Iterator[Pairing]:
+    for spec in dict.fromkeys(settings.policies):
+        for other in dict.fromkeys(settings.partners):
+            policy, partner = made[spec], made[other]
+            both = f"{policy_identity(policy)}{policy_identity(partner)}"
+            readable = "-vs-".join(_UNSAFE.sub("-", p.name).strip("-")[:40] for p in (policy, partner))
+            folder = f"{readable}-{hashlib.sha256(both.encode()).hexdigest()[:8]}"
+            yield Pairing(spec, other, policy, partner, Path(settings.output) / "runs" / folder)
+
+
+async def _play_all(
+    settings: EvaluationSettings,
+    tasks: TaskSet,
+    pairings: Sequence[Pairing],
+    judges: Sequence[Evaluator],
+    models: RunModels,
+    stop: Stop,
+) -> None:
+    async with opened(models, Path(settings.output)):
+        for number, pairing in enumerate(pairings, start=1):
+            logger.info("%d of %d: %s with %s", number, len(pairings), pairing.policy.name, pairing.partner.name)
+            await _play(settings, tasks, pairing, models, stop)
+            for judge in judges:
+                await _judge(settings, pairing, judge, models, stop)
+
+
+async def _play(settings: EvaluationSettings, tasks: TaskSet, pairing: Pairing, models: RunModels, stop: Stop) -> None:
+    plans = plan_episodes(
+        tasks,
+        [(pairing.policy, pairing.partner)],
+        repeats=settings.repeats,
+        seed=settings.seed,
+        rules=Rules(max_turns=settings.turn_limit),
+        both_orders=settings.both_orders,
+    )
+    result = await run_episodes_async(
+        plans, run_dir=pairing.run, concurrency=settings.concurrency, stop=stop, ledger=models.ledger
+    )
+    _check_end(result.stopped, stop)
+    if result.failures:
+        first = result.failures[0]
+        logger.warning(
+            "%s: %d of %d episodes failed, the first with %s: %s; the same command tries them again",
+            *(pairing.run, len(result.failures), result.planned, first.kind, first.message),
+        )
+
+
+async def _judge(
+    settings: EvaluationSettings, pairing: Pairing, judge: Evaluator, models: RunModels, stop: Stop
+) -> None:
+    result = await evaluate_run_async(
+        pairing.run, judge, concurrency=settings.concurrency, stop=stop, ledger=models.ledger
+    )
+    _check_end(result.stopped, stop)
+    if result.unscored:
+        logger.warning(
+            "%s: %d of %d episodes are unscored by %s, the first because of %s",
+            *(pairing.run, result.unscored, result.episodes, judge.name, result.reason),
+        )
+
+
+def _check_end(stopped: str, stop: Stop) -> None:
+    if stopped and stop.signal is not None:
+        raise stop.interruption
+    if stopped:
+        raise BudgetExceededError(f"{stopped}; with a higher access.max_cost the same command continues")
+
+
+def _heading(settings: EvaluationSettings, tasks: TaskSet) -> str:
+    preset = PRESETS[settings.preset]
+    castings = Counter(task.scenario.id for task in tasks)
+    part = " (a part of the preset)" if settings.partial and preset.scenarios not in (None, len(castings)) else ""
+    orders = "each seat begins once" if settings.both_orders else "the first seat begins"
+    turns = "" if settings.turn_limit is None else f"at most {settings.turn_limit} turns, "
+    return (
+        f"Preset `{settings.preset}`: {preset.about}{part}. {len(castings)} scenarios, {len(tasks)} tasks; every "
+        f"policy in every seat, {orders}, {turns}{settings.repeats} × each, seed {settings.seed}."
+    )

@@ -1,0 +1,1 @@
+"""Fitting: the loop that all supervised stages share, and behaviour cloning."""

@@ -1,0 +1,304 @@
+"""Supervised fine-tuning on an expert's turns, and on the model's own best ones: the two stages of SOTOPIA-π.
+
+Behaviour cloning and self-reinforcement (arXiv 2403.08715, §3) are one computation on different episodes. Rows are
+tokenised here, not by the trainer: the trained tokens are exactly those the policy would sample, its action's JSON and
+the end token, behind exactly the prompt it would see. Nothing is cut on the way: a row that is too long has lost its
+oldest turns already (:mod:`training.data.samples`), or was left out and counted.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field, model_validator
+
+from sotopia_env.errors import InvalidValueError
+from sotopia_env.files import write_text_atomically
+from sotopia_env.world.observation import ChatMessage
+from training.data.samples import Row, RowMaker, split_scenarios, stream_dataset
+from training.data.sources import SourceSettings, source_rows
+from training.fitting.loop import (
+    FitSettings,
+    begin_from,
+    check_keep,
+    check_trained_model,
+    finish_stage,
+    fit_model,
+    is_first_process,
+    load_for_training,
+    open_stage,
+    quiet,
+    training_arguments,
+)
+from training.models.loading import answer_ids, load_tokenizer, prompt_ids
+from training.stage.directory import StageDirectory
+from training.stage.settings import ModelSettings, PromptSettings, Settings
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+    from transformers import PreTrainedTokenizerBase
+
+logger = logging.getLogger(__name__)
+IGNORED = -100
+"""The label of a token on which there is no loss."""
+
+
+class BehaviorCloningSettings(Settings):
+    """One supervised stage.
+
+    Attributes:
+        model: what is trained.
+        start_from: output directory of an earlier stage, whose model is trained further; it takes the place of
+            ``model.base`` (of which its adapter must be, unless that is empty) and of ``model.adapter``.
+        prompt: how observations are put to the model.
+        data: the episodes.
+        evaluation_tasks: a task file, or ``starter``, whose scenarios must not be among the data's.
+        validation: share of the scenarios kept for the validation loss; 0 keeps none.
+        rows: ``turns`` makes a row of every answer; ``conversations`` one of all answers of a seat in an episode, as
+            far as each one's prompt continues the one before: the same loss for a half to a fifth of the tokens.
+        keep_silence: whether turns in which nothing was done are learnt as well.
+        output: the stage's directory.
+        fit: optimisation and checkpoints.
+    """
+
+    model: ModelSettings
+    start_from: str | None = None
+    prompt: PromptSettings = PromptSettings()
+    data: tuple[SourceSettings, ...] = Field(min_length=1)
+    evaluation_tasks: str | None = None
+    validation: float = Field(default=0.1, ge=0, lt=1)
+    rows: Literal["turns", "conversations"] = "turns"
+    keep_silence: bool = False
+    output: str
+    fit: FitSettings = FitSettings()
+
+    @model_validator(mode="after")
+    def _check_keep(self) -> BehaviorCloningSettings:
+        check_keep(self.fit, self.validation)
+        return self
+
+
+# --- tokens -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRow:
+    """A row as token ids.
+
+    Attributes:
+        input_ids: prompt, answer and end token.
+        labels: the same where there is a loss, :data:`IGNORED` elsewhere.
+    """
+
+    input_ids: list[int]
+    labels: list[int]
+
+
+def tokenise(
+    tokenizer: PreTrainedTokenizerBase, prompt: Sequence[ChatMessage], completion: str, max_length: int
+) -> TokenRow:
+    """Returns a row's tokens, with loss on the answer and its end token alone.
+
+    Raises:
+        InvalidValueError: the row is longer than ``max_length``; nothing is ever cut here.
+    """
+    row = _tokens(tokenizer, prompt, completion)
+    if len(row.input_ids) > max_length:
+        raise InvalidValueError(f"row: expected at most {max_length} tokens, got {len(row.input_ids)}")
+    return row
+
+
+def _tokens(tokenizer: PreTrainedTokenizerBase, prompt: Sequence[ChatMessage], completion: str) -> TokenRow:
+    asked, answer = prompt_ids(tokenizer, prompt), answer_ids(tokenizer, completion)
+    return TokenRow([*asked, *answer], [*([IGNORED] * len(asked)), *answer])
+
+
+def training_rows(
+    settings: BehaviorCloningSettings, tokenizer: PreTrainedTokenizerBase
+) -> tuple[RowMaker, Iterator[tuple[Row, TokenRow]]]:
+    """Returns what cuts the episodes, with its counts, and the rows of all sources with their tokens, as they are cut.
+
+    A row is tokenised once: when it is found out whether it fits. It fits where the policy could have given its answer:
+    behind a prompt that leaves room for the longest answer there may be, and in no more tokens than that.
+    """
+    limit, room = settings.prompt.max_length, settings.prompt.max_answer
+    latest: dict[tuple[tuple[str, ...], str], TokenRow] = {}
+
+    def key(prompt: Sequence[ChatMessage], completion: str) -> tuple[tuple[str, ...], str]:
+        return tuple(message["content"] for message in prompt), completion
+
+    def count(prompt: Sequence[ChatMessage], completion: str) -> int:
+        latest.clear()
+        row = latest[key(prompt, completion)] = _tokens(tokenizer, prompt, completion)
+        answer = sum(label != IGNORED for label in row.labels)
+        return len(row.input_ids) - answer + room if answer <= room else limit + 1
+
+    def tokens(row: Row) -> TokenRow:
+        kept = latest.get(key(row.prompt, row.completion))
+        return kept or tokenise(tokenizer, row.prompt, row.completion, limit)
+
+    maker = RowMaker(settings.prompt, count, settings.keep_silence)
+    rows = source_rows(settings.data, maker, settings.evaluation_tasks)
+    found = ((row, tokens(row)) for row in rows)
+    return maker, found if settings.rows == "turns" else conversations(found)
+
+
+def conversations(rows: Iterable[tuple[Row, TokenRow]]) -> Iterator[tuple[Row, TokenRow]]:
+    """Yields rows of whole conversations: a row goes into the next one where it is, token for token, its beginning.
+
+    Rows of another seat, episode or format, and of prompts that have lost their oldest turns, stay rows of their own.
+    """
+    pending: tuple[Row, TokenRow] | None = None
+    for row, tokens in rows:
+        if pending is not None:
+            earlier, before = pending
+            same = (earlier.episode, earlier.seat) == (row.episode, row.seat)
+            longer = len(tokens.input_ids) > len(before.input_ids)
+            if same and longer and tokens.input_ids[: len(before.input_ids)] == before.input_ids:
+                tokens = TokenRow(tokens.input_ids, [*before.labels, *tokens.labels[len(before.labels) :]])
+            else:
+                yield pending
+        pending = row, tokens
+    if pending is not None:
+        yield pending
+
+
+def marked(tokenizer: PreTrainedTokenizerBase, row: TokenRow, colour: bool) -> str:
+    """Returns a row as text in which the trained tokens stand out: in green, or between ``[[`` and ``]]``."""
+    before, after = ("\033[32m", "\033[0m") if colour else ("[[", "]]")
+    shown = ""
+    for trained, pairs in groupby(zip(row.input_ids, row.labels, strict=True), key=lambda pair: pair[1] != IGNORED):
+        text = tokenizer.decode([token for token, _ in pairs])
+        shown += f"{before}{text}{after}" if trained else text
+    return shown
+
+
+# --- the data on disk ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """The tokenised rows of a stage, kept in its directory so that a resumed run trains on the same ones.
+
+    Attributes:
+        folder: where they are.
+        facts: their numbers.
+    """
+
+    folder: Path
+    facts: dict[str, Any]
+
+    def load(self) -> tuple[Dataset, Dataset | None]:
+        """Returns the rows for training and, where there are any, for validation."""
+        from datasets import load_from_disk
+
+        validation = self.folder / "validation"
+        return load_from_disk(str(self.folder / "train")), (
+            load_from_disk(str(validation)) if validation.is_dir() else None
+        )
+
+
+def prepare(settings: BehaviorCloningSettings, stage: StageDirectory, tokenizer: PreTrainedTokenizerBase) -> Prepared:
+    """Cuts, splits and tokenises the rows into the stage's directory, or finds them there.
+
+    Raises:
+        InvalidValueError: the data cannot be used; see :func:`training.data.sources.source_rows`.
+    """
+    folder = stage.path / "rows"
+    facts = folder / "facts.json"
+    if facts.is_file():
+        return Prepared(folder, json.loads(facts.read_text(encoding="utf-8")))
+    maker, rows = training_rows(settings, tokenizer)
+    try:
+        sizes = _divided(_dataset(rows, folder / "building"), settings, folder)
+    finally:
+        _remove(folder / "building")  # also of rows that are refused, or corrected settings would meet them
+    found = {"data": sizes, "counts": maker.counts.text()}
+    write_text_atomically(facts, json.dumps(found, indent=2) + "\n")
+    return Prepared(folder, found)
+
+
+def _divided(whole: Dataset, settings: BehaviorCloningSettings, folder: Path) -> dict[str, dict[str, int]]:
+    """Writes the two parts of the rows, and returns their sizes."""
+    keys = list(whole["scenario"])
+    split = split_scenarios(keys, settings.validation, settings.fit.seed)
+    sizes = {}
+    for name, scenarios in (("train", split.train), ("validation", split.validation)):
+        chosen = [index for index, key in enumerate(keys) if key in scenarios]
+        if chosen:
+            whole.select(chosen).select_columns(["input_ids", "labels"]).save_to_disk(str(folder / name))
+        sizes[name] = {"rows": len(chosen), "scenarios": len(scenarios)}
+    return sizes
+
+
+def _dataset(rows: Iterable[tuple[Row, TokenRow]], folder: Path) -> Dataset:
+    from datasets import Features, Value
+
+    features = Features({"input_ids": [Value("int32")], "labels": [Value("int32")], "scenario": Value("string")})
+    records = ({"input_ids": t.input_ids, "labels": t.labels, "scenario": row.scenario} for row, t in rows)
+    return stream_dataset(records, features, folder)
+
+
+def _remove(folder: Path) -> None:
+    import shutil
+
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+# --- the stage ----------------------------------------------------------------------------------------------------
+
+
+def run(settings: BehaviorCloningSettings) -> None:
+    """Trains, or continues, or does nothing if it is done. The model and how it is prompted end up in ``output/model``.
+
+    Raises:
+        InvalidValueError: something cannot be as it was asked for; mostly before any model is loaded.
+    """
+    train(settings)
+
+
+def train(settings: BehaviorCloningSettings) -> dict[str, Any]:
+    """As :func:`run`, and returns the figures that are kept in ``done.json``."""
+    stage = StageDirectory(Path(settings.output), "behavior_cloning", settings)
+    model_settings = begin_from(settings.model, settings.start_from, settings.prompt)
+    done = open_stage(stage, model_settings)
+    if done is not None:
+        return done
+    tokenizer = load_tokenizer(model_settings.base, settings.prompt.format)
+    quiet()
+    if is_first_process():  # what is wrong with the data is said before anything heavier is imported
+        facts = prepare(settings, stage, tokenizer).facts
+        logger.info("rows: %s; %s", facts["data"], facts["counts"])
+    from trl import SFTConfig, SFTTrainer
+
+    arguments = training_arguments(
+        settings.fit,
+        stage,
+        settings.validation > 0,
+        SFTConfig,
+        max_length=None,  # nothing is cut by the trainer; the rows' length is checked where they are made
+        completion_only_loss=True,
+        packing=False,
+    )
+    with arguments.main_process_first(desc="rows"):
+        prepared = prepare(settings, stage, tokenizer)
+    rows, validation = prepared.load()
+    model, adapter = load_for_training(model_settings, settings.fit.gradient_checkpointing)
+    trainer = SFTTrainer(
+        model=model,
+        args=arguments,
+        train_dataset=rows,
+        eval_dataset=validation,
+        processing_class=tokenizer,
+        peft_config=adapter,
+    )
+    check_trained_model(trainer.model, model_settings)
+    figures = {**prepared.facts, **fit_model(trainer, stage, settings.fit)}
+    finish_stage(trainer, stage, settings.prompt, figures)
+    return figures

@@ -1,0 +1,1 @@
+"""GRPO: on single answers with a reward model, and on whole episodes."""

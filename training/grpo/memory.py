@@ -1,0 +1,148 @@
+"""How much memory a GRPO step needs, estimated from a model's configuration before anything is loaded.
+
+An estimate, not a promise: weights, gradients, AdamW's moments, the cache of keys and values while sampling, the
+activations of one forward and backward pass, the logits, which are often the largest of all, and a reward model. It is
+meant to catch what cannot fit, such as a batch of 64 answers of 4,096 tokens over a vocabulary of 152,064 in float32:
+160 GB of logits. A run is refused when the estimate exceeds what the device has free. Partners that are models on the
+same device are not in it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sotopia_env.errors import InvalidValueError
+from training.grpo.settings import GRPOSettings
+from training.models.loading import adapter_base, find_model
+from training.reward.scorer import read_note
+from training.stage.settings import PromptSettings
+
+_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Bytes by what takes them.
+
+    Attributes:
+        weights: of the policy, of its adapter and of a second copy for the KL penalty.
+        training: gradients and the optimiser's moments.
+        cache: keys and values of all answers that are sampled at once.
+        activations: of one forward and backward pass.
+        logits: of that pass, in float32, with their gradient.
+        scorer: weights of the reward model.
+    """
+
+    weights: int
+    training: int
+    cache: int
+    activations: int
+    logits: int
+    scorer: int = 0
+
+    @property
+    def total(self) -> int:
+        """Bytes at the worst moment: sampling and learning take turns."""
+        return self.weights + self.scorer + self.training + max(self.cache, self.activations + self.logits)
+
+    def text(self) -> str:
+        """The estimate in one sentence, in GB."""
+        parts = ("weights", "training", "cache", "activations", "logits", "scorer")
+        told = ", ".join(f"{name} {getattr(self, name) / 1e9:.1f}" for name in parts)
+        return f"{self.total / 1e9:.1f} GB ({told})"
+
+
+def _parameters(config: Any) -> tuple[int, int]:
+    """The numbers of weights within the layers, and of embeddings and output layer."""
+    width = config.hidden_size
+    per_layer = 2 * width * width + 2 * width * _key_value(config) + 3 * width * config.intermediate_size
+    tied = 1 if getattr(config, "tie_word_embeddings", False) else 2
+    return config.num_hidden_layers * per_layer, tied * config.vocab_size * width
+
+
+def _key_value(config: Any) -> int:
+    heads = config.num_attention_heads
+    return int(config.hidden_size // heads * (getattr(config, "num_key_value_heads", None) or heads))
+
+
+def _weights(config: Any, dtype: str, quantized: bool, outer_bytes: int) -> int:
+    inner, outer = _parameters(config)
+    return int(inner * 0.56) + outer * outer_bytes if quantized else (inner + outer) * _BYTES[dtype]
+
+
+def estimate(config: Any, settings: GRPOSettings, prompt: PromptSettings, scorer: int = 0) -> Estimate:
+    """Returns the estimate for a transformers configuration of a decoder.
+
+    Args:
+        config: with ``hidden_size``, ``num_hidden_layers``, ``num_attention_heads``, ``intermediate_size`` and
+            ``vocab_size``.
+        settings: batch, answers, adapter, quantisation.
+        prompt: length of a row.
+        scorer: bytes of a reward model; see :func:`scorer_weights`.
+    """
+    width, layers, words = config.hidden_size, config.num_hidden_layers, config.vocab_size
+    bytes_each = _BYTES[settings.dtype]
+    # In 4 bit, embeddings, head and norms are put into float32 for training.
+    weights = _weights(config, settings.dtype, settings.quantization == "nf4", outer_bytes=4)
+    if settings.lora is None:
+        trained = sum(_parameters(config))
+        weights *= 2 if settings.beta > 0 else 1
+    else:
+        trained = layers * settings.lora.rank * 2 * (4 * width + 3 * (width + config.intermediate_size) // 2)
+        weights += trained * 4 * (2 if settings.beta > 0 else 1)
+    tokens = settings.fit.batch_size * prompt.max_length
+    sampled = settings.fit.batch_size * settings.steps_per_generation * prompt.max_length
+    kept = 2 * width * bytes_each if settings.fit.gradient_checkpointing else 34 * width * bytes_each
+    answered = prompt.max_length if settings.mode == "multi-turn" else (settings.max_answer or prompt.max_answer)
+    return Estimate(
+        weights=weights,
+        training=trained * 12,
+        cache=sampled * layers * 2 * _key_value(config) * bytes_each,
+        activations=tokens * layers * kept,
+        logits=2 * settings.fit.batch_size * answered * words * 4,
+        scorer=scorer,
+    )
+
+
+def scorer_weights(directory: str | Path) -> int:
+    """Returns the bytes of a reward model's weights, from its note and its configuration; an adapter counts nothing."""
+    from transformers import AutoConfig
+
+    place = find_model(directory)
+    model = read_note(place).model
+    base = adapter_base(place) or str(place)
+    return _weights(AutoConfig.from_pretrained(base), model.dtype, model.quantization == "nf4", _BYTES[model.dtype])
+
+
+def check_memory(base: str | Path, settings: GRPOSettings, prompt: PromptSettings) -> Estimate:
+    """Returns the estimate, and refuses what cannot fit; nothing but the model's configuration is loaded.
+
+    Raises:
+        InvalidValueError: it exceeds what the device has; says by what.
+    """
+    from transformers import AutoConfig
+
+    scorer = 0 if settings.reward.model is None else scorer_weights(settings.reward.model)
+    found = estimate(AutoConfig.from_pretrained(str(base)), settings, prompt, scorer)
+    there = available_memory()
+    if settings.check_memory and found.total > there:
+        raise InvalidValueError(
+            f"memory: an estimated {found.text()} do not fit in the {there / 1e9:.1f} GB that are free; lower "
+            "fit.batch_size or prompt length, set fit.gradient_checkpointing or quantization: nf4 "
+            "(check_memory: false tries anyway)"
+        )
+    return found
+
+
+def available_memory() -> int:
+    """Bytes that are free on the GPU this process computes on, or in the machine where there is none."""
+    import os
+
+    import psutil
+    import torch
+
+    if torch.cuda.is_available():
+        return int(torch.cuda.mem_get_info(int(os.environ.get("LOCAL_RANK", "0")))[0])
+    return int(psutil.virtual_memory().available)

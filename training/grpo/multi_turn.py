@@ -1,0 +1,350 @@
+"""Whole episodes inside TRL: a ``rollout_func`` that plays them, and a trainer whose advantages may differ by turn.
+
+TRL's contracts, as measured for 1.16: the function receives prompts that are already repeated ``num_generations`` times
+and returns exactly one row for each; whatever else it returns reaches the reward functions; groups are consecutive
+blocks. So a block shares task, seat, partner and seed, and only the policy's own sampling differs within it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from sotopia_env.errors import EvaluationError, InvalidValueError
+from sotopia_env.world.episode import Episode
+from sotopia_env.world.reward import ABBREVIATIONS, DIMENSIONS, RANGES, Dimension, Scalarisation
+from training.attribution.by_outcome import make_attributor
+from training.attribution.credits import Attributor, Missing, SeatScore, dimension_name, seat_score
+from training.grpo.settings import RewardSettings
+from training.grpo.situations import Situation
+from training.grpo.token_episodes import Sample, TokenEpisode, TokenPlayer
+from training.models.generation import BatchedGenerator, Sampling
+
+if TYPE_CHECKING:
+    import torch
+    from trl.trainer.grpo_trainer import GRPOTrainer
+
+logger = logging.getLogger(__name__)
+GIVE_UP = 64
+"""After so many episodes in a row that could not be scored, training ends: there is nothing left to learn from."""
+KEY = "situation"
+"""Beside role and content in the only message of a prompt: the number of its situation. It survives Arrow and TRL."""
+CREDITS = "turn_credits"
+"""Column with (start, end, reward) of every focal turn, where turns have rewards of their own."""
+
+
+def prompt_rows(situations: Sequence[Situation]) -> list[dict[str, Any]]:
+    """Returns the data set's rows: one prompt per situation, with task, seat and partner as columns."""
+    return [
+        {
+            "prompt": [{"role": "user", "content": f"{item.task.id}, {item.seat}", KEY: str(number)}],
+            "task": item.task.id,
+            "seat": item.seat,
+            "partner": item.partner.name,
+        }
+        for number, item in enumerate(situations)
+    ]
+
+
+class EpisodeRollout:
+    """Plays the situations that TRL asks for (its ``rollout_func``)."""
+
+    def __init__(self, player: TokenPlayer, situations: Sequence[Situation], reward: RewardSettings) -> None:
+        """Prepares.
+
+        Args:
+            player: tokenizer, prompt and evaluator.
+            situations: what the prompts' numbers mean.
+            reward: what an episode is worth.
+
+        Raises:
+            InvalidValueError: the attributor of turn credits has nothing to say about the dimension or a task.
+        """
+        self._player = player
+        self._situations = situations
+        self._reward = reward
+        self._scalar = Scalarisation.of(reward.scalarisation)
+        self._failed = 0
+        self._attributor = None if reward.credit == "episode" else make_attributor(reward.credit)
+        if self._attributor is not None:
+            refuse_what_cannot_be_attributed(self._attributor, situations, reward)
+
+    def __call__(self, prompts: Sequence[Sequence[Mapping[str, str]]], trainer: GRPOTrainer) -> dict[str, Any]:
+        """Returns one sequence for each prompt: ids, mask, reward, scores and, with attribution, turn credits."""
+        wanted = [self._situations[int(prompt[0][KEY])] for prompt in prompts]
+        episodes = self.play(wanted, trainer)
+        found: dict[str, Any] = {
+            "prompt_ids": [episode.prompt for episode in episodes],
+            "completion_ids": [episode.completion for episode in episodes],
+            "logprobs": None,
+            "env_mask": [episode.mask for episode in episodes],
+            "episode_reward": [self.reward(episode) for episode in episodes],
+            "scores": [[] if e.failure else [float(value) for value in e.vector] for e in episodes],
+            "facts": [self._facts(episode) for episode in episodes],
+        }
+        if self._attributor is not None:
+            found[CREDITS] = [self.credits(episode) for episode in episodes]
+        return found
+
+    def play(self, situations: Sequence[Situation], trainer: GRPOTrainer) -> list[TokenEpisode]:
+        """Plays the episodes with the policy in training.
+
+        Raises:
+            EvaluationError: for a long time no episode could be scored; says why the last could not.
+        """
+        episodes = self._player.play(situations, trainer_sample(trainer), lambda count: most(count, trainer))
+        for episode in episodes:
+            self._failed = self._failed + 1 if episode.failure else 0
+            if episode.failure:
+                logger.warning("an episode without a reward: %s", episode.failure)
+            if self._failed >= GIVE_UP:
+                raise EvaluationError(f"the last {GIVE_UP} episodes could not be scored; {episode.failure}")
+        return episodes
+
+    def reward(self, episode: TokenEpisode) -> float | None:
+        """Returns the reward of an episode: its scalarised scores, and the penalty for impossible answers.
+
+        ``None`` where it has no scores: TRL then leaves it out of its group and gives it no advantage.
+        """
+        if episode.failure:
+            return None
+        return self._scalar(episode.vector) + self._penalty(episode)
+
+    def _penalty(self, episode: TokenEpisode) -> float:
+        return self._reward.invalid * (1 - episode.valid)
+
+    def _facts(self, episode: TokenEpisode) -> dict[str, float]:
+        parts = {} if episode.failure else {"score": self._scalar(episode.vector), "penalty": self._penalty(episode)}
+        return {**parts, **_facts(episode)}
+
+    def credits(self, episode: TokenEpisode) -> list[tuple[int, int, float]]:
+        """Returns the tokens of each focal turn, from start to end, with the turn's own reward.
+
+        None for an episode without scores, and where the attributor cannot say what the turns are worth.
+        """
+        assert self._attributor is not None
+        if episode.failure:
+            return []
+        parts = turn_rewards(self._attributor, episode, self._reward)
+        return [(turn.start, turn.end, parts[turn.turn]) for turn in episode.focal if turn.turn in parts]
+
+
+def refuse_what_cannot_be_attributed(
+    attributor: Attributor, situations: Sequence[Situation], reward: RewardSettings
+) -> None:
+    """Finds out before anything is played whether turns can have rewards of their own.
+
+    Raises:
+        InvalidValueError: the attributor has nothing to say about the dimension, or about a task.
+    """
+    name = _credited_dimension(reward)
+    score = SeatScore(name, 0.0, *RANGES[Dimension(name)])
+    for item in situations:
+        unplayed = Episode(key=item.task.id, task=item.task, rules=item.rules)
+        if not attributor.applies(unplayed, score):
+            raise InvalidValueError(
+                f"reward.credit: expected an attributor that can say what turns did for {name} in every task, "
+                f"got {attributor.name!r}, which cannot in task {item.task.id!r}"
+            )
+
+
+def turn_rewards(attributor: Attributor, episode: TokenEpisode, reward: RewardSettings) -> dict[int, float]:
+    """Returns r_t = G · A of every focal turn by index; impossible answers get the penalty.
+
+    A score below 0 is a loss: what brought it about carries it. Nothing where it is missing: the episode then trains
+    nothing, which is not the same as turns worth 0.
+
+    Raises:
+        InvalidValueError: the reward is not one dimension's.
+    """
+    record, seat = episode.record, episode.situation.seat
+    score = seat_score(record, seat, _credited_dimension(reward))
+    if isinstance(score, Missing):
+        return _without_credits(episode, score)
+    base = score.base("signed")
+    importance = attributor.attribute(record, seat, score, base < 0)
+    if isinstance(importance, Missing):
+        return _without_credits(episode, importance)
+    parts = {turn: base * weight for turn, weight in importance.by_turn.items()}
+    return {turn.turn: reward.invalid if turn.failure else parts.get(turn.turn, 0.0) for turn in episode.focal}
+
+
+def _without_credits(episode: TokenEpisode, why: Missing) -> dict[int, float]:
+    logger.warning("reward.credit: an episode of task %r without credits: %s", episode.situation.task.id, why.reason)
+    return {}
+
+
+def _credited_dimension(reward: RewardSettings) -> str:
+    """The full name of the dimension whose score is parted among the turns."""
+    if not isinstance(reward.scalarisation, str) or reward.scalarisation == "overall":
+        raise InvalidValueError("reward.credit: an attributor needs one dimension as scalarisation, e.g. 'goal'")
+    return dimension_name(reward.scalarisation)
+
+
+def _facts(episode: TokenEpisode) -> dict[str, float]:
+    outcome = episode.evaluation.outcome if episode.evaluation else None
+    seat = episode.situation.task.seat_of[episode.situation.seat]
+    facts = {
+        "valid": episode.valid,
+        "turns": float(len(episode.focal)),
+        "too_long": float(episode.too_long),
+        "unscored": float(bool(episode.failure)),
+    }
+    if outcome is not None:
+        facts |= {"agreement": float(outcome.agreement), "share": float(outcome.shares[seat])}
+    return facts
+
+
+def episode_reward(
+    completions: Sequence[Any],
+    episode_reward: Sequence[float | None],
+    scores: Sequence[Sequence[float]],
+    facts: Sequence[Mapping[str, float]],
+    log_metric: Callable[[str, float], None],
+    turn_credits: Sequence[Sequence[tuple[int, int, float]]] = (),
+    **_: Any,
+) -> list[float | None]:
+    """TRL's reward function: what the episodes are worth.
+
+    Logged beside it are its parts, the seven dimensions, the facts, and the turns' own rewards where they have some.
+    """
+    for credits in turn_credits:
+        for _start, _end, credit in credits:
+            log_metric("turns/credit", credit)
+    for vector in filter(None, scores):
+        for dimension, value in zip(DIMENSIONS, vector, strict=True):
+            log_metric(f"scores/{ABBREVIATIONS[dimension]}", value)
+    for row in facts:
+        for name, value in row.items():
+            log_metric(f"episodes/{name}", value)
+    return list(episode_reward)
+
+
+# --- the trainer ---------------------------------------------------------------------------------------------------
+
+
+def trainer_sample(trainer: GRPOTrainer) -> Sample:
+    """Returns sampling with the policy in training: vLLM where the trainer has it, transformers where not.
+
+    Where every process holds all weights, answers come from
+    :class:`~training.models.generation.BatchedGenerator`, which reads equal prompts once and lets finished rows go. vLLM and sharded weights (FSDP, ZeRO-3) take TRL's private
+    ``_generate_single_turn``, which nothing else calls.
+    """
+    return through_trl(trainer) if samples_through_trl(trainer) else _in_batches(trainer)
+
+
+def samples_through_trl(trainer: GRPOTrainer) -> bool:
+    """Whether answers come from vLLM or from weights that no process holds whole."""
+    from accelerate.utils import DistributedType
+
+    sharded = (DistributedType.FSDP, DistributedType.DEEPSPEED)
+    return bool(trainer.use_vllm) or trainer.accelerator.distributed_type in sharded
+
+
+def through_trl(trainer: GRPOTrainer, temperature: float | None = None) -> Sample:
+    """Returns sampling by TRL's own means, at training's temperature or another; a collective operation."""
+
+    def sample(prompts: list[list[int]]) -> list[list[int]]:
+        model = trainer.accelerator.unwrap_model(trainer.model)
+        training = model.training
+        model.eval()
+        try:
+            with _at_temperature(trainer, temperature):
+                answers, _ = trainer._generate_single_turn(prompts, None, {}, 1)
+        finally:
+            model.train(training)
+        return [list(ids) for ids in answers]
+
+    return sample
+
+
+@contextmanager
+def _at_temperature(trainer: GRPOTrainer, temperature: float | None) -> Iterator[None]:
+    engine = trainer.vllm_generation if trainer.use_vllm else trainer.generation_config
+    kept = engine.temperature
+    engine.temperature = kept if temperature is None else temperature
+    try:
+        yield
+    finally:
+        engine.temperature = kept
+
+
+def _in_batches(trainer: GRPOTrainer) -> Sample:
+    sampling = Sampling(trainer.max_completion_length, trainer.temperature, max_batch=128)
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    generator = BatchedGenerator(model, trainer.processing_class, sampling)
+
+    def sample(prompts: list[list[int]]) -> list[list[int]]:
+        import torch
+
+        # The trainer's own random state, which its checkpoints hold; each process has another.
+        seeds = torch.randint(1 << 62, (len(prompts),)).tolist()
+        return [list(answer.ids) for answer in generator.generate(prompts, seeds)]
+
+    return sample
+
+
+def most(count: int, trainer: GRPOTrainer) -> int:
+    """The largest of the processes' counts."""
+    if trainer.accelerator.num_processes == 1:
+        return count
+    import torch
+
+    mine = torch.tensor([count], device=trainer.accelerator.device)
+    return int(trainer.accelerator.gather(mine).max())
+
+
+def trainer_class() -> type[GRPOTrainer]:
+    """Returns TRL's trainer, extended by advantages that differ from turn to turn of one sequence."""
+    from trl.trainer.grpo_trainer import GRPOTrainer
+
+    class SotopiaGRPOTrainer(GRPOTrainer):
+        """Where rows come with turn credits, tokens of a turn get that turn's own advantage: (batch, tokens)."""
+
+        def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+            output: dict[str, Any] = super()._generate_and_score_completions(inputs)
+            if CREDITS in inputs[0]:
+                size = self.num_generations or 1
+                width = output["completion_ids"].size(1)
+                output["advantages"] = self._by_turn([row[CREDITS] for row in inputs], size, width)
+            return output
+
+        def _by_turn(self, credits: list[list[tuple[int, int, float]]], size: int, width: int) -> torch.Tensor:
+            from accelerate.utils import gather_object
+
+            everybody = gather_object(credits)  # a group may span processes
+            start = self.accelerator.process_index * len(credits)
+            rows = turn_advantages(everybody, size, width, self.scale_rewards)
+            return rows[start : start + len(credits)].to(self.accelerator.device)
+
+    return SotopiaGRPOTrainer
+
+
+def turn_advantages(
+    credits: Sequence[Sequence[tuple[int, int, float]]], group: int, width: int, scale: str
+) -> torch.Tensor:
+    """Returns advantages of shape (rows, width): a turn's reward less the mean over all turns of its group.
+
+    Args:
+        credits: per row, (start, end, reward) of each focal turn.
+        group: rows per group; consecutive.
+        width: tokens per row, padding included.
+        scale: whose turns' standard deviation to divide by: the ``group``'s, the ``batch``'s, or ``none``.
+    """
+    import torch
+
+    found = torch.zeros(len(credits), width)  # (rows, width)
+    everything = torch.tensor([reward for row in credits for _, _, reward in row])
+    for first in range(0, len(credits), group):
+        rows = range(first, first + group)
+        values = torch.tensor([reward for row in rows for _, _, reward in credits[row]])
+        if len(values) < 2:
+            continue
+        mean = values.mean()
+        spread = 1.0 if scale == "none" else (everything if scale == "batch" else values).std() + 1e-4
+        for row in rows:
+            for start, end, reward in credits[row]:
+                found[row, start:end] = (reward - mean) / spread
+    return found

@@ -1,0 +1,162 @@
+"""Answers to prompts cut from episodes, inside TRL: SOTOPIA-RL's single-turn GRPO (arXiv 2508.03905, §4.2)."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sotopia_env.errors import InvalidValueError
+from sotopia_env.policies.agent_prompt import AgentPrompt
+from sotopia_env.world.action import Action, ActionType, parse_possible
+from sotopia_env.world.observation import ChatMessage
+from training.data.samples import RowMaker, observations, stream_dataset
+from training.data.sources import source_rows
+from training.grpo.settings import GRPOSettings
+from training.grpo.token_episodes import TokenEpisode
+from training.models.loading import check_quantization, find_model, prompt_ids
+from training.reward.scorer import RewardScorer, read_note
+from training.stage.settings import PromptSettings
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+    from transformers import PreTrainedTokenizerBase
+
+logger = logging.getLogger(__name__)
+
+
+class SingleTurn:
+    """Answers to prompts from episodes, worth what the reward model says."""
+
+    def __init__(self, settings: GRPOSettings, prompt: PromptSettings, tokenizer: PreTrainedTokenizerBase) -> None:
+        """Prepares, without loading the reward model.
+
+        Args:
+            settings: of the stage.
+            prompt: the policy's.
+            tokenizer: the policy's; its end token says which answers were finished, whatever the reward model's is.
+
+        Raises:
+            InvalidValueError: there is no reward model, or it cannot judge this policy's answers.
+        """
+        self._settings = settings
+        self._prompt = prompt
+        self._tokenizer = tokenizer
+        assert settings.reward.model is not None
+        self._scored_by = find_model(settings.reward.model)
+        note = read_note(self._scored_by)
+        check_quantization(note.model)
+        if note.prompt.format != prompt.format:
+            raise InvalidValueError(
+                f"reward.model: {settings.reward.model} was shown prompts of {note.prompt.format!r}, the policy is "
+                f"shown those of {prompt.format!r}; train a reward model on the policy's"
+            )
+
+    @cached_property
+    def _scorer(self) -> RewardScorer:
+        return RewardScorer.load(self._scored_by)
+
+    def rows(self, folder: Path) -> Dataset:
+        """The prompts in ``folder``, where the first process writes them, one by one, and the others find them."""
+        from datasets import load_from_disk
+
+        if not folder.is_dir():
+            building, whole = folder.with_name(f"{folder.name}.building"), folder.with_name(f"{folder.name}.whole")
+            for left in (building, whole):  # by a process that was killed
+                shutil.rmtree(left, ignore_errors=True)
+            try:
+                stream_dataset(self._rows(), _features(), building).save_to_disk(str(whole))
+            finally:
+                shutil.rmtree(building, ignore_errors=True)  # or corrected settings would meet refused rows
+            whole.rename(folder)
+        return load_from_disk(str(folder))
+
+    def _rows(self) -> Iterator[dict[str, Any]]:
+        reserve = self._prompt.max_answer
+
+        def count(messages: Sequence[ChatMessage], completion: str) -> int:
+            return len(prompt_ids(self._tokenizer, messages)) + reserve  # the answer is not known yet
+
+        maker = RowMaker(self._prompt, count)
+        for row in source_rows(self._settings.data, maker, self._settings.evaluation_tasks):
+            yield {
+                "prompt": list(row.prompt),
+                "task": row.task,
+                "seat": row.seat,
+                "partner": row.partner,
+                "turn": row.turn,
+                "available": [kind.value for kind in row.available],
+                "recipients": list(row.recipients),
+            }
+        logger.info("prompts: %s", maker.counts.text())
+
+    def parts(self) -> dict[str, Any]:
+        """What the trainer is given; loads the reward model."""
+        logger.info("answers are scored by %s", self._scorer.source)
+        return {"reward_funcs": [self.reward]}
+
+    def reward(
+        self,
+        prompts: Sequence[Any],
+        completions: Sequence[Any],
+        completion_ids: Sequence[Sequence[int]],
+        available: Sequence[Sequence[str]],
+        recipients: Sequence[Sequence[str]],
+        log_metric: Callable[[str, float], None],
+        **_: Any,
+    ) -> list[float | None]:
+        """TRL's reward function: the reward model's opinion, and the penalty for impossible answers.
+
+        With the gate an answer that the environment would refuse, or that was cut off, gets the penalty alone: the
+        reward model was never shown such, and what it says of them invites a policy to write them.
+
+        Logged are the opinion of the answers it was asked about, and the shares of possible answers, of answers that
+        were cut off, and of those that the gate refused for either reason.
+        """
+        reward, end = self._settings.reward, self._tokenizer.eos_token_id
+        answers = [completion[0]["content"] for completion in completions]
+        fine = [_possible(*row) for row in zip(answers, available, recipients, strict=True)]
+        whole = [bool(len(ids)) and ids[-1] == end for ids in completion_ids]
+        asked = [index for index in range(len(answers)) if not reward.gate or (fine[index] and whole[index])]
+        opinions = self._scorer.opinions([(prompts[index], answers[index], whole[index]) for index in asked])
+        values: list[float | None] = [reward.invalid] * len(answers)
+        for index, opinion in zip(asked, opinions, strict=True):
+            values[index] = opinion if fine[index] or opinion is None else opinion + reward.invalid
+            if opinion is not None:
+                log_metric("reward_model/score", opinion)
+        for index in range(len(answers)):
+            log_metric("reward_model/valid", float(fine[index]))
+            log_metric("reward_model/unfinished", float(not whole[index]))
+            log_metric("reward_model/refused", float(index not in asked))
+        return values
+
+    def score(self, episodes: Sequence[TokenEpisode]) -> Sequence[float]:
+        """The reward model's opinion on every answer in some episodes."""
+        return self._scorer.rate([pair for episode in episodes for pair in self._answers(episode)])
+
+    def _answers(self, episode: TokenEpisode) -> Iterator[tuple[Sequence[ChatMessage], str]]:
+        prompt = AgentPrompt(self._prompt.format)
+        texts = {
+            turn.turn: str(self._tokenizer.decode(episode.completion[turn.start : turn.end], skip_special_tokens=True))
+            for turn in episode.focal
+        }
+        for observation, index in observations(episode.record, episode.situation.seat):
+            if index in texts:
+                yield prompt.messages(observation), texts[index]
+
+
+def _possible(answer: str, available: Sequence[str], recipients: Sequence[str]) -> bool:
+    """Whether the environment would have taken the answer where its prompt was cut."""
+    kinds = [ActionType(kind) for kind in available]
+    return isinstance(parse_possible(answer, kinds, {name: name for name in recipients}), Action)
+
+
+def _features() -> Any:
+    from datasets import Features, Value
+
+    text = Value("string")
+    names = dict.fromkeys(("task", "seat", "partner"), text) | {key: [text] for key in ("available", "recipients")}
+    return Features({"prompt": [{"role": text, "content": text}], "turn": Value("int32"), **names})

@@ -1,0 +1,291 @@
+"""Group-relative policy optimisation through TRL: single-turn with a reward model, multi-turn in the environment.
+
+Single-turn is SOTOPIA-RL's (arXiv 2508.03905, §4.2): answers to prompts cut from episodes, worth what the reward model
+says. Multi-turn plays whole episodes against scripted, frozen or past partners (:mod:`training.grpo.multi_turn`). Both
+begin from an earlier stage's model, which by default is also what KL is measured against.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sotopia_env.chat_model.pool import RunModels
+from sotopia_env.chat_model.spending.ledger import Totals
+from sotopia_env.errors import InvalidValueError
+from sotopia_env.naming import make_evaluator as make_evaluator
+from training.data.held_out import evaluation_scenarios, task_key
+from training.fitting.loop import (
+    begin_from,
+    check_trained_model,
+    finish_stage,
+    fit_model,
+    load_for_training,
+    open_stage,
+    quiet,
+    training_arguments,
+)
+from training.grpo.dev_episodes import LOOK, DevEpisodes, Score
+from training.grpo.memory import check_memory
+from training.grpo.multi_turn import EpisodeRollout, episode_reward, prompt_rows, trainer_class
+from training.grpo.settings import GRPOSettings, check, world_size
+from training.grpo.single_turn import SingleTurn
+from training.grpo.situations import Situation, situations
+from training.grpo.token_episodes import TokenPlayer
+from training.models.loading import find_model, load_tokenizer, read_prompt_settings
+from training.stage.access import ModelAccess
+from training.stage.directory import StageDirectory
+from training.stage.settings import ModelSettings, PromptSettings
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+    from transformers import PreTrainedTokenizerBase
+
+
+logger = logging.getLogger(__name__)
+
+
+def run(settings: GRPOSettings) -> None:
+    """Trains, or continues, or does nothing if it is done; the model ends up in ``output/model``.
+
+    Raises:
+        InvalidValueError: something cannot be as it was asked for; before any model is loaded.
+    """
+    train(settings)
+
+
+def train(settings: GRPOSettings) -> dict[str, Any]:
+    """As :func:`run`, and returns the figures that are kept in ``done.json``."""
+    check(settings)
+    prompt = answer_settings(settings)
+    model_settings = begin_from(settings.model, settings.start_from, prompt)
+    if settings.beta > 0 and settings.reference == "base" and model_settings.adapter is None:
+        raise InvalidValueError("reference: 'base' needs an adapter to begin from; here start and base are one model")
+    stage = StageDirectory(Path(settings.output), f"grpo_{settings.mode.replace('-', '_')}", settings)
+    done = open_stage(stage, model_settings)
+    if done is not None:
+        return done
+    quiet()
+    tokenizer = load_tokenizer(model_settings.base, prompt.format)
+    logger.info("memory: an estimated %s", check_memory(model_settings.base, settings, prompt).text())
+
+    with _models(settings, stage) as models:
+        return _train(settings, model_settings, prompt, tokenizer, stage, models)
+
+
+def _train(
+    settings: GRPOSettings,
+    model_settings: ModelSettings,
+    prompt: PromptSettings,
+    tokenizer: PreTrainedTokenizerBase,
+    stage: StageDirectory,
+    models: _Models,
+) -> dict[str, Any]:
+    def player() -> TokenPlayer:  # of whole episodes, which prompts of the `single` format cannot be played with
+        evaluator = make_evaluator(settings.reward.evaluator, model_factory=models.maker.judge)
+        return TokenPlayer(tokenizer, prompt, evaluator)
+
+    # What is wrong with the data or with a server is said here, before anything heavy is loaded.
+    work: _MultiTurn | SingleTurn
+    if settings.mode == "multi-turn":
+        work = _MultiTurn(settings, player(), models.maker)
+    else:
+        work = SingleTurn(settings, prompt, tokenizer)
+    dev = _dev(settings, player, prompt, stage, work.score, models.maker)
+    arguments = _arguments(settings, stage, prompt)
+    with arguments.main_process_first(desc="rows"):
+        rows = work.rows(stage.path / "rows")
+    models.check()
+    parts = work.parts()
+
+    model, adapter = load_for_training(model_settings, settings.fit.gradient_checkpointing)
+    trainer = trainer_class()(
+        model=model,
+        args=arguments,
+        train_dataset=rows,
+        processing_class=tokenizer,
+        peft_config=adapter,
+        **parts,
+    )
+    check_trained_model(model, model_settings)
+    set_reference(trainer, settings)
+    if dev is not None:
+        trainer.add_callback(dev.callback(trainer))
+    figures = dict(fit_model(trainer, stage, settings.fit))
+    if dev is not None:
+        figures["dev"] = dev.looks
+        if settings.keep == "best" and trainer.is_world_process_zero():
+            _keep_best(dev, stage)
+    if trainer.is_world_process_zero():
+        _drop_reference(stage.model)
+    finish_stage(trainer, stage, prompt, figures)
+    return figures
+
+
+def answer_settings(settings: GRPOSettings) -> PromptSettings:
+    """Returns the earlier stage's prompt settings, with the answer's length that was asked for."""
+    prompt = read_prompt_settings(find_model(settings.start_from))
+    if settings.max_answer is None:
+        return prompt
+    if settings.max_answer >= prompt.max_length:
+        raise InvalidValueError(
+            f"max_answer: expected fewer tokens than max_length {prompt.max_length}, got {settings.max_answer}"
+        )
+    return prompt.model_copy(update={"max_answer": settings.max_answer})
+
+
+def _arguments(settings: GRPOSettings, stage: StageDirectory, prompt: PromptSettings) -> Any:
+    os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # rollout_func is pinned to the version it was written for
+    from trl.trainer.grpo_config import GRPOConfig
+
+    vllm: dict[str, Any] = {} if settings.vllm == "none" else {"use_vllm": True, "vllm_mode": settings.vllm}
+    if vllm and settings.mode == "multi-turn":
+        # Whole episodes carry no log-probabilities of the server's, so its correction has nothing to work with.
+        vllm["vllm_importance_sampling_correction"] = False
+    return training_arguments(
+        settings.fit,
+        stage,
+        False,
+        GRPOConfig,
+        num_generations=settings.num_generations,
+        steps_per_generation=settings.steps_per_generation,
+        max_completion_length=prompt.max_answer,
+        temperature=settings.temperature,
+        beta=settings.beta,
+        scale_rewards=settings.scale_rewards,
+        loss_type=settings.loss,
+        log_completions=False,
+        # Policy and reference would each draw its own masks, and KL would measure these.
+        disable_dropout=settings.beta > 0,
+        **vllm,
+    )
+
+
+def set_reference(trainer: Any, settings: GRPOSettings) -> None:
+    """Makes the KL reference what the settings say, where TRL would take another one.
+
+    TRL measures against what training starts from: a frozen copy of the adapter, or of all weights. With
+    ``reference: base`` the copy of the adapter is emptied, which leaves the bare base.
+
+    Raises:
+        InvalidValueError: the bare base is asked for where all weights are trained, or TRL made no reference.
+    """
+    if settings.beta == 0:
+        return
+    configs = getattr(trainer.model, "peft_config", None)
+    if settings.reference == "start":
+        if (
+            configs is not None
+            and "ref" not in configs
+            and settings.lora is not None
+            and _begins_with_adapter(settings)
+        ):
+            raise InvalidValueError("reference: TRL keeps no copy of the adapter to measure KL against")
+        return
+    if configs is None or "ref" not in configs:
+        raise InvalidValueError("reference: TRL keeps no copy of the adapter that could be emptied")
+    for name, parameter in trainer.model.named_parameters():
+        if ".ref." in name and "lora_B" in name:
+            parameter.data.zero_()
+
+
+def _begins_with_adapter(settings: GRPOSettings) -> bool:
+    return (find_model(settings.start_from) / "adapter_config.json").is_file()
+
+
+def _drop_reference(model: Path) -> None:
+    """Removes the frozen copy of the adapter that TRL saves beside the trained one."""
+    shutil.rmtree(model / "ref", ignore_errors=True)
+
+
+def _keep_best(dev: DevEpisodes, stage: StageDirectory) -> None:
+    if dev.best is None:
+        raise InvalidValueError("keep: no dev episodes were played, so there is no best model")
+    shutil.rmtree(stage.model)
+    shutil.copytree(dev.best, stage.model, ignore=shutil.ignore_patterns(LOOK))
+
+
+def _dev(
+    settings: GRPOSettings,
+    player: Callable[[], TokenPlayer],
+    prompt: PromptSettings,
+    stage: StageDirectory,
+    score: Score | None,
+    models: RunModels,
+) -> DevEpisodes | None:
+    if settings.dev is None:
+        return None
+    sampling = (prompt.max_answer, settings.dev.temperature or settings.temperature)
+    dev = DevEpisodes(settings.dev, player(), settings.reward, stage.path, sampling, score, models)
+    refuse_evaluation_situations(dev.situations, settings.evaluation_tasks, "dev.situations")
+    return dev
+
+
+class _Models:
+    """Models on servers, in the seats of partners and judges.
+
+    Attributes:
+        maker: makes them; the processes of a distributed run share the limits.
+    """
+
+    def __init__(self, access: ModelAccess, folder: Path) -> None:
+        self.maker = RunModels(access.models().options.share(world_size(), Totals()))
+        self._folder = folder if world_size() == 1 else folder / f"process_{os.environ['RANK']}"
+
+    def check(self) -> None:
+        """Finds out whether every model is there, and begins the ledger."""
+        if self.maker.names:
+            asyncio.run(self.maker.check())
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self.maker.open(self._folder)
+
+
+@contextmanager
+def _models(settings: GRPOSettings, stage: StageDirectory) -> Iterator[_Models]:
+    models = _Models(settings.access, stage.path)
+    try:
+        yield models
+    finally:
+        asyncio.run(models.maker.close())
+
+
+# --- what differs between the modes --------------------------------------------------------------------------------
+
+
+class _MultiTurn:
+    """Whole episodes in the environment."""
+
+    score: Score | None = None
+
+    def __init__(self, settings: GRPOSettings, player: TokenPlayer, models: RunModels) -> None:
+        assert settings.situations is not None
+        self._situations = situations(settings.situations, models=models)
+        refuse_evaluation_situations(self._situations, settings.evaluation_tasks)
+        self._rollout = EpisodeRollout(player, self._situations, settings.reward)
+
+    def rows(self, folder: Path) -> Dataset:
+        from datasets import Dataset
+
+        return Dataset.from_list(prompt_rows(self._situations))
+
+    def parts(self) -> dict[str, Any]:
+        return {"rollout_func": self._rollout, "reward_funcs": [episode_reward]}
+
+
+def refuse_evaluation_situations(
+    found: Sequence[Situation], evaluation_tasks: str | None, where: str = "situations"
+) -> None:
+    """Raises :class:`InvalidValueError` if a situation's scenario is one of the file's, which are for evaluation."""
+    kept = evaluation_scenarios(evaluation_tasks)
+    for situation in found:
+        if task_key(situation.task) in kept:
+            raise InvalidValueError(f"{where}: the scenario of task {situation.task.id!r} is kept for evaluation")
+
+
+__all__ = ["GRPOSettings", "run", "set_reference", "train"]

@@ -1,0 +1,304 @@
+"""Whole episodes as token sequences: the focal policy's sampled tokens, the partners' turns between them, and a mask.
+
+One episode is one sequence that is only ever appended to: prompt ids, then sampled ids, then the freshly tokenised rest
+of the conversation up to the next answer, and so on. What was sampled is what is trained on; nothing is rendered a
+second time. Partners are policies of :mod:`sotopia_env`; the turns of many episodes are sampled in one batch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from sotopia_env.errors import FATAL, EvaluationError, InvalidValueError, SotopiaError
+from sotopia_env.policies.agent_prompt import AgentPrompt
+from sotopia_env.policies.policy import turn_seed
+from sotopia_env.world.action import NO_ACTION, Action, ActionType, ParseFailure, parse_possible
+from sotopia_env.world.dynamics import EpisodeState, initial_state, transition
+from sotopia_env.world.episode import Episode, Evaluation, Evaluator, PolicyInfo, RecordedTurn, Transcript
+from sotopia_env.world.observation import ChatMessage, SeatView
+from sotopia_env.world.reward import RewardVector
+from training.grpo.situations import Situation
+from training.models.loading import glue_ids, prompt_ids
+from training.stage.settings import PromptSettings
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+Sample = Callable[[list[list[int]]], list[list[int]]]
+"""Answers to prompts, all at once: token ids in, sampled ids out, the end token included where it was sampled."""
+
+
+@dataclass(frozen=True, slots=True)
+class FocalTurn:
+    """One turn of the focal policy.
+
+    Attributes:
+        turn: its index in the episode.
+        start: index of its first sampled token in the completion.
+        end: index after its last one.
+        failure: why its text was no possible action; empty when it was one.
+    """
+
+    turn: int
+    start: int
+    end: int
+    failure: str = ""
+
+
+@dataclass(slots=True)
+class TokenEpisode:
+    """An episode being played, or played.
+
+    Attributes:
+        situation: what is played.
+        prompt: token ids of all that came before the first answer.
+        completion: token ids since then, partners' included.
+        mask: 1 for each token of ``completion`` that the focal policy sampled, 0 for the others.
+        focal: the focal policy's turns.
+        too_long: the next answer would not have fitted, and the focal seat had to leave.
+        failure: why the episode has no scores, where a partner or the evaluator failed; it trains nothing.
+        evaluation: the evaluator's verdict, once there is one.
+    """
+
+    situation: Situation
+    state: EpisodeState
+    prompt: list[int] = field(default_factory=list)
+    completion: list[int] = field(default_factory=list)
+    mask: list[int] = field(default_factory=list)
+    focal: list[FocalTurn] = field(default_factory=list)
+    too_long: bool = False
+    failure: str = ""
+    evaluation: Evaluation | None = None
+    _view: SeatView | None = None
+    _views: dict[str, SeatView] = field(default_factory=dict)
+    _told: int = 0
+
+    @property
+    def transcript(self) -> Transcript:
+        """What the evaluator reads."""
+        return Transcript.of_state(self.state)
+
+    @property
+    def record(self) -> Episode:
+        """The episode as it would be on disk, with its evaluation."""
+        turns = tuple(RecordedTurn(turn=turn) for turn in self.state.turns)
+        seated = tuple(
+            PolicyInfo(agent=agent, name="focal" if agent == self.situation.seat else self.situation.partner.name)
+            for agent in self.situation.task.agents
+        )
+        return Episode(
+            key=f"{self.situation.task.id}.{self.situation.seat}.{self.situation.seed}",
+            task=self.situation.task,
+            rules=self.situation.rules,
+            seed=self.situation.seed,
+            policies=seated,
+            turns=turns,
+            stop=self.state.stop,
+            evaluations=() if self.evaluation is None else (self.evaluation,),
+        )
+
+    @property
+    def vector(self) -> RewardVector:
+        """The focal seat's seven scores.
+
+        Raises:
+            EvaluationError: there is no verdict, or it lacks one of them.
+        """
+        if self.evaluation is None:
+            why = self.failure or "not evaluated"
+            raise EvaluationError(f"episode of task {self.situation.task.id!r}: {why}")
+        return self.evaluation.vector(self.situation.seat)
+
+    @property
+    def valid(self) -> float:
+        """Share of the focal turns whose text was a possible action; 1 without any."""
+        return 1 - sum(bool(turn.failure) for turn in self.focal) / max(1, len(self.focal))
+
+
+class TokenPlayer:
+    """Plays situations with a sampling function in the focal seat."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, prompt: PromptSettings, evaluator: Evaluator | None) -> None:
+        """Prepares.
+
+        Args:
+            tokenizer: prefix-preserving (:func:`training.models.loading.check_tokenizer`).
+            prompt: format and limits; ``single`` re-renders its history every turn and is no one sequence.
+            evaluator: scores finished episodes.
+
+        Raises:
+            InvalidValueError: the prompt format is ``single``.
+        """
+        if prompt.format == "single":
+            raise InvalidValueError(
+                "format: expected 'chat' or 'brief' for whole episodes; prompts of 'single' do not extend each other"
+            )
+        self._tokenizer = tokenizer
+        self._settings = prompt
+        self._prompt = AgentPrompt(prompt.format)
+        self._evaluator = evaluator
+
+    def play(
+        self, situations: Sequence[Situation], sample: Sample, most: Callable[[int], int] = int
+    ) -> list[TokenEpisode]:
+        """Returns the episodes, in the order of ``situations``, each evaluated or with the reason why not.
+
+        Args:
+            situations: what is played.
+            sample: answers the prompts of all episodes in which it is the focal seat's turn.
+            most: returns the largest of all processes' counts, where sampling is a collective operation (vLLM, FSDP,
+                ZeRO-3): processes that are done ask along until all are.
+        """
+        episodes = self.begin(situations)
+        while True:
+            acting = [episode for episode in episodes if self.acting(episode)]
+            rows = most(len(acting))
+            if not rows:
+                break
+            asked = [[*episode.prompt, *episode.completion] for episode in acting]
+            spare = [asked[0] if asked else [int(self._tokenizer.eos_token_id)]] * (rows - len(asked))
+            answers = sample([*asked, *spare])
+            self.take(acting, answers[: len(acting)])
+        self.evaluate(episodes)
+        return episodes
+
+    def begin(self, situations: Sequence[Situation]) -> list[TokenEpisode]:
+        """Returns the episodes, each at its focal seat's first turn, or over before it."""
+        episodes = []
+        for situation in situations:
+            state = initial_state(situation.task, situation.rules, situation.seed)
+            episode = TokenEpisode(situation, state)
+            episode._view = SeatView(situation.task, situation.rules, situation.seat)
+            episodes.append(episode)
+        self._let_partners_act(episodes)
+        for episode in episodes:
+            self._tell(episode)
+        return episodes
+
+    @staticmethod
+    def acting(episode: TokenEpisode) -> bool:
+        """Whether it is the focal seat's turn."""
+        return episode.state.stop is None and not episode.too_long and not episode.failure
+
+    def take(self, episodes: Sequence[TokenEpisode], answers: Sequence[Sequence[int]]) -> None:
+        """Takes one answer per acting episode and plays on to the next focal turns."""
+        for episode, answer in zip(episodes, answers, strict=True):
+            self._act(episode, list(answer))
+        self._let_partners_act(episodes)
+        for episode in episodes:
+            self._tell(episode)
+
+    def evaluate(self, episodes: Sequence[TokenEpisode]) -> None:
+        """Evaluates finished episodes, all at once; one that cannot be scored keeps the reason in ``failure``.
+
+        Raises:
+            ModelRefusedError: an evaluator's model refuses all calls.
+            BudgetExceededError: the evaluator may not spend more.
+        """
+        evaluator = self._evaluator
+        if evaluator is None:
+            return
+
+        async def one(episode: TokenEpisode) -> None:
+            try:
+                found = await evaluator.evaluate_async(episode.transcript)
+                found.vector(episode.situation.seat)  # raises if a score is missing
+                episode.evaluation = found
+            except FATAL:
+                raise
+            except SotopiaError as error:
+                episode.failure = str(error)
+
+        async def all_of_them() -> None:
+            await asyncio.gather(*(one(episode) for episode in episodes if not episode.failure))
+
+        asyncio.run(all_of_them())
+
+    def _act(self, episode: TokenEpisode, answer: list[int]) -> None:
+        # An empty answer has no token to blame; the end token stands for it.
+        answer = answer or [int(self._tokenizer.eos_token_id)]
+        text = str(self._tokenizer.decode(answer, skip_special_tokens=True))
+        found = self._read(episode, text)
+        start = len(episode.completion)
+        episode.completion += answer
+        episode.mask += [1] * len(answer)
+        failure = found.reason if isinstance(found, ParseFailure) else ""
+        episode.focal.append(FocalTurn(len(episode.state.turns), start, len(episode.completion), failure))
+        episode.state = transition(episode.state, found if isinstance(found, Action) else NO_ACTION)
+
+    def _read(self, episode: TokenEpisode, text: str) -> Action | ParseFailure:
+        assert episode._view is not None
+        observation = episode._view.observe(episode.state)
+        return parse_possible(text, observation.available, observation.briefing.recipients)
+
+    def _let_partners_act(self, episodes: Sequence[TokenEpisode]) -> None:
+        asyncio.run(self._partners(episodes))
+
+    async def _partners(self, episodes: Sequence[TokenEpisode]) -> None:
+        await asyncio.gather(*(self._partner_turns(episode) for episode in episodes))
+
+    async def _partner_turns(self, episode: TokenEpisode) -> None:
+        try:
+            await self._play_partners(episode)
+        except FATAL:
+            raise
+        except SotopiaError as error:
+            episode.failure = f"partner {episode.situation.partner.name!r}: {error}"
+
+    @staticmethod
+    async def _play_partners(episode: TokenEpisode) -> None:
+        situation = episode.situation
+        while episode.state.stop is None and episode.state.waiting[0] != situation.seat:
+            agent = episode.state.waiting[0]
+            view = episode._views.get(agent)
+            if view is None:
+                view = episode._views[agent] = SeatView(situation.task, situation.rules, agent)
+            seed = turn_seed(situation.seed, len(episode.state.turns), situation.task.seat_of[agent])
+            decision = await situation.partner.act(view.observe(episode.state), seed)
+            episode.state = transition(episode.state, decision.action)
+
+    def _tell(self, episode: TokenEpisode) -> None:
+        """Appends what the focal seat is told before it acts again."""
+        assert episode._view is not None
+        if episode.state.stop is not None or episode.failure:
+            if not episode.prompt:  # over before its first turn: trainers need a row, and this one trains nothing
+                episode.prompt = prompt_ids(
+                    self._tokenizer, self._prompt.messages(episode._view.observe(episode.state))
+                )
+                self._fill(episode)
+            return
+        messages = self._prompt.messages(episode._view.observe(episode.state))
+        if not episode.focal:
+            episode.prompt = prompt_ids(self._tokenizer, messages)
+        else:
+            glue = self._glue(episode, messages)
+            episode.completion += glue
+            episode.mask += [0] * len(glue)
+        episode._told = len(messages)
+        used = len(episode.prompt) + len(episode.completion)
+        if used + self._settings.max_answer > self._settings.max_length:
+            self._cut_off(episode)
+
+    def _glue(self, episode: TokenEpisode, messages: Sequence[ChatMessage]) -> list[int]:
+        news = messages[episode._told - 1 :]
+        answer = next(message for message in news if message["role"] == "assistant")
+        after = news[news.index(answer) + 1 :]
+        glue = glue_ids(self._tokenizer, [answer, *after])
+        # An answer that was cut off has no end token of its own.
+        ended = episode.completion[-1] == self._tokenizer.eos_token_id
+        return glue if ended else [int(self._tokenizer.eos_token_id), *glue]
+
+    def _fill(self, episode: TokenEpisode) -> None:
+        episode.completion, episode.mask = [int(self._tokenizer.eos_token_id)], [0]
+
+    def _cut_off(self, episode: TokenEpisode) -> None:
+        episode.too_long = True
+        episode.state = transition(episode.state, Action(ActionType.LEAVE))
+        if episode.focal:
+            end = episode.focal[-1].end  # a partner's words at the end would count as an answer that was cut off
+            del episode.completion[end:], episode.mask[end:]
+        else:
+            self._fill(episode)

@@ -1,0 +1,1 @@
+"""Models: loading, generating, and playing with a trained one."""

@@ -1,0 +1,362 @@
+"""Tokenizers, base models, adapters, and tiny models made from nothing.
+
+Loading says at once what cannot work: a tokenizer without a chat template or with one that is not prefix-preserving,
+an adapter of another base, 4 bit without support. No token is ever added to a vocabulary, so no embedding is resized.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import TYPE_CHECKING
+
+from sotopia_env.errors import InvalidValueError
+from training.stage.settings import ModelSettings
+
+if TYPE_CHECKING:
+    from transformers import BitsAndBytesConfig
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sotopia_env.policies.agent_prompt import Format
+from sotopia_env.world.observation import ChatMessage
+from training.stage.settings import LoraSettings, PromptSettings
+
+if TYPE_CHECKING:
+    from peft import LoraConfig
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+POLICY_FILE = "sotopia_policy.json"
+"""Beside the weights: how a trained model is prompted. What reads it: :func:`read_prompt_settings`."""
+
+CHATML = (
+    "{%- for m in messages %}{{- '<|im_start|>' + m['role'] + '\n' }}"
+    "{%- if m['role'] == 'assistant' %}{% generation %}{{- m['content'] + '<|im_end|>' }}{% endgeneration %}{{- '\n' }}"
+    "{%- else %}{{- m['content'] + '<|im_end|>\n' }}{%- endif %}{%- endfor %}"
+    "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- endif %}"
+)
+"""The chat template of tiny models: prefix-preserving, with TRL's markers of what the assistant wrote."""
+
+_PROBE: tuple[ChatMessage, ...] = (
+    {"role": "system", "content": "You are Ada. Sell the lamp."},
+    {"role": "user", "content": "(nobody has acted yet)\nTurn #1 is yours."},
+    {"role": "assistant", "content": '{"action_type": "speak", "argument": "How about $45?"}'},
+    {"role": "user", "content": 'Turn #2 | Bo said: "$40."\nTurn #3 is yours.'},
+    {"role": "assistant", "content": '{"action_type": "leave", "argument": ""}'},
+)
+
+
+# --- tokenizers ---------------------------------------------------------------------------------------------------
+
+
+def load_tokenizer(path: str | Path, format: Format = "chat") -> PreTrainedTokenizerBase:
+    """Loads the tokenizer of a model directory or hub name and checks that it can be trained with.
+
+    Args:
+        path: of the model.
+        format: of the prompts; see :func:`check_tokenizer`.
+
+    Raises:
+        InvalidValueError: there is none, it has no chat template, or the template is not prefix-preserving.
+    """
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(str(path))
+    except (OSError, ValueError) as error:
+        raise InvalidValueError(f"{path}: no tokenizer could be loaded ({_first_line(error)})") from None
+    check_tokenizer(tokenizer, str(path), format)
+    return tokenizer
+
+
+def check_tokenizer(tokenizer: PreTrainedTokenizerBase, name: str, format: Format = "chat") -> None:
+    """Checks template, end and padding tokens; a missing padding token becomes the end token (nothing is added).
+
+    Prompts of the ``single`` format are one user message each, so nothing has to be preserved from turn to turn. Some
+    instruction-tuned models (Mistral's) can be trained with that format alone.
+
+    Raises:
+        InvalidValueError: says what is missing or not preserved.
+    """
+    if not tokenizer.chat_template:
+        raise InvalidValueError(f"{name}: the tokenizer has no chat template; choose an instruction-tuned model's")
+    if tokenizer.eos_token_id is None:
+        raise InvalidValueError(f"{name}: the tokenizer has no end-of-sequence token")
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.unk_token or tokenizer.eos_token
+    broken = _first_break(tokenizer, format)
+    if broken:
+        raise InvalidValueError(
+            f"{name}: the chat template is not prefix-preserving for a partner who is the user ({broken}); what was "
+            "sampled would not be what is trained on. Choose another model, or prompt.format: single"
+        )
+
+
+def _first_break(tokenizer: PreTrainedTokenizerBase, format: Format) -> str:
+    """Where prompt and completion of one turn are no prefix of the next turn's prompt; empty where they always are."""
+    try:
+        if format == "single":
+            return "" if prompt_ids(tokenizer, _PROBE[1:2]) else "it renders nothing"
+        for end in (2, 4):
+            prompt = prompt_ids(tokenizer, _PROBE[:end])
+            answer = answer_ids(tokenizer, _PROBE[end]["content"])
+            later = _render(tokenizer, _PROBE[: end + 1], False)
+            if later[: len(prompt) + len(answer)] != [*prompt, *answer]:
+                return f"after the answer in message {end + 1}"
+            if end + 2 <= len(_PROBE):
+                following = prompt_ids(tokenizer, _PROBE[: end + 2])
+                if following[: len(later)] != later:
+                    return f"after message {end + 2}"
+    except Exception as error:  # a template is a program of somebody else's, and may raise anything
+        if type(error).__module__.split(".")[0] != "jinja2":
+            raise
+        return f"it refuses the conversation: {_first_line(error)}"
+    return ""
+
+
+def _render(tokenizer: PreTrainedTokenizerBase, messages: Sequence[ChatMessage], ask: bool) -> list[int]:
+    ids = tokenizer.apply_chat_template(
+        [dict(message) for message in messages], add_generation_prompt=ask, tokenize=True, return_dict=False
+    )
+    return list(ids)
+
+
+def prompt_ids(tokenizer: PreTrainedTokenizerBase, messages: Sequence[ChatMessage]) -> list[int]:
+    """Token ids of a conversation up to where the assistant's answer begins."""
+    return _render(tokenizer, messages, True)
+
+
+def answer_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
+    """Token ids of an answer as the policy would sample it: its text, then the end token."""
+    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+    return [*ids, tokenizer.eos_token_id]
+
+
+def glue_ids(tokenizer: PreTrainedTokenizerBase, messages: Sequence[ChatMessage]) -> list[int]:
+    """Token ids between an answer's end token and the next answer: the rest of the template and the new messages.
+
+    ``messages`` are the answer itself (the assistant's message) and what came after it. The glue is cut out of one
+    rendering, so that the answer's own tokens need not be reproduced.
+    """
+    whole = _render(tokenizer, [*_PROBE[:2], *messages], True)
+    before = _render(tokenizer, _PROBE[:2], True)
+    after = len(before) + len(answer_ids(tokenizer, messages[0]["content"]))
+    return whole[after:]
+
+
+class TokenCounter:
+    """Counts the tokens of a prompt and its completion, template and end token included."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        """Counts with ``tokenizer``."""
+        self._tokenizer = tokenizer
+
+    def __call__(self, prompt: Sequence[ChatMessage], completion: str) -> int:
+        """Returns the number of tokens."""
+        return len(prompt_ids(self._tokenizer, prompt)) + len(answer_ids(self._tokenizer, completion)) + 1
+
+
+# --- models -------------------------------------------------------------------------------------------------------
+
+
+def lora_config(settings: LoraSettings, task: str = "CAUSAL_LM") -> LoraConfig:
+    """Returns PEFT's configuration; for ``task="SEQ_CLS"`` the score head is trained and saved as well."""
+    from peft import LoraConfig
+
+    targets = settings.target_modules
+    return LoraConfig(
+        r=settings.rank,
+        lora_alpha=settings.alpha,
+        lora_dropout=settings.dropout,
+        target_modules=targets if isinstance(targets, str) else list(targets),
+        task_type=task,
+        modules_to_save=["score"] if task == "SEQ_CLS" else None,
+    )
+
+
+def load_arguments(settings: ModelSettings) -> dict[str, Any]:
+    """Keyword arguments of ``from_pretrained`` for a base model: type, quantisation, attention, device."""
+    import torch
+
+    arguments: dict[str, Any] = {"dtype": getattr(torch, settings.dtype)}
+    quantization = quantization_config(settings)
+    if quantization is not None:
+        arguments["quantization_config"] = quantization
+        arguments["device_map"] = {"": local_device()}
+    if settings.attention is not None:
+        arguments["attn_implementation"] = settings.attention
+    return arguments
+
+
+def local_device() -> str:
+    """The device of this process: its own GPU where there is one."""
+    import os
+
+    import torch
+
+    return f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if torch.cuda.is_available() else "cpu"
+
+
+def load_causal_lm(settings: ModelSettings, *, trainable: bool = False) -> PreTrainedModel:
+    """Loads base and adapter as they are, without a new adapter.
+
+    Args:
+        settings: ``base``, and ``adapter`` if there is one.
+        trainable: whether the adapter's weights are to be trained further.
+
+    Raises:
+        InvalidValueError: the base cannot be loaded, the adapter is of another base, or 4 bit is not supported.
+    """
+    from transformers import AutoModelForCausalLM
+
+    if settings.adapter is not None:
+        check_adapter(settings.adapter, settings.base)
+    quiet_bars()
+    try:
+        model = AutoModelForCausalLM.from_pretrained(located(settings.base), **load_arguments(settings))
+    except (OSError, ValueError) as error:
+        raise InvalidValueError(f"{settings.base}: no model could be loaded ({_first_line(error)})") from None
+    if settings.adapter is None:
+        return model
+    from peft import PeftModel
+
+    return PeftModel.from_pretrained(model, settings.adapter, is_trainable=trainable)
+
+
+def located(base: str) -> str:
+    """Returns a directory's absolute path, so that an adapter on it is found from everywhere; a hub name as it is."""
+    return str(Path(base).resolve()) if Path(base).is_dir() else base
+
+
+def quiet_bars() -> None:
+    """Silences transformers' progress bars where stderr is no terminal."""
+    import transformers
+
+    if not sys.stderr.isatty():
+        transformers.utils.logging.disable_progress_bar()
+
+
+def check_adapter(adapter: str | Path, base: str) -> None:
+    """Checks that an adapter belongs to a base model, before either is loaded.
+
+    Raises:
+        InvalidValueError: there is no adapter, or it is one of another base.
+    """
+    named = adapter_base(adapter)
+    if named is None:
+        raise InvalidValueError(f"{adapter}: expected an adapter (adapter_config.json), found none")
+    if not same_model(named, base):
+        raise InvalidValueError(f"{adapter}: an adapter of {named!r}, which is not the base {base!r}")
+
+
+def adapter_base(directory: str | Path) -> str | None:
+    """Returns the base that an adapter directory names; ``None`` when the directory holds no adapter.
+
+    Raises:
+        InvalidValueError: what describes the adapter is damaged, or names no base.
+    """
+    file = Path(directory) / "adapter_config.json"
+    if not file.is_file():
+        return None
+    try:
+        named = json.loads(file.read_text(encoding="utf-8"))["base_model_name_or_path"]
+    except (ValueError, KeyError, TypeError):
+        named = None
+    if not isinstance(named, str):
+        raise InvalidValueError(f"{file}: expected JSON with base_model_name_or_path; it is damaged, or no adapter's")
+    return named
+
+
+def same_model(one: str, other: str) -> bool:
+    """Whether two names mean one model: equal, or paths of one directory."""
+    return one == other or (
+        Path(one).is_dir() and Path(other).is_dir() and Path(one).resolve() == Path(other).resolve()
+    )
+
+
+def find_model(directory: str | Path) -> Path:
+    """Returns where the model lies in a stage's output directory: ``model/`` in it, or the directory itself.
+
+    Raises:
+        InvalidValueError: neither holds an adapter or a model.
+    """
+    for place in (Path(directory) / "model", Path(directory)):
+        if (place / "adapter_config.json").is_file() or (place / "config.json").is_file():
+            return place
+    raise InvalidValueError(f"{directory}: expected an adapter or a model (adapter_config.json or config.json)")
+
+
+def start_from(directory: str | Path, settings: ModelSettings) -> ModelSettings:
+    """Returns ``settings`` beginning from what an earlier stage left: its adapter, or its full model as the base."""
+    place = find_model(directory)
+    base = adapter_base(place)
+    if base is None:
+        return settings.model_copy(update={"base": str(place), "adapter": None})
+    return settings.model_copy(update={"base": base, "adapter": str(place)})
+
+
+def write_prompt_settings(directory: str | Path, prompt: PromptSettings) -> None:
+    """Notes beside a model how it is prompted."""
+    text = json.dumps({"prompt": prompt.model_dump(mode="json")}, indent=2)
+    (Path(directory) / POLICY_FILE).write_text(text + "\n", encoding="utf-8")
+
+
+def read_prompt_settings(directory: str | Path) -> PromptSettings:
+    """Returns how a trained model is prompted; the defaults where nothing is noted (a base model)."""
+    file = Path(directory) / POLICY_FILE
+    if not file.is_file():
+        return PromptSettings()
+    return PromptSettings.model_validate(json.loads(file.read_text(encoding="utf-8"))["prompt"])
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+# --- tiny models --------------------------------------------------------------------------------------------------
+
+
+def check_quantization(settings: ModelSettings) -> None:
+    """Finds out whether a model can be loaded in 4 bit where that is asked for; loads nothing.
+
+    Raises:
+        InvalidValueError: 4 bit is asked for, and bitsandbytes is not installed, or cannot be imported.
+    """
+    if settings.quantization != "none":
+        check_bitsandbytes("quantization: 'nf4'", "set quantization: none")
+
+
+def check_bitsandbytes(what: str, otherwise: str) -> None:
+    """Raises :class:`InvalidValueError` where bitsandbytes cannot be used, with what needs it and what else to do."""
+    if importlib.util.find_spec("bitsandbytes") is None:
+        raise InvalidValueError(f"{what} needs bitsandbytes; install it, or {otherwise}")
+    try:
+        importlib.import_module("bitsandbytes")
+    except (ImportError, OSError, RuntimeError, AttributeError) as error:  # whatever a half-fitting CUDA leads to
+        why = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise InvalidValueError(
+            f"{what} needs bitsandbytes, which cannot be imported ({why}); mend it, or {otherwise}"
+        ) from None
+
+
+def quantization_config(settings: ModelSettings) -> BitsAndBytesConfig | None:
+    """Returns the 4-bit configuration (nf4 with double quantisation, as QLoRA), or ``None`` for ``none``.
+
+    Raises:
+        InvalidValueError: 4 bit is asked for, and bitsandbytes cannot be used.
+    """
+    if settings.quantization == "none":
+        return None
+    check_quantization(settings)
+    import torch
+    from transformers import BitsAndBytesConfig
+
+    return BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=getattr(torch, settings.dtype),
+    )

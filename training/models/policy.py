@@ -1,0 +1,226 @@
+"""A trained model in a seat: an adapter or model directory as a policy of the environment.
+
+The model is asked as it was trained (``sotopia_policy.json`` beside its weights says how prompts are made), and all
+acts that wait at one moment are sampled in one batch. The directory itself names the policy::
+
+    sotopia rollout --policy runs/bc,conceder --tasks bargaining --out runs/played
+    sotopia rollout --policy "runs/bc:temperature=0.7,name=cloned" --policy "best-of-8(runs/bc by runs/rm)" --out runs/b
+
+A model that a server of its own serves (vLLM, or ``transformers serve``) needs nothing of this module: it is a language
+model like any other, ``local/NAME:format=…,temperature=…`` with ``--api-base``; give it the format that its
+``sotopia_policy.json`` names. How to start such a server stands in ``docs/training.md``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+from sotopia_env.chat_model.protocol import ChatReply
+from sotopia_env.errors import InvalidValueError, PolicyError, name_hint
+from sotopia_env.policies.agent_prompt import AgentPrompt, complaint
+from sotopia_env.policies.llm import Consequence, read_reply
+from sotopia_env.policies.policy import Decision, turn_seed
+from sotopia_env.world.action import NO_ACTION, Action, ActionType, ParseFailure
+from sotopia_env.world.episode import Generation, Usage
+from sotopia_env.world.observation import ChatMessage, Observation
+from training.data.samples import fit_prompt
+from training.models.generation import Batcher, Sampled, Sampling
+from training.models.loading import load_tokenizer, prompt_ids, read_prompt_settings
+from training.models.trained_model import Device, Dtype, Quantization, TrainedModel, holds_causal_lm, shared_batcher
+from training.stage.settings import PromptSettings
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LocalPolicy:
+    """Plays a seat with a model in this process; made by :func:`load`.
+
+    Attributes:
+        batcher: samples answers.
+        tokenizer: of the model.
+        prompt: how observations become prompts, and how long prompt and answer may be together.
+        model: what tells the model from others, as JSON; see :class:`~training.models.trained_model.TrainedModel`.
+        name: of the policy in records.
+        reasks: how often unusable text is complained about and asked for again. A trained model is not asked again
+            by default: what it writes is what it has learned.
+        on_unusable: what it comes to when no answer was usable: ``none`` or ``forfeit`` (to leave).
+        logprobs: whether token ids and log-probabilities are recorded.
+    """
+
+    batcher: Batcher
+    tokenizer: PreTrainedTokenizerBase = field(repr=False)
+    prompt: PromptSettings = field(kw_only=True)
+    model: Mapping[str, Any] = field(kw_only=True)
+    name: str = field(kw_only=True)
+    reasks: int = field(default=0, kw_only=True)
+    on_unusable: Consequence = field(default="none", kw_only=True)
+    logprobs: bool = field(default=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if self.on_unusable not in get_args(Consequence):
+            raise InvalidValueError(f"on_unusable: {name_hint(str(self.on_unusable), get_args(Consequence))}")
+        if not isinstance(self.reasks, int) or isinstance(self.reasks, bool) or self.reasks < 0:
+            raise InvalidValueError(f"reasks: expected a whole number, 0 or more, got {self.reasks!r}")
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """The model's content, the prompt and the sampling; not where the model lies."""
+        sampling = self.batcher.sampling
+        return {
+            "model": dict(self.model),
+            "prompt": {"format": self.prompt.format, "max_length": self.prompt.max_length},
+            "prompts": dict(AgentPrompt(self.prompt.format).hashes),
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "max_tokens": sampling.max_new_tokens,
+            "reasks": self.reasks,
+            "on_unusable": self.on_unusable,
+            "logprobs": self.logprobs,
+        }
+
+    async def act(self, observation: Observation, seed: int) -> Decision:
+        """Returns what the model decides, with its text and how often it was asked again.
+
+        Raises:
+            PolicyError: the conversation does not fit even when it is shortened.
+            ModelRefusedError: the model cannot be loaded.
+        """
+        started = time.perf_counter()
+        replies: list[ChatReply] = []
+        said: list[ChatMessage] = []
+        asked = self._fitted(observation, said)
+        if asked is None:
+            raise PolicyError(
+                f"{self.name}: instructions and last turns leave no room for an answer of "
+                f"{self.batcher.sampling.max_new_tokens} tokens in {self.prompt.max_length}"
+            )
+        while asked is not None:
+            ids, dropped = asked
+            attempt = len(replies)
+            sampled = await self.batcher.sample(ids, turn_seed(seed, attempt, 1) if attempt else seed)
+            replies.append(self._reply(sampled, len(ids)))
+            found = read_reply(replies[-1], observation)
+            if isinstance(found, Action) or len(replies) > self.reasks:
+                break
+            said += complaint(replies[-1].text, found.reason)
+            asked = self._fitted(observation, said)  # where a complaint has no room, the answer was the last
+        generation = self._generation(replies, found, dropped, time.perf_counter() - started)
+        return Decision(found if isinstance(found, Action) else self._consequence(observation), generation)
+
+    def _consequence(self, observation: Observation) -> Action:
+        leaves = self.on_unusable == "forfeit" and ActionType.LEAVE in observation.available
+        return Action(ActionType.LEAVE) if leaves else NO_ACTION
+
+    def _fitted(self, observation: Observation, said: Sequence[ChatMessage]) -> tuple[list[int], int] | None:
+        """The prompt's token ids, shortened until an answer fits behind it, and how many turns that left out."""
+        ids: list[int] = []
+
+        def count(messages: Sequence[ChatMessage], _: str) -> int:
+            ids[:] = prompt_ids(self.tokenizer, [*messages, *said])
+            return len(ids) + self.batcher.sampling.max_new_tokens
+
+        fitted = fit_prompt(observation, "", self.prompt, count)
+        return None if fitted is None else (ids, fitted[1])
+
+    def _reply(self, sampled: Sampled, prompt_tokens: int) -> ChatReply:
+        ids = list(sampled.ids[:-1] if sampled.finished else sampled.ids)
+        return ChatReply(
+            str(self.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)),
+            finish_reason="stop" if sampled.finished else "length",
+            prompt_tokens=prompt_tokens,
+            completion_tokens=len(sampled.ids),
+            token_ids=sampled.ids,
+            logprobs=sampled.logprobs,
+        )
+
+    def _generation(
+        self, replies: Sequence[ChatReply], found: Action | ParseFailure, dropped: int, latency: float
+    ) -> Generation:
+        last = replies[-1]
+        return Generation(
+            text=last.text,
+            parse_failure=found.reason if isinstance(found, ParseFailure) else None,
+            reasks=len(replies) - 1,
+            usage=Usage(
+                prompt_tokens=sum(reply.prompt_tokens for reply in replies),
+                completion_tokens=sum(reply.completion_tokens for reply in replies),
+            ),
+            latency=latency,
+            token_ids=last.token_ids if self.logprobs else None,
+            logprobs=last.logprobs if self.logprobs else None,
+            model=self.name,
+            dropped_turns=dropped,
+        )
+
+
+def load(
+    path: str | Path,
+    *,
+    temperature: float = 1.0,
+    top_p: float = 1.0,
+    max_tokens: int | None = None,
+    reasks: int = 0,
+    on_unusable: Consequence = "none",
+    logprobs: bool = False,
+    quantization: Quantization = "none",
+    dtype: Dtype = "auto",
+    device: Device = "auto",
+    max_batch: int = 64,
+    name: str = "",
+) -> LocalPolicy:
+    """Returns the policy of a trained adapter or model.
+
+    Whatever can be found wrong without the weights is found here; they are loaded with the first prompt, so a run that
+    is complete already is not held up by them. Policies that use the same model share its weights.
+
+    Args:
+        path: a stage's output, or the directory of an adapter or model.
+        temperature: of sampling; 0 takes the likeliest token.
+        top_p: see :class:`~training.models.generation.Sampling`.
+        max_tokens: limit on each answer; by default what the model was trained with.
+        reasks: see :class:`LocalPolicy`.
+        on_unusable: likewise.
+        logprobs: likewise.
+        quantization: ``nf4`` loads the base in 4 bit.
+        dtype: of the weights; ``auto`` is bfloat16 on a GPU, float32 elsewhere.
+        device: ``auto`` is a GPU where there is one.
+        max_batch: prompts that are decoded together.
+        name: in records; by default that of the directory (its parent's where it is called ``model``).
+
+    Raises:
+        InvalidValueError: there is no model, its tokenizer cannot be used, an option cannot be meant, or the model's
+            context leaves no room for a prompt.
+    """
+    found = TrainedModel.find(path, quantization=quantization, dtype=dtype, device=device)
+    prompt = read_prompt_settings(found.place)
+    sampling = Sampling(prompt.max_answer if max_tokens is None else max_tokens, temperature, top_p, max_batch)
+    prompt = prompt.model_copy(update={"max_length": min(prompt.max_length, found.context() or prompt.max_length)})
+    if sampling.max_new_tokens >= prompt.max_length:
+        raise InvalidValueError(
+            f"max_tokens: an answer of {sampling.max_new_tokens} leaves no room for a prompt in {prompt.max_length}"
+        )
+    tokenizer = load_tokenizer(found.tokenizer_place, prompt.format)
+    return LocalPolicy(
+        shared_batcher(found, tokenizer, sampling),
+        tokenizer,
+        prompt=prompt,
+        model=found.parameters,
+        name=name or _name(Path(path)),
+        reasks=reasks,
+        on_unusable=on_unusable,
+        logprobs=logprobs,
+    )
+
+
+def _name(path: Path) -> str:
+    parts = [part for part in path.resolve().parts if part != "model"]
+    return parts[-1] if parts else "model"
+
+
+load.opens = holds_causal_lm  # type: ignore[attr-defined]  # what an entry point of `sotopia.policies` is asked for

@@ -1,0 +1,245 @@
+"""A trained adapter or model on disk: whether a directory is one, who it is, and its weights, loaded once and late."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import weakref
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from sotopia_env.errors import InvalidValueError, ModelRefusedError, name_hint
+from training.models.generation import BatchedGenerator, Batcher, Sampling
+from training.models.loading import (
+    adapter_base,
+    check_adapter,
+    find_model,
+    load_causal_lm,
+    quantization_config,
+    start_from,
+)
+from training.stage.settings import ModelSettings
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+Quantization = Literal["none", "nf4"]
+Dtype = Literal["auto", "float32", "bfloat16", "float16"]
+Device = Literal["auto", "cpu", "cuda"]
+
+_DEFINING = (
+    "adapter_config.json",
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "chat_template.jinja",
+)
+_PATHS = ("base_model_name_or_path", "_name_or_path", "transformers_version", "revision")
+_WHOLE = 64 << 20  # bytes: of larger files, samples are hashed
+_SAMPLES, _SAMPLE = 64, 1 << 20
+
+
+def holds_causal_lm(path: str | Path) -> bool:
+    """Whether a directory, or ``model/`` in it, holds a causal language model or an adapter of one.
+
+    Reads two small files and imports nothing heavy; a reward model, which ends in a score, is none.
+    """
+    try:
+        place = find_model(path)
+        adapter, config = (_json(place / name) for name in ("adapter_config.json", "config.json"))
+    except (InvalidValueError, OSError, ValueError):
+        return False
+    if adapter:
+        return adapter.get("task_type") in ("CAUSAL_LM", None)
+    return any(str(name).endswith("ForCausalLM") for name in config.get("architectures") or ())
+
+
+def _json(file: Path) -> dict[str, Any]:
+    if not file.is_file():
+        return {}
+    found = json.loads(file.read_text(encoding="utf-8"))
+    return found if isinstance(found, dict) else {}
+
+
+def identity(place: str | Path) -> str:
+    """Returns 16 hex digits of a model directory's content, wherever it lies: weights, configuration, tokenizer.
+
+    Weight files above 64 MiB are represented by their size and 64 blocks of 1 MiB spread over them: training changes
+    every block, and a run need not read 15 GB to find out that it may be resumed.
+    """
+    place = Path(place)
+    digest = hashlib.sha256()
+    for file in sorted(place.iterdir()):
+        if file.suffix in (".safetensors", ".bin", ".pt"):
+            digest.update(f"{file.name}:{file.stat().st_size}:".encode())
+            for block in _blocks(file):
+                digest.update(block)
+        elif file.name in _DEFINING:
+            digest.update(f"{file.name}:".encode())
+            digest.update(_without_paths(file))
+    return digest.hexdigest()[:16]
+
+
+def _blocks(file: Path) -> Iterator[bytes]:
+    size = file.stat().st_size
+    whole = size <= _WHOLE
+    with file.open("rb") as stream:
+        for number in range(-(-size // _SAMPLE) if whole else _SAMPLES):
+            stream.seek(number * _SAMPLE if whole else number * (size - _SAMPLE) // (_SAMPLES - 1))
+            yield stream.read(_SAMPLE)
+
+
+def _without_paths(file: Path) -> bytes:
+    if file.suffix != ".json" or file.name == "tokenizer.json":
+        return file.read_bytes()
+    kept = {key: value for key, value in _json(file).items() if key not in _PATHS}
+    return json.dumps(kept, sort_keys=True).encode()
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedModel:
+    """Which model, and how it is loaded.
+
+    Attributes:
+        place: the directory of the adapter or the model.
+        settings: what to load.
+        device: where to.
+        identity: of the directory's content.
+        base: of an adapter's base: its content's identity where it is a directory, its name on a hub otherwise.
+    """
+
+    place: Path
+    settings: ModelSettings
+    device: str
+    identity: str = field(init=False)
+    base: str | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "identity", identity(self.place))
+        named = None if self.settings.adapter is None else self.settings.base
+        object.__setattr__(self, "base", identity(named) if named is not None and Path(named).is_dir() else named)
+
+    @classmethod
+    def find(
+        cls, path: str | Path, *, quantization: Quantization = "none", dtype: Dtype = "auto", device: Device = "auto"
+    ) -> TrainedModel:
+        """Finds the model in a stage's output or in a directory itself; no weights are loaded.
+
+        Args:
+            path: the directory, or one that holds ``model/``.
+            quantization: see :class:`~training.stage.settings.ModelSettings`.
+            dtype: of the weights; ``auto`` is bfloat16 on a GPU, float32 elsewhere.
+            device: ``auto`` is a GPU where there is one.
+
+        Raises:
+            InvalidValueError: there is no model, the adapter's base is gone, or 4 bit is not supported.
+            UnknownNameError: an option's value is not known.
+        """
+        for name, value, known in (
+            ("quantization", quantization, get_args(Quantization)),
+            ("dtype", dtype, get_args(Dtype)),
+            ("device", device, get_args(Device)),
+        ):
+            if value not in known:
+                raise InvalidValueError(f"{name}: {name_hint(str(value), known)}")
+        place = find_model(path)
+        base = adapter_base(place)
+        if base is not None:
+            check_adapter(place, base)
+        chosen = _device(device)
+        precision = ("float32" if chosen == "cpu" else "bfloat16") if dtype == "auto" else dtype
+        settings = start_from(place, ModelSettings(base="", lora=None, quantization=quantization, dtype=precision))
+        quantization_config(settings)
+        return cls(place, settings, chosen)
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """What tells this model from others, as JSON; no paths."""
+        return {
+            "weights": self.identity,
+            "base": self.base,
+            "quantization": self.settings.quantization,
+            "dtype": self.settings.dtype,
+        }
+
+    @property
+    def tokenizer_place(self) -> str:
+        """Where its tokenizer lies: beside the weights, or with the base."""
+        beside = any((self.place / name).is_file() for name in ("tokenizer.json", "tokenizer_config.json"))
+        return str(self.place) if beside else self.settings.base
+
+    def context(self) -> int | None:
+        """Returns the longest input in tokens that the model's configuration allows; ``None`` where it names none."""
+        from transformers import AutoConfig
+
+        try:
+            config = AutoConfig.from_pretrained(self.settings.base)
+        except (OSError, ValueError) as error:
+            first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise InvalidValueError(f"{self.settings.base}: no model could be loaded ({first})") from None
+        longest = getattr(config.get_text_config(), "max_position_embeddings", None)
+        return int(longest) if longest else None
+
+    def load(self) -> PreTrainedModel:
+        """Loads base and adapter onto the device, for use and not for training.
+
+        An adapter is merged into float32 weights; lower precision would round it away, and 4 bit has no place for it.
+        """
+        model: Any = load_causal_lm(self.settings)
+        if self.settings.quantization == "none":
+            model = model.to(self.device)
+            if self.settings.adapter is not None and self.settings.dtype == "float32":
+                model = model.merge_and_unload()
+        found: PreTrainedModel = model.eval()
+        return found
+
+
+def _device(wanted: str) -> str:
+    import torch
+
+    if wanted == "cuda" and not torch.cuda.is_available():
+        raise InvalidValueError("device: 'cuda' was asked for, and there is no usable GPU; choose cpu or auto")
+    return wanted if wanted != "auto" else ("cuda" if torch.cuda.is_available() else "cpu")
+
+
+class SharedWeights:
+    """The weights of one model in this process and the one thread that computes with them; loaded on first use."""
+
+    def __init__(self, model: TrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+        """Prepares; nothing is loaded."""
+        self.thread = ThreadPoolExecutor(1, thread_name_prefix=f"model-{model.identity[:8]}")
+        self._model = model
+        self._tokenizer = tokenizer
+        self._loaded: PreTrainedModel | None = None
+
+    def generator(self, sampling: Sampling) -> BatchedGenerator:
+        """Returns a generator over the weights; for :attr:`thread` only.
+
+        Raises:
+            ModelRefusedError: they cannot be loaded: no other prompt would fare better.
+        """
+        if self._loaded is None:
+            try:
+                self._loaded = self._model.load()
+            except InvalidValueError as error:
+                raise ModelRefusedError(str(error), kind="bad_request") from error
+        return BatchedGenerator(self._loaded, self._tokenizer, sampling)
+
+
+_WEIGHTS: weakref.WeakValueDictionary[Sequence[Any], SharedWeights] = weakref.WeakValueDictionary()
+
+
+def shared_batcher(model: TrainedModel, tokenizer: PreTrainedTokenizerBase, sampling: Sampling) -> Batcher:
+    """Returns a batcher for the model; policies that use the same model at the same time share its weights.
+
+    The weights go when the last batcher goes.
+    """
+    key = (model.identity, model.base, model.settings.quantization, model.settings.dtype, model.device)
+    weights = _WEIGHTS.get(key)
+    if weights is None:
+        weights = _WEIGHTS[key] = SharedWeights(model, tokenizer)
+    return Batcher(lambda: weights.generator(sampling), sampling, weights.thread)

@@ -1,0 +1,1 @@
+"""SOTOPIA-π as one pipeline."""

@@ -1,0 +1,1 @@
+"""SOTOPIA-RL's reward: design, rows, reward model and scorer."""

@@ -1,0 +1,104 @@
+"""A trained reward model as the scorer of best-of-N, named by its directory.
+
+As in SOTOPIA-RL (arXiv 2508.03905, table 9)::
+
+    sotopia rollout --policy "best-of-8(runs/bc by runs/rm)" --policy conceder --tasks bargaining --out runs/best
+
+The candidates of all episodes in flight are sampled in one batch (:mod:`training.models.policy`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sotopia_env.errors import InvalidValueError, ModelRefusedError
+from sotopia_env.policies.policy import Decision
+from sotopia_env.world.observation import Observation
+from training.models.loading import adapter_base, find_model
+from training.models.trained_model import identity
+from training.reward.scorer import NOTE, RewardNote, RewardScorer
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TrainedScorer:
+    """Scores decisions with a reward model, which is loaded with the first of them; made by :func:`load`.
+
+    Attributes:
+        place: the model's directory.
+        name: in records.
+        batch_size: answers scored at once.
+    """
+
+    place: Path
+    name: str
+    batch_size: int = 64
+    _loaded: list[RewardScorer] = field(default_factory=list, init=False, repr=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
+    _identity: Mapping[str, Any] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        base = adapter_base(self.place)
+        own = identity(base) if base is not None and Path(base).is_dir() else base
+        note = RewardNote.model_validate_json((self.place / NOTE).read_text(encoding="utf-8"))
+        shown = {"prompt": note.prompt.model_dump(mode="json"), "quantization": note.model.quantization}
+        found = {"weights": identity(self.place), "base": own, "dtype": note.model.dtype, **shown}
+        object.__setattr__(self, "_identity", found)
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """The model's content, not where it lies."""
+        return {"model": dict(self._identity)}
+
+    async def score(self, observation: Observation, decisions: Sequence[Decision]) -> Sequence[float]:
+        """Returns the worth of each decision.
+
+        Raises:
+            PolicyError: one is too long even without the oldest turns.
+            ModelRefusedError: the model cannot be loaded.
+        """
+        scorer = self._loaded[0] if self._loaded else await asyncio.to_thread(self._load)
+        return await scorer.score(observation, decisions)
+
+    def _load(self) -> RewardScorer:
+        with self._lock:
+            if not self._loaded:
+                try:
+                    scorer = RewardScorer.load(self.place, batch_size=self.batch_size)
+                except InvalidValueError as error:  # no later turn would fare better
+                    raise ModelRefusedError(str(error), kind="bad_request") from error
+                self._loaded.append(scorer)
+            return self._loaded[0]
+
+
+def load(path: str | Path, *, batch_size: int = 64, name: str = "") -> TrainedScorer:
+    """Returns the scorer of a reward model's directory; its weights are loaded with the first decision.
+
+    Args:
+        path: the output of the reward model's stage, or the directory of the model.
+        batch_size: answers scored at once.
+        name: in records; by default that of the directory.
+
+    Raises:
+        InvalidValueError: there is no reward model.
+    """
+    if not holds_reward_model(path):
+        raise InvalidValueError(f"{path}: expected a reward model of train_rm ({NOTE}), found none")
+    place = find_model(path)
+    parts = [part for part in place.resolve().parts if part != "model"]
+    return TrainedScorer(place, name or parts[-1], batch_size)
+
+
+def holds_reward_model(path: str | Path) -> bool:
+    """Whether a directory, or ``model/`` in it, holds a reward model; reads no weights."""
+    try:
+        return (find_model(path) / NOTE).is_file()
+    except InvalidValueError:
+        return False
+
+
+load.opens = holds_reward_model  # type: ignore[attr-defined]  # what an entry point of `sotopia.scorers` is asked for

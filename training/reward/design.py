@@ -1,0 +1,181 @@
+"""From rewards on several dimensions to one number for each turn (SOTOPIA-RL, §4.1, equation 2).
+
+Each dimension is mapped to [0, 1] by the least and the greatest reward that the *training* turns have on it, and the
+combined reward is r* = 1/N · Σ γ_i · r̂_i over the N dimensions. What is fitted is kept as JSON with the data that was
+made with it.
+
+* Turns of scenarios kept for validation are mapped with the training turns' bounds and are *not* clipped: a reward
+  beyond them gets a value outside [0, 1], so that an error made there is measured as large as it is.
+* A dimension on which all training turns have the same reward says nothing of them: every turn gets 0.5 on it, at
+  validation too, and a warning is logged. If all dimensions are so, there is nothing to learn, which is an error.
+* A turn that lacks one of the dimensions is left out and counted, never taken as 0.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Self
+
+from pydantic import Field, ValidationError, model_validator
+
+from sotopia_env.errors import DamagedRecordError, InvalidValueError, UnknownNameError, name_hint
+from sotopia_env.files import write_text_atomically
+from sotopia_env.records import Record, explain
+from training.attribution.credits import Rewards, TurnKey, dimension_name
+
+logger = logging.getLogger(__name__)
+COMBINED = "combined"
+_CONSTANT = 0.5
+
+
+class Bounds(Record):
+    """The least and the greatest reward of the training turns on a dimension, and its weight γ."""
+
+    low: float = Field(allow_inf_nan=False)
+    high: float = Field(allow_inf_nan=False)
+    weight: float = Field(default=1.0, allow_inf_nan=False)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.low > self.high:
+            raise ValueError(f"low must not be above high, got {self.low} and {self.high}")
+        return self
+
+    def mapped(self, reward: float) -> float:
+        """Returns r̂: 0 at ``low``, 1 at ``high``; 0.5 where they are the same."""
+        return (reward - self.low) / (self.high - self.low) if self.high > self.low else _CONSTANT
+
+
+class RewardDesign(Record):
+    """A fitted combination.
+
+    Attributes:
+        dimensions: bounds and weight by dimension.
+        turns: training turns that it was fitted on.
+    """
+
+    dimensions: dict[str, Bounds] = Field(min_length=1)
+    turns: int = Field(ge=1)
+
+    def mapped(self, rewards: Mapping[str, float]) -> dict[str, float]:
+        """Returns r̂ by dimension.
+
+        Raises:
+            InvalidValueError: a dimension is missing.
+        """
+        for name in self.dimensions:
+            if name not in rewards:
+                raise InvalidValueError(f"rewards: expected one on {name}, got {sorted(rewards)}")
+        return {name: bounds.mapped(rewards[name]) for name, bounds in self.dimensions.items()}
+
+    def combined(self, rewards: Mapping[str, float]) -> float:
+        """Returns r*: the mean over the dimensions of γ · r̂. Raises as :meth:`mapped` does."""
+        parts = self.mapped(rewards)
+        return sum(self.dimensions[name].weight * value for name, value in parts.items()) / len(parts)
+
+    def values(self, rewards: Rewards) -> dict[TurnKey, float]:
+        """Returns r* of every turn that has all dimensions; how many lack one is logged."""
+        found = {
+            key: self.combined(row) for key, row in rewards.by_turn.items() if self.dimensions.keys() <= row.keys()
+        }
+        missing = len(rewards.by_turn) - len(found)
+        if missing:
+            logger.warning("%d of %d turns left out: no reward on a dimension", missing, len(rewards.by_turn))
+        return found
+
+    def save(self, path: str | Path) -> None:
+        """Writes the design as JSON, at once."""
+        write_text_atomically(Path(path), self.model_dump_json(indent=2) + "\n")
+
+
+def read_design(path: str | Path) -> RewardDesign:
+    """Reads what :meth:`RewardDesign.save` wrote, or raises :class:`DamagedRecordError`."""
+    try:
+        return RewardDesign.model_validate_json(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise DamagedRecordError(f"{path}: cannot be read ({error.strerror})") from None
+    except ValidationError as error:
+        raise DamagedRecordError(f"{path}: damaged ({explain(error, ('low', 'high', 'weight'))})") from None
+
+
+def fit_design(rewards: Rewards, training: Collection[str], weights: Mapping[str, float] | None = None) -> RewardDesign:
+    """Fits a design on the turns of the training scenarios and on nothing else.
+
+    Args:
+        rewards: of all turns.
+        training: the scenarios to train on (``split_scenarios(...).train``).
+        weights: γ by dimension, by name or abbreviation; dimensions left out are not combined. By default 1 for all
+            that the rewards have.
+
+    Raises:
+        UnknownNameError: no turn has a reward on a dimension.
+        InvalidValueError: no training turn has all dimensions, all are constant, or no weight is other than 0.
+    """
+    given = dict.fromkeys(rewards.dimensions, 1.0) if weights is None else weights
+    gammas = {dimension_name(name): float(weight) for name, weight in given.items()}
+    for name in gammas:
+        if name not in rewards.dimensions:
+            raise UnknownNameError(f"weights: {name_hint(name, rewards.dimensions)}")
+    if not any(gammas.values()):
+        raise InvalidValueError(f"weights: expected one other than 0, got {gammas}")
+    rows = [
+        row
+        for (episode, _, _), row in rewards.by_turn.items()
+        if rewards.scenarios[episode] in training and gammas.keys() <= row.keys()
+    ]
+    if not rows:
+        raise InvalidValueError(f"rewards: no turn of the training scenarios has one on all of {', '.join(gammas)}")
+    bounds = {
+        name: Bounds(low=min(row[name] for row in rows), high=max(row[name] for row in rows), weight=weight)
+        for name, weight in gammas.items()
+    }
+    _say_constant(bounds)
+    return RewardDesign(dimensions=bounds, turns=len(rows))
+
+
+def _say_constant(bounds: Mapping[str, Bounds]) -> None:
+    constant = [name for name, bound in bounds.items() if bound.low == bound.high]
+    if len(constant) == len(bounds):
+        raise InvalidValueError(
+            f"rewards: all training turns have the same reward ({', '.join(constant)}): there is nothing to learn"
+        )
+    for name in constant:
+        logger.warning("%s: all training turns have the reward %g; it counts as 0.5", name, bounds[name].low)
+
+
+def plot_distribution(
+    fitted: Mapping[str, tuple[Rewards, RewardDesign]], training: Collection[str], path: str | Path
+) -> Path:
+    """Draws how the rewards of the training turns are distributed: a panel for each dimension, one for the combination.
+
+    As figure 9 of SOTOPIA-RL: all mapped to [0, 1] by what was fitted. One line for each entry, e.g. each method.
+
+    Args:
+        fitted: rewards and their design, by what the legend shall call them.
+        training: the scenarios of the training turns.
+        path: a PNG file.
+
+    Returns:
+        ``path``, written at once.
+    """
+    from training.attribution.plot import plot_distributions
+
+    names = list(dict.fromkeys(name for _, design in fitted.values() for name in design.dimensions))
+    panels = {
+        panel: {label: _column(*entry, training, panel) for label, entry in fitted.items()}
+        for panel in ([*names, COMBINED] if len(names) > 1 else names)
+    }
+    return plot_distributions(panels, path, "reward, min-max normalised")
+
+
+def _column(rewards: Rewards, design: RewardDesign, training: Collection[str], panel: str) -> list[float]:
+    rows = [
+        row
+        for (episode, _, _), row in rewards.by_turn.items()
+        if rewards.scenarios[episode] in training and design.dimensions.keys() <= row.keys()
+    ]
+    if panel == COMBINED:
+        return [design.combined(row) for row in rows]
+    return [design.dimensions[panel].mapped(row[panel]) for row in rows] if panel in design.dimensions else []

@@ -1,0 +1,155 @@
+"""The stage between attributed rewards and the reward model: every turn with its combined reward as ``rows.jsonl``.
+
+The scenarios are split here, because the design is fitted on the training part alone; each row says which part it
+belongs to, and ``design.json`` beside the rows says how their values were made. ``rewards.png`` shows how they are
+distributed (SOTOPIA-RL, figure 9).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from pydantic import Field
+
+from sotopia_env.errors import InvalidValueError
+from sotopia_env.policies.agent_prompt import Format
+from sotopia_env.storage.directory import read_run
+from training.attribution.credits import Method, Rewards, TurnKey, content_of, read_rewards
+from training.data.held_out import evaluation_scenarios
+from training.data.samples import CountTokens, Row, RowMaker, Split, split_scenarios
+from training.reward.design import RewardDesign, fit_design, plot_distribution
+from training.reward.text import ROWS
+from training.stage.directory import StageDirectory
+from training.stage.settings import PromptSettings, Settings
+
+__all__ = ["RewardRowSettings", "run"]
+logger = logging.getLogger(__name__)
+DESIGN, PLOT = "design.json", "rewards.png"
+
+
+class RewardRowSettings(Settings):
+    """The stage that combines rewards.
+
+    Attributes:
+        attributions: output of the attribution stage, or an ``attributions.jsonl``.
+        runs: the runs that were attributed.
+        method: whose rewards.
+        attributor: which one's, or one for each dimension; not needed where there is a single one for each.
+        weights: γ by dimension; ``None`` combines all dimensions with 1.
+        validation: share of the scenarios that is held out.
+        seed: of the split.
+        evaluation_tasks: a task file, or ``starter``, whose scenarios must not be among the rows'.
+        prompt: how turns are put to the reward model.
+        tokenizer: directory or hub name; rows longer than ``prompt.max_length`` lose their oldest turns. ``None``
+            shortens nothing.
+        output: the stage's directory.
+    """
+
+    attributions: str
+    runs: tuple[str, ...] = Field(min_length=1)
+    method: Method = "direct"
+    attributor: str | dict[str, str] | None = None
+    weights: dict[str, float] | None = None
+    validation: float = Field(default=0.1, ge=0, lt=1)
+    seed: int = 0
+    evaluation_tasks: str | None = None
+    prompt: PromptSettings = PromptSettings()
+    tokenizer: str | None = None
+    output: str
+
+
+def run(settings: RewardRowSettings) -> None:
+    """Combines the rewards and writes the rows, or finds that it is done.
+
+    Raises:
+        InvalidValueError: there is nothing to learn, the split leaves nothing, a scenario is kept for evaluation, or
+            the runs are not those that were attributed.
+        UnknownNameError: method, attributor or a dimension is not among the attributions.
+        DamagedRecordError: a record cannot be read.
+    """
+    stage = StageDirectory(Path(settings.output), "reward_rows", settings)
+    if stage.figures is not None:
+        stage.open()
+        logger.info("%s: complete", stage.path)
+        return
+    dimensions = None if settings.weights is None else tuple(settings.weights)
+    rewards = read_rewards(settings.attributions, settings.method, settings.attributor, dimensions)
+    split = split_scenarios(rewards.scenarios.values(), settings.validation, settings.seed)
+    design = fit_design(rewards, split.train, settings.weights)
+    _check(settings, rewards)
+    stage.open()
+    figures = _write(settings, stage.path, rewards, design, split)
+    design.save(stage.path / DESIGN)
+    plot_distribution({settings.method: (rewards, design)}, split.train, stage.path / PLOT)
+    stage.finish(figures)
+    logger.info("%s: %s", stage.path, figures["counts"])
+
+
+def _check(settings: RewardRowSettings, rewards: Rewards) -> None:
+    """Finds out, before anything is made, whether the runs are the right ones and may be trained on."""
+    lost = set(rewards.scenarios)
+    for path in settings.runs:
+        for episode in read_run(path):
+            lost.discard(episode.key)
+            content = rewards.contents.get(episode.key)
+            if content is not None and content != content_of(episode):
+                raise InvalidValueError(
+                    f"{path}: episode {episode.key!r} is another one than that of the same key that was attributed; "
+                    "give the runs that were attributed"
+                )
+    if lost:
+        raise InvalidValueError(
+            f"runs: the attributed episode {min(lost)!r} is in none of them; give all runs that were attributed"
+        )
+    kept = evaluation_scenarios(settings.evaluation_tasks)
+    for key, scenario in rewards.scenarios.items():
+        if scenario in kept:
+            raise InvalidValueError(
+                f"episode {key!r}: its scenario is kept for evaluation (task {kept[scenario]!r}); training on it "
+                "would make the evaluation worthless"
+            )
+
+
+def _write(
+    settings: RewardRowSettings, folder: Path, rewards: Rewards, design: RewardDesign, split: Split
+) -> dict[str, object]:
+    values = design.values(rewards)
+    maker = RowMaker(settings.prompt, _counter(settings.tokenizer, settings.prompt.format))
+    asked = {"format": settings.prompt.format}
+    parts: Counter[str] = Counter()
+    temporary = folder / f".{ROWS}.tmp"
+    try:
+        with temporary.open("w", encoding="utf-8", newline="\n") as stream:
+            for row in _rows(settings, maker, values):
+                part = "train" if row.scenario in split.train else "validation"
+                parts[part] += 1
+                stream.write(json.dumps({**row.columns(), **asked, "split": part}, ensure_ascii=False) + "\n")
+        temporary.replace(folder / ROWS)
+    finally:
+        temporary.unlink(missing_ok=True)
+    left = {"turns": len(rewards.by_turn), "without_a_dimension": len(rewards.by_turn) - len(values)}
+    return {"rows": dict(parts), **left, "counts": maker.counts.text()}
+
+
+def _rows(settings: RewardRowSettings, maker: RowMaker, values: dict[TurnKey, float]) -> Iterator[Row]:
+    by_seat: dict[tuple[str, str], dict[int, float]] = {}
+    for (key, seat, turn), value in values.items():
+        by_seat.setdefault((key, seat), {})[turn] = value
+    for path in settings.runs:
+        for episode in read_run(path):
+            for seat in episode.task.agents:
+                found = by_seat.pop((episode.key, seat), None)  # an episode may stand in several runs
+                if found is not None:
+                    yield from maker.rows(episode, seat, found)
+
+
+def _counter(tokenizer: str | None, format: Format) -> CountTokens | None:
+    if tokenizer is None:
+        return None
+    from training.models.loading import TokenCounter, load_tokenizer
+
+    return TokenCounter(load_tokenizer(tokenizer, format))

@@ -1,0 +1,264 @@
+"""A trained reward model at work: as best-of-N scorer of a policy, and as reward function of GRPO.
+
+It is loaded as it was trained, in the same precision, with dropout off and the score head in float32. A model whose
+score head would be a new one is refused: its scores would be random numbers (sotopia-rl trained on such).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sotopia_env.errors import InvalidValueError, PolicyError
+from sotopia_env.files import write_text_atomically
+from sotopia_env.policies.policy import Decision
+from sotopia_env.world.action import to_json
+from sotopia_env.world.observation import ChatMessage, Observation
+from training.data.samples import fit_prompt
+from training.models.loading import adapter_base, find_model, load_arguments, load_tokenizer, located
+from training.reward.text import fitting_ids, scored_ids
+from training.stage.settings import ModelSettings, PromptSettings, Settings
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+logger = logging.getLogger(__name__)
+NOTE = "sotopia_reward_model.json"
+"""Beside the weights: how the model was loaded when it was trained, and what it was shown."""
+_HEAD = "score.weight"
+
+
+class RewardNote(Settings):
+    """What :data:`NOTE` holds.
+
+    Attributes:
+        model: how the base was loaded; its precision is part of what the adapter learnt.
+        prompt: what the model was shown.
+    """
+
+    model: ModelSettings
+    prompt: PromptSettings
+
+
+def write_note(directory: Path, model: ModelSettings, prompt: PromptSettings) -> None:
+    """Notes beside a reward model how it was trained."""
+    text = RewardNote(model=model, prompt=prompt).model_dump_json(indent=2)
+    write_text_atomically(directory / NOTE, text + "\n")
+
+
+def read_note(directory: Path) -> RewardNote:
+    """Returns what is noted beside a reward model.
+
+    Raises:
+        InvalidValueError: there is no reward model.
+    """
+    file = directory / NOTE
+    if not file.is_file():
+        raise InvalidValueError(f"{directory}: expected a reward model of train_rm ({NOTE}), found another model")
+    return RewardNote.model_validate_json(file.read_text(encoding="utf-8"))
+
+
+@dataclass
+class RewardScorer:
+    """Says what answers are worth.
+
+    It can be called in three ways: :meth:`rate` on pairs, as ``scorer`` of
+    :class:`~sotopia_env.policies.best_of_n.BestOfNPolicy`, and as one of TRL's ``reward_funcs``.
+
+    Attributes:
+        model: in evaluation mode, its adapter merged where the base is in float32.
+        tokenizer: of the model.
+        prompt: what it was shown; answers to longer prompts are scored without their oldest turns.
+        source: where it was loaded from, for records.
+        batch_size: answers scored at once; those of like length go together.
+        too_long: how many answers could not be scored as reward for their length, so far.
+    """
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    prompt: PromptSettings
+    source: str = ""
+    batch_size: int = 16
+    name: str = "reward-model"
+    too_long: int = field(default=0, init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.__name__ = "reward_model"  # what TRL calls it in its logs
+
+    @classmethod
+    def load(cls, path: str | Path, *, batch_size: int = 16) -> RewardScorer:
+        """Loads what the reward model's stage left.
+
+        Args:
+            path: the stage's output directory, or the model in it.
+            batch_size: see the class.
+
+        Raises:
+            InvalidValueError: there is no reward model, or one without a trained score head.
+        """
+        place = find_model(path)
+        note = read_note(place)
+        tokenizer = load_tokenizer(place, note.prompt.format)
+        return cls(_load(place, note.model), tokenizer, note.prompt, str(path), batch_size)
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """Where the model came from."""
+        return {"model": self.source}
+
+    def rate(self, pairs: Sequence[tuple[Sequence[ChatMessage], str]]) -> list[float]:
+        """Returns the worth of each (prompt, answer), in their order.
+
+        Raises:
+            InvalidValueError: one is too long even without its oldest turns.
+        """
+        scores = self._rate([(prompt, answer, True) for prompt, answer in pairs])
+        for (_, answer), score in zip(pairs, scores, strict=True):
+            if score is None:
+                raise InvalidValueError(
+                    f"answer {answer[:60]!r}: with its last turns alone it is longer than the {self.prompt.max_length} "
+                    "tokens the reward model was trained with"
+                )
+        return [score for score in scores if score is not None]
+
+    def __call__(
+        self, prompts: Sequence[Any], completions: Sequence[Any], completion_ids: Any = None, **columns: Any
+    ) -> list[float | None]:
+        """Returns the rewards of a batch of GRPO; ``None``, which gives no advantage, for one that is too long.
+
+        Args:
+            prompts: lists of chat messages.
+            completions: lists with one assistant's message each.
+            completion_ids: their tokens, of this model's tokenizer; one without an end token was cut off.
+            columns: of the data set; not read.
+        """
+        ends = [True] * len(prompts)
+        if completion_ids is not None:
+            ends = [bool(len(ids)) and ids[-1] == self.tokenizer.eos_token_id for ids in completion_ids]
+        answers = [item if isinstance(item, str) else item[0]["content"] for item in completions]
+        return self.opinions(list(zip(prompts, answers, ends, strict=True)))
+
+    def opinions(self, items: Sequence[tuple[Sequence[ChatMessage], str, bool]]) -> list[float | None]:
+        """Returns the worth of each (prompt, answer, whether it was finished); ``None`` for one that is too long."""
+        found = self._rate(items)
+        self.too_long += found.count(None)
+        return found
+
+    async def score(self, observation: Observation, decisions: Sequence[Decision]) -> Sequence[float]:
+        """Returns the worth of each decision, for best-of-N.
+
+        Raises:
+            PolicyError: one is too long even without the oldest turns.
+        """
+        names = {agent: name for name, agent in observation.briefing.recipients.items() if name != agent}
+        answers = [to_json(decision.action, names) for decision in decisions]
+
+        def count(prompt: Sequence[ChatMessage], answer: str) -> int:
+            return len(scored_ids(self.tokenizer, prompt, answer))
+
+        fitted = [fit_prompt(observation, answer, self.prompt, count) for answer in answers]
+        pairs = [(fit[0], answer) for fit, answer in zip(fitted, answers, strict=True) if fit is not None]
+        if len(pairs) < len(answers):
+            raise PolicyError(f"scorer {self.name!r}: a decision is too long for the reward model")
+        return await asyncio.to_thread(self.rate, pairs)
+
+    def _rate(self, items: Sequence[tuple[Sequence[ChatMessage], str, bool]]) -> list[float | None]:
+        scores: list[float | None] = [None] * len(items)
+        todo: list[tuple[int, list[int]]] = []
+        for index, (prompt, answer, finished) in enumerate(items):
+            ids = fitting_ids(self.tokenizer, prompt, answer, self.prompt.max_length, finished)
+            if ids is not None:
+                todo.append((index, ids))
+        todo.sort(key=lambda item: len(item[1]), reverse=True)
+        with self._lock:
+            for start in range(0, len(todo), self.batch_size):
+                batch = todo[start : start + self.batch_size]
+                for (index, _), value in zip(batch, score_ids(self.model, [ids for _, ids in batch]), strict=True):
+                    scores[index] = value
+        return scores
+
+
+def score_ids(model: PreTrainedModel, rows: Sequence[Sequence[int]]) -> list[float]:
+    """Returns the scores of a batch of token rows, read at each row's last token; the head works in float32."""
+    import torch
+
+    width = max(len(row) for row in rows)
+    ids = torch.tensor([[*row, *[0] * (width - len(row))] for row in rows], device=model.device)  # (rows, tokens)
+    lengths = torch.tensor([len(row) for row in rows], device=model.device)
+    mask = (torch.arange(width, device=model.device)[None] < lengths[:, None]).long()
+    with torch.inference_mode():
+        hidden = getattr(model, model.base_model_prefix)(input_ids=ids, attention_mask=mask, use_cache=False)[0]
+        last = hidden[torch.arange(len(rows), device=model.device), lengths - 1]  # (rows, hidden)
+        values: torch.Tensor = last.float() @ model.score.weight.float().T
+    return [float(value) for value in values[:, 0]]
+
+
+# --- loading ------------------------------------------------------------------------------------------------------
+
+
+def _load(place: Path, settings: ModelSettings) -> PreTrainedModel:
+    import torch
+
+    head, base = _trained_head(place), adapter_base(place)
+    model = load_classifier(base or str(place), settings)
+    if base is not None:
+        from peft import PeftModel
+
+        model = PeftModel.from_pretrained(model, str(place))
+        # A merge rounds to the base's precision, in which much of an adapter is lost; then it stays beside the base.
+        exact = settings.quantization == "none" and settings.dtype == "float32"
+        model = model.merge_and_unload() if exact else model.base_model.model
+    model.score = torch.nn.Linear(head.shape[1], 1, bias=False, dtype=torch.float32, device=model.device)
+    model.score.weight.data.copy_(head)
+    if settings.quantization == "none":  # 4-bit weights were loaded where they stay
+        model = model.to("cuda" if torch.cuda.is_available() else "cpu")
+    return model.eval()
+
+
+def load_classifier(base: str, settings: ModelSettings, **config: Any) -> PreTrainedModel:
+    """Loads a base with a score head, which is a new one unless ``base`` holds one.
+
+    Args:
+        base: directory or hub name.
+        settings: precision and quantisation, of which the head is left out: 4-bit weights cannot be trained.
+        config: of the model.
+
+    Raises:
+        InvalidValueError: it cannot be loaded.
+    """
+    from transformers import AutoModelForSequenceClassification
+    from transformers.utils import logging as told
+
+    arguments, level = load_arguments(settings), told.get_verbosity()
+    if "quantization_config" in arguments:
+        arguments["quantization_config"].llm_int8_skip_modules = ["score"]
+    told.set_verbosity_error()  # it would say that the score head is new, as it has to be
+    try:
+        return AutoModelForSequenceClassification.from_pretrained(located(base), num_labels=1, **arguments, **config)
+    except (OSError, ValueError) as error:
+        raise InvalidValueError(f"{base}: no model could be loaded ({str(error).splitlines()[0]})") from None
+    finally:
+        told.set_verbosity(level)
+
+
+def _trained_head(place: Path) -> torch.Tensor:
+    """The score head's weights as they lie on disk, (1, hidden).
+
+    Raises:
+        InvalidValueError: there are none.
+    """
+    from safetensors import safe_open
+
+    for file in sorted(place.glob("*.safetensors")):
+        with safe_open(str(file), framework="pt") as weights:
+            for name in weights.keys():  # noqa: SIM118 - no mapping
+                if name == _HEAD or name.endswith(f".{_HEAD}"):
+                    return weights.get_tensor(name).float()
+    raise InvalidValueError(f"{place}: holds no trained score head ({_HEAD}); a new one would give random rewards")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sotopia_env import append_only
+from sotopia_env import files
 from sotopia_env.errors import InvalidValueError, SotopiaError
 from sotopia_env.files import AppendOnlyFile, repair_torn_line
 
@@ -77,7 +77,7 @@ def test_a_full_disk_leaves_no_half_line_for_the_next_one_to_be_appended_to(
     file = AppendOnlyFile(tmp_path / "f")
     file.append(b"one\n")
     with monkeypatch.context() as patch:
-        patch.setattr(append_only.os, "write", full)
+        patch.setattr(files.os, "write", full)
         with pytest.raises(SotopiaError, match=r"f: cannot be written \(No space left on device\)"):
             file.append(b"two, which is long\n")
     file.append(b"three\n")
@@ -89,7 +89,7 @@ def test_a_line_the_system_takes_in_pieces_is_written_whole(tmp_path: Path, monk
     write = os.write
     with AppendOnlyFile(tmp_path / "f") as file:
         with monkeypatch.context() as patch:
-            patch.setattr(append_only.os, "write", lambda descriptor, data: write(descriptor, data[:3]))
+            patch.setattr(files.os, "write", lambda descriptor, data: write(descriptor, data[:3]))
             file.append(b"one, two, three\n")
         file.sync()
     assert (tmp_path / "f").read_bytes() == b"one, two, three\n"
@@ -111,6 +111,6 @@ def test_a_file_system_without_locks_is_named(tmp_path: Path, monkeypatch: pytes
     def flock(*_: int) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr(append_only.fcntl, "flock", flock)
+    monkeypatch.setattr(files.fcntl, "flock", flock)
     with pytest.raises(InvalidValueError, match=r"f: expected a file system with file locks \(No locks available\)"):
         AppendOnlyFile(tmp_path / "f", exclusive=True)

@@ -229,8 +229,8 @@ def trainer_sample(trainer: GRPOTrainer) -> Sample:
     """Returns sampling with the policy in training: vLLM where the trainer has it, transformers where not.
 
     Where every process holds all weights, answers come from
-    :class:`~training.models.generation.BatchedGenerator`, which reads equal prompts once and lets finished rows go. vLLM and sharded weights (FSDP, ZeRO-3) take TRL's private
-    ``_generate_single_turn``, which nothing else calls.
+    :class:`~training.models.generation.BatchedGenerator`, which reads equal prompts once and lets finished rows go.
+    vLLM and sharded weights (FSDP, ZeRO-3) take TRL's private ``_generate_single_turn``, which nothing else calls.
     """
     return through_trl(trainer) if samples_through_trl(trainer) else _in_batches(trainer)
 

@@ -10,10 +10,9 @@ from __future__ import annotations
 import itertools
 import random
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 
@@ -23,28 +22,9 @@ from sotopia_env.records import canonical_json, explain
 from sotopia_env.tasks.people import draw_characters, draw_relationship
 from sotopia_env.world.scenario import Character, Relationship, RelationshipKind, Scenario, Task
 from sotopia_env.world.taskset import Cast, TaskSet, admissible_seatings, seat_characters
-from training.data.held_out import DRAWN, STARTER, OpenScenario
+from training.data.held_out import DRAWN, STARTER, OpenScenario, renamed
 
 _ATTEMPTS = 500
-
-
-def _renamed(value: Any, names: Mapping[str, str]) -> Any:
-    """``value`` with every key of ``names`` replaced in all its texts, in one pass."""
-    if not names:
-        return value
-    longest_first = sorted(names, key=len, reverse=True)
-    pattern = re.compile("|".join(rf"(?<!\w){re.escape(name)}(?!\w)" for name in longest_first))
-
-    def walk(part: Any) -> Any:
-        if isinstance(part, str):
-            return pattern.sub(lambda match: names[match.group()], part)
-        if isinstance(part, Mapping):
-            return {walk(key): walk(item) for key, item in part.items()}
-        if isinstance(part, list | tuple):
-            return type(part)(walk(item) for item in part)
-        return part
-
-    return walk(value)
 
 
 def read_cast(name: str) -> Cast | None:
@@ -104,7 +84,7 @@ class _Casting:
     def of(cls, open_scenario: OpenScenario, seed: int) -> _Casting:
         named = open_scenario.names_people
         content = open_scenario.scenario.model_dump(mode="json", exclude={"id"})
-        text = canonical_json(_renamed(content, dict.fromkeys(open_scenario.names, "")) if named else content)
+        text = canonical_json(renamed(content, dict.fromkeys(open_scenario.names, "")) if named else content)
         return cls(open_scenario, named, frozenset(re.findall(r"\w+", text)), f"{seed}:{open_scenario.key}")
 
     def means_another(self, person: Character) -> bool:

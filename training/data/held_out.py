@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from sotopia_env import tasks
 from sotopia_env.records import canonical_json
 from sotopia_env.world.scenario import Scenario, Task
-from training.collect.casting import _renamed
 
 DRAWN, STARTER = "drawn", "starter"
 
@@ -32,7 +33,7 @@ class OpenScenario:
         content = self.scenario.model_dump(mode="json", exclude={"id"})
         if self.names_people:
             seats = [f"agent_{seat}" for seat in range(len(self.names))]
-            content = _renamed(content, dict(zip(self.names, seats, strict=True)))
+            content = renamed(content, dict(zip(self.names, seats, strict=True)))
         return hashlib.sha256(canonical_json(content).encode()).hexdigest()[:16]
 
     @property
@@ -44,7 +45,7 @@ class OpenScenario:
     def played_by(self, names: Sequence[str]) -> Scenario:
         """Returns the scenario with other people's full names in its texts."""
         renaming = dict(zip(self.names, names, strict=True))
-        return Scenario.model_validate(_renamed(self.scenario.model_dump(), renaming))
+        return Scenario.model_validate(renamed(self.scenario.model_dump(), renaming))
 
 
 def task_key(task: Task) -> str:
@@ -68,3 +69,22 @@ def evaluation_scenarios(kept: str | None) -> dict[str, str]:
     if kept is None:
         return {}
     return {task_key(task): task.id for task in (tasks.starter_tasks() if kept == STARTER else tasks.load(kept))}
+
+
+def renamed(value: Any, names: Mapping[str, str]) -> Any:
+    """``value`` with every key of ``names`` replaced in all its texts, in one pass."""
+    if not names:
+        return value
+    longest_first = sorted(names, key=len, reverse=True)
+    pattern = re.compile("|".join(rf"(?<!\w){re.escape(name)}(?!\w)" for name in longest_first))
+
+    def walk(part: Any) -> Any:
+        if isinstance(part, str):
+            return pattern.sub(lambda match: names[match.group()], part)
+        if isinstance(part, Mapping):
+            return {walk(key): walk(item) for key, item in part.items()}
+        if isinstance(part, list | tuple):
+            return type(part)(walk(item) for item in part)
+        return part
+
+    return walk(value)

@@ -5,8 +5,9 @@ import asyncio
 import pytest
 
 from sotopia_env.errors import EvaluationError, InvalidValueError, UnknownNameError
-from sotopia_env.evaluators import Composite, RuleEvaluator, VerifiedOutcome
-from sotopia_env.naming.evaluators import NAMES, default_evaluator, make
+from sotopia_env.evaluators import Composite, RuleEvaluator, VerifiedOutcome, default_evaluator
+from sotopia_env.naming import EVALUATOR_NAMES as NAMES
+from sotopia_env.naming import make_evaluator as make
 from sotopia_env.world.episode import Evaluator
 from sotopia_env.world.reward import DIMENSIONS
 from tests.sotopia_env.evaluators.doubles import (

@@ -4,7 +4,8 @@ import pytest
 
 from sotopia_env import tasks
 from sotopia_env.errors import InvalidValueError, UnknownNameError
-from sotopia_env.naming.policies import NAMES, make
+from sotopia_env.naming import POLICY_NAMES as NAMES
+from sotopia_env.naming import make_policy as make
 from sotopia_env.policies import Policy, TimeDependent, UniformRandom
 from sotopia_env.policies.small_talk import small_talk
 from sotopia_env.world.action import NO_ACTION, Action, ActionType

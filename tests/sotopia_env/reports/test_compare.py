@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 
 from sotopia_env.errors import InvalidValueError, UnknownNameError
-from sotopia_env.reports import seat_results
 from sotopia_env.reports.charts import bar_chart, heat_map, write_report
 from sotopia_env.reports.compare import Comparison, compare, compare_runs, estimate
+from sotopia_env.reports.seat_results import seat_results
 from sotopia_env.reports.tables import partners_shown, show_number, to_csv, to_json, to_text
 from sotopia_env.runs.rollout import EpisodePlan, all_matchups, evaluate_run, plan_episodes, run_episodes
 from sotopia_env.world.action import Action, ActionType

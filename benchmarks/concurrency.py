@@ -13,7 +13,7 @@ from benchmarks.measure import Figure
 from sotopia_env import tasks
 from sotopia_env.evaluators import RuleEvaluator
 from sotopia_env.policies.policy import Decision
-from sotopia_env.runs.rollout import plan_episodes, run_episodes
+from sotopia_env.runs import EpisodePlan, plan_episodes, run_episodes
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.dynamics import Rules
 from sotopia_env.world.observation import Observation
@@ -23,7 +23,7 @@ NAME = "waits"
 
 
 class Waiting:
-    """Reads its prompt, waits as for a model, says something."""
+    """Reads its prompt, waits as long as a model, and speaks."""
 
     name = NAME
     parameters: Mapping[str, Any] = MappingProxyType({})
@@ -35,22 +35,26 @@ class Waiting:
         return Decision(Action(ActionType.SPEAK, f"I have read {size} characters, number {seed % 1000}."))
 
 
+def waiting_plans(seed: int) -> list[EpisodePlan]:
+    """The plans of all episodes, with waiting policies in both seats."""
+    task_set = tasks.generate("bargaining", EPISODES, seed=seed)
+    return list(plan_episodes(task_set, [(Waiting(), Waiting())], rules=Rules(max_turns=TURNS), both_seats=False))
+
+
 def makespan(evaluate: bool) -> float:
     """Seconds until all episodes have ended, over the ideal of turns × delay."""
-    task_set = tasks.generate("bargaining", EPISODES, seed=3)
-    plans = list(plan_episodes(task_set, [(Waiting(), Waiting())], rules=Rules(max_turns=TURNS), both_seats=False))
+    plans = waiting_plans(seed=3)
     start = time.perf_counter()
     result = run_episodes(plans, evaluator=RuleEvaluator() if evaluate else None, concurrency=EPISODES, progress=False)
-    elapsed = time.perf_counter() - start
+    seconds = time.perf_counter() - start
     if len(result.episodes) != EPISODES or any(len(e.turns) != TURNS for e in result.episodes):
         raise RuntimeError(f"expected {EPISODES} episodes of {TURNS} turns, got {len(result.episodes)}")
-    return elapsed / (TURNS * DELAY)
+    return seconds / (TURNS * DELAY)
 
 
 def memory_per_episode() -> float:
-    """Kilobytes of Python memory per episode at the peak of a run of 512 (finished episodes kept)."""
-    task_set = tasks.generate("bargaining", EPISODES, seed=4)
-    plans = list(plan_episodes(task_set, [(Waiting(), Waiting())], rules=Rules(max_turns=TURNS), both_seats=False))
+    """Kilobytes of Python memory per episode at the peak of a run of 512 (with the finished episodes)."""
+    plans = waiting_plans(seed=4)
     run_episodes(plans[:2], evaluator=RuleEvaluator(), concurrency=2, progress=False)
     tracemalloc.start()
     run_episodes(plans, evaluator=RuleEvaluator(), concurrency=EPISODES, progress=False)

@@ -14,7 +14,7 @@ from sotopia_env import sotopia_v0, tasks
 from sotopia_env.evaluators import RuleEvaluator, default_evaluator
 from sotopia_env.naming import make_policy as make
 from sotopia_env.policies.policy import Decision, Policy
-from sotopia_env.runs.rollout import plan_episodes, run_episodes
+from sotopia_env.runs import plan_episodes, run_episodes
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.dynamics import Rules
 from sotopia_env.world.episode import Evaluator
@@ -48,26 +48,26 @@ def tictactoe() -> int:
 
 
 def environment(turns: int) -> Callable[[], int]:
-    """Episodes of ``turns`` turns through the wrapped AEC environment, rules evaluated, no text ever seen before."""
+    """Episodes of ``turns`` turns through the wrapped AEC environment, rules evaluated, every text new."""
     task = tasks.generate("bargaining", 1, seed=1)[0]
     env = sotopia_v0.env(task=task, max_turns=turns, evaluator=RuleEvaluator())
     script = iter([utterance() for _ in range(400_000)])
 
     def episode() -> int:
         env.reset(seed=1)
-        taken = 0
+        count = 0
         for _ in env.agent_iter():
             _, _, termination, truncation, _ = env.last()
             action = None if termination or truncation else Action(ActionType.SPEAK, next(script))
-            taken += action is not None
+            count += action is not None
             env.step(action)
-        return taken
+        return count
 
     return episode
 
 
 class Reader:
-    """Reads its whole prompt and says something new."""
+    """Reads its whole prompt and says a new sentence."""
 
     name = "reader"
     parameters: Mapping[str, Any] = MappingProxyType({})
@@ -106,9 +106,9 @@ def figures() -> list[Figure]:
         }
     )
     base = cost["tictactoe"]
-    shown = ", ".join(f"{name} {value:.0f} µs" for name, value in cost.items())
+    costs = ", ".join(f"{name} {value:.0f} µs" for name, value in cost.items())
     return [
-        Figure("AEC environment, 20 turns: CPU per turn / tictactoe's", cost["env 20"] / base, "x", 0.4, note=shown),
+        Figure("AEC environment, 20 turns: CPU per turn / tictactoe's", cost["env 20"] / base, "x", 0.4, note=costs),
         Figure("run_episodes, 20 turns: CPU per turn / tictactoe's", cost["rollout"] / base, "x", 0.4),
         Figure("AEC environment: cost per turn at 400 turns / at 20", cost["env 400"] / cost["env 20"], "x", 1.5),
         Figure("run_episodes with negotiators that read every offer", cost["negotiators"] / base, "x", float("inf")),

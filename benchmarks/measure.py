@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Figure:
-    """One measured ratio or size beside its target; ``at_most`` says which side of the target is good."""
+    """One measured ratio or size beside its target; ``at_most`` means that smaller is better."""
 
     name: str
     value: float
@@ -32,7 +32,7 @@ def cpu_rounds(programs: dict[str, Callable[[], int]], rounds: int = 7, minimum:
     """Returns CPU microseconds per unit of work for each program: the median over interleaved rounds.
 
     Each program does some work and returns how many units it did; it is repeated within a round until ``minimum``
-    CPU seconds have passed. Interleaving spreads the machine's moods over all programs.
+    CPU seconds have passed. Interleaving spreads the load of the machine over all programs.
     """
     samples: dict[str, list[float]] = {name: [] for name in programs}
     for _ in range(rounds):

@@ -1,8 +1,8 @@
 """Episodes with language models over real HTTP: makespan over the ideal, and over bare loops that make the same calls.
 
-The server is another process with 50 ms latency. A bare loop posts the very bodies that an episode of the package
-posts, turn after turn, and reads the answers; all measurements of a size follow one another in one run. Every
-measurement has a process of its own, which tells its peak memory.
+The server is another process with 50 ms latency. A bare loop posts the same bodies as an episode of the package, turn
+after turn, and reads the answers; all measurements of a size are made in one run. Every measurement has a process of
+its own, for its peak memory.
 
 ``python -m benchmarks models`` measures 1, 16, 128 and 512 episodes, and with ``SOTOPIA_BENCH_LARGE=1`` also 2,048.
 """
@@ -25,7 +25,7 @@ from benchmarks.measure import Figure
 from benchmarks.server import server_process
 from sotopia_env import naming, tasks
 from sotopia_env.chat_model import ChatReply, ChatRequest
-from sotopia_env.chat_model.pool import ModelOptions, RunModels
+from sotopia_env.chat_model.pool import ModelOptions, ModelPool
 from sotopia_env.chat_model.transports.direct import response_format
 from sotopia_env.runs.plan import EpisodePlan, plan_episodes
 from sotopia_env.runs.rollout import run_episodes_async
@@ -39,20 +39,20 @@ HOSTED = 16
 
 
 class Clock:
-    """Seconds, and seconds of this process's CPU, from its making to its stop."""
+    """Seconds, and CPU seconds of this process, from construction to :meth:`stop`."""
 
     def __init__(self) -> None:
         self.seconds, self.cpu = -time.perf_counter(), -time.process_time()
 
     def stop(self) -> Clock:
-        """Holds what has passed until now."""
+        """Ends the measurement."""
         self.seconds += time.perf_counter()
         self.cpu += time.process_time()
         return self
 
 
-class _Scribe:
-    """Answers as the server does and keeps what it was asked."""
+class _Recorder:
+    """Answers as the server does and records the requests."""
 
     name = "local/tiny"
 
@@ -61,7 +61,7 @@ class _Scribe:
         self.bodies: list[dict[str, Any]] = []
 
     async def complete(self, request: ChatRequest) -> ChatReply:
-        """Keeps the body that the direct path would post."""
+        """Records the body that the direct path would post."""
         body: dict[str, Any] = {"model": "tiny", "messages": list(request.messages)}
         body["temperature"] = request.temperature
         if request.schema is not None:
@@ -81,24 +81,24 @@ def plans(count: int, make: Callable[[str], Any], spec: str) -> list[EpisodePlan
 
 
 def bodies() -> list[dict[str, Any]]:
-    """What one episode and its judge post."""
-    scribe = _Scribe()
-    judge = naming.make_evaluator("judge:local/tiny", model_factory=lambda *_, **__: scribe)
-    asyncio.run(run_episodes_async(plans(1, lambda _: scribe, "local/tiny"), evaluator=judge, progress=False))
-    if len(scribe.bodies) != TURNS + 1:
-        raise RuntimeError(f"expected {TURNS + 1} calls, got {len(scribe.bodies)}")
-    return scribe.bodies
+    """The bodies of the requests of one episode and its judge."""
+    recorder = _Recorder()
+    judge = naming.make_evaluator("judge:local/tiny", model_factory=lambda *_, **__: recorder)
+    asyncio.run(run_episodes_async(plans(1, lambda _: recorder, "local/tiny"), evaluator=judge, progress=False))
+    if len(recorder.bodies) != TURNS + 1:
+        raise RuntimeError(f"expected {TURNS + 1} calls, got {len(recorder.bodies)}")
+    return recorder.bodies
 
 
 async def package(url: str, count: int, spec: str, folder: Path) -> Clock:
-    """What it took for so many episodes at once, played, judged, recorded and booked by this package."""
-    models = RunModels(ModelOptions(api_base=url, concurrency=count))
-    planned = plans(count, models, spec)
+    """The time of so many concurrent episodes, played, judged and recorded by this package."""
+    models = ModelPool(ModelOptions(api_base=url, concurrency=count))
+    episode_plans = plans(count, models, spec)
     judge = naming.make_evaluator(f"judge:{spec}", model_factory=models.judge)
     models.open(folder)
     clock = Clock()
     result = await run_episodes_async(
-        planned, evaluator=judge, run_dir=folder, concurrency=count, progress=False, ledger=models.ledger
+        episode_plans, evaluator=judge, run_dir=folder, concurrency=count, progress=False, ledger=models.ledger
     )
     clock.stop()
     await models.close()
@@ -107,15 +107,15 @@ async def package(url: str, count: int, spec: str, folder: Path) -> Clock:
     return clock
 
 
-async def bare_aiohttp(url: str, count: int, asked: list[dict[str, Any]]) -> Clock:
-    """What it took for the same calls by a loop over aiohttp."""
+async def bare_aiohttp(url: str, count: int, requests: list[dict[str, Any]]) -> Clock:
+    """The time of the same calls in a loop over aiohttp."""
     import aiohttp
 
     connector = aiohttp.TCPConnector(limit=count)
     async with aiohttp.ClientSession(connector=connector) as session:
 
         async def episode() -> None:
-            for body in asked:
+            for body in requests:
                 async with session.post(f"{url}/chat/completions", json=body) as response:
                     json.loads(await response.read())
 
@@ -124,21 +124,21 @@ async def bare_aiohttp(url: str, count: int, asked: list[dict[str, Any]]) -> Clo
         return clock.stop()
 
 
-async def bare_litellm(url: str, count: int, asked: list[dict[str, Any]]) -> Clock:
-    """What it took for the same calls by a loop over litellm."""
+async def bare_litellm(url: str, count: int, requests: list[dict[str, Any]]) -> Clock:
+    """The time of the same calls in a loop over litellm."""
     from sotopia_env.chat_model.transports.hosted import load_litellm
 
     litellm = load_litellm()
 
     async def episode() -> None:
-        for body in asked:
+        for body in requests:
             await litellm.acompletion(**{**body, "model": "openai/tiny"}, api_base=url, num_retries=0, max_retries=0)
 
     clock = Clock()
     await asyncio.gather(*(episode() for _ in range(count)))
     clock.stop()
     await litellm.close_litellm_async_clients()
-    litellm.in_memory_llm_clients_cache.flush_cache()  # or the next call would find a closed one
+    litellm.in_memory_llm_clients_cache.flush_cache()  # or the next call would use a closed client
     return clock
 
 
@@ -146,8 +146,8 @@ def _work(kind: str, url: str, count: int, folder: Path) -> Callable[[int], Awai
     if kind in ("direct", "hosted"):
         spec = "local/tiny" if kind == "direct" else "openai/tiny"
         return lambda size: package(url, size, spec, folder / str(size) / kind)
-    asked, bare = bodies(), bare_aiohttp if kind == "aiohttp" else bare_litellm
-    return lambda size: bare(url, size, asked)
+    requests, bare = bodies(), bare_aiohttp if kind == "aiohttp" else bare_litellm
+    return lambda size: bare(url, size, requests)
 
 
 def child(kind: str, url: str, count: int) -> None:
@@ -155,12 +155,12 @@ def child(kind: str, url: str, count: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         work = _work(kind, url, count, Path(folder))
 
-        async def measured() -> tuple[float, float]:
+        async def run() -> tuple[float, float]:
             await work(2)  # imports, caches, first connections
             clock = await (work(count) if count != 2 else work(1))
             return clock.seconds, clock.cpu / (count * (TURNS + 1))
 
-        seconds, cpu = asyncio.run(measured())
+        seconds, cpu = asyncio.run(run())
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(json.dumps([seconds, cpu, peak]))
 
@@ -169,27 +169,27 @@ def measure(kind: str, url: str, count: int) -> tuple[float, float, float]:
     """Seconds, CPU seconds per call and peak MiB in a process of its own."""
     code = f"from benchmarks.models import child; child({kind!r}, {url!r}, {count})"
     environment = {**os.environ, "OPENAI_API_KEY": "none"}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
-    if done.returncode:
-        raise RuntimeError(done.stderr)
-    seconds, cpu, peak = json.loads(done.stdout.splitlines()[-1])
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
+    if process.returncode:
+        raise RuntimeError(process.stderr)
+    seconds, cpu, peak = json.loads(process.stdout.splitlines()[-1])
     return seconds, cpu, peak
 
 
 def best(kinds: tuple[str, ...], url: str, count: int) -> dict[str, tuple[float, float, float]]:
     """The fastest of some interleaved rounds for each kind: the machine is shared."""
     rounds = [{kind: measure(kind, url, count) for kind in kinds} for _ in range(ROUNDS)]
-    return {kind: min(found[kind] for found in rounds) for kind in kinds}
+    return {kind: min(results[kind] for results in rounds) for kind in kinds}
 
 
 def figures(sizes: tuple[int, ...] = SIZES) -> Iterator[Figure]:
     """Makespans over the ideal and over the bare loops, CPU per call, memory."""
-    os.environ.setdefault("OPENAI_API_KEY", "none")  # litellm wants one, the server does not
+    os.environ.setdefault("OPENAI_API_KEY", "none")  # litellm needs one, the server does not
     limits = {128: 1.8, 512: 3.5}
     with server_process(LATENCY) as url:
         for count in sizes:
-            got = best(("direct", "aiohttp"), url, count)
-            (ours, cpu, peak), (bare, bare_cpu, _) = got["direct"], got["aiohttp"]
+            results = best(("direct", "aiohttp"), url, count)
+            (ours, cpu, peak), (bare, bare_cpu, _) = results["direct"], results["aiohttp"]
             note = f"bare loop {bare / IDEAL:.2f}; CPU a call {cpu * 1e3:.2f} ms, bare {bare_cpu * 1e3:.2f} ms"
             target = limits.get(count, float("inf"))
             yield Figure(f"{count} episodes + judge: makespan / ideal", ours / IDEAL, "x", target, note=note)
@@ -198,7 +198,7 @@ def figures(sizes: tuple[int, ...] = SIZES) -> Iterator[Figure]:
             if count >= 512:
                 most = 400 if count == 512 else float("inf")
                 yield Figure(f"{count} episodes + judge: peak memory", peak, "MiB", most)
-        got = best(("hosted", "litellm"), url, HOSTED)
-        ratio = got["hosted"][0] / got["litellm"][0]
-        note = f"{got['hosted'][0] / IDEAL:.2f} and {got['litellm'][0] / IDEAL:.2f} times the ideal"
+        results = best(("hosted", "litellm"), url, HOSTED)
+        ratio = results["hosted"][0] / results["litellm"][0]
+        note = f"{results['hosted'][0] / IDEAL:.2f} and {results['litellm'][0] / IDEAL:.2f} times the ideal"
         yield Figure(f"{HOSTED} episodes + judge: litellm path / bare litellm", ratio, "x", 1.15, note=note)

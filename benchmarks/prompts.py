@@ -1,4 +1,4 @@
-"""How much of each chat prompt repeats the one before, so that a key-value cache can serve it."""
+"""Share of each chat prompt that repeats the one before, which a key-value cache can serve."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ SENTENCES = (
 def shares(task_count: int = 20) -> tuple[float, float]:
     """Two means over all turns after a seat's first, in characters of the messages' contents.
 
-    The first counts what the prompt before already held. The second adds the seat's own answer to it: a server that
-    caches what it generates holds that too, and the next prompt repeats it.
+    The first is the share of the prompt before. The second adds the seat's own answer to it, which a server that caches
+    generated text has, too.
     """
     episodes = [_episode(task) for name in tasks.FAMILIES for task in tasks.generate(name, task_count, seed=5)]
     turns = [turn for episode in episodes for turn in episode]
@@ -34,7 +34,7 @@ def _episode(task: Task) -> list[tuple[float, float]]:
     state = initial_state(task, rules, 0)
     views = {agent: SeatView(task, rules, agent) for agent in task.agents}
     before: dict[str, list[str]] = {}
-    found = []
+    rows = []
     while state.stop is None:
         actor = state.waiting[0]
         now = [message["content"] for message in views[actor].observe(state).messages]
@@ -42,17 +42,17 @@ def _episode(task: Task) -> list[tuple[float, float]]:
             old = before[actor]
             if now[: len(old)] != old:
                 raise RuntimeError("a prompt does not extend the one before")
-            size, kept = sum(map(len, now)), sum(map(len, old))
-            found.append((kept / size, (kept + len(now[len(old)])) / size))
+            size, prefix = sum(map(len, now)), sum(map(len, old))
+            rows.append((prefix / size, (prefix + len(now[len(old)])) / size))
         before[actor] = now
         state = transition(state, Action(ActionType.SPEAK, SENTENCES[len(state.turns) % len(SENTENCES)]))
-    return found
+    return rows
 
 
 def figures() -> list[Figure]:
-    """Share of the prompt reused from turn to turn on 20-turn episodes of all families."""
+    """Share of the prompt that repeats on 20-turn episodes of all families."""
     prompt, with_answer = shares()
     return [
-        Figure("chat prompt: share that the prompt before held", prompt, "", 0.95, at_most=False),
-        Figure("chat prompt: share that prompt and answer before held", with_answer, "", 0.95, at_most=False),
+        Figure("chat prompt: share of the prompt before", prompt, "", 0.95, at_most=False),
+        Figure("chat prompt: share of the prompt and answer before", with_answer, "", 0.95, at_most=False),
     ]

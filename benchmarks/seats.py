@@ -47,9 +47,9 @@ def actions_per_second(order: TurnOrder, rounds: int = 10) -> tuple[float, float
 
 def figures() -> list[Figure]:
     """Actions a second, round-robin and simultaneous."""
-    found = []
+    results = []
     for order in (TurnOrder.ROUND_ROBIN, TurnOrder.SIMULTANEOUS):
         rate, first = actions_per_second(order)
         note = f"first round alone {first:,.0f}/s"
-        found.append(Figure(f"150 seats, {order.value}, actions a second", rate, "1/s", 3000, at_most=False, note=note))
-    return found
+        results.append(Figure(f"150 seats, {order.value}: actions / s", rate, "1/s", 3000, at_most=False, note=note))
+    return results

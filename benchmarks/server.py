@@ -1,8 +1,8 @@
 """The loopback model server of the benchmarks: real HTTP over real sockets, in another process, and hardly any CPU.
 
-A server on a web framework takes about as long for a call as the client that is measured; on two cores it would be
-measured along with it. This one reads the length and the body of a request, waits, and writes one of the answers that
-it made beforehand: an utterance, or the verdict that the request's schema asks for.
+A server on a web framework takes about as much CPU for a call as the client, which would spoil the measurement on two
+cores. This one reads the length and the body of a request, waits, and writes a prepared answer: an utterance, or the
+verdict of the request's schema.
 
 ``python -m benchmarks.server LATENCY`` prints the base URL and serves until it is killed.
 """
@@ -29,21 +29,21 @@ class _Connection(asyncio.Protocol):
     def __init__(self, latency: float) -> None:
         self._latency = latency
         self._loop = asyncio.get_running_loop()
-        self._received = b""
+        self._buffer = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        self._received += data
-        end = self._received.find(b"\r\n\r\n") + 4
+        self._buffer += data
+        end = self._buffer.find(b"\r\n\r\n") + 4
         if end < 4:
             return
-        length = _length(self._received[:end])
-        if len(self._received) < end + length:
+        length = _length(self._buffer[:end])
+        if len(self._buffer) < end + length:
             return
-        body, self._received = self._received[end : end + length], self._received[end + length :]
+        body, self._buffer = self._buffer[end : end + length], self._buffer[end + length :]
         self._loop.call_later(self._latency, self._transport.write, _response(body))
 
 
@@ -55,17 +55,16 @@ def _length(head: bytes) -> int:
 
 def _response(body: bytes) -> bytes:
     if b'"response_format"' in body:
-        asked = json.loads(body)
-        return _encoded(answer(asked), len(body))
+        return _completion(answer(json.loads(body)), len(body))
     return _utterance(body.count(b'"role"'))
 
 
 @lru_cache
 def _utterance(messages: int) -> bytes:
-    return _encoded(answer({"messages": [None] * messages}), 600 * messages)
+    return _completion(answer({"messages": [None] * messages}), 600 * messages)
 
 
-def _encoded(text: str, length: int) -> bytes:
+def _completion(text: str, length: int) -> bytes:
     """A chat completion with ``text``, to a prompt of so many characters, as an HTTP response."""
     prompt, words = length // 4, len(text.split())
     completion = {

@@ -1,4 +1,4 @@
-"""What it costs to import the package and to ask the command for help."""
+"""The cost of importing the package, and of the command's help."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What our rows, masks and reward scoring cost beside a bare TRL or Trainer loop with the same model and data.
+"""The cost of our rows, masks and reward scoring over a bare TRL or Trainer loop with the same model and data.
 
-Everything runs on the CPU with a tiny model made from nothing; only the ratios mean something. Both sides of a ratio
+Everything runs on the CPU with a tiny, untrained model; only the ratios mean something. Both sides of a ratio
 are measured in turn in one process, in CPU seconds of one thread.
 """
 
@@ -35,7 +35,7 @@ STEPS, BATCH, ROUNDS = 24, 8, 3  # one pass over 192 rows
 ANSWER = 32
 
 
-def played(folder: Path) -> tuple[Path, list[Row]]:
+def scripted_run(folder: Path) -> tuple[Path, list[Row]]:
     """A run of 24 scripted episodes, evaluated, and its rows."""
     plans = plan_episodes(
         tasks.generate("bargaining", 12, seed=5), [(make("linear"), make("conceder"))], rules=Rules(max_turns=8)
@@ -59,15 +59,15 @@ def tiny(folder: Path, rows: list[Row]) -> Path:
 def ratio(ours: Callable[[], float], bare: Callable[[], float]) -> tuple[float, float]:
     """The median over rounds of ours / bare, each in turn first, and the seconds of the bare one."""
     ours(), bare()  # the first call of each pays for imports and compiled kernels
-    found, seconds = [], []
+    ratios, seconds = [], []
     for number in range(ROUNDS):
         pair = (ours(), bare()) if number % 2 else (bare(), ours())[::-1]
-        found.append(pair[0] / pair[1])
+        ratios.append(pair[0] / pair[1])
         seconds.append(pair[1])
-    return statistics.median(found), statistics.median(seconds)
+    return statistics.median(ratios), statistics.median(seconds)
 
 
-def timed(work: Callable[[], Any]) -> float:
+def cpu_seconds(work: Callable[[], Any]) -> float:
     """CPU seconds of this process."""
     start = time.process_time()
     work()
@@ -79,21 +79,14 @@ def timed(work: Callable[[], Any]) -> float:
 
 def cloning(folder: Path, run: Path, model: Path, rows: list[Row]) -> tuple[float, float]:
     """Our stage from episodes to model, over TRL's trainer on rows that are already cut."""
-    from training.fitting.behavior_cloning import BehaviorCloningSettings, train
+    from training.fitting.behavior_cloning import BehaviorCloningSettings
+    from training.fitting.behavior_cloning import run as train
 
     count = iter(range(10_000))
-    fit = {"max_steps": STEPS, "batch_size": BATCH, "save_steps": STEPS, "learning_rate": 1e-3}
 
     def ours() -> float:
-        values = {
-            "model": {"base": str(model), "lora": None},
-            "prompt": PROMPT.model_dump(),
-            "data": [{"run": str(run)}],
-            "validation": 0,
-            "output": str(folder / f"bc{next(count)}"),
-            "fit": fit,
-        }
-        return timed(lambda: train(settings_of(values, BehaviorCloningSettings, "benchmark")))
+        values = _fit_values(model, folder / f"bc{next(count)}") | {"data": [{"run": str(run)}]}
+        return cpu_seconds(lambda: train(settings_of(values, BehaviorCloningSettings, "benchmark")))
 
     def bare() -> float:
         from datasets import Dataset
@@ -116,9 +109,20 @@ def cloning(folder: Path, run: Path, model: Path, rows: list[Row]) -> tuple[floa
             trainer.train()
             trainer.save_model(output)
 
-        return timed(work)
+        return cpu_seconds(work)
 
     return ratio(ours, bare)
+
+
+def _fit_values(model: Path, output: Path) -> dict[str, Any]:
+    """The settings of our stages but for their data."""
+    return {
+        "model": {"base": str(model), "lora": None},
+        "prompt": PROMPT.model_dump(),
+        "validation": 0,
+        "output": str(output),
+        "fit": {"max_steps": STEPS, "batch_size": BATCH, "save_steps": STEPS, "learning_rate": 1e-3},
+    }
 
 
 def _bare_arguments() -> dict[str, Any]:
@@ -146,7 +150,8 @@ def regression(folder: Path, model: Path, rows: list[Row]) -> tuple[float, float
     """Our stage from rows to model, over transformers' trainer with its own padding collator."""
     import json
 
-    from training.reward.model import RewardModelSettings, train
+    from training.reward.model import RewardModelSettings
+    from training.reward.model import run as train
 
     lines = [
         {"prompt": row.prompt, "completion": row.completion, "value": row.turn / 8, "scenario": row.scenario}
@@ -154,18 +159,10 @@ def regression(folder: Path, model: Path, rows: list[Row]) -> tuple[float, float
     ]
     (folder / "rows.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     count = iter(range(10_000))
-    fit = {"max_steps": STEPS, "batch_size": BATCH, "save_steps": STEPS, "learning_rate": 1e-3}
 
     def ours() -> float:
-        values = {
-            "model": {"base": str(model), "lora": None},
-            "prompt": PROMPT.model_dump(),
-            "rows": [str(folder / "rows.jsonl")],
-            "validation": 0,
-            "output": str(folder / f"rm{next(count)}"),
-            "fit": fit,
-        }
-        return timed(lambda: train(settings_of(values, RewardModelSettings, "benchmark")))
+        values = _fit_values(model, folder / f"rm{next(count)}") | {"rows": [str(folder / "rows.jsonl")]}
+        return cpu_seconds(lambda: train(settings_of(values, RewardModelSettings, "benchmark")))
 
     def bare() -> float:
         from datasets import Dataset
@@ -203,7 +200,7 @@ def regression(folder: Path, model: Path, rows: list[Row]) -> tuple[float, float
             trainer.train()
             trainer.save_model(output)
 
-        return timed(work)
+        return cpu_seconds(work)
 
     return ratio(ours, bare)
 
@@ -215,10 +212,10 @@ def scoring(folder: Path, rows: list[Row]) -> tuple[float, float]:
 
     from training.reward.scorer import RewardScorer
 
-    place = next(folder.glob("rm*")) / "model"
-    scorer = RewardScorer.load(place, batch_size=16)
-    tokenizer = AutoTokenizer.from_pretrained(place, padding_side="right")
-    model = AutoModelForSequenceClassification.from_pretrained(place).eval()
+    path = next(folder.glob("rm*")) / "model"
+    scorer = RewardScorer.load(path, batch_size=16)
+    tokenizer = AutoTokenizer.from_pretrained(path, padding_side="right")
+    model = AutoModelForSequenceClassification.from_pretrained(path).eval()
     prompts = [list(row.prompt) for row in rows]
     completions = [[{"role": "assistant", "content": row.completion}] for row in rows]
 
@@ -233,7 +230,7 @@ def scoring(folder: Path, rows: list[Row]) -> tuple[float, float]:
                 )
                 model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits[:, 0].tolist()
 
-    return ratio(lambda: timed(lambda: scorer(prompts, completions)), lambda: timed(bare))
+    return ratio(lambda: cpu_seconds(lambda: scorer(prompts, completions)), lambda: cpu_seconds(bare))
 
 
 # --- GRPO ---------------------------------------------------------------------------------------------------------
@@ -247,13 +244,13 @@ def optimisation(folder: Path, run: Path, model: Path, rows: list[Row]) -> tuple
     import shutil
 
     from training.grpo.settings import GRPOSettings
-    from training.grpo.stage import train
+    from training.grpo.stage import run as train
     from training.models.loading import write_prompt_settings
 
     start = folder / "start"
     shutil.copytree(model, start)
     write_prompt_settings(start, PROMPT.model_copy(update={"max_answer": ANSWER}))
-    scored_by = next(folder.glob("rm*"))
+    reward_model = next(folder.glob("rm*"))
     count = iter(range(10_000))
 
     def ours() -> float:
@@ -262,30 +259,30 @@ def optimisation(folder: Path, run: Path, model: Path, rows: list[Row]) -> tuple
             "start_from": str(start),
             "lora": None,
             "data": [{"run": str(run)}],
-            "reward": {"model": str(scored_by), "gate": False, "invalid": 0.0},  # gated, next to nothing is scored
+            "reward": {"model": str(reward_model), "gate": False, "invalid": 0.0},  # gated, next to nothing is scored
             "num_generations": BATCH,
             "beta": 0.0,
             "check_memory": False,
             "output": str(folder / f"grpo{next(count)}"),
             "fit": {"max_steps": STEPS, "batch_size": BATCH, "save_steps": STEPS, "learning_rate": 1e-5},
         }
-        return timed(lambda: train(settings_of(values, GRPOSettings, "benchmark")))
+        return cpu_seconds(lambda: train(settings_of(values, GRPOSettings, "benchmark")))
 
     def bare() -> float:
         output = str(folder / f"bare_grpo{next(count)}")
-        return timed(lambda: _bare_grpo(start, scored_by / "model", rows, output))
+        return cpu_seconds(lambda: _bare_grpo(start, reward_model / "model", rows, output))
 
     return ratio(ours, bare)
 
 
-def _bare_grpo(start: Path, scored_by: Path, rows: list[Row], output: str) -> None:
+def _bare_grpo(start: Path, reward_model: Path, rows: list[Row], output: str) -> None:
     from datasets import Dataset
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from trl import GRPOConfig, GRPOTrainer
 
     trainer = GRPOTrainer(
         AutoModelForCausalLM.from_pretrained(start),
-        reward_funcs=[_bare_reward(scored_by)],
+        reward_funcs=[_bare_reward(reward_model)],
         args=GRPOConfig(
             output,
             **{**_bare_arguments(), "learning_rate": 1e-5},
@@ -301,12 +298,12 @@ def _bare_grpo(start: Path, scored_by: Path, rows: list[Row], output: str) -> No
     trainer.save_model(output)
 
 
-def _bare_reward(scored_by: Path) -> Callable[..., list[float]]:
+def _bare_reward(reward_model: Path) -> Callable[..., list[float]]:
     import torch
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(scored_by, padding_side="right")
-    model = AutoModelForSequenceClassification.from_pretrained(scored_by).eval()
+    tokenizer = AutoTokenizer.from_pretrained(reward_model, padding_side="right")
+    model = AutoModelForSequenceClassification.from_pretrained(reward_model).eval()
 
     def reward(prompts: Any, completions: Any, **_: Any) -> list[float]:
         texts = [
@@ -315,8 +312,8 @@ def _bare_reward(scored_by: Path) -> Callable[..., list[float]]:
         batch = tokenizer(texts, padding=True, add_special_tokens=False, return_tensors="pt")
         with torch.inference_mode():
             scores = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
-        found: list[float] = scores[:, 0].tolist()
-        return found
+        values: list[float] = scores[:, 0].tolist()
+        return values
 
     return reward
 
@@ -353,7 +350,7 @@ def first_lines(folder: Path, script: str, values: dict[str, Any], trains: bool 
 
 
 def starts(folder: Path, run: Path, model: Path) -> Iterator[Figure]:
-    """How long scripts take to say something."""
+    """Seconds until each script's first log line."""
     common = {
         "model": {"base": str(model), "lora": None},
         "prompt": PROMPT.model_dump(mode="json"),
@@ -389,20 +386,20 @@ def _other_scripts(folder: Path, run: Path) -> dict[str, dict[str, Any]]:
     from training.attribution.settings import AttributionSettings
     from training.attribution.stage import run as attribute
 
-    made = {"scenarios": 2, "pairs": 1, "families": {"names": ["bargaining"]}}
-    attributed = {"runs": [str(run)], "attributors": ["silence"], "dimensions": ["relationship"]}
+    generation = {"scenarios": 2, "pairs": 1, "families": {"names": ["bargaining"]}}
+    attribution = {"runs": [str(run)], "attributors": ["silence"], "dimensions": ["relationship"]}
     values = {
         name: yaml.safe_load((ROOT / "configs" / f"{config}.yaml").read_text(encoding="utf-8"))
         for name, config in (("evaluate", "evaluate_verified"), ("run_pi", "run_pi_tiny"), ("learn", "learn"))
     }
     values |= {
-        "generate_tasks": made,
-        "collect": {"agent": "linear", "tasks": made, "play": {"max_turns": 4}},
+        "generate_tasks": generation,
+        "collect": {"agent": "linear", "tasks": generation, "play": {"max_turns": 4}},
         "rate": {"run": str(run), "evaluator": "rules"},
         "filter_episodes": {"runs": [str(run)], "filter": {"kind": "sr"}},
-        "attribute": attributed,
+        "attribute": attribution,
     }
-    attribute(settings_of({**attributed, "output": str(folder / "shares")}, AttributionSettings, "shares"))
+    attribute(settings_of({**attribution, "output": str(folder / "shares")}, AttributionSettings, "shares"))
     return values | {"design_rewards": {"attributions": str(folder / "shares"), "runs": [str(run)]}}
 
 
@@ -416,13 +413,13 @@ def figures() -> list[Figure]:
     quiet()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        run, rows = played(folder)
+        run, rows = scripted_run(folder)
         model = tiny(folder, rows)
         sft, sft_seconds = cloning(folder, run, model, rows)
         rm, rm_seconds = regression(folder, model, rows)
         score, score_seconds = scoring(folder, rows)
         grpo, grpo_seconds = optimisation(folder, run, model, rows)
-        started = list(starts(folder, run, model))
+        start_figures = list(starts(folder, run, model))
     note = f"{len(rows)} rows, {STEPS} steps of {BATCH}; bare"
     return [
         Figure(
@@ -435,5 +432,5 @@ def figures() -> list[Figure]:
             *(grpo, "", 1.05),
             note=f"{STEPS} steps of {BATCH} answers of {ANSWER} tokens; bare {grpo_seconds:.1f} s",
         ),
-        *started,
+        *start_figures,
     ]

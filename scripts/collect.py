@@ -2,7 +2,7 @@
 
     python scripts/collect.py --config configs/collect_expert.yaml
 
-Called again, it plays what is missing. The run directory is one of `sotopia rollout`'s: `sotopia compare` reads it.
+Called again, it plays the missing episodes. `sotopia compare` reads the run directory.
 """
 
 from training.collect.collection import CollectionSettings, run

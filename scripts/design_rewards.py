@@ -1,7 +1,7 @@
 """Combines attributed rewards into one value for each turn: ``python scripts/design_rewards.py --config configs/…``.
 
-Writes ``rows.jsonl`` (what the reward model is trained on), ``design.json`` (how the values were made) and
-``rewards.png`` (how they are distributed) into the output directory.
+Writes ``rows.jsonl`` (the reward model's training data), ``design.json`` (the combination) and ``rewards.png`` (the
+distribution of the values) into the output directory.
 """
 
 from training.reward.rows import RewardRowSettings, run

@@ -1,4 +1,4 @@
-"""Chooses whose turns are worth learning, by the filters of SOTOPIA-π; writes selections and a report per task.
+"""Selects episodes to train on by the filters of SOTOPIA-π; writes selections and a report per task.
 
 python scripts/filter_episodes.py --config configs/filter_bc.yaml
 """

@@ -2,7 +2,7 @@
 
     python scripts/generate_tasks.py --config configs/tasks_written.yaml
 
-Called again, it goes on; inspirations that were used stand in `scenarios.jsonl` and are not used again.
+Called again, it continues; used inspirations are in `scenarios.jsonl` and are not used again.
 """
 
 from training.collect.task_generation import TaskGenerationSettings, run

@@ -23,7 +23,7 @@ def show(settings: BehaviorCloningSettings, first: int, count: int) -> int:
         begin_from(settings.model, settings.start_from, settings.prompt).base, settings.prompt.format
     )
     _, rows = training_rows(settings, tokenizer)
-    shown = 0
+    printed = 0
     for number, (row, tokens) in enumerate(itertools.islice(rows, first, first + count), start=first):
         trained = sum(label >= 0 for label in tokens.labels)
         print(
@@ -31,8 +31,8 @@ def show(settings: BehaviorCloningSettings, first: int, count: int) -> int:
         )
         print(f"{len(tokens.input_ids)} tokens, {trained} of them trained; {row.dropped} oldest turns left out")
         print(marked(tokenizer, tokens, sys.stdout.isatty()), end="\n\n")
-        shown += 1
-    return shown
+        printed += 1
+    return printed
 
 
 def main() -> int:
@@ -42,15 +42,17 @@ def main() -> int:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override a setting (a.b=3)")
     parser.add_argument("--row", type=int, default=0, help="number of the first row, from 0")
     parser.add_argument("--count", type=int, default=1, help="how many rows")
-    given = parser.parse_args()
+    options = parser.parse_args()
     try:
-        shown = show(read_settings(given.config, BehaviorCloningSettings, given.set), max(0, given.row), given.count)
+        printed = show(
+            read_settings(options.config, BehaviorCloningSettings, options.set), max(0, options.row), options.count
+        )
     except SotopiaError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    if not shown:
-        print(f"error: --row {given.row}: the data has fewer rows", file=sys.stderr)
-    return 0 if shown else 2
+    if not printed:
+        print(f"error: --row {options.row}: the data has fewer rows", file=sys.stderr)
+    return 0 if printed else 2
 
 
 if __name__ == "__main__":

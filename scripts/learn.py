@@ -1,4 +1,4 @@
-"""Proof that it learns: every stage on a tiny model made from nothing, over several training seeds, and a report.
+"""Proof of learning: every stage on a tiny random model, over several training seeds, and a report.
 
     python scripts/learn.py --config configs/learn.yaml
 

@@ -1,8 +1,8 @@
-"""Has every episode of a run evaluated: the ratings that the filters of SOTOPIA-π go by.
+"""Evaluates every episode of a run: the ratings for the filters of SOTOPIA-π.
 
     python scripts/rate.py --config configs/rate.yaml
 
-Called again, it asks about what is missing.
+Called again, it evaluates the missing episodes.
 """
 
 from training.collect.collection import RatingSettings, rate

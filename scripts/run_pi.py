@@ -2,7 +2,7 @@
 
     python scripts/run_pi.py --config configs/run_pi_tiny.yaml
 
-Called again, also after a kill, it goes on with the stage that was cut off. The table is `summary.txt` in the output.
+Called again, also after a kill, it continues the interrupted stage. The table is `summary.txt` in the output.
 """
 
 from training.pi.pipeline import PipelineSettings, check, run

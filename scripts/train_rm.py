@@ -1,4 +1,4 @@
-"""Reward model: learns by regression what an utterance is worth.
+"""Reward model: learns the value of an utterance by regression.
 
 python scripts/train_rm.py --config configs/rm_tiny.yaml [--set KEY=VALUE ...] [--check]
 

@@ -1,4 +1,4 @@
-"""Every exception the package raises on purpose, as one family.
+"""The exceptions that the package raises on purpose, as one family.
 
 ::
 
@@ -88,9 +88,9 @@ class ModelCallError(SotopiaError):
 
 
 def _model_call_error(
-    which: type[ModelCallError], message: str, kind: ModelFailure, attempts: int, status: int | None
+    kind_of_error: type[ModelCallError], message: str, kind: ModelFailure, attempts: int, status: int | None
 ) -> ModelCallError:
-    return which(message, kind=kind, attempts=attempts, status=status)
+    return kind_of_error(message, kind=kind, attempts=attempts, status=status)
 
 
 class ModelRefusedError(ModelCallError):
@@ -104,7 +104,7 @@ class ContextLengthError(SotopiaError):
     """A conversation does not fit into the model's context.
 
     Attributes:
-        limit: the model's context in tokens, where the server said it.
+        limit: the model's context in tokens, where the server named it.
     """
 
     def __init__(self, message: str, limit: int | None = None) -> None:
@@ -120,19 +120,25 @@ class BudgetExceededError(SotopiaError):
 
 
 FATAL = (BudgetExceededError, ModelRefusedError)
-"""What ends a run, not an episode: no other would fare better."""
+"""What ends a run, not an episode: every other episode would fail likewise."""
+
+
+def check_whole(name: str, value: object, low: int) -> None:
+    """Raises :class:`InvalidValueError` unless ``value`` is an ``int`` (and no ``bool``) of at least ``low``."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < low:
+        raise InvalidValueError(f"{name}: expected a whole number of at least {low}, got {value!r}")
 
 
 def nearest(name: str, valid: Iterable[str]) -> str | None:
     """Returns the valid name most like ``name``, or ``None`` when nothing is close."""
-    by_folded = {candidate.casefold(): candidate for candidate in valid}
-    matches = difflib.get_close_matches(name.casefold(), by_folded, n=1, cutoff=0.5)
-    return by_folded[matches[0]] if matches else None
+    by_key = {candidate.casefold(): candidate for candidate in valid}
+    matches = difflib.get_close_matches(name.casefold(), by_key, n=1, cutoff=0.5)
+    return by_key[matches[0]] if matches else None
 
 
 def name_hint(name: str, valid: Iterable[str]) -> str:
     """Returns ``"expected one of …, got …; did you mean …?"`` for a name outside ``valid``."""
     names = list(valid)
-    listed = ", ".join(repr(candidate) for candidate in names[:12]) + (", …" if len(names) > 12 else "")
+    options = ", ".join(repr(candidate) for candidate in names[:12]) + (", …" if len(names) > 12 else "")
     close = nearest(name, names)
-    return f"expected one of {listed}, got {name!r}" + (f"; did you mean {close!r}?" if close else "")
+    return f"expected one of {options}, got {name!r}" + (f"; did you mean {close!r}?" if close else "")

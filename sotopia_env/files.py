@@ -1,26 +1,21 @@
-"""Files that survive a kill: written whole or not at all, or only ever growing."""
+"""Files that survive a kill: written whole or not at all, or append-only."""
 
 from __future__ import annotations
 
 import fcntl
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
-from sotopia_env.errors import (
-    DamagedRecordError,
-    InvalidValueError,
-    SotopiaError,
-)
+from sotopia_env.errors import DamagedRecordError, InvalidValueError, SotopiaError
 
 logger = logging.getLogger(__name__)
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Writes through a temporary file in the same folder, so that nobody ever sees half a file.
+    """Writes through a temporary file in the same folder, so that no reader gets half a file.
 
     Raises:
         InvalidValueError: nothing can be written there; says why.
@@ -43,6 +38,13 @@ def write_text_atomically(path: Path, text: str) -> None:
     write_atomically(path, text.encode("utf-8"))
 
 
+def write_texts(folder: Path, texts: Mapping[str, str]) -> list[Path]:
+    """Writes texts by file name into ``folder``, each as :func:`write_text_atomically`, and returns their paths."""
+    for name, text in texts.items():
+        write_text_atomically(folder / name, text)
+    return [folder / name for name in texts]
+
+
 _BLOCK = 65_536
 
 
@@ -51,18 +53,18 @@ class AppendOnlyFile:
 
     Attributes:
         path: the file.
-        repaired: bytes of a last line that had been cut short and were removed.
+        repaired: bytes of an incomplete last line that were removed.
     """
 
     def __init__(self, path: Path, *, exclusive: bool = False) -> None:
-        """Opens the file, makes it where there is none, and repairs it.
+        """Opens the file, creates it if it does not exist, and repairs it.
 
         Args:
             path: the file; its folder must exist.
-            exclusive: whether other processes are kept from opening it so (``flock``; POSIX systems).
+            exclusive: whether to lock it against other processes that ask for the same (``flock``; POSIX systems).
 
         Raises:
-            InvalidValueError: it cannot be written, or another process holds it.
+            InvalidValueError: it cannot be written, or another process has locked it.
         """
         self.path = path
         self._descriptor: int | None = _open(path)
@@ -75,18 +77,18 @@ class AppendOnlyFile:
             raise
 
     def append(self, data: bytes) -> None:
-        """Adds whole lines; they are safe from the death of the process when this returns.
+        """Adds whole lines; they survive the process when this returns.
 
         Raises:
-            SotopiaError: the disk is full, or the like; then nothing of ``data`` is left in the file.
+            SotopiaError: the disk is full, or the like; then the file has nothing of ``data``.
         """
-        written = 0
+        count = 0
         try:
-            while written < len(data):
-                written += os.write(self._open, data[written:] if written else data)
+            while count < len(data):
+                count += os.write(self._open, data[count:] if count else data)
         except OSError as error:
-            if written:  # or the next line would be appended to half of this one
-                os.ftruncate(self._open, os.fstat(self._open).st_size - written)
+            if count:  # or the next line would be appended to half of this one
+                os.ftruncate(self._open, os.fstat(self._open).st_size - count)
             raise SotopiaError(
                 f"{self.path}: cannot be written ({error.strerror}); what was written before is whole, "
                 "and the same command goes on from there"
@@ -103,7 +105,7 @@ class AppendOnlyFile:
         return self._descriptor
 
     def close(self) -> None:
-        """Lets go of the file; more than once does no harm."""
+        """Closes the file; a second call does nothing."""
         if self._descriptor is not None:
             os.close(self._descriptor)
         self._descriptor = None
@@ -111,9 +113,7 @@ class AppendOnlyFile:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -129,18 +129,18 @@ def repair_torn_line(path: Path) -> int:
         return file.repaired
 
 
-def lock(descriptor: int, said: str) -> None:
-    """Holds an open file for this process until it is closed.
+def lock(descriptor: int, message: str) -> None:
+    """Locks an open file for this process until it is closed.
 
     Raises:
-        InvalidValueError: another process holds it; ``said`` is the message. Or its file system knows no locks.
+        InvalidValueError: with ``message``, another process has locked it; or its file system has no locks.
     """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise InvalidValueError(said) from None
+        raise InvalidValueError(message) from None
     except OSError as error:  # some network file systems
-        where = said.partition(": ")[0]
+        where = message.partition(": ")[0]
         raise InvalidValueError(f"{where}: expected a file system with file locks ({error.strerror})") from None
 
 
@@ -158,9 +158,9 @@ def _repair(descriptor: int) -> int:
     size = end = os.fstat(descriptor).st_size
     while end > 0:
         start = max(0, end - _BLOCK)
-        found = os.pread(descriptor, end - start, start).rfind(b"\n")
-        end = start + found + 1
-        if found >= 0:
+        line_end = os.pread(descriptor, end - start, start).rfind(b"\n")
+        end = start + line_end + 1
+        if line_end >= 0:
             break
     if end < size:
         os.ftruncate(descriptor, end)

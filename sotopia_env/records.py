@@ -24,9 +24,7 @@ from pydantic import (
     ValidationError,
 )
 
-from sotopia_env.errors import (
-    nearest,
-)
+from sotopia_env.errors import nearest
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
@@ -37,14 +35,16 @@ def _one_line(text: str) -> str:
     return text
 
 
-def _not_blank(text: str) -> str:
+def not_blank(text: str) -> str:
+    """Returns ``text``, unless nothing in it is visible."""
     # Characters that are not printable (a zero-width space) are as invisible as blanks.
     if not any(character.isprintable() and not character.isspace() for character in text):
         raise ValueError("must not be blank")
     return text
 
 
-def _parse_json(value: Any) -> Any:
+def parse_json(value: Any) -> Any:
+    """Returns JSON text as what it holds, and anything else as it is."""
     if not isinstance(value, str):
         return value
     try:
@@ -67,16 +67,14 @@ def _writable(value: dict[str, Any]) -> dict[str, Any]:
 
 
 Line = Annotated[str, AfterValidator(_one_line)]
-
-
-Name = Annotated[str, Field(min_length=1, max_length=80), AfterValidator(_one_line), AfterValidator(_not_blank)]
+Name = Annotated[str, Field(min_length=1, max_length=80), AfterValidator(_one_line), AfterValidator(not_blank)]
 
 
 # Free-form data has another shape in every task family; as JSON *text* inside a record it keeps one column type, so
 # that columnar readers (``datasets.load_dataset("json")``) can load files that mix families. Both forms are read.
 JsonObject = Annotated[
     dict[str, Any],
-    BeforeValidator(_parse_json),
+    BeforeValidator(parse_json),
     AfterValidator(_writable),
     PlainSerializer(canonical_json, return_type=str, when_used="json"),
 ]
@@ -84,7 +82,7 @@ JsonObject = Annotated[
 
 TextMap = Annotated[
     dict[Name, Line],
-    BeforeValidator(_parse_json),
+    BeforeValidator(parse_json),
     PlainSerializer(canonical_json, return_type=str, when_used="json"),
 ]
 
@@ -96,31 +94,31 @@ class Record(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 
 
-_MOST_SHOWN = 100
+_MAX_DIFFERENCE = 100
 
 
-_NOTHING = object()
+_MISSING = object()
 
 
 def first_difference(where: str, ours: Any, theirs: Any) -> tuple[str, str, str]:
-    """Returns the place and both values, of the smallest part that differs where the whole is too long to show."""
-    texts = ["nothing" if value is _NOTHING else canonical_json(value) for value in (ours, theirs)]
-    if max(map(len, texts)) <= _MOST_SHOWN:
+    """Returns the path and both values of a difference; of the smallest part that differs where the whole is long."""
+    texts = ["nothing" if value is _MISSING else canonical_json(value) for value in (ours, theirs)]
+    if max(map(len, texts)) <= _MAX_DIFFERENCE:
         return where, texts[0], texts[1]
     if isinstance(ours, dict) and isinstance(theirs, dict):
-        keys = [key for key in sorted({*ours, *theirs}) if ours.get(key, _NOTHING) != theirs.get(key, _NOTHING)]
-        return first_difference(f"{where}.{keys[0]}", ours.get(keys[0], _NOTHING), theirs.get(keys[0], _NOTHING))
+        keys = [key for key in sorted({*ours, *theirs}) if ours.get(key, _MISSING) != theirs.get(key, _MISSING)]
+        return first_difference(f"{where}.{keys[0]}", ours.get(keys[0], _MISSING), theirs.get(keys[0], _MISSING))
     if isinstance(ours, list) and isinstance(theirs, list):
-        pairs = enumerate(itertools.zip_longest(ours, theirs, fillvalue=_NOTHING))
-        place, (left, right) = next((place, pair) for place, pair in pairs if pair[0] != pair[1])
-        return first_difference(f"{where}.{place}", left, right)
+        pairs = enumerate(itertools.zip_longest(ours, theirs, fillvalue=_MISSING))
+        index, (left, right) = next((index, pair) for index, pair in pairs if pair[0] != pair[1])
+        return first_difference(f"{where}.{index}", left, right)
     equal = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(*texts, strict=False)))
-    start = max(0, equal - _MOST_SHOWN // 2)
+    start = max(0, equal - _MAX_DIFFERENCE // 2)
     return where, _cut(texts[0], start), _cut(texts[1], start)
 
 
 def _cut(text: str, start: int) -> str:
-    end = start + _MOST_SHOWN
+    end = start + _MAX_DIFFERENCE
     return ("…" if start else "") + text[start:end] + ("…" if end < len(text) else "")
 
 
@@ -137,7 +135,7 @@ _PACKAGES = ("pettingzoo", "gymnasium", "numpy", "pydantic", "aiohttp", "litellm
 
 
 def package_versions() -> dict[str, str]:
-    """Returns the versions of Python and of the packages that decide what an episode looks like."""
+    """Returns the versions of Python and of the packages that affect episodes."""
     return {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}}
 
 
@@ -146,28 +144,29 @@ def source_revision() -> str | None:
     root, git = Path(__file__).resolve().parents[1], shutil.which("git")
     if git is None or not (root / ".git").exists():
         return None
-    found = subprocess.run([git, "-C", str(root), "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
-    return found.stdout.strip() if found.returncode == 0 else None
+    process = subprocess.run([git, "-C", str(root), "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    return process.stdout.strip() if process.returncode == 0 else None
 
 
-def _shown(value: object) -> str:
-    shown = repr(value)
-    return shown if len(shown) <= 80 else shown[:77] + "…"
+def short_repr(value: object) -> str:
+    """Returns the ``repr`` of a value, at most 78 characters of it."""
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "…"
 
 
 def explain(error: ValidationError, names: Iterable[str] = ()) -> str:
     """Returns the first problem of a validation as one sentence: field, what was expected, what came, nearest name.
 
     Args:
-        error: what pydantic found.
-        names: the field names among which a misspelt one is looked for.
+        error: of pydantic.
+        names: the valid field names, for a hint at a misspelt one.
     """
     problem = error.errors(include_url=False)[0]
     field = ".".join(str(part) for part in problem["loc"]) or "record"
     sentence = f"{field}: {problem['msg'].removeprefix('Value error, ')}"
     value = problem["input"]
     if problem["type"] not in ("missing", "value_error") or isinstance(value, str):
-        sentence += f", got {_shown(value)}"
+        sentence += f", got {short_repr(value)}"
     close = _nearest_name(problem, names)
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
     return sentence + (f"; did you mean {close!r}?" if close else "") + more
@@ -177,6 +176,6 @@ def _nearest_name(problem: Any, names: Iterable[str]) -> str | None:
     if problem["type"] == "extra_forbidden":
         return nearest(str(problem["loc"][-1]), names)
     if problem["type"] in ("enum", "literal_error") and isinstance(problem["input"], str):
-        expected = str(problem["ctx"]["expected"]).replace(" or ", ", ").split(", ")
-        return nearest(problem["input"], [name.strip("'") for name in expected])
+        options = str(problem["ctx"]["expected"]).replace(" or ", ", ").split(", ")
+        return nearest(problem["input"], [name.strip("'") for name in options])
     return None

@@ -1,11 +1,11 @@
-"""For the tests of whoever builds on this package: a chat model that follows a script, a fixed evaluator, and checks.
+"""A kit for the tests of packages that use this one: a scripted chat model, a fixed evaluator, and checks.
 
 The checks raise ``AssertionError`` with one sentence, so they can stand in any test::
 
     def test_my_policy():
         check_policy(MyPolicy())
 
-Nothing here needs a network; only a scripted chat model stands between a test and real answers.
+Nothing here needs a network.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from sotopia_env.world.reward import DIMENSIONS, RANGES, Dimension
 from sotopia_env.world.scenario import Character, Seat, Task
 
 Answer = str | ChatReply | BaseException
-"""What a script says to one request: a text, a whole reply, or what goes wrong."""
+"""One answer of a script: a text, a whole reply, or an exception to raise."""
 Answering = Callable[[ChatRequest], Answer | Awaitable[Answer]]
 
 
 class ScriptedChatModel:
-    """A chat model that says what it is told to say, and remembers what it was asked.
+    """A chat model that answers by a script, and records the requests.
 
     Attributes:
         name: of the model.
-        requests: everything it was asked, in order.
+        requests: in order.
     """
 
     def __init__(
@@ -52,13 +52,13 @@ class ScriptedChatModel:
         name: str = "scripted/model",
         parameters: Mapping[str, Any] | None = None,
     ) -> None:
-        """Learns the script.
+        """Takes the script.
 
         Args:
-            script: one answer for each request, in the order of asking; or a function from request to answer, which
+            script: one answer for each request, in order; or a function from request to answer, which
                 may be asynchronous. Exceptions among the answers are raised.
             name: of the model.
-            parameters: what it shall say about itself.
+            parameters: of the model, for records.
         """
         if isinstance(script, str):
             raise InvalidValueError(f"script: expected a list of answers or a function, got the text {script!r}")
@@ -72,7 +72,7 @@ class ScriptedChatModel:
         """Returns the next answer; a plain text becomes a reply with token counts estimated from its length.
 
         Raises:
-            InvalidValueError: the script has run out; that is a fault of the test, not of the world.
+            InvalidValueError: the script has run out; a fault of the test.
         """
         self.requests.append(request)
         answer = self._next(request)
@@ -82,27 +82,27 @@ class ScriptedChatModel:
             raise answer
         if isinstance(answer, ChatReply):
             return answer
-        asked, answered = estimate_tokens(request), -(-len(answer) // 4)
-        return ChatReply(answer, finish_reason="stop", prompt_tokens=asked, completion_tokens=answered, model=self.name)
+        size, length = estimate_tokens(request), -(-len(answer) // 4)
+        return ChatReply(answer, finish_reason="stop", prompt_tokens=size, completion_tokens=length, model=self.name)
 
     def _next(self, request: ChatRequest) -> Answer | Awaitable[Answer]:
         if self._answer is not None:
             return self._answer(request)
         if len(self.requests) > len(self._answers):
-            asked = json.dumps(request.messages[-1]["content"][-80:], ensure_ascii=False)
+            question = json.dumps(request.messages[-1]["content"][-80:], ensure_ascii=False)
             raise InvalidValueError(
                 f"script: expected at most {len(self._answers)} requests, got number {len(self.requests)}, "
-                f"which ends in {asked}"
+                f"which ends in {question}"
             )
         return self._answers[len(self.requests) - 1]
 
     @property
     def remaining(self) -> int:
-        """Answers that nobody has asked for yet; 0 for a function."""
+        """Number of answers not yet used; 0 for a function."""
         return max(0, len(self._answers) - len(self.requests))
 
     async def close(self) -> None:
-        """Nothing is held open."""
+        """Does nothing."""
 
     def __repr__(self) -> str:
         return f"ScriptedChatModel({self.name!r})"
@@ -110,7 +110,7 @@ class ScriptedChatModel:
 
 @dataclass(frozen=True, slots=True)
 class FixedEvaluator:
-    """Gives every agent the same scores whatever happened, or those of its seat.
+    """Gives every agent the same scores for every transcript, or those of its seat.
 
     Attributes:
         scores: by dimension; what is missing gets the middle of its range. With ``by_seat``, one table for each seat.
@@ -134,7 +134,7 @@ class FixedEvaluator:
         """Returns the fixed scores.
 
         Raises:
-            EvaluationError: it was told not to score.
+            EvaluationError: ``unscored`` is set.
         """
         if self.unscored is not None:
             raise EvaluationError(self.unscored)
@@ -151,10 +151,10 @@ class FixedEvaluator:
         return self.evaluate(transcript)
 
 
-def state_after(task: Task, *said: Action | str, rules: Rules | None = None, seed: int = 0) -> EpisodeState:
+def state_after(task: Task, *actions: Action | str, rules: Rules | None = None, seed: int = 0) -> EpisodeState:
     """Returns the state of an episode after these actions, one for each turn; a plain text is spoken."""
     state = initial_state(task, rules or Rules(), seed)
-    for action in said:
+    for action in actions:
         state = transition(state, Action(ActionType.SPEAK, action) if isinstance(action, str) else action)
     return state
 
@@ -167,23 +167,23 @@ def _sample_tasks() -> list[Task]:
 
 
 def check_policy(policy: Policy, *, task: Task | None = None, turns: int = 6, repeatable: bool = False) -> None:
-    """Lets the policy play against itself for a few turns, in every turn order, and checks that it keeps its promises.
+    """Plays the policy against itself for a few turns in every turn order, and checks its contract.
 
     Args:
         policy: to be checked.
-        task: what to play; by default one task of two seats and one of more.
-        turns: how many turns in each order.
-        repeatable: also ask twice, and expect the same action for the same observation and seed.
+        task: to play; by default one task of two seats and one of more.
+        turns: number of turns in each order.
+        repeatable: also expect the same action for the same observation and seed.
 
     Raises:
-        AssertionError: it does not; says which promise.
+        AssertionError: it breaks the contract; says how.
     """
     assert isinstance(policy.name, str), f"name: expected text, got {policy.name!r}"
     assert policy.name, "name: expected text, got none"
     policy_identity(policy)
-    for played in [task] if task else _sample_tasks():
+    for sample in [task] if task else _sample_tasks():
         for order in TurnOrder:
-            asyncio.run(_check_play(policy, played, Rules(turn_order=order, max_silent_turns=0), turns, repeatable))
+            asyncio.run(_check_play(policy, sample, Rules(turn_order=order, max_silent_turns=0), turns, repeatable))
 
 
 async def _check_play(policy: Policy, task: Task, rules: Rules, turns: int, repeatable: bool) -> None:
@@ -192,24 +192,28 @@ async def _check_play(policy: Policy, task: Task, rules: Rules, turns: int, repe
         if state.actor is None:
             return
         where = f"{policy.name}, {rules.turn_order.value} order, turn {index + 1}"
-        seen, seed = observe(state, state.actor), turn_seed(0, index, task.agents.index(state.actor))
-        before = (seen.text, seen.messages)
-        decision = await policy.act(seen, seed)
+        observation, seed = observe(state, state.actor), turn_seed(0, index, task.agents.index(state.actor))
+        before = (observation.text, observation.messages)
+        decision = await policy.act(observation, seed)
         assert isinstance(decision, Decision), f"{where}: expected a Decision, got {type(decision).__name__}"
-        assert (seen.text, seen.messages) == before, f"{where}: the observation was changed"
+        assert (observation.text, observation.messages) == before, f"{where}: the observation was changed"
         if repeatable:
-            again = await policy.act(seen, seed)
+            again = await policy.act(observation, seed)
             assert again.action == decision.action, f"{where}: expected {decision.action} again, got {again.action}"
+        problem = observation.move_problem(decision.action)
+        assert problem is None, f"{where}: {problem}"
         state = transition(state, decision.action)
         violation = state.turns[-1].violation
-        assert violation is None, f"{where}: {violation}"
+        # In a simultaneous round a move may come too late through others' moves of the round, which nobody can foresee.
+        late = rules.turn_order is TurnOrder.SIMULTANEOUS and decision.action.move is not None
+        assert violation is None or late, f"{where}: {violation}"
 
 
 def check_evaluator(evaluator: Evaluator, transcript: Transcript | None = None) -> Evaluation:
-    """Returns the evaluation of a short transcript, after checking that the evaluator keeps its promises.
+    """Checks an evaluator's contract on a short transcript, and returns the evaluation.
 
     Raises:
-        AssertionError: it does not; says which promise.
+        AssertionError: it breaks the contract; says how.
         EvaluationError: it cannot score this transcript.
     """
     if transcript is None:
@@ -217,14 +221,14 @@ def check_evaluator(evaluator: Evaluator, transcript: Transcript | None = None) 
         transcript = Transcript.of_state(state_after(_sample_tasks()[0], "Good morning.", "The same to you.", leave))
     assert isinstance(evaluator.name, str), f"name: expected text, got {evaluator.name!r}"
     canonical_json(dict(evaluator.parameters))
-    found = asyncio.run(evaluator.evaluate_async(transcript))
-    assert isinstance(found, Evaluation), f"{evaluator.name}: expected an Evaluation, got {type(found).__name__}"
-    assert found.evaluator == evaluator.name, f"expected an evaluation by {evaluator.name!r}, got {found.evaluator!r}"
-    strangers = sorted(set(found.by_agent) - set(transcript.task.agents))
+    result = asyncio.run(evaluator.evaluate_async(transcript))
+    assert isinstance(result, Evaluation), f"{evaluator.name}: expected an Evaluation, got {type(result).__name__}"
+    assert result.evaluator == evaluator.name, f"expected an evaluation by {evaluator.name!r}, got {result.evaluator!r}"
+    strangers = sorted(set(result.by_agent) - set(transcript.task.agents))
     assert not strangers, f"{evaluator.name}: scores for {', '.join(strangers)}, who were not there"
-    assert found.scores or found.unscored, f"{evaluator.name}: neither scores nor a reason why there are none"
-    assert Evaluation.model_validate_json(found.model_dump_json()) == found, f"{evaluator.name}: no JSON round trip"
-    return found
+    assert result.scores or result.unscored, f"{evaluator.name}: neither scores nor a reason why there are none"
+    assert Evaluation.model_validate_json(result.model_dump_json()) == result, f"{evaluator.name}: no JSON round trip"
+    return result
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -234,7 +238,7 @@ _SHORTEST = 6  # shorter texts occur by chance
 
 @dataclass(frozen=True, slots=True)
 class Leak:
-    """A text that a seat may not know: whose it is, where it stands in the task, the text."""
+    """A text that a seat may not know: its owner, its field in the task, the text."""
 
     owner: str
     where: str
@@ -242,28 +246,28 @@ class Leak:
 
 
 def leaks(state: EpisodeState, agent: str, text: str) -> tuple[Leak, ...]:
-    """Returns what ``text`` gives away of the other seats beyond what ``agent`` may know in ``state``.
+    """Returns the private texts of the other seats in ``text`` that ``agent`` may not know in ``state``.
 
-    Works from the task and the table of disclosure alone, not from observations, so it finds the leaks of these too.
-    Texts shorter than 6 characters and numbers are not looked for.
+    Uses the task and the table of disclosure alone, not observations, so it finds the leaks of these, too. Ignores
+    numbers and texts shorter than 6 characters.
     """
-    known = "\n".join(_known(state, agent))
+    permitted = "\n".join(_permitted(state, agent))
     return tuple(
         leak
         for leak in _private(state.task, agent)
         if len(leak.text) >= _SHORTEST
-        and leak.text not in known
+        and leak.text not in permitted
         and (leak.text in text or quote(leak.text)[1:-1] in text)
     )
 
 
 def check_no_leaks(state: EpisodeState, agent: str, messages: Sequence[ChatMessage]) -> None:
-    """Raises ``AssertionError`` if messages made for ``agent`` give away what it may not know; see :func:`leaks`."""
-    found = leaks(state, agent, "\n".join(message["content"] for message in messages))
-    assert not found, f"{agent} is told {found[0].where} of {found[0].owner}: {found[0].text!r}"
+    """Raises ``AssertionError`` if messages for ``agent`` have a leak; see :func:`leaks`."""
+    secrets = leaks(state, agent, "\n".join(message["content"] for message in messages))
+    assert not secrets, f"{agent} is told {secrets[0].where} of {secrets[0].owner}: {secrets[0].text!r}"
 
 
-def _known(state: EpisodeState, agent: str) -> list[str]:
+def _permitted(state: EpisodeState, agent: str) -> list[str]:
     task, seat = state.task, state.task.agents.index(agent)
     scenario = task.scenario
     texts = [scenario.context, canonical_json(scenario.shared_data), describe(task.characters[seat], OWN_FIELDS)]
@@ -272,10 +276,10 @@ def _known(state: EpisodeState, agent: str) -> list[str]:
         if other != seat:
             relationship = task.relationship(seat, other)
             texts += [relationship.backstory, describe(task.characters[other], DISCLOSURE[relationship.kind])]
-    return texts + [turn.action.argument for turn in state.turns if _witnessed(state, agent, turn)]
+    return texts + [turn.action.argument for turn in state.turns if _perceived(state, agent, turn)]
 
 
-def _witnessed(state: EpisodeState, agent: str, turn: Turn) -> bool:
+def _perceived(state: EpisodeState, agent: str, turn: Turn) -> bool:
     if turn.actor == agent:
         return True
     over = not turn.veiled or state.stop is not None or turn.round < state.round
@@ -283,16 +287,16 @@ def _witnessed(state: EpisodeState, agent: str, turn: Turn) -> bool:
 
 
 def _private(task: Task, agent: str) -> list[Leak]:
-    """Every text about the other seats and about the pairs that ``agent`` is not one of."""
-    found = []
+    """Every text about the other seats, and about pairs without ``agent``."""
+    texts = []
     for other, character, seat in zip(task.agents, task.characters, task.scenario.seats, strict=True):
         if other != agent:
-            found += [Leak(other, where, text) for where, text in (*_seat_texts(seat), *_profile_texts(character))]
+            texts += [Leak(other, where, text) for where, text in (*_seat_texts(seat), *_profile_texts(character))]
     for pair in task.relationships:
         agents = [task.agents[seat] for seat in pair.seats]
         if agent not in agents:
-            found.append(Leak(" and ".join(agents), "backstory", pair.backstory))
-    return found
+            texts.append(Leak(" and ".join(agents), "backstory", pair.backstory))
+    return texts
 
 
 def _seat_texts(seat: Seat) -> list[tuple[str, str]]:
@@ -325,7 +329,7 @@ def outside_quotes(text: str) -> str:
 
 
 def check_quoted(messages: Sequence[ChatMessage], utterance: str) -> None:
-    """Raises ``AssertionError`` if a line of what somebody said stands outside a quoted literal in any message."""
+    """Raises ``AssertionError`` if a line of ``utterance`` is outside a quoted literal in any message."""
     for line in filter(None, (line.strip() for line in utterance.splitlines())):
         for message in messages:
             loose = line in outside_quotes(message["content"])

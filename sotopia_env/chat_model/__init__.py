@@ -11,24 +11,23 @@
 from sotopia_env.chat_model.cache import CacheInfo, cache_info, clear_cache
 from sotopia_env.chat_model.factory import make_model
 from sotopia_env.chat_model.limits import Limits, estimate_tokens
+from sotopia_env.chat_model.pool import ModelOptions, ModelPool
 from sotopia_env.chat_model.protocol import ChatModel, ChatReply, ChatRequest, Role
 from sotopia_env.chat_model.remote import RemoteModel, check
 from sotopia_env.chat_model.retries import RetryPolicy
 from sotopia_env.chat_model.spending.budget import Price
 from sotopia_env.chat_model.spending.ledger import Ledger, LedgerEntry, Totals, read_ledger
-from sotopia_env.errors import BudgetExceededError, ContextLengthError, ModelCallError
 
 __all__ = [
-    "BudgetExceededError",
     "CacheInfo",
     "ChatModel",
     "ChatReply",
     "ChatRequest",
-    "ContextLengthError",
     "Ledger",
     "LedgerEntry",
     "Limits",
-    "ModelCallError",
+    "ModelOptions",
+    "ModelPool",
     "Price",
     "RemoteModel",
     "RetryPolicy",

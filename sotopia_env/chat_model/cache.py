@@ -1,6 +1,6 @@
-"""Answers kept on disk, so that the same question is not paid for twice. Off unless a directory is given.
+"""A cache of answers on disk, so that no question is paid for twice. Off by default.
 
-Only answers that the caller accepts are kept: a verdict that could not be read would be as useless the next time.
+Only answers that the caller accepts are stored: an unreadable verdict would be useless the next time, too.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from sotopia_env.records import canonical_json
 
 logger = logging.getLogger(__name__)
 
-_VERSION = 2  # of the key and of what is kept
+_VERSION = 2  # of the key and of the stored value
 _FILE = "cache.db"
-_reply: TypeAdapter[ChatReply] = TypeAdapter(ChatReply)
+_REPLY: TypeAdapter[ChatReply] = TypeAdapter(ChatReply)
 
 
 @dataclass(frozen=True, slots=True)
 class CacheInfo:
-    """What a cache holds: its directory, number of answers, bytes on disk."""
+    """Size of a cache: its directory, number of answers, bytes on disk."""
 
     directory: Path
     answers: int
@@ -36,24 +36,24 @@ class CacheInfo:
 
 
 class ResponseCache:
-    """Answers by everything that determines them, the replicate index and the number of the re-ask included."""
+    """Answers by everything that determines them, including the replicate index and the number of the re-ask."""
 
     def __init__(self, directory: str | Path) -> None:
         """Opens the cache, and makes its directory if there is none.
 
         Raises:
-            InvalidValueError: the library it is built on is not installed, or the directory cannot be used.
+            InvalidValueError: diskcache is not installed, or the directory cannot be used.
         """
         self._directory = Path(directory)
         self._store = _open(self._directory)
         timeout: type[Exception] = importlib.import_module("diskcache").Timeout
         # ValueError: text that is no Unicode, such as half of a surrogate pair.
         self._errors = (sqlite3.Error, timeout, OSError, ValueError)
-        self._warned = False
+        self._has_failed = False
 
     def key(self, identity: str, parameters: dict[str, Any], request: ChatRequest) -> str:
         """Returns the key of a question to a model; role and label, which a model never sees, are left out."""
-        asked = {
+        question = {
             "version": _VERSION,
             "model": identity,
             "parameters": parameters,
@@ -66,37 +66,37 @@ class ResponseCache:
             "replicate": request.replicate,
             "reask": request.reask,
         }
-        return hashlib.sha256(canonical_json(asked).encode("utf-8", "surrogatepass")).hexdigest()
+        return hashlib.sha256(canonical_json(question).encode("utf-8", "surrogatepass")).hexdigest()
 
     def get(self, key: str) -> ChatReply | None:
-        """Returns the answer kept under ``key``, free of charge, or ``None``. What cannot be read is asked again."""
+        """Returns the answer stored under ``key``, at no cost; ``None`` if there is none that can be read."""
         try:
-            kept = self._store.get(key)
+            text = self._store.get(key)
         except self._errors as error:
             self._warn("read", error)
             return None
-        if kept is None:
+        if text is None:
             return None
         try:
-            reply = _reply.validate_json(kept)
+            reply = _REPLY.validate_json(text)
         except ValidationError:
             return None
         return replace(reply, cost=0.0, latency=0.0, attempts=0, cached=True)
 
-    def put(self, key: str, reply: ChatReply) -> None:
-        """Keeps an answer; where that fails it is only warned about, for the answer is there and paid for."""
+    def store(self, key: str, reply: ChatReply) -> None:
+        """Stores an answer. A failure is only logged, since the caller has the answer already."""
         try:
-            self._store.set(key, _reply.dump_json(reply).decode("utf-8"))
+            self._store.set(key, _REPLY.dump_json(reply).decode("utf-8"))
         except self._errors as error:
-            self._warn("kept", error)
+            self._warn("stored", error)
 
-    def _warn(self, done: str, error: Exception) -> None:
-        level = logging.DEBUG if self._warned else logging.WARNING  # a full disk would say so at every answer
-        self._warned = True
-        logger.log(level, "%s: an answer could not be %s (%s: %s)", self._directory, done, type(error).__name__, error)
+    def _warn(self, operation: str, error: Exception) -> None:
+        level = logging.DEBUG if self._has_failed else logging.WARNING  # a full disk fails at every answer
+        self._has_failed = True
+        logger.log(level, "%s: an answer could not be %s (%r)", self._directory, operation, error)
 
     def close(self) -> None:
-        """Lets go of the files."""
+        """Closes the files."""
         self._store.close()
 
 
@@ -106,7 +106,7 @@ def _open(directory: Path) -> Any:
     except ImportError:
         raise InvalidValueError("the response cache needs the package diskcache, which is not installed") from None
     try:
-        # Nothing is dropped behind the user's back: `clear_cache` empties it.
+        # No eviction: only `clear_cache` removes answers.
         return diskcache.Cache(str(directory), eviction_policy="none", cull_limit=0)
     except OSError as error:
         raise InvalidValueError(f"{directory}: expected a directory for the cache ({error.strerror})") from None
@@ -120,7 +120,7 @@ def _existing(directory: str | Path) -> Path:
 
 
 def cache_info(directory: str | Path) -> CacheInfo:
-    """Returns what a cache holds.
+    """Returns the size of a cache.
 
     Raises:
         InvalidValueError: there is no cache.

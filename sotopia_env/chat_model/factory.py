@@ -1,4 +1,4 @@
-"""From a model's name to a model."""
+"""Construction of a model from its name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sotopia_env.chat_model.route import Route, Structured
 from sotopia_env.chat_model.spending.budget import Price
 from sotopia_env.chat_model.spending.ledger import Ledger
 from sotopia_env.chat_model.transports.attempt import Transport
-from sotopia_env.errors import InvalidValueError
+from sotopia_env.errors import InvalidValueError, check_whole
 
 DIRECT = ("local", "openai-compatible")
 """Prefixes of models on OpenAI-compatible servers; every other prefix is one of litellm's providers."""
@@ -56,19 +56,19 @@ def make_model(
         fallbacks: models to ask, in this order, when this one fails for good. A name is on the same server (for
             ``local/``) or with the same provider, under the same limits; for anything else give a model.
         ledger: counts every call; its limits hold.
-        cache_dir: where answers are kept; ``None`` keeps none.
+        cache_dir: folder of the response cache; ``None`` for no cache.
         structured: ``auto`` asks the server to enforce a request's schema and goes without where it refuses, ``on``
             insists, ``off`` never asks.
-        price: what tokens cost, where it is not known or not right.
-        rng: jitter comes from it.
+        price: cost of tokens, where litellm does not know it or is wrong.
+        rng: source of the jitter.
 
     Raises:
         UnknownNameError: there is no such provider.
-        InvalidValueError: another argument cannot be meant, limits contradict each other, or a key is missing.
+        InvalidValueError: another argument is not valid, limits contradict each other, or a key is missing.
     """
     limits = Limits(concurrency, rpm, tpm)
-    if max_tokens is not None and (not isinstance(max_tokens, int) or max_tokens < 1):
-        raise InvalidValueError(f"max_tokens: expected a whole number, 1 or more, got {max_tokens!r}")
+    if max_tokens is not None:
+        check_whole("max_tokens", max_tokens, 1)
     limits.check_answer(max_tokens)
     policy = retries if isinstance(retries, RetryPolicy) else RetryPolicy(retries)
 
@@ -83,13 +83,13 @@ def make_model(
         if isinstance(fallback, RemoteModel):
             routes += fallback.routes
         else:
-            _check_neighbour(spec, fallback)
+            _check_same_provider(spec, fallback)
             routes.append(route(fallback))
     cache = ResponseCache(cache_dir) if cache_dir is not None else None
     return RemoteModel(routes, max_tokens=max_tokens, structured=structured, ledger=ledger, cache=cache)
 
 
-def _check_neighbour(spec: str, fallback: str) -> None:
+def _check_same_provider(spec: str, fallback: str) -> None:
     if _prefix(spec) != _prefix(fallback):
         raise InvalidValueError(
             f"fallback {fallback!r}: expected a model of the same provider as {spec!r}, or one made by make_model"
@@ -105,7 +105,7 @@ def _transport(
     spec: str, api_base: str | None, key_variable: str | None, timeout: float, concurrency: int
 ) -> Transport:
     prefix, _, model = spec.partition("/")
-    base = _checked_base(api_base)
+    base = _base_url(api_base)
     if prefix not in DIRECT:
         from sotopia_env.chat_model.transports.hosted import HostedTransport
 
@@ -121,7 +121,7 @@ def _transport(
     return DirectTransport(spec, model, base, key_variable, concurrency)
 
 
-def _checked_base(api_base: str | None) -> str | None:
+def _base_url(api_base: str | None) -> str | None:
     if api_base is None:
         return None
     try:
@@ -129,7 +129,7 @@ def _checked_base(api_base: str | None) -> str | None:
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         raise InvalidValueError("api_base: expected a URL such as 'http://localhost:8000/v1', got no URL") from None
-    if parts.username or parts.password or parts.query:  # not repeated: it may be a secret
+    if parts.username or parts.password or parts.query:  # not repeated in the message: it may be a secret
         raise InvalidValueError(
             "api_base: expected a URL without user, password or query; keys belong in the environment"
         )

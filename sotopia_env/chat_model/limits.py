@@ -1,4 +1,4 @@
-"""How many requests, and how many tokens, may go to one model: at once and per minute."""
+"""Limits on the requests and tokens of one model, at once and per minute, and the limiter that enforces them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 
 from sotopia_env.chat_model.protocol import ChatReply, ChatRequest
-from sotopia_env.errors import InvalidValueError
+from sotopia_env.errors import InvalidValueError, check_whole
 
 _CHARACTERS_PER_TOKEN = 4
 _TOKENS_PER_MESSAGE = 4
@@ -21,7 +21,7 @@ _FRAME = 8
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one model may be asked.
+    """Limits on the requests to one model.
 
     Attributes:
         concurrency: requests in flight at once.
@@ -36,10 +36,8 @@ class Limits:
     def __post_init__(self) -> None:
         for name in ("concurrency", "rpm", "tpm"):
             value = getattr(self, name)
-            if value is None and name != "concurrency":
-                continue
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise InvalidValueError(f"{name}: expected a whole number, 1 or more, got {value!r}")
+            if value is not None or name == "concurrency":
+                check_whole(name, value, 1)
         if self.rpm and self.tpm and self.tpm < self.rpm:
             raise InvalidValueError(
                 f"limits contradict each other: tpm {self.tpm} is less than a token for each of rpm {self.rpm} requests"
@@ -54,10 +52,10 @@ class Limits:
 
 
 class Bucket:
-    """A token bucket that may go into debt: what is taken is paid back at ``per_minute / 60`` a second.
+    """A token bucket that may go into debt, which shrinks by ``per_minute / 60`` a second.
 
-    Whoever finds it in debt waits until it is paid. It never holds a surplus, so no minute sees more than
-    ``per_minute`` requests (or tokens, plus one request's), and waiters come out in the order they came in.
+    A caller waits until the debt before its own is paid. There is no surplus: no minute sees more than ``per_minute``
+    requests (or tokens, plus those of one request), first come, first served.
     """
 
     def __init__(self, per_minute: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -73,40 +71,40 @@ class Bucket:
         return start - now
 
     def give_back(self, amount: float) -> None:
-        """Returns what was taken too much; a negative amount takes more."""
+        """Returns an amount that was not needed; a negative one takes more."""
         self._paid_at -= amount / self._rate
 
 
 @dataclass(slots=True)
 class Slot:
-    """A place for one request in flight; tells the limiter what the answer used."""
+    """Permission for one request in flight; reports to the limiter the tokens of the answer."""
 
     tokens: Bucket | None
     estimate: int
 
-    def used(self, reply: ChatReply) -> None:
+    def settle(self, reply: ChatReply) -> None:
         """Replaces the estimate by the server's count."""
         if self.tokens is not None:
             self.tokens.give_back(self.estimate - reply.prompt_tokens - reply.completion_tokens)
 
 
-class _Place:
-    """A place where no minute has a limit: by far the most, so it costs as little as it can."""
+class _PlainSlot:
+    """A slot without limits per minute: the common case, so it costs as little as possible."""
 
-    __slots__ = ("_places",)
+    __slots__ = ("_semaphore",)
 
-    def __init__(self, places: asyncio.Semaphore) -> None:
-        self._places = places
+    def __init__(self, semaphore: asyncio.Semaphore) -> None:
+        self._semaphore = semaphore
 
     async def __aenter__(self) -> Slot:
-        await self._places.acquire()
-        return _UNCOUNTED
+        await self._semaphore.acquire()
+        return _NO_ESTIMATE
 
     async def __aexit__(self, *_: object) -> None:
-        self._places.release()
+        self._semaphore.release()
 
 
-_UNCOUNTED = Slot(None, 0)
+_NO_ESTIMATE = Slot(None, 0)
 
 
 class Limiter:
@@ -122,44 +120,44 @@ class Limiter:
         self._requests = Bucket(limits.rpm, clock) if limits.rpm else None
         self._tokens = Bucket(limits.tpm, clock) if limits.tpm else None
         self._sleep = sleep
-        self._places: asyncio.Semaphore | None = None
+        self._semaphore: asyncio.Semaphore | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def slot(self, request: ChatRequest) -> AbstractAsyncContextManager[Slot]:
-        """Waits for a place and for the minute's limits, and holds the place.
+        """Waits for a free slot and for the limits per minute, and occupies the slot.
 
-        An attempt that fails keeps what it took of the minute: servers count it too.
+        A failed attempt still counts towards the minute, as it does on servers.
         """
-        return self._paced(request) if self._requests or self._tokens else _Place(self._semaphore())
+        return self._slot_with_rate(request) if self._requests or self._tokens else _PlainSlot(self._slots())
 
     @asynccontextmanager
-    async def _paced(self, request: ChatRequest) -> AsyncIterator[Slot]:
-        async with self._semaphore():
+    async def _slot_with_rate(self, request: ChatRequest) -> AsyncIterator[Slot]:
+        async with self._slots():
             estimate = estimate_tokens(request) if self._tokens else 0
             if self._limits.tpm is not None and estimate > self._limits.tpm:
                 raise InvalidValueError(
                     f"tpm: expected at least the tokens of one prompt (about {estimate}), got {self._limits.tpm}"
                 )
-            await self._pace(estimate)
+            await self._wait_for_rate(estimate)
             yield Slot(self._tokens, estimate)
 
-    async def _pace(self, estimate: int) -> None:
-        taken = [(bucket, amount) for bucket, amount in ((self._requests, 1), (self._tokens, estimate)) if bucket]
-        wait = max(bucket.take(amount) for bucket, amount in taken)
+    async def _wait_for_rate(self, estimate: int) -> None:
+        amounts = [(bucket, amount) for bucket, amount in ((self._requests, 1), (self._tokens, estimate)) if bucket]
+        wait = max(bucket.take(amount) for bucket, amount in amounts)
         if wait <= 0:
             return
         try:
             await self._sleep(wait)
         except asyncio.CancelledError:
-            for bucket, amount in taken:
+            for bucket, amount in amounts:
                 bucket.give_back(amount)
             raise
 
-    def _semaphore(self) -> asyncio.Semaphore:
+    def _slots(self) -> asyncio.Semaphore:
         loop = asyncio.get_running_loop()
-        if self._places is None or self._loop is not loop:
-            self._places, self._loop = asyncio.Semaphore(self._limits.concurrency), loop
-        return self._places
+        if self._semaphore is None or self._loop is not loop:
+            self._semaphore, self._loop = asyncio.Semaphore(self._limits.concurrency), loop
+        return self._semaphore
 
 
 def estimate_tokens(request: ChatRequest) -> int:

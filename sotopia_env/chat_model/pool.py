@@ -1,4 +1,4 @@
-"""The language models of one run: each made once, one ledger for all, all there before the first episode starts."""
+"""The language models of one run: each made once, with one ledger, checked together before the first episode."""
 
 from __future__ import annotations
 
@@ -8,20 +8,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sotopia_env.chat_model import (
-    ChatModel,
-    Ledger,
-    Limits,
-    Price,
-    RemoteModel,
-    RetryPolicy,
-    Role,
-    Totals,
-    check,
-    make_model,
-)
 from sotopia_env.chat_model.cache import ResponseCache
+from sotopia_env.chat_model.factory import make_model
+from sotopia_env.chat_model.limits import Limits
+from sotopia_env.chat_model.protocol import ChatModel, Role
+from sotopia_env.chat_model.remote import RemoteModel, check
+from sotopia_env.chat_model.retries import RetryPolicy
 from sotopia_env.chat_model.route import Structured
+from sotopia_env.chat_model.spending.budget import Price
+from sotopia_env.chat_model.spending.ledger import Ledger, Totals
 from sotopia_env.errors import InvalidValueError
 
 _T = TypeVar("_T")
@@ -38,17 +33,17 @@ class ModelOptions:
     Attributes:
         api_base: base URLs.
         api_key_env: environment variables that hold the keys. That for every model is not for one with an address of
-            its own (a judge's ``?api_base=``), which gets a key only if it is named.
+            its own (a judge's ``api_base=``), which gets a key only if it is named.
         concurrency: requests in flight at once, per model.
         rpm: requests per minute, per model; ``None`` for no limit.
         tpm: tokens per minute, likewise.
         timeout: seconds one attempt may take.
         retries: how often a request is sent again, or a whole policy.
         fallbacks: models to ask, in this order, when one fails for good; none unless they are listed. Where a model has
-            an address of its own (a judge's ``?api_base=``), fallbacks of its provider are asked there too, with its
+            an address of its own (a judge's ``api_base=``), fallbacks of its provider are asked there too, with its
             key, unless ``api_base`` names them.
         structured: whether servers are asked to enforce the form of answers; see ``make_model``.
-        cache_dir: where the judges' answers are kept; ``None`` keeps none. Agents' answers are never kept.
+        cache_dir: of judges' answers; ``None`` for no cache. Agents' answers are never cached.
         max_cost: US dollars that the whole run may spend.
         max_tokens: tokens, likewise.
         price: what tokens cost, where it is not known or not right.
@@ -85,12 +80,12 @@ class ModelOptions:
 
         ``longest`` is the most tokens that one answer may have.
         """
-        for option, limit in (("--model-concurrency", self.concurrency), ("--rpm", self.rpm), ("--tpm", self.tpm)):
+        for limit_name, limit in (("model concurrency", self.concurrency), ("rpm", self.rpm), ("tpm", self.tpm)):
             if limit is not None and limit < count:
-                raise InvalidValueError(f"--workers: expected no more than {option}, which is {limit}, got {count}")
+                raise InvalidValueError(f"workers: expected no more than {limit_name}, which is {limit}, got {count}")
         if self.tpm is not None and self.tpm // count < longest:
             raise InvalidValueError(
-                f"--workers: expected a part of --tpm for each that holds an answer of max_tokens {longest}, "
+                f"workers: expected a part of tpm for each that holds an answer of max_tokens {longest}, "
                 f"got {self.tpm // count} of {self.tpm} for each of {count}"
             )
 
@@ -98,23 +93,24 @@ class ModelOptions:
 _OWN_SERVERS = ("local/", "openai-compatible/")
 
 
-def _of(given: Mapping[str, _T] | _T | None, model: str) -> _T | None:
-    if isinstance(given, Mapping):
-        return given.get(model, given.get(EVERY))
-    return given
+def _of(option: Mapping[str, _T] | _T | None, model: str) -> _T | None:
+    """The value for a model: its own, or that of every model."""
+    if isinstance(option, Mapping):
+        return option.get(model, option.get(EVERY))
+    return option
 
 
-def _named(given: Mapping[str, _T] | _T | None, model: str) -> _T | None:
-    """What is given for this very model."""
-    return given.get(model) if isinstance(given, Mapping) else None
+def _own(option: Mapping[str, _T] | _T | None, model: str) -> _T | None:
+    """The value under this very model's name."""
+    return option.get(model) if isinstance(option, Mapping) else None
 
 
 def _provider(model: str) -> str:
     return _OWN_SERVERS[0] if model.startswith(_OWN_SERVERS) else model.partition("/")[0]
 
 
-class RunModels:
-    """Makes models by name, and opens, checks and closes them together.
+class ModelPool:
+    """The models of one run, made by name, and opened, checked and closed together.
 
     An instance is a ``ModelMaker`` for policies, and :meth:`judge` a model factory for judges. Agents and judges that
     name the same model share its connections and its limits.
@@ -135,7 +131,7 @@ class RunModels:
         self.ledger = Ledger(max_cost=options.max_cost, max_tokens=options.max_tokens)
         self.longest = 0
         self._sharing: dict[str, dict[bool, str]] = {}
-        self._made: dict[tuple[str, str | None], RemoteModel] = {}
+        self._models: dict[tuple[str, str | None], RemoteModel] = {}
         self._judges: dict[tuple[str, str | None], RemoteModel] = {}
 
     def check_answers(self, *settings: Mapping[str, Any]) -> None:
@@ -153,8 +149,8 @@ class RunModels:
             limits.check_answer(longest)
             if self.options.max_tokens is not None and longest > self.options.max_tokens:
                 raise InvalidValueError(
-                    f"limits contradict each other: an answer of max_tokens {longest} is more than the whole run may "
-                    f"use (--max-tokens {self.options.max_tokens})"
+                    f"limits contradict each other: an answer of max_tokens {longest} is more than the whole run's "
+                    f"max_tokens {self.options.max_tokens} allows"
                 )
 
     def __call__(self, spec: str, role: Role = "agent", *, api_base: str | None = None) -> ChatModel:
@@ -165,7 +161,9 @@ class RunModels:
             InvalidValueError: an option cannot be meant, options contradict each other, or a key is missing.
         """
         key = (spec, api_base)
-        model = self._made.get(key) or self._made.setdefault(key, self._make(spec, api_base, self.options.fallbacks))
+        model = self._models.get(key) or self._models.setdefault(
+            key, self._make(spec, api_base, self.options.fallbacks)
+        )
         if role == "agent" or self.options.cache_dir is None:
             return model
         return self._judges.get(key) or self._judges.setdefault(key, self._with_cache(model))
@@ -176,41 +174,41 @@ class RunModels:
 
     def _make(self, spec: str, api_base: str | None, fallbacks: tuple[str, ...], key: str | None = None) -> RemoteModel:
         """Makes a model; ``key`` is the variable of the key that belongs to ``api_base``, if it has one."""
-        given = self.options
+        options = self.options
         if not api_base:
             self._keep_keys_at_home(spec)
-            key = _of(given.api_key_env, spec)
+            key = _of(options.api_key_env, spec)
         else:
-            key = _named(given.api_key_env, spec) or key
+            key = _own(options.api_key_env, spec) or key
         return make_model(
             spec,
-            api_base=api_base or _of(given.api_base, spec),
+            api_base=api_base or _of(options.api_base, spec),
             api_key_env=key,
-            concurrency=given.concurrency,
-            rpm=given.rpm,
-            tpm=given.tpm,
-            timeout=given.timeout,
-            retries=given.retries,
+            concurrency=options.concurrency,
+            rpm=options.rpm,
+            tpm=options.tpm,
+            timeout=options.timeout,
+            retries=options.retries,
             fallbacks=[self._spare(name, spec, api_base, key) for name in fallbacks if name != spec],
             ledger=self.ledger,
-            structured=given.structured,
-            price=_of(given.price, spec),
+            structured=options.structured,
+            price=_of(options.price, spec),
         )
 
     def _spare(self, name: str, spec: str, api_base: str | None, key: str | None) -> RemoteModel:
-        there = _provider(name) == _provider(spec) and _named(self.options.api_base, name) is None
-        return self._make(name, api_base, (), key) if api_base and there else self._make(name, None, ())
+        same_server = _provider(name) == _provider(spec) and _own(self.options.api_base, name) is None
+        return self._make(name, api_base, (), key) if api_base and same_server else self._make(name, None, ())
 
     def _keep_keys_at_home(self, spec: str) -> None:
         """Refuses one address for models of one's own and a provider's: each would get the other's key or prompts."""
-        for option, given in (("--api-base", self.options.api_base), ("--api-key-env", self.options.api_key_env)):
-            shared = EVERY in given and spec not in given if isinstance(given, Mapping) else given is not None
+        for field, value in (("api_base", self.options.api_base), ("api_key_env", self.options.api_key_env)):
+            shared = EVERY in value and spec not in value if isinstance(value, Mapping) else value is not None
             if shared:
-                self._sharing.setdefault(option, {})[spec.startswith(_OWN_SERVERS)] = spec
-            if len(self._sharing.get(option, {})) == 2:
-                own, hosted = self._sharing[option][True], self._sharing[option][False]
+                self._sharing.setdefault(field, {})[spec.startswith(_OWN_SERVERS)] = spec
+            if len(self._sharing.get(field, {})) == 2:
+                own, hosted = self._sharing[field][True], self._sharing[field][False]
                 raise InvalidValueError(
-                    f"{option}: {own!r} and {hosted!r} are not on one server; expected {option} MODEL=VALUE for each"
+                    f"{field}: {own!r} and {hosted!r} are not on one server; expected MODEL=VALUE for each"
                 )
 
     def _with_cache(self, model: RemoteModel) -> RemoteModel:
@@ -221,17 +219,17 @@ class RunModels:
     @property
     def names(self) -> tuple[str, ...]:
         """The models made so far, as they were named."""
-        return tuple(dict.fromkeys(name for name, _ in self._made))
+        return tuple(dict.fromkeys(name for name, _ in self._models))
 
     async def check(self) -> None:
-        """Finds out whether every model is there.
+        """Checks that every model answers.
 
         Raises:
             InvalidValueError: nothing answers at a base URL, or a server does not accept the key; and an option names
                 a model that the run does not have.
             UnknownNameError: a server does not have a model.
         """
-        await asyncio.gather(*(check(model) for model in self._made.values()))
+        await asyncio.gather(*(check(model) for model in self._models.values()))
 
     def open(self, directory: Path) -> None:
         """Begins to write the ledger in ``directory``, taking up the sums of the run's earlier parts.
@@ -240,12 +238,12 @@ class RunModels:
             InvalidValueError: another process writes it.
             BudgetExceededError: the limit was reached already.
         """
-        if self._made:
+        if self._models:
             self.ledger.open(directory)
 
     async def close(self) -> None:
         """Closes models and ledger."""
-        for model in (*self._judges.values(), *self._made.values()):
+        for model in (*self._judges.values(), *self._models.values()):
             await model.close()
         self.ledger.close()
 
@@ -259,40 +257,3 @@ def _answers(settings: object) -> Iterator[int]:
     if isinstance(settings, Mapping | list | tuple):
         for part in settings.values() if isinstance(settings, Mapping) else settings:
             yield from _answers(part)
-
-
-def parse_per_model(texts: tuple[str, ...] | list[str], option: str) -> dict[str, str] | None:
-    """Reads ``VALUE`` (for every model) and ``PROVIDER/MODEL=VALUE`` (for one); ``None`` when nothing is given.
-
-    Raises:
-        InvalidValueError: a model is given two values.
-    """
-    found: dict[str, str] = {}
-    for text in texts:
-        model, equals, value = text.partition("=")
-        named = bool(equals) and "/" in model and "://" not in model
-        key = model if named else EVERY
-        if key in found:
-            raise InvalidValueError(f"{option}: {key or 'every model'} is given two values")
-        found[key] = value if named else text
-    return found or None
-
-
-def parse_prices(texts: tuple[str, ...] | list[str]) -> dict[str, Price] | None:
-    """Reads prices: ``PROMPT,COMPLETION`` in US dollars per million tokens, for every model or for one.
-
-    Raises:
-        InvalidValueError: not two numbers, zero or more.
-    """
-    given = parse_per_model(texts, "--price")
-    return None if given is None else {model: _price(text) for model, text in given.items()}
-
-
-def _price(text: str) -> Price:
-    try:
-        prompt, completion = (float(part) for part in text.split(","))
-    except ValueError:
-        raise InvalidValueError(
-            f"--price: expected 'PROMPT,COMPLETION' in dollars per million tokens, such as '0.15,0.6', got {text!r}"
-        ) from None
-    return Price(prompt, completion)

@@ -1,4 +1,4 @@
-"""What a chat model is to this package: messages in; text and what it cost out. Nothing else reaches a model."""
+"""The interface of a chat model: requests with messages in, replies with text and cost out."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sotopia_env.errors import ModelFailure
 from sotopia_env.world.observation import ChatMessage
 
 Role = Literal["agent", "judge"]
-"""Who asks: the ledger keeps agents apart from judges."""
+"""On whose account a call is: the ledger sums agents and judges separately."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +25,11 @@ class ChatRequest:
         seed: passed to servers that take one.
         schema: JSON schema of the answer; used where the server enforces schemas, ignored where not (the answer is
             parsed and validated by the caller in any case).
-        logprobs: whether token ids and log-probabilities are wanted, where the server gives them.
-        replicate: distinguishes repeated identical questions, so that a response cache never makes two samples one.
+        logprobs: whether to ask for token ids and log-probabilities, where the server has them.
+        replicate: distinguishes repeated identical questions, so that a response cache answers them separately.
         reask: how many answers to this question were refused before; likewise.
-        label: what the ledger calls this question (an episode's key and turn); never sent to a model.
-        accepts: whether an answer is worth keeping; a response cache keeps and returns no other. ``None``: every one.
+        label: name of the question in the ledger (an episode's key and turn); never sent to a model.
+        accepts: whether an answer is usable; a response cache stores and returns no other. ``None``: every one.
     """
 
     messages: tuple[ChatMessage, ...]
@@ -44,18 +44,18 @@ class ChatRequest:
     label: str = ""
     accepts: Callable[[ChatReply], bool] | None = field(default=None, compare=False, repr=False)
 
-    def accepted(self, reply: ChatReply) -> bool:
-        """Whether an answer is worth keeping."""
+    def is_usable(self, reply: ChatReply) -> bool:
+        """Whether an answer is worth storing."""
         return self.accepts is None or self.accepts(reply)
 
 
 @dataclass(frozen=True, slots=True)
 class ChatReply:
-    """A model's answer and what is known about it.
+    """A model's answer, with its cost and origin.
 
     Attributes:
         text: the utterance, without reasoning.
-        reasoning: the thinking the server kept apart, or that stood in a thinking block; never part of ``text``.
+        reasoning: thinking that the server sent in a field of its own or in a thinking block; never part of ``text``.
         finish_reason: why the server stopped, in its own word (``stop``, ``length``, …).
         prompt_tokens: as counted by the server.
         completion_tokens: as counted by the server, reasoning included.
@@ -68,7 +68,7 @@ class ChatReply:
         token_ids: sampled token ids, where the server gives them.
         logprobs: their log-probabilities, where the server gives them.
         prompt_token_ids: token ids of the prompt as the server rendered it, where it gives them.
-        failures: kind and message of everything that went wrong before this answer came.
+        failures: kind and message of every failed attempt before this answer.
     """
 
     text: str

@@ -1,11 +1,10 @@
-"""A model behind a network: routes, ledger and cache together."""
+"""A model on a server: its routes, ledger and cache together."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from types import TracebackType
 from typing import Any, Self
 
 from sotopia_env.chat_model.cache import ResponseCache
@@ -15,6 +14,8 @@ from sotopia_env.chat_model.spending.budget import Price
 from sotopia_env.chat_model.spending.call import Call
 from sotopia_env.chat_model.spending.ledger import Ledger
 from sotopia_env.errors import InvalidValueError, ModelCallError, ModelFailure, ModelRefusedError
+
+logger = logging.getLogger(__name__)
 
 
 class RemoteModel:
@@ -32,14 +33,14 @@ class RemoteModel:
         ledger: Ledger | None = None,
         cache: ResponseCache | None = None,
     ) -> None:
-        """Puts the parts together.
+        """Makes the model of its parts.
 
         Args:
             routes: to the model itself, then to its fallbacks.
             max_tokens: limit on answers for requests that name none.
             structured: whether schemas are enforced by the server; see ``make_model``.
             ledger: counts every call, and may refuse it.
-            cache: keeps answers.
+            cache: stores answers.
 
         Raises:
             InvalidValueError: the ledger limits the cost, and the price of a model is not known.
@@ -68,15 +69,14 @@ class RemoteModel:
 
     @property
     def price(self) -> Price | None:
-        """What its tokens cost; ``None`` when that is not known."""
+        """Cost of its tokens; ``None`` when that is not known."""
         return self.routes[0].price
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        """Model, fallbacks and what else changes answers.
+        """Everything that changes answers: model, fallbacks, limits.
 
-        The server's address is not among them: the same model answers the same from another machine, and a run must
-        be resumable when the cluster has put the server elsewhere.
+        The server's address is not part of it, so a run can be resumed when the server has moved.
         """
         return {
             "model": self.name,
@@ -95,13 +95,13 @@ class RemoteModel:
         if self._cache is None:
             return await self._ask(request)
         key = self._cache.key(self.routes[0].transport.identity, dict(self.parameters), request)
-        kept = self._cache.get(key)
-        if kept is not None and request.accepted(kept):
-            Call(self._ledger, self.name, request).end(kept)
-            return kept
+        hit = self._cache.get(key)
+        if hit is not None and request.is_usable(hit):
+            Call(self._ledger, self.name, request).end(hit)
+            return hit
         reply = await self._ask(request)
-        if not reply.fallback and request.accepted(reply):  # with a fallback's, the model would never be asked again
-            self._cache.put(key, reply)
+        if not reply.fallback and request.is_usable(reply):  # a fallback's answer is not the model's own
+            self._cache.store(key, reply)
         return reply
 
     async def _ask(self, request: ChatRequest) -> ChatReply:
@@ -110,7 +110,7 @@ class RemoteModel:
             reply = await first_answer(self.routes, request, call)
             return reply
         finally:
-            call.end(reply)  # also when it failed or was cancelled: what was sent is booked
+            call.end(reply)  # also after a failure or cancellation: every request is recorded
 
     async def check(self) -> None:
         """Raises :class:`InvalidValueError` if a server or a model can be seen not to be there."""
@@ -118,7 +118,7 @@ class RemoteModel:
             await route.transport.check()
 
     async def close(self) -> None:
-        """Releases connections and the cache; the ledger belongs to whoever opened it."""
+        """Releases connections and the cache; the caller closes the ledger."""
         for route in self.routes:
             await route.transport.close()
         if self._cache is not None:
@@ -127,9 +127,7 @@ class RemoteModel:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
 
@@ -144,11 +142,8 @@ async def check(model: ChatModel) -> None:
         await model.check()
 
 
-logger = logging.getLogger(__name__)
-
-
 async def first_answer(routes: Sequence[Route], request: ChatRequest, call: Call) -> ChatReply:
-    """Returns the first model's answer, or that of the next one where it failed for good; the reply says which.
+    """Returns the answer of the first model that does not fail for good; the reply says whether it is a fallback.
 
     A conversation that is too long and a budget that is spent are not the model's failures, and end the call at once.
 
@@ -159,20 +154,20 @@ async def first_answer(routes: Sequence[Route], request: ChatRequest, call: Call
         ModelCallError: of the last model.
     """
     failures: list[tuple[ModelFailure, str]] = []
-    refused = True
+    all_final = True
     for index, route in enumerate(routes):
         try:
             reply = await route.ask(request, call)
         except ModelCallError as error:
-            refused = refused and isinstance(error, ModelRefusedError)
+            all_final = all_final and isinstance(error, ModelRefusedError)
             if route is routes[-1]:
-                which = ModelRefusedError if refused else ModelCallError
-                raise which(str(error), kind=error.kind, attempts=call.attempts, status=error.status) from None
+                error_type = ModelRefusedError if all_final else ModelCallError
+                raise error_type(str(error), kind=error.kind, attempts=call.attempts, status=error.status) from None
             failures.append((error.kind, str(error)))
             logger.warning("%s; falling back to %r", error, routes[index + 1].transport.name)
         else:
             if call.attempts == 1:
-                return reply  # as it is: by far the most calls
-            failed = (*failures, *reply.failures)
-            return replace(reply, attempts=call.attempts, fallback=index > 0, failures=failed)
+                return reply  # unchanged: nearly every call
+            failures += reply.failures
+            return replace(reply, attempts=call.attempts, fallback=index > 0, failures=tuple(failures))
     raise AssertionError("unreachable: there is at least one route")

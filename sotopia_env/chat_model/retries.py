@@ -1,4 +1,4 @@
-"""How often a failed request is sent again, and how long to wait before."""
+"""Policy for sending failed requests again: the number of retries, and the wait before each."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from sotopia_env.errors import InvalidValueError
+from sotopia_env.errors import InvalidValueError, check_whole
 
 
 def retry_after(headers: Mapping[str, Any], now: datetime | None = None) -> float | None:
@@ -45,11 +45,11 @@ def _until(date: str, now: datetime) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How often a failed request is sent again, and how long to wait before.
+    """The number of retries, and the wait before each.
 
     The wait is exponential with full jitter: uniform between zero and ``min(cap, base * 2**n)`` seconds before retry
-    n = 0, 1, … (so that callers that failed together do not come back together). Where the server says how long to
-    wait, that is waited, and between zero and ``base`` seconds on top of it.
+    n = 0, 1, … (so that callers that failed together do not retry together). Where the server names a wait, the wait
+    is that and between zero and ``base`` seconds more.
 
     Attributes:
         retries: how many times a request is sent again at most.
@@ -67,9 +67,7 @@ class RetryPolicy:
 
     def __post_init__(self) -> None:
         for name in ("retries", "empty_retries"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-                raise InvalidValueError(f"{name}: expected a whole number, 0 or more, got {value!r}")
+            check_whole(name, getattr(self, name), 0)
         for name in ("base", "cap", "patience"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise InvalidValueError(f"{name}: expected seconds, zero or more, got {getattr(self, name)!r}")

@@ -1,8 +1,8 @@
 """The ``sotopia`` command: one subcommand per verb, each a few lines over the library.
 
-The commands are in files by noun (``command_tasks``, ``command_runs``, …), each with a ``register`` that adds its own.
-What a command needs is imported when it runs, so that ``sotopia --help`` answers at once. Misuse ends with one sentence
-on stderr and exit code 2; failed or unscored episodes and a spent budget with 1; Ctrl-C with 130, SIGTERM with 143.
+Each module beside this one has a ``register`` that adds its commands; they import the library when they run, so that
+``sotopia --help`` answers at once. Misuse ends with one sentence on stderr and exit code 2; failed or unscored episodes
+and a spent budget with 1; Ctrl-C with 130, SIGTERM with 143.
 """
 
 from __future__ import annotations
@@ -12,13 +12,25 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from sotopia_env.cli import compare as command_compare
-from sotopia_env.cli import models as command_models
-from sotopia_env.cli import people as command_judging
-from sotopia_env.cli import play as command_play
-from sotopia_env.cli import runs as command_runs
-from sotopia_env.cli import tasks as command_tasks
+from sotopia_env.cli import compare, evaluate, models, people, play, rollout, show, tasks
 from sotopia_env.errors import SotopiaError
+
+_FLAGS = {
+    "policies or matchups": "--policy or --matchup",
+    "seat": "--seat",
+    "workers": "--workers",
+    "price": "--price",
+    "api_base": "--api-base",
+    "api_key_env": "--api-key-env",
+    "max_cost": "--max-cost",
+    "max_tokens": "--max-tokens",
+}
+"""Fields with which the library's messages begin, as the options of the command line are called."""
+
+
+def _in_flags(error: SotopiaError) -> str:
+    field, colon, rest = str(error).partition(":")
+    return f"{_FLAGS.get(field, field)}{colon}{rest}"
 
 
 class _Commands(TyperGroup):
@@ -28,9 +40,9 @@ class _Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except SotopiaError as error:
-            typer.echo(f"sotopia: {error}", err=True)
+            typer.echo(f"sotopia: {_in_flags(error)}", err=True)
             raise typer.Exit(2) from None
-        except KeyboardInterrupt:  # before or after the part that comes to an end by itself (`stopping`)
+        except KeyboardInterrupt:  # before or after the work that a signal stops gracefully (`exit_on_signals`)
             typer.echo("\nsotopia: interrupted; nothing on disk is lost, the same command goes on from there", err=True)
             raise typer.Exit(130) from None
 
@@ -44,7 +56,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Social situations for language agents: play, score, record and compare episodes.",
 )
-for module in (command_tasks, command_runs, command_play, command_compare, command_judging, command_models):
+for module in (tasks, rollout, evaluate, show, play, compare, people, models):
     module.register(app)
 
 

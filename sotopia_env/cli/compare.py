@@ -1,4 +1,4 @@
-"""``sotopia compare``: tables and charts over recorded runs; ``sotopia demo``: the whole way from nothing to them."""
+"""``sotopia compare``: tables and charts of recorded runs; ``sotopia demo``: a run and its comparison."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ def compare(
     from sotopia_env.reports.tables import to_json, to_text
 
     need("compare", "scipy", *(() if out is None else ("matplotlib",)))
-    found = compare_runs(runs, evaluator=evaluator, metric=metric)
-    written = [] if out is None else _report(found, out)
-    typer.echo(to_json(found) if as_json else to_text(found), nl=False)
-    for path in written:
+    comparison = compare_runs(runs, evaluator=evaluator, metric=metric)
+    files = [] if out is None else _report(comparison, out)
+    typer.echo(to_json(comparison) if as_json else to_text(comparison), nl=False)
+    for path in files:
         typer.echo(f"wrote {path}", err=as_json)
 
 
-def _report(found: Comparison, out: Path) -> list[Path]:
+def _report(comparison: Comparison, out: Path) -> list[Path]:
     from sotopia_env.reports.charts import write_report
 
-    return write_report(found, out)
+    return write_report(comparison, out)
 
 
 def demo(
@@ -65,8 +65,7 @@ def demo(
       sotopia demo --out runs/demo
     """
     from sotopia_env import tasks
-    from sotopia_env.cli.compare import compare
-    from sotopia_env.cli.runs import rollout
+    from sotopia_env.cli.rollout import rollout
 
     need("demo", "scipy", "matplotlib")
     families = list(tasks.FAMILIES)

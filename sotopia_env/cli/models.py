@@ -1,4 +1,4 @@
-"""What commands that ask language models have in common: their options, and how a run is started and stopped."""
+"""Options of the commands that ask language models, the start and the stop of their runs; ``sotopia cache``."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import asyncio
 import functools
 import inspect
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
@@ -16,7 +17,8 @@ from sotopia_env.cli.options import path_argument, path_option
 from sotopia_env.errors import InvalidValueError, ModelRefusedError, UnknownNameError, name_hint
 
 if TYPE_CHECKING:
-    from sotopia_env.chat_model.pool import RunModels
+    from sotopia_env.chat_model import Price
+    from sotopia_env.chat_model.pool import ModelPool
     from sotopia_env.runs.stopping import Stop
 
 _T = TypeVar("_T")
@@ -48,13 +50,13 @@ def _options(
         typer.Option(help="'PROMPT,COMPLETION' in dollars per million tokens; or MODEL=…. Repeats.", metavar="PRICE"),
     ] = [],  # noqa: B006
 ) -> Any:  # a ModelOptions; what typer reads must be there at run time
-    from sotopia_env.chat_model.pool import ModelOptions, parse_per_model, parse_prices
+    from sotopia_env.chat_model.pool import ModelOptions
 
     if structured not in STRUCTURED:
         raise UnknownNameError(f"--structured: {name_hint(structured, STRUCTURED)}")
     return ModelOptions(
-        api_base=parse_per_model(api_base, "--api-base"),
-        api_key_env=parse_per_model(api_key_env, "--api-key-env"),
+        api_base=per_model(api_base, "--api-base"),
+        api_key_env=per_model(api_key_env, "--api-key-env"),
         concurrency=model_concurrency,
         rpm=rpm,
         tpm=tpm,
@@ -65,22 +67,53 @@ def _options(
         cache_dir=judge_cache,
         max_cost=max_cost,
         max_tokens=max_tokens,
-        price=parse_prices(price),
+        price=prices(price),
     )
+
+
+def per_model(texts: Sequence[str], flag: str) -> dict[str, str] | None:
+    """Reads ``VALUE`` (for every model) and ``PROVIDER/MODEL=VALUE`` (for one); ``None`` without any.
+
+    Raises:
+        InvalidValueError: a model is given two values.
+    """
+    from sotopia_env.chat_model.pool import EVERY
+
+    values: dict[str, str] = {}
+    for text in texts:
+        model, equals, value = text.partition("=")
+        for_one = bool(equals) and "/" in model and "://" not in model
+        key = model if for_one else EVERY
+        if key in values:
+            raise InvalidValueError(f"{flag}: {key or 'every model'} is given two values")
+        values[key] = value if for_one else text
+    return values or None
+
+
+def prices(texts: Sequence[str]) -> dict[str, Price] | None:
+    """Reads prices, for every model or for one; ``None`` without any.
+
+    Raises:
+        InvalidValueError: one is not two numbers, zero or more, or a model is given two.
+    """
+    from sotopia_env.chat_model import Price
+
+    values = per_model(texts, "--price") or {}
+    return {model: Price.parse(text) for model, text in values.items()} or None
 
 
 def takes_model_options(command: Callable[..., None]) -> Callable[..., None]:
     """Adds the options of models to a command, which gets them as its keyword argument ``models``."""
-    shared = inspect.signature(_options, eval_str=True).parameters
+    common = inspect.signature(_options, eval_str=True).parameters
     own = inspect.signature(command, eval_str=True).parameters.values()
 
     @functools.wraps(command)
-    def wrapper(**given: Any) -> None:
-        asked = {name: given.pop(name) for name in shared if name in given}
-        asked["model_timeout"] = _request_seconds(asked.get("model_timeout"), given.get("timeout"))
-        command(**given, models=_options(**asked))
+    def wrapper(**arguments: Any) -> None:
+        options = {name: arguments.pop(name) for name in common if name in arguments}
+        options["model_timeout"] = _request_seconds(options.get("model_timeout"), arguments.get("timeout"))
+        command(**arguments, models=_options(**options))
 
-    parameters = [p for p in own if p.name != "models"] + list(shared.values())
+    parameters = [p for p in own if p.name != "models"] + list(common.values())
     keywords = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in parameters]
     wrapper.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]  # what typer reads
     hints = {**get_type_hints(command, include_extras=True), **get_type_hints(_options, include_extras=True)}
@@ -103,20 +136,25 @@ def _request_seconds(request: float | None, episode: float | None) -> float | No
     return request
 
 
-def run_with_models(models: RunModels, directory: Path, work: Callable[[Stop], Awaitable[_T]], again: str) -> _T:
-    """Checks and opens the models, does the work, closes them; ends on signals with what to do next.
+def run_with_models(
+    models: ModelPool, directory: Path, work: Callable[[Stop], Awaitable[_T]], advice: str
+) -> tuple[_T, int | None]:
+    """Checks and opens the models, does the work, closes them, and prints what they have cost.
 
     Args:
         models: of the run.
         directory: of the run; the ledger goes there.
-        work: is given what asks it to come to an end.
-        again: what to do to go on, for people who stopped it.
+        work: gets the :class:`Stop` that a signal requests.
+        advice: how to go on, for people who stopped it.
+
+    Returns:
+        What ``work`` returns, and the signal that stopped it if one did.
     """
-    from sotopia_env.runs.stopping import GRACE, Stop, stop_on_signals
+    from sotopia_env.runs.stopping import GRACE, Stop
 
     stop = Stop(GRACE if models.names else 0.0)  # without models there are no answers to wait for
 
-    async def all_of_it() -> _T:
+    async def open_work_close() -> _T:
         try:
             await models.check()
             models.open(directory)
@@ -124,22 +162,30 @@ def run_with_models(models: RunModels, directory: Path, work: Callable[[Stop], A
         finally:
             await models.close()
 
+    with exit_on_signals(stop, advice):
+        try:
+            result = asyncio.run(open_work_close())
+        except ModelRefusedError:
+            _print_spending(models)
+            raise
+    _print_spending(models)
+    return result, stop.signal
+
+
+@contextmanager
+def exit_on_signals(stop: Stop, advice: str) -> Iterator[None]:
+    """Lets signals request ``stop``; a second one, or a model that refuses every request, ends the command."""
+    from sotopia_env.runs.stopping import stop_on_signals
+
     try:
         with stop_on_signals(stop, lambda text: typer.echo(f"\nsotopia: {text}", err=True)):
-            return asyncio.run(all_of_it())
+            yield
     except ModelRefusedError as error:
-        for line in spending(models):
-            typer.echo(line)
-        exit_refused(error, again)
+        typer.echo(f"sotopia: {error}; when that is put right, {advice}", err=True)
+        raise typer.Exit(2) from None
     except KeyboardInterrupt:
-        typer.echo(f"\nsotopia: interrupted; {again}", err=True)
+        typer.echo(f"\nsotopia: interrupted; {advice}", err=True)
         raise typer.Exit(128 + (stop.signal or signal.SIGINT)) from None
-
-
-def exit_refused(error: ModelRefusedError, again: str) -> NoReturn:
-    """Leaves with what the model's server said and what to do next."""
-    typer.echo(f"sotopia: {error}; when that is put right, {again}", err=True)
-    raise typer.Exit(2) from None
 
 
 def exit_if_stopped(stopped: str, number: int | None, advice: str) -> None:
@@ -149,25 +195,22 @@ def exit_if_stopped(stopped: str, number: int | None, advice: str) -> None:
         raise typer.Exit(128 + number if number else 1)
 
 
-def spending(models: RunModels) -> list[str]:
-    """Returns what the run has spent so far, agents apart from judges, in lines; none without calls."""
-    lines = []
+def _print_spending(models: ModelPool) -> None:
+    """Prints what the run has spent so far, agents apart from judges; nothing without calls."""
     for role in ("agent", "judge"):
         totals = models.ledger.totals(role)
-        if totals.answered or totals.failed or totals.interrupted:
-            said = f"{role}s: {totals.answered} answers, {totals.failed} failed calls"
-            said += f", {totals.interrupted} interrupted (at a cost nobody knows)" if totals.interrupted else ""
-            said += f", {totals.cached} from the cache" if totals.cached else ""
-            said += f", {totals.fallbacks} by a fallback" if totals.fallbacks else ""
-            lines.append(
-                f"{said}; {totals.prompt_tokens} prompt and {totals.completion_tokens} answer tokens, "
-                f"cost {totals.cost_text}"
-            )
-    return lines
+        if not (totals.answered or totals.failed or totals.interrupted):
+            continue
+        calls = f"{role}s: {totals.answered} answers, {totals.failed} failed calls"
+        calls += f", {totals.interrupted} interrupted (at a cost nobody knows)" if totals.interrupted else ""
+        calls += f", {totals.cached} from the cache" if totals.cached else ""
+        calls += f", {totals.fallbacks} by a fallback" if totals.fallbacks else ""
+        tokens = f"{totals.prompt_tokens} prompt and {totals.completion_tokens} answer tokens"
+        typer.echo(f"{calls}; {tokens}, cost {totals.cost_text}")
 
 
 cache_app = typer.Typer(
-    no_args_is_help=True, rich_markup_mode=None, help="Show and clear what judges' answers are kept."
+    no_args_is_help=True, rich_markup_mode=None, help="Show and clear the cache of judges' answers."
 )
 
 
@@ -186,8 +229,8 @@ def cache_show(directory: Annotated[Path, path_argument("Directory of the cache.
     """
     from sotopia_env.chat_model import cache_info
 
-    found = cache_info(directory)
-    typer.echo(f"{directory}: {found.answers} answers, {found.size} bytes")
+    info = cache_info(directory)
+    typer.echo(f"{directory}: {info.answers} answers, {info.size} bytes")
 
 
 @cache_app.command("clear")

@@ -85,12 +85,12 @@ def judge_agreement(
     rules = QualityRules(min_words=min_words, max_difference={"goal": max_goal_difference}, max_distance=max_distance)
     answers = read_annotations(human, key or key_path(human[0]))
     _check_filled_in(answers, human)
-    found = human_agreement(
+    agreement = human_agreement(
         read_run(run), answers, rules=rules if filters else LENIENT, judges=judge or None, bins=bins
     )
-    written = [] if out is None else write_report(found, out)
-    typer.echo(to_json(found) if as_json else to_text(found), nl=False)
-    for path in written:
+    files = [] if out is None else write_report(agreement, out)
+    typer.echo(to_json(agreement) if as_json else to_text(agreement), nl=False)
+    for path in files:
         typer.echo(f"wrote {path}", err=as_json)
 
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sotopia_env.cli.options import EvaluatorName, LevelName, Number, Seed, SourceOption, path_option
-from sotopia_env.naming.task_sources import check_seat, make_evaluator, pick, task_set
 
 if TYPE_CHECKING:
     from sotopia_env.policies.policy import Policy
@@ -47,13 +46,14 @@ def play(
     from sotopia_env.runs.plan import EpisodePlan
     from sotopia_env.runs.rollout import run_episodes
 
-    found = pick(task_set(tasks, n, seed, level), task)
-    check_seat(found, seat)
-    seated: list[Policy] = [naming.make_policy(policy) for _ in found.agents]
-    seated[seat] = HumanPolicy()
-    plan = EpisodePlan(found, tuple(seated), seed=seed)
+    chosen = naming.pick_task(naming.task_set(tasks, n, seed, level), task)
+    naming.check_seat(chosen, seat)
+    policies: list[Policy] = [naming.make_policy(policy) for _ in chosen.agents]
+    policies[seat] = HumanPolicy()
+    plan = EpisodePlan(chosen, tuple(policies), seed=seed)
+    judge = naming.make_optional_evaluator(evaluator)
     with _leave_on_ctrl_c():
-        result = run_episodes([plan], evaluator=make_evaluator(evaluator), run_dir=out, progress=False)
+        result = run_episodes([plan], evaluator=judge, run_dir=out, progress=False)
     if result.failures:
         typer.echo(f"sotopia: the episode failed: {result.failures[0].message}", err=True)
         raise typer.Exit(1)

@@ -9,7 +9,7 @@ import typer
 
 from sotopia_env.cli.options import SOURCE_HELP, LevelName, Number, Seed, Source, path_argument, path_option
 from sotopia_env.errors import InvalidValueError
-from sotopia_env.naming.task_sources import check_seat, pick, task_set
+from sotopia_env.naming import check_seat, pick_task, task_set
 
 
 def register(app: typer.Typer) -> None:
@@ -66,13 +66,13 @@ def show_task(
     from sotopia_env.world.observation import observe
     from sotopia_env.world.quoting import printable
 
-    found = pick(task_set(source, n, seed, level), task)
+    chosen = pick_task(task_set(source, n, seed, level), task)
     if as_json:
-        typer.echo(found.model_dump_json(indent=2))
+        typer.echo(chosen.model_dump_json(indent=2))
         return
-    check_seat(found, seat)
-    state = initial_state(found, Rules(), 0)
-    typer.echo(f"task {found.id}, {found.agents[seat]}\n\n{printable(observe(state, found.agents[seat]).text)}")
+    check_seat(chosen, seat)
+    state = initial_state(chosen, Rules(), 0)
+    typer.echo(f"task {chosen.id}, {chosen.agents[seat]}\n\n{printable(observe(state, chosen.agents[seat]).text)}")
 
 
 def sample_tasks(
@@ -92,19 +92,20 @@ def sample_tasks(
     """
     if out.suffix != ".jsonl":
         raise InvalidValueError(f"--out: expected a .jsonl file, got {str(out)!r}")
-    found = task_set(source, n, seed, level)
+    sample = task_set(source, n, seed, level)
     if split is not None:
-        found = found.split(split)  # type: ignore[arg-type]  # names are checked there
-        if not len(found):
+        sample = sample.split(split)  # type: ignore[arg-type]  # names are checked there
+        if not len(sample):
             raise InvalidValueError(f"--split: expected tasks in the split {split!r} of {source!r}, got none")
-    found.save(out)
-    typer.echo(f"{out}: {found!r}")
+    sample.save(out)
+    typer.echo(f"{out}: {sample!r}")
 
 
 def validate_tasks(files: Annotated[list[Path], path_argument("Task files, .json or .jsonl.", "FILES...")]) -> None:
     """Check task files: whether every task can be read, played and scored.
 
-    Says file, line, field, value and nearest valid name of the first problem.
+    Says file, line, field, value and nearest valid name of the first problem, and warns of numbers in goals that
+    contradict the worth.
 
     \b
     Example:
@@ -113,4 +114,8 @@ def validate_tasks(files: Annotated[list[Path], path_argument("Task files, .json
     from sotopia_env import tasks
 
     for file in files:
-        typer.echo(f"{file}: valid, {tasks.load(file)!r}")
+        file_tasks = tasks.load(file)
+        for task in file_tasks:
+            for warning in tasks.warnings(task):
+                typer.echo(f"{file}: warning: task {task.id!r}: {warning}", err=True)
+        typer.echo(f"{file}: valid, {file_tasks!r}")

@@ -1,4 +1,4 @@
-"""Actions as callers pass them to ``step``: records, mappings, indices and masks, read once."""
+"""Actions as callers pass them to ``step``: records, mappings, indices, masks and JSON moves, read once."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from sotopia_env.envs.options import shown
+from sotopia_env.envs.options import excerpt
 from sotopia_env.errors import InvalidActionError, name_hint
-from sotopia_env.world.action import ACTION_TYPES, Action, ActionType
+from sotopia_env.world.action import ACTION_TYPES, Action, ActionType, optional_move
 from sotopia_env.world.scenario import Task
 
-_ACTION_KEYS = ("action_type", "argument", "to")
+_ACTION_KEYS = ("action_type", "argument", "to", "move")
 
 
-_EXPECTED = 'expected an Action or a mapping {"action_type": …, "argument": …, "to": …}'
+_EXPECTED = 'expected an Action or a mapping {"action_type": …, "argument": …, "to": …, "move": …}'
 
 
 def read_action(value: object, agent: str, task: Task) -> Action:
@@ -23,9 +23,11 @@ def read_action(value: object, agent: str, task: Task) -> Action:
 
     Args:
         value: an :class:`Action`, or a mapping with ``action_type`` (a type's value, or its index in
-            :data:`~sotopia_env.world.action.ACTION_TYPES`), ``argument`` (text, ``""`` by default) and ``to``: a
-            mask of 0 and 1 with one entry per seat, or agent ids or character names. A mask that selects nobody, or
-            everybody but ``agent``, means everybody; the agent's own entry is not read.
+            :data:`~sotopia_env.world.action.ACTION_TYPES`), ``argument`` (text, ``""`` by default), ``to`` and
+            ``move``. ``to`` is a mask of 0 and 1 with one entry per seat, or agent ids or character names. A mask that
+            selects nobody, or everybody but ``agent``, means everybody; the agent's own entry is not read. ``move`` is
+            a :class:`~sotopia_env.outcomes.Move`, a mapping such as ``{"accept": 2}`` or the JSON text of one; ``""``
+            and ``None`` are none.
         agent: who acts.
         task: whose agents may be addressed.
 
@@ -35,17 +37,18 @@ def read_action(value: object, agent: str, task: Task) -> Action:
     if isinstance(value, Action):
         return value
     if not isinstance(value, Mapping):
-        raise InvalidActionError(f"action: {_EXPECTED}, got {shown(value)}")
+        raise InvalidActionError(f"action: {_EXPECTED}, got {excerpt(value)}")
     for key in value:
         if key not in _ACTION_KEYS:
-            problem = name_hint(key[:80], _ACTION_KEYS) if isinstance(key, str) else f"{_EXPECTED}, got {shown(key)}"
+            problem = name_hint(key[:80], _ACTION_KEYS) if isinstance(key, str) else f"{_EXPECTED}, got {excerpt(key)}"
             raise InvalidActionError(f"action: a key is unknown: {problem}")
     if "action_type" not in value:
         raise InvalidActionError(f'action: {_EXPECTED}, got a mapping without "action_type"')
     argument = value.get("argument", "")
     if not isinstance(argument, str):
-        raise InvalidActionError(f"argument: expected text, got {shown(argument)}")
-    return Action(_read_type(value["action_type"]), str(argument), _read_recipients(value.get("to"), agent, task))
+        raise InvalidActionError(f"argument: expected text, got {excerpt(argument)}")
+    kind, to = _read_type(value["action_type"]), _read_recipients(value.get("to"), agent, task)
+    return Action(kind, str(argument), to, optional_move(value.get("move")))
 
 
 def _read_type(value: object) -> ActionType:
@@ -54,7 +57,7 @@ def _read_type(value: object) -> ActionType:
             if kind.value == value:
                 return kind
         raise InvalidActionError(f"action_type: {name_hint(value[:80], [kind.value for kind in ACTION_TYPES])}")
-    problem = f"action_type: expected a name or an index from 0 to {len(ACTION_TYPES) - 1}, got {shown(value)}"
+    problem = f"action_type: expected a name or an index from 0 to {len(ACTION_TYPES) - 1}, got {excerpt(value)}"
     if isinstance(value, (bool, np.bool_)):
         raise InvalidActionError(problem)
     try:
@@ -73,23 +76,23 @@ def _read_recipients(value: object, agent: str, task: Task) -> tuple[str, ...]:
     items = value.tolist() if isinstance(value, np.ndarray) and value.shape == (len(agents),) else value
     items = [items] if isinstance(items, str) else items
     if isinstance(items, (list, tuple)) and all(isinstance(item, str) for item in items):
-        return tuple(dict.fromkeys(_agent_called(item, task) for item in items))
+        return tuple(dict.fromkeys(_agent_id(item, task) for item in items))
     if not isinstance(items, (list, tuple)) or len(items) != len(agents) or not all(_is_bit(item) for item in items):
         raise InvalidActionError(
-            f"to: expected a mask of 0 and 1 with {len(agents)} entries, or agent ids or names, got {shown(value)}"
+            f"to: expected a mask of 0 and 1 with {len(agents)} entries, or agent ids or names, got {excerpt(value)}"
         )
-    chosen = tuple(other for other, bit in zip(agents, items, strict=True) if bit and other != agent)
-    return () if len(chosen) == len(agents) - 1 else chosen
+    recipients = tuple(other for other, bit in zip(agents, items, strict=True) if bit and other != agent)
+    return () if len(recipients) == len(agents) - 1 else recipients
 
 
 def _is_bit(item: object) -> bool:
     return isinstance(item, (bool, int, np.integer, np.bool_)) and item in (0, 1)
 
 
-def _agent_called(name: str, task: Task) -> str:
+def _agent_id(name: str, task: Task) -> str:
     if name in task.names:
         return str(name)
-    for agent, known in task.names.items():
-        if known == name:
+    for agent, character_name in task.names.items():
+        if character_name == name:
             return agent
     raise InvalidActionError(f"to: {name_hint(name[:80], [*task.agents, *task.names.values()])}")

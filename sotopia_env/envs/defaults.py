@@ -10,14 +10,14 @@ DEFAULT_SEATS = 2
 
 def with_defaults(options: EnvOptions) -> EnvOptions:
     """Returns the options with the starter set and the default evaluator where nothing else was asked for."""
-    filled = options.copy()
-    if "task" not in filled:
+    complete = options.copy()
+    if "task" not in complete:
         from sotopia_env.tasks.starter import starter_tasks
 
-        filled["task"] = starter_tasks()
-        filled.setdefault("seats", DEFAULT_SEATS)
-    if "evaluator" not in filled:
+        complete["task"] = starter_tasks()
+        complete.setdefault("seats", DEFAULT_SEATS)
+    if "evaluator" not in complete:
         from sotopia_env.evaluators import default_evaluator
 
-        filled["evaluator"] = default_evaluator()
-    return filled
+        complete["evaluator"] = default_evaluator()
+    return complete

@@ -1,11 +1,11 @@
-"""What an environment is built with, checked once, and how an action is read from what callers pass to ``step``."""
+"""The options of an environment, checked once: tasks, evaluator, rules, reward and rendering, as objects or by name."""
 
 from __future__ import annotations
 
 import reprlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, Self, TypedDict
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, Self, TypedDict
 
 import numpy as np
 
@@ -27,9 +27,10 @@ class EnvOptions(TypedDict, total=False):
     """The constructor arguments that all faces of the environment share.
 
     Attributes:
-        task: one task, or those among which ``reset`` draws.
+        task: one task, those among which ``reset`` draws, or a name as on the command line: ``"starter"``, families
+            joined by commas (``"bargaining"``: five tasks of medium difficulty), or a ``.json`` or ``.jsonl`` file.
         seats: number of agents; needed only when the tasks differ in it, and then the others are left out.
-        evaluator: scores the finished episode.
+        evaluator: scores the finished episode; an object or a name such as ``"verified+rules"``.
         turn_order: who acts when (:class:`sotopia_env.world.dynamics.TurnOrder`).
         max_turns: limit on actions of all agents together.
         max_cycles: limit on rounds, as PettingZoo's tools expect; replaces the limit on actions.
@@ -37,15 +38,16 @@ class EnvOptions(TypedDict, total=False):
         silence_rule: how they are counted.
         first_seat: the seat that begins in round-robin order.
         action_types: the types agents may use.
+        end_when_settled: whether a settled protocol ends the episode; true by default.
         scalarisation: ``"overall"``, a dimension's name or weights by dimension.
         render_mode: one of :data:`RENDER_MODES`, or ``None``.
         on_unscored: when the evaluator fails, ``"raise"`` its error out of ``step``, or pay ``"zero"`` and give the
             reason in ``infos[agent]["unscored"]``.
     """
 
-    task: Task | TaskSet | Sequence[Task]
+    task: Task | TaskSet | Sequence[Task] | str
     seats: int | None
-    evaluator: Evaluator
+    evaluator: Evaluator | str
     turn_order: TurnOrder | str
     max_turns: int | None
     max_cycles: int | None
@@ -53,16 +55,17 @@ class EnvOptions(TypedDict, total=False):
     silence_rule: SilenceRule | str
     first_seat: int
     action_types: Iterable[ActionType | str]
+    end_when_settled: bool
     scalarisation: Scalarisation | str | Mapping[str, float] | None
     render_mode: str | None
     on_unscored: OnUnscored
 
 
-_RULES = ("turn_order", "max_turns", "max_silent_turns", "silence_rule", "first_seat")
+_RULES = ("turn_order", "max_turns", "max_silent_turns", "silence_rule", "first_seat", "end_when_settled")
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class CheckedOptions:
     """Checked :class:`EnvOptions`."""
 
     tasks: TaskSet
@@ -72,6 +75,7 @@ class Settings:
     scalarisation: Scalarisation
     render_mode: str | None
     on_unscored: OnUnscored
+    _named_tasks: dict[str, TaskSet] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def read(cls, options: Mapping[str, Any]) -> Self:
@@ -84,42 +88,72 @@ class Settings:
             if name not in EnvOptions.__annotations__:
                 raise UnknownNameError(f"environment option: {name_hint(name, EnvOptions.__annotations__)}")
         tasks, seats = _read_tasks(options.get("task"), options.get("seats"))
-        evaluator = options.get("evaluator")
-        if not isinstance(evaluator, Evaluator) or isinstance(evaluator, type):
-            raise InvalidValueError(f"evaluator: expected an object that is an Evaluator, got {shown(evaluator)}")
         return cls(
             tasks,
             seats,
-            evaluator,
+            _read_evaluator(options.get("evaluator")),
             _read_rules(options, seats),
             Scalarisation.of(options.get("scalarisation")),
             _choice("render_mode", options.get("render_mode"), (None, *RENDER_MODES)),
             _choice("on_unscored", options.get("on_unscored", "raise"), ("raise", "zero")),
         )
 
-    def pinned(self, options: Mapping[str, Any] | None) -> Task | None:
-        """Returns the task that ``reset(options={"task": task or its id})`` asks for; other keys are not ours.
+    def of_reset(self, options: Mapping[str, Any] | None) -> EpisodeOptions:
+        """Returns what ``reset(options={"task": …, "evaluator": …})`` changes for one episode; other keys are not ours.
 
         Raises:
-            InvalidValueError: it is not a task, not an id in the set, or has another number of seats.
+            InvalidValueError: the task is neither a Task nor the id or name of some, or has another number of seats;
+                or the evaluator is none.
         """
         if options is not None and not isinstance(options, Mapping):
-            raise InvalidValueError(f"options: expected a mapping, got {shown(options)}")
-        task = options.get("task") if options else None
-        if isinstance(task, str):
-            return self.tasks.get(task)
-        if task is None or (isinstance(task, Task) and len(task.agents) == self.seats):
-            return task
+            raise InvalidValueError(f"options: expected a mapping, got {excerpt(options)}")
+        task, evaluator = (options.get("task"), options.get("evaluator")) if options else (None, None)
+        tasks = None if task is None else self._reset_tasks(task)
+        return EpisodeOptions(tasks, self.evaluator if evaluator is None else _read_evaluator(evaluator))
+
+    def _reset_tasks(self, task: object) -> Sequence[Task]:
         if isinstance(task, Task):
-            raise InvalidValueError(f"options['task']: expected {self.seats} seats, got {len(task.agents)}")
-        raise InvalidValueError(f"options['task']: expected a Task or the id of one, got {shown(task)}")
+            if len(task.agents) != self.seats:
+                raise InvalidValueError(f"options['task']: expected {self.seats} seats, got {len(task.agents)}")
+            return [task]
+        if not isinstance(task, str):
+            raise InvalidValueError(f"options['task']: expected a Task, or the id or name of one, got {excerpt(task)}")
+        if any(task == own.id for own in self.tasks):
+            return [self.tasks.get(task)]
+        if task not in self._named_tasks:
+            self._named_tasks[task] = self._read_named(task)
+        return self._named_tasks[task]
+
+    def _read_named(self, name: str) -> TaskSet:
+        try:
+            tasks = _tasks_called(name)
+        except UnknownNameError:
+            from sotopia_env.tasks import FAMILIES
+
+            names = [*(task.id for task in self.tasks), "starter", "all", *FAMILIES]
+            raise UnknownNameError(f"options['task']: {name_hint(name, names)}") from None
+        if not any(len(task.agents) == self.seats for task in tasks):
+            raise InvalidValueError(f"options['task']: expected tasks with {self.seats} seats, got none in {name!r}")
+        return _with_seats(tasks, self.seats)
+
+
+class EpisodeOptions(NamedTuple):
+    """What ``reset`` changes for one episode.
+
+    Attributes:
+        tasks: those to draw from; ``None`` for the environment's own.
+        evaluator: who scores.
+    """
+
+    tasks: Sequence[Task] | None
+    evaluator: Evaluator
 
 
 def _read_tasks(value: object, seats: int | None) -> tuple[TaskSet, int]:
-    tasks = [value] if isinstance(value, Task) else value
+    tasks = _tasks_called(value) if isinstance(value, str) else [value] if isinstance(value, Task) else value
     if not isinstance(tasks, Sequence) or not tasks or not all(isinstance(task, Task) for task in tasks):
         raise InvalidValueError(
-            f"task: expected a Task, or a TaskSet or sequence with at least one, got {shown(value)}"
+            f"task: expected a Task, a TaskSet or sequence with at least one, or a name, got {excerpt(value)}"
         )
     counts = sorted({len(task.agents) for task in tasks})
     if seats is None and len(counts) > 1:
@@ -127,22 +161,43 @@ def _read_tasks(value: object, seats: int | None) -> tuple[TaskSet, int]:
             f"task: the tasks have {counts} seats, but agents are fixed; choose with seats={counts[0]}"
         )
     if seats is not None and seats not in counts:
-        raise InvalidValueError(f"seats: expected one of {counts}, the seats of the tasks, got {shown(seats)}")
-    chosen = counts[0] if seats is None else int(seats)
+        raise InvalidValueError(f"seats: expected one of {counts}, the seats of the tasks, got {excerpt(seats)}")
+    count = counts[0] if seats is None else int(seats)
     if len(counts) == 1 and isinstance(tasks, TaskSet):
-        return tasks, chosen
-    return TaskSet([task for task in tasks if len(task.agents) == chosen]), chosen
+        return tasks, count
+    return _with_seats(tasks, count), count
+
+
+def _tasks_called(name: str) -> TaskSet:
+    """The tasks that the command line knows by ``name``."""
+    from sotopia_env.naming import task_set  # a room above what an environment needs without names
+
+    return task_set(name, None, 0, "medium")
+
+
+def _with_seats(tasks: Sequence[Task], seats: int) -> TaskSet:
+    return TaskSet([task for task in tasks if len(task.agents) == seats])
+
+
+def _read_evaluator(value: object) -> Evaluator:
+    if isinstance(value, str):
+        from sotopia_env.naming import make_evaluator
+
+        return make_evaluator(value)
+    if not isinstance(value, Evaluator) or isinstance(value, type):
+        raise InvalidValueError(f"evaluator: expected an object that is an Evaluator, or a name, got {excerpt(value)}")
+    return value
 
 
 def _read_rules(options: Mapping[str, Any], seats: int) -> Rules:
-    given = {name: options[name] for name in _RULES if name in options}
+    fields = {name: options[name] for name in _RULES if name in options}
     cycles = options.get("max_cycles")
     if cycles is not None and (isinstance(cycles, bool) or not isinstance(cycles, int) or cycles < 1):
-        raise InvalidValueError(f"max_cycles: expected a whole number of at least 1, got {shown(cycles)}")
+        raise InvalidValueError(f"max_cycles: expected a whole number of at least 1, got {excerpt(cycles)}")
     kinds = options.get("action_types", ACTION_TYPES)
     if isinstance(kinds, str) or not isinstance(kinds, Iterable):
-        raise InvalidValueError(f"action_types: expected several action types, got {shown(kinds)}")
-    rules = Rules(**given, max_rounds=cycles, action_types=tuple(kinds))
+        raise InvalidValueError(f"action_types: expected several action types, got {excerpt(kinds)}")
+    rules = Rules(**fields, max_rounds=cycles, action_types=tuple(kinds))
     if rules.first_seat >= seats:
         raise InvalidValueError(f"first_seat: expected 0 to {seats - 1}, got {rules.first_seat}")
     return rules
@@ -159,11 +214,11 @@ def read_seed(seed: object) -> int | None:
     if seed is None:
         return None
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
-        raise InvalidValueError(f"seed: expected None or a whole number of at least 0, got {shown(seed)}")
+        raise InvalidValueError(f"seed: expected None or a whole number of at least 0, got {excerpt(seed)}")
     return int(seed)
 
 
-def shown(value: object) -> str:
+def excerpt(value: object) -> str:
     """Returns ``value`` for an error message: short, and safe for values whose own ``repr`` is huge or fails."""
     if isinstance(value, str):
         return reprlib.repr(str(value))

@@ -1,8 +1,8 @@
 """The environment: PettingZoo's books over the rules of :mod:`sotopia_env.world.dynamics`, and nothing else.
 
 :class:`SotopiaEnv` lets agents act one at a time, :class:`SotopiaParallelEnv` takes a dictionary of actions; both are
-thin faces of one :class:`~sotopia_env.envs.stage.Stage`. Each pays a scalar reward or, with ``vector=True``, the vector
-of the seven dimensions.
+thin faces of one :class:`~sotopia_env.envs.base.EpisodeEnv`. Each pays a scalar reward or, with ``vector=True``, the
+vector of the seven dimensions.
 
 An agent that leaves an episode of three or more seats stays in ``agents``, so that the reward at the end reaches it,
 but it is not selected again; ``infos[agent]["has_left"]`` says so. All agents end together: *terminated* when the
@@ -18,13 +18,13 @@ from pettingzoo.utils.env import AECEnv, ParallelEnv  # type: ignore[import-unty
 from pettingzoo.utils.wrappers import OrderEnforcingWrapper  # type: ignore[import-untyped]
 
 from sotopia_env.envs.actions import read_action
-from sotopia_env.envs.stage import Books, InfoDict, ObservationDict, Stage, acting_agents
+from sotopia_env.envs.base import Books, EpisodeEnv, InfoDict, ObservationDict, acting_agents
 from sotopia_env.errors import InvalidActionError
 from sotopia_env.world.dynamics import transition
 
 
-class SotopiaEnv(Stage, AECEnv[str, ObservationDict, Any]):  # type: ignore[misc]
-    """SOTOPIA as a PettingZoo AEC environment; arguments as in :class:`Stage`.
+class SotopiaEnv(EpisodeEnv, AECEnv[str, ObservationDict, Any]):  # type: ignore[misc]
+    """SOTOPIA as a PettingZoo AEC environment; arguments as in :class:`EpisodeEnv`.
 
     ``step`` takes an :class:`~sotopia_env.world.action.Action` or a mapping
     (:func:`~sotopia_env.envs.actions.read_action`). The reward is paid once, at the end, to every agent.
@@ -35,7 +35,8 @@ class SotopiaEnv(Stage, AECEnv[str, ObservationDict, Any]):  # type: ignore[misc
 
         Args:
             seed: starts the environment's generator anew; ``None`` goes on with the present one.
-            options: ``{"task": task or id}`` pins the task; other keys are ignored.
+            options: for this episode, ``{"task": …}`` pins the task (a Task, the id of one, or a name as in the
+                constructor) and ``{"evaluator": …}`` says who scores; other keys are ignored.
 
         Raises:
             InvalidValueError: the seed or the task cannot be meant; the running episode is left as it was.
@@ -85,8 +86,8 @@ class SotopiaEnv(Stage, AECEnv[str, ObservationDict, Any]):  # type: ignore[misc
         }
 
 
-class SotopiaParallelEnv(Stage, ParallelEnv[str, ObservationDict, Any]):  # type: ignore[misc]
-    """SOTOPIA as a PettingZoo parallel environment; arguments as in :class:`Stage`.
+class SotopiaParallelEnv(EpisodeEnv, ParallelEnv[str, ObservationDict, Any]):  # type: ignore[misc]
+    """SOTOPIA as a PettingZoo parallel environment; arguments as in :class:`EpisodeEnv`.
 
     In simultaneous order a step is a round: every agent that has not left acts. In the other orders a step is one
     turn: only the acting agent's action is read (``infos[agent]["acting"]``).
@@ -115,7 +116,7 @@ class SotopiaParallelEnv(Stage, ParallelEnv[str, ObservationDict, Any]):  # type
         if not isinstance(actions, Mapping):
             raise InvalidActionError(f"actions: expected a mapping of agents to actions, got {type(actions).__name__}")
         for agent in actions:
-            self._known(agent)
+            self._checked(agent)
         if not self.agents:
             return {}, {}, {}, {}, {}
         for agent in acting_agents(state):

@@ -1,9 +1,10 @@
-"""Evaluators: who scores an episode.
+"""Evaluators: the scores of an episode.
 
 Without a language model: ``verified`` computes the outcome of tasks that have one (GOAL and FIN, exact); ``rules``
 scores all seven dimensions by counting words; :func:`default_evaluator` takes the first where it applies and the second
-for the rest. With one: :class:`LLMJudge`, :class:`Ensemble` of judges, and goals as seen from three sides
-(:class:`Views`). Importing this package loads no word list and nothing that reaches a model; the first use does.
+for the rest. With one: :class:`LLMJudge`, :class:`Ensemble` of judges, goals as seen from three sides
+(:class:`Views`), and what was agreed in words alone (:class:`SpokenOutcome`). Importing this package loads no word list
+and nothing that reaches a model; the first use does.
 """
 
 from __future__ import annotations
@@ -20,28 +21,40 @@ from sotopia_env.world.episode import Evaluator
 
 if TYPE_CHECKING:
     from sotopia_env.evaluators.ensemble import ENSEMBLE_AGGREGATES, Ensemble
+    from sotopia_env.evaluators.judge.attacks import ATTACKS, plant
     from sotopia_env.evaluators.judge.dimensions_file import load_dimensions
+    from sotopia_env.evaluators.judge.document import document
     from sotopia_env.evaluators.judge.goal_answer import GoalAnswer, View, answers_of
     from sotopia_env.evaluators.judge.llm_judge import LLMJudge
+    from sotopia_env.evaluators.judge.prompt import Prompt, closed_object, fingerprint
+    from sotopia_env.evaluators.judge.question import Manner, all_at_once, ask, check_model, tag
+    from sotopia_env.evaluators.judge.verdict import Refusal, object_members, read_object, refusal, short_form
     from sotopia_env.evaluators.judge.views import Views
+    from sotopia_env.evaluators.spoken_agreement import SpokenAgreement, spoken_agreement_of
+    from sotopia_env.evaluators.spoken_outcome import SpokenOutcome
 
 # Whoever needs no model shall not wait for what talks to one.
-_LAZY: Mapping[str, str] = {
-    "load_dimensions": "judge.dimensions_file",
-    "ENSEMBLE_AGGREGATES": "ensemble",
-    "Ensemble": "ensemble",
-    "LLMJudge": "judge.llm_judge",
-    "GoalAnswer": "judge.goal_answer",
-    "View": "judge.goal_answer",
-    "Views": "judge.views",
-    "answers_of": "judge.goal_answer",
+_LAZY: Mapping[str, tuple[str, ...]] = {
+    "ensemble": ("ENSEMBLE_AGGREGATES", "Ensemble"),
+    "judge.attacks": ("ATTACKS", "plant"),
+    "judge.dimensions_file": ("load_dimensions",),
+    "judge.document": ("document",),
+    "judge.goal_answer": ("GoalAnswer", "View", "answers_of"),
+    "judge.llm_judge": ("LLMJudge",),
+    "judge.prompt": ("Prompt", "closed_object", "fingerprint"),
+    "judge.question": ("Manner", "all_at_once", "ask", "check_model", "tag"),
+    "judge.verdict": ("Refusal", "object_members", "read_object", "refusal", "short_form"),
+    "judge.views": ("Views",),
+    "spoken_agreement": ("SpokenAgreement", "spoken_agreement_of"),
+    "spoken_outcome": ("SpokenOutcome",),
 }
+_MODULE = {name: module for module, names in _LAZY.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
+    if name not in _MODULE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_LAZY[name]}"), name)
+    return getattr(importlib.import_module(f"{__name__}.{_MODULE[name]}"), name)
 
 
 def default_evaluator() -> Evaluator:
@@ -51,6 +64,7 @@ def default_evaluator() -> Evaluator:
 
 __all__ = [
     "AGGREGATES",
+    "ATTACKS",
     "ENSEMBLE_AGGREGATES",
     "RULES",
     "Composite",
@@ -58,11 +72,29 @@ __all__ = [
     "Ensemble",
     "GoalAnswer",
     "LLMJudge",
+    "Manner",
+    "Prompt",
+    "Refusal",
     "RuleEvaluator",
+    "SpokenAgreement",
+    "SpokenOutcome",
     "VerifiedOutcome",
     "View",
     "Views",
+    "all_at_once",
     "answers_of",
+    "ask",
+    "check_model",
+    "closed_object",
     "default_evaluator",
+    "document",
+    "fingerprint",
     "load_dimensions",
+    "object_members",
+    "plant",
+    "read_object",
+    "refusal",
+    "short_form",
+    "spoken_agreement_of",
+    "tag",
 ]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from sotopia_env.errors import EvaluationError, InvalidValueError, UnknownNameError, name_hint
-from sotopia_env.evaluators.evaluator import ComputedEvaluator
+from sotopia_env.evaluators.evaluator import ComputedEvaluator, MemberResult, evaluate_member
 from sotopia_env.world.episode import Evaluation, Evaluator, Score, Transcript
 from sotopia_env.world.reward import Dimension
 
@@ -22,21 +22,12 @@ AGGREGATES = ("first", *_STATISTICS)
 """How several scores of one agent on one dimension become one."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Verdict:
-    """What one member said: an evaluation, or why it failed; neither if it does not apply to the task."""
-
-    member: str
-    evaluation: Evaluation | None = None
-    failure: str = ""
-
-
 class Composite:
     """Evaluators in order of precedence.
 
-    Every score keeps the ``source`` that gave it. A member that does not apply to a task (``verified`` on a task
-    without an outcome) is passed over. When a member fails, the episode is unscored: another evaluator in its place
-    would be another experiment. Only ``strict=False`` lets the next one step in, and keeps the reason in ``comment``.
+    Every score keeps its own ``source``. A member that does not apply to a task (``verified`` on a task without an
+    outcome) is skipped. When a member fails, the episode is unscored: another evaluator in its place would change the
+    experiment. Only with ``strict=False`` does the next one take its place, with the reason in ``comment``.
 
     Args:
         evaluators: the members, the most trusted first.
@@ -62,8 +53,8 @@ class Composite:
     @property
     def name(self) -> str:
         """``"verified+rules"``, or ``"mean(verified+rules)"`` with an aggregate."""
-        joined = "+".join(evaluator.name for evaluator in self.evaluators)
-        return joined if self.aggregate == "first" else f"{self.aggregate}({joined})"
+        names = "+".join(evaluator.name for evaluator in self.evaluators)
+        return names if self.aggregate == "first" else f"{self.aggregate}({names})"
 
     @property
     def parameters(self) -> Mapping[str, Any]:
@@ -78,70 +69,57 @@ class Composite:
             EvaluationError: no member scored the transcript (the message gives each one's reason), or, if ``strict``,
                 one of them failed.
         """
-        verdicts = []
-        for member in self.evaluators:
+        results = []
+        for member in filter(partial(_applies, transcript), self.evaluators):
             try:
-                verdicts.append(
-                    _verdict(member.name, member.evaluate(transcript) if _applies(member, transcript) else None)
-                )
+                results.append(MemberResult.of(member.name, member.evaluate(transcript)))
             except EvaluationError as error:
-                verdicts.append(_Verdict(member.name, failure=str(error)))
-        return self._combine(transcript, verdicts)
+                results.append(MemberResult(member.name, failure=str(error)))
+        return self._combine(transcript, results)
 
     async def evaluate_async(self, transcript: Transcript) -> Evaluation:
-        """Returns what :meth:`evaluate` returns, with all members waiting at the same time."""
-        verdicts = await asyncio.gather(*(_ask(member, transcript) for member in self.evaluators))
-        return self._combine(transcript, verdicts)
+        """As :meth:`evaluate`, with all members at the same time."""
+        members = filter(partial(_applies, transcript), self.evaluators)
+        return self._combine(transcript, await asyncio.gather(*(evaluate_member(m, transcript) for m in members)))
 
-    def _combine(self, transcript: Transcript, verdicts: Sequence[_Verdict]) -> Evaluation:
-        failures = [f"{verdict.member} failed: {verdict.failure}" for verdict in verdicts if verdict.failure]
+    def _combine(self, transcript: Transcript, results: Sequence[MemberResult]) -> Evaluation:
+        failures = [f"{result.member} failed: {result.failure}" for result in results if result.failure]
         if failures and self.strict:
             raise EvaluationError("; ".join(failures))
-        given = [verdict.evaluation for verdict in verdicts if verdict.evaluation is not None]
-        scores = self._scores(given)
+        evaluations = [result.evaluation for result in results if result.evaluation is not None]
+        scores = self._scores(evaluations)
         if not scores:
-            idle = [f"{v.member} does not apply to task {transcript.task.id!r}" for v in verdicts if not v.failure]
-            raise EvaluationError(f"{self.name}: no member scored the episode ({'; '.join(failures + idle)})")
-        outcomes = [evaluation.outcome for evaluation in given if evaluation.outcome is not None]
-        comments = [evaluation.comment for evaluation in given if evaluation.comment]
+            present = {result.member for result in results if result.failure}
+            idle = [m.name for m in self.evaluators if m.name not in present]
+            reasons = [*failures, *(f"{name} does not apply to task {transcript.task.id!r}" for name in idle)]
+            raise EvaluationError(f"{self.name}: no member scored the episode ({'; '.join(reasons)})")
+        outcomes = [evaluation.outcome for evaluation in evaluations if evaluation.outcome is not None]
+        comments = [evaluation.comment for evaluation in evaluations if evaluation.comment]
         return Evaluation(
             evaluator=self.name,
             parameters=dict(self.parameters),
-            dimensions=tuple({d.name: d for evaluation in given for d in evaluation.dimensions}.values()),
+            dimensions=tuple({d.name: d for evaluation in evaluations for d in evaluation.dimensions}.values()),
             scores=scores,
             outcome=outcomes[0] if outcomes else None,
             comment="; ".join(comments + failures),
         )
 
     def _scores(self, evaluations: Sequence[Evaluation]) -> tuple[Score, ...]:
-        """One score for each agent and dimension that anybody scored, in the order they were first scored."""
-        found: dict[tuple[str, Dimension | str], list[Score]] = {}
+        """One score for each agent and dimension with any, in the order of their first scores."""
+        by_key: dict[tuple[str, Dimension | str], list[Score]] = {}
         for evaluation in evaluations:
             for score in evaluation.scores:
-                found.setdefault((score.agent, score.dimension), []).append(score)
+                by_key.setdefault((score.agent, score.dimension), []).append(score)
         if self.aggregate == "first":
-            return tuple([scores[0] for scores in found.values()])
-        return tuple([_aggregated(self.aggregate, scores) for scores in found.values()])
+            return tuple([scores[0] for scores in by_key.values()])
+        return tuple([_aggregate(self.aggregate, scores) for scores in by_key.values()])
 
 
-def _applies(member: Evaluator, transcript: Transcript) -> bool:
+def _applies(transcript: Transcript, member: Evaluator) -> bool:
     return member.applies(transcript) if isinstance(member, ComputedEvaluator) else True
 
 
-async def _ask(member: Evaluator, transcript: Transcript) -> _Verdict:
-    try:
-        return _verdict(member.name, await member.evaluate_async(transcript) if _applies(member, transcript) else None)
-    except EvaluationError as error:
-        return _Verdict(member.name, failure=str(error))
-
-
-def _verdict(member: str, evaluation: Evaluation | None) -> _Verdict:
-    if evaluation is not None and evaluation.unscored is not None:
-        return _Verdict(member, failure=evaluation.unscored or "unscored")
-    return _Verdict(member, evaluation)
-
-
-def _aggregated(aggregate: str, scores: Sequence[Score]) -> Score:
+def _aggregate(aggregate: str, scores: Sequence[Score]) -> Score:
     if len(scores) == 1:
         return scores[0]
     return Score(
@@ -151,6 +129,3 @@ def _aggregated(aggregate: str, scores: Sequence[Score]) -> Score:
         reasoning=" ".join(f"{score.source}: {score.value:g} ({score.reasoning})" for score in scores),
         source=f"{aggregate}({', '.join(score.source for score in scores)})",
     )
-
-
-__all__ = ["AGGREGATES", "Composite"]

@@ -1,14 +1,14 @@
-"""Several judges on one episode: all asked at the same time, their scores made one, their spread kept."""
+"""Several judges on one episode, asked at the same time: their scores as one, with the spread."""
 
 from __future__ import annotations
 
 import statistics
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from sotopia_env.errors import EvaluationError, InvalidValueError, UnknownNameError, name_hint
+from sotopia_env.evaluators.evaluator import evaluate_member
 from sotopia_env.evaluators.judge.question import AskingEvaluator, all_at_once
 from sotopia_env.records import canonical_json
 from sotopia_env.world.episode import Evaluation, Evaluator, Score, Transcript
@@ -18,7 +18,7 @@ from sotopia_env.world.reward import CustomDimension, Dimension
 def majority(values: Sequence[float]) -> float:
     """Returns the most frequent value; among equally frequent ones the nearest to the median, then the lower one.
 
-    When all differ, that is the median (the lower one of an even number): a minority is never drawn by lot.
+    When all differ, that is the median (the lower one of an even number).
     """
     counts, middle = Counter(values), statistics.median(values)
     most = max(counts.values())
@@ -31,18 +31,9 @@ _STATISTICS: Mapping[str, Callable[[Sequence[float]], float]] = {
     "majority": majority,
 }
 ENSEMBLE_AGGREGATES = tuple(_STATISTICS)
-"""How the scores of several judges become one."""
+"""Statistics that combine the scores of several judges."""
 
 _Key = tuple[str, Dimension | str]
-
-
-@dataclass(frozen=True, slots=True)
-class _Vote:
-    """What one judge said: an evaluation, or why there is none."""
-
-    judge: str
-    evaluation: Evaluation | None = None
-    failure: str = ""
 
 
 class Ensemble(AskingEvaluator):
@@ -95,17 +86,18 @@ class Ensemble(AskingEvaluator):
             EvaluationError: the judges that answered did not score the same agents and dimensions.
             BudgetExceededError: the ledger's limit is reached.
         """
-        votes = await all_at_once(_ask(judge, transcript) for judge in self.judges)
-        failures = [f"{vote.judge} failed: {vote.failure}" for vote in votes if vote.evaluation is None]
-        given = [vote.evaluation for vote in votes if vote.evaluation is not None]
-        if len(given) < self.quorum:
-            reason = f"{len(given)} of {len(votes)} judges answered, {self.quorum} needed; {'; '.join(failures)}"
+        results = await all_at_once(evaluate_member(judge, transcript) for judge in self.judges)
+        failures = [f"{result.member} failed: {result.failure}" for result in results if result.evaluation is None]
+        evaluations = [result.evaluation for result in results if result.evaluation is not None]
+        if len(evaluations) < self.quorum:
+            counts = f"{len(evaluations)} of {len(results)} judges answered, {self.quorum} needed"
+            reason = "; ".join([counts, *failures])
             return Evaluation(evaluator=self.name, parameters=dict(self.parameters), unscored=reason)
-        scores = self._scores(given)
+        scores = self._scores(evaluations)
         return Evaluation(
             evaluator=self.name,
             parameters=dict(self.parameters),
-            dimensions=_dimensions(given),
+            dimensions=_dimensions(evaluations),
             scores=scores,
             comment="; ".join([_widest(scores), *failures]),
         )
@@ -113,12 +105,12 @@ class Ensemble(AskingEvaluator):
     def _scores(self, evaluations: Sequence[Evaluation]) -> tuple[Score, ...]:
         tables = [{(score.agent, score.dimension): score for score in e.scores} for e in evaluations]
         for evaluation, table in zip(evaluations, tables, strict=True):
-            odd = set(table) ^ set(tables[0])
-            if odd or not table:
-                what = ", ".join(sorted(f"{agent} {dimension}" for agent, dimension in odd)[:4]) or "nothing"
+            difference = set(table) ^ set(tables[0])
+            if difference or not table:
+                keys = ", ".join(sorted(f"{agent} {dimension}" for agent, dimension in difference)[:4]) or "nothing"
                 raise EvaluationError(
                     f"{self.name}: expected all judges to score the same, {evaluations[0].evaluator} and "
-                    f"{evaluation.evaluator} differ in {what}"
+                    f"{evaluation.evaluator} differ in {keys}"
                 )
         return tuple(self._one(key, [table[key] for table in tables], evaluations) for key in tables[0])
 
@@ -142,34 +134,24 @@ class Ensemble(AskingEvaluator):
 
 
 def _check_questions(judges: Sequence[Evaluator]) -> None:
-    asked = [
+    questions = [
         canonical_json({key: value for key, value in judge.parameters.items() if key != "reasks"})
         for judge in judges
         if isinstance(judge, AskingEvaluator)
     ]
-    if len(set(asked)) < len(asked):
+    if len(set(questions)) < len(questions):
         raise InvalidValueError(
             f"judges: expected different ones, got {[judge.name for judge in judges]}; judges that ask the same are "
-            "told apart by ?replicate=1, ?replicate=2 and so on"
+            "told apart by replicate=1, replicate=2 and so on"
         )
 
 
-async def _ask(judge: Evaluator, transcript: Transcript) -> _Vote:
-    try:
-        evaluation = await judge.evaluate_async(transcript)
-    except EvaluationError as error:
-        return _Vote(judge.name, failure=str(error))
-    if evaluation.unscored is not None:
-        return _Vote(judge.name, failure=evaluation.unscored or "unscored")
-    return _Vote(judge.name, evaluation)
-
-
 def _dimensions(evaluations: Sequence[Evaluation]) -> tuple[CustomDimension, ...]:
-    found: dict[str, CustomDimension] = {}
+    by_name: dict[str, CustomDimension] = {}
     for dimension in (d for evaluation in evaluations for d in evaluation.dimensions):
-        if found.setdefault(dimension.name, dimension) != dimension:
+        if by_name.setdefault(dimension.name, dimension) != dimension:
             raise EvaluationError(f"dimension {dimension.name!r}: the judges were given different definitions of it")
-    return tuple(found.values())
+    return tuple(by_name.values())
 
 
 def _widest(scores: Sequence[Score]) -> str:

@@ -1,11 +1,13 @@
-"""What the evaluators of this package have in common."""
+"""Base of evaluators without a model, and the members of combined evaluators."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from sotopia_env.world.episode import Evaluation, Transcript
+from sotopia_env.errors import EvaluationError
+from sotopia_env.world.episode import Evaluation, Evaluator, Transcript
 
 
 class ComputedEvaluator:
@@ -31,3 +33,33 @@ class ComputedEvaluator:
     async def evaluate_async(self, transcript: Transcript) -> Evaluation:
         """Returns what :meth:`evaluate` returns; a computation of microseconds has nothing to wait for."""
         return self.evaluate(transcript)
+
+
+@dataclass(frozen=True, slots=True)
+class MemberResult:
+    """The result of one of several evaluators: an evaluation, or why there is none.
+
+    Attributes:
+        member: name of the evaluator.
+        evaluation: with scores; ``None`` if it failed, or does not apply to the task.
+        failure: why it failed; empty otherwise.
+    """
+
+    member: str
+    evaluation: Evaluation | None = None
+    failure: str = ""
+
+    @classmethod
+    def of(cls, member: str, evaluation: Evaluation) -> MemberResult:
+        """Returns the result that an evaluation is: a failure if it is unscored."""
+        if evaluation.unscored is not None:
+            return cls(member, failure=evaluation.unscored or "unscored")
+        return cls(member, evaluation)
+
+
+async def evaluate_member(member: Evaluator, transcript: Transcript) -> MemberResult:
+    """Evaluates a transcript with one of several evaluators."""
+    try:
+        return MemberResult.of(member.name, await member.evaluate_async(transcript))
+    except EvaluationError as error:
+        return MemberResult(member.name, failure=str(error))

@@ -1,25 +1,28 @@
 """Names: from a word on a command line or in YAML to a policy, an evaluator, a scorer or a set of tasks.
 
-A policy without a language model is named by a word: ``"boulware"``, ``"boulware:exponent=0.3,horizon=8"``. A name with
-a slash is a language model: ``"local/my-model"``, ``"local/my-model:temperature=0.7,reasks=1"``. Policies of other
-packages are named as :mod:`sotopia_env.naming.plugins` says: ``"package.module:factory"``, or the directory of a
-trained model. ``"best-of-8(local/my-model by offer-worth)"`` is made of another policy and a scorer.
+All names follow one grammar (:mod:`sotopia_env.naming.grammar`). A policy without a language model is a word:
+``boulware``, ``boulware:exponent=0.3,horizon=8``. A name with a slash is a language model: ``local/my-model``,
+``local/my-model:temperature=0.7,reasks=1``. Policies of other packages (:mod:`sotopia_env.naming.plugins`) are entry
+points, ``package.module:factory``, or the directory of a trained model. ``best-of-8(local/my-model by offer-worth)`` is
+made of another policy and a scorer. Evaluators: ``verified+rules``, ``judge:local/my-model:per=agent``.
 """
 
-from sotopia_env.naming.best_of_n import SCORERS, make_scorer
-from sotopia_env.naming.evaluators import EVALUATOR_NAMES, make_evaluator
-from sotopia_env.naming.language_models import ModelMaker
+from sotopia_env.naming.evaluators import EVALUATOR_NAMES, NO_EVALUATOR, make_evaluator, make_optional_evaluator
 from sotopia_env.naming.policies import POLICY_NAMES, POLICY_PLUGINS, make_policy
-from sotopia_env.naming.task_sources import task_set
+from sotopia_env.naming.scorers import SCORERS, make_scorer
+from sotopia_env.naming.task_sources import check_seat, pick_task, task_set
 
 __all__ = [
     "EVALUATOR_NAMES",
+    "NO_EVALUATOR",
     "POLICY_NAMES",
     "POLICY_PLUGINS",
     "SCORERS",
-    "ModelMaker",
+    "check_seat",
     "make_evaluator",
+    "make_optional_evaluator",
     "make_policy",
     "make_scorer",
+    "pick_task",
     "task_set",
 ]

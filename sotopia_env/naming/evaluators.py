@@ -1,74 +1,162 @@
-"""Evaluators by name: words joined with ``+``, judges and views with a model's name, and aggregates of several."""
+"""Evaluators by name: ``verified+rules``, ``judge:MODEL:per=agent``, ``views:MODEL``, ``mean(judge:A+judge:B)``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import Any
 
+from sotopia_env.chat_model.factory import make_model
+from sotopia_env.chat_model.protocol import ChatModel
 from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
 from sotopia_env.evaluators.composite import Composite
+from sotopia_env.evaluators.ensemble import Ensemble
+from sotopia_env.evaluators.judge.dimensions_file import load_dimensions
+from sotopia_env.evaluators.judge.goal_answer import View
+from sotopia_env.evaluators.judge.llm_judge import LLMJudge
+from sotopia_env.evaluators.judge.views import ALL_VIEWS, Views
 from sotopia_env.evaluators.rules.evaluator import RuleEvaluator
+from sotopia_env.evaluators.spoken_outcome import SpokenOutcome
 from sotopia_env.evaluators.verified import VerifiedOutcome
+from sotopia_env.naming.grammar import (
+    BOOLEAN,
+    NUMBER,
+    WHOLE,
+    WORD,
+    WORDS,
+    Reader,
+    read_options,
+    split,
+    split_call,
+    split_options,
+    words,
+)
 from sotopia_env.world.episode import Evaluator
 
-if TYPE_CHECKING:
-    from sotopia_env.naming.judges import ModelFactory
+ModelFactory = Callable[..., ChatModel]
+"""Makes a model of its name; also takes ``api_base`` where an evaluator's name gives one."""
 
-_MAKERS: Mapping[str, Callable[[], Evaluator]] = {"verified": VerifiedOutcome, "rules": RuleEvaluator}
+_BUILT_IN: Mapping[str, Callable[[], Evaluator]] = {"verified": VerifiedOutcome, "rules": RuleEvaluator}
+
+EVALUATOR_NAMES: tuple[str, ...] = tuple(_BUILT_IN)
+"""The evaluators without a model that :func:`make_evaluator` knows; joined with ``+`` they compose."""
+
+NO_EVALUATOR = "none"
+"""The name that stands for no evaluator in :func:`make_optional_evaluator`."""
 
 
-EVALUATOR_NAMES: tuple[str, ...] = tuple(_MAKERS)
-"""The evaluators without a model that :func:`make` knows; joined with ``+`` they compose."""
-
-
-def make_evaluator(spec: str | Evaluator, *, model_factory: ModelFactory | None = None) -> Evaluator:
+def make_evaluator(spec: str | Evaluator, *, model_factory: ModelFactory = make_model) -> Evaluator:
     """Returns the evaluator that ``spec`` names; an evaluator is returned as it is.
 
     Args:
-        spec: a name of :data:`EVALUATOR_NAMES`, a judge (``"judge:MODEL?per=agent&bands=true"``, see
-            :func:`sotopia_env.naming.judges.make_judge`), goals by views (``"views:MODEL?interviewee=MODEL"``,
-            see :func:`sotopia_env.naming.judges.make_views`), several joined with ``+`` (the first that scores
-            a dimension wins), or an aggregate of several: ``"mean(verified+rules)"``. An aggregate of judges alone is
-            an :class:`~sotopia_env.evaluators.ensemble.Ensemble`, which also knows ``majority``.
-        model_factory: makes a judge's model of its name; ``None`` takes :func:`sotopia_env.chat_model.make_model`.
+        spec: a name of :data:`EVALUATOR_NAMES`, a judge (``judge:MODEL``), goals by views (``views:MODEL``), several
+            joined with ``+`` (the first that scores a dimension wins), or an aggregate of several:
+            ``mean(verified+rules)``. An aggregate of judges alone is an
+            :class:`~sotopia_env.evaluators.ensemble.Ensemble`, which also knows ``majority``.
+
+            After a judge's model may stand ``:`` and any of ``dimensions=(goal,relationship)``, ``custom=FILE``
+            (YAML), ``bands=true``, ``per=agent``, ``temperature=0.5``, ``reasks=3``, ``max_tokens=2000``,
+            ``replicate=1`` and ``api_base=URL``.
+
+            ``views:MODEL`` names the judges from outside: none, one, or several with commas. Its options are
+            ``interviewee=MODEL`` (who answers for all participants; or for each,
+            ``interviewee=(agent_0=MODEL,agent_1=MODEL)``), ``views=(self,other,external)``, ``deciding=all`` (the
+            default where nobody is asked from outside), ``temperature``, ``reasks``, ``max_tokens`` and ``api_base``.
+
+            ``spoken-outcome:MODEL`` scores what was agreed in words alone, in episodes without moves; its options are
+            ``temperature``, ``reasks``, ``max_tokens``, ``replicate`` and ``api_base``.
+        model_factory: makes a judge's model of its name.
 
     Raises:
-        UnknownNameError: a name is not known; names the nearest.
-        InvalidValueError: ``spec`` is neither a text nor an evaluator, or an option of a judge cannot be read.
+        UnknownNameError: a name, an option or a view is not known; names the nearest.
+        InvalidValueError: ``spec`` is neither a text nor an evaluator, an option cannot be read, or a model is
+            missing.
     """
     if not isinstance(spec, str):
         if isinstance(spec, Evaluator) and not isinstance(spec, type):
             return spec
         raise InvalidValueError(f"evaluator: expected a name or an evaluator, got {spec!r}")
-    text, aggregate = spec.strip(), "first"
-    if text.endswith(")"):
-        aggregate, _, text = text[:-1].partition("(")
-    names = [name.strip() for name in text.split("+")]
-    members = [_make_one(name, model_factory) for name in names]
-    if len(members) == 1 and aggregate == "first":
-        return members[0]
-    if aggregate != "first" and all(name.startswith(_JUDGE) for name in names):
-        from sotopia_env.evaluators.ensemble import Ensemble
-
-        return Ensemble(members, aggregate.strip())
-    return Composite(members, aggregate.strip())
+    aggregate, text = split_call(spec) or ("first", spec)
+    members = [_make_one(name, model_factory) for name in split(text, "+")]
+    if aggregate == "first":
+        return members[0] if len(members) == 1 else Composite(members)
+    if all(isinstance(member, LLMJudge) for member in members):
+        return Ensemble(members, aggregate)
+    return Composite(members, aggregate)
 
 
-_JUDGE = "judge:"
+def make_optional_evaluator(spec: str | Evaluator, *, model_factory: ModelFactory = make_model) -> Evaluator | None:
+    """Returns ``None`` for ``none``, and otherwise what :func:`make_evaluator` returns."""
+    return None if spec == NO_EVALUATOR else make_evaluator(spec, model_factory=model_factory)
 
 
-_VIEWS = "views:"
+def _make_one(name: str, model_factory: ModelFactory) -> Evaluator:
+    head, options = split_options(name)
+    if head in _BUILT_IN:
+        read_options(f"evaluator {head!r}", options, {})
+        return _BUILT_IN[head]()
+    kind, _, model = head.partition(":")
+    if kind not in _WITH_MODEL or ":" not in name:
+        names = [*EVALUATOR_NAMES, *(f"{kind}:MODEL" for kind in _WITH_MODEL)]
+        raise UnknownNameError(f"evaluator: {name_hint(name, names)}")
+    make, readers = _WITH_MODEL[kind]
+    arguments = read_options(f"evaluator {head!r}", options, readers)
+    if "api_base" in arguments:
+        model_factory = partial(model_factory, api_base=arguments.pop("api_base"))
+    return make(model, model_factory, **arguments)
 
 
-def _make_one(name: str, model_factory: ModelFactory | None) -> Evaluator:
-    if name.startswith(_JUDGE):
-        from sotopia_env.naming.judges import make_judge
+def _judge(model: str, make: ModelFactory, **arguments: Any) -> LLMJudge:
+    if not model:
+        raise InvalidValueError("evaluator 'judge:': expected a model's name after 'judge:'")
+    return LLMJudge(make(model), **arguments)
 
-        return make_judge(name, model_factory)
-    if name.startswith(_VIEWS):
-        from sotopia_env.naming.judges import make_views
 
-        return make_views(name, model_factory)
-    if name not in _MAKERS:
-        raise UnknownNameError(f"evaluator: {name_hint(name, [*EVALUATOR_NAMES, f'{_JUDGE}MODEL', f'{_VIEWS}MODEL'])}")
-    return _MAKERS[name]()
+def _views(models: str, make: ModelFactory, **arguments: Any) -> Views:
+    interviewee = arguments.pop("interviewee", None)
+    if isinstance(interviewee, dict):
+        interviewee = {agent: make(name) for agent, name in interviewee.items()}
+    elif isinstance(interviewee, str):
+        interviewee = make(interviewee)
+    judges = [make(name) for name in words(models)]
+    if not judges or View.EXTERNAL not in arguments.get("views", (View.EXTERNAL,)):
+        arguments.setdefault("deciding", ALL_VIEWS)
+    return Views(judges, interviewee=interviewee, **arguments)
+
+
+def _spoken_outcome(model: str, make: ModelFactory, **arguments: Any) -> SpokenOutcome:
+    if not model:
+        raise InvalidValueError("evaluator 'spoken-outcome:': expected a model's name after 'spoken-outcome:'")
+    return SpokenOutcome(make(model), **arguments)
+
+
+def _interviewee(text: str) -> str | dict[str, str]:
+    """A model for all participants, or one for each."""
+    if "=" not in text:
+        return text
+    models = read_options("interviewee", text, {}, default=WORD)
+    if not all(models.values()):
+        raise ValueError(text)
+    return models
+
+
+_SAMPLING: Mapping[str, Reader] = {"temperature": NUMBER, "reasks": WHOLE, "max_tokens": WHOLE, "api_base": WORD}
+_JUDGE_OPTIONS: Mapping[str, Reader] = {
+    "dimensions": WORDS,
+    "custom": Reader(load_dimensions, "a YAML file"),
+    "bands": BOOLEAN,
+    "per": WORD,
+    **_SAMPLING,
+    "replicate": WHOLE,
+}
+_VIEWS_OPTIONS: Mapping[str, Reader] = {
+    "interviewee": Reader(_interviewee, "MODEL or (AGENT=MODEL,…)"),
+    "views": WORDS,
+    "deciding": WORD,
+    **_SAMPLING,
+}
+_WITH_MODEL: Mapping[str, tuple[Callable[..., Evaluator], Mapping[str, Reader]]] = {
+    "judge": (_judge, _JUDGE_OPTIONS),
+    "views": (_views, _VIEWS_OPTIONS),
+    "spoken-outcome": (_spoken_outcome, {**_SAMPLING, "replicate": WHOLE}),
+}

@@ -1,4 +1,4 @@
-"""What other packages add: found by name, by import path, or by the directory that holds it.
+"""Policies and scorers of other packages, by entry point, by import path, or by the directory that holds them.
 
 * ``NAME`` is an entry point of a group, as a package's metadata declares it::
 
@@ -13,8 +13,8 @@
   begins with the name of a well-known provider, is always a model without them.
 
 Each may be followed by ``:key=value,…``. The object is called with these as keyword arguments (values that read as JSON
-are numbers, truth values and so on, others text), a directory as ``path``, and of what else is offered (settings of the
-command line, a maker of models) those that its signature names.
+are numbers, truth values and so on, others text), a directory as ``path``, and of the caller's arguments (settings of
+the command line, a maker of models) those that its signature names.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
-import json
 import logging
 import os
 import re
@@ -34,11 +33,11 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from sotopia_env.errors import InvalidValueError, SotopiaError, UnknownNameError, name_hint
+from sotopia_env.naming.grammar import JSON, read_options, split_options
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-_SETTINGS = re.compile(r"\s*:\s*(?=\w+\s*=)")
 _IMPORT = re.compile(r"(?P<module>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):(?P<name>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)")
 _MARKS = ("/", "./", "../", "~")
 _MODELS = (
@@ -46,7 +45,7 @@ _MODELS = (
     *("ollama", "hosted_vllm", "openrouter", "together_ai", "groq", "deepseek", "huggingface", "cohere", "xai"),
 )
 _UNIMPORTABLE = (ImportError, SyntaxError, OSError, ValueError)
-# What foreign code that nobody asked for may raise; it must not stand in the way of what was asked for.
+# Exceptions of other packages' entry points, which must not stand in the way of the one that is named.
 _BROKEN = (
     SotopiaError,
     *_UNIMPORTABLE,
@@ -61,15 +60,15 @@ _BROKEN = (
 
 @dataclass(frozen=True, slots=True)
 class Plugins(Generic[T]):
-    """One kind of thing that other packages add.
+    """One kind of object that other packages add.
 
     Attributes:
-        what: it is, in messages.
+        kind: in messages, such as ``policy``.
         group: of entry points.
-        fits: whether an object is one.
+        fits: whether an object is of this kind.
     """
 
-    what: str
+    kind: str
     group: str
     fits: Callable[[object], bool]
 
@@ -78,35 +77,35 @@ class Plugins(Generic[T]):
         """The entry points that are installed."""
         return tuple(sorted({entry.name for entry in entry_points(group=self.group)}))
 
-    def make(self, spec: str, offered: Mapping[str, Any]) -> T | None:
+    def make(self, spec: str, arguments: Mapping[str, Any]) -> T | None:
         """Returns what ``spec`` names, ``None`` where it has none of the three forms.
 
         Args:
-            spec: the name, import path or directory, maybe with settings behind it.
-            offered: further arguments, passed to whoever takes them.
+            spec: the name, import path or directory, maybe with options behind it.
+            arguments: further arguments, passed to factories that take them.
 
         Raises:
             UnknownNameError: the module has no such name, or the factory no such parameter.
-            InvalidValueError: nothing can be imported, nobody opens the directory, or what came is not of this kind.
+            InvalidValueError: nothing can be imported, nobody opens the directory, or the object is not of this kind.
         """
-        head, _, given = (part.strip() for part in _split(spec.strip()))
-        place = {"path": Path(head).expanduser()} if self._is_directory(head) else {}
-        factory = self._opener(place["path"]) if place else self._named(head)
+        head, options = split_options(spec)
+        directory = {"path": Path(head).expanduser()} if self._is_directory(head) else {}
+        factory = self._opener(directory["path"]) if directory else self._named(head)
         if factory is None:
             return None
-        found = self._call(head, factory, {**self._settings(head, given), **place}, offered)
-        if not self.fits(found) or isinstance(found, type):
-            raise InvalidValueError(f"{self.what} {head!r}: expected it to make a {self.what}, got {found!r}")
-        return found  # type: ignore[no-any-return]
+        value = self._call(head, factory, options, directory, arguments)
+        if not self.fits(value) or isinstance(value, type):
+            raise InvalidValueError(f"{self.kind} {head!r}: expected it to make a {self.kind}, got {value!r}")
+        return value  # type: ignore[no-any-return]
 
     def _is_directory(self, head: str) -> bool:
         path = Path(head).expanduser()
         if head.startswith(_MARKS) or head.endswith("/"):
             if not path.is_dir():
-                raise InvalidValueError(f"{self.what} {head!r}: expected a directory, found none")
+                raise InvalidValueError(f"{self.kind} {head!r}: expected a directory, found none")
             if self._opener(path) is None:
                 raise InvalidValueError(
-                    f"{self.what} {head!r}: no installed package opens this directory (entry points {self.group!r})"
+                    f"{self.kind} {head!r}: no installed package opens this directory (entry points {self.group!r})"
                 )
             return True
         return (
@@ -116,12 +115,12 @@ class Plugins(Generic[T]):
     def _opener(self, path: Path) -> Any:
         for entry in entry_points(group=self.group):
             try:
-                loaded = self._load(entry)
-                if hasattr(loaded, "opens") and loaded.opens(path):
-                    return loaded
+                opener = self._load(entry)
+                if hasattr(opener, "opens") and opener.opens(path):
+                    return opener
             except _BROKEN as error:  # not the package that was meant, or the user would have named it
-                said = f"{type(error).__name__}: {_line(error)}"
-                logger.warning("entry point %r of %s: %s; it is passed over", entry.name, self.group, said)
+                reason = f"{type(error).__name__}: {_line(error)}"
+                logger.warning("entry point %r of %s: %s; it is passed over", entry.name, self.group, reason)
         return None
 
     def _named(self, head: str) -> Any:
@@ -138,57 +137,49 @@ class Plugins(Generic[T]):
     def _imported(self, module: str, name: str) -> Any:
         top = module.partition(".")[0]
         if top in sys.stdlib_module_names:
-            raise InvalidValueError(f"{self.what} {module}:{name}: expected a module of yours, got one of Python's own")
+            raise InvalidValueError(f"{self.kind} {module}:{name}: expected a module of yours, got one of Python's own")
         try:
             here = os.getcwd()
             if here not in sys.path and top not in sys.modules and importlib.util.find_spec(top) is None:
                 sys.path.append(here)  # as `python -m` has it; the command's own script does not
-            found: Any = importlib.import_module(module)
+            value: Any = importlib.import_module(module)
         except _UNIMPORTABLE as error:
-            raise InvalidValueError(f"{self.what} {module}:{name}: cannot be imported ({_line(error)})") from error
+            raise InvalidValueError(f"{self.kind} {module}:{name}: cannot be imported ({_line(error)})") from error
         for part in name.split("."):
-            if not hasattr(found, part):
-                public = [known for known in dir(found) if not known.startswith("_")]
-                raise UnknownNameError(f"{self.what} {module}:{name}: {name_hint(part, public)}")
-            found = getattr(found, part)
-        return found
+            if not hasattr(value, part):
+                public = [attribute for attribute in dir(value) if not attribute.startswith("_")]
+                raise UnknownNameError(f"{self.kind} {module}:{name}: {name_hint(part, public)}")
+            value = getattr(value, part)
+        return value
 
-    def _settings(self, head: str, given: str) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for pair in given.split(",") if given else ():
-            key, equals, text = (part.strip() for part in pair.partition("="))
-            if not equals:
-                raise InvalidValueError(
-                    f"{self.what} {head!r}: expected key=value pairs with commas between, got {pair!r}"
-                )
-            if key in found:
-                raise InvalidValueError(f"{self.what} {head!r}: parameter {key!r} is given twice")
-            found[key] = _value(text)
-        return found
-
-    def _call(self, head: str, factory: Any, settings: Mapping[str, Any], offered: Mapping[str, Any]) -> Any:
+    def _call(
+        self,
+        head: str,
+        factory: Any,
+        options: str,
+        directory: dict[str, Path],
+        arguments: Mapping[str, Any],
+    ) -> Any:
+        owner = f"{self.kind} {head!r}"
         if not callable(factory):
-            raise InvalidValueError(f"{self.what} {head!r}: expected something to call, got {factory!r}")
+            raise InvalidValueError(f"{owner}: expected something to call, got {factory!r}")
         if _is_pythons_own(factory):
-            raise InvalidValueError(f"{self.what} {head!r}: expected a factory of yours, got one of Python's own")
+            raise InvalidValueError(f"{owner}: expected a factory of yours, got one of Python's own")
         try:
             parameters = inspect.signature(factory).parameters.values()
         except (TypeError, ValueError) as error:
-            raise InvalidValueError(f"{self.what} {head!r}: its parameters cannot be read ({_line(error)})") from error
-        named = [p.name for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
+            raise InvalidValueError(f"{owner}: its parameters cannot be read ({_line(error)})") from error
+        names = [p.name for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
         takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
-        for key in settings:
-            if key not in named and not takes_all:
-                hint = name_hint(key, named) if named else f"it has no parameters, got {key!r}"
-                raise UnknownNameError(f"{self.what} {head!r}, parameter: {hint}")
-        arguments = {key: value for key, value in offered.items() if key in named} | dict(settings)
-        missing = _missing(parameters, arguments)
+        settings = read_options(owner, options, dict.fromkeys(names, JSON), JSON if takes_all else None)
+        keywords = {key: value for key, value in arguments.items() if key in names} | settings | directory
+        missing = _missing(parameters, keywords)
         if missing:
-            raise InvalidValueError(f"{self.what} {head!r}: expected {', '.join(missing)}=…, got none")
+            raise InvalidValueError(f"{owner}: expected {', '.join(missing)}=…, got none")
         try:
-            return factory(**arguments)
+            return factory(**keywords)
         except TypeError as error:
-            raise InvalidValueError(f"{self.what} {head!r}: cannot be made ({_line(error)})") from error
+            raise InvalidValueError(f"{owner}: cannot be made ({_line(error)})") from error
 
 
 def _is_pythons_own(factory: Any) -> bool:
@@ -201,18 +192,6 @@ def _line(error: BaseException) -> str:
     return " ".join(str(error).split())
 
 
-def _split(spec: str) -> tuple[str, str, str]:
-    match = _SETTINGS.search(spec)
-    return (spec, "", "") if match is None else (spec[: match.start()], ":", spec[match.end() :])
-
-
-def _value(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
-
-
-def _missing(parameters: Iterable[inspect.Parameter], given: Mapping[str, Any]) -> list[str]:
-    needed = [p for p in parameters if p.default is p.empty and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
-    return [p.name for p in needed if p.name not in given]
+def _missing(parameters: Iterable[inspect.Parameter], keywords: Mapping[str, Any]) -> list[str]:
+    required = [p for p in parameters if p.default is p.empty and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
+    return [p.name for p in required if p.name not in keywords]

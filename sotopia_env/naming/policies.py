@@ -1,4 +1,4 @@
-"""Policies by name: a word on a command line or in YAML makes who sits in a seat."""
+"""Policies by name: scripted ones, language models, best-of-N, and those of other packages."""
 
 from __future__ import annotations
 
@@ -8,23 +8,47 @@ from functools import partial
 from typing import Any
 
 from sotopia_env.chat_model.factory import make_model
+from sotopia_env.chat_model.protocol import ChatModel
 from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
-from sotopia_env.naming.best_of_n import FORM, PREFIX, make_best_of_n
-from sotopia_env.naming.language_models import ModelMaker, make_llm, names_a_model
+from sotopia_env.naming.grammar import (
+    BOOLEAN,
+    NUMBER,
+    PATH,
+    WHOLE,
+    WORD,
+    Reader,
+    optional,
+    read_options,
+    split,
+    split_call,
+    split_options,
+)
 from sotopia_env.naming.plugins import Plugins
+from sotopia_env.naming.scorers import make_scorer
+from sotopia_env.policies.best_of_n import BestOfNPolicy
 from sotopia_env.policies.human import HumanPolicy
+from sotopia_env.policies.llm import LLMPolicy
 from sotopia_env.policies.negotiators import FixedDemand, RandomOffers, Splitter, TimeDependent, TitForTat
+from sotopia_env.policies.opponents import Liar, Micro, OpponentModeller, RandomWalk
 from sotopia_env.policies.policy import Policy
 from sotopia_env.policies.scripted import Leaver, Sharer, Silent, UniformRandom
 
-_MAKERS: Mapping[str, Callable[..., Any]] = {
+ModelMaker = Callable[[str], ChatModel]
+"""Makes the model that a name such as ``local/my-model`` means."""
+
+_BUILT_IN: Mapping[str, Callable[..., Any]] = {
     "boulware": partial(TimeDependent, name="boulware", exponent=0.2),
     "linear": partial(TimeDependent, name="linear", exponent=1.0),
     "conceder": partial(TimeDependent, name="conceder", exponent=5.0),
     "tit-for-tat": TitForTat,
+    "micro": Micro,
+    "hard-headed": partial(OpponentModeller, name="hard-headed", exponent=0.05, tolerance=0.01),
+    "frequency": partial(OpponentModeller, name="frequency"),
     "stubborn": FixedDemand,
     "generous": partial(TimeDependent, name="generous", opening=0.6, floor=0.0),
     "random-offers": RandomOffers,
+    "random-walk": RandomWalk,
+    "liar": Liar,
     "sharer": Sharer,
     "splitter": Splitter,
     "leaver": Leaver,
@@ -33,13 +57,29 @@ _MAKERS: Mapping[str, Callable[..., Any]] = {
     "human": HumanPolicy,
 }
 
-
-POLICY_NAMES: tuple[str, ...] = tuple(_MAKERS)
+POLICY_NAMES: tuple[str, ...] = tuple(_BUILT_IN)
 """The policies without a language model that :func:`make_policy` knows."""
 
-
-POLICY_PLUGINS: Plugins[Policy] = Plugins("policy", "sotopia.policies", lambda found: isinstance(found, Policy))
+POLICY_PLUGINS: Plugins[Policy] = Plugins("policy", "sotopia.policies", lambda value: isinstance(value, Policy))
 """The policies of other packages."""
+
+_LLM_OPTIONS: Mapping[str, Reader] = {
+    "format": WORD,
+    "temperature": optional(NUMBER),
+    "max_tokens": optional(WHOLE),
+    "reasks": WHOLE,
+    "on_unusable": WORD,
+    "context_limit": optional(WHOLE),
+    "examples": PATH,
+    "template": PATH,
+    "send_seed": BOOLEAN,
+    "structured": BOOLEAN,
+    "logprobs": BOOLEAN,
+    "name": WORD,
+}
+_BEST_OF = "best-of-"
+_BEST_OF_FORM = "best-of-N(POLICY by SCORER)"
+_MOST_CANDIDATES = 1024  # of one turn: all are asked for at once
 
 
 def make_policy(
@@ -50,8 +90,10 @@ def make_policy(
     Args:
         spec: a name of :data:`POLICY_NAMES`, a model as ``PROVIDER/MODEL``, or what another package adds
             (:mod:`sotopia_env.naming.plugins`), optionally followed by ``:`` and ``key=value`` pairs with commas
-            between them; or ``best-of-N(POLICY by SCORER)``.
-        chat_model: makes the models that are named; see :func:`~sotopia_env.naming.language_models.make_llm`.
+            between them; or ``best-of-N(POLICY by SCORER)``. Options of a model are those of
+            :class:`~sotopia_env.policies.llm.LLMPolicy`.
+        chat_model: makes the models that are named; give one that knows base URL, limits and ledger, and that makes
+            each model once.
         manner: settings of language models' policies that their names do not give.
 
     Raises:
@@ -62,49 +104,46 @@ def make_policy(
         if isinstance(spec, Policy) and not isinstance(spec, type):
             return spec
         raise InvalidValueError(f"policy: expected a name or a policy, got {spec!r}")
-    offered = {"chat_model": chat_model, **(manner or {})}
-    if spec.strip().startswith(PREFIX):
-        return make_best_of_n(spec, lambda inner: make_policy(inner, chat_model, manner), offered)
-    name, _, given = (part.strip() for part in spec.partition(":"))
-    if name in _MAKERS:
-        return _built_in(name, given)
-    added = POLICY_PLUGINS.make(spec, offered)
-    if added is not None:
-        return added
-    if names_a_model(spec):
-        return make_llm(spec, chat_model, manner)
-    known = [*POLICY_NAMES, *POLICY_PLUGINS.names, FORM]
+    arguments = {"chat_model": chat_model, **(manner or {})}
+    if spec.strip().startswith(_BEST_OF):
+        return _best_of_n(spec.strip(), lambda inner: make_policy(inner, chat_model, manner), arguments)
+    name, _, options = (part.strip() for part in spec.partition(":"))
+    if name in _BUILT_IN:
+        return _built_in(name, options)
+    plugin = POLICY_PLUGINS.make(spec, arguments)
+    if plugin is not None:
+        return plugin
+    if "/" in name:
+        model, options = split_options(spec)
+        settings = read_options(f"policy {model!r}", options, _LLM_OPTIONS)
+        return LLMPolicy(chat_model(model), **{**(manner or {}), **settings})
+    names = [*POLICY_NAMES, *POLICY_PLUGINS.names, _BEST_OF_FORM]
     raise UnknownNameError(
-        f"policy: {name_hint(name, known)} (a language model is named PROVIDER/MODEL, your own package.module:factory)"
+        f"policy: {name_hint(name, names)} (a language model is named PROVIDER/MODEL, your own package.module:factory)"
     )
 
 
-def _built_in(name: str, given: str) -> Policy:
-    default: Policy = _MAKERS[name]()
-    if not given:
-        return default
-    changed: Policy = dataclasses.replace(default, **_parameters(name, given, default.parameters))  # type: ignore[type-var]
-    return changed
+def _built_in(name: str, options: str) -> Policy:
+    default: Policy = _BUILT_IN[name]()
+    readers = {key: WHOLE if isinstance(value, int) else NUMBER for key, value in default.parameters.items()}
+    changes = read_options(f"policy {name!r}", options, readers)
+    return dataclasses.replace(default, **changes) if changes else default  # type: ignore[type-var]
 
 
-def _parameters(name: str, given: str, defaults: Mapping[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for pair in given.split(","):
-        key, equals, text = (part.strip() for part in pair.partition("="))
-        if not equals:
-            raise InvalidValueError(f"policy {name!r}: expected key=value pairs with commas between, got {pair!r}")
-        if key not in defaults:
-            hint = name_hint(key, defaults) if defaults else f"it has no parameters, got {key!r}"
-            raise UnknownNameError(f"policy {name!r}, parameter: {hint}")
-        if key in found:
-            raise InvalidValueError(f"policy {name!r}: parameter {key!r} is given twice")
-        found[key] = _number(name, key, text, type(defaults[key]))
-    return found
-
-
-def _number(name: str, key: str, text: str, kind: type) -> int | float:
-    try:
-        return int(text) if kind is int else float(text)
-    except ValueError:
-        expected = "a whole number" if kind is int else "a number"
-        raise InvalidValueError(f"policy {name!r}, {key}: expected {expected}, got {text!r}") from None
+def _best_of_n(spec: str, make: Callable[[str], Policy], arguments: Mapping[str, Any]) -> BestOfNPolicy:
+    head, inner = split_call(spec) or ("", "")
+    *policy_parts, scorer_name = split(inner, " by ")
+    if not policy_parts:
+        raise InvalidValueError(
+            f"policy {spec!r}: expected {_BEST_OF_FORM}, such as 'best-of-8(local/my-model by offer-worth)'"
+        )
+    n = head.removeprefix(_BEST_OF)
+    if not n.isdecimal() or len(n) > len(str(_MOST_CANDIDATES)) or not 1 <= int(n) <= _MOST_CANDIDATES:
+        raise InvalidValueError(
+            f"policy {_BEST_OF}N: expected a whole number from 1 to {_MOST_CANDIDATES} after {_BEST_OF!r}, "
+            f"got {n[:20]!r}"
+        )
+    policy, scorer = make(" by ".join(policy_parts)), make_scorer(scorer_name, arguments)
+    if isinstance(policy, HumanPolicy):
+        raise InvalidValueError(f"policy {spec!r}: expected a policy that is asked several times, not a person")
+    return BestOfNPolicy(policy, int(n), scorer, name=f"{_BEST_OF}{n}({policy.name} by {scorer.name})")

@@ -1,4 +1,4 @@
-"""People's scores: annotation sheets, what came back and which of it to believe, and agreement with judges."""
+"""People's scores: annotation sheets, answers and their quality checks, and agreement with judges."""
 
 from sotopia_env.people.against_judges import HumanAgreement, human_agreement
 from sotopia_env.people.answers import Annotation, AnnotationSet, read_annotations

@@ -1,9 +1,9 @@
-"""How far judges agree with people (SOTOPIA, arXiv 2310.11667, §5 and appendix G.3).
+"""Agreement of judges with people (SOTOPIA, arXiv 2310.11667, §5 and appendix G.3).
 
 Everything is over *seats*: one agent of one episode. The human score of a seat on a dimension is the mean over its
-annotators. A seat that the judge did not score is counted and left out, never taken for 0. What cannot be computed has
-a reason in place of a number. The p-values take seats as independent, as the paper does; seats of one episode are not
-quite.
+annotators. A seat that the judge did not score is counted and left out, never 0. A statistic that cannot be computed
+has a reason instead of a number. The p-values treat seats as independent, as the paper does; seats of one episode are
+not entirely.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
+from sotopia_env.errors import InvalidValueError
 from sotopia_env.people.answers import Annotation, AnnotationSet
 from sotopia_env.people.between_annotators import (
     BINS,
@@ -30,7 +31,8 @@ from sotopia_env.people.between_annotators import (
 )
 from sotopia_env.people.quality import QualityRules, Screening, screen
 from sotopia_env.people.sheet import fingerprint
-from sotopia_env.reports.judge_agreement import Agreement, agreement_table
+from sotopia_env.reports.judge_agreement import Agreement, agreement_table, evaluator_names
+from sotopia_env.reports.seat_results import unscored_reason
 from sotopia_env.world.episode import Episode, Evaluation
 
 _STEP = 0.5
@@ -49,9 +51,9 @@ class JudgeOnDimension:
         sd_difference: its sample standard deviation.
         sd_human: sample standard deviation of the human scores over these seats.
         within_sd: share of the judge's scores at most ``sd_human`` from the human score (§5.2, figure 2).
-        ranged: those of the ``n`` seats that two or more annotators scored, which gives a perceived range from the
-            lowest to the highest of their scores (G.3).
-        inside: share of these where the judge's score lies in it, ends included; ``above`` and ``below`` likewise.
+        n_range: seats of the ``n`` with two or more annotators, whose lowest and highest scores are the perceived range
+            (G.3).
+        inside: share of these where the judge's score is in the range, ends included; ``above`` and ``below`` likewise.
     """
 
     judge: str
@@ -64,7 +66,7 @@ class JudgeOnDimension:
     sd_difference: Statistic
     sd_human: Statistic
     within_sd: Statistic
-    ranged: int
+    n_range: int
     inside: Statistic
     above: Statistic
     below: Statistic
@@ -75,10 +77,10 @@ class JudgeOverall:
     """A judge over all dimensions.
 
     Attributes:
-        unscored: annotated seats without any score by it; ``reasons`` says why, with counts, most frequent first.
+        unscored: annotated seats without any score by it; ``reasons`` why, with counts, most frequent first.
         n: its scores on all dimensions that have a standard deviation to compare with.
         within_sd: share of these within a standard deviation, each dimension's own.
-        ranged: its scores, all dimensions together, that have a perceived range; ``inside``, ``above`` and ``below``
+        n_range: its scores, all dimensions together, that have a perceived range; ``inside``, ``above`` and ``below``
             are shares of these.
     """
 
@@ -87,7 +89,7 @@ class JudgeOverall:
     reasons: tuple[tuple[str, int], ...]
     n: int
     within_sd: Statistic
-    ranged: int
+    n_range: int
     inside: Statistic
     above: Statistic
     below: Statistic
@@ -95,7 +97,7 @@ class JudgeOverall:
 
 @dataclass(frozen=True, slots=True)
 class PerceivedRange:
-    """Seats whose perceived ranges are similar: both ends fall into the same bins (G.3).
+    """Seats with similar perceived ranges: both ends are in the same bins (G.3).
 
     Attributes:
         low: mean lower end; ``high`` the mean upper end; ``judge_mean`` the judge's mean score for these ``n`` seats.
@@ -111,7 +113,7 @@ class PerceivedRange:
 
 @dataclass(frozen=True, slots=True)
 class DifferenceBin:
-    """How many differences judge - human lie in ``[low, high)``; bins are half a point wide, around multiples of it."""
+    """Number of differences judge - human in ``[low, high)``; bins are half a point wide, centred on its multiples."""
 
     judge: str
     dimension: str
@@ -122,7 +124,7 @@ class DifferenceBin:
 
 @dataclass(frozen=True, slots=True)
 class HumanAgreement:
-    """Everything :func:`human_agreement` found out; rows stand by judge, then by dimension.
+    """The result of :func:`human_agreement`; rows are in order of judge, then dimension.
 
     Attributes:
         bins: the number of bins to show first.
@@ -144,7 +146,7 @@ class HumanAgreement:
 
 def human_agreement(
     episodes: Iterable[Episode],
-    found: AnnotationSet,
+    annotations: AnnotationSet,
     *,
     rules: QualityRules | None = None,
     judges: Sequence[str] | None = None,
@@ -153,27 +155,27 @@ def human_agreement(
     """Compares evaluations with annotations.
 
     Args:
-        episodes: those of the run that was annotated; others among them are passed over.
-        found: what the annotators sent back.
+        episodes: those of the run that was annotated; others among them are ignored.
+        annotations: of the returned sheets.
         rules: which annotations to use (:func:`~sotopia_env.people.quality.screen`); ``None`` takes the defaults.
-        judges: evaluations by name; ``None`` takes all that the annotated episodes have, in order.
+        judges: evaluators by name; ``None`` takes all of the annotated episodes, in order.
         bins: the number of bins to show first.
 
     Raises:
-        InvalidValueError: annotated episodes are not among the episodes, or went another way than the annotators
-            read; a custom dimension has another range than they were told; ``bins`` is not in :data:`BINS`.
-        UnknownNameError: no annotated episode has an evaluation called so.
+        InvalidValueError: annotated episodes are missing, or have another transcript than the annotators read; a
+            custom dimension has another range than on the sheet; ``bins`` is not in :data:`BINS`.
+        UnknownNameError: no annotated episode has an evaluation by one of ``judges``.
     """
     if bins not in BINS:
         raise InvalidValueError(f"bins: expected {BINS[0]} to {BINS[-1]}, got {bins!r}")
-    screening = screen(found, rules)
-    read = _annotated(episodes, found)
-    names = _judges(read.values(), judges)
-    scales, people = found.key.scales, _human_scores(screening.kept)
+    screening = screen(annotations, rules)
+    by_key = _annotated_episodes(episodes, annotations)
+    names = evaluator_names(by_key.values(), judges, "judge")
+    scales, people = annotations.key.scales, _human_scores(screening.accepted)
     by_dimension, overall, ranges, differences = [], [], [], []
     for judge in names:
-        scores, missing = _judge_scores(read, judge, people, scales)
-        by_judge = {d: _compared(d, scores, people) for d in scales}
+        scores, missing = _judge_scores(by_key, judge, people, scales)
+        by_judge = {d: _pairs(d, scores, people) for d in scales}
         rows = [_on_dimension(judge, d, *by_judge[d]) for d in scales]
         by_dimension += rows
         overall.append(_overall(judge, rows, missing))
@@ -181,7 +183,7 @@ def human_agreement(
             ranges += _ranges(judge, d, pairs, scales[d])
             differences += _histogram(judge, d, pairs)
     return HumanAgreement(
-        annotations=found,
+        annotations=annotations,
         screening=screening,
         bins=bins,
         dimensions=tuple(scales),
@@ -191,66 +193,52 @@ def human_agreement(
         annotators=annotator_table(people, scales),
         ranges=tuple(ranges),
         differences=tuple(differences),
-        between_judges=agreement_table(read.values(), names) if len(names) > 1 else (),
+        between_judges=agreement_table(by_key.values(), names) if len(names) > 1 else (),
     )
 
 
-def _annotated(episodes: Iterable[Episode], found: AnnotationSet) -> dict[str, Episode]:
-    shown = {request.episode: request.transcript for request in found.key.requests}
-    read = {episode.key: episode for episode in episodes if episode.key in shown}
-    absent = [key for key in shown if key not in read]
+def _annotated_episodes(episodes: Iterable[Episode], annotations: AnnotationSet) -> dict[str, Episode]:
+    transcripts = {request.episode: request.transcript for request in annotations.key.requests}
+    by_key = {episode.key: episode for episode in episodes if episode.key in transcripts}
+    absent = [key for key in transcripts if key not in by_key]
     if absent:
         raise InvalidValueError(
-            f"annotations: expected the run that was annotated, but {len(absent)} of {len(shown)} annotated episodes "
-            f"are not in it, the first being {absent[0]!r}"
+            f"annotations: expected the run that was annotated, but {len(absent)} of {len(transcripts)} annotated "
+            f"episodes are not in it, the first being {absent[0]!r}"
         )
-    for key, episode in read.items():
-        if fingerprint(episode) != shown[key]:
+    for key, episode in by_key.items():
+        if fingerprint(episode) != transcripts[key]:
             raise InvalidValueError(f"episode {key!r}: has another transcript than the one the annotators read")
-    return read
+    return by_key
 
 
-def _judges(episodes: Iterable[Episode], wanted: Sequence[str] | None) -> tuple[str, ...]:
-    known = list(dict.fromkeys(e.evaluator for episode in episodes for e in episode.evaluations))
-    for name in wanted or ():
-        if name not in known:
-            raise UnknownNameError(f"judge: {name_hint(name, known)}")
-    return tuple(dict.fromkeys(known if wanted is None else wanted))
-
-
-def _human_scores(kept: Iterable[Annotation]) -> HumanScores:
+def _human_scores(annotations: Iterable[Annotation]) -> HumanScores:
     people: dict[Seat, dict[str, list[float]]] = {}
-    for annotation in kept:
+    for annotation in annotations:
         own = people.setdefault(annotation.seat, {})
         for name, value in annotation.scores.items():
             own.setdefault(name, []).append(value)
     return people
 
 
-_Judged = Mapping[Seat, Mapping[str, float]]
+_JudgeScores = Mapping[Seat, Mapping[str, float]]
 
 
 def _judge_scores(
-    read: Mapping[str, Episode], judge: str, people: HumanScores, scales: Scales
-) -> tuple[_Judged, Counter[str]]:
-    """Returns the judge's scores of the annotated seats, and why it has none for the seats without any."""
-    judged: dict[Seat, Mapping[str, float]] = {}
+    episodes: Mapping[str, Episode], judge: str, people: HumanScores, scales: Scales
+) -> tuple[_JudgeScores, Counter[str]]:
+    """Returns the judge's scores of the annotated seats, and the reasons for the seats without any."""
+    by_seat: dict[Seat, Mapping[str, float]] = {}
     missing: Counter[str] = Counter()
     for key, agent in people:
-        evaluation = read[key].evaluation(judge)
+        evaluation = episodes[key].evaluation(judge)
         scores = {} if evaluation is None or evaluation.unscored is not None else evaluation.by_agent.get(agent, {})
-        judged[key, agent] = {str(name): score.value for name, score in scores.items()}
+        by_seat[key, agent] = {str(name): score.value for name, score in scores.items()}
         if evaluation is None or not scores:
-            missing[_why_unscored(evaluation, judge, agent)] += 1
+            missing[unscored_reason(evaluation, judge, agent)] += 1
         else:
             _check_ranges(evaluation, scales)
-    return judged, missing
-
-
-def _why_unscored(evaluation: Evaluation | None, judge: str, agent: str) -> str:
-    if evaluation is None:
-        return f"not evaluated by {judge}"
-    return evaluation.unscored or f"no score for {agent}"
+    return by_seat, missing
 
 
 def _check_ranges(evaluation: Evaluation, scales: Scales) -> None:
@@ -280,12 +268,12 @@ class _Pair:
         return self.judge - self.human
 
 
-def _compared(dimension: str, judged: _Judged, people: HumanScores) -> tuple[list[_Pair], int]:
-    """Returns the seats that both sides scored, and how many the judge alone left out."""
+def _pairs(dimension: str, scores_by_judge: _JudgeScores, people: HumanScores) -> tuple[list[_Pair], int]:
+    """Returns the seats that both sides scored, and the number that only people scored."""
     pairs, unscored = [], 0
     for seat, scores in people.items():
-        if dimension in scores and dimension in judged[seat]:
-            pairs.append(_Pair(judged[seat][dimension], scores[dimension]))
+        if dimension in scores and dimension in scores_by_judge[seat]:
+            pairs.append(_Pair(scores_by_judge[seat][dimension], scores[dimension]))
         elif dimension in scores:
             unscored += 1
     return pairs, unscored
@@ -295,7 +283,7 @@ def _on_dimension(judge: str, dimension: str, pairs: Sequence[_Pair], unscored: 
     ours, humans = [pair.judge for pair in pairs], [pair.human for pair in pairs]
     differences = [pair.difference for pair in pairs]
     pearson, spearman = correlations(ours, humans)
-    sd_human, ranged = _deviation(humans), [pair for pair in pairs if len(pair.people) > 1]
+    sd_human, with_range = _deviation(humans), [pair for pair in pairs if len(pair.people) > 1]
     return JudgeOnDimension(
         judge=judge,
         dimension=dimension,
@@ -307,10 +295,10 @@ def _on_dimension(judge: str, dimension: str, pairs: Sequence[_Pair], unscored: 
         sd_difference=_deviation(differences),
         sd_human=sd_human,
         within_sd=_within(differences, sd_human),
-        ranged=len(ranged),
-        inside=_range_share((min(p.people) <= p.judge <= max(p.people) for p in ranged), len(pairs)),
-        above=_range_share((p.judge > max(p.people) for p in ranged), len(pairs)),
-        below=_range_share((p.judge < min(p.people) for p in ranged), len(pairs)),
+        n_range=len(with_range),
+        inside=_range_share((min(p.people) <= p.judge <= max(p.people) for p in with_range), len(pairs)),
+        above=_range_share((p.judge > max(p.people) for p in with_range), len(pairs)),
+        below=_range_share((p.judge < min(p.people) for p in with_range), len(pairs)),
     )
 
 
@@ -327,13 +315,16 @@ def correlations(judge: Sequence[float], human: Sequence[float]) -> tuple[Statis
         return Statistic(None, reason), Statistic(None, reason)
     from scipy import stats
 
-    found = (stats.pearsonr(judge, human), stats.spearmanr(judge, human))
-    pearson, spearman = (Statistic(float(f.statistic), p=float(f.pvalue)) for f in found)
-    return pearson, spearman
+    pearson, spearman = stats.pearsonr(judge, human), stats.spearmanr(judge, human)
+    return _correlation(pearson), _correlation(spearman)
 
 
-def _too_few(n: int, needed: int) -> str:
-    return f"{n} seats, at least {needed} are needed" if n else _NONE
+def _correlation(result: Any) -> Statistic:
+    return Statistic(float(result.statistic), p=float(result.pvalue))
+
+
+def _too_few(n: int, least: int) -> str:
+    return f"{n} seats, at least {least} are needed" if n else _NONE
 
 
 def _deviation(values: Sequence[float]) -> Statistic:
@@ -355,22 +346,22 @@ def _range_share(hits: Iterable[bool], n: int) -> Statistic:
 
 
 def _overall(judge: str, rows: Sequence[JudgeOnDimension], missing: Counter[str]) -> JudgeOverall:
-    banded = [row for row in rows if row.within_sd.value is not None]
-    ranged = [row for row in rows if row.ranged]
+    with_sd = [row for row in rows if row.within_sd.value is not None]
+    with_range = [row for row in rows if row.n_range]
     return JudgeOverall(
         judge=judge,
         unscored=missing.total(),
         reasons=tuple(missing.most_common()),
-        n=sum(row.n for row in banded),
-        within_sd=_pooled([(row.within_sd, row.n) for row in banded]),
-        ranged=sum(row.ranged for row in ranged),
-        inside=_pooled([(row.inside, row.ranged) for row in ranged]),
-        above=_pooled([(row.above, row.ranged) for row in ranged]),
-        below=_pooled([(row.below, row.ranged) for row in ranged]),
+        n=sum(row.n for row in with_sd),
+        within_sd=_pooled_share([(row.within_sd, row.n) for row in with_sd]),
+        n_range=sum(row.n_range for row in with_range),
+        inside=_pooled_share([(row.inside, row.n_range) for row in with_range]),
+        above=_pooled_share([(row.above, row.n_range) for row in with_range]),
+        below=_pooled_share([(row.below, row.n_range) for row in with_range]),
     )
 
 
-def _pooled(shares: Sequence[tuple[Statistic, int]]) -> Statistic:
+def _pooled_share(shares: Sequence[tuple[Statistic, int]]) -> Statistic:
     total = sum(n for _, n in shares)
     if not total:
         return Statistic(None, "no dimension has one")

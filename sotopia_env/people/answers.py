@@ -1,4 +1,4 @@
-"""Reading back the sheets that annotators filled in."""
+"""Annotations, read from the sheets that annotators filled in."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Annotation:
     """One annotator's scores of one seat.
 
     Attributes:
-        scores: by dimension; one that was not given is absent.
-        reasoning: by dimension, for those that have a column for it; possibly empty.
-        seconds: how long it took, where the sheet says.
+        scores: by dimension; a missing one is absent.
+        reasoning: by dimension, for those with a column for it; possibly empty.
+        seconds: duration, where the sheet has it.
         where: file and row, as a spreadsheet program counts rows.
     """
 
@@ -42,7 +42,7 @@ class Annotation:
 
 @dataclass(frozen=True, slots=True)
 class AnnotationSet:
-    """What came back of a sheet.
+    """The annotations of a sheet.
 
     Attributes:
         annotations: the rows that were filled in, in the key's order.
@@ -53,12 +53,12 @@ class AnnotationSet:
 
     @property
     def blank(self) -> int:
-        """How many rows nobody filled in."""
+        """Number of rows that nobody filled in."""
         return len(self.key.requests) - len(self.annotations)
 
     @property
     def missing(self) -> Mapping[str, int]:
-        """How many filled-in rows lack a score, by dimension; dimensions that none lacks are absent."""
+        """Number of filled-in rows without a score, by dimension; dimensions without such rows are absent."""
         counts = {name: sum(name not in a.scores for a in self.annotations) for name in self.key.scales}
         return {name: count for name, count in counts.items() if count}
 
@@ -68,29 +68,29 @@ def read_annotations(sheets: str | Path | Sequence[str | Path], key: AnnotationK
 
     A row without annotator, scores and reasoning was not filled in and is only counted. A filled-in row may lack
     scores. Columns may stand in any order, separated by commas, semicolons or tabs; the columns to read and those for
-    reasoning may be gone. ``duration_seconds`` may be added.
+    reasoning may be missing. ``duration_seconds`` may be added.
 
     Raises:
         DamagedRecordError: a file is not CSV in UTF-8, or the key cannot be read.
-        UnknownNameError: a column or an annotation id is not known; names the nearest one.
+        UnknownNameError: a column or an annotation id is not known; the message has the nearest one.
         InvalidValueError: a column is missing, a score is no whole number of its range, a row has no annotator, or a
-            row was filled in twice. Names file, row, column and value.
+            row was filled in twice. The message has file, row, column and value.
     """
-    known = key if isinstance(key, AnnotationKey) else AnnotationKey.load(key)
-    requests = {request.annotation_id: request for request in known.requests}
-    found: dict[str, Annotation] = {}
+    key = key if isinstance(key, AnnotationKey) else AnnotationKey.load(key)
+    requests = {request.annotation_id: request for request in key.requests}
+    by_id: dict[str, Annotation] = {}
     for sheet in [sheets] if isinstance(sheets, str | Path) else sheets:
-        for where, cells in _rows(Path(sheet), known):
-            item = _annotation(where, cells, known, requests)
+        for where, cells in _rows(Path(sheet), key):
+            item = _annotation(where, cells, key, requests)
             if item is None:
                 continue
-            earlier = found.setdefault(item.request.annotation_id, item)
+            earlier = by_id.setdefault(item.request.annotation_id, item)
             if earlier is not item:
                 raise InvalidValueError(
                     f"{where}, column {ID!r}: expected every row to be filled in once, "
                     f"got {item.request.annotation_id!r} again, after {earlier.where}"
                 )
-    return AnnotationSet(known, tuple(found[name] for name in requests if name in found))
+    return AnnotationSet(key, tuple(by_id[name] for name in requests if name in by_id))
 
 
 def _rows(sheet: Path, key: AnnotationKey) -> Iterator[tuple[str, dict[str, str]]]:
@@ -103,7 +103,7 @@ def _rows(sheet: Path, key: AnnotationKey) -> Iterator[tuple[str, dict[str, str]
     head = text.split("\n", 1)[0]
     lines = csv.reader(io.StringIO(text, newline=""), delimiter=max(",;\t", key=head.count), strict=True)
     columns: list[str] | None = None
-    for number, cells in enumerate(_parsed(lines, sheet, len(text)), start=1):
+    for number, cells in enumerate(_parse(lines, sheet, len(text)), start=1):
         where = f"{sheet}, row {number}"
         if columns is None:
             columns = _columns(cells, key, where)
@@ -115,7 +115,7 @@ def _rows(sheet: Path, key: AnnotationKey) -> Iterator[tuple[str, dict[str, str]
         raise InvalidValueError(f"{sheet}: expected a header with {ID!r} and {ANNOTATOR!r}, got an empty file")
 
 
-def _parsed(lines: Iterator[list[str]], sheet: Path, longest: int) -> Iterator[list[str]]:
+def _parse(lines: Iterator[list[str]], sheet: Path, longest: int) -> Iterator[list[str]]:
     number = 1
     while True:
         try:
@@ -131,13 +131,13 @@ def _parsed(lines: Iterator[list[str]], sheet: Path, longest: int) -> Iterator[l
 
 @contextmanager
 def _cells_up_to(characters: int) -> Iterator[None]:
-    """Lets cells be as long as the file; the csv module knows only one limit for the whole process."""
-    before = csv.field_size_limit()
-    csv.field_size_limit(max(before, characters))
+    """Allows cells as long as the file; the csv module has only one limit for the whole process."""
+    limit = csv.field_size_limit()
+    csv.field_size_limit(max(limit, characters))
     try:
         yield
     finally:
-        csv.field_size_limit(before)
+        csv.field_size_limit(limit)
 
 
 def _columns(cells: Sequence[str], key: AnnotationKey, where: str) -> list[str]:

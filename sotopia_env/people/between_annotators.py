@@ -1,6 +1,6 @@
-"""How far annotators agree with each other (SOTOPIA, arXiv 2310.11667, appendix E.1; SOTOPIA-π, C.9).
+"""Agreement of annotators with each other (SOTOPIA, arXiv 2310.11667, appendix E.1; SOTOPIA-π, C.9).
 
-What cannot be computed has a reason in place of a number.
+A statistic that cannot be computed has a reason instead of a number.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ HumanScores = Mapping[Seat, Mapping[str, Sequence[float]]]
 Scales = Mapping[str, tuple[int, int]]
 """Inclusive range by dimension."""
 BINS = tuple(range(2, 12))
-"""Numbers of bins for which kappa is computed; 11 bins keep every point of an 11-point scale apart."""
+"""Numbers of bins for which kappa is computed; with 11 bins every point of an 11-point scale has a bin of its own."""
 DEFAULT_BINS = 5
 MEAN = "mean"
 """In place of a dimension: the unweighted mean over the dimensions, as "Overall" in SOTOPIA's table E.1."""
@@ -39,7 +39,7 @@ class Statistic:
 
 
 @dataclass(frozen=True, slots=True)
-class BinnedAgreement:
+class BinAgreement:
     """Agreement of annotators when the scale is cut into ``bins`` bins (:func:`bin_of`)."""
 
     bins: int
@@ -54,18 +54,18 @@ class AnnotatorAgreement:
     Attributes:
         seats: seats with two or more scores; ``pairs`` are the pairs of these scores.
         same: share of agreeing pairs of annotators, scores compared as they are; every seat weighs the same.
-        binned: the same by number of bins, with Randolph's kappa; :data:`BINS` in order.
+        by_bins: the same by number of bins, with Randolph's kappa; :data:`BINS` in order.
     """
 
     dimension: str
     seats: int
     pairs: int
     same: Statistic
-    binned: tuple[BinnedAgreement, ...]
+    by_bins: tuple[BinAgreement, ...]
 
-    def at(self, bins: int) -> BinnedAgreement:
+    def at(self, bins: int) -> BinAgreement:
         """Returns the agreement for a number of bins."""
-        return self.binned[BINS.index(bins)]
+        return self.by_bins[BINS.index(bins)]
 
 
 def mean_of(values: Sequence[float], reason: str) -> Statistic:
@@ -78,7 +78,7 @@ def bin_of(score: float, scale: tuple[int, int], bins: int) -> int:
 
     The ``m = high - low + 1`` points of the scale are cells of equal width, cut into ``bins`` equal parts:
     :math:`\lfloor (s - low) \cdot bins / m \rfloor`. With ``bins = m`` every point has a bin of its own. The papers do
-    not say where their bins begin.
+    not define the limits of their bins.
 
     Raises:
         InvalidValueError: there are fewer points than bins, or the score is outside the scale.
@@ -128,15 +128,13 @@ def randolph_kappa(ratings: Iterable[Sequence[float]], categories: int) -> float
 def annotator_table(people: HumanScores, scales: Scales) -> tuple[AnnotatorAgreement, ...]:
     """Returns a row per dimension and one for their mean (:data:`MEAN`)."""
     rows = [_annotators(name, people, scale) for name, scale in scales.items()]
-    binned = [
-        BinnedAgreement(
-            bins, _over([row.at(bins).agreement for row in rows]), _over([row.at(bins).kappa for row in rows])
-        )
+    by_bins = [
+        BinAgreement(bins, _over([row.at(bins).agreement for row in rows]), _over([row.at(bins).kappa for row in rows]))
         for bins in BINS
     ]
     same = _over([row.same for row in rows])
     totals = sum(row.seats for row in rows), sum(row.pairs for row in rows)
-    return (*rows, AnnotatorAgreement(MEAN, *totals, same, tuple(binned)))
+    return (*rows, AnnotatorAgreement(MEAN, *totals, same, tuple(by_bins)))
 
 
 def _over(statistics_: Iterable[Statistic]) -> Statistic:
@@ -148,13 +146,13 @@ def _annotators(dimension: str, people: HumanScores, scale: tuple[int, int]) -> 
     pairs = sum(math.comb(len(item), 2) for item in items)
     none = Statistic(None, "no seat was scored by two annotators")
     same = Statistic(pairwise_agreement(items)) if items else none
-    return AnnotatorAgreement(dimension, len(items), pairs, same, tuple(_binned(items, scale, bins) for bins in BINS))
+    return AnnotatorAgreement(dimension, len(items), pairs, same, tuple(_in_bins(items, scale, bins) for bins in BINS))
 
 
-def _binned(items: Sequence[Sequence[float]], scale: tuple[int, int], bins: int) -> BinnedAgreement:
+def _in_bins(items: Sequence[Sequence[float]], scale: tuple[int, int], bins: int) -> BinAgreement:
     points = scale[1] - scale[0] + 1
     reason = f"the scale has {points} points" if bins > points else "no seat was scored by two annotators"
     if bins > points or not items:
-        return BinnedAgreement(bins, Statistic(None, reason), Statistic(None, reason))
+        return BinAgreement(bins, Statistic(None, reason), Statistic(None, reason))
     ratings = [[bin_of(score, scale, bins) for score in item] for item in items]
-    return BinnedAgreement(bins, Statistic(pairwise_agreement(ratings)), Statistic(randolph_kappa(ratings, bins)))
+    return BinAgreement(bins, Statistic(pairwise_agreement(ratings)), Statistic(randolph_kappa(ratings, bins)))

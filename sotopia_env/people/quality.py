@@ -1,9 +1,9 @@
-r"""Which annotations to believe: rules that stand in for the manual checks of SOTOPIA-π (arXiv 2403.08715), C.5.
+r"""Quality rules for annotations, in place of the manual checks of SOTOPIA-π (arXiv 2403.08715), C.5.
 
 The paper removes annotations without well-written reasoning ("It is good."), with a score that contradicts its
 reasoning ("No secret leaked", -5), and all annotations of an episode whose annotators strongly disagree (more than 5
-points on GOAL); nobody annotates one example twice there. Rules for straight lines, haste and outlying annotators are
-ours. An annotation is removed once, by the first rule that applies; every removal has a reason.
+points on GOAL); nobody annotates one example twice there. Rules for straight lines, haste and outlying annotators
+are ours. An annotation is removed once, by the first rule that applies; every removal has a reason.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from enum import StrEnum
 
 from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
 from sotopia_env.people.answers import Annotation, AnnotationSet
+from sotopia_env.people.sheet import AnnotationKey
 from sotopia_env.world.quoting import quote
 from sotopia_env.world.reward import Dimension
 
@@ -27,9 +28,9 @@ _FEWEST_COPIES = 5
 
 
 class RemovalReason(StrEnum):
-    """Why an annotation is not used; the members stand in the order in which the rules are applied."""
+    """Why an annotation is not used; the members are in the order of the rules."""
 
-    REPEATED = "the annotator scored this seat before"
+    REPETITION = "the annotator scored this seat before"
     VAGUE = "reasoning too short"
     CONTRADICTION = "a score contradicts its reasoning"
     STRAIGHT_LINE = "straight-lining"
@@ -40,19 +41,19 @@ class RemovalReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class QualityRules:
-    """How strict :func:`screen` is; ``None`` (or ``False``, or an empty mapping) switches a rule off.
+    """The limits of :func:`screen`; ``None`` (or ``False``, or an empty mapping) switches a rule off.
 
     Attributes:
-        min_words: fewest words of the median reasoning for a score that was given. The two sentences that the paper
-            calls too vague have 3 and 4 words. Sheets without columns for reasoning are not held to it.
+        min_words: fewest words of the median reasoning for a score. The two sentences that the paper
+            calls too vague have 3 and 4 words. Does not apply to sheets without columns for reasoning.
         denial_tolerance: farthest a score may be from 0 when its reasoning says, without a "but", that nothing of the
             kind happened, in points. The paper's example is 5 off, its annotators had to come within 2 points (C.3).
             Knows common English phrases only.
         max_difference: largest difference between two annotators of a seat by dimension, in points; beyond it *all*
             annotations of the episode go. 5 on GOAL in the paper.
-        straight_lines: removes rows whose scores, five or more, are all the same number or all at the same place of
+        straight_lines: removes rows whose scores, five or more, are all the same number or all at the same point of
             their ranges, and annotators who gave five or more different seats exactly the same scores.
-        min_seconds: shortest time for a row, where the sheet says how long it took. A fifth of the 5 minutes that a
+        min_seconds: shortest time for a row, where the sheet has the duration. A fifth of the 5 minutes that a
             seat took in SOTOPIA (10 to 15 minutes for an episode of two seats, appendix E.1).
         max_distance: largest mean distance of an annotator from the mean of the others who scored the same seats, in
             points of an 11-point scale. Off by default: with two annotators it cannot tell who is wrong, and the
@@ -83,7 +84,7 @@ LENIENT = QualityRules(min_words=None, denial_tolerance=None, max_difference={},
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """An annotation that is not used; ``detail`` says what was found in it."""
+    """An annotation that is not used; ``detail`` describes its fault."""
 
     annotation: Annotation
     reason: RemovalReason
@@ -92,16 +93,16 @@ class Removal:
 
 @dataclass(frozen=True, slots=True)
 class Screening:
-    """What the rules made of the annotations.
+    """The result of the rules.
 
     Attributes:
-        kept: annotations to use, in order.
+        accepted: annotations to use, in order.
         removals: the others, in order.
-        to_repeat: annotated episodes with fewer annotations of some seat than were asked for; the paper has these
-            annotated again.
+        to_repeat: annotated episodes with fewer annotations of some seat than planned; the paper has these annotated
+            again.
     """
 
-    kept: tuple[Annotation, ...]
+    accepted: tuple[Annotation, ...]
     removals: tuple[Removal, ...]
     to_repeat: tuple[str, ...]
 
@@ -112,46 +113,45 @@ class Screening:
         return {reason: count for reason, count in counts.items() if count}
 
 
-def screen(found: AnnotationSet, rules: QualityRules | None = None) -> Screening:
+def screen(annotations: AnnotationSet, rules: QualityRules | None = None) -> Screening:
     """Applies the rules; ``None`` takes the default ones.
 
     Raises:
         UnknownNameError: ``max_difference`` names a dimension that was not annotated.
     """
-    rules, scales = QualityRules() if rules is None else rules, found.key.scales
+    rules, scales = QualityRules() if rules is None else rules, annotations.key.scales
     for name in rules.max_difference:
         if name not in scales:
             raise UnknownNameError(f"max_difference: dimension {name_hint(name, scales)}")
     removals: list[Removal] = []
-    kept = list(found.annotations)
+    rest = list(annotations.annotations)
     for reason, rule in _RULES:
-        faults = rule(kept, rules, scales)
-        removals += [Removal(a, reason, faults[_id(a)]) for a in kept if _id(a) in faults]
-        kept = [a for a in kept if _id(a) not in faults]
-    order = {_id(annotation): place for place, annotation in enumerate(found.annotations)}
+        faults = rule(rest, rules, scales)
+        removals += [Removal(a, reason, faults[_id(a)]) for a in rest if _id(a) in faults]
+        rest = [a for a in rest if _id(a) not in faults]
+    order = {_id(annotation): index for index, annotation in enumerate(annotations.annotations)}
     removals.sort(key=lambda removal: order[_id(removal.annotation)])
-    return Screening(tuple(kept), tuple(removals), _short_of_annotators(found, kept))
+    return Screening(tuple(rest), tuple(removals), _incomplete_episodes(annotations.key, rest))
 
 
 def _id(annotation: Annotation) -> str:
     return annotation.request.annotation_id
 
 
-def _short_of_annotators(found: AnnotationSet, kept: Iterable[Annotation]) -> tuple[str, ...]:
+def _incomplete_episodes(key: AnnotationKey, annotations: Iterable[Annotation]) -> tuple[str, ...]:
     counts: dict[tuple[str, str], int] = defaultdict(int)
-    for annotation in kept:
+    for annotation in annotations:
         counts[annotation.seat] += 1
-    requests = found.key.requests
-    short = [r.episode for r in requests if counts[(r.episode, r.agent)] < found.key.per_episode]
-    return tuple(dict.fromkeys(short))
+    episodes = (r.episode for r in key.requests if counts[(r.episode, r.agent)] < key.per_episode)
+    return tuple(dict.fromkeys(episodes))
 
 
 _Scales = Mapping[str, tuple[int, int]]
 _Faults = Mapping[str, str]
-"""Annotation id to what is wrong with the annotation."""
+"""Annotation id to the fault of the annotation."""
 
 
-def _repeated(annotations: Sequence[Annotation], rules: QualityRules, scales: _Scales) -> _Faults:
+def _repetitions(annotations: Sequence[Annotation], rules: QualityRules, scales: _Scales) -> _Faults:
     first: dict[tuple[str, ...], Annotation] = {}
     again = [a for a in annotations if first.setdefault((*a.seat, a.annotator), a) is not a]
     return {_id(a): f"by {a.annotator}, after {first[(*a.seat, a.annotator)].where}" for a in again}
@@ -203,9 +203,9 @@ def _straight(annotations: Sequence[Annotation], rules: QualityRules, scales: _S
     by_annotator: dict[str, list[Annotation]] = defaultdict(list)
     for annotation in annotations if rules.straight_lines else ():
         by_annotator[annotation.annotator].append(annotation)
-        places = {(value - scales[n][0]) / (scales[n][1] - scales[n][0]) for n, value in annotation.scores.items()}
-        if len(annotation.scores) >= _FEWEST_SCORES and min(len(places), len(set(annotation.scores.values()))) == 1:
-            faults[_id(annotation)] = f"{len(annotation.scores)} scores at one place"
+        points = {(value - scales[n][0]) / (scales[n][1] - scales[n][0]) for n, value in annotation.scores.items()}
+        if len(annotation.scores) >= _FEWEST_SCORES and min(len(points), len(set(annotation.scores.values()))) == 1:
+            faults[_id(annotation)] = f"{len(annotation.scores)} scores at one point"
     for name, own in by_annotator.items():
         if len(own) >= _FEWEST_COPIES and all(a.scores == own[0].scores for a in own):
             faults |= {_id(a): f"{name} gave {len(own)} seats the same scores" for a in own}
@@ -215,8 +215,8 @@ def _straight(annotations: Sequence[Annotation], rules: QualityRules, scales: _S
 def _hasty(annotations: Sequence[Annotation], rules: QualityRules, scales: _Scales) -> _Faults:
     if rules.min_seconds is None:
         return {}
-    timed = [(a, a.seconds) for a in annotations if a.seconds is not None]
-    return {_id(a): f"{seconds:g} seconds" for a, seconds in timed if seconds < rules.min_seconds}
+    durations = [(a, a.seconds) for a in annotations if a.seconds is not None]
+    return {_id(a): f"{seconds:g} seconds" for a, seconds in durations if seconds < rules.min_seconds}
 
 
 def _outlying(annotations: Sequence[Annotation], rules: QualityRules, scales: _Scales) -> _Faults:
@@ -242,8 +242,8 @@ def _distances(annotations: Sequence[Annotation], scales: _Scales) -> Mapping[st
         for one, name in itertools.product(group, scales):
             others = [a.scores[name] for a in group if a is not one and name in a.scores]
             if others and name in one.scores:
-                away = abs(one.scores[name] - math.fsum(others) / len(others))
-                distances[one.annotator].append(away * 10 / (scales[name][1] - scales[name][0]))
+                distance = abs(one.scores[name] - math.fsum(others) / len(others))
+                distances[one.annotator].append(distance * 10 / (scales[name][1] - scales[name][0]))
     return distances
 
 
@@ -258,14 +258,14 @@ def _disagreeing(annotations: Sequence[Annotation], rules: QualityRules, scales:
     episodes: dict[str, str] = {}
     for (episode, _), group in _by_seat(annotations).items():
         for name, limit in rules.max_difference.items():
-            given = [a.scores[name] for a in group if name in a.scores]
-            if given and max(given) - min(given) > limit:
-                episodes.setdefault(episode, f"{name}: {min(given):g} and {max(given):g} for one seat")
+            scores = [a.scores[name] for a in group if name in a.scores]
+            if scores and max(scores) - min(scores) > limit:
+                episodes.setdefault(episode, f"{name}: {min(scores):g} and {max(scores):g} for one seat")
     return {_id(a): episodes[a.request.episode] for a in annotations if a.request.episode in episodes}
 
 
 _RULES: tuple[tuple[RemovalReason, Callable[[Sequence[Annotation], QualityRules, _Scales], _Faults]], ...] = (
-    (RemovalReason.REPEATED, _repeated),
+    (RemovalReason.REPETITION, _repetitions),
     (RemovalReason.VAGUE, _vague),
     (RemovalReason.CONTRADICTION, _contradictory),
     (RemovalReason.STRAIGHT_LINE, _straight),

@@ -1,4 +1,4 @@
-"""The agreement of judges and people as text for the screen, as JSON, as CSV, as a chart; matplotlib is loaded late."""
+"""The agreement of judges and people as text, JSON, CSV and a chart; matplotlib is imported on first use."""
 
 from __future__ import annotations
 
@@ -9,60 +9,58 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sotopia_env.files import write_text_atomically
+from sotopia_env.files import write_texts
 from sotopia_env.people.against_judges import HumanAgreement, JudgeOnDimension, JudgeOverall
-from sotopia_env.people.between_annotators import AnnotatorAgreement, Statistic
+from sotopia_env.people.between_annotators import Statistic
 from sotopia_env.people.sheet import csv_text
 from sotopia_env.reports.charts import new_figure, save_png
-from sotopia_env.reports.tables import show_number, table
+from sotopia_env.reports.tables import reason_lines, show_number, show_p, table
 from sotopia_env.world.quoting import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_REASONS_ON_SCREEN = 5
 _PANELS_IN_A_ROW = 4
 _BINS_ON_SCREEN = (2, 3, 4, 5, 11)
 _STATISTICS = ("pearson", "spearman", "mean_difference", "sd_difference", "sd_human", "within_sd")
 _SHARES = ("inside", "above", "below")
 
 
-def to_text(found: HumanAgreement) -> str:
-    """Returns the tables that ``sotopia judge-agreement`` prints; below ``n/a`` stands why."""
-    judges = [_judge(found, overall) for overall in found.overall] or ["(the annotated episodes are not evaluated)"]
-    parts = [_summary(found), *judges, _annotators(found), _between_judges(found)]
+def to_text(result: HumanAgreement) -> str:
+    """Returns the tables that ``sotopia judge-agreement`` prints; the reasons for ``n/a`` are below the tables."""
+    judges = [_judge(result, overall) for overall in result.overall] or ["(the annotated episodes are not evaluated)"]
+    parts = [_summary(result), *judges, _annotators(result), _between_judges(result)]
     return printable("\n\n".join(part for part in parts if part)) + "\n"
 
 
-def _summary(found: HumanAgreement) -> str:
-    answers, screening = found.annotations, found.screening
+def _summary(result: HumanAgreement) -> str:
+    answers, screening = result.annotations, result.screening
     names = {annotation.annotator for annotation in answers.annotations}
     lines = [
         f"{len({r.episode for r in answers.key.requests})} episodes, {len(answers.key.requests)} rows handed out, "
         f"{len(answers.annotations)} filled in by {len(names)} annotators, {answers.blank} left empty, "
-        f"{len(screening.kept)} used"
+        f"{len(screening.accepted)} used"
     ]
     lines += [f"  removed: {count} × {reason.value}" for reason, count in screening.counts.items()]
     if answers.missing:
         counts = ", ".join(f"{name} {count}" for name, count in answers.missing.items())
         lines.append(f"  filled in without a score: {counts}")
     if screening.to_repeat:
-        lines.append(f"  {len(screening.to_repeat)} episodes have fewer annotations left than were asked for")
+        lines.append(f"  {len(screening.to_repeat)} episodes have fewer annotations left than planned")
     return "\n".join(lines)
 
 
-def _judge(found: HumanAgreement, overall: JudgeOverall) -> str:
-    own = [row for row in found.by_dimension if row.judge == overall.judge]
+def _judge(result: HumanAgreement, overall: JudgeOverall) -> str:
+    own = [row for row in result.by_dimension if row.judge == overall.judge]
     lines = [f"{overall.judge} and people; {overall.unscored} annotated seats unscored"]
-    lines += [f"  unscored, left out: {count} × {reason}" for reason, count in overall.reasons[:_REASONS_ON_SCREEN]]
-    if len(overall.reasons) > _REASONS_ON_SCREEN:
-        lines.append(f"  … and {len(overall.reasons) - _REASONS_ON_SCREEN} more reasons")
+    lines += reason_lines(overall.reasons)
     shares = (overall.within_sd, *(getattr(overall, name) for name in _SHARES))
     rows = [_judge_row(row) for row in own]
+    reasons = [(row.dimension, getattr(row, name).reason) for row in own for name in (*_STATISTICS, "inside")]
     rows.append(("all", str(overall.n), "", "", "", *map(_percent, shares)))
     header = ("dimension", "n", "Pearson r (p)", "Spearman rho (p)", "judge - human (sd)", "within 1 sd")
     lines.append(table((*header, "in range", "above", "below"), rows))
-    return "\n".join([*lines, *_footnotes(own)])
+    return "\n".join([*lines, *_notes(reasons)])
 
 
 def _judge_row(row: JudgeOnDimension) -> tuple[str, ...]:
@@ -78,57 +76,46 @@ def _judge_row(row: JudgeOnDimension) -> tuple[str, ...]:
     )
 
 
-def _correlation(found: Statistic) -> str:
-    if found.value is None or found.p is None:
+def _correlation(statistic: Statistic) -> str:
+    if statistic.value is None or statistic.p is None:
         return "n/a"
-    return f"{show_number(found.value)} ({'<0.001' if found.p < 0.001 else f'{found.p:.3f}'})"
+    return f"{show_number(statistic.value)} ({show_p(statistic.p)})"
 
 
-def _percent(found: Statistic) -> str:
-    return "n/a" if found.value is None else f"{100 * found.value:.0f} %"
+def _percent(statistic: Statistic) -> str:
+    return "n/a" if statistic.value is None else f"{100 * statistic.value:.0f} %"
 
 
-def _footnotes(rows: Iterable[JudgeOnDimension]) -> list[str]:
-    """One line per reason, with the dimensions and columns that it leaves without a number."""
+def _notes(reasons: Iterable[tuple[str, str | None]]) -> list[str]:
+    """One line per reason, with the dimensions that have no number for it."""
     where: dict[str, dict[str, None]] = {}
-    for row in rows:
-        for name in (*_STATISTICS, "inside"):
-            reason = getattr(row, name).reason
-            if reason is not None:
-                where.setdefault(reason, {})[row.dimension] = None
+    for dimension, reason in reasons:
+        if reason is not None:
+            where.setdefault(reason, {})[dimension] = None
     return [f"  n/a in {', '.join(dimensions)}: {reason}" for reason, dimensions in where.items()]
 
 
-def _annotators(found: HumanAgreement) -> str:
-    binned = dict.fromkeys((found.bins, *_BINS_ON_SCREEN))
-    header = ("annotators", "seats", "pairs", "same score", f"same of {found.bins} bins")
+def _annotators(result: HumanAgreement) -> str:
+    columns = dict.fromkeys((result.bins, *_BINS_ON_SCREEN))
+    header = ("annotators", "seats", "pairs", "same score", f"same of {result.bins} bins")
     rows = [
         (
             row.dimension,
             str(row.seats),
             str(row.pairs),
             _percent(row.same),
-            _percent(row.at(found.bins).agreement),
-            *(show_number(row.at(bins).kappa.value) for bins in binned),
+            _percent(row.at(result.bins).agreement),
+            *(show_number(row.at(bins).kappa.value) for bins in columns),
         )
-        for row in found.annotators
+        for row in result.annotators
     ]
-    text = table((*header, *(f"kappa {bins}" for bins in binned)), rows)
-    return "\n".join([text, *_annotator_notes(found.annotators, binned)])
+    text = table((*header, *(f"kappa {bins}" for bins in columns)), rows)
+    reasons = [(row.dimension, row.at(bins).kappa.reason) for row in result.annotators for bins in columns]
+    return "\n".join([text, *_notes(reasons)])
 
 
-def _annotator_notes(rows: Iterable[AnnotatorAgreement], binned: Iterable[int]) -> list[str]:
-    where: dict[str, dict[str, None]] = {}
-    for row in rows:
-        for bins in binned:
-            reason = row.at(bins).kappa.reason
-            if reason is not None:
-                where.setdefault(reason, {})[row.dimension] = None
-    return [f"  n/a in {', '.join(dimensions)}: {reason}" for reason, dimensions in where.items()]
-
-
-def _between_judges(found: HumanAgreement) -> str:
-    if not found.between_judges:
+def _between_judges(result: HumanAgreement) -> str:
+    if not result.between_judges:
         return ""
     rows = [
         (
@@ -140,99 +127,99 @@ def _between_judges(found: HumanAgreement) -> str:
             show_number(row.spearman),
             show_number(row.mean_difference),
         )
-        for row in found.between_judges
+        for row in result.between_judges
     ]
     header = ("judges, on annotated episodes", "dimension", "n", "missing", "Pearson r", "Spearman rho", "|difference|")
     return table(header, rows)
 
 
-def to_json(found: HumanAgreement) -> str:
+def to_json(result: HumanAgreement) -> str:
     """Returns everything as JSON; what does not exist is ``null`` with a ``reason`` beside it."""
-    answers, screening = found.annotations, found.screening
+    answers, screening = result.annotations, result.screening
     content: dict[str, Any] = {
         "annotations": {
             "handed_out": len(answers.key.requests),
             "filled_in": len(answers.annotations),
             "left_empty": answers.blank,
-            "used": len(screening.kept),
+            "used": len(screening.accepted),
             "without_score": dict(answers.missing),
             "removed": {reason.name.lower(): count for reason, count in screening.counts.items()},
             "to_repeat": screening.to_repeat,
         },
-        "bins": found.bins,
-        "dimensions": found.dimensions,
-        "judges": found.judges,
+        "bins": result.bins,
+        "dimensions": result.dimensions,
+        "judges": result.judges,
     }
     for name in ("by_dimension", "overall", "annotators", "ranges", "differences", "between_judges"):
-        content[name] = [asdict(row) for row in getattr(found, name)]
+        content[name] = [asdict(row) for row in getattr(result, name)]
     return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def to_csv(found: HumanAgreement) -> dict[str, str]:
+def to_csv(result: HumanAgreement) -> dict[str, str]:
     """Returns CSV texts by name: judges, annotators, ranges, differences, between_judges, removed.
 
-    An empty field means n/a; ``reason`` says why, for the judges.
+    An empty field means n/a; ``reason`` explains it, for the judges.
     """
-    correlated = ("pearson", "pearson_p", "spearman", "spearman_p")
+    correlations = ("pearson", "pearson_p", "spearman", "spearman_p")
     judges = (
-        ("judge", "dimension", "n", "unscored", *correlated, *_STATISTICS[2:], "ranged", *_SHARES, "reason"),
-        [_judge_cells(row) for row in found.by_dimension],
+        ("judge", "dimension", "n", "unscored", *correlations, *_STATISTICS[2:], "n_range", *_SHARES, "reason"),
+        [_judge_cells(row) for row in result.by_dimension],
     )
     annotators = (
         ("dimension", "seats", "pairs", "same", "bins", "agreement", "kappa"),
         [
             (r.dimension, r.seats, r.pairs, r.same.value, b.bins, b.agreement.value, b.kappa.value)
-            for r in found.annotators
-            for b in r.binned
+            for r in result.annotators
+            for b in r.by_bins
         ],
     )
-    removed = (
+    removals = (
         ("annotation_id", "annotator", "episode", "agent", "reason", "detail"),
         [
             (r.annotation.request.annotation_id, r.annotation.annotator, *r.annotation.seat, r.reason.value, r.detail)
-            for r in found.screening.removals
+            for r in result.screening.removals
         ],
     )
     return {
         "judges": csv_text(*judges),
         "annotators": csv_text(*annotators),
-        "ranges": _records(found.ranges, ("judge", "dimension", "n", "low", "high", "judge_mean")),
-        "differences": _records(found.differences, ("judge", "dimension", "low", "high", "n")),
+        "ranges": _records(result.ranges, ("judge", "dimension", "n", "low", "high", "judge_mean")),
+        "differences": _records(result.differences, ("judge", "dimension", "low", "high", "n")),
         "between_judges": _records(
-            found.between_judges,
+            result.between_judges,
             ("first", "second", "dimension", "n", "missing", "pearson", "spearman", "mean_difference"),
         ),
-        "removed": csv_text(*removed),
+        "removed": csv_text(*removals),
     }
 
 
 def _judge_cells(row: JudgeOnDimension) -> Sequence[object]:
-    correlated = (row.pearson.value, row.pearson.p, row.spearman.value, row.spearman.p)
+    correlations = (row.pearson.value, row.pearson.p, row.spearman.value, row.spearman.p)
     others = [getattr(row, name).value for name in _STATISTICS[2:]]
     shares = [getattr(row, name).value for name in _SHARES]
     reasons = dict.fromkeys(getattr(row, name).reason for name in (*_STATISTICS, *_SHARES))
-    why = "; ".join(reason for reason in reasons if reason)
-    return (row.judge, row.dimension, row.n, row.unscored, *correlated, *others, row.ranged, *shares, why)
+    reason = "; ".join(filter(None, reasons))
+    return (row.judge, row.dimension, row.n, row.unscored, *correlations, *others, row.n_range, *shares, reason)
 
 
 def _records(rows: Iterable[object], fields: Sequence[str]) -> str:
     return csv_text(fields, [[getattr(row, field) for field in fields] for row in rows])
 
 
-def difference_chart(found: HumanAgreement, path: str | Path) -> Path:
-    """Draws how judge - human is distributed, a panel per dimension (SOTOPIA, figure 2).
+def difference_chart(result: HumanAgreement, path: str | Path) -> Path:
+    """Draws the distribution of judge - human, a panel per dimension (SOTOPIA, figure 2).
 
     Grey is one standard deviation of the human scores to either side of 0. Right of 0 the judge is more lenient.
 
     Returns:
         ``path``, written at once.
     """
-    columns = min(_PANELS_IN_A_ROW, len(found.dimensions))
-    lines = math.ceil(len(found.dimensions) / columns)
+    columns = min(_PANELS_IN_A_ROW, len(result.dimensions))
+    lines = math.ceil(len(result.dimensions) / columns)
     figure = new_figure(3.2 * columns, 2.6 * lines + 0.6)
-    for number, dimension in enumerate(found.dimensions, start=1):
+    for number, dimension in enumerate(result.dimensions, start=1):
         axes = figure.add_subplot(lines, columns, number)
-        _panel(found, dimension, axes)
+        _panel(result, dimension, axes)
     handles = {label: h for axes in figure.axes for h, label in zip(*axes.get_legend_handles_labels(), strict=True)}
     if handles:
         figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=min(3, len(handles)))
@@ -240,35 +227,33 @@ def difference_chart(found: HumanAgreement, path: str | Path) -> Path:
     return save_png(figure, Path(path))
 
 
-def _panel(found: HumanAgreement, dimension: str, axes: Axes) -> None:
-    bins = [b for b in found.differences if b.dimension == dimension]
+def _panel(result: HumanAgreement, dimension: str, axes: Axes) -> None:
+    bins = [b for b in result.differences if b.dimension == dimension]
     axes.set_title(dimension, fontsize="small")
     if not bins:
         axes.text(0.5, 0.5, "n/a: no seat\nscored by both", ha="center", va="center", transform=axes.transAxes)
         axes.set_axis_off()
         return
-    spread = max((r.sd_human.value or 0.0) for r in found.by_dimension if r.dimension == dimension)
+    spread = max((r.sd_human.value or 0.0) for r in result.by_dimension if r.dimension == dimension)
     axes.axvspan(-spread, spread, color="0.9")
-    for place, judge in enumerate(found.judges):
+    for index, judge in enumerate(result.judges):
         own = [b for b in bins if b.judge == judge]
         total = sum(b.n for b in own)
         centres, shares = [(b.low + b.high) / 2 for b in own], [b.n / total for b in own]
-        axes.bar(centres, shares, width=0.5, alpha=0.6, color=f"C{place % 10}", label=_label(judge))
+        axes.bar(centres, shares, width=0.5, alpha=0.6, color=f"C{index % 10}", label=_label(judge))
     axes.axvline(0, color="black", linewidth=0.6)
     reach = max(max(abs(b.low), abs(b.high)) for b in bins)
     axes.set_xlim(-max(reach, spread) - 0.5, max(reach, spread) + 0.5)
 
 
 def _label(judge: str) -> str:
-    """A name as the chart shows it: matplotlib hides labels that begin with "_" and reads "$" as mathematics."""
+    """A name for the chart's legend: matplotlib hides labels that begin with "_" and reads "$" as mathematics."""
     return f" {printable(judge)}".replace("$", r"\$")
 
 
-def write_report(found: HumanAgreement, folder: str | Path) -> list[Path]:
+def write_report(result: HumanAgreement, folder: str | Path) -> list[Path]:
     """Writes text, JSON, CSV and the chart into ``folder``, each file at once, and returns their paths."""
     folder = Path(folder)
-    texts = {"human_agreement.txt": to_text(found), "human_agreement.json": to_json(found)}
-    texts |= {f"{name}.csv": text for name, text in to_csv(found).items()}
-    for name, text in texts.items():
-        write_text_atomically(folder / name, text)
-    return [*(folder / name for name in texts), difference_chart(found, folder / "differences.png")]
+    texts = {"human_agreement.txt": to_text(result), "human_agreement.json": to_json(result)}
+    texts |= {f"{name}.csv": text for name, text in to_csv(result).items()}
+    return [*write_texts(folder, texts), difference_chart(result, folder / "differences.png")]

@@ -1,7 +1,7 @@
-"""The sheet that annotators fill in, and the key that stays behind.
+"""The sheet that annotators fill in, and its key file, which they do not get.
 
-The sheet is one CSV row per annotator and seat. It names no policy, no model and no judge's score, and stands in an
-order that only the key file can undo (SOTOPIA, arXiv 2310.11667, §5.1 and appendix E: annotators do not know who
+The sheet is one CSV row per annotator and seat. It has no policy, no model and no judge's score, and its order can
+only be undone with the key file (SOTOPIA, arXiv 2310.11667, §5.1 and appendix E: annotators do not know who
 plays a character, and rate every agent on the dimensions that the judge rates, with a rationale for each).
 """
 
@@ -20,8 +20,9 @@ from typing import Literal
 
 from pydantic import ValidationError
 
-from sotopia_env.errors import DamagedRecordError, InvalidValueError
+from sotopia_env.errors import DamagedRecordError, InvalidValueError, check_whole
 from sotopia_env.files import write_text_atomically
+from sotopia_env.outcomes import describe_space, describe_worth
 from sotopia_env.prompts import fill, load
 from sotopia_env.records import Record, explain
 from sotopia_env.world.dynamics import TurnOrder
@@ -34,12 +35,12 @@ from sotopia_env.world.scenario import Task
 logger = logging.getLogger(__name__)
 
 ID, ANNOTATOR, SECONDS = "annotation_id", "annotator", "duration_seconds"
-SHOWN = ("situation", "participant", "participant_profile", "participant_goal", "transcript")
-"""Columns for the annotator to read; they are ignored when a sheet is read back and may be missing then."""
+READ_ONLY = ("situation", "participant", "participant_profile", "participant_goal", "transcript")
+"""Columns for the annotator to read; ignored, and optional, in a sheet that comes back."""
 REASONING = "_reasoning"
-"""Ends the name of the column that holds the reasoning for a dimension."""
+"""Suffix of the column with the reasoning for a dimension."""
 _FORMULA = tuple("=+-@\t\r\n＝＋－＠")
-_LONGEST_CELL = 32_767  # characters; what spreadsheet programs keep of a cell
+_LONGEST_CELL = 32_767  # characters of a cell in spreadsheet programs
 
 
 def guard(text: str) -> str:
@@ -48,14 +49,14 @@ def guard(text: str) -> str:
 
 
 def unguard(text: str) -> str:
-    """Returns the text that :func:`guard` was given."""
+    """Returns the text before :func:`guard`."""
     return text[1:] if text.startswith("'") and text[1:].startswith(_FORMULA) else text
 
 
 def csv_text(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Returns CSV with every text cell guarded; ``None`` is an empty cell."""
     stream = io.StringIO()
-    writer = csv.writer(stream)  # CRLF, or a carriage return inside a cell would stand unquoted
+    writer = csv.writer(stream)  # CRLF, or a carriage return inside a cell would not be quoted
     writer.writerow([guard(name) for name in header])
     writer.writerows([guard(cell) if isinstance(cell, str) else cell for cell in row] for row in rows)
     return stream.getvalue()
@@ -65,11 +66,11 @@ class AnnotationRequest(Record):
     """One row of a sheet.
 
     Attributes:
-        annotation_id: what the sheet calls it; says nothing about the rest.
+        annotation_id: random id in the sheet.
         episode: the episode's key.
         agent: the seat to be scored.
-        slot: which of the annotators of this seat, from 0.
-        transcript: hash of the transcript that was shown (:func:`fingerprint`).
+        slot: index of the annotator of this seat, from 0.
+        transcript: hash of the transcript in the sheet (:func:`fingerprint`).
     """
 
     annotation_id: str
@@ -80,11 +81,11 @@ class AnnotationRequest(Record):
 
 
 class AnnotationKey(Record):
-    """What undoes the blinding of one sheet; kept from the annotators.
+    """The data that undoes the blinding of one sheet; not for annotators.
 
     Attributes:
         requests: the rows, in the sheet's order.
-        per_episode: annotators asked for each episode.
+        per_episode: annotators of each episode.
         dimensions: custom dimensions scored beside the seven.
     """
 
@@ -102,7 +103,7 @@ class AnnotationKey(Record):
     @cached_property
     def columns(self) -> tuple[str, ...]:
         """The columns of the template, in order."""
-        return (ID, ANNOTATOR, *SHOWN, *(column for name in self.scales for column in (name, name + REASONING)))
+        return (ID, ANNOTATOR, *READ_ONLY, *(column for name in self.scales for column in (name, name + REASONING)))
 
     @classmethod
     def load(cls, path: str | Path) -> AnnotationKey:
@@ -116,12 +117,12 @@ class AnnotationKey(Record):
 
 
 def key_path(sheet: str | Path) -> Path:
-    """Where the key of a sheet lies: beside it."""
+    """Path of the key of a sheet, beside it."""
     return Path(sheet).with_suffix(".key.json")
 
 
 def guide_path(sheet: str | Path) -> Path:
-    """Where the annotators' guide to a sheet lies: beside it."""
+    """Path of the annotators' guide to a sheet, beside it."""
     return Path(sheet).with_suffix(".guide.txt")
 
 
@@ -131,12 +132,12 @@ def draw(episodes: Iterable[Episode], n: int | None, seed: int) -> list[Episode]
     Raises:
         InvalidValueError: there are fewer.
     """
-    kept = sorted(episodes, key=lambda episode: episode.key)
+    ordered = sorted(episodes, key=lambda episode: episode.key)
     if n is None:
-        return kept
-    if not 1 <= n <= len(kept):
-        raise InvalidValueError(f"n: expected 1 to {len(kept)}, the number of episodes, got {n}")
-    return random.Random(f"draw:{seed}").sample(kept, n)
+        return ordered
+    if not 1 <= n <= len(ordered):
+        raise InvalidValueError(f"n: expected 1 to {len(ordered)}, the number of episodes, got {n}")
+    return random.Random(f"draw:{seed}").sample(ordered, n)
 
 
 def write_template(
@@ -148,8 +149,8 @@ def write_template(
     order of their own each time, and the seats of an episode too. The same seed and episodes give the same files.
 
     Args:
-        episodes: what is to be scored; custom dimensions of their evaluations are asked for beside the seven.
-        path: the ``.csv`` file; it must not exist, because it may have been filled in.
+        episodes: to be annotated; custom dimensions of their evaluations are added to the seven.
+        path: the ``.csv`` file; it must not exist, because an existing one may be filled in.
         per_episode: annotators per episode (2 in SOTOPIA, appendix E.1).
         seed: of the order and the ids.
 
@@ -157,17 +158,17 @@ def write_template(
         InvalidValueError: no episodes, an episode twice, a file in the way, or custom dimensions that contradict each
             other.
     """
-    path, kept = Path(path), sorted(episodes, key=lambda episode: episode.key)
-    _check_template(path, kept, per_episode)
+    path, ordered = Path(path), sorted(episodes, key=lambda episode: episode.key)
+    _check_template(path, ordered, per_episode)
     key = AnnotationKey(
         seed=seed,
         per_episode=per_episode,
-        dimensions=_custom(kept),
-        requests=_requests(kept, per_episode, seed),
+        dimensions=_custom_dimensions(ordered),
+        requests=_requests(ordered, per_episode, seed),
     )
     _check_columns(key)
-    _warn_of_long_cells(kept)
-    by_key = {episode.key: episode for episode in kept}
+    _warn_of_long_cells(ordered)
+    by_key = {episode.key: episode for episode in ordered}
     rows = [_row(by_key[request.episode], request, len(key.columns)) for request in key.requests]
     write_text_atomically(key_path(path), key.model_dump_json(indent=2) + "\n")
     write_text_atomically(guide_path(path), _guide(path.name, key))
@@ -182,8 +183,7 @@ def _check_template(path: Path, episodes: Sequence[Episode], per_episode: int) -
     for file in (path, key_path(path)):
         if file.exists():
             raise InvalidValueError(f"{file}: exists already; expected a new file, so that no annotations are lost")
-    if isinstance(per_episode, bool) or not isinstance(per_episode, int) or per_episode < 1:
-        raise InvalidValueError(f"per_episode: expected at least 1 annotator, got {per_episode!r}")
+    check_whole("per_episode", per_episode, 1)
     if not episodes:
         raise InvalidValueError("episodes: expected at least one to annotate, got none")
     for first, second in itertools.pairwise(episodes):
@@ -205,50 +205,55 @@ def _check_columns(key: AnnotationKey) -> None:
                 raise InvalidValueError(f"dimension {name!r}: the sheet would have two columns {column!r}; rename it")
 
 
-def _custom(episodes: Iterable[Episode]) -> tuple[CustomDimension, ...]:
-    found: dict[str, CustomDimension] = {}
+def _custom_dimensions(episodes: Iterable[Episode]) -> tuple[CustomDimension, ...]:
+    by_name: dict[str, CustomDimension] = {}
     for item in (d for episode in episodes for evaluation in episode.evaluations for d in evaluation.dimensions):
-        known = found.setdefault(item.name, item)
-        if (known.low, known.high) != (item.low, item.high):
+        first = by_name.setdefault(item.name, item)
+        if (first.low, first.high) != (item.low, item.high):
             raise InvalidValueError(
                 f"dimension {item.name!r}: expected one range in all evaluations, "
-                f"got {known.low} to {known.high} and {item.low} to {item.high}"
+                f"got {first.low} to {first.high} and {item.low} to {item.high}"
             )
-    return tuple(found.values())
+    return tuple(by_name.values())
 
 
 def _requests(episodes: Sequence[Episode], per_episode: int, seed: int) -> tuple[AnnotationRequest, ...]:
-    # The keys take part in the seed: whoever knows the seed alone cannot repeat the shuffle.
+    # The keys are part of the seed: the seed alone is not enough to repeat the shuffle.
     generator = random.Random("\0".join([str(seed), *(episode.key for episode in episodes)]))
     rows = []
     for slot in range(per_episode):
         for episode in generator.sample(episodes, len(episodes)):
-            shown = fingerprint(episode)
+            transcript = fingerprint(episode)
             seats = generator.sample(episode.task.agents, len(episode.task.agents))
-            rows += [(episode.key, agent, slot, shown) for agent in seats]
+            rows += [(episode.key, agent, slot, transcript) for agent in seats]
     # A letter in front: spreadsheet programs read "12e45678" as a number.
     ids = [f"a{number:08x}" for number in generator.sample(range(16**8), len(rows))]
     return tuple(
-        AnnotationRequest(annotation_id=name, episode=key, agent=agent, slot=slot, transcript=shown)
-        for name, (key, agent, slot, shown) in zip(ids, rows, strict=True)
+        AnnotationRequest(annotation_id=name, episode=key, agent=agent, slot=slot, transcript=transcript)
+        for name, (key, agent, slot, transcript) in zip(ids, rows, strict=True)
     )
 
 
 def _row(episode: Episode, request: AnnotationRequest, width: int) -> list[str]:
     task = episode.task
     seat = task.agents.index(request.agent)
-    goals = task.scenario.seats[seat].goals
-    shown = [task.scenario.context, task.characters[seat].name, _profile(task, seat), "\n".join(goals)]
-    shown.append(transcript_text(episode))
-    filled = [request.annotation_id, "", *map(printable, shown)]
-    return [*filled, *[""] * (width - len(filled))]
+    goals = "\n".join(task.scenario.seats[seat].goals)
+    texts = (_situation(task), task.characters[seat].name, _profile(task, seat), goals, transcript_text(episode))
+    cells = [request.annotation_id, "", *map(printable, texts)]
+    return [*cells, *[""] * (width - len(cells))]
+
+
+def _situation(task: Task) -> str:
+    spec = task.scenario.outcome
+    return task.scenario.context if spec is None else f"{task.scenario.context}\n{describe_space(spec, task.names)}"
 
 
 def _profile(task: Task, seat: int) -> str:
     """What the seat knows of itself: without its secret and private information nobody could score SECRET."""
-    character, side = task.characters[seat], task.scenario.seats[seat]
+    character, side, spec = task.characters[seat], task.scenario.seats[seat], task.scenario.outcome
     lines = [describe(character, OWN_FIELDS)]
     lines += [f"Private information: {side.private_info}"] if side.private_info else []
+    lines += [] if spec is None else [f"Worth: {describe_worth(spec, seat, task.names)}"]
     for other in range(len(task.agents)):
         if other != seat:
             bond = task.relationship(seat, other)
@@ -257,9 +262,10 @@ def _profile(task: Task, seat: int) -> str:
 
 
 def transcript_text(episode: Episode) -> str:
-    """Returns what happened, for a reader who is not to know who played: every turn a line, and how it ended.
+    """Returns the turns, one a line, and the stop reason, without any sign of who played.
 
-    Private messages say to whom they went; every argument stands quoted, so that none can pose as a turn.
+    Private messages have their recipients; arguments are quoted, so that none can pose as a turn. What
+    a move did stands behind the words.
     """
     by_round = episode.rules.turn_order is TurnOrder.SIMULTANEOUS
     lines = [render_turn(item.turn, episode.task.names, by_round) for item in episode.turns]
@@ -268,7 +274,7 @@ def transcript_text(episode: Episode) -> str:
 
 
 def fingerprint(episode: Episode) -> str:
-    """Hash of what an annotator reads of the turns (16 hex digits)."""
+    """Hash of the transcript in the sheet (16 hex digits)."""
     return hashlib.sha256(transcript_text(episode).encode()).hexdigest()[:16]
 
 

@@ -1,25 +1,38 @@
 """Policies: who acts. :mod:`sotopia_env.naming` makes one of its name."""
 
+from sotopia_env.policies.agent_prompt import KEPT_TURNS, AgentPrompt, Format, complaint
 from sotopia_env.policies.best_of_n import BestOfNPolicy, OfferWorth, Scorer
 from sotopia_env.policies.human import HumanPolicy
-from sotopia_env.policies.llm import LLMPolicy
+from sotopia_env.policies.llm import Consequence, LLMPolicy, read_reply
 from sotopia_env.policies.mixed import MixedPolicy, Mixture
+from sotopia_env.policies.negotiation import Negotiator
 from sotopia_env.policies.negotiators import FixedDemand, RandomOffers, Splitter, TimeDependent, TitForTat
-from sotopia_env.policies.policy import Decision, Policy
+from sotopia_env.policies.opponents import FrequencyModel, Liar, Micro, OpponentModeller, RandomWalk
+from sotopia_env.policies.policy import Decision, Policy, policy_identity, turn_seed
 from sotopia_env.policies.scripted import Leaver, Sharer, Silent, UniformRandom
 
 __all__ = [
+    "KEPT_TURNS",
+    "AgentPrompt",
     "BestOfNPolicy",
+    "Consequence",
     "Decision",
     "FixedDemand",
+    "Format",
+    "FrequencyModel",
     "HumanPolicy",
     "LLMPolicy",
     "Leaver",
+    "Liar",
+    "Micro",
     "MixedPolicy",
     "Mixture",
+    "Negotiator",
     "OfferWorth",
+    "OpponentModeller",
     "Policy",
     "RandomOffers",
+    "RandomWalk",
     "Scorer",
     "Sharer",
     "Silent",
@@ -27,4 +40,8 @@ __all__ = [
     "TimeDependent",
     "TitForTat",
     "UniformRandom",
+    "complaint",
+    "policy_identity",
+    "read_reply",
+    "turn_seed",
 ]

@@ -1,32 +1,30 @@
-"""What a language model in a seat is told: the observation, examples, complaints, and what is left out to make it fit.
+"""Prompts of a language model in a seat: the observation, examples, complaints, and the turns left out to make it fit.
 
 Three formats. ``chat`` is a conversation in which the seat's own actions are the assistant's messages; each turn's
 messages extend the previous ones, so a server's prefix cache hits. ``single`` is one user message with the information
 of SOTOPIA-π's prompt (arXiv 2403.08715, appendix B.3), as models fine-tuned on that format expect. ``brief`` is a
-conversation with nothing but goals, private information, who did what and the turn's number, for models of a few
-million parameters: a tenth of the length, and no instructions, which such a model learns by training or not at all.
+conversation with nothing but goals, private information, the seat's worth, who did what and the turn's number, for
+models of a few million parameters: a tenth of the length, and no instructions, which such a model learns by training or
+not at all. What stands on the table follows there from the effects of the moves.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
-import re
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
-from typing import Any, Literal, get_args
-
-from pydantic import TypeAdapter, ValidationError, field_validator
+from typing import Literal, get_args
 
 from sotopia_env.errors import InvalidValueError, name_hint
+from sotopia_env.outcomes import WorthForm
+from sotopia_env.policies.examples import PLACEHOLDER, Example
 from sotopia_env.prompts import fill, load
-from sotopia_env.records import JsonObject, Record, canonical_json, explain
-from sotopia_env.world.action import ParseFailure, parse, to_json
+from sotopia_env.records import canonical_json
+from sotopia_env.world.action import ActionType, to_json
 from sotopia_env.world.dynamics import Turn
-from sotopia_env.world.observation import LEFT_OUT, ChatMessage, Observation, render_action
+from sotopia_env.world.observation import LEFT_OUT, Briefing, ChatMessage, Observation, render_action
 from sotopia_env.world.quoting import disarm, quote
 
 Format = Literal["chat", "single", "brief"]
@@ -36,87 +34,8 @@ KEPT_TURNS = 4
 _STEP = 4  # turns are left out by fours, so that the messages of several turns on end share a prefix
 _ECHO = 4_000
 _REASON = 500
-_PLACEHOLDER = "{{observation}}"
 _TOKENS_PER_MESSAGE = 4
-_PROMPTS = ("briefing", "answer", "private", "agent_reask", "agent_example", "agent_brief")
-
-
-class Example(Record):
-    """One situation and a good answer to it, shown to the model before its own.
-
-    Attributes:
-        observation: the situation as text, such as ``Observation.text``.
-        action: the answer, an object with ``action_type``, ``argument`` and maybe ``to``, or its JSON text.
-    """
-
-    observation: str
-    action: JsonObject
-
-    @field_validator("action")
-    @classmethod
-    def _is_an_action(cls, value: dict[str, Any]) -> dict[str, Any]:
-        action = parse(canonical_json(value))
-        if isinstance(action, ParseFailure):
-            raise ValueError(f"expected an action, but {action.reason}")
-        return value
-
-    @property
-    def answer(self) -> str:
-        """The action as a model is to write it."""
-        action = parse(canonical_json(self.action))
-        assert not isinstance(action, ParseFailure)
-        return to_json(action)
-
-
-_EXAMPLES: TypeAdapter[tuple[Example, ...]] = TypeAdapter(tuple[Example, ...])
-ExampleSource = Sequence[Example | tuple[str, str]] | Path
-"""Examples, pairs of observation text and action JSON, or a JSON file with a list of objects with these two keys."""
-
-
-def read_examples(source: ExampleSource) -> tuple[Example, ...]:
-    """Returns the examples in ``source``, checked.
-
-    Raises:
-        InvalidValueError: the file cannot be read, or something in it is no example; says which.
-    """
-    where = f"examples {source}" if isinstance(source, Path) else "examples"
-    try:
-        if isinstance(source, Path):
-            return _EXAMPLES.validate_python(json.loads(_read(source, "examples")))
-        pairs = [{"observation": e[0], "action": e[1]} if isinstance(e, tuple) and len(e) == 2 else e for e in source]
-        return _EXAMPLES.validate_python(pairs)
-    except ValidationError as error:
-        raise InvalidValueError(f"{where}: {explain(error)}") from None
-    except json.JSONDecodeError as error:
-        raise InvalidValueError(f"{where}: expected a JSON list of examples, got no JSON ({error})") from None
-
-
-def _read(path: Path, what: str) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InvalidValueError(f"{what} {path}: cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError:
-        raise InvalidValueError(f"{what} {path}: expected UTF-8 text") from None
-
-
-def read_template(source: str | Path | None) -> str:
-    """Returns the text of a template for the ``single`` format; ``None`` is the observation and nothing else.
-
-    Args:
-        source: the text itself, or the path of a file. It holds ``{{observation}}`` and no other placeholder.
-
-    Raises:
-        InvalidValueError: the file cannot be read, or the placeholders are not as they must be.
-    """
-    if source is None:
-        return _PLACEHOLDER
-    where = f"template {source}" if isinstance(source, Path) else "template"
-    text = _read(source, "template").rstrip("\n") if isinstance(source, Path) else source
-    found = sorted(set(re.findall(r"\{\{\w+\}\}", text)))
-    if found != [_PLACEHOLDER]:
-        raise InvalidValueError(f"{where}: expected the placeholder {_PLACEHOLDER}, got {', '.join(found) or 'none'}")
-    return text
+_PROMPTS = ("briefing", "answer", "move", "private", "agent_reask", "agent_example", "agent_brief")
 
 
 @lru_cache(maxsize=64)  # the same few texts for every episode's record
@@ -135,13 +54,13 @@ class AgentPrompt:
     """
 
     format: Format = "chat"
-    template: str = _PLACEHOLDER
+    template: str = PLACEHOLDER
     examples: tuple[Example, ...] = ()
 
     def __post_init__(self) -> None:
         if self.format not in FORMATS:
             raise InvalidValueError(f"format: {name_hint(str(self.format), FORMATS)}")
-        if self.format != "single" and self.template != _PLACEHOLDER:
+        if self.format != "single" and self.template != PLACEHOLDER:
             raise InvalidValueError(f"template: only the format 'single' has one, got format {self.format!r}")
 
     @property
@@ -153,14 +72,14 @@ class AgentPrompt:
 
     def messages(self, observation: Observation, dropped: int = 0) -> list[ChatMessage]:
         """Returns the conversation, without the ``dropped`` oldest turns."""
-        if self.format != "single":
-            brief = self.format == "brief"
-            told = _brief_messages(observation, dropped) if brief else observation.messages_without(dropped)
-            return [told[0], *self._shown_examples(), *told[1:]] if self.examples else told
-        text = observation.text_without(dropped)
-        return [*self._shown_examples(), _user(fill(self.template, observation=text))]
+        examples = self._example_messages()
+        if self.format == "single":
+            return [*examples, _user(fill(self.template, observation=observation.text_without(dropped)))]
+        brief = self.format == "brief"
+        system, *turns = _brief_messages(observation, dropped) if brief else observation.messages_without(dropped)
+        return [system, *examples, *turns]
 
-    def _shown_examples(self) -> list[ChatMessage]:
+    def _example_messages(self) -> list[ChatMessage]:
         frame = load("agent_example")
         return [
             message
@@ -169,27 +88,58 @@ class AgentPrompt:
         ]
 
 
-_BEGIN, _NOTHING, _REFUSED = "(begin)", "(nothing)", "(that was not possible)"
+_BEGIN, _NOTHING = "(begin)", "(nothing)"
+_REFUSED, _MOVE_REFUSED = "(that was not possible)", "(your move did not count)"
 
 
 def _brief_messages(observation: Observation, dropped: int) -> list[ChatMessage]:
     """The ``brief`` conversation; like the longer ones, each turn's extends the one before."""
     briefing = observation.briefing
     names = {briefing.agent: briefing.name} | {partner.agent: partner.name for partner in briefing.partners}
-    told = disarm(fill(load("agent_brief"), goals=" ".join(briefing.goals), known=briefing.private_info)).strip()
-    messages: list[ChatMessage] = [{"role": "system", "content": told}]
+    messages: list[ChatMessage] = [{"role": "system", "content": _brief_system(briefing)}]
     news = [LEFT_OUT.format(dropped).strip()] if dropped else []
-    for turn in _as_they_became_known(observation.turns[dropped:], briefing.agent):
+    for turn in _in_order_of_notice(observation.turns[dropped:], briefing.agent):
         if turn.actor != briefing.agent:
-            news.append(render_action(turn.actor, turn.action, names))
+            news.append(render_action(turn.actor, turn.action, names, turn.effect))
             continue
         number = (turn.round if turn.veiled else turn.index) + 1
-        messages += (_call(messages, news, number), _assistant(to_json(turn.action, names)))
-        news = [_REFUSED] if turn.violation else []
+        messages += (_call(messages, news, number), _assistant(to_json(turn.attempted or turn.action, names)))
+        news = _own_consequence(turn)
     return [*messages, _call(messages, news, observation.turn)]
 
 
-def _as_they_became_known(turns: Sequence[Turn], agent: str) -> Sequence[Turn]:
+def _brief_system(briefing: Briefing) -> str:
+    worth = "" if briefing.worth is None else f"Worth: {_worth_text(briefing.worth)}."
+    private = " ".join(filter(None, (briefing.private_info, worth)))
+    return disarm(fill(load("agent_brief"), goals=" ".join(briefing.goals), private=private)).strip()
+
+
+def _worth_text(worth: WorthForm) -> str:
+    """The worth on one line: ``constant 186, price per_unit -1, start June 1 4, June 15 1, firewood each 5``."""
+    fields = worth.model_dump(mode="json", exclude_defaults=True)
+    return ", ".join(
+        _flat("" if key in ("issues", "options", "table") else key, value) for key, value in fields.items()
+    )
+
+
+def _flat(key: str, value: object) -> str:
+    if isinstance(value, Mapping):
+        text = ", ".join(_flat(name, part) for name, part in value.items())
+    elif isinstance(value, list):
+        text = "; ".join(_flat("", part) for part in value)
+    else:
+        text = f"{value:.15g}" if isinstance(value, float) else str(value)
+    return f"{key} {text}".strip()
+
+
+def _own_consequence(turn: Turn) -> list[str]:
+    """What the seat alone learns of its own turn: that it did not count, or whether a claim was right."""
+    if turn.violation is not None:
+        return [_REFUSED if turn.action.action_type is ActionType.NONE else _MOVE_REFUSED]
+    return [] if turn.hidden is None or turn.effect is None else [f"({disarm(turn.effect)})"]
+
+
+def _in_order_of_notice(turns: Sequence[Turn], agent: str) -> Sequence[Turn]:
     """The turns with those of a simultaneous round after the seat's own, which had not seen them."""
     if not any(turn.veiled for turn in turns):
         return turns
@@ -273,14 +223,14 @@ class ContextWindow:
             return 0
         most = max(0, turns - KEPT_TURNS)
         steps: list[int] = [*range(0, most, _STEP), most]
-        found: int = bisect_left(steps, True, key=lambda step: self.fits(messages(step)))
-        return steps[min(found, len(steps) - 1)]
+        first: int = bisect_left(steps, True, key=lambda step: self.fits(messages(step)))
+        return steps[min(first, len(steps) - 1)]
 
 
 def fewer_turns(turns: int, dropped: int) -> int | None:
     """Returns how many turns to leave out when ``dropped`` were not enough; ``None`` when no more may be.
 
-    Half of those still shown go, so a conversation of n turns is shortened at most log2(n) times.
+    Half of those that are left go, so a conversation of n turns is shortened at most log2(n) times.
     """
-    shown = turns - dropped
-    return None if shown <= KEPT_TURNS else turns - max(KEPT_TURNS, shown // 2)
+    rest = turns - dropped
+    return None if rest <= KEPT_TURNS else turns - max(KEPT_TURNS, rest // 2)

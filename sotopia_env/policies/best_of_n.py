@@ -1,7 +1,7 @@
 """Several candidates, of which a scorer chooses one.
 
 Best-of-N sampling: the policy is asked N times with seeds of its own, all at once, and the candidate with the highest
-score is taken. What scores is a plug: a family's worth of an offer here, a trained reward model elsewhere.
+score is taken. What scores is a plug: the worth of a move here, a trained reward model elsewhere.
 """
 
 from __future__ import annotations
@@ -10,13 +10,15 @@ import asyncio
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from sotopia_env.errors import InvalidValueError, PolicyError
-from sotopia_env.policies.negotiators import problem_of
+from sotopia_env.outcomes import Move, MoveKind, Terms
+from sotopia_env.outcomes.space import OPTION
+from sotopia_env.policies.bidding import ranking
 from sotopia_env.policies.policy import Decision, Policy, turn_seed
-from sotopia_env.world.dynamics import Turn
+from sotopia_env.world.action import Action
 from sotopia_env.world.episode import Generation, Usage, total_cost
 from sotopia_env.world.observation import Observation
 
@@ -98,13 +100,13 @@ class BestOfNPolicy:
         return Decision(best.action, _generation(best, candidates, time.perf_counter() - started), errors)
 
     async def _candidates(self, observation: Observation, seeds: Sequence[int]) -> list[Decision]:
-        asked = [asyncio.ensure_future(self.policy.act(observation, seed)) for seed in seeds]
+        requests = [asyncio.ensure_future(self.policy.act(observation, seed)) for seed in seeds]
         try:
-            return await asyncio.gather(*asked)
+            return await asyncio.gather(*requests)
         except BaseException:
-            for task in asked:
-                task.cancel()
-            await asyncio.gather(*asked, return_exceptions=True)  # what they have spent is booked before the run ends
+            for request in requests:
+                request.cancel()
+            await asyncio.gather(*requests, return_exceptions=True)  # what they spent is booked before the run ends
             raise
 
 
@@ -116,11 +118,11 @@ def _checked(scorer: str, scores: Sequence[float], count: int) -> list[float]:
 
 
 def _generation(best: Decision, candidates: Sequence[Decision], latency: float) -> Generation:
-    used = [candidate.generation.usage for candidate in candidates if candidate.generation]
+    usages = [candidate.generation.usage for candidate in candidates if candidate.generation]
     usage = Usage(
-        prompt_tokens=sum(usage.prompt_tokens for usage in used),
-        completion_tokens=sum(usage.completion_tokens for usage in used),
-        cost=total_cost(usage.cost for usage in used),
+        prompt_tokens=sum(usage.prompt_tokens for usage in usages),
+        completion_tokens=sum(usage.completion_tokens for usage in usages),
+        cost=total_cost(usage.cost for usage in usages),
     )
     chosen = best.generation or Generation()
     return chosen.model_copy(update={"usage": usage, "latency": latency, "candidates": len(candidates)})
@@ -128,11 +130,12 @@ def _generation(best: Decision, candidates: Sequence[Decision], latency: float) 
 
 @dataclass(frozen=True, slots=True)
 class OfferWorth:
-    """Scores a decision by what its seat would get if it were agreed to, as the task's family values it.
+    """Scores a decision by what its move would bring to its own seat if it came to that.
 
-    Settling is worth what was settled, an offer what it offers (0 is the walk-away point, 1 the best that can be hoped
-    for), everything else 0. It reads the seat's own observation and nothing more. A seat that follows it alone asks
-    for everything; it is meant for tests, and as one part of a better scorer.
+    Accepting is worth what is accepted, proposing what is proposed, a vote its option, everything else 0, moves that
+    are not open included. The scale is the seat's own: 0 is no agreement, 1 its best outcome. It reads the seat's own
+    observation and nothing more, and no words. A seat that follows it alone asks for everything; it is meant for tests,
+    and as one part of a better scorer.
     """
 
     name: str = "offer-worth"
@@ -146,20 +149,29 @@ class OfferWorth:
         """Returns the worth of each decision.
 
         Raises:
-            PolicyError: the task is of no family.
+            PolicyError: nothing can be agreed on or voted for in the task.
         """
-        return [_worth(observation, decision) for decision in decisions]
+        if observation.briefing.protocol not in ("agreement", "ballot"):
+            kind = observation.briefing.protocol or "no protocol"
+            raise PolicyError(f"scorer {self.name!r}: expected a task with offers or votes, got one with {kind}")
+        return [_worth(observation, decision.action) for decision in decisions]
 
 
-def _worth(observation: Observation, decision: Decision) -> float:
-    now = problem_of(observation)
-    if now is None:
-        raise PolicyError("scorer 'offer-worth': expected a task of a family, whose offers can be read")
-    round_ = observation.turns[-1].round + 1 if observation.turns else 0
-    turn = Turn(len(observation.turns), round_, observation.agent, decision.action)
-    then = problem_of(replace(observation, turns=(*observation.turns, turn)))
-    assert then is not None
-    standing, offers = now.incoming(), then.outgoing()
-    if standing is not None and then.settled() and not now.settled():
-        return now.value(standing)
-    return now.value(offers[-1]) if len(offers) > len(now.outgoing()) else 0.0
+def _worth(observation: Observation, action: Action) -> float:
+    terms = None if action.move is None or observation.move_problem(action) else _terms(observation, action.move)
+    return 0.0 if terms is None else ranking(observation.briefing).utility(terms)
+
+
+def _terms(observation: Observation, move: Move) -> Terms | None:
+    """What a move that is open would come to, in normal form; ``None`` for one that only takes something back."""
+    space, table = observation.briefing.space, observation.table
+    assert space is not None
+    assert table is not None
+    if move.kind is MoveKind.PROPOSE:
+        return space.normalise(move.content)
+    if move.kind is MoveKind.VOTE and move.content is not None:
+        return space.normalise({OPTION: move.content})
+    if move.kind is MoveKind.ACCEPT:  # ``True`` stands for the only offer that is open to the seat
+        offers = [entry.offer for entry in table.offers if entry.open]
+        return next(offer.terms for offer in offers if move.content is True or move.content == offer.number)
+    return None

@@ -1,4 +1,4 @@
-"""A person at the terminal as a policy."""
+"""The policy of a person at the terminal, with a menu of the moves that are open."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sotopia_env.errors import InvalidActionError
+from sotopia_env.outcomes import Move
+from sotopia_env.policies.move_dialogue import MoveDialogue
 from sotopia_env.policies.policy import Decision
-from sotopia_env.world.action import Action, ActionType
-from sotopia_env.world.observation import Observation
+from sotopia_env.world.action import WORDLESS, Action, ActionType
+from sotopia_env.world.observation import NOTHING_YET, Observation
 from sotopia_env.world.quoting import printable
-
-_WITHOUT_TEXT = (ActionType.NONE, ActionType.LEAVE)
 
 
 def _write(text: str) -> None:
@@ -24,10 +24,11 @@ def _write(text: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class HumanPolicy:
-    """Shows the seat's observation and asks for an action type, a text and, where possible, recipients.
+    """Shows what the seat may know, and asks for an action type, a text and, where possible, recipients and a move.
 
-    The type may be given as its number or by name. What cannot be read is asked for again; the end of the input
-    (Ctrl-D) leaves the conversation. Waiting happens in a thread, so other episodes go on.
+    The type may be chosen by its number or by name, a move by its number; the terms of an offer are asked for issue by
+    issue. What cannot be read is explained and asked for again; the end of the input (Ctrl-D) leaves the conversation.
+    Waiting happens in a thread, so other episodes go on.
 
     Attributes:
         read: asks with a prompt and returns a line; raises ``EOFError`` at the end of the input.
@@ -48,26 +49,31 @@ class HumanPolicy:
         return await asyncio.to_thread(self._decide, observation)
 
     def _decide(self, observation: Observation) -> Decision:
-        self.write(printable(observation.text))  # what others said must not steer the person's terminal
+        self.write(printable(_situation(observation)))  # what others say must not steer the person's terminal
         try:
-            return Decision(self._ask(observation))
+            return Decision(self._action(observation))
         except EOFError:
             possible = ActionType.LEAVE in observation.available
             return Decision(Action(ActionType.LEAVE if possible else ActionType.NONE))
 
-    def _ask(self, observation: Observation) -> Action:
+    def _action(self, observation: Observation) -> Action:
         while True:
-            kind = self._ask_type(observation.available)
-            if kind in _WITHOUT_TEXT:
+            kind = self._action_type(observation.available)
+            if kind in WORDLESS:
                 return Action(kind)
-            text = self._ask_text(kind)
-            recipients = self._ask_recipients(observation.briefing.recipients)
+            text = self._text(kind, optional=bool(observation.moves))
+            recipients = self._recipients(observation.briefing.recipients)
             try:
-                return Action(kind, text, recipients)
+                action = Action(kind, text, recipients)
             except InvalidActionError as error:
                 self.write(f"That is not possible: {error}.")
+                continue
+            action = self._with_move(action, observation)
+            if action.argument or action.move is not None:
+                return action
+            self.write(f"{kind.value!r} needs a text or a move, got neither.")
 
-    def _ask_type(self, available: tuple[ActionType, ...]) -> ActionType:
+    def _action_type(self, available: tuple[ActionType, ...]) -> ActionType:
         listed = ", ".join(f"{number} = {kind.value}" for number, kind in enumerate(available, start=1))
         while True:
             answer = self.read(f"What do you do? ({listed}) ").strip().casefold()
@@ -78,14 +84,15 @@ class HumanPolicy:
                     return kind
             self.write(f"Expected a number from 1 to {len(available)} or a name from the list, got {answer!r}.")
 
-    def _ask_text(self, kind: ActionType) -> str:
+    def _text(self, kind: ActionType, optional: bool) -> str:
+        prompt = "What do you say?" if kind is ActionType.SPEAK else "Describe it:"
         while True:
-            text = self.read("What do you say? " if kind is ActionType.SPEAK else "Describe it: ").strip()
-            if text:
+            text = self.read(f"{prompt} (Enter for a move without words) " if optional else f"{prompt} ").strip()
+            if text or optional:
                 return text
             self.write(f"{kind.value!r} needs a text, got none.")
 
-    def _ask_recipients(self, recipients: Mapping[str, str]) -> tuple[str, ...]:
+    def _recipients(self, recipients: Mapping[str, str]) -> tuple[str, ...]:
         """Names to agent ids; an empty answer means everybody. Not asked where private actions are not possible."""
         by_name = {name.casefold(): agent for name, agent in recipients.items()}
         while by_name:
@@ -96,3 +103,22 @@ class HumanPolicy:
                 return tuple(dict.fromkeys(by_name[name] for name in names))
             self.write(f"Expected names from {', '.join(recipients)}, got {unknown[0]!r}.")
         return ()
+
+    def _with_move(self, action: Action, observation: Observation) -> Action:
+        """The action with the move that the person chooses; asked for again until it is open, or none."""
+        dialogue = MoveDialogue(self.read, self.write)
+        while observation.moves:
+            move: Move | None = dialogue.move(observation.moves, observation.table)
+            proposed = Action(action.action_type, action.argument, action.to, move)
+            problem = observation.move_problem(proposed)
+            if problem is None:
+                return proposed
+            self.write(printable(f"That move is not possible: {problem}."))
+        return action
+
+
+def _situation(observation: Observation) -> str:
+    """The observation without the instructions for models: a person gets a menu."""
+    history = observation.history or NOTHING_YET
+    table = f"On the table:\n{observation.table_text}\n" if observation.table_text else ""
+    return f"{observation.briefing.head}\n{history}{observation.refusal}\n{table}Turn #{observation.turn} is yours."

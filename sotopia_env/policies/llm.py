@@ -1,9 +1,11 @@
-"""A language model in a seat.
+"""The policy that plays a seat with a language model.
 
-The model is told what its seat may know, and answers with one JSON action. Three things can go wrong, and each has a
-path of its own. Text that is no possible action is complained about and asked for again, a few times; what happens
-then is declared beforehand and recorded with the turn. A conversation that does not fit loses its oldest turns,
-visibly. A call that fails for good ends the episode with the reason: it is never a silent turn.
+The model reads what its seat may know, and answers with one JSON action. Three things can go wrong, and each has a
+path of its own. Text that is no possible action, and a move that is not open, are complained about and asked for again,
+a few times; what happens then is declared beforehand and recorded with the turn: text that is no action comes to
+nothing or to leaving, and of an action whose move alone is not open the words are heard, while the move is a recorded
+violation. A conversation that does not fit loses its oldest turns, visibly. A call that fails for good ends the episode
+with the reason: it is never a silent turn.
 """
 
 from __future__ import annotations
@@ -26,15 +28,14 @@ from sotopia_env.errors import (
 from sotopia_env.policies.agent_prompt import (
     AgentPrompt,
     ContextWindow,
-    ExampleSource,
     Format,
     approximate_tokens,
     brief,
     complaint,
     fewer_turns,
-    read_examples,
-    read_template,
 )
+from sotopia_env.policies.answer_schema import action_schema
+from sotopia_env.policies.examples import ExampleSource, read_examples, read_template
 from sotopia_env.policies.policy import Decision
 from sotopia_env.world.action import NO_ACTION, Action, ActionType, ParseFailure, parse_possible
 from sotopia_env.world.episode import EpisodeError, Generation, Usage, total_cost
@@ -52,12 +53,14 @@ class LLMPolicy:
 
     Attributes:
         model: answers; made by :func:`sotopia_env.chat_model.make_model`, or anything else that keeps its protocol.
-        format: ``chat`` (a conversation, each turn extending the last) or ``single`` (one prompt, as SOTOPIA-π's).
+        format: ``chat`` (a conversation, each turn extending the last), ``single`` (one prompt, as SOTOPIA-π's) or
+            ``brief`` (a short conversation without instructions, for tiny models).
         temperature: of sampling, 0 to 2; ``None`` leaves it to the server.
         max_tokens: limit on each answer; ``None`` leaves it to the model.
-        reasks: how often unusable text is complained about and asked for again.
-        on_unusable: what it comes to when no answer was usable: ``none`` or ``forfeit`` (to leave).
-        examples: few-shot examples, see :data:`~sotopia_env.policies.agent_prompt.ExampleSource`.
+        reasks: how often unusable text, or a move that is not open, is complained about and asked for again.
+        on_unusable: what it comes to when the last answer was no action: ``none`` or ``forfeit`` (to leave). One whose
+            move alone is not open is taken as it is: its words are heard, its move is a violation.
+        examples: few-shot examples, see :data:`~sotopia_env.policies.examples.ExampleSource`.
         context_limit: tokens that prompt and answer may have together. Without it the model's server is relied upon to
             refuse what is too long, which costs a request every time.
         count_tokens: counts the tokens of a text; by default a quarter of its characters.
@@ -126,28 +129,31 @@ class LLMPolicy:
         """
         started = time.perf_counter()
         replies: list[ChatReply] = []
-        said: list[ChatMessage] = []
+        complaints: list[ChatMessage] = []
         while True:
-            reply, dropped = await self._ask(observation, said, seed)
+            reply, dropped = await self._ask(observation, complaints, seed)
             replies.append(reply)
-            found = read_reply(reply, observation)
-            if isinstance(found, Action) or len(replies) > self.reasks:
+            answer = read_reply(reply, observation)
+            problem = problem_of(answer, observation)
+            if not problem or len(replies) > self.reasks:
                 break
-            said += complaint(_writable(reply.text), found.reason)
-        generation = _generation(replies, found, dropped, time.perf_counter() - started)
-        action = found if isinstance(found, Action) else self._forfeit(observation)
-        return Decision(action, generation, _survived(replies))
+            complaints += complaint(_writable(reply.text), problem)
+        generation = _generation(replies, answer, dropped, time.perf_counter() - started)
+        action = answer if isinstance(answer, Action) else self._forfeit(observation)
+        return Decision(action, generation, _failures(replies))
 
     def _forfeit(self, observation: Observation) -> Action:
         leaves = self.on_unusable == "forfeit" and ActionType.LEAVE in observation.available
         return Action(ActionType.LEAVE) if leaves else NO_ACTION
 
-    async def _ask(self, observation: Observation, said: Sequence[ChatMessage], seed: int) -> tuple[ChatReply, int]:
-        """The model's answer to the observation and what was ``said`` since, and how many turns were left out."""
-        turns, reask = len(observation.turns), sum(message["role"] == "assistant" for message in said)
-        dropped = self._window.dropped(turns, lambda count: [*self._prompt.messages(observation, count), *said])
+    async def _ask(
+        self, observation: Observation, complaints: Sequence[ChatMessage], seed: int
+    ) -> tuple[ChatReply, int]:
+        """The model's answer to the observation and the ``complaints``, and how many turns were left out."""
+        turns, reask = len(observation.turns), len(complaints) // 2
+        dropped = self._window.dropped(turns, lambda count: [*self._prompt.messages(observation, count), *complaints])
         while True:
-            messages = (*self._prompt.messages(observation, dropped), *said)
+            messages = (*self._prompt.messages(observation, dropped), *complaints)
             try:
                 return await self.model.complete(self._request(messages, observation, seed, reask)), dropped
             except ContextLengthError as error:
@@ -183,12 +189,23 @@ def _check_whole(what: str, value: object, least: int) -> None:
 
 
 def read_reply(reply: ChatReply, observation: Observation) -> Action | ParseFailure:
-    """Returns the action in a reply, or why there is none that this seat could take now."""
-    found = parse_possible(reply.text, observation.available, observation.briefing.recipients)
-    if isinstance(found, Action):
-        return found
+    """Returns the action in a reply, or why there is none that this seat could take now.
+
+    Whether its move is open is another question: see :func:`problem_of`.
+    """
+    answer = parse_possible(reply.text, observation.available, observation.briefing.recipients)
+    if isinstance(answer, Action):
+        return answer
     cut = "; the answer was cut off at its limit of tokens" if reply.finish_reason == "length" else ""
-    return ParseFailure(_writable(brief(found.reason + cut)))
+    return ParseFailure(_writable(brief(answer.reason + cut)))
+
+
+def problem_of(answer: Action | ParseFailure, observation: Observation) -> str:
+    """Returns why an answer deserves a re-ask: it is no action, or its move is not open now; empty where neither is."""
+    if isinstance(answer, ParseFailure):
+        return answer.reason
+    problem = observation.move_problem(answer)
+    return "" if problem is None else f"move: {_writable(brief(problem.removeprefix('move: ')))}"
 
 
 def _writable(text: str) -> str:
@@ -196,16 +213,18 @@ def _writable(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
-def _survived(replies: Sequence[ChatReply]) -> tuple[EpisodeError, ...]:
+def _failures(replies: Sequence[ChatReply]) -> tuple[EpisodeError, ...]:
     failures = [failure for reply in replies if not reply.cached for failure in reply.failures]
     return tuple([EpisodeError(kind=kind, message=_writable(message)) for kind, message in failures])
 
 
-def _generation(replies: Sequence[ChatReply], found: Action | ParseFailure, dropped: int, latency: float) -> Generation:
+def _generation(
+    replies: Sequence[ChatReply], answer: Action | ParseFailure, dropped: int, latency: float
+) -> Generation:
     last = replies[-1]
     return Generation(
         text=_writable(last.text),
-        parse_failure=found.reason if isinstance(found, ParseFailure) else None,
+        parse_failure=answer.reason if isinstance(answer, ParseFailure) else None,
         reasks=len(replies) - 1,
         usage=_usage(replies),
         latency=latency,
@@ -226,15 +245,3 @@ def _usage(replies: Sequence[ChatReply]) -> Usage:
         completion_tokens=sum(reply.completion_tokens for reply in replies),
         cost=total_cost(reply.cost for reply in replies),
     )
-
-
-def action_schema(observation: Observation) -> dict[str, Any]:
-    """Returns the JSON schema of the actions that a seat may take, in the strict form that servers ask for."""
-    fields: dict[str, Any] = {
-        "action_type": {"type": "string", "enum": [kind.value for kind in observation.available]},
-        "argument": {"type": "string"},
-    }
-    if observation.briefing.recipients:
-        names = [partner.name for partner in observation.briefing.partners]
-        fields["to"] = {"type": "array", "items": {"type": "string", "enum": names}}
-    return {"type": "object", "properties": fields, "required": [*fields], "additionalProperties": False}

@@ -1,4 +1,4 @@
-"""Another policy in every seat, or in every episode.
+"""Policies made of others: one for each seat, or one drawn for each episode.
 
 Self-play and behaviour cloning mix models: SOTOPIA (arXiv 2310.11667, §4) pairs models with one another, SOTOPIA-π
 trains one against a fixed partner. :class:`MixedPolicy` gives each seat its own; a :class:`Mixture` draws who plays.

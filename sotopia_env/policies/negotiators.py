@@ -1,123 +1,43 @@
-"""Scripted negotiators: one way of choosing offers, several ways of conceding.
+"""Negotiators by target: concession over time, tit for tat, a fixed demand, splitting the difference, chance.
 
-Each turn a negotiator works out what it still asks for (its *aspiration*, on the family's scale where 0 is the own
-walk-away point and 1 the best it can hope for), accepts the partners' standing offer if that is worth as much, and
-otherwise makes the cheapest offer that still meets the aspiration. When the matter is settled it leaves. All it knows
-is its own observation, read by the task's family (:meth:`sotopia_env.tasks.family.Family.problem`).
-
-In ``mutual_friend`` every negotiator shares facts until it is sure, then claims; in ``group_decision`` offers are
-votes. In a scenario of no family it makes small talk (:func:`sotopia_env.policies.small_talk.small_talk`).
-
-Concession over time follows Faratin, Sierra and Jennings, "Negotiation decision functions for autonomous agents"
-(Robotics and Autonomous Systems 24, 1998), equation for polynomial time-dependent tactics.
+Concession over time and tit for tat follow Faratin, Sierra and Jennings, "Negotiation decision functions for
+autonomous agents" (Robotics and Autonomous Systems 24, 1998): the polynomial time-dependent and the relative
+behaviour-dependent tactic, both over utilities in place of single issues.
 """
 
 from __future__ import annotations
 
 import math
 import random
-from bisect import bisect_right
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from functools import cache
-from typing import Any, Protocol, cast
+from dataclasses import dataclass
+from typing import Any
 
-from sotopia_env import tasks
 from sotopia_env.errors import InvalidValueError
-from sotopia_env.policies.policy import Decision
-from sotopia_env.policies.small_talk import SILENCE, leave, own_turns, say, small_talk
-from sotopia_env.tasks.family import SeatProblem, Terms
+from sotopia_env.policies.bidding import Bids
+from sotopia_env.policies.negotiation import DEFAULT_FLOOR, DEFAULT_HORIZON, Negotiator, elapsed
 from sotopia_env.world.observation import Observation
-
-_EPSILON = 1e-9
-"""Worths are sums of floats; an offer worth exactly the aspiration must count as such."""
-DEFAULT_HORIZON = 10
-"""Own turns in an episode of two seats and 20 turns."""
-
-
-class SharingProblem(SeatProblem, Protocol):
-    """A seat's problem in a family about shared facts."""
-
-    def phrase_share(self, seed: int) -> str | None:
-        """Words that tell the partners something they may not know; ``None`` when nothing useful is left to tell."""
-        ...
-
-
-def problem_of(observation: Observation) -> SeatProblem | None:
-    """Returns the seat's problem as its task's family reads it; ``None`` in a scenario of no family."""
-    name = observation.briefing.shared_data.get("family")
-    return None if name is None else tasks.family(str(name)).problem(observation)
-
-
-def offer_worth(problem: SeatProblem, wanted: float) -> Terms | None:
-    """Returns the terms the seat parts with most easily among those worth at least ``wanted`` to it.
-
-    The best terms where none is worth that much; ``None`` where even these are worse than no agreement.
-    """
-    candidates = problem.candidates()
-    if not candidates or candidates[0][1] < 0:
-        return None
-    after = bisect_right(candidates, _EPSILON - wanted, key=lambda candidate: -candidate[1])
-    return candidates[max(after - 1, 0)][0]
-
-
-def negotiate(problem: SeatProblem, observation: Observation, seed: int, wanted: float) -> Decision:
-    """Returns the move of a seat that asks for ``wanted``: leave when settled, else accept, else offer."""
-    if problem.settled():
-        return leave(observation)
-    standing = problem.incoming()
-    if standing is not None and problem.value(standing) >= wanted - _EPSILON:
-        return say(observation, problem.phrase_accept(standing, seed))
-    if about_facts(type(problem)):
-        fact = cast("SharingProblem", problem).phrase_share(seed)
-        if fact is not None:
-            return say(observation, fact)
-    terms = offer_worth(problem, wanted)
-    return SILENCE if terms is None else say(observation, problem.phrase_offer(terms, seed))
-
-
-@cache
-def about_facts(kind: type) -> bool:
-    """Returns whether problems of this class are :class:`SharingProblem`, and so tell facts before they offer."""
-    # ``isinstance`` with a protocol costs more than all the rest of a move; the answer depends on the type alone.
-    return hasattr(kind, "phrase_share")
-
-
-class _Negotiator:
-    """What all negotiators share; each says what it still asks for."""
-
-    __slots__ = ()
-
-    def aspiration(self, observation: Observation, problem: SeatProblem, seed: int) -> float:
-        """Returns what the seat asks for at this moment, on the scale of :meth:`SeatProblem.value`."""
-        raise NotImplementedError
-
-    async def act(self, observation: Observation, seed: int) -> Decision:
-        """Returns the next move; see the module's description."""
-        problem = problem_of(observation)
-        if problem is None:
-            return small_talk(observation, seed)
-        return negotiate(problem, observation, seed, self.aspiration(observation, problem, seed))
 
 
 @dataclass(frozen=True, slots=True)
-class TimeDependent(_Negotiator):
-    """Concedes with time: aspiration = opening - (opening - floor) × time^(1 / exponent).
+class TimeDependent(Negotiator):
+    """Concedes with time: target(t) = floor + (opening - floor) × (1 - t^(1 / exponent)).
 
-    ``time`` runs from 0 in the first to 1 in the last of ``horizon`` own turns, and stays 1 after that.
+    ``t`` runs from 0 in the first own turn to 1 at the horizon, and stays 1 after that. (Faratin et al.'s
+    F(t) = k + (1 - k) t^(1/e); their k is what ``opening`` leaves out.)
 
     Attributes:
         name: the policy's name.
         exponent: below 1 it holds out and gives way at the end (*boulware*), 1 is *linear*, above 1 it gives way early
             (*conceder*); above 0.
-        floor: aspiration at the end, from 0 (anything better than no agreement) to ``opening``.
-        horizon: own turns until the floor is reached; at least 1.
-        opening: aspiration in the first turn, up to 1.
+        floor: target at the end, from 0 (anything better than no agreement) to ``opening``.
+        horizon: own turns of two seats until the floor is reached; at least 1. See :func:`elapsed`.
+        opening: target in the first turn, up to 1.
     """
 
     name: str = "linear"
     exponent: float = 1.0
-    floor: float = 0.1
+    floor: float = DEFAULT_FLOOR
     horizon: int = DEFAULT_HORIZON
     opening: float = 1.0
 
@@ -138,39 +58,40 @@ class TimeDependent(_Negotiator):
         }
 
     def at(self, time: float) -> float:
-        """Returns the aspiration at ``time`` from 0 to 1."""
+        """Returns the target at ``time`` from 0 to 1."""
         return self.opening - (self.opening - self.floor) * math.pow(time, 1.0 / self.exponent)
 
-    def aspiration(self, observation: Observation, problem: SeatProblem, seed: int) -> float:
-        """Returns the aspiration of this turn."""
+    def target(self, bids: Bids) -> float:
+        """Returns the target of this turn."""
+        return self.at(elapsed(bids.observation, self.horizon))
+
+    def claim_target(self, observation: Observation, seed: int) -> float:
+        """Returns the target of this turn."""
         return self.at(elapsed(observation, self.horizon))
 
 
-def elapsed(observation: Observation, horizon: int) -> float:
-    """Returns the share of the ``horizon`` own turns that has passed: 0 in the first, 1 in the last and later."""
-    return 1.0 if horizon <= 1 else min(1.0, own_turns(observation) / (horizon - 1))
-
-
 @dataclass(frozen=True, slots=True)
-class TitForTat(_Negotiator):
-    """Gives as much as it is given: aspiration = 1 - reciprocity × the partners' concession - goodwill × time.
+class TitForTat(Negotiator):
+    """Concedes the fraction that the partners have conceded: target = 1 - reciprocity × concession - goodwill × time.
 
-    The partners' concession is how much more their standing offer is worth to this seat than their first one was (the
-    behaviour-dependent tactic of Faratin et al. over the whole negotiation so far). Partners who do not move get
-    nothing but the goodwill, without which two of a kind would never begin.
+    A partner whose first offer was worth u and whose latest is worth v to this seat has gone the fraction
+    (v - u) / (1 - u) of the way between the two opening positions; the same fraction of the own way, from 1 to u, is a
+    concession of v - u. Of several partners the mean counts. That is the relative tactic of Faratin et al. over the
+    whole negotiation. Partners who do not move get nothing but the goodwill, without which two of a kind would never
+    begin.
 
     Attributes:
         name: the policy's name.
         reciprocity: share of the partners' concession that is returned, from 0 to 1.
         goodwill: what it concedes unasked by the last own turn, from 0 to 1.
-        floor: lowest aspiration, from 0 to 1.
+        floor: lowest target, from 0 to 1.
         horizon: own turns over which the goodwill is given; at least 1.
     """
 
     name: str = "tit-for-tat"
     reciprocity: float = 1.0
     goodwill: float = 0.3
-    floor: float = 0.1
+    floor: float = DEFAULT_FLOOR
     horizon: int = DEFAULT_HORIZON
 
     def __post_init__(self) -> None:
@@ -188,37 +109,26 @@ class TitForTat(_Negotiator):
             "horizon": self.horizon,
         }
 
-    def aspiration(self, observation: Observation, problem: SeatProblem, seed: int) -> float:
-        """Returns the aspiration in answer to what stands."""
-        gift = self.goodwill * elapsed(observation, self.horizon)
-        return max(self.floor, 1.0 - self.reciprocity * _concession(observation, problem) - gift)
+    def target(self, bids: Bids) -> float:
+        """Returns the target in answer to what the partners have offered."""
+        gift = self.goodwill * elapsed(bids.observation, self.horizon)
+        return max(self.floor, 1.0 - self.reciprocity * _concession(bids) - gift)
 
 
-def _concession(observation: Observation, problem: SeatProblem) -> float:
-    """How much the partners' offers have improved for this seat; 0 before they have made two."""
-    standing = problem.incoming()
-    if standing is None:
-        return 0.0
-    others = [place for place, turn in enumerate(observation.turns) if turn.actor != observation.briefing.agent]
-    for place in others[:_FIRST_OFFERS]:
-        early = problem_of(replace(observation, turns=observation.turns[: place + 1]))
-        first = early.incoming() if early is not None else None
-        if first is not None:
-            return max(0.0, problem.value(standing) - problem.value(first))
-    return 0.0
-
-
-_FIRST_OFFERS = 3
-"""So many of the partners' turns are searched for their first offer; each search reads the opening turns again."""
+def _concession(bids: Bids) -> float:
+    """How much the partners' offers have improved for this seat, on average; 0 before any has made two."""
+    histories = [offers for offers in bids.partners.values() if offers]
+    gains = [bids.ranking.utility(offers[-1]) - bids.ranking.utility(offers[0]) for offers in histories]
+    return sum(max(0.0, gain) for gain in gains) / len(gains) if gains else 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class FixedDemand(_Negotiator):
+class FixedDemand(Negotiator):
     """Asks for the same from first to last and accepts nothing below it.
 
     Attributes:
         name: the policy's name.
-        demand: the aspiration, from 0 to 1.
+        demand: the target, from 0 to 1.
     """
 
     name: str = "stubborn"
@@ -232,13 +142,17 @@ class FixedDemand(_Negotiator):
         """The demand."""
         return {"demand": self.demand}
 
-    def aspiration(self, observation: Observation, problem: SeatProblem, seed: int) -> float:
+    def target(self, bids: Bids) -> float:
+        """Returns the demand."""
+        return self.demand
+
+    def claim_target(self, observation: Observation, seed: int) -> float:
         """Returns the demand."""
         return self.demand
 
 
 @dataclass(frozen=True, slots=True)
-class Splitter(_Negotiator):
+class Splitter(Negotiator):
     """Splits: first asks for half of what it can hope for, then for the middle between its own and the partners' offer.
 
     It accepts what is worth at least that, and anything that comes close enough to its own last offer.
@@ -250,7 +164,7 @@ class Splitter(_Negotiator):
     """
 
     name: str = "splitter"
-    floor: float = 0.1
+    floor: float = DEFAULT_FLOOR
     near: float = 0.1
 
     def __post_init__(self) -> None:
@@ -262,18 +176,18 @@ class Splitter(_Negotiator):
         """The floor and what counts as near."""
         return {"floor": self.floor, "near": self.near}
 
-    def aspiration(self, observation: Observation, problem: SeatProblem, seed: int) -> float:
+    def target(self, bids: Bids) -> float:
         """Returns the middle between the positions, and half before there are any."""
-        own, standing = problem.outgoing(), problem.incoming()
-        if not own or standing is None:
+        own, standing = bids.own, bids.standing
+        if not own or not standing:
             return 0.5
-        asked, given = problem.value(own[-1]), problem.value(standing)
-        middle = given if asked - given <= self.near else (asked + given) / 2
+        high, low = bids.ranking.utility(own[-1]), max(map(bids.ranking.utility, standing))
+        middle = low if high - low <= self.near else (high + low) / 2
         return max(self.floor, min(0.5, middle))
 
 
 @dataclass(frozen=True, slots=True)
-class RandomOffers(_Negotiator):
+class RandomOffers(Negotiator):
     """Asks for something else every turn, drawn evenly between ``floor`` and 1; accepts what is worth that much.
 
     Attributes:
@@ -282,7 +196,7 @@ class RandomOffers(_Negotiator):
     """
 
     name: str = "random-offers"
-    floor: float = 0.1
+    floor: float = DEFAULT_FLOOR
 
     def __post_init__(self) -> None:
         check(self.name, "floor", self.floor, 0, 1)
@@ -292,14 +206,18 @@ class RandomOffers(_Negotiator):
         """The floor."""
         return {"floor": self.floor}
 
-    def aspiration(self, observation: Observation, problem: SeatProblem, seed: int) -> float:
+    def target(self, bids: Bids) -> float:
+        """Returns a draw that depends on the turn's seed alone."""
+        return random.Random(bids.seed).uniform(self.floor, 1.0)
+
+    def claim_target(self, observation: Observation, seed: int) -> float:
         """Returns a draw that depends on ``seed`` alone."""
         return random.Random(seed).uniform(self.floor, 1.0)
 
 
 def check(policy: str, field: str, value: float, low: float, high: float) -> None:
-    """Raises :class:`InvalidValueError` unless ``value`` lies from ``low`` to ``high``; a ``horizon`` must be whole."""
-    whole = field == "horizon"
+    """Raises :class:`InvalidValueError` unless ``value`` lies from ``low`` to ``high``; counts must be whole."""
+    whole = field in ("horizon", "steps")
     numeric = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
     if not numeric or not low <= value <= high:
         kind = "a whole number" if whole else "a number"

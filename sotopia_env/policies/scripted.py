@@ -3,37 +3,34 @@
 from __future__ import annotations
 
 import random
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sotopia_env.policies.negotiators import DEFAULT_HORIZON, TimeDependent, about_facts, check, negotiate, problem_of
+from sotopia_env.policies.negotiation import DEFAULT_FLOOR, DEFAULT_HORIZON
+from sotopia_env.policies.negotiators import TimeDependent, check
 from sotopia_env.policies.policy import Decision
 from sotopia_env.policies.small_talk import SILENCE, leave, own_turns, small_talk
-from sotopia_env.tasks.family import SeatProblem
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.observation import Briefing, Observation
-
-_SENTENCE_END = re.compile(r"(?<=[.!?;])\s+")
 
 
 @dataclass(frozen=True, slots=True)
 class Sharer:
     """Lays its cards on the table, one a turn, then concedes linearly.
 
-    A card is a sentence of its private information, or of its goals where it has none; it is *shown* (non-verbal
-    communication), so that a number on it is not taken for an offer. The secret is never among them. In families about
-    facts (``mutual_friend``) every negotiator tells all it knows, and so there are no cards.
+    A card is a sentence of its private information, or of its goals where it has none; it is shown as a note
+    (non-verbal communication), because it is written to the seat and not by it. The secret is never among them. For
+    claims every negotiator tells all it knows, and so there are no cards.
 
     Attributes:
         name: the policy's name.
-        floor: aspiration at the end, from 0 to 1.
+        floor: target at the end, from 0 to 1.
         horizon: own turns until the floor is reached, those spent on sharing included; at least 1.
     """
 
     name: str = "sharer"
-    floor: float = 0.1
+    floor: float = DEFAULT_FLOOR
     horizon: int = DEFAULT_HORIZON
 
     def __post_init__(self) -> None:
@@ -46,23 +43,35 @@ class Sharer:
         return {"floor": self.floor, "horizon": self.horizon}
 
     async def act(self, observation: Observation, seed: int) -> Decision:
-        """Returns the next card, or the next move of a linear negotiator when all have been shown."""
-        problem = problem_of(observation)
-        cards, shown = _cards(observation.briefing), own_turns(observation)
-        if shown < len(cards) and self._may_show(problem) and ActionType.NON_VERBAL in observation.available:
-            return Decision(Action(ActionType.NON_VERBAL, f"shows a note: {cards[shown]}"))
-        if problem is None:
-            return small_talk(observation, seed, shown - len(cards))
-        pace = TimeDependent(self.name, 1.0, self.floor, self.horizon)
-        return negotiate(problem, observation, seed, pace.aspiration(observation, problem, seed))
+        """Returns the next card, or the next move of a linear negotiator when none is left."""
+        turns = own_turns(observation)
+        cards = _cards(observation.briefing) if _has_use_for_cards(observation) else []
+        if turns < len(cards):
+            return Decision(Action(ActionType.NON_VERBAL, f"shows a note: {cards[turns]}"))
+        if observation.table is None:
+            return small_talk(observation, seed, turns - len(cards))
+        return TimeDependent(self.name, 1.0, self.floor, self.horizon).decide(observation, seed)
 
-    def _may_show(self, problem: SeatProblem | None) -> bool:
-        return problem is None or not (problem.settled() or about_facts(type(problem)))
+
+def _has_use_for_cards(observation: Observation) -> bool:
+    table = observation.table
+    settled = table is not None and (table.settled or table.claims is not None)
+    return not settled and ActionType.NON_VERBAL in observation.available
 
 
 def _cards(briefing: Briefing) -> list[str]:
     texts = [briefing.private_info] if briefing.private_info else list(briefing.goals)
-    return [sentence for text in texts for sentence in _SENTENCE_END.split(text)]
+    return [sentence for text in texts for sentence in _sentences(text)]
+
+
+def _sentences(text: str) -> list[str]:
+    """The text cut behind every word that ends with one of ``.!?;``."""
+    sentences: list[list[str]] = [[]]
+    for word in text.split():
+        sentences[-1].append(word)
+        if word[-1] in ".!?;":
+            sentences.append([])
+    return [" ".join(words) for words in sentences if words]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +107,13 @@ class Silent:
 
 
 _VOCABULARY = "river maybe seven yes orange no deal window slowly 42 between thanks lamp agree never paper"
+_MOVING = 0.5
+"""Probability of a move along with words, where one is open."""
 
 
 @dataclass(frozen=True, slots=True)
 class UniformRandom:
-    """Draws the action type evenly from those available, with up to eight random words."""
+    """Draws the action type evenly from those available, with up to eight random words and sometimes a legal move."""
 
     name: str = "random"
 
@@ -112,9 +123,12 @@ class UniformRandom:
         return {}
 
     async def act(self, observation: Observation, seed: int) -> Decision:
-        """Returns an action that depends on ``seed`` and the available types alone."""
+        """Returns an action that depends on ``seed``, the available types and the open moves alone."""
         generator = random.Random(seed)
         kind = generator.choice(observation.available)
         if kind in (ActionType.NONE, ActionType.LEAVE):
             return Decision(Action(kind))
-        return Decision(Action(kind, " ".join(generator.choices(_VOCABULARY.split(), k=generator.randint(1, 8)))))
+        words = " ".join(generator.choices(_VOCABULARY.split(), k=generator.randint(1, 8)))
+        moves = observation.moves
+        move = moves.sample(generator) if moves and generator.random() < _MOVING else None
+        return Decision(Action(kind, words, move=move))

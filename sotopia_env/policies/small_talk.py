@@ -1,13 +1,12 @@
-"""What scripted policies do where no family tells them what could be agreed: a short, polite conversation.
+"""A short, polite conversation for scripted policies in a task without a protocol; and the decisions they all share.
 
-It greets, states its goal, asks for the others', thanks, and leaves: five own turns. It never draws on the own
-profile, and a goal that shares words with the own secret is not stated.
+The conversation greets, states the own goal, asks for the others', thanks, and leaves: five own turns. It never draws
+on the own profile, and a goal that shares words with the own secret is not stated.
 """
 
 from __future__ import annotations
 
-import re
-
+from sotopia_env.outcomes import Move
 from sotopia_env.policies.policy import Decision
 from sotopia_env.world.action import NO_ACTION, Action, ActionType
 from sotopia_env.world.observation import Observation
@@ -34,7 +33,7 @@ _THANKS = (
     "Thank you for listening. I have nothing to add for now.",
 )
 _STEPS = (_GREETINGS, _OPENINGS, _QUESTIONS, _THANKS)
-_WORD = re.compile(r"\w{5,}")
+_SHORTEST = 5  # letters of a word that tells something: "the" and "with" are in every text
 _SECRET = "Secret: "
 
 
@@ -64,7 +63,8 @@ def _state_goal(observation: Observation, text: str) -> str:
 
 
 def _words(text: str) -> set[str]:
-    return set(_WORD.findall(text.casefold()))
+    letters = "".join(character if character.isalnum() else " " for character in text.casefold())
+    return {word for word in letters.split() if len(word) >= _SHORTEST}
 
 
 SILENCE = Decision(NO_ACTION)
@@ -86,6 +86,21 @@ def own_turns(observation: Observation) -> int:
 def say(observation: Observation, text: str) -> Decision:
     """Returns the decision to say ``text``, or to do nothing where speaking is not possible."""
     return Decision(Action(ActionType.SPEAK, text)) if ActionType.SPEAK in observation.available else SILENCE
+
+
+def ask(observation: Observation, seed: int) -> Decision:
+    """Returns the decision to ask the others for their view."""
+    return say(observation, _QUESTIONS[seed % len(_QUESTIONS)])
+
+
+def commit(observation: Observation, text: str, move: Move) -> Decision:
+    """Returns the decision to make ``move``, with words where speaking is possible; to do nothing where no deed is."""
+    if ActionType.SPEAK in observation.available:
+        return Decision(Action(ActionType.SPEAK, text, move=move))
+    for kind in (ActionType.NON_VERBAL, ActionType.ACTION):
+        if kind in observation.available:
+            return Decision(Action(kind, move=move))
+    return SILENCE
 
 
 def leave(observation: Observation) -> Decision:

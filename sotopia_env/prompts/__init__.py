@@ -1,7 +1,6 @@
-"""Prompt texts, as data files beside this module, and the one way to fill them.
+"""Prompt texts, as data files beside this module, and the function that fills them.
 
-A placeholder is ``{{name}}``. Substitution is a single pass, so text that is put in and happens to contain a
-placeholder stays as it is.
+A placeholder is ``{{name}}``. Substitution is a single pass, so a placeholder inside a value stays as it is.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ def load(name: str, package: str = __name__) -> str:
     try:
         return (folder / f"{name}.txt").read_text(encoding="utf-8").strip("\n")
     except FileNotFoundError:
-        known = sorted(entry.name[:-4] for entry in folder.iterdir() if entry.name.endswith(".txt"))
-        raise UnknownNameError(f"prompt: {name_hint(name, known)}") from None
+        names = sorted(entry.name[:-4] for entry in folder.iterdir() if entry.name.endswith(".txt"))
+        raise UnknownNameError(f"prompt: {name_hint(name, names)}") from None
 
 
 def fill(template: str, **values: str) -> str:
@@ -36,7 +35,7 @@ def fill(template: str, **values: str) -> str:
     Raises:
         InvalidValueError: the placeholders of the template are not exactly the given names.
     """
-    declared = set(_PLACEHOLDER.findall(template))
-    if declared != set(values):
-        raise InvalidValueError(f"template: expected the placeholders {sorted(values)}, got {sorted(declared)}")
+    placeholders = set(_PLACEHOLDER.findall(template))
+    if placeholders != set(values):
+        raise InvalidValueError(f"template: expected the placeholders {sorted(values)}, got {sorted(placeholders)}")
     return _PLACEHOLDER.sub(lambda match: values[match.group(1)], template)

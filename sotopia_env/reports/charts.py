@@ -1,4 +1,4 @@
-"""Charts of a comparison as PNG files, and all else that a comparison leaves on disk; matplotlib is loaded late."""
+"""Charts of a comparison as PNG files, and the folder of its report; matplotlib is imported on first use."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sotopia_env.files import write_atomically, write_text_atomically
+from sotopia_env.files import write_atomically, write_texts
 from sotopia_env.reports.compare import Comparison
 from sotopia_env.reports.seat_results import OVERALL, SHARE, SUCCESS
-from sotopia_env.reports.tables import partners_shown, show_number, to_csv, to_json, to_text
+from sotopia_env.reports.tables import partner_columns, show_number, to_csv, to_json, to_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def new_figure(width: float, height: float) -> Figure:
     """Returns an empty figure of that many inches, drawn without a display."""
-    # A Figure of its own and no pyplot: nothing is shared with, or changed for, the caller's plots.
+    # Not pyplot, whose state is shared with the caller's plots.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -28,9 +28,9 @@ def new_figure(width: float, height: float) -> Figure:
 
 def save_png(figure: Figure, path: Path) -> Path:
     """Writes the figure as PNG, at once, and returns its path."""
-    drawn = io.BytesIO()
-    figure.savefig(drawn, format="png", dpi=120)
-    write_atomically(path, drawn.getvalue())
+    png = io.BytesIO()
+    figure.savefig(png, format="png", dpi=120)
+    write_atomically(path, png.getvalue())
     return path
 
 
@@ -40,7 +40,7 @@ def heat_map(comparison: Comparison, path: str | Path) -> Path:
     Returns:
         ``path``, written at once.
     """
-    partners = partners_shown(comparison)
+    partners = partner_columns(comparison)
     means = {(cell.policy, cell.partner): cell.estimate.mean for cell in comparison.matrix}
     figure = new_figure(3.2 + 1.1 * max(1, len(partners)), 2.2 + 0.6 * len(comparison.policies))
     axes = figure.add_subplot()
@@ -67,19 +67,19 @@ def bar_chart(comparison: Comparison, path: str | Path) -> Path:
     Returns:
         ``path``, written at once.
     """
-    wanted = dict.fromkeys((comparison.main, OVERALL, "goal", SHARE, SUCCESS))
-    metrics = [metric for metric in wanted if metric in comparison.metrics]
+    candidates = dict.fromkeys((comparison.main, OVERALL, "goal", SHARE, SUCCESS))
+    metrics = [metric for metric in candidates if metric in comparison.metrics]
     figure = new_figure(max(4.0, (1.2 + 0.55 * len(comparison.policies)) * len(metrics)), 4.2)
     for number, metric in enumerate(metrics, start=1):
         axes = figure.add_subplot(1, len(metrics), number)
         cells = [cell for p in comparison.policies if (cell := comparison.cell(p, metric)) is not None]
-        places = range(len(cells))
-        axes.bar(places, [cell.estimate.mean for cell in cells], color="#7a9cc6")
-        for place, cell in zip(places, cells, strict=True):
+        positions = range(len(cells))
+        axes.bar(positions, [cell.estimate.mean for cell in cells], color="#7a9cc6")
+        for position, cell in zip(positions, cells, strict=True):
             if cell.estimate.low is not None and cell.estimate.high is not None:
-                axes.vlines(place, cell.estimate.low, cell.estimate.high, color="black")
+                axes.vlines(position, cell.estimate.low, cell.estimate.high, color="black")
         axes.axhline(0, color="black", linewidth=0.6)
-        axes.set_xticks(places, [cell.policy for cell in cells], rotation=30, ha="right")
+        axes.set_xticks(positions, [cell.policy for cell in cells], rotation=30, ha="right")
         axes.set_title(metric)
     by = f", scores by {comparison.evaluator}" if comparison.evaluator else ""
     figure.suptitle(f"mean and 95 % interval over scenarios{by}")
@@ -95,7 +95,5 @@ def write_report(comparison: Comparison, folder: str | Path) -> list[Path]:
     folder = Path(folder)
     texts = {"comparison.txt": to_text(comparison), "comparison.json": to_json(comparison)}
     texts |= {f"{name}.csv": text for name, text in to_csv(comparison).items()}
-    for name, text in texts.items():
-        write_text_atomically(folder / name, text)
-    charts = [heat_map(comparison, folder / "heat_map.png"), bar_chart(comparison, folder / "bar_chart.png")]
-    return [*(folder / name for name in texts), *charts]
+    paths = write_texts(folder, texts)
+    return [*paths, heat_map(comparison, folder / "heat_map.png"), bar_chart(comparison, folder / "bar_chart.png")]

@@ -1,8 +1,8 @@
-r"""What recorded episodes say about policies: means with intervals, paired differences, who does how well with whom.
+r"""Comparison of policies over recorded episodes: means with intervals, paired differences, results by partner.
 
-Every score belongs to the policy that sat in the scored seat. **Every scenario weighs the same**, whatever the number
-of its seats, partners and repeats: a family of tasks with five seats would otherwise drown one with two. A mean is the
-mean of the scenarios' own means; with :math:`\bar y_g` the mean of scenario ``g`` of ``G``,
+Every score belongs to the policy in the scored seat. **Every scenario weighs the same**, whatever the number
+of its seats, partners and repeats; otherwise a family of tasks with five seats would outweigh one with two. A mean is
+the mean of the scenarios' own means; with :math:`\bar y_g` the mean of scenario ``g`` of ``G``,
 
 .. math:: \bar y = \frac{1}{G} \sum_g \bar y_g, \qquad SE^2 = \frac{1}{G (G - 1)} \sum_g (\bar y_g - \bar y)^2
 
@@ -11,8 +11,7 @@ cluster-robust standard error (Liang and Zeger 1986; Cameron and Miller 2015, se
 value has the weight ``1 / (G n_g)``: episodes of one scenario resemble each other and are one observation. statsmodels'
 WLS on a constant with these weights gives the same with ``cov_type="cluster"``. Families thus weigh as much as they
 have scenarios; the table by family shows each alone. With one scenario there is no interval: ``None``, shown as
-``n/a``. Intervals are not cut at the ends of a metric's range. Unscored seats are counted and left out; they are never
-zeros.
+``n/a``. Intervals are not cut at the ends of a metric's range. Unscored seats are counted and left out, never zeros.
 """
 
 from __future__ import annotations
@@ -34,20 +33,19 @@ from sotopia_env.reports.seat_results import (
     WORDS,
     SeatResult,
     rows_by_one,
-    seat_results,
 )
 from sotopia_env.storage.directory import read_run
 from sotopia_env.storage.manifest import configured_evaluator
 from sotopia_env.world.episode import Episode
 from sotopia_env.world.reward import DIMENSIONS
 
-_SCORED = (*(d.value for d in DIMENSIONS), OVERALL)
+_SCORE_METRICS = (*(d.value for d in DIMENSIONS), OVERALL)
 _HEADLINES = (OVERALL, "goal", SHARE, SUCCESS)
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A mean and what is known about it.
+    """A mean with its interval and test.
 
     Attributes:
         n: number of values; ``clusters`` is the number of scenarios they come from, each of which weighs the same.
@@ -96,7 +94,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class MatrixCell:
-    """A metric of ``policy`` when it sits with ``partner``."""
+    """A metric of ``policy`` beside ``partner``."""
 
     policy: str
     partner: str
@@ -106,34 +104,34 @@ class MatrixCell:
 
 @dataclass(frozen=True, slots=True)
 class Imbalance:
-    """A policy that did not hold all seats, or did not begin, equally often.
+    """A policy that was not in all seats, or did not act first, equally often.
 
     Attributes:
-        seats: number of seats of the tasks this is about.
-        held: how often the policy held each seat.
-        began: how often it acted first, of ``ordered`` seats in round-robin order; balanced is one in ``seats``.
+        seats: number of seats of the tasks.
+        by_seat: number of episodes with the policy in each seat.
+        first: how often it acted first, of ``in_order`` seats in round-robin order; balanced is one in ``seats``.
     """
 
     policy: str
     seats: int
-    held: tuple[int, ...]
-    began: int
-    ordered: int
+    by_seat: tuple[int, ...]
+    first: int
+    in_order: int
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Everything :func:`compare` found out.
+    """The result of :func:`compare`.
 
     Attributes:
         evaluator: whose scores these are; ``None`` when no episode has been evaluated.
         outcomes_by: the evaluators that read the verified outcomes.
         policies: labels, in alphabetical order.
         metrics: the metrics for which there are values, in the order of :data:`METRICS`.
-        main: the metric of the matrix and of the charts unless another is asked for.
+        main: the metric of the matrix and of the charts.
         episodes: number of episodes read.
         unscored: number of episodes with at least one seat without scores, and the reasons with their counts.
-        imbalances: policies whose means also reflect the seats or the order they happened to get.
+        imbalances: policies whose means also depend on the seats or the order that they had.
     """
 
     evaluator: str | None
@@ -192,10 +190,10 @@ def compare(episodes: Iterable[Episode], *, evaluator: str | None = None, metric
         InvalidValueError: no episodes, two records of one episode, or no evaluator that all episodes share.
         UnknownNameError: no episode has an evaluation by ``evaluator``, or there is no such ``metric``.
     """
-    return _compared(*rows_by_one(episodes, evaluator), metric)
+    return _comparison(*rows_by_one(episodes, evaluator), metric)
 
 
-def _compared(evaluator: str | None, rows: Sequence[SeatResult], metric: str | None) -> Comparison:
+def _comparison(evaluator: str | None, rows: Sequence[SeatResult], metric: str | None) -> Comparison:
     present = {name for row in rows for name in row.values}
     metrics = tuple(name for name in METRICS if name in present)
     main = metric or next(name for name in (*_HEADLINES, *METRICS) if name in present or name == WORDS)
@@ -207,7 +205,7 @@ def _compared(evaluator: str | None, rows: Sequence[SeatResult], metric: str | N
             reasons[row.unscored].add(row.key)
     policies = tuple(sorted({row.policy for row in rows}))
     families = sorted({row.family for row in rows if row.family is not None})
-    verified = [name for name in (SUCCESS, SHARE, EFFICIENCY, "goal") if name in present]
+    outcome_metrics = [name for name in (SUCCESS, SHARE, EFFICIENCY, "goal") if name in present]
     return Comparison(
         evaluator=evaluator,
         outcomes_by=tuple(sorted({row.outcome_by for row in rows if row.outcome_by is not None})),
@@ -219,7 +217,7 @@ def _compared(evaluator: str | None, rows: Sequence[SeatResult], metric: str | N
         reasons=tuple(sorted((reason, len(keys)) for reason, keys in reasons.items())),
         cells=_cells("all", rows, policies, metrics),
         families=tuple(
-            cell for f in families for cell in _cells(f, [r for r in rows if r.family == f], policies, verified)
+            cell for f in families for cell in _cells(f, [r for r in rows if r.family == f], policies, outcome_metrics)
         ),
         differences=_differences(rows, policies, metrics),
         matrix=_matrix(rows, policies, main),
@@ -235,20 +233,20 @@ def compare_runs(runs: Iterable[str | Path], *, evaluator: str | None = None, me
     paths = [Path(run) for run in runs]
     episodes = itertools.chain.from_iterable(read_run(path) for path in paths)
 
-    def configured() -> list[str]:
-        return [named.name for named in map(configured_evaluator, paths) if named is not None]
+    def run_evaluators() -> list[str]:
+        return [item.name for item in map(configured_evaluator, paths) if item is not None]
 
-    return _compared(*rows_by_one(episodes, evaluator, configured), metric)
+    return _comparison(*rows_by_one(episodes, evaluator, run_evaluators), metric)
 
 
 def _cells(group: str, rows: Sequence[SeatResult], policies: Iterable[str], metrics: Iterable[str]) -> tuple[Cell, ...]:
     cells = []
     for metric, policy in itertools.product(metrics, policies):
         own = [row for row in rows if row.policy == policy]
-        having = [row for row in own if metric in row.values]
-        if having:
-            missing = sum(row.unscored is not None for row in own) if metric in _SCORED else 0
-            cells.append(Cell(group, policy, metric, missing, _estimate(having, metric)))
+        rows_with_metric = [row for row in own if metric in row.values]
+        if rows_with_metric:
+            missing = sum(row.unscored is not None for row in own) if metric in _SCORE_METRICS else 0
+            cells.append(Cell(group, policy, metric, missing, _estimate(rows_with_metric, metric)))
     return tuple(cells)
 
 
@@ -259,20 +257,20 @@ def _estimate(rows: Sequence[SeatResult], metric: str) -> Estimate:
 def _imbalances(rows: Sequence[SeatResult], policies: Iterable[str]) -> Iterable[Imbalance]:
     for policy, seats in itertools.product(policies, sorted({row.seats for row in rows})):
         own = [row for row in rows if (row.policy, row.seats) == (policy, seats)]
-        held = tuple(sum(row.seat == seat for row in own) for seat in range(seats))
-        began = sum(row.first for row in own if row.by_order)
-        ordered = sum(row.by_order for row in own)
-        if len(set(held)) > 1 or began * seats != ordered:
-            yield Imbalance(policy, seats, held, began, ordered)
+        by_seat = tuple(sum(row.seat == seat for row in own) for seat in range(seats))
+        first = sum(row.first for row in own if row.by_order)
+        in_order = sum(row.by_order for row in own)
+        if len(set(by_seat)) > 1 or first * seats != in_order:
+            yield Imbalance(policy, seats, by_seat, first, in_order)
 
 
 def _matrix(rows: Sequence[SeatResult], policies: Sequence[str], metric: str) -> tuple[MatrixCell, ...]:
     partners = (*policies, *sorted({row.partner for row in rows} - set(policies)))
     cells = []
     for policy, partner in itertools.product(policies, partners):
-        met = [r for r in rows if (r.policy, r.partner) == (policy, partner) and metric in r.values]
-        if met:
-            cells.append(MatrixCell(policy, partner, metric, _estimate(met, metric)))
+        pair = [r for r in rows if (r.policy, r.partner) == (policy, partner) and metric in r.values]
+        if pair:
+            cells.append(MatrixCell(policy, partner, metric, _estimate(pair, metric)))
     return tuple(cells)
 
 
@@ -286,62 +284,42 @@ _MATCHES: tuple[tuple[str, _Match], ...] = (
 
 
 def _differences(rows: Sequence[SeatResult], policies: Sequence[str], metrics: Sequence[str]) -> tuple[Difference, ...]:
-    found = []
     by_policy = {policy: [row for row in rows if row.policy == policy] for policy in policies}
-    for first, second in itertools.combinations(policies, 2):
-        for metric in metrics:
-            difference = _difference(by_policy, first, second, metric)
-            if difference is not None:
-                found.append(difference)
-    return _adjusted(found)
+    pairs = itertools.product(itertools.combinations(policies, 2), metrics)
+    differences = [_difference(by_policy, first, second, metric) for (first, second), metric in pairs]
+    return _with_q([difference for difference in differences if difference is not None])
 
 
 def _difference(rows: Mapping[str, Sequence[SeatResult]], first: str, second: str, metric: str) -> Difference | None:
     sides = [[row for row in rows[name] if metric in row.values] for name in (first, second)]
-    # A closer match excludes more of what else differs, but one pair must not stand for a run: coverage goes first.
-    paired_by, match = max(_MATCHES, key=lambda item: _matched(sides, item[1]))
-    left, right = (_grouped(side, match, metric) for side in sides)
+    # A closer match controls for more, but a single pair must not represent a whole run: coverage comes first.
+    paired_by, match = max(_MATCHES, key=lambda item: _match_count(sides, item[1]))
+    left, right = (_group_means(side, match, metric) for side in sides)
     common = sorted(left.keys() & right.keys(), key=repr)
     if not common:
         return None
     scenario = {match(row): row.scenario for row in sides[0]}
-    found = estimate([left[key] - right[key] for key in common], [scenario[key] for key in common])
-    return Difference(first, second, metric, paired_by, _matched(sides, match), sum(map(len, sides)), found, None)
+    mean = estimate([left[key] - right[key] for key in common], [scenario[key] for key in common])
+    return Difference(first, second, metric, paired_by, _match_count(sides, match), sum(map(len, sides)), mean, None)
 
 
-def _matched(sides: Sequence[Sequence[SeatResult]], match: _Match) -> int:
+def _match_count(sides: Sequence[Sequence[SeatResult]], match: _Match) -> int:
     """How many seats of both policies have a counterpart."""
     first, second = ([match(row) for row in side] for side in sides)
     common = set(first) & set(second)
     return sum(key in common for key in (*first, *second))
 
 
-def _grouped(rows: Sequence[SeatResult], match: _Match, metric: str) -> dict[tuple[object, ...], float]:
+def _group_means(rows: Sequence[SeatResult], match: _Match, metric: str) -> dict[tuple[object, ...], float]:
     groups: dict[tuple[object, ...], list[float]] = defaultdict(list)
     for row in rows:
         groups[match(row)].append(row.values[metric])
     return {key: math.fsum(values) / len(values) for key, values in groups.items()}
 
 
-def _adjusted(differences: Sequence[Difference]) -> tuple[Difference, ...]:
+def _with_q(differences: Sequence[Difference]) -> tuple[Difference, ...]:
     from scipy import stats
 
-    tested = [d.estimate.p for d in differences if d.estimate.p is not None]
-    adjusted = iter(stats.false_discovery_control(tested, method="bh").tolist() if tested else ())
-    return tuple(replace(d, q=None if d.estimate.p is None else next(adjusted)) for d in differences)
-
-
-__all__ = [
-    "METRICS",
-    "Cell",
-    "Comparison",
-    "Difference",
-    "Estimate",
-    "Imbalance",
-    "MatrixCell",
-    "SeatResult",
-    "compare",
-    "compare_runs",
-    "estimate",
-    "seat_results",
-]
+    p_values = [d.estimate.p for d in differences if d.estimate.p is not None]
+    q_values = iter(stats.false_discovery_control(p_values, method="bh").tolist() if p_values else ())
+    return tuple(replace(d, q=None if d.estimate.p is None else next(q_values)) for d in differences)

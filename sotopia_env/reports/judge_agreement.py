@@ -1,4 +1,4 @@
-"""How far several judges agree on the same episodes."""
+"""Agreement of several judges on the same episodes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Agreement:
 
 
 def agreement_table(episodes: Iterable[Episode], names: Sequence[str] | None = None) -> tuple[Agreement, ...]:
-    """Returns, for every pair of evaluations that stand side by side and every dimension, how far they agree.
+    """Returns the agreement of every pair of evaluators on every dimension.
 
     Args:
         episodes: evaluated episodes.
@@ -48,15 +48,24 @@ def agreement_table(episodes: Iterable[Episode], names: Sequence[str] | None = N
         InvalidValueError: fewer than two evaluations to compare.
         UnknownNameError: no episode has an evaluation of that name.
     """
-    kept = list(episodes)
-    known = list(dict.fromkeys(e.evaluator for episode in kept for e in episode.evaluations))
-    chosen = list(dict.fromkeys(known if names is None else names))
-    for name in chosen:
-        if name not in known:
-            raise UnknownNameError(f"evaluation: {name_hint(name, known)}")
-    if len(chosen) < 2:
-        raise InvalidValueError(f"evaluations: expected at least two to compare, got {chosen}")
-    return tuple(row for first, second in itertools.combinations(chosen, 2) for row in _rows(kept, first, second))
+    rated = list(episodes)
+    choice = evaluator_names(rated, names, "evaluation")
+    if len(choice) < 2:
+        raise InvalidValueError(f"evaluations: expected at least two to compare, got {list(choice)}")
+    return tuple(row for first, second in itertools.combinations(choice, 2) for row in _rows(rated, first, second))
+
+
+def evaluator_names(episodes: Iterable[Episode], choice: Iterable[str] | None, label: str) -> tuple[str, ...]:
+    """Returns the evaluators in ``choice``, or all of the episodes, each once, in order.
+
+    Raises:
+        UnknownNameError: no episode has an evaluation by one of them; ``label`` begins the message.
+    """
+    names = list(dict.fromkeys(e.evaluator for episode in episodes for e in episode.evaluations))
+    for name in choice or ():
+        if name not in names:
+            raise UnknownNameError(f"{label}: {name_hint(name, names)}")
+    return tuple(dict.fromkeys(names if choice is None else choice))
 
 
 def _rows(episodes: Sequence[Episode], first: str, second: str) -> list[Agreement]:
@@ -66,12 +75,14 @@ def _rows(episodes: Sequence[Episode], first: str, second: str) -> list[Agreemen
         one, other = episode.evaluation(first), episode.evaluation(second)
         for agent in episode.task.agents:
             seats += 1
-            for dimension, values in _shared(one, other, agent).items():
+            for dimension, values in _common_scores(one, other, agent).items():
                 pairs.setdefault(dimension, []).append(values)
-    return [_row(first, second, dimension, found, seats - len(found)) for dimension, found in pairs.items()]
+    return [_row(first, second, dimension, scores, seats - len(scores)) for dimension, scores in pairs.items()]
 
 
-def _shared(one: Evaluation | None, other: Evaluation | None, agent: str) -> dict[Dimension | str, tuple[float, float]]:
+def _common_scores(
+    one: Evaluation | None, other: Evaluation | None, agent: str
+) -> dict[Dimension | str, tuple[float, float]]:
     if one is None or other is None:
         return {}
     left, right = one.by_agent.get(agent, {}), other.by_agent.get(agent, {})

@@ -1,7 +1,7 @@
-"""Episodes as rows, one per seat: which policy sat there, with whom, and what one evaluator made of it.
+"""Episodes as rows, one per seat: its policy, the partners, and the scores of one evaluator.
 
-Scores of different evaluators are different quantities. All rows of one call are therefore by one evaluator
-(:func:`choose_evaluator`), never by whichever happened to come last.
+Scores of different evaluators are different quantities, so all rows of one call are by one evaluator
+(:func:`choose_evaluator`).
 """
 
 from __future__ import annotations
@@ -17,27 +17,29 @@ from sotopia_env.world.action import ActionType
 from sotopia_env.world.dynamics import TurnOrder
 from sotopia_env.world.episode import Episode, Evaluation, OutcomeResult
 from sotopia_env.world.reward import DIMENSIONS
+from sotopia_env.world.scenario import Task
 
 OVERALL, SUCCESS, SHARE, EFFICIENCY, WORDS = "overall", "success", "surplus_share", "efficiency", "words_per_turn"
 METRICS: tuple[str, ...] = (*(d.value for d in DIMENSIONS), OVERALL, SUCCESS, SHARE, EFFICIENCY, WORDS)
-"""What can be compared: the seven dimensions and their mean (native ranges); for verified families the rate of
-agreement, the seat's share of the surplus (0 at disagreement, 1 at its best) and the joint efficiency; and how many
-words a seat spoke per turn of its own."""
+"""The metrics of a comparison: the seven dimensions and their mean (native ranges); for verified families the rate of
+agreement, the seat's share of the surplus (0 at disagreement, 1 at its best) and the joint efficiency; and the
+words that a seat spoke per turn of its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class SeatResult:
-    """One seat of one episode, as the policy in it did.
+    """The result of one seat of one episode.
 
     Attributes:
         seats: how many seats the episode has.
-        seated: name and parameters (as JSON) of the policy in every seat.
+        policies: name and parameters (as JSON) of the policy in every seat.
         first: whether the seat acted first.
-        by_order: whether the first to act has an advantage or burden of its own: in round-robin order.
-        family: the procedural family, ``None`` for a task without a verified outcome.
+        by_order: whether the seats act in round-robin order, where acting first may matter.
+        family: the procedural family, or the protocol's kind (``agreement``, …) where the task is of none; ``None`` for
+            a task without an outcome.
         values: metric to value; a metric that does not apply or was not scored is absent.
         unscored: why there are no scores, ``None`` when there are.
-        outcome_by: the evaluator that read the verified outcome, ``None`` where there is none.
+        outcome_by: the evaluator that computed the verified outcome, ``None`` where there is none.
         policy: label of the policy in the seat.
         partner: label of the policies in the others, joined by ``+`` when they differ.
     """
@@ -48,7 +50,7 @@ class SeatResult:
     seed: int
     seat: int
     seats: int
-    seated: tuple[tuple[str, str], ...]
+    policies: tuple[tuple[str, str], ...]
     first: bool
     by_order: bool
     family: str | None
@@ -62,8 +64,8 @@ class SeatResult:
 def choose_evaluator(
     counts: Mapping[str, int],
     episodes: int,
-    wanted: str | None = None,
-    preferred: Iterable[str] = (),
+    evaluator: str | None = None,
+    defaults: Iterable[str] = (),
     setting: str = "--evaluator",
 ) -> str | None:
     """Returns the one evaluator whose scores are compared; ``None`` when no episode has been evaluated.
@@ -71,29 +73,28 @@ def choose_evaluator(
     Args:
         counts: in how many episodes there is an evaluation by each evaluator.
         episodes: how many episodes there are.
-        wanted: the evaluator that was asked for; by default one that all episodes share.
-        preferred: evaluators the runs were configured with; they decide between several that all episodes share.
-        setting: where the user names one; for the message.
+        evaluator: the user's choice; by default one that all episodes share.
+        defaults: evaluators of the runs' configurations; they decide between several that all episodes share.
+        setting: name of the user's setting, for the message.
 
     Raises:
-        UnknownNameError: no episode has an evaluation by ``wanted``.
-        InvalidValueError: the episodes share no evaluator, or several and none is preferred.
+        UnknownNameError: no episode has an evaluation by ``evaluator``.
+        InvalidValueError: the episodes share no evaluator, or several and no default decides.
     """
-    if wanted is not None:
-        if wanted not in counts:
-            raise UnknownNameError(f"evaluator: {name_hint(wanted, sorted(counts))}")
-        return wanted
+    if evaluator is not None:
+        if evaluator not in counts:
+            raise UnknownNameError(f"evaluator: {name_hint(evaluator, sorted(counts))}")
+        return evaluator
     if not counts:
         return None
-    shared = sorted(name for name, count in counts.items() if count == episodes)
-    favourites = sorted(set(shared) & set(preferred))
-    for names in (shared, favourites):
+    common = sorted(name for name, count in counts.items() if count == episodes)
+    for names in (common, sorted(set(common) & set(defaults))):
         if len(names) == 1:
             return names[0]
-    found = ", ".join(f"{name!r} ({count} of {episodes} episodes)" for name, count in sorted(counts.items()))
-    many = "several evaluators" if shared else "no evaluator"
+    listing = ", ".join(f"{name!r} ({count} of {episodes} episodes)" for name, count in sorted(counts.items()))
+    many = "several evaluators" if common else "no evaluator"
     raise InvalidValueError(
-        f"evaluator: scores by different evaluators cannot be mixed, and the episodes share {many}: {found}; "
+        f"evaluator: scores by different evaluators cannot be mixed, and the episodes share {many}: {listing}; "
         f"name one with {setting}, or evaluate the rest with `sotopia evaluate RUN --evaluator NAME`"
     )
 
@@ -115,40 +116,41 @@ def seat_results(episodes: Iterable[Episode], evaluator: str | None = None) -> l
 
 
 def rows_by_one(
-    episodes: Iterable[Episode], wanted: str | None, preferred: Callable[[], Iterable[str]] = tuple
+    episodes: Iterable[Episode], evaluator: str | None, defaults: Callable[[], Iterable[str]] = tuple
 ) -> tuple[str | None, list[SeatResult]]:
-    """Returns the evaluator that was chosen, and the rows as :func:`seat_results`; the episodes are read once."""
-    read: list[Mapping[str | None, tuple[SeatResult, ...]]] = []
+    """Returns the evaluator of :func:`choose_evaluator` and the rows of :func:`seat_results` in one pass."""
+    by_evaluator: list[Mapping[str | None, tuple[SeatResult, ...]]] = []
     counts: Counter[str] = Counter()
-    seen: set[str] = set()
+    keys: set[str] = set()
     for episode in episodes:
-        if episode.key in seen:
+        if episode.key in keys:
             raise InvalidValueError(f"episode {episode.key!r} occurs twice; is a run named twice?")
-        seen.add(episode.key)
+        keys.add(episode.key)
         names = {evaluation.evaluator for evaluation in episode.evaluations}
         counts.update(names)
-        asked: Iterable[str | None] = names if wanted is None else (wanted,)
-        read.append({name: tuple(_seats(episode, name)) for name in asked or (None,)})
-    if not read:
+        candidates: Iterable[str | None] = names if evaluator is None else (evaluator,)
+        by_evaluator.append({name: tuple(_seats(episode, name)) for name in candidates or (None,)})
+    if not by_evaluator:
         raise InvalidValueError("nothing to compare: expected at least one episode, got none")
-    chosen = choose_evaluator(counts, len(read), wanted, preferred())
-    return chosen, _labelled([row for rows in read for row in rows[chosen]])
+    choice = choose_evaluator(counts, len(by_evaluator), evaluator, defaults())
+    return choice, _with_labels([row for rows in by_evaluator for row in rows[choice]])
 
 
-def _labelled(rows: Sequence[SeatResult]) -> list[SeatResult]:
-    """Replaces identities by labels: the name where it is enough, name and parameters where it is not."""
+def _with_labels(rows: Sequence[SeatResult]) -> list[SeatResult]:
+    """Fills in ``policy`` and ``partner``: the name, with parameters where one name has several."""
     variants: dict[str, set[str]] = defaultdict(set)
     for row in rows:
-        variants[row.seated[row.seat][0]].add(row.seated[row.seat][1])
-    labelled = []
+        name, parameters = row.policies[row.seat]
+        variants[name].add(parameters)
+    results = []
     for row in rows:
-        labels = [name if len(variants[name]) == 1 else f"{name} {parameters}" for name, parameters in row.seated]
+        labels = [name if len(variants[name]) == 1 else f"{name} {parameters}" for name, parameters in row.policies]
         partners = {label for seat, label in enumerate(labels) if seat != row.seat}
-        labelled.append(replace(row, policy=labels[row.seat], partner="+".join(sorted(partners))))
-    return labelled
+        results.append(replace(row, policy=labels[row.seat], partner="+".join(sorted(partners))))
+    return results
 
 
-def _seated(episode: Episode) -> tuple[tuple[str, str], ...]:
+def _policies(episode: Episode) -> tuple[tuple[str, str], ...]:
     policies = {info.agent: (info.name, canonical_json(info.parameters)) for info in episode.policies}
     if set(policies) != set(episode.task.agents):
         raise InvalidValueError(
@@ -161,7 +163,7 @@ def _seated(episode: Episode) -> tuple[tuple[str, str], ...]:
 def _seats(episode: Episode, evaluator: str | None) -> Iterator[SeatResult]:
     evaluation = None if evaluator is None else episode.evaluation(evaluator)
     outcome_by, outcome = _outcome(episode, evaluator)
-    seated = _seated(episode)
+    policies = _policies(episode)
     for seat, agent in enumerate(episode.task.agents):
         scores = _scores(evaluation, agent)
         yield SeatResult(
@@ -170,22 +172,28 @@ def _seats(episode: Episode, evaluator: str | None) -> Iterator[SeatResult]:
             scenario=episode.task.scenario.id,
             seed=episode.seed,
             seat=seat,
-            seats=len(seated),
-            seated=seated,
+            seats=len(policies),
+            policies=policies,
             first=bool(episode.turns) and episode.turns[0].turn.actor == agent,
             by_order=bool(episode.turns) and episode.rules.turn_order is TurnOrder.ROUND_ROBIN,
-            family=episode.task.scenario.outcome.family if episode.task.scenario.outcome else None,
+            family=_family(episode.task),
             values={**scores, **_outcome_values(outcome, seat), **_words(episode, agent)},
-            unscored=None if scores else _why_unscored(evaluation, evaluator, agent),
+            unscored=None if scores else unscored_reason(evaluation, evaluator, agent),
             outcome_by=outcome_by,
         )
 
 
+def _family(task: Task) -> str | None:
+    """The task's procedural family, or the kind of its protocol where nobody named one."""
+    spec = task.scenario.outcome
+    return None if spec is None else str(task.scenario.shared_data.get("family", spec.protocol.kind))
+
+
 def _outcome(episode: Episode, evaluator: str | None) -> tuple[str | None, OutcomeResult | None]:
-    """The outcome that the evaluator read, or else the latest that another one read: it is a fact, not an opinion."""
-    found = [(e.evaluator, e.outcome) for e in episode.evaluations if e.outcome is not None]
-    own = [item for item in found if item[0] == evaluator]
-    return (own or found)[-1] if found else (None, None)
+    """The evaluator's own outcome, or else the latest of another one: outcomes are facts, not opinions."""
+    outcomes = [(e.evaluator, e.outcome) for e in episode.evaluations if e.outcome is not None]
+    own = [item for item in outcomes if item[0] == evaluator]
+    return (own or outcomes)[-1] if outcomes else (None, None)
 
 
 def _scores(evaluation: Evaluation | None, agent: str) -> dict[str, float]:
@@ -198,7 +206,8 @@ def _scores(evaluation: Evaluation | None, agent: str) -> dict[str, float]:
     return scores
 
 
-def _why_unscored(evaluation: Evaluation | None, evaluator: str | None, agent: str) -> str:
+def unscored_reason(evaluation: Evaluation | None, evaluator: str | None, agent: str) -> str:
+    """Returns why there is no score for ``agent`` by ``evaluator``, whose evaluation it is."""
     if evaluation is None:
         return f"not evaluated by {evaluator}" if evaluator else "not evaluated"
     return evaluation.unscored or f"{evaluation.evaluator}: no score for {agent}"
@@ -207,7 +216,7 @@ def _why_unscored(evaluation: Evaluation | None, evaluator: str | None, agent: s
 def _outcome_values(outcome: OutcomeResult | None, seat: int) -> dict[str, float]:
     if outcome is None:
         return {}
-    return {SUCCESS: float(outcome.agreement), SHARE: outcome.shares[seat], EFFICIENCY: outcome.efficiency}
+    return {SUCCESS: float(outcome.agreed), SHARE: outcome.shares[seat], EFFICIENCY: outcome.efficiency}
 
 
 def _words(episode: Episode, agent: str) -> dict[str, float]:
@@ -216,6 +225,3 @@ def _words(episode: Episode, agent: str) -> dict[str, float]:
         return {}
     spoken = sum(len(a.argument.split()) for a in actions if a.action_type is ActionType.SPEAK)
     return {WORDS: spoken / len(actions)}
-
-
-__all__ = ["METRICS", "SeatResult", "choose_evaluator", "rows_by_one", "seat_results"]

@@ -16,7 +16,7 @@ WEIGHTS = (
     "(in every table each scenario weighs the same, however many seats, partners and repeats it has;\n"
     "intervals are over the scenarios' means; n counts seats)"
 )
-"""What was weighted, as it stands under the table."""
+"""The note on weights under the tables."""
 
 
 def show_number(value: float | None) -> str:
@@ -35,10 +35,10 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [list(header), *(list(row) for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
     lines.insert(1, ["-" * width for width in widths])
-    return "\n".join(_aligned(line, widths) for line in lines)
+    return "\n".join(_aligned_row(line, widths) for line in lines)
 
 
-def _aligned(line: Sequence[str], widths: Sequence[int]) -> str:
+def _aligned_row(line: Sequence[str], widths: Sequence[int]) -> str:
     cells = [line[0].ljust(widths[0]), *(c.rjust(width) for c, width in zip(line[1:], widths[1:], strict=True))]
     return "  ".join(cells).rstrip()
 
@@ -55,22 +55,25 @@ def _summary(comparison: Comparison) -> str:
     lines.append(f"scores by: {comparison.evaluator or 'nobody; the episodes have not been evaluated'}")
     if comparison.outcomes_by:
         lines.append(f"verified outcomes by: {', '.join(comparison.outcomes_by)}")
-    lines += [f"  unscored, left out of the scores: {count} × {reason}" for reason, count in comparison.reasons[:5]]
-    if len(comparison.reasons) > 5:
-        lines.append(f"  … and {len(comparison.reasons) - 5} more reasons")
-    return "\n".join(lines)
+    return "\n".join([*lines, *reason_lines(comparison.reasons)])
+
+
+def reason_lines(reasons: Sequence[tuple[str, int]], most: int = 5) -> list[str]:
+    """Returns a line for each of the first reasons why seats are unscored, with its count."""
+    lines = [f"  unscored, left out of the scores: {count} × {reason}" for reason, count in reasons[:most]]
+    return [*lines, f"  … and {len(reasons) - most} more reasons"] if len(reasons) > most else lines
 
 
 def _policy_tables(comparison: Comparison) -> list[str]:
     tables = []
     for start in range(0, len(comparison.policies), _COLUMNS_ON_SCREEN):
-        shown = comparison.policies[start : start + _COLUMNS_ON_SCREEN]
-        rows = [(metric, *(_shown(comparison.cell(p, metric)) for p in shown)) for metric in comparison.metrics]
-        tables.append(table(("mean [95 % interval] n", *shown), rows))
+        policies = comparison.policies[start : start + _COLUMNS_ON_SCREEN]
+        rows = [(metric, *(_show_cell(comparison.cell(p, metric)) for p in policies)) for metric in comparison.metrics]
+        tables.append(table(("mean [95 % interval] n", *policies), rows))
     return [*tables, WEIGHTS]
 
 
-def _shown(cell: Cell | None) -> str:
+def _show_cell(cell: Cell | None) -> str:
     return "n/a" if cell is None else show_estimate(cell.estimate)
 
 
@@ -78,25 +81,25 @@ def _family_table(comparison: Comparison) -> str:
     cells = {(cell.group, cell.policy, cell.metric): cell for cell in comparison.families}
     rows = []
     for group, policy in dict.fromkeys((cell.group, cell.policy) for cell in comparison.families):
-        rows.append((group, policy, *(_shown(cells.get((group, policy, m))) for m in (SUCCESS, SHARE, EFFICIENCY))))
+        rows.append((group, policy, *(_show_cell(cells.get((group, policy, m))) for m in (SUCCESS, SHARE, EFFICIENCY))))
     return table(("verified family", "policy", SUCCESS, SHARE, EFFICIENCY), rows) if rows else ""
 
 
-def partners_shown(comparison: Comparison) -> list[str]:
-    """The partners that tables and charts show: single policies; mixed tables only where there is nothing else."""
+def partner_columns(comparison: Comparison) -> list[str]:
+    """The partners in tables and charts: single policies; mixed sets of partners only where there is nothing else."""
     partners = list(dict.fromkeys(cell.partner for cell in comparison.matrix))
     return [policy for policy in comparison.policies if policy in partners] or partners
 
 
 def _matrix_table(comparison: Comparison) -> str:
     means = {(cell.policy, cell.partner): cell.estimate.mean for cell in comparison.matrix}
-    partners = partners_shown(comparison)
+    partners = partner_columns(comparison)
     if not partners:
         return ""
     rows = [(p, *(show_number(means.get((p, partner))) for partner in partners)) for p in comparison.policies]
-    left_out = len({partner for _, partner in means} - set(partners))
-    note = f"\n({left_out} mixed sets of partners, in tables of three and more, stand in the CSV and JSON only)"
-    return table((f"{comparison.main}: policy \\ partner", *partners), rows) + (note if left_out else "")
+    mixed = len({partner for _, partner in means} - set(partners))
+    note = f"\n({mixed} mixed sets of partners, in tables of three and more, are in the CSV and JSON only)"
+    return table((f"{comparison.main}: policy \\ partner", *partners), rows) + (note if mixed else "")
 
 
 def _difference_table(comparison: Comparison) -> str:
@@ -106,8 +109,8 @@ def _difference_table(comparison: Comparison) -> str:
             f"{d.first} - {d.second}",
             d.metric,
             show_estimate(d.estimate),
-            _show_p(d.estimate.p),
-            _show_p(d.q),
+            show_p(d.estimate.p),
+            show_p(d.q),
             d.paired_by,
             f"{d.matched}/{d.seats}",
         )
@@ -124,17 +127,18 @@ _MOST_IMBALANCES = 8
 def _imbalance_note(comparison: Comparison) -> str:
     lines = [_imbalance(item) for item in comparison.imbalances[:_MOST_IMBALANCES]]
     more = len(comparison.imbalances) - len(lines)
-    head = "not balanced, so means also reflect the seats and the order a policy happened to get:"
+    head = "not balanced, so means also depend on the seats and the order of a policy:"
     return "\n  ".join([head, *lines, *([f"… and {more} more"] if more else [])]) if lines else ""
 
 
 def _imbalance(item: Imbalance) -> str:
-    held = ", ".join(f"seat {seat}: {count}" for seat, count in enumerate(item.held))
-    order = f"; began {item.began} of {item.ordered}" if item.began * item.seats != item.ordered else ""
-    return f"{item.policy} in tasks of {item.seats} seats ({held}{order})"
+    counts = ", ".join(f"seat {seat}: {count}" for seat, count in enumerate(item.by_seat))
+    order = f"; began {item.first} of {item.in_order}" if item.first * item.seats != item.in_order else ""
+    return f"{item.policy} in tasks of {item.seats} seats ({counts}{order})"
 
 
-def _show_p(value: float | None) -> str:
+def show_p(value: float | None) -> str:
+    """Returns a p-value with three decimals, ``n/a`` for none."""
     return "n/a" if value is None else ("<0.001" if value < 0.001 else f"{value:.3f}")
 
 

@@ -1,8 +1,7 @@
-"""One more evaluation of a run that is on disk: interruptible, resumable, and no good verdict is lost to a failure.
+"""Another evaluation of a run on disk: interruptible, resumable, and no good verdict is lost to a failure.
 
-Verdicts are kept in a side file of the run directory, one line each as they come, so that nothing that a judge was
-paid for is lost when the work is interrupted. When all are there they are merged into the episodes, whose file is
-exchanged at once, and the side file goes.
+Verdicts are appended to a side file of the run directory as they come, so that none that was paid for is lost when the
+work is interrupted. A complete side file is merged into the episodes, whose file is replaced at once, and removed.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class EvaluationResult:
-    """What evaluating a run came to.
+    """Counts of an evaluation of a run.
 
     Attributes:
         episodes: how many the run has.
@@ -67,50 +66,50 @@ def _content(episode: Episode) -> str:
 
 
 class _SideFile:
-    """The verdicts given so far; the index is in memory, the verdicts stay on disk."""
+    """The verdicts so far; the index is in memory, the verdicts stay on disk."""
 
     def __init__(self, folder: Path, judge: Named) -> None:
         identity = canonical_json([judge.name, judge.parameters])
         self.path = folder / f"evaluations-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.jsonl"
         repair_torn_line(self.path)
-        self._places: dict[tuple[str, str], tuple[int, bool]] = {}
+        self._index: dict[tuple[str, str], tuple[int, bool]] = {}
         self._end = 0
         if self.path.exists():
             for where, text in read_lines(self.path):
-                self._note(_parse(text, where), len(text.encode()))
+                self._add(_parse(text, where), len(text.encode()))
         self._file = AppendOnlyFile(self.path)
 
-    def _note(self, line: _Line, size: int) -> None:
-        self._places[line.key, line.content] = (self._end, line.evaluation.unscored is None)
+    def _add(self, line: _Line, size: int) -> None:
+        self._index[line.key, line.content] = (self._end, line.evaluation.unscored is None)
         self._end += size
 
     def scored(self, episode: Episode) -> bool:
         """Whether a verdict with scores is there."""
-        return self._places.get((episode.key, _content(episode)), (0, False))[1]
+        return self._index.get((episode.key, _content(episode)), (0, False))[1]
 
     @property
     def empty(self) -> bool:
         """Whether no verdict is there."""
-        return not self._places
+        return not self._index
 
     def append(self, episode: Episode, evaluation: Evaluation) -> None:
-        """Keeps a verdict; it is safe from the death of the process when this returns."""
+        """Adds a verdict; it is safe from the death of the process when this returns."""
         line = _Line(key=episode.key, content=_content(episode), evaluation=evaluation)
         data = f"{line.model_dump_json()}\n".encode()
         self._file.append(data)
-        self._note(line, len(data))
+        self._add(line, len(data))
 
     def get(self, episode: Episode) -> Evaluation | None:
         """The verdict on an episode, ``None`` when there is none."""
-        place = self._places.get((episode.key, _content(episode)))
-        if place is None:
+        if (episode.key, _content(episode)) not in self._index:
             return None
+        offset, _ = self._index[episode.key, _content(episode)]
         with self.path.open("rb") as stream:
-            stream.seek(place[0])
-            return _parse(stream.readline().decode(), f"{self.path}, byte {place[0]}").evaluation
+            stream.seek(offset)
+            return _parse(stream.readline().decode(), f"{self.path}, byte {offset}").evaluation
 
     def close(self, merged: bool) -> None:
-        """Lets go of the file, which is removed when it holds nothing that is not in the episodes."""
+        """Closes the file, which is removed when it holds nothing that is not in the episodes."""
         self._file.close()
         if merged or self.empty:
             self.path.unlink()
@@ -151,9 +150,10 @@ class _Job:
 
     def _good(self, episode: Episode, parameters: Mapping[str, object] | None = None) -> bool:
         """Whether the episode has scores by an evaluator of this name (and with these parameters)."""
-        found = episode.evaluation(self.judge.name)
-        good = found is not None and found.unscored is None
-        return good and (parameters is None or (found is not None and found.parameters == parameters))
+        evaluation = episode.evaluation(self.judge.name)
+        if evaluation is None or evaluation.unscored is not None:
+            return False
+        return parameters is None or evaluation.parameters == parameters
 
     async def work(self, episodes: Iterator[Episode]) -> None:
         """Takes episodes from the shared iterator until it is empty or the work is stopped."""
@@ -241,13 +241,13 @@ async def evaluate_run_async(
     judge = named(evaluator)
     with RunDirectory(run_dir) as directory:
         side, merged = _SideFile(directory.path, judge), False
-        shown = Progress(len(directory.done), 0, progress, "evaluations", ledger)
-        job = _Job(directory, evaluator, judge, side, timeout, force, stop or Stop(), shown)
+        bar = Progress(len(directory.done), 0, progress, "evaluations", ledger)
+        job = _Job(directory, evaluator, judge, side, timeout, force, stop or Stop(), bar)
         try:
-            async with shown.shown():
-                shared = job.pending()
+            async with bar.refreshed():
+                queue = job.pending()
                 workers = min(concurrency, len(directory.done))
-                await all_or_first_error([job.work(shared) for _ in range(workers)], job.stop)
+                await all_or_first_error([job.work(queue) for _ in range(workers)], job.stop)
             if not side.empty and not job.stop.reason:
                 job.merge()
             merged = not job.stop.reason
@@ -263,6 +263,3 @@ async def evaluate_run_async(
 
 
 evaluate_run = blocking(evaluate_run_async)
-
-
-__all__ = ["EvaluationResult", "evaluate_run", "evaluate_run_async"]

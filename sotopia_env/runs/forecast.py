@@ -1,9 +1,9 @@
-"""What a run would ask of its models, found out without asking them: at most, and if nothing goes wrong.
+"""A forecast of what a run asks of its models: at most, and if nothing goes wrong. Nothing is sent for it.
 
-Every policy is shown the opening of its task, and the evaluator an episode without turns, with a stand-in for the
-model that never gives a usable answer: what they then ask, re-asks included, is the most that a turn or an evaluation
-can need. Turns add to later prompts no more than their longest utterance. A token is counted for every two bytes of
-UTF-8 text, about twice what tokenizers find in English.
+Every policy gets the opening of its task, and the evaluator an episode without turns, with a stand-in for the model
+that never gives a usable answer: its requests, re-asks included, are the most that a turn or an evaluation can need.
+Turns add to later prompts no more than their longest utterance. A token is counted for every two bytes of UTF-8 text,
+about twice what tokenizers find in English.
 
 A request may have to be paid for although it brought nothing: an answer that is empty, malformed or cut off. So the
 bound counts each call as often as it may be sent, once more for every retry, and again for every fallback model. What
@@ -17,14 +17,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from sotopia_env.chat_model import ChatModel, ChatReply, ChatRequest, Price, RemoteModel, Role, estimate_tokens
+from sotopia_env.chat_model import ChatRequest, Price, Role, estimate_tokens
 from sotopia_env.chat_model.limits import most_tokens
-from sotopia_env.chat_model.pool import ModelOptions, RunModels
+from sotopia_env.chat_model.pool import ModelOptions
 from sotopia_env.errors import EvaluationError
 from sotopia_env.policies.human import HumanPolicy
 from sotopia_env.runs.plan import EpisodePlan
+from sotopia_env.runs.rehearsal import Rehearsal, RehearsedModels, Way
 from sotopia_env.storage.directory import read_run
 from sotopia_env.storage.manifest import RUN
 from sotopia_env.world.dynamics import Rules, TurnOrder, initial_state
@@ -33,17 +34,16 @@ from sotopia_env.world.observation import observe
 from sotopia_env.world.scenario import Task
 
 if TYPE_CHECKING:
-    from sotopia_env.runs.request import RunRequest
+    from sotopia_env.runs.request import ResolvedRun
 
 FRAME = 64
-"""Tokens around an utterance in a prompt: who says it, and that it was said."""
+"""Tokens around an utterance in a prompt, such as its speaker's name."""
 SCRIPTED = 512
 """Tokens of a turn of a policy without a model, at most."""
 USUAL: Mapping[Role, int] = {"agent": 60, "judge": 800}
 """Tokens of an answer as a rule, for the expectation."""
 _USUAL_FRAME = 12
-_ECHO = 4_000
-_REMEDY: Mapping[Role, str] = {"agent": "--max-completion-tokens", "judge": "judge:MODEL?max_tokens=…"}
+_REMEDY: Mapping[Role, str] = {"agent": "PROVIDER/MODEL:max_tokens=…", "judge": "judge:MODEL:max_tokens=…"}
 _Key = tuple[str, Role]
 
 
@@ -126,81 +126,18 @@ class ModelForecast:
         if self.bound.completion is None:
             return f"tokens without limit, since its answers have none ({_REMEDY[self.role]})"
         prompt = self.bound.prompt
-        said = "prompt tokens without limit, since other answers have none" if prompt is None else ""
+        prompts = "prompt tokens without limit, since other answers have none"
         cost = self.cost(self.bound)
         price = "price unknown" if self.price is None else "cost without limit" if cost is None else f"${cost:.4f}"
-        said = said or f"{prompt} prompt tokens"
+        prompts = prompts if prompt is None else f"{prompt} prompt tokens"
         within = "" if self.context is None else f" to a context of {self.context} tokens"
         times = f"sent up to {self.bound.requests} times{within}"
-        return f"{said}, {self.bound.completion} answer tokens, {price} ({times})"
-
-
-@dataclass
-class Rehearsal:
-    """Stands in for a model: notes what it would have been asked, and answers nothing that can be used."""
-
-    model: ChatModel
-    noted: list[ChatRequest] = field(default_factory=list)
-
-    @property
-    def name(self) -> str:
-        """The model's."""
-        return self.model.name
-
-    @property
-    def parameters(self) -> Mapping[str, Any]:
-        """The model's, so that plans have the same keys."""
-        return self.model.parameters
-
-    async def complete(self, request: ChatRequest) -> ChatReply:
-        """Notes the request."""
-        self.noted.append(request)
-        length = _ECHO if request.max_tokens is None else min(_ECHO, request.max_tokens)
-        return ChatReply(text="é" * length)  # counts as one token each
-
-    async def close(self) -> None:
-        """Closes the model."""
-        await self.model.close()
-
-    @property
-    def ways(self) -> tuple[Way, ...]:
-        """The model itself, and then its fallbacks."""
-        if not isinstance(self.model, RemoteModel):
-            return (Way(self.name, None, 1, None, None),)
-        return tuple(
-            Way(
-                route.transport.name,
-                route.price,
-                1 + route.retries.retries,
-                route.transport.longest_prompt,
-                route.transport.longest_answer,
-            )
-            for route in self.model.routes
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Way:
-    """A model that may come to answer.
-
-    Attributes:
-        name: the model's.
-        price: of its tokens, where it is known.
-        attempts: how often one call may be sent to it.
-        longest_prompt: tokens a prompt can have, where that is known.
-        longest_answer: tokens an answer can have, where that is known.
-    """
-
-    name: str
-    price: Price | None
-    attempts: int
-    longest_prompt: int | None
-    longest_answer: int | None
+        return f"{prompts}, {self.bound.completion} answer tokens, {price} ({times})"
 
 
 @dataclass(slots=True)
-class _Asked:
-    """What is asked of one model for one turn or one evaluation, when nothing has been said yet."""
+class _TurnDemand:
+    """Demand on one model for one turn or one evaluation of an episode without turns."""
 
     bound: Demand = field(default_factory=Demand)
     expected: Demand = field(default_factory=Demand)
@@ -226,11 +163,11 @@ class _Asked:
             self.usual_answer = usual
 
 
-_Seat = Mapping[_Key, _Asked]
+_Demands = Mapping[_Key, _TurnDemand]
 
 
-class Forecast:
-    """Adds up what the plans of a run may ask.
+class Tally:
+    """Sums of what the plans of a run may ask.
 
     Args:
         rehearsals: the models that the plans' policies and the evaluator were made with.
@@ -252,48 +189,48 @@ class Forecast:
         ]
 
     async def _rehearse(self, plans: Sequence[EpisodePlan], evaluator: Evaluator | None) -> None:
-        verdicts: dict[str, _Seat] = {}
+        verdicts: dict[str, _Demands] = {}
         for plan in plans:
             seats = [await self._opening(plan, seat) for seat in range(len(plan.task.agents))]
             turns = turn_limit(plan.task, plan.rules)
             longest, usual = _longest(seats), _usual(seats)
-            for seat, taken in _turns_of_seats(seats, turns, plan.rules):
-                before = sum(taken)
-                self._add(seat, len(taken), longest and longest * before, usual * before)
+            for seat, indices in _turns_of_seats(seats, turns, plan.rules):
+                before = sum(indices)
+                self._add(seat, len(indices), longest and longest * before, usual * before)
             if evaluator is not None:
-                known = plan.task.content_hash
-                if known not in verdicts:
-                    verdicts[known] = await self._verdict(plan.task, evaluator)
-                self._add(verdicts[known], 1, longest and longest * turns, usual * turns)
+                content = plan.task.content_hash
+                if content not in verdicts:
+                    verdicts[content] = await self._verdict(plan.task, evaluator)
+                self._add(verdicts[content], 1, longest and longest * turns, usual * turns)
 
-    def _add(self, asked: _Seat, times: int, most: int | None, usual: int) -> None:
-        """Adds what is asked so many times, of prompts that have grown by so many tokens in sum."""
-        for key, one in asked.items():
-            if one.longest_prompt is not None:
-                self._contexts[key] = max(one.longest_prompt, self._contexts.get(key, 0))
-            self._bounds.setdefault(key, Demand()).add(one.bound, times, most, one.longest_prompt)
-            self._expected.setdefault(key, Demand()).add(one.expected, times, usual, one.longest_prompt)
+    def _add(self, demands: _Demands, times: int, most: int | None, usual: int) -> None:
+        """Adds ``times`` turns or evaluations, whose prompts have grown by ``most`` and ``usual`` tokens in sum."""
+        for key, demand in demands.items():
+            if demand.longest_prompt is not None:
+                self._contexts[key] = max(demand.longest_prompt, self._contexts.get(key, 0))
+            self._bounds.setdefault(key, Demand()).add(demand.bound, times, most, demand.longest_prompt)
+            self._expected.setdefault(key, Demand()).add(demand.expected, times, usual, demand.longest_prompt)
 
-    async def _opening(self, plan: EpisodePlan, seat: int) -> _Seat:
-        """What the policy in ``seat`` asks for one turn when nothing has been said yet."""
+    async def _opening(self, plan: EpisodePlan, seat: int) -> _Demands:
+        """Demand of the policy in ``seat`` for the first turn."""
         policy, agent = plan.policies[seat], plan.task.agents[seat]
         if not isinstance(policy, HumanPolicy):
             await policy.act(observe(initial_state(plan.task, plan.rules, plan.episode_seed), agent), 0)
-        return self._noted(max(_contexts(policy.parameters), default=None))
+        return self._recorded(max(_contexts(policy.parameters), default=None))
 
-    async def _verdict(self, task: Task, evaluator: Evaluator) -> _Seat:
-        with suppress(EvaluationError):  # a judge without an answer; what it asked is noted
+    async def _verdict(self, task: Task, evaluator: Evaluator) -> _Demands:
+        with suppress(EvaluationError):  # the stand-in gives no verdict; its requests are recorded
             await evaluator.evaluate_async(Transcript(task, ()))
-        return self._noted(None)
+        return self._recorded(None)
 
-    def _noted(self, context: int | None) -> _Seat:
-        found: dict[_Key, _Asked] = {}
+    def _recorded(self, context: int | None) -> _Demands:
+        demands: dict[_Key, _TurnDemand] = {}
         for rehearsal in self._rehearsals:
-            for request in rehearsal.noted:
+            for request in rehearsal.requests:
                 for number, way in enumerate(rehearsal.ways):
-                    found.setdefault((way.name, request.role), _Asked()).add(request, way, number == 0, context)
-            rehearsal.noted.clear()
-        return found
+                    demands.setdefault((way.name, request.role), _TurnDemand()).add(request, way, number == 0, context)
+            rehearsal.requests.clear()
+        return demands
 
 
 def _contexts(settings: object) -> Iterator[int]:
@@ -317,21 +254,23 @@ def turn_limit(task: Task, rules: Rules) -> int:
     return -(-limit // seats) * seats if rules.turn_order is TurnOrder.SIMULTANEOUS else limit
 
 
-def _longest(seats: Sequence[_Seat]) -> int | None:
+def _longest(seats: Sequence[_Demands]) -> int | None:
     """Tokens that one turn adds to later prompts at most; ``None`` when there is no bound."""
-    answers = [asked.longest_answer for seat in seats for asked in seat.values()]
+    answers = [demand.longest_answer for seat in seats for demand in seat.values()]
     if None in answers:
         return None
     scripted = SCRIPTED if not all(seats) else 0
     return max(scripted, *(answer or 0 for answer in answers), 0) + FRAME
 
 
-def _usual(seats: Sequence[_Seat]) -> int:
+def _usual(seats: Sequence[_Demands]) -> int:
     """Tokens that one turn adds to later prompts as a rule."""
-    return max((asked.usual_answer for seat in seats for asked in seat.values()), default=USUAL["agent"]) + _USUAL_FRAME
+    return (
+        max((demand.usual_answer for seat in seats for demand in seat.values()), default=USUAL["agent"]) + _USUAL_FRAME
+    )
 
 
-def _turns_of_seats(seats: Sequence[_Seat], turns: int, rules: Rules) -> Iterator[tuple[_Seat, list[int]]]:
+def _turns_of_seats(seats: Sequence[_Demands], turns: int, rules: Rules) -> Iterator[tuple[_Demands, list[int]]]:
     """Every seat that asks a model, with the indices of the turns it may take at most.
 
     Two seats take turns; among more, whoever stays may also take those of seats that leave.
@@ -347,62 +286,64 @@ def _turns_of_seats(seats: Sequence[_Seat], turns: int, rules: Rules) -> Iterato
             yield seat, list(range(1 if turns % 2 == 0 else 0, turns, 2))
 
 
-def foresee(request: RunRequest, out: Path) -> tuple[int, int, list[ModelForecast]]:
-    """Returns how many episodes are planned, how many of them are still to be played, and what these would ask.
+@dataclass(frozen=True, slots=True)
+class RunForecast:
+    """What a run asks.
+
+    Attributes:
+        planned: its episodes.
+        todo: those that are still to be played.
+        models: what these ask of each model.
+        options: the limits of the run.
+    """
+
+    planned: int
+    todo: int
+    models: tuple[ModelForecast, ...]
+    options: ModelOptions
+
+    def lines(self) -> list[str]:
+        """Returns the forecast in words."""
+        done = self.planned - self.todo
+        lines = [f"{self.planned} episodes planned, {done} are there, {self.todo} would be played"]
+        if not self.models:
+            return [*lines, "no model would be asked", "nothing was sent"]
+        return [*lines, *map(str, self.models), self._total(), *self._limits(), "nothing was sent"]
+
+    def _total(self) -> str:
+        most = _sum_costs([model.cost(model.bound) for model in self.models])
+        usual = _sum_costs([model.cost(model.expected) for model in self.models if model.expected.calls])
+        if any(model.bound.completion is None or model.bound.prompt is None for model in self.models):
+            total = "in all without limit"
+        else:
+            total = "in all unknown" if most is None else f"in all at most ${most:.4f}"
+        expectation = "" if usual is None else f"; about ${usual:.4f} if nothing goes wrong"
+        return f"{total}, with every re-ask, paid failure and fallback{expectation}"
+
+    def _limits(self) -> list[str]:
+        cost, tokens = self.options.max_cost, self.options.max_tokens
+        limits = [] if cost is None else [f"max_cost ${cost:g}"]
+        limits += [] if tokens is None else [f"max_tokens {tokens}"]
+        return [f"the run stops before it would pass {' or '.join(limits)}"] if limits else []
+
+
+def _sum_costs(costs: Sequence[float | None]) -> float | None:
+    return None if None in costs else sum(cost or 0.0 for cost in costs)
+
+
+def forecast(run: ResolvedRun, models: RehearsedModels, directory: Path) -> RunForecast:
+    """Returns what a run asks; nothing is sent, and nothing is written.
+
+    Args:
+        run: with policies and an evaluator that ask ``models``.
+        models: the stand-ins.
+        directory: of the run; episodes that it holds are not played again.
 
     Raises:
-        InvalidValueError: the run cannot be meant, or ``out`` holds another one.
+        InvalidValueError: there is nothing to play.
+        DamagedRecordError: ``directory`` holds a record that cannot be read.
     """
-    rehearsed = _RehearsedModels(request.models)
-    plans, evaluator = request.plans(rehearsed), request.judge(rehearsed)
-    there = {episode.key for episode in read_run(out)} if (out / RUN).is_file() else set()
-    todo = [plan for plan in plans if plan.key not in there]
-    return len(plans), len(todo), Forecast(rehearsed.rehearsals).of(todo, evaluator)
-
-
-def forecast(request: RunRequest, out: Path) -> list[str]:
-    """Returns in lines what a run would ask; nothing is sent, and nothing is written.
-
-    Raises:
-        InvalidValueError: the run cannot be meant, or ``out`` holds another one.
-    """
-    planned, todo, found = foresee(request, out)
-    lines = [f"{planned} episodes planned, {planned - todo} are there, {todo} would be played"]
-    lines += [str(each) for each in found] or ["no model would be asked"]
-    if found:
-        lines.append(_in_all(found))
-        lines += _stops(request.models)
-    return [*lines, "nothing was sent"]
-
-
-def _in_all(found: Sequence[ModelForecast]) -> str:
-    def cost(demands: Mapping[int, Demand]) -> float | None:
-        costs = [found[number].cost(demand) for number, demand in demands.items()]
-        return None if None in costs else sum(cost or 0.0 for cost in costs)
-
-    most = cost({number: each.bound for number, each in enumerate(found)})
-    about = cost({number: each.expected for number, each in enumerate(found) if each.expected.calls})
-    if any(each.bound.completion is None or each.bound.prompt is None for each in found):
-        said = "in all without limit"
-    else:
-        said = "in all unknown" if most is None else f"in all at most ${most:.4f}"
-    usual = "" if about is None else f"; about ${about:.4f} if nothing goes wrong"
-    return f"{said}, with every re-ask, paid failure and fallback{usual}"
-
-
-def _stops(options: ModelOptions) -> list[str]:
-    limits = [] if options.max_cost is None else [f"${options.max_cost:g} (--max-cost)"]
-    limits += [] if options.max_tokens is None else [f"{options.max_tokens} tokens (--max-tokens)"]
-    return [f"the run stops before it would pass {' or '.join(limits)}"] if limits else []
-
-
-class _RehearsedModels(RunModels):
-    """Makes stand-ins for the models that a run would ask."""
-
-    def __init__(self, options: ModelOptions) -> None:
-        super().__init__(options)
-        self.rehearsals: list[Rehearsal] = []
-
-    def __call__(self, spec: str, role: Role = "agent", *, api_base: str | None = None) -> ChatModel:
-        self.rehearsals.append(Rehearsal(super().__call__(spec, "agent", api_base=api_base)))
-        return self.rehearsals[-1]
+    plans = run.plans()
+    done = {episode.key for episode in read_run(directory)} if (directory / RUN).is_file() else set()
+    todo = [plan for plan in plans if plan.key not in done]
+    return RunForecast(len(plans), len(todo), tuple(Tally(models.rehearsals).of(todo, run.evaluator)), models.options)

@@ -1,4 +1,4 @@
-"""Which episodes a run consists of: tasks × policies in seats × speaking orders × repeats, each with a fixed identity.
+"""The episodes of a run: tasks × policies in seats × speaking orders × repeats, each with a fixed identity.
 
 A plan is pure data and costs next to nothing; :mod:`sotopia_env.runs.rollout` plays it. Two plans with the same task
 content, policies, rules, seed and repeat have the same key on every machine, which is what makes a run resumable.
@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 
 from sotopia_env.errors import InvalidValueError
-from sotopia_env.naming import make_policy as make
+from sotopia_env.naming import make_policy
 from sotopia_env.policies.policy import Policy, policy_identity
 from sotopia_env.records import canonical_json
 from sotopia_env.storage.manifest import Named, RunConfig, named
@@ -129,7 +129,7 @@ def plan_episodes(
         raise InvalidValueError(f"repeats: expected a whole number of at least 1, got {repeats!r}")
     if both_orders and rules.turn_order is not TurnOrder.ROUND_ROBIN:
         raise InvalidValueError(f"both_orders: only round-robin order has a first seat, got {rules.turn_order.value!r}")
-    pairings = [tuple(make(policy) for policy in matchup) for matchup in matchups]
+    pairings = [tuple(make_policy(policy) for policy in matchup) for matchup in matchups]
     plans: dict[str, EpisodePlan] = {}
     for task in tasks:
         for seating, order in itertools.product(

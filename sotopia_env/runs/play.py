@@ -1,8 +1,8 @@
-"""One episode, from the first turn to the verdict, whatever its policies and its evaluator do.
+"""The play of one episode, from the first turn to the verdict, whatever its policies and its evaluator do.
 
 The episode is driven over the pure core (:func:`~sotopia_env.world.dynamics.transition` and
 :class:`~sotopia_env.world.observation.SeatView`), the same transition that the PettingZoo environment steps; the
-environment's books are for synchronous learners and would only cost time here.
+environment's own state is for synchronous learners and would only cost time here.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _TRACEBACK_LINES = 12
 
 
 class Watcher(Protocol):
-    """Is told what happens in episodes while they are played."""
+    """Observer of episodes while they are played."""
 
     def turn(self, plan: EpisodePlan, turn: RecordedTurn) -> None:
         """A turn was taken."""
@@ -48,8 +48,8 @@ class Watcher(Protocol):
         ...
 
 
-class _Table:
-    """One episode being played; holds what has happened when a policy fails half-way."""
+class _EpisodeRun:
+    """One episode being played; holds the turns so far when a policy fails half-way."""
 
     __slots__ = ("_errors", "_lines", "_stop", "_views", "_watcher", "plan", "started", "state", "turns")
 
@@ -81,13 +81,13 @@ class _Table:
 
     async def _play_round(self) -> None:
         """Asks all seats of a simultaneous round at once; none of them can see the others' actions of the round."""
-        asked = [asyncio.ensure_future(self._ask(agent)) for agent in self.state.waiting]
+        requests = [asyncio.ensure_future(self._ask(agent)) for agent in self.state.waiting]
         try:
-            decisions = await asyncio.gather(*asked)
+            decisions = await asyncio.gather(*requests)
         except BaseException:
-            for task in asked:
+            for task in requests:
                 task.cancel()
-            await asyncio.gather(*asked, return_exceptions=True)  # what they have spent is booked before the run ends
+            await asyncio.gather(*requests, return_exceptions=True)  # their cost is booked before the run ends
             raise
         for decision in decisions:
             self._take(decision)
@@ -113,16 +113,16 @@ class _Table:
         if self._watcher is not None:
             self._watcher.turn(self.plan, self.turns[-1])
 
-    def episode(self) -> Episode:
+    def record(self) -> Episode:
         """The finished episode, not evaluated yet."""
         plan, state = self.plan, self.state
-        seated = zip(plan.task.agents, plan.policies, strict=True)
+        seats = zip(plan.task.agents, plan.policies, strict=True)
         return Episode(
             key=plan.key,
             task=plan.task,
             rules=plan.rules,
             seed=plan.episode_seed,
-            policies=tuple(PolicyInfo(agent=a, name=p.name, parameters=dict(p.parameters)) for a, p in seated),
+            policies=tuple(PolicyInfo(agent=a, name=p.name, parameters=dict(p.parameters)) for a, p in seats),
             turns=tuple(self.turns),
             stop=state.stop,
             errors=tuple(self._errors),
@@ -198,8 +198,8 @@ async def play_episode(
         plan: what to play.
         timeout: seconds after which it counts as failed; ``None`` waits for ever. It takes effect where a policy
             awaits something; one that never does cannot be stopped.
-        stop: is looked at before each turn.
-        watcher: is told of every turn.
+        stop: ends the episode before its next turn.
+        watcher: gets every turn.
 
     Returns:
         The episode, or the record of its failure. No other exception of a policy leaves this function.
@@ -209,6 +209,6 @@ async def play_episode(
         ModelRefusedError: a model refuses every request.
         EpisodeDropped: ``stop`` was asked for before the last turn.
     """
-    table = _Table(plan, stop, watcher)
-    error = await _attempt(table.play(), timeout)
-    return table.failure(error) if isinstance(error, Exception) else table.episode()
+    episode = _EpisodeRun(plan, stop, watcher)
+    error = await _attempt(episode.play(), timeout)
+    return episode.failure(error) if isinstance(error, Exception) else episode.record()

@@ -1,4 +1,4 @@
-"""How far a long piece of work is, on stderr where somebody can see it: done, failed, in flight, calls and cost."""
+"""The progress of long work, on stderr when it is a terminal: done, failed, in flight, calls and cost."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class Progress:
         failed: pieces that failed.
     """
 
-    def __init__(self, total: int, initial: int, wanted: bool | None, unit: str, ledger: Ledger | None = None) -> None:
+    def __init__(self, total: int, initial: int, visible: bool | None, unit: str, ledger: Ledger | None = None) -> None:
         """Begins.
 
         Args:
             total: pieces of work.
             initial: of these, how many were done before.
-            wanted: whether to show anything; ``None`` does if stderr is a terminal.
+            visible: whether to show anything; ``None`` does if stderr is a terminal.
             unit: what a piece is called, in the plural.
             ledger: of the models; without one only the work itself is shown.
         """
@@ -39,7 +39,7 @@ class Progress:
         self._ledger = ledger
         self._bar: Any = None
         self._calls: deque[tuple[float, int]] = deque(maxlen=_WINDOW)
-        if sys.stderr.isatty() if wanted is None else wanted:
+        if sys.stderr.isatty() if visible is None else visible:
             from tqdm import tqdm
 
             self._bar = tqdm(total=total, initial=initial, unit=f" {unit}", file=sys.stderr, dynamic_ncols=True)
@@ -75,22 +75,22 @@ class Progress:
     def _rate(self, calls: int) -> float:
         now = time.monotonic()
         self._calls.append((now, calls))
-        (since, before), passed = self._calls[0], now - self._calls[0][0]
-        return (calls - before) / passed if since < now and passed else 0.0
+        start, before = self._calls[0]
+        return (calls - before) / (now - start) if start < now else 0.0
 
     @asynccontextmanager
-    async def shown(self) -> AsyncIterator[None]:
+    async def refreshed(self) -> AsyncIterator[None]:
         """Keeps the line fresh as long as this is open, also when nothing is finished for a while."""
-        fresh = asyncio.create_task(self._keep_fresh()) if self._bar is not None else None
+        refresher = asyncio.create_task(self._refresh_forever()) if self._bar is not None else None
         try:
             yield
         finally:
-            if fresh is not None:
-                fresh.cancel()
+            if refresher is not None:
+                refresher.cancel()
                 self.refresh()
                 self._bar.close()
 
-    async def _keep_fresh(self) -> None:
+    async def _refresh_forever(self) -> None:
         while True:
             self.refresh()
             await asyncio.sleep(_EVERY)

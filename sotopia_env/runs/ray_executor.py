@@ -1,4 +1,4 @@
-"""The same rollouts as Ray tasks: for runs that one process cannot feed.
+"""Runs as Ray tasks, for those that one process cannot feed.
 
 Every task is a process that plays its part of the plan into a shard of the run directory, which therefore must lie
 where all machines of the cluster see it, under the same path. The model server is shared; requests in flight, requests
@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from sotopia_env.chat_model.pool import RunModels
+from sotopia_env.chat_model.pool import ModelPool
 from sotopia_env.chat_model.spending.ledger import LEDGER, Ledger
 from sotopia_env.errors import InvalidValueError, ModelRefusedError, SotopiaError
 from sotopia_env.runs.progress import Progress
@@ -34,7 +34,7 @@ _POLL = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one process plays; picklable.
+    """The share of one process; picklable.
 
     Attributes:
         request: the whole run.
@@ -54,8 +54,8 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """What one process came to; picklable.
+class PartResult:
+    """The end of one process; picklable.
 
     Attributes:
         stopped: why it ended before its part was done; empty when it did not.
@@ -68,33 +68,33 @@ class Said:
     refusal: ModelRefusedError | None = None
 
 
-def play_part(part: Part) -> Said:
+def play_part(part: Part) -> PartResult:
     """Plays one part to its end, in a process of its own."""
     stop = Stop(part.grace)
     with stop_on_signals(stop, lambda _: None):
         try:
             result = asyncio.run(_play(part, stop))
         except ModelRefusedError as error:
-            return Said(str(error), refusal=error)
-    return Said(result.stopped, result.dropped)
+            return PartResult(str(error), refusal=error)
+    return PartResult(result.stopped, result.dropped)
 
 
 async def _play(part: Part, stop: Stop) -> RunResult:
-    models = RunModels(part.request.models)
+    models = ModelPool(part.request.models)
     try:
         # The limits here are a part of the run's; these were checked where they were divided.
-        plans = [plan for plan in part.request.plans(models, check_limits=False) if plan.key in part.keys]
+        run = part.request.resolve(models, check_limits=False)
+        plans = [plan for plan in run.plans() if plan.key in part.keys]
         if len(plans) < len(part.keys):
             raise InvalidValueError(
                 f"a worker finds {len(plans)} of its {len(part.keys)} episodes; expected the same version of "
                 "everything and the same files on all machines"
             )
-        evaluator = part.request.judge(models, check_limits=False)
         await models.check()
         models.open(part.directory)
         return await run_episodes_async(
             plans,
-            evaluator=evaluator,
+            evaluator=run.evaluator,
             run_dir=part.directory,
             concurrency=part.concurrency,
             timeout=part.timeout,
@@ -116,7 +116,7 @@ def load_ray() -> ModuleType:
         return importlib.import_module("ray")
     except ImportError:
         raise InvalidValueError(
-            "--executor ray needs the package ray, which is not installed: pip install 'sotopia-env[ray]'"
+            "the Ray executor needs the package ray, which is not installed: pip install 'sotopia-env[ray]'"
         ) from None
 
 
@@ -151,27 +151,28 @@ def run_on_ray(
     """
     if workers < 1:
         raise InvalidValueError(f"workers: expected a whole number of at least 1, got {workers!r}")
-    models = RunModels(request.models)
-    plans, evaluator = request.plans(models), request.judge(models)
+    models = ModelPool(request.models)
+    run = request.resolve(models)
+    plans = run.plans()
     if models.names:
         request.models.check_divisible(workers, models.longest)
     cluster, stop = _Cluster(load_ray(), workers), stop or Stop()
     asyncio.run(_check(models))
-    with open_run(plans, evaluator, run_dir) as directory:  # merges what a run that was cut short has left
+    with open_run(plans, run.evaluator, run_dir) as directory:  # merges what a run that was cut short has left
         todo = [plan.key for plan in plans if plan.key not in directory.done]
         resumed = len(plans) - len(todo)
-        said: list[Said] = []
+        results: list[PartResult] = []
         failures: tuple[FailureRecord, ...] = ()
         try:
             if todo:
                 parts = _parts(request, todo, directory.path, workers, concurrency, timeout, stop.grace)
-                cluster.play(parts, Progress(len(plans), resumed, progress, "episodes"), stop, said)
+                cluster.play(parts, Progress(len(plans), resumed, progress, "episodes"), stop, results)
         finally:
             _, failures = merge_shards(directory)
-        stopped = stop.reason or next((each.stopped for each in said if each.stopped), "")
+        stopped = stop.reason or next((result.stopped for result in results if result.stopped), "")
         with _ledger(request, directory.path) as ledger:
             directory.finish(complete=not stopped, answered=ledger.answered())
-        refusal = next((each.refusal for each in said if each.refusal), None)
+        refusal = next((result.refusal for result in results if result.refusal), None)
         if refusal is not None:
             raise refusal
     return RunResult(
@@ -183,11 +184,11 @@ def run_on_ray(
         failures=failures,
         repaired=directory.repaired,
         stopped=stopped,
-        dropped=sum(each.dropped for each in said),
+        dropped=sum(result.dropped for result in results),
     )
 
 
-async def _check(models: RunModels) -> None:
+async def _check(models: ModelPool) -> None:
     try:
         await models.check()
     finally:
@@ -195,8 +196,8 @@ async def _check(models: RunModels) -> None:
 
 
 def _ledger(request: RunRequest, run: Path) -> Ledger:
-    place = run if (run / LEDGER).exists() else None
-    return Ledger(place, request.models.max_cost, request.models.max_tokens)
+    directory = run if (run / LEDGER).exists() else None
+    return Ledger(directory, request.models.max_cost, request.models.max_tokens)
 
 
 def _parts(
@@ -224,16 +225,16 @@ class _Cluster:
         self._ray = ray
         self._workers = workers
 
-    def play(self, parts: Sequence[Part], progress: Progress, stop: Stop, said: list[Said]) -> None:
-        """Plays all parts; ``said`` collects what each came to."""
-        ours = not self._ray.is_initialized()
-        if ours:
+    def play(self, parts: Sequence[Part], progress: Progress, stop: Stop, results: list[PartResult]) -> None:
+        """Plays all parts, and collects their results."""
+        connects = not self._ray.is_initialized()
+        if connects:
             self._connect()
         try:
             task = self._ray.remote(num_cpus=1, max_retries=0)(play_part)
-            self._wait([task.remote(part) for part in parts], parts, progress, stop, said)
+            self._wait([task.remote(part) for part in parts], parts, progress, stop, results)
         finally:
-            if ours:
+            if connects:
                 self._ray.shutdown()
 
     def _connect(self) -> None:
@@ -242,23 +243,17 @@ class _Cluster:
         self._ray.init(log_to_driver=False, logging_level=logging.ERROR, **local)
 
     def _wait(
-        self,
-        running: list[Any],
-        parts: Sequence[Part],
-        progress: Progress,
-        stop: Stop,
-        said: list[Said],
+        self, running: list[Any], parts: Sequence[Part], progress: Progress, stop: Stop, results: list[PartResult]
     ) -> None:
-        shown, deadline = 0, None
+        done, deadline = 0, None
         while running:
-            done, running = self._ray.wait(running, num_returns=len(running), timeout=_POLL)
-            for reference in done:
-                said.append(self._outcome(reference))
-                if said[-1].refusal is not None:
-                    stop.ask(said[-1].stopped)
-            there = sum(_lines(part.directory / EPISODES) for part in parts)
-            progress.advance(there - shown)
-            shown = there
+            ended, running = self._ray.wait(running, num_returns=len(running), timeout=_POLL)
+            for reference in ended:
+                results.append(self._outcome(reference))
+                if results[-1].refusal is not None:
+                    stop.ask(results[-1].stopped)
+            before, done = done, sum(_lines(part.directory / EPISODES) for part in parts)
+            progress.advance(done - before)
             if stop.reason and deadline is None:
                 deadline = time.monotonic() + stop.grace + _POLL
                 for reference in running:
@@ -266,11 +261,11 @@ class _Cluster:
             if deadline is not None and time.monotonic() > deadline:
                 return
 
-    def _outcome(self, reference: Any) -> Said:
+    def _outcome(self, reference: Any) -> PartResult:
         try:
-            said: Said = self._ray.get(reference)
+            result: PartResult = self._ray.get(reference)
         except self._ray.exceptions.TaskCancelledError:
-            return Said()
+            return PartResult()
         except self._ray.exceptions.RayTaskError as error:
             if isinstance(error.cause, SotopiaError):
                 raise error.cause from None
@@ -279,7 +274,7 @@ class _Cluster:
             raise SotopiaError(
                 f"a process of the run died ({type(error).__name__}); the same command continues the run"
             ) from None
-        return said
+        return result
 
 
 def _lines(file: Path) -> int:

@@ -1,39 +1,33 @@
-"""What a run consists of, in words: the same words make the same plan in another process or on another machine."""
+"""A run as a user asks for it, in names and numbers, and the same run with every name resolved to its object."""
 
 from __future__ import annotations
-
-import re
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
-
-from sotopia_env.errors import InvalidValueError
-
-if TYPE_CHECKING:  # a command imports what it needs when it runs
-    from sotopia_env.policies.policy import Policy
-    from sotopia_env.world.episode import Evaluator
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from sotopia_env.chat_model.pool import ModelOptions, RunModels
-from sotopia_env.naming.task_sources import task_set
+from sotopia_env import naming
+from sotopia_env.chat_model.pool import ModelOptions
+from sotopia_env.errors import InvalidValueError
+from sotopia_env.naming.grammar import split, split_names
+from sotopia_env.runs.plan import EpisodePlan, all_matchups, plan_episodes
 from sotopia_env.world.dynamics import Rules
 
 if TYPE_CHECKING:
+    from sotopia_env.chat_model.pool import ModelPool
     from sotopia_env.policies.policy import Policy
-    from sotopia_env.runs.plan import EpisodePlan
     from sotopia_env.world.episode import Evaluator
+    from sotopia_env.world.taskset import TaskSet
 
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """A run as it is asked for on the command line; picklable.
+    """A run in names and numbers; picklable, and the same request makes the same plan on every machine.
 
     Attributes:
-        policies: names; each plays each.
+        policies: names, each one or several with commas; each plays each.
         matchups: single pairings, as ``"a vs b"``.
-        tasks: a source of tasks; see :func:`sotopia_env.naming.task_sources.task_set`.
+        tasks: a source of tasks; see :func:`sotopia_env.naming.task_set`.
         n: how many tasks.
         level: difficulty of generated tasks.
         seed: of generated tasks and of the episodes.
@@ -62,111 +56,71 @@ class RunRequest:
     manner: Mapping[str, float | int] = field(default_factory=dict)
     models: ModelOptions = ModelOptions()  # noqa: RUF009 - frozen
 
-    def plans(self, models: RunModels, *, check_limits: bool = True) -> list[EpisodePlan]:
-        """Returns the episodes, whose policies ask ``models``.
+    def resolve(self, models: ModelPool, *, check_limits: bool = True) -> ResolvedRun:
+        """Returns the run with tasks, policies and evaluator in place of their names.
 
         Args:
             models: makes the models that are named.
-            check_limits: whether limits that contradict each other are refused; not where they are a part of the
-                run's, which was checked as a whole.
+            check_limits: whether limits that contradict each other are refused; a process that has only a share of
+                the run's limits does not check them, since the run as a whole did.
 
         Raises:
-            InvalidValueError: nothing to play, or an option that cannot be meant.
+            InvalidValueError: nothing to play, or an option that cannot be meant or contradicts another.
             UnknownNameError: a name is not known.
         """
-        from sotopia_env.runs.plan import plan_episodes
-
         pairings = self._pairings(models)
+        evaluator = naming.make_optional_evaluator(self.evaluator, model_factory=models.judge)
         if check_limits:
             models.check_answers(*(policy.parameters for pairing in pairings for policy in pairing))
-        return plan_episodes(
-            task_set(self.tasks, self.n, self.seed, self.level),
-            pairings,
-            repeats=self.repeats,
-            seed=self.seed,
-            rules=self.rules,
-            both_seats=self.both_seats,
-            both_orders=self.both_orders,
-        )
+            models.check_answers(evaluator.parameters if evaluator else {})
+        return ResolvedRun(self, naming.task_set(self.tasks, self.n, self.seed, self.level), pairings, evaluator)
 
-    def _pairings(self, models: RunModels) -> list[tuple[Policy, ...]]:
-        from sotopia_env import naming
+    def _pairings(self, models: ModelPool) -> tuple[tuple[Policy, ...], ...]:
+        """Every named policy against every other, and the explicit matchups."""
+        names = list(dict.fromkeys(name for text in self.policies for name in split_names(text)))
+        matchups = [split(text, " vs ") for text in self.matchups]
+        if not names and not matchups:
+            raise InvalidValueError("policies or matchups: expected at least one; `sotopia policies` lists the names")
+        if any(name.partition(":")[0].strip() == "human" for side in (names, *matchups) for name in side):
+            raise InvalidValueError("policy 'human': a rollout asks nobody; take a seat yourself with `sotopia play`")
 
-        def make(spec: str) -> Policy:
-            return naming.make_policy(spec, models, self.manner)
+        def make(name: str) -> Policy:
+            return naming.make_policy(name, models, self.manner)
 
-        return read_matchups(self.policies, self.matchups, self.self_play, make)
+        policies = [make(name) for name in names]
+        explicit = [tuple(make(name) for name in sides) for sides in matchups]
+        return (*all_matchups(policies, self.self_play or len(policies) == 1), *explicit)
 
-    def judge(self, models: RunModels, *, check_limits: bool = True) -> Evaluator | None:
-        """Returns the evaluator, whose judges ask ``models``; ``None`` for ``none``.
 
-        ``check_limits`` is as for :meth:`plans`.
+@dataclass(frozen=True, slots=True)
+class ResolvedRun:
+    """A run whose names have been resolved once; what is planned, forecast and played.
+
+    Attributes:
+        request: the order of play, repeats and seeds.
+        tasks: what the episodes are about.
+        pairings: the policies that play each other.
+        evaluator: of every episode, if any.
+    """
+
+    request: RunRequest
+    tasks: TaskSet
+    pairings: tuple[tuple[Policy, ...], ...]
+    evaluator: Evaluator | None
+
+    def plans(self) -> list[EpisodePlan]:
+        """Returns the episodes.
 
         Raises:
-            UnknownNameError: a name is not known.
-            InvalidValueError: an option cannot be meant, or contradicts another.
+            InvalidValueError: there are none, or a matchup fits no task.
         """
-        return None if self.evaluator == "none" else make_judge(self.evaluator, models, check_limits=check_limits)
-
-
-def make_judge(spec: str, models: RunModels, *, check_limits: bool = True) -> Evaluator:
-    """Returns the evaluator that ``spec`` names, whose judges ask ``models``.
-
-    ``check_limits`` is as for :meth:`RunRequest.plans`.
-
-    Raises:
-        UnknownNameError: a name is not known.
-        InvalidValueError: an option cannot be meant, or contradicts another.
-    """
-    from sotopia_env import naming
-
-    judge = naming.make_evaluator(spec, model_factory=models.judge)
-    if check_limits:
-        models.check_answers(judge.parameters)
-    return judge
-
-
-def read_matchups(
-    names: Sequence[str], pairs: Sequence[str], self_play: bool, make: Callable[[str], Policy]
-) -> list[tuple[Policy, ...]]:
-    """Returns every named policy against every other, and the explicit pairings ``"a vs b"``.
-
-    Args:
-        names: of policies, each one text or several with commas.
-        pairs: pairings.
-        self_play: whether policies also play themselves.
-        make: makes a policy of its name.
-
-    Raises:
-        InvalidValueError: no policy is named, or a person.
-        UnknownNameError: a policy is not known.
-    """
-    from sotopia_env.runs.plan import all_matchups
-
-    wanted = [spec for name in names for spec in split_policies(name)]
-    if not wanted and not pairs:
-        raise InvalidValueError("--policy or --matchup: expected at least one; `sotopia policies` lists the names")
-    sides = [side.strip() for pair in pairs for side in pair.split(" vs ")]
-    if any(spec.partition(":")[0].strip() == "human" for spec in (*wanted, *sides)):
-        raise InvalidValueError("policy 'human': a rollout asks nobody; take a seat yourself with `sotopia play`")
-    made = [make(spec) for spec in dict.fromkeys(wanted)]
-    explicit = [tuple(make(side.strip()) for side in pair.split(" vs ")) for pair in pairs]
-    return [*all_matchups(made, self_play or len(made) == 1), *explicit]
-
-
-def split_policies(text: str) -> list[str]:
-    """Returns the policies in ``"a,b:x=1,y=2,c"``.
-
-    A comma before ``key=value`` belongs to the policy before it, and one in parentheses to what is in them.
-    """
-    found: list[str] = []
-    for part in text.split(","):
-        within = bool(found) and found[-1].count("(") > found[-1].count(")")
-        if within or (found and _SETTING.match(part)):
-            found[-1] += f",{part.strip()}"
-        else:
-            found.append(part.strip())
-    return found
-
-
-_SETTING = re.compile(r"\s*\w+\s*=")
+        request = self.request
+        return plan_episodes(
+            self.tasks,
+            self.pairings,
+            repeats=request.repeats,
+            seed=request.seed,
+            rules=request.rules,
+            both_seats=request.both_seats,
+            both_orders=request.both_orders,
+        )

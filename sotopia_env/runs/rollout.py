@@ -1,7 +1,7 @@
-"""Plans × policies -> episodes: many at once, each on its own, on disk as they finish, resumable.
+"""The play of a run: many episodes at once, each on its own, on disk as they finish, resumable.
 
 A fixed number of workers takes plans from one iterator, so memory grows with the concurrency, not with the length of
-the run. How one episode is played is :mod:`sotopia_env.runs.play`; what a run leaves on disk is
+the run. One episode is played by :mod:`sotopia_env.runs.play`; the files of a run are those of
 :mod:`sotopia_env.storage.directory`.
 """
 
@@ -17,8 +17,7 @@ from pathlib import Path
 
 from sotopia_env.chat_model import Ledger
 from sotopia_env.errors import BudgetExceededError, InvalidValueError, ModelRefusedError
-from sotopia_env.runs.evaluate import EvaluationResult, evaluate_run, evaluate_run_async
-from sotopia_env.runs.plan import EpisodePlan, all_matchups, plan_episodes, run_config
+from sotopia_env.runs.plan import EpisodePlan, run_config
 from sotopia_env.runs.play import Watcher, evaluate_episode, play_episode
 from sotopia_env.runs.progress import Progress
 from sotopia_env.runs.shards import merge_shards
@@ -33,7 +32,7 @@ _ALLOCATIONS = 50_000
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """What a run came to.
+    """Counts and failures of a run.
 
     Attributes:
         run_dir: where it lies; ``None`` when it was kept in memory only.
@@ -58,12 +57,12 @@ class RunResult:
     stopped: str = ""
     dropped: int = 0
     # Not in the repr: asyncio writes out the result of its main task when it restores the Ctrl-C handler.
-    _kept: tuple[Episode, ...] = field(default=(), repr=False)
+    _episodes: tuple[Episode, ...] = field(default=(), repr=False)
 
     @property
     def episodes(self) -> tuple[Episode, ...]:
         """All recorded episodes: in plan order from memory, in the order of finishing from a run directory."""
-        return self._kept if self.run_dir is None else tuple(read_run(self.run_dir))
+        return self._episodes if self.run_dir is None else tuple(read_run(self.run_dir))
 
 
 @dataclass(slots=True)
@@ -76,7 +75,7 @@ class _Run:
     progress: Progress
     stop: Stop
     watcher: Watcher | None
-    kept: dict[str, Episode] = field(default_factory=dict)
+    episodes: dict[str, Episode] = field(default_factory=dict)
     failed: list[FailureRecord] = field(default_factory=list)
     begun: int = 0
     played: int = 0
@@ -99,7 +98,7 @@ class _Run:
             if outcome is not None:
                 self._record(outcome)
             self.progress.end(isinstance(outcome, Episode), isinstance(outcome, FailureRecord))
-            self._tell(plan, outcome)
+            self._notify(plan, outcome)
             await asyncio.sleep(0)  # policies that never wait would otherwise keep the others from their turn
 
     async def _produce(self, plan: EpisodePlan) -> Episode | FailureRecord | None:
@@ -118,7 +117,7 @@ class _Run:
             pass
         return None
 
-    def _tell(self, plan: EpisodePlan, outcome: Episode | FailureRecord | None) -> None:
+    def _notify(self, plan: EpisodePlan, outcome: Episode | FailureRecord | None) -> None:
         if self.watcher is None:
             return
         if isinstance(outcome, Episode):
@@ -138,27 +137,27 @@ class _Run:
         if self.directory is not None:
             self.directory.append(outcome)
         else:
-            self.kept[outcome.key] = outcome
+            self.episodes[outcome.key] = outcome
 
 
 @contextmanager
-def _settled_heap() -> Iterator[None]:
+def _frozen_heap() -> Iterator[None]:
     """Keeps tasks and plans out of the run's garbage collections, each of which would hold up every episode in flight.
 
-    Collections are also made rare: nearly all that a run lets go of is in no cycle, and looking for the rest among the
-    records of hundreds of episodes in flight took a fifth of the time. Whoever has frozen the heap already is left
-    alone, since only everything can be unfrozen.
+    Collections are also made rare: nearly all garbage of a run is in no cycle, and searching the records of hundreds of
+    episodes in flight for the rest took a fifth of the time. A heap that is frozen already is left alone, since only
+    everything can be unfrozen.
     """
-    ours, often = gc.get_freeze_count() == 0, gc.get_threshold()
-    if ours:
+    freezes, threshold = gc.get_freeze_count() == 0, gc.get_threshold()
+    if freezes:
         gc.freeze()
-        gc.set_threshold(max(often[0], _ALLOCATIONS), *often[1:])
+        gc.set_threshold(max(threshold[0], _ALLOCATIONS), *threshold[1:])
     try:
         yield
     finally:
-        if ours:
+        if freezes:
             gc.unfreeze()
-            gc.set_threshold(*often)
+            gc.set_threshold(*threshold)
 
 
 async def run_episodes_async(
@@ -189,9 +188,9 @@ async def run_episodes_async(
             episode and cannot be stopped.
         progress: whether to show a progress bar on stderr; by default if that is a terminal.
         stop: ends the run early.
-        ledger: of the models behind the policies and the evaluator; its sums are shown with the progress, and who
-            answered is noted in ``run.json``.
-        watcher: is told of every turn and of every episode's end.
+        ledger: of the models behind the policies and the evaluator; its sums are shown with the progress, and the
+            models that answered are recorded in ``run.json``.
+        watcher: gets every turn and the end of every episode.
 
     Raises:
         InvalidValueError: a wrong argument, two equal plans, or a ``run_dir`` that is in use or holds another run.
@@ -199,30 +198,30 @@ async def run_episodes_async(
         ModelRefusedError: a model refuses every request, as one that does not exist does. What was done until then is
             on disk; no episode counts as failed for it.
     """
-    planned, stop = _check(plans, concurrency, timeout), stop or Stop()
-    with nullcontext() if run_dir is None else open_run(planned, evaluator, run_dir) as directory:
-        todo = [plan for plan in planned if directory is None or plan.key not in directory.done]
-        shown = Progress(len(planned), len(planned) - len(todo), progress, "episodes", ledger)
-        run = _Run(evaluator, timeout, directory, shown, stop, watcher)
-        async with shown.shown():
-            with _settled_heap():
-                shared = iter(todo)
-                await all_or_first_error([run.work(shared) for _ in range(min(concurrency, len(todo)))], stop)
+    plans, stop = _check(plans, concurrency, timeout), stop or Stop()
+    with nullcontext() if run_dir is None else open_run(plans, evaluator, run_dir) as directory:
+        todo = [plan for plan in plans if directory is None or plan.key not in directory.done]
+        bar = Progress(len(plans), len(plans) - len(todo), progress, "episodes", ledger)
+        run = _Run(evaluator, timeout, directory, bar, stop, watcher)
+        async with bar.refreshed():
+            with _frozen_heap():
+                queue = iter(todo)
+                await all_or_first_error([run.work(queue) for _ in range(min(concurrency, len(todo)))], stop)
         if directory is not None:
             directory.finish(complete=not stop.reason, answered=ledger.answered() if ledger else {})
     if run.refusal is not None:
         raise run.refusal
     return RunResult(
         run_dir=directory.path if directory else None,
-        planned=len(planned),
+        planned=len(plans),
         played=run.played,
-        resumed=len(planned) - len(todo),
+        resumed=len(plans) - len(todo),
         unscored=directory.unscored if directory else run.unscored,
         failures=tuple(run.failed),
         repaired=directory.repaired if directory else (),
         stopped=stop.reason,
         dropped=run.dropped,
-        _kept=tuple(run.kept[plan.key] for plan in planned if plan.key in run.kept),
+        _episodes=tuple(run.episodes[plan.key] for plan in plans if plan.key in run.episodes),
     )
 
 
@@ -231,13 +230,12 @@ run_episodes = blocking(run_episodes_async)
 
 def _check(plans: Iterable[EpisodePlan], concurrency: int, timeout: float | None) -> list[EpisodePlan]:
     check_limits(concurrency, timeout)
-    planned = list(plans)
-    seen: set[str] = set()
-    for plan in planned:
-        if plan.key in seen:
+    unique: dict[str, EpisodePlan] = {}
+    for plan in plans:
+        if plan.key in unique:
             raise InvalidValueError(f"plans: expected every episode once, got {plan.key!r} twice; use `repeat`")
-        seen.add(plan.key)
-    return planned
+        unique[plan.key] = plan
+    return list(unique.values())
 
 
 @contextmanager
@@ -251,21 +249,3 @@ def open_run(plans: list[EpisodePlan], evaluator: Evaluator | None, run_dir: str
     with RunDirectory(run_dir, run_config(plans, None if evaluator is None else named(evaluator))) as directory:
         merge_shards(directory)
         yield directory
-
-
-__all__ = [
-    "EpisodePlan",
-    "EvaluationResult",
-    "FailureRecord",
-    "RunResult",
-    "all_matchups",
-    "evaluate_episode",
-    "evaluate_run",
-    "evaluate_run_async",
-    "open_run",
-    "plan_episodes",
-    "play_episode",
-    "read_run",
-    "run_episodes",
-    "run_episodes_async",
-]

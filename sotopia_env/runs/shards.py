@@ -1,4 +1,4 @@
-"""Runs that several processes write: each has a directory of its own under ``RUN/shards``, merged into the run.
+"""Runs written by several processes, each in a directory of its own under ``RUN/shards``, merged into the run.
 
 An episode is merged under its key, so it stands in ``episodes.jsonl`` once however often the merging was cut short. A
 ledger's lines have no key; their merging is announced in a file first, and taken back when it was cut short.
@@ -40,11 +40,11 @@ def merge_shards(run: RunDirectory) -> tuple[int, tuple[FailureRecord, ...]]:
     if not root.is_dir():
         return 0, ()
     _take_back(run.path)
-    merged = 0
+    count = 0
     failures: dict[str, FailureRecord] = {}
     for shard in sorted(path for path in root.iterdir() if path.is_dir()):
         if (shard / RUN).exists() and (shard / EPISODES).exists():  # else it was killed before it had written anything
-            merged += _merge_episodes(run, shard)
+            count += _merge_episodes(run, shard)
             failures |= {failure.key: failure for failure in read_failures(shard)}
         _merge_ledger(run.path, shard)
         shutil.rmtree(shard)
@@ -52,7 +52,7 @@ def merge_shards(run: RunDirectory) -> tuple[int, tuple[FailureRecord, ...]]:
     outstanding = tuple(failure for key, failure in failures.items() if key not in run.done)
     for failure in outstanding:
         run.append_failure(failure)
-    return merged, outstanding
+    return count, outstanding
 
 
 def _merge_episodes(run: RunDirectory, shard: Path) -> int:
@@ -65,18 +65,18 @@ def _merge_episodes(run: RunDirectory, shard: Path) -> int:
 
 
 def _merge_ledger(run: Path, shard: Path) -> None:
-    ours, theirs, intent = run / LEDGER, shard / LEDGER, run / SHARDS / _INTENT
-    if not theirs.exists():
+    target, source, intent = run / LEDGER, shard / LEDGER, run / SHARDS / _INTENT
+    if not source.exists():
         return
-    repair_torn_line(ours)
-    repair_torn_line(theirs)
-    size = ours.stat().st_size if ours.exists() else 0
+    repair_torn_line(target)
+    repair_torn_line(source)
+    size = target.stat().st_size if target.exists() else 0
     write_text_atomically(intent, json.dumps({"shard": shard.name, "size": size}))
-    with ours.open("ab") as stream:
-        stream.write(theirs.read_bytes())
+    with target.open("ab") as stream:
+        stream.write(source.read_bytes())
         stream.flush()
         os.fsync(stream.fileno())
-    theirs.unlink()  # from here on the merging stands
+    source.unlink()  # from here on the merging stands
     intent.unlink()
 
 
@@ -86,8 +86,8 @@ def _take_back(run: Path) -> None:
     if not intent.exists():
         return
     try:
-        announced = json.loads(intent.read_text(encoding="utf-8"))
-        shard, size = run / SHARDS / str(announced["shard"]), int(announced["size"])
+        note = json.loads(intent.read_text(encoding="utf-8"))
+        shard, size = run / SHARDS / str(note["shard"]), int(note["size"])
     except (ValueError, KeyError, TypeError):
         raise InvalidValueError(f"{intent}: expected the note of a merging, found something else") from None
     if (shard / LEDGER).exists() and (run / LEDGER).exists():

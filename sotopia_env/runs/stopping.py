@@ -1,6 +1,6 @@
-"""Bringing a run to an end before it is done, with everything that was paid for counted.
+"""The early end of a run, by a signal or a spent budget, with everything that was paid for counted.
 
-A stop is asked for by a signal (Ctrl-C, SIGTERM) or by the budget. From then on no turn is begun. Calls under way are
+A stop is requested by a signal (Ctrl-C, SIGTERM) or by the budget. From then on no turn is begun. Calls under way are
 answered and counted, episodes whose last turn was taken are evaluated and recorded, all others are dropped; a resumed
 run plays those again, from their beginning. What is not done after the grace period is cancelled.
 """
@@ -45,13 +45,13 @@ class Stop:
         self.signal: int | None = None
         self.grace = grace
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._asked: asyncio.Event | None = None
+        self._event: asyncio.Event | None = None
 
     def ask(self, reason: str) -> None:
         """Asks for the end; also from a signal handler or another thread."""
         self.reason = self.reason or reason
-        if self._loop is not None and self._asked is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._asked.set)
+        if self._loop is not None and self._event is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._event.set)
 
     def check(self) -> None:
         """Raises :class:`EpisodeDropped` once the end was asked for."""
@@ -65,9 +65,9 @@ class Stop:
 
     async def wait(self) -> None:
         """Returns once the end was asked for."""
-        self._loop, self._asked = asyncio.get_running_loop(), asyncio.Event()
+        self._loop, self._event = asyncio.get_running_loop(), asyncio.Event()
         if not self.reason:
-            await self._asked.wait()
+            await self._event.wait()
 
 
 @contextmanager
@@ -81,22 +81,22 @@ def woken_by_signals() -> Iterator[None]:
         yield  # signals are the main thread's
         return
     loop = asyncio.get_running_loop()
-    ours, theirs = socket.socketpair()
-    ours.setblocking(False)
-    theirs.setblocking(False)
-    before = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
+    reader, writer = socket.socketpair()
+    reader.setblocking(False)
+    writer.setblocking(False)
+    before = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
     try:
         if before == -1:
-            loop.add_reader(ours, ours.recv, 4096)
+            loop.add_reader(reader, reader.recv, 4096)
         else:
             signal.set_wakeup_fd(before)
         yield
     finally:
         if before == -1:
-            loop.remove_reader(ours)
+            loop.remove_reader(reader)
             signal.set_wakeup_fd(-1)
-        ours.close()
-        theirs.close()
+        reader.close()
+        writer.close()
 
 
 @contextmanager
@@ -106,8 +106,8 @@ def stop_on_signals(stop: Stop, say: Callable[[str], object]) -> Iterator[None]:
     For the main thread only. A third one does what it did before.
 
     Args:
-        stop: is asked.
-        say: told what happens, in one sentence.
+        stop: gets the request.
+        say: writes what happens, in one sentence.
     """
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
@@ -172,16 +172,16 @@ async def all_or_first_error(workers: Sequence[Coroutine[Any, Any, None]], stop:
     """
     tasks = [asyncio.create_task(worker) for worker in workers]
     everything = asyncio.gather(*tasks)
-    asked = asyncio.create_task(stop.wait())
+    request = asyncio.create_task(stop.wait())
     try:
         with woken_by_signals():
-            await asyncio.wait((everything, asked), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((everything, request), return_when=asyncio.FIRST_COMPLETED)
             if not everything.done():
                 await asyncio.wait((everything,), timeout=stop.grace)
             if everything.done():
                 await everything
     finally:
-        asked.cancel()
+        request.cancel()
         for task in tasks:
             task.cancel()
         await asyncio.gather(everything, *tasks, return_exceptions=True)

@@ -1,1 +1,18 @@
 """Storage: the files that a run leaves."""
+
+from sotopia_env.storage.directory import RunDirectory, check_run, is_unscored, read_failures, read_run
+from sotopia_env.storage.manifest import RUN, FailureRecord, RunConfig, RunManifest, configured_evaluator, read_manifest
+
+__all__ = [
+    "RUN",
+    "FailureRecord",
+    "RunConfig",
+    "RunDirectory",
+    "RunManifest",
+    "check_run",
+    "configured_evaluator",
+    "is_unscored",
+    "read_failures",
+    "read_manifest",
+    "read_run",
+]

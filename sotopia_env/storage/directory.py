@@ -1,9 +1,9 @@
-"""A run on disk: ``run.json`` (what was asked for), ``episodes.jsonl``, ``failures.jsonl``.
+"""A run on disk: ``run.json`` (its configuration), ``episodes.jsonl``, ``failures.jsonl``.
 
-Durability: an episode survives the death of the process at any moment (:mod:`sotopia_env.append_only`). The file is
+Durability: an episode survives the death of the process at any moment (:mod:`sotopia_env.files`). The file is
 forced to the disk (``fsync``) when the run ends, not after each line: a power cut may cost the last lines, which a
-resumed run plays again. A line that was cut short is cut off when the run is resumed, and said. One process at a time
-holds a directory (``flock``; POSIX systems).
+resumed run plays again. A line that was cut short is removed when the run is resumed, with a warning. One process at a
+time holds a directory (``flock``; POSIX systems).
 """
 
 from __future__ import annotations
@@ -20,10 +20,7 @@ from pydantic import ValidationError
 
 from sotopia_env.errors import DamagedRecordError, InvalidValueError
 from sotopia_env.files import AppendOnlyFile, lock, read_lines, write_text_atomically
-from sotopia_env.records import (
-    Record,
-    explain,
-)
+from sotopia_env.records import Record, explain
 from sotopia_env.storage.manifest import (
     EPISODES,
     FAILURES,
@@ -33,18 +30,12 @@ from sotopia_env.storage.manifest import (
     RunConfig,
     RunCounts,
     RunManifest,
-    _now,
+    now,
     read_manifest,
 )
-from sotopia_env.world.episode import (
-    Episode,
-    read_episodes,
-    to_line,
-)
+from sotopia_env.world.episode import Episode, read_episodes, to_line
 
 logger = logging.getLogger(__name__)
-
-
 _RecordT = TypeVar("_RecordT", bound=Record)
 
 
@@ -76,13 +67,13 @@ class RunDirectory:
         self.repaired: tuple[str, ...] = ()
         if config is None:
             check_run(self.path)
-        with ExitStack() as held:
-            held.callback(os.close, _lock(self.path))
+        with ExitStack() as resources:
+            resources.callback(os.close, _lock(self.path))
             self.manifest = self._take_up(config)
-            self._episodes = held.enter_context(self._opened(EPISODES))
-            self._failures = held.enter_context(self._opened(FAILURES))
+            self._episodes = resources.enter_context(self._open(EPISODES))
+            self._failures = resources.enter_context(self._open(FAILURES))
             self._scan()
-            self._held = held.pop_all()
+            self._resources = resources.pop_all()
 
     def _take_up(self, config: RunConfig | None) -> RunManifest:
         if not (self.path / RUN).exists():
@@ -92,12 +83,12 @@ class RunDirectory:
             manifest.config.check_same(config, self.path)
         return manifest
 
-    def _opened(self, name: str) -> AppendOnlyFile:
+    def _open(self, name: str) -> AppendOnlyFile:
         file = AppendOnlyFile(self.path / name)
         if file.repaired:
-            said = f"{file.path}: removed a last line that had been cut short ({file.repaired} bytes)"
-            logger.warning(said)
-            self.repaired += (said,)
+            sentence = f"{file.path}: removed a last line that had been cut short ({file.repaired} bytes)"
+            logger.warning(sentence)
+            self.repaired += (sentence,)
         return file
 
     def _begin(self, config: RunConfig | None) -> RunManifest:
@@ -131,35 +122,35 @@ class RunDirectory:
         return tuple(failure for key, failure in latest.items() if key not in self.done)
 
     def finish(self, complete: bool = True, answered: Mapping[str, Any] | None = None) -> None:
-        """Forces everything to the disk, drops superseded failures, notes the end in ``run.json``.
+        """Forces everything to the disk, drops superseded failures, records the end in ``run.json``.
 
         Args:
             complete: whether the run came to its end; one that was stopped is not ``finished``.
-            answered: who answered (:meth:`sotopia_env.chat_model.Ledger.answered`).
+            answered: the models that did (:meth:`sotopia_env.chat_model.Ledger.answered`).
         """
         self._episodes.sync()
         failures = self.failures()
         write_text_atomically(self.path / FAILURES, "".join(f.model_dump_json() + "\n" for f in failures))
         counts = RunCounts(episodes=len(self.done), failed=len(failures), unscored=self.unscored)
-        ended = {"finished": _now() if complete else None, "counts": counts if complete else None}
-        self._write_manifest(self.manifest.model_copy(update={**ended, "models": self._models(answered)}))
+        changes = {"finished": now() if complete else None, "counts": counts if complete else None}
+        self._write_manifest(self.manifest.model_copy(update={**changes, "models": self._models(answered)}))
 
     def _models(self, answered: Mapping[str, Any] | None) -> Mapping[str, Any]:
-        """What is known about who answered: a ledger's word goes before what was noted earlier."""
+        """The models that answered, by the ledger where there is one, else as recorded earlier."""
         return {**self.manifest.models, **(answered or {})}
 
     def note_models(self, answered: Mapping[str, Any]) -> None:
-        """Notes in ``run.json`` who answered."""
+        """Records in ``run.json`` which models answered."""
         if answered:
             self._write_manifest(self.manifest.model_copy(update={"models": self._models(answered)}))
 
     def replace_episodes(self, temporary: Path, unscored: int) -> None:
-        """Puts ``temporary``, a file in the same directory, in the place of the episodes, at once or not at all."""
+        """Replaces the episodes by ``temporary``, a file in the same directory, at once or not at all."""
         with temporary.open("rb") as stream:
             os.fsync(stream.fileno())
         temporary.replace(self.path / EPISODES)
         self._episodes.close()
-        self._episodes = self._held.enter_context(self._opened(EPISODES))
+        self._episodes = self._resources.enter_context(self._open(EPISODES))
         self.unscored = unscored
         if self.manifest.counts is not None:
             counts = self.manifest.counts.model_copy(update={"unscored": unscored})
@@ -170,8 +161,8 @@ class RunDirectory:
         self.manifest = manifest
 
     def close(self) -> None:
-        """Lets go of the files and the lock."""
-        self._held.close()
+        """Closes the files and releases the lock."""
+        self._resources.close()
 
     def __enter__(self) -> Self:
         return self
@@ -234,9 +225,9 @@ def _lock(path: Path) -> int:
         descriptor = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
         raise InvalidValueError(f"{path}: expected a directory that can be written ({error.strerror})") from None
-    held = "another process is writing to this run directory; wait for it to end, or choose another directory"
+    reason = "another process is writing to this run directory; wait for it to end, or choose another directory"
     try:
-        lock(descriptor, f"{path}: {held}")
+        lock(descriptor, f"{path}: {reason}")
     except InvalidValueError:
         os.close(descriptor)
         raise

@@ -22,13 +22,14 @@ from sotopia_env.records import (
     source_revision,
 )
 from sotopia_env.world.dynamics import Rules
-from sotopia_env.world.episode import (
-    SCHEMA_VERSION,
-    EpisodeError,
-    RecordedTurn,
-)
+from sotopia_env.world.episode import SCHEMA_VERSION, EpisodeError, RecordedTurn
 
 EPISODES, FAILURES, RUN, LOCK = "episodes.jsonl", "failures.jsonl", "run.json", ".lock"
+
+
+def now() -> str:
+    """Returns the time in UTC, ISO 8601, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 class Named(Record):
@@ -39,7 +40,7 @@ class Named(Record):
 
 
 class Configured(Protocol):
-    """What a record of a policy or of an evaluator is made from."""
+    """A policy or an evaluator, as far as its record goes."""
 
     @property
     def name(self) -> str:
@@ -65,7 +66,7 @@ def named(configured: Configured) -> Named:
 
 
 class RunConfig(Record):
-    """What a run consists of; a directory is resumed only by the same one.
+    """The contents of a run; a directory is resumed only by the same one.
 
     Attributes:
         tasks: number of different tasks; ``tasks_hash`` is over their contents.
@@ -83,17 +84,17 @@ class RunConfig(Record):
     episodes: int
     plan_hash: str
 
-    def _plain(self) -> dict[str, Any]:
+    def _as_json(self) -> dict[str, Any]:
         # Not mode="json", in which parameters are text: differences are looked for inside them.
-        plain: dict[str, Any] = json.loads(canonical_json(self.model_dump()))
-        return plain
+        values: dict[str, Any] = json.loads(canonical_json(self.model_dump()))
+        return values
 
     def check_same(self, other: RunConfig, path: Path) -> None:
         """Raises :class:`InvalidValueError` naming the first field in which ``other`` differs."""
-        ours, theirs = self._plain(), other._plain()
+        present, new = self._as_json(), other._as_json()
         for name in type(self).model_fields:
-            if ours[name] != theirs[name]:
-                where, expected, got = first_difference(name, ours[name], theirs[name])
+            if present[name] != new[name]:
+                where, expected, got = first_difference(name, present[name], new[name])
                 raise InvalidValueError(
                     f"{path}: holds another run; {where}: expected {expected}, got {got}; "
                     "resume it with the settings it was started with, or choose another directory"
@@ -111,9 +112,9 @@ class RunCounts(Record):
 class RunManifest(Record):
     """Contents of ``run.json``. Times are UTC, ISO 8601; ``finished`` and ``counts`` are null while a run goes on.
 
-    ``models`` tells who answered: by account (agent or judge) and model as it was named, the name and version that the
-    server gave, with the number of answers. What the models were told is in ``config``: the parameters of policies and
-    evaluators hold hashes of their prompts.
+    ``models`` holds the models that answered: by account (agent or judge) and model as it was named, the name and
+    version that the server gave, with the number of answers. Prompts are in ``config``: the parameters of policies and
+    evaluators hold their hashes.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -121,14 +122,10 @@ class RunManifest(Record):
     code_version: str = Field(default_factory=code_version)
     packages: JsonObject = Field(default_factory=package_versions)
     revision: str | None = Field(default_factory=source_revision)
-    started: str = Field(default_factory=lambda: _now())
+    started: str = Field(default_factory=now)
     finished: str | None = None
     counts: RunCounts | None = None
     models: JsonObject = Field(default_factory=dict)
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 class FailureRecord(Record):
@@ -137,8 +134,8 @@ class FailureRecord(Record):
     Attributes:
         kind: the exception's class, ``"Timeout"`` for the time limit of an episode.
         traceback: the last lines of the traceback.
-        turns: what had happened until then.
-        errors: what had failed in these turns and was survived.
+        turns: those before the failure.
+        errors: earlier failures in these turns that did not end the episode.
     """
 
     key: str

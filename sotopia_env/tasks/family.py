@@ -1,154 +1,141 @@
-"""What a procedural task family is, and what it knows about the tasks it makes.
+"""Procedural task families: each makes any number of verified tasks, and has words that fit their moves.
 
-A family makes any number of tasks from ``(index, seed, level)``, reads their outcome from a transcript, and knows the
-exact reference points, so that an outcome has an exact normalised score. It also tells, from one seat's observation
-alone, what that seat could offer and what it would be worth to it: that is all the scripted policies use.
+A family only draws people, texts, worths and a protocol. What a task's moves come to follows from its outcome
+specification alone (:mod:`sotopia_env.world.outcome`), as in any scenario file.
 """
 
 from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
-from sotopia_env.errors import InvalidTaskError, InvalidValueError, UnknownNameError, name_hint
+from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
+from sotopia_env.outcomes import OutcomeSpec, Terms
 from sotopia_env.tasks.people import draw_relationship
-from sotopia_env.world.dynamics import Turn
-from sotopia_env.world.episode import OutcomeResult
-from sotopia_env.world.observation import Observation
-from sotopia_env.world.scenario import Character, Relationship, RelationshipKind, Scenario, Task
+from sotopia_env.world.observation import Briefing, Observation
+from sotopia_env.world.scenario import Character, Relationship, RelationshipKind, Scenario, Seat, Task
 
 LEVELS = ("easy", "medium", "hard")
 """Difficulty levels that every family offers."""
 
-Terms = Mapping[str, Any]
-"""What could be agreed, as the family writes it, e.g. ``{"price": 95}``."""
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What a family draws for one task; :meth:`Family.generate` adds the rest.
+
+    Attributes:
+        characters: one per seat.
+        context: the situation in words.
+        seats: goals, hints and private information.
+        outcome: protocol, issues and worths.
+        shared_data: public facts for programs; the family's name is added.
+        tags: the level is added.
+        private_messages: whether actions may be addressed to some.
+        max_turns: limit of an episode; ``None`` leaves it to the environment.
+    """
+
+    characters: tuple[Character, ...]
+    context: str
+    seats: tuple[Seat, ...]
+    outcome: OutcomeSpec
+    shared_data: Mapping[str, Any] = field(default_factory=dict)
+    tags: tuple[str, ...] = ()
+    private_messages: bool = False
+    max_turns: int | None = None
+
+
+def _no_fields(briefing: Briefing, terms: Terms) -> Mapping[str, str]:
+    return {}
 
 
 @dataclass(frozen=True, slots=True)
-class ReferencePoints:
-    """Exact facts about a task, all in the family's payoff units and in seat order.
+class Phrases:
+    """Templates of words that fit a move, by its kind; the defaults are plain English for any scenario.
+
+    ``join`` is a vote that others have cast too, ``unvote`` takes a vote back, ``confirm`` claims what a partner has
+    named. A template may use ``{terms}`` (of offers), ``{option}``, ``{claim}`` and what ``fields`` returns.
 
     Attributes:
-        best: the most each seat can get in an outcome the others would not be worse off with than without agreement.
-        disagreement: what each seat gets without agreement.
-        frontier: the Pareto-optimal payoff vectors (for continuous ones a fine grid or the end points, see the family).
-        fair: payoffs of the Nash bargaining solution.
-        best_joint: the largest reachable sum of payoffs.
+        fields: more fields of offer templates, from a seat's briefing and terms in normal form; ``None`` where the
+            terms are not of the kind that the templates are about.
     """
 
-    best: tuple[float, ...]
-    disagreement: tuple[float, ...]
-    frontier: tuple[tuple[float, ...], ...]
-    fair: tuple[float, ...]
-    best_joint: float
-
-    def shares(self, payoffs: Sequence[float]) -> tuple[float, ...]:
-        """Returns (payoff - disagreement) / (best - disagreement) per seat; 0 where nothing can be gained."""
-        return tuple(
-            (payoff - low) / (high - low) if high > low else 0.0
-            for payoff, low, high in zip(payoffs, self.disagreement, self.best, strict=True)
-        )
-
-    def efficiency(self, payoffs: Sequence[float]) -> float:
-        """Returns the joint surplus over the best joint surplus."""
-        room = self.best_joint - sum(self.disagreement)
-        return (sum(payoffs) - sum(self.disagreement)) / room if room > 0 else 0.0
-
-    def result(self, agreement: bool, reason: str, terms: Terms, payoffs: Sequence[float]) -> OutcomeResult:
-        """Returns the outcome record for these payoffs."""
-        return OutcomeResult(
-            agreement=agreement,
-            reason=reason,
-            terms=dict(terms),
-            payoffs=tuple(payoffs),
-            shares=self.shares(payoffs),
-            efficiency=self.efficiency(payoffs),
-        )
+    propose: tuple[str, ...] = (
+        "I propose this: {terms}.",
+        "Could we agree on this: {terms}?",
+        "What do you say to this: {terms}?",
+        "Here is my offer: {terms}.",
+    )
+    accept: tuple[str, ...] = ("Agreed: {terms}.", "I accept this: {terms}.", "That is fine with me: {terms}.")
+    reject: tuple[str, ...] = (
+        "I cannot agree to this: {terms}.",
+        "No, not on these terms: {terms}.",
+        "That is not good enough for me: {terms}.",
+    )
+    withdraw: tuple[str, ...] = ("I take my offer back: {terms}.", "My offer no longer stands: {terms}.")
+    vote: tuple[str, ...] = ("I vote for {option}.", "My vote goes to {option}.", "I am for {option}.")
+    join: tuple[str, ...] = ("I join you and vote for {option}.", "Then I vote for {option} too.")
+    unvote: tuple[str, ...] = ("I take my vote back for now.", "Let me think again; my vote is open.")
+    claim: tuple[str, ...] = ("I say it is {claim}.", "My answer is {claim}.", "It must be {claim}.")
+    confirm: tuple[str, ...] = ("Yes, it is {claim}.", "I say so too: {claim}.")
+    fields: Callable[[Briefing, Terms], Mapping[str, str] | None] = _no_fields
 
 
-class SeatProblem(Protocol):
-    """What one seat can work out from its own observation; made by :meth:`Family.problem`."""
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A seeded generator of tasks, and the words that fit the moves in them.
 
-    def candidates(self) -> Sequence[tuple[Terms, float]]:
-        """Terms this seat could propose with their worth to it (see :meth:`value`), best first."""
-        ...
+    Attributes:
+        name: also in ``scenario.shared_data["family"]``.
+        draw: draws one task from a generator of random numbers, the task's index and the level.
+        phrases: words for moves.
+        share: words that tell the partners a fact which was not told yet; ``None`` in a family without facts.
+    """
 
-    def value(self, terms: Terms) -> float:
-        """Worth of ``terms`` to this seat: 0 at its walk-away point, 1 at its best, below 0 when worse than no deal."""
-        ...
-
-    def incoming(self) -> Terms | None:
-        """The partners' latest offer that still stands and that this seat could accept by saying so."""
-        ...
-
-    def outgoing(self) -> Sequence[Terms]:
-        """This seat's own offers so far, oldest first."""
-        ...
-
-    def settled(self) -> bool:
-        """Whether, as far as this seat can tell, the matter is decided."""
-        ...
-
-    def phrase_offer(self, terms: Terms, seed: int) -> str:
-        """Words that propose ``terms``; the family's own reader understands them."""
-        ...
-
-    def phrase_accept(self, terms: Terms, seed: int) -> str:
-        """Words that accept the partners' standing offer ``terms``."""
-        ...
-
-
-class Family(Protocol):
-    """A seeded generator of tasks with machine-checkable outcomes."""
-
-    @property
-    def name(self) -> str:
-        """The family's name; also in ``scenario.outcome.family`` and ``scenario.shared_data["family"]``."""
-        ...
+    name: str
+    draw: Callable[[random.Random, int, str], Draft]
+    phrases: Phrases
+    share: Callable[[Observation, int], str | None] | None = None
 
     def generate(self, index: int, seed: int, level: str) -> Task:
-        """Returns the task number ``index`` of the sequence fixed by ``seed``; equal arguments, equal task."""
-        ...
+        """Returns the task number ``index`` of the sequence fixed by ``seed``; equal arguments, equal task.
 
-    def read(self, task: Task, turns: Sequence[Turn]) -> OutcomeResult:
-        """Returns the outcome that the transcript shows. Ambiguous means no agreement, with the reason kept."""
-        ...
+        Raises:
+            UnknownNameError: ``level`` is none of :data:`LEVELS`.
+            InvalidValueError: ``index`` or ``seed`` is no whole number of at least 0.
+        """
+        _check_request(index, seed, level)
+        rng = random.Random(f"{self.name} {level} {seed} {index}")
+        draft = self.draw(rng, index, level)
+        scenario = Scenario(
+            id=f"{self.name}-{level}-{seed}-{index}",
+            context=draft.context,
+            seats=draft.seats,
+            shared_data={"family": self.name, **draft.shared_data},
+            max_turns=draft.max_turns,
+            private_messages=draft.private_messages,
+            source=f"procedural family {self.name}",
+            tags=(self.name, level, *draft.tags),
+            outcome=draft.outcome,
+        )
+        relationships = _draw_relationships(rng, draft.characters)
+        return Task(id=scenario.id, scenario=scenario, characters=draft.characters, relationships=relationships)
 
-    def reference(self, task: Task) -> ReferencePoints:
-        """Returns the task's exact reference points."""
-        ...
 
-    def problem(self, observation: Observation) -> SeatProblem:
-        """Returns the acting seat's problem, from nothing but its observation."""
-        ...
-
-
-__all__ = ["LEVELS", "Family", "ReferencePoints", "SeatProblem", "Terms"]
-
-
-def check_request(family: str, index: int, seed: int, level: str) -> random.Random:
-    """Returns the generator of random numbers for one task of ``family``.
-
-    Raises:
-        UnknownNameError: ``level`` is none of :data:`sotopia_env.tasks.family.LEVELS`.
-        InvalidValueError: ``index`` or ``seed`` is no whole number of at least 0.
-    """
+def _check_request(index: int, seed: int, level: str) -> None:
+    """Checks what a task is asked for by; see :meth:`Family.generate` for what it raises."""
     if level not in LEVELS:
         raise UnknownNameError(f"level: {name_hint(str(level), LEVELS)}")
-    for field, value in (("index", index), ("seed", seed)):
+    for name, value in (("index", index), ("seed", seed)):
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise InvalidValueError(f"{field}: expected a whole number of at least 0, got {value!r}")
-    return random.Random(f"{family} {level} {seed} {index}")
+            raise InvalidValueError(f"{name}: expected a whole number of at least 0, got {value!r}")
 
 
-def seat_people(rng: random.Random, scenario: Scenario, characters: tuple[Character, ...]) -> Task:
-    """Returns ``scenario`` with ``characters`` in its seats and a drawn relationship for every pair.
-
-    A romantic relationship is drawn at most once. The task takes the scenario's id.
-    """
+def _draw_relationships(rng: random.Random, characters: tuple[Character, ...]) -> tuple[Relationship, ...]:
+    """One for every pair; at most one of them is romantic."""
     kinds = list(RelationshipKind)
     relationships: list[Relationship] = []
     for pair in itertools.combinations(range(len(characters)), 2):
@@ -156,17 +143,4 @@ def seat_people(rng: random.Random, scenario: Scenario, characters: tuple[Charac
         if relationship.kind is RelationshipKind.ROMANTIC:
             kinds.remove(RelationshipKind.ROMANTIC)
         relationships.append(relationship)
-    return Task(id=scenario.id, scenario=scenario, characters=characters, relationships=tuple(relationships))
-
-
-def outcome_parameters(task: Task, family: str) -> Mapping[str, Any]:
-    """Returns the parameters of the outcome specification of ``task``.
-
-    Raises:
-        InvalidTaskError: the task has no outcome specification, or that of another family.
-    """
-    outcome = task.scenario.outcome
-    if outcome is None or outcome.family != family:
-        got = "none" if outcome is None else repr(outcome.family)
-        raise InvalidTaskError(f"task {task.id!r}, outcome.family: expected {family!r}, got {got}")
-    return outcome.parameters
+    return tuple(relationships)

@@ -1,1 +1,80 @@
 """The world: situations, actions, rules, observations, rewards and episodes; pure functions and frozen records."""
+
+from sotopia_env.world.action import NO_ACTION, Action, ActionType, ParseFailure, parse_possible, to_json
+from sotopia_env.world.dynamics import EpisodeState, Rules, Turn, TurnOrder, initial_state, transition
+from sotopia_env.world.episode import (
+    Episode,
+    Evaluation,
+    Evaluator,
+    Generation,
+    OutcomeResult,
+    PolicyInfo,
+    RecordedTurn,
+    Transcript,
+    Usage,
+    write_episodes,
+)
+from sotopia_env.world.observation import LEFT_OUT, NOTHING_NEW, ChatMessage, Observation, SeatView, render_action
+from sotopia_env.world.quoting import disarm, quote
+from sotopia_env.world.reward import (
+    ABBREVIATIONS,
+    DIMENSIONS,
+    RANGES,
+    Dimension,
+    RewardVector,
+    Scalarisation,
+    dimension,
+)
+from sotopia_env.world.scenario import Character, Constraints, Relationship, RelationshipKind, Scenario, Seat, Task
+from sotopia_env.world.taskset import Cast, TaskSet, admissible_seatings, seat_characters
+
+__all__ = [
+    "ABBREVIATIONS",
+    "DIMENSIONS",
+    "LEFT_OUT",
+    "NOTHING_NEW",
+    "NO_ACTION",
+    "RANGES",
+    "Action",
+    "ActionType",
+    "Cast",
+    "Character",
+    "ChatMessage",
+    "Constraints",
+    "Dimension",
+    "Episode",
+    "EpisodeState",
+    "Evaluation",
+    "Evaluator",
+    "Generation",
+    "Observation",
+    "OutcomeResult",
+    "ParseFailure",
+    "PolicyInfo",
+    "RecordedTurn",
+    "Relationship",
+    "RelationshipKind",
+    "RewardVector",
+    "Rules",
+    "Scalarisation",
+    "Scenario",
+    "Seat",
+    "SeatView",
+    "Task",
+    "TaskSet",
+    "Transcript",
+    "Turn",
+    "TurnOrder",
+    "Usage",
+    "admissible_seatings",
+    "dimension",
+    "disarm",
+    "initial_state",
+    "parse_possible",
+    "quote",
+    "render_action",
+    "seat_characters",
+    "to_json",
+    "transition",
+    "write_episodes",
+]

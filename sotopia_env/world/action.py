@@ -1,7 +1,7 @@
-"""What an agent can do in a turn, the space of utterances, and reading an action from model text.
+"""Actions: the five types, the move that binds, the space of utterances, and the reader of model text.
 
 The five action types are those of SOTOPIA (arXiv 2310.11667) §2.2; recipients (private actions) are those of
-SOTOPIA-S4 §3.
+SOTOPIA-S4 §3. Words persuade; only a move (:mod:`sotopia_env.outcomes`) that comes with them commits anybody.
 """
 
 from __future__ import annotations
@@ -11,18 +11,24 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from gymnasium.spaces import Space
-from pydantic import ConfigDict
+from pydantic import BeforeValidator, ConfigDict, PlainSerializer
 
 from sotopia_env.errors import InvalidActionError, name_hint
-from sotopia_env.world.quoting import quote
+from sotopia_env.outcomes import InvalidMoveError, Move, read_move
+from sotopia_env.world.quoting import disarm, quote
 
 MAX_ARGUMENT_LENGTH = 16_384
 """Longest argument, in characters; longer ones are refused, never cut."""
 MAX_RECIPIENTS = 1_024
+
+
+def move_json(move: Move) -> str:
+    """Returns the move as JSON text; terms keep their order, which in normal form is that of the issues."""
+    return json.dumps(move.to_json(), ensure_ascii=False)
 
 
 class ActionType(StrEnum):
@@ -37,6 +43,15 @@ class ActionType(StrEnum):
 
 ACTION_TYPES: tuple[ActionType, ...] = tuple(ActionType)
 _BY_VALUE: dict[str, ActionType] = {kind.value: kind for kind in ActionType}
+WORDLESS = (ActionType.NONE, ActionType.LEAVE)
+"""The types that carry neither words nor a move."""
+
+# On disk a move is JSON text, so that files that mix protocols keep one column type; both forms are read.
+MoveField = Annotated[
+    Move | None,
+    BeforeValidator(lambda value: value if value is None or isinstance(value, Move) else read_move(value)),
+    PlainSerializer(lambda move: None if move is None else move_json(move), return_type=str | None),
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +64,7 @@ class Action:
             :data:`MAX_ARGUMENT_LENGTH` characters. ``none`` and ``leave`` need none; text given with them is dropped
             when the action is taken.
         to: agent ids of the recipients of a private action; empty means everybody.
+        move: the commitment made along with the words, in a task with a protocol; ``argument`` may then be empty.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -56,6 +72,7 @@ class Action:
     action_type: ActionType
     argument: str = ""
     to: tuple[str, ...] = ()
+    move: MoveField = None
 
     def __post_init__(self) -> None:
         if self.action_type.__class__ is not ActionType:
@@ -68,6 +85,8 @@ class Action:
             raise InvalidActionError(f"argument: {problem}")
         if self.to.__class__ is not tuple or (self.to and not all(isinstance(name, str) for name in self.to)):
             raise InvalidActionError(f"to: expected a tuple of agent ids, got {self.to!r}")
+        if self.move is not None and self.move.__class__ is not Move:
+            raise InvalidActionError(f"move: expected a Move or None, got {type(self.move).__name__}")
 
 
 def _text_problem(text: object) -> str | None:
@@ -147,7 +166,7 @@ class ParseFailure:
 _CLOSINGS = {name: re.compile(f"</{name}>", re.IGNORECASE) for name in ("think", "thinking", "reasoning")}
 _THINKING_END = re.compile(r"</(?:think|thinking|reasoning)>", re.IGNORECASE)
 _THINKING_START = re.compile(r"<(?:think|thinking|reasoning)>", re.IGNORECASE)
-_KEYS = ("action_type", "argument", "to")
+_KEYS = ("action_type", "argument", "to", "move")
 _OBJECT_START = re.compile(r'\{\s*"')
 _MAX_TEXT = 262_144
 _MAX_OBJECTS = 256
@@ -168,10 +187,11 @@ _DECODER = json.JSONDecoder(object_pairs_hook=_unique_keys)
 
 
 def parse(text: str, recipients: Mapping[str, str] | None = None) -> Action | ParseFailure:
-    """Reads the one action object ``{"action_type", "argument", "to"}`` from model text.
+    """Reads the one action object ``{"action_type", "argument", "to", "move"}`` from model text.
 
     The object may stand bare, in a code fence, after a thinking block, or amid prose. Nothing is repaired and nothing
-    is guessed: two different actions, an unknown type or key, a missing argument are failures with a reason.
+    is guessed: two different actions, an unknown type or key, a missing argument are failures with a reason. A move may
+    stand as an object, as the JSON text of one, or as ``null`` for none; whether it is open is the protocol's business.
 
     Args:
         text: what the model wrote.
@@ -199,21 +219,21 @@ def parse_possible(
         available: the action types the seat may use.
         recipients: every name that may stand in ``to``, to its agent id; empty where private actions are not possible.
     """
-    found = parse(text, recipients or None)
-    if isinstance(found, ParseFailure):
-        return found
-    if found.action_type not in available:
-        return ParseFailure(f"action_type: {name_hint(found.action_type.value, [kind.value for kind in available])}")
-    if found.to and not recipients:
+    action = parse(text, recipients or None)
+    if isinstance(action, ParseFailure):
+        return action
+    if action.action_type not in available:
+        return ParseFailure(f"action_type: {name_hint(action.action_type.value, [kind.value for kind in available])}")
+    if action.to and not recipients:
         return ParseFailure('to: private actions are not possible here; leave out "to"')
-    return found
+    return action
 
 
 def _parse(text: str, recipients: Mapping[str, str] | None) -> Action | ParseFailure:
     visible = _without_thinking(text)
     if visible is None:
         return ParseFailure("the thinking block is not closed and no action follows it")
-    found: list[Action] = []
+    actions: list[Action] = []
     reasons: list[str] = []
     for item in _json_objects(visible):
         if "action_type" not in item:
@@ -222,12 +242,12 @@ def _parse(text: str, recipients: Mapping[str, str] | None) -> Action | ParseFai
         action = _read_object(item, recipients)
         if isinstance(action, ParseFailure):
             return action
-        if action not in found:
-            found.append(action)
-    if len(found) == 1:
-        return found[0]
-    if found:
-        return ParseFailure(f"{len(found)} different actions were given; exactly one is expected")
+        if action not in actions:
+            actions.append(action)
+    if len(actions) == 1:
+        return actions[0]
+    if actions:
+        return ParseFailure(f"{len(actions)} different actions were given; exactly one is expected")
     return ParseFailure(reasons[0] if reasons else _why_no_object(visible))
 
 
@@ -312,10 +332,29 @@ def _read_object(item: dict[str, Any], recipients: Mapping[str, str] | None) -> 
     problem = _text_problem(argument)
     if problem:
         return ParseFailure(f"argument: {problem}")
-    if not argument.strip() and action_type not in (ActionType.NONE, ActionType.LEAVE):
+    try:
+        move = optional_move(item.get("move"))
+    except InvalidMoveError as error:
+        return ParseFailure(str(error))
+    if move is not None and action_type in WORDLESS:
+        return ParseFailure(f"move: comes with speak, non-verbal communication or action, not with {kind!r}")
+    if move is None and not argument.strip() and action_type not in WORDLESS:
         return ParseFailure(f"argument: {kind!r} needs a text, got none")
     to = _read_recipients(item.get("to"), recipients)
-    return to if isinstance(to, ParseFailure) else Action(action_type, argument, to)
+    return to if isinstance(to, ParseFailure) else Action(action_type, argument, to, move)
+
+
+def optional_move(value: object) -> Move | None:
+    """Returns the move in ``value``; ``None``, blank text, ``"null"`` and an empty object are none.
+
+    Raises:
+        InvalidMoveError: there is something else that is no move.
+    """
+    if value is None or (isinstance(value, Mapping) and not value):
+        return None
+    if isinstance(value, str) and value.strip() in ("", "null"):
+        return None
+    return read_move(value)
 
 
 def _read_recipients(value: Any, recipients: Mapping[str, str] | None) -> tuple[str, ...] | ParseFailure:
@@ -339,4 +378,5 @@ def to_json(action: Action, names: Mapping[str, str] | None = None) -> str:
     to = ""
     if action.to:
         to = f', "to": [{", ".join(quote(names[agent] if names else agent) for agent in action.to)}]'
-    return f'{{"action_type": "{action.action_type.value}", "argument": {quote(action.argument)}{to}}}'
+    move = f', "move": {disarm(move_json(action.move))}' if action.move else ""
+    return f'{{"action_type": "{action.action_type.value}", "argument": {quote(action.argument)}{to}{move}}}'

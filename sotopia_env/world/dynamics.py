@@ -1,20 +1,24 @@
-"""The rules of an episode as pure functions: who acts next, what an action changes, when it ends.
+"""The rules of an episode as pure functions: who acts next, what an action and its move change, when it ends.
 
 ``initial_state`` and ``transition`` are all there is; they neither render nor score nor draw from global randomness.
+The table of a verified task (offers, votes, claims) is folded once per turn by the task's protocol
+(:mod:`sotopia_env.outcomes`); words never change it.
 Sources: SOTOPIA (arXiv 2310.11667) §2.2 and appendix C.1; SOTOPIA-S4 §3 for simultaneous turns and private messages.
 """
 
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import ConfigDict
 
 from sotopia_env.errors import InvalidActionError, InvalidValueError, name_hint
-from sotopia_env.world.action import ACTION_TYPES, NO_ACTION, Action, ActionType
+from sotopia_env.outcomes import Effect, InvalidMoveError
+from sotopia_env.world.action import ACTION_TYPES, NO_ACTION, WORDLESS, Action, ActionType
 from sotopia_env.world.scenario import Task
 
 DEFAULT_MAX_TURNS = 20
@@ -50,6 +54,7 @@ class SilenceRule(StrEnum):
 class StopReason(StrEnum):
     """Why an episode ended."""
 
+    SETTLED = "settled"  # terminated: the protocol is settled, nothing more can be agreed or claimed
     LEFT = "left"  # terminated: fewer than two agents remain
     SILENCE = "silence"  # terminated: too many silent turns in a row
     TURN_LIMIT = "turn limit"  # truncated: max_turns actions were taken, or max_rounds rounds played
@@ -74,6 +79,7 @@ class Rules:
         silence_rule: how silent turns are counted.
         first_seat: seat that begins in round-robin order.
         action_types: the types agents may use; ``none`` is always among them.
+        end_when_settled: whether a settled protocol ends the episode; otherwise people go on talking.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -85,6 +91,7 @@ class Rules:
     silence_rule: SilenceRule = SilenceRule.CONSECUTIVE
     first_seat: int = 0
     action_types: tuple[ActionType, ...] = ACTION_TYPES
+    end_when_settled: bool = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "turn_order", _member(TurnOrder, "turn_order", self.turn_order))
@@ -97,6 +104,8 @@ class Rules:
                 continue
             if isinstance(value, bool) or not isinstance(value, int) or value < low:
                 raise InvalidValueError(f"{field}: expected a whole number of at least {low}, got {value!r}")
+        if not isinstance(self.end_when_settled, bool):
+            raise InvalidValueError(f"end_when_settled: expected true or false, got {self.end_when_settled!r}")
 
     def turn_limit(self, task: Task) -> int | None:
         """The number of actions after which an episode of ``task`` is truncated; ``None`` when rounds are limited."""
@@ -124,10 +133,13 @@ class Turn:
         index: position in the episode, from 0.
         round: the round it belongs to, from 0.
         actor: agent id.
-        action: what was done.
-        violation: why the action that was asked for was not allowed; ``action`` is then ``none``.
+        action: what was done; a move that counted stands in normal form.
+        violation: why the action that was asked for was not allowed. ``action`` is then ``none``, or, where the move
+            alone was not open, the words without it.
         veiled: whether the actor had not seen the other turns of this round (simultaneous order).
         attempted: the action that was asked for, when it was not allowed.
+        effect: what the move did, in words of the protocol.
+        hidden: what everybody but the actor learns of it instead, when that is less.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -139,6 +151,8 @@ class Turn:
     violation: str | None = None
     veiled: bool = False
     attempted: Action | None = None
+    effect: str | None = None
+    hidden: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +164,10 @@ class EpisodeState:
         left: agents that left; they act no more.
         silent_run: silent turns in a row, as ``rules.silence_rule`` counts them.
         stop: why the episode ended, or ``None`` while it goes on.
+        table: what stands, as the task's protocol keeps it; ``None`` in a task without one.
+        tables: for every turn, the table as its actor saw it: in simultaneous order, that of the round's beginning.
+        round_table: the table as it stood when the round began.
+        settled_after: turns until the protocol was settled; ``None`` while it is not.
     """
 
     task: Task
@@ -161,6 +179,10 @@ class EpisodeState:
     left: frozenset[str]
     silent_run: int
     stop: StopReason | None
+    table: Any = None
+    tables: tuple[Any, ...] = ()
+    round_table: Any = None
+    settled_after: int | None = None
 
     @property
     def actor(self) -> str | None:
@@ -188,7 +210,9 @@ def initial_state(task: Task, rules: Rules, seed: int) -> EpisodeState:
         raise InvalidValueError(f"first_seat: expected 0 to {len(task.agents) - 1}, got {rules.first_seat}")
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
         raise InvalidValueError(f"seed: expected a non-negative integer, got {seed!r}")
-    return EpisodeState(task, rules, seed, (), 0, _order(task, rules, seed, 0, frozenset()), frozenset(), 0, None)
+    waiting = _order(task, rules, seed, 0, frozenset())
+    table = None if task.protocol is None else task.protocol.initial()
+    return EpisodeState(task, rules, seed, (), 0, waiting, frozenset(), 0, None, table, (), table)
 
 
 def _order(task: Task, rules: Rules, seed: int, round_: int, left: frozenset[str]) -> tuple[str, ...]:
@@ -209,7 +233,8 @@ def transition(state: EpisodeState, action: Action) -> EpisodeState:
     """Returns the state after the agent whose turn it is has taken ``action``.
 
     A well-formed action that the rules do not allow (type not available, recipient gone, a private action where the
-    scenario has none) becomes ``none`` with the reason in ``Turn.violation``.
+    scenario has none) becomes ``none`` with the reason in ``Turn.violation``. Where its move alone is not open, the
+    words are heard and the move does not count.
 
     Raises:
         InvalidActionError: the episode has ended, or a recipient is no agent of the task.
@@ -217,23 +242,118 @@ def transition(state: EpisodeState, action: Action) -> EpisodeState:
     if state.stop is not None:
         raise InvalidActionError(f"the episode has ended ({state.stop.value}); no action is possible, got {action}")
     actor = state.waiting[0]
-    violation = _violation(state, actor, action)
-    taken = _WORDLESS.get(action.action_type, action) if violation is None else NO_ACTION
     veiled = state.rules.turn_order is TurnOrder.SIMULTANEOUS
-    attempted = None if violation is None else action
-    turn = Turn(len(state.turns), state.round, actor, taken, violation, veiled, attempted)
+    basis = state.round_table if veiled else state.table
+    outcome = _carry_out(state, actor, action, basis)
+    attempted = None if outcome.violation is None else action
+    effect, hidden = (None, None) if outcome.effect is None else (outcome.effect.text, outcome.effect.hidden)
+    index = len(state.turns)
+    turn = Turn(index, state.round, actor, outcome.action, outcome.violation, veiled, attempted, effect, hidden)
     turns = (*state.turns, turn)
-    left = state.left | {actor} if taken.action_type is ActionType.LEAVE else state.left
-    silent_run = _count_silence(state, actor, taken)
+    left = state.left | {actor} if outcome.action.action_type is ActionType.LEAVE else state.left
+    silent_run = _count_silence(state, actor, outcome.action)
     waiting = state.waiting[1:]
-    stop = _stop(state, turns, waiting, left, silent_run)
-    round_ = state.round
+    settled = state.settled_after
+    if settled is None and outcome.table is not state.table and _settled(state.task, outcome.table):
+        settled = index + 1
+    stop = _stop(state, turns, waiting, left, silent_run, settled is not None)
+    tables = state.tables if state.table is None else (*state.tables, basis)
+    round_, round_table = state.round, state.round_table
     if stop is not None:
         waiting = ()
     elif not waiting:
-        round_ += 1
+        round_, round_table = round_ + 1, outcome.table
         waiting = _order(state.task, state.rules, state.seed, round_, left)
-    return EpisodeState(state.task, state.rules, state.seed, turns, round_, waiting, left, silent_run, stop)
+    return EpisodeState(
+        state.task, state.rules, state.seed, turns, round_, waiting, left, silent_run, stop,
+        outcome.table, tables, round_table, settled,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Consequence:
+    """What an action comes to."""
+
+    action: Action
+    table: Any
+    violation: str | None = None
+    effect: Effect | None = None
+
+
+def _carry_out(state: EpisodeState, actor: str, action: Action, basis: Any) -> _Consequence:
+    violation = _violation(state, actor, action)
+    if violation is not None:
+        return _Consequence(NO_ACTION, state.table, violation)
+    if action.action_type in WORDLESS:
+        return _Consequence(_WORDLESS[action.action_type], _table_without(state, actor, action.action_type))
+    if action.move is None:
+        return _Consequence(action, state.table)
+    words = Action(action.action_type, action.argument, action.to)
+    protocol = state.task.protocol
+    if protocol is None:
+        return _Consequence(words, None, "move: there is nothing to agree on formally here; leave out the move")
+    try:
+        table, effect = protocol.apply(state.table, actor, action.move, _audience(actor, action), basis)
+    except InvalidMoveError as error:
+        return _Consequence(words, state.table, str(error))
+    return _Consequence(Action(action.action_type, action.argument, action.to, effect.move), table, effect=effect)
+
+
+def _audience(actor: str, action: Action) -> frozenset[str] | None:
+    return frozenset((*action.to, actor)) if action.to else None
+
+
+def _table_without(state: EpisodeState, actor: str, action_type: ActionType) -> Any:
+    """The table after a wordless action: who leaves takes its offers along."""
+    if action_type is not ActionType.LEAVE or state.task.protocol is None:
+        return state.table
+    return state.task.protocol.leave(state.table, actor)
+
+
+def _settled(task: Task, table: Any) -> bool:
+    return task.protocol is not None and task.protocol.settled(table)
+
+
+def move_problem(state: EpisodeState, actor: str, action: Action) -> str | None:
+    """Returns why the move of ``action`` would not count as far as ``actor`` can know, or ``None``; changes nothing.
+
+    In a simultaneous round the table of its beginning decides: what others did since must not shine through.
+    """
+    if state.rules.turn_order is TurnOrder.SIMULTANEOUS:
+        state = replace(state, table=state.round_table)
+    return _carry_out(state, actor, action, state.table).violation
+
+
+def final_table(task: Task, turns: Sequence[Turn]) -> tuple[Any, int | None]:
+    """Returns the table after ``turns``, folded from their moves alone, and after how many of them it was settled.
+
+    For records and imported episodes, of which there is no state. The moves of turns are in normal form, so the fold
+    needs neither the rules nor the seed.
+
+    Raises:
+        InvalidMoveError: a recorded move was not open.
+        InvalidValueError: the task has no protocol.
+    """
+    protocol = task.protocol
+    if protocol is None:
+        raise InvalidValueError(f"task {task.id!r}: expected one with an outcome, got none")
+    table = basis = protocol.initial()
+    round_, settled = -1, None
+    for turn in turns:
+        if turn.round != round_:
+            round_, basis = turn.round, table
+        action = turn.action
+        if action.move is not None:
+            table, _ = protocol.apply(
+                table, turn.actor, action.move, _audience(turn.actor, action), basis if turn.veiled else table
+            )
+        elif action.action_type is ActionType.LEAVE:
+            table = protocol.leave(table, turn.actor)
+        else:
+            continue
+        if settled is None and protocol.settled(table):
+            settled = turn.index + 1
+    return table, settled
 
 
 # To do nothing or to leave has no text and no addressee; what came with it is dropped, so that nobody can read it.
@@ -244,6 +364,8 @@ def _violation(state: EpisodeState, actor: str, action: Action) -> str | None:
     if action.action_type not in state.rules.action_types:
         allowed = ", ".join(kind.value for kind in state.rules.action_types)
         return f"action type {action.action_type.value!r} is not available here; available: {allowed}"
+    if action.move is not None and action.action_type in WORDLESS:
+        return f"move: comes with speak, non-verbal communication or action, not with {action.action_type.value!r}"
     if not action.to:
         return None
     for agent in action.to:
@@ -260,8 +382,8 @@ def _violation(state: EpisodeState, actor: str, action: Action) -> str | None:
 
 
 def _count_silence(state: EpisodeState, actor: str, action: Action) -> int:
-    # Blank words, gestures and deeds are silence too: nobody could perceive them.
-    silent = action.action_type is not ActionType.LEAVE and not action.argument.strip()
+    # Blank words, gestures and deeds without a move are silence too: nobody could perceive them.
+    silent = action.action_type is not ActionType.LEAVE and not action.argument.strip() and action.move is None
     if state.rules.silence_rule is SilenceRule.CONSECUTIVE or state.rules.turn_order is TurnOrder.SIMULTANEOUS:
         return state.silent_run + 1 if silent else 0
     # The legacy log stores one entry per seat and step, in seat order, "none" for every seat but the actor's.
@@ -270,13 +392,20 @@ def _count_silence(state: EpisodeState, actor: str, action: Action) -> int:
 
 
 def _stop(
-    state: EpisodeState, turns: tuple[Turn, ...], waiting: tuple[str, ...], left: frozenset[str], silent_run: int
+    state: EpisodeState,
+    turns: tuple[Turn, ...],
+    waiting: tuple[str, ...],
+    left: frozenset[str],
+    silent_run: int,
+    settled: bool,
 ) -> StopReason | None:
     rules, seats = state.rules, len(state.task.agents)
     if rules.turn_order is TurnOrder.SIMULTANEOUS and waiting:
         return None  # a simultaneous round is one event: it is played to its end before it has consequences
-    if seats - len(left) < 2:
+    if seats - len(left) < 2:  # before a settled protocol: to leave alone settles that nothing can be agreed any more
         return StopReason.LEFT
+    if settled and rules.end_when_settled:
+        return StopReason.SETTLED
     silence_limit = rules.silence_limit(seats)
     if silence_limit and silent_run >= silence_limit:
         return StopReason.SILENCE

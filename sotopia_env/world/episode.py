@@ -1,4 +1,4 @@
-"""What an episode was: its record, its evaluations, and the JSON Lines they are kept in.
+"""Episodes: their records, their evaluations, and the JSON Lines they are kept in.
 
 An :class:`Episode` embeds its task and can be replayed from its line alone (:func:`replay`). Several evaluations may
 stand side by side. An evaluation that failed is *unscored* with a reason, never zero.
@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Protocol, Self, runtime_checkable
 
-from pydantic import ConfigDict, Field, ValidationError, model_validator
+from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from sotopia_env.errors import DamagedRecordError, EvaluationError, InvalidValueError, name_hint
 from sotopia_env.files import read_lines
@@ -24,7 +24,7 @@ from sotopia_env.world.scenario import Task
 
 logger = logging.getLogger(__name__)
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """Bumped, with a line in the changelog, whenever an old line could be read wrongly."""
 
 
@@ -38,8 +38,8 @@ class Usage(Record):
 
 def total_cost(costs: Iterable[float | None]) -> float | None:
     """Returns the sum, or ``None`` when one of the costs is not known: what is unknown is never counted as free."""
-    known = list(costs)
-    return None if any(cost is None for cost in known) else sum(cost for cost in known if cost is not None)
+    amounts = list(costs)
+    return None if any(cost is None for cost in amounts) else sum(cost for cost in amounts if cost is not None)
 
 
 class Generation(Record):
@@ -108,24 +108,26 @@ class Score(Record):
 
 
 class OutcomeResult(Record):
-    """What a verified family read from the transcript.
+    """What the moves of an episode came to.
 
     Attributes:
-        agreement: whether the sides agreed (or the task was solved).
-        reason: why there is an agreement, or why there is none.
-        terms: what was agreed, in the family's own words.
-        payoffs: payoff per agent, in the family's own units, seat order.
+        agreed: whether something was agreed, decided or rightly claimed.
+        reason: why, or why not.
+        terms: what was agreed, in normal form.
+        payoffs: payoff per agent, in the units of the scenario's worths, seat order.
         shares: per agent, seat order: (payoff - disagreement) / (best - disagreement); below 0 when worse
             than no deal.
         efficiency: joint surplus over the best joint surplus, in (-inf, 1].
+        fairness: see :meth:`sotopia_env.outcomes.ReferencePoints.fairness`.
     """
 
-    agreement: bool
+    agreed: bool
     reason: str
     terms: JsonObject = Field(default_factory=dict)
     payoffs: tuple[float, ...]
     shares: tuple[float, ...]
     efficiency: float
+    fairness: float | None = None
 
 
 class Evaluation(Record):
@@ -174,12 +176,13 @@ class Evaluation(Record):
 
 
 def _check_custom(score: Score, declared: Mapping[str, CustomDimension]) -> None:
-    known = declared.get(score.dimension)
-    if known is None:
+    dimension = declared.get(score.dimension)
+    if dimension is None:
         names = [*(d.value for d in DIMENSIONS), *declared]
         raise ValueError(f"scores: dimension {name_hint(score.dimension, names)}")
-    if not known.low <= score.value <= known.high:
-        raise ValueError(f"scores: {known.name}: expected {known.low} to {known.high}, got {score.value!r}")
+    if not dimension.low <= score.value <= dimension.high:
+        limits = f"{dimension.low} to {dimension.high}"
+        raise ValueError(f"scores: {dimension.name}: expected {limits}, got {score.value!r}")
 
 
 class EpisodeError(Record):
@@ -218,30 +221,35 @@ class Episode(Record):
     errors: tuple[EpisodeError, ...] = ()
     duration: float = 0.0
 
+    @field_validator("schema_version")
+    @classmethod
+    def _check_version(cls, value: int) -> int:
+        if value != SCHEMA_VERSION:
+            raise ValueError(f"this code reads version {SCHEMA_VERSION}, got {value}; play the run again")
+        return value
+
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.schema_version != SCHEMA_VERSION:
-            raise ValueError(f"schema_version: this code reads version {SCHEMA_VERSION}, got {self.schema_version}")
-        seated = {*self.task.agents}
-        strangers = {name for t in self.turns for name in (t.turn.actor, *t.turn.action.to)} - seated
-        strangers |= {score.agent for e in self.evaluations for score in e.scores} - seated
+        agents = {*self.task.agents}
+        strangers = {name for t in self.turns for name in (t.turn.actor, *t.turn.action.to)} - agents
+        strangers |= {score.agent for e in self.evaluations for score in e.scores} - agents
         if strangers:
             raise ValueError(f"turns, evaluations: {sorted(strangers)[0]!r} is no agent of the task")
         for evaluation in self.evaluations:
-            found = evaluation.outcome
-            if found is not None and not len(found.payoffs) == len(found.shares) == len(seated):
-                raise ValueError(f"evaluations: expected payoffs and shares for {len(seated)} agents")
+            outcome = evaluation.outcome
+            if outcome is not None and not len(outcome.payoffs) == len(outcome.shares) == len(agents):
+                raise ValueError(f"evaluations: expected payoffs and shares for {len(agents)} agents")
         return self
 
     def with_evaluation(self, evaluation: Evaluation) -> Episode:
         """Returns the episode with one more evaluation; one by the same name is replaced. Turns are untouched."""
-        kept = tuple(e for e in self.evaluations if e.evaluator != evaluation.evaluator)
-        return self.model_copy(update={"evaluations": (*kept, evaluation)})
+        others = tuple(e for e in self.evaluations if e.evaluator != evaluation.evaluator)
+        return self.model_copy(update={"evaluations": (*others, evaluation)})
 
     def evaluation(self, name: str | None = None) -> Evaluation | None:
         """The evaluation called ``name``, or the latest one; ``None`` when there is none."""
-        found = [e for e in self.evaluations if name is None or e.evaluator == name]
-        return found[-1] if found else None
+        evaluations = [e for e in self.evaluations if name is None or e.evaluator == name]
+        return evaluations[-1] if evaluations else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,8 +79,8 @@ class CustomDimension(BaseModel):
     def _check(self) -> Self:
         if self.low >= self.high:
             raise ValueError(f"low must be below high, got {self.low} and {self.high}")
-        taken = {*(d.value for d in DIMENSIONS), *(short.casefold() for short in ABBREVIATIONS.values()), "overall"}
-        if self.name in taken:
+        built_in = {*(d.value for d in DIMENSIONS), *(short.casefold() for short in ABBREVIATIONS.values()), "overall"}
+        if self.name in built_in:
             raise ValueError(f"name: {self.name!r} is one of the built-in dimensions")
         return self
 
@@ -97,9 +97,9 @@ def dimension(name: str) -> Dimension:
     """
     if not isinstance(name, str):
         raise UnknownNameError(f"dimension: expected a name, got {name!r}")
-    for known in DIMENSIONS:
-        if name.casefold() in (known.value, ABBREVIATIONS[known].casefold()):
-            return known
+    for candidate in DIMENSIONS:
+        if name.casefold() in (candidate.value, ABBREVIATIONS[candidate].casefold()):
+            return candidate
     raise UnknownNameError(f"dimension: {name_hint(name, [d.value for d in DIMENSIONS])}")
 
 

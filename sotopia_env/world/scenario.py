@@ -1,4 +1,4 @@
-"""What an episode is about: characters, relationships, scenarios and the tasks made of them.
+"""Characters, relationships, scenarios, and the tasks made of them: what an episode is about.
 
 Every record is frozen and validated when it is built, so the rest of the package never meets a missing goal or an
 unknown relationship. Sources: SOTOPIA (arXiv 2310.11667) §2.1 and appendix C.2; SOTOPIA-S4 §3 for more than two seats.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import json
 import re
 import unicodedata
 from collections.abc import Mapping
@@ -15,13 +16,10 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import (
-    AfterValidator,
-    Field,
-    model_validator,
-)
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, model_validator
 
-from sotopia_env.records import JsonObject, Line, Name, Record, TextMap, _not_blank, canonical_json
+from sotopia_env.outcomes import AnyProtocol, OutcomeSpec, check_seats, make_protocol
+from sotopia_env.records import JsonObject, Line, Name, Record, TextMap, canonical_json, not_blank, parse_json
 
 _AGENT_ID = re.compile(r"agent_\d+", re.IGNORECASE)
 
@@ -175,29 +173,33 @@ class Constraints(Record):
         """Whether ``character`` may sit in ``seat`` as far as age and occupation go."""
         if self.ages and not self.ages[seat][0] <= character.age <= self.ages[seat][1]:
             return False
-        wanted = self.occupations[seat] if self.occupations else ()
-        return not wanted or any(word.casefold() in character.occupation.casefold() for word in wanted)
+        words = self.occupations[seat] if self.occupations else ()
+        return not words or any(word.casefold() in character.occupation.casefold() for word in words)
 
 
-class OutcomeSpec(Record):
-    """A machine-checkable outcome: the family that can read it, and that family's own parameters.
-
-    Parameters hold both sides' payoffs and therefore never reach an observation.
-    """
-
-    family: Name
-    parameters: JsonObject
+# On disk the specification is JSON text, whose columns differ from protocol to protocol; both forms are read. Its keys
+# keep their order, which is that of the worths in a seat's briefing: a replayed episode shows the same text.
+OutcomeField = Annotated[
+    OutcomeSpec | None,
+    BeforeValidator(parse_json),
+    PlainSerializer(
+        lambda spec: None if spec is None else json.dumps(spec.model_dump(mode="json"), ensure_ascii=False),
+        return_type=str | None,
+        when_used="json",
+    ),
+]
 
 
 class Scenario(Record):
     """A situation without people: shared context and N ≥ 2 seats with private goals.
 
     ``context`` is read by everyone. ``shared_data`` repeats public numbers of the context for programs. ``max_turns``
-    overrides the environment's turn limit (20) when given.
+    overrides the environment's turn limit (20) when given. ``outcome`` is what can be agreed on by moves, and what each
+    seat would have of it: every seat reads the rules and its own worth, nobody the others'.
     """
 
     id: Name
-    context: Annotated[str, Field(min_length=1), AfterValidator(_not_blank)]
+    context: Annotated[str, Field(min_length=1), AfterValidator(not_blank)]
     seats: tuple[Seat, ...] = Field(min_length=2)
     constraints: Constraints = Constraints()
     shared_data: JsonObject = Field(default_factory=dict)
@@ -205,14 +207,16 @@ class Scenario(Record):
     private_messages: bool = False
     source: Line = ""
     tags: tuple[Line, ...] = ()
-    outcome: OutcomeSpec | None = None
+    outcome: OutcomeField = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         for field in ("ages", "occupations"):
-            given = len(getattr(self.constraints, field))
-            if given not in (0, len(self.seats)):
-                raise ValueError(f"constraints.{field}: expected one entry per seat ({len(self.seats)}), got {given}")
+            length = len(getattr(self.constraints, field))
+            if length not in (0, len(self.seats)):
+                raise ValueError(f"constraints.{field}: expected one entry per seat ({len(self.seats)}), got {length}")
+        if self.outcome is not None:
+            check_seats(self.outcome, len(self.seats))
         return self
 
 
@@ -262,6 +266,12 @@ class Task(Record):
         return self._kinds[(first, second) if first < second else (second, first)]
 
     @cached_property
+    def protocol(self) -> AnyProtocol | None:
+        """The machine that moves drive; ``None`` in a task in which nothing can be agreed on formally."""
+        outcome = self.scenario.outcome
+        return None if outcome is None else make_protocol(outcome, self.names)
+
+    @cached_property
     def memo(self) -> dict[Any, Any]:
         """What other modules derive from this task and need again (rendered profiles); not part of its content."""
         return {}
@@ -269,7 +279,9 @@ class Task(Record):
     @cached_property
     def content_hash(self) -> str:
         """Hash of everything in the task; equal content gives an equal hash on every machine (16 hex digits)."""
-        return hashlib.sha256(canonical_json(self.model_dump(mode="json")).encode()).hexdigest()[:16]
+        content, outcome = self.model_dump(mode="json"), self.scenario.outcome
+        content["scenario"]["outcome"] = None if outcome is None else outcome.model_dump(mode="json")
+        return hashlib.sha256(canonical_json(content).encode()).hexdigest()[:16]
 
     def with_swapped_seats(self) -> Task:
         """Returns the two-seat task with its *characters* exchanged, for comparisons over both castings."""

@@ -26,7 +26,7 @@ from sotopia_env.errors import (
     name_hint,
 )
 from sotopia_env.files import write_text_atomically
-from sotopia_env.records import Record, _shown, canonical_json, explain
+from sotopia_env.records import Record, canonical_json, explain, short_repr
 from sotopia_env.world.scenario import Character, Relationship, RelationshipKind, Scenario, Task
 
 Split = Literal["train", "dev", "test"]
@@ -44,15 +44,15 @@ class TaskSet(Sequence[Task]):
             InvalidTaskError: two tasks share an id, or something among them is no task.
         """
         if isinstance(tasks, str) or not isinstance(tasks, Iterable):
-            raise InvalidTaskError(f"tasks: expected a sequence of tasks, got {_shown(tasks)}")
+            raise InvalidTaskError(f"tasks: expected a sequence of tasks, got {short_repr(tasks)}")
         self._tasks = tuple(tasks)
-        seen: set[str] = set()
+        ids: set[str] = set()
         for index, task in enumerate(self._tasks):
             if not isinstance(task, Task):
-                raise InvalidTaskError(f"tasks: expected a Task at index {index}, got {_shown(task)}")
-            if task.id in seen:
+                raise InvalidTaskError(f"tasks: expected a Task at index {index}, got {short_repr(task)}")
+            if task.id in ids:
                 raise InvalidTaskError(f"task ids must be unique, got {task.id!r} twice")
-            seen.add(task.id)
+            ids.add(task.id)
 
     @classmethod
     def load(cls, path: str | Path) -> TaskSet:
@@ -63,7 +63,7 @@ class TaskSet(Sequence[Task]):
                 file holds no task at all.
         """
         if not isinstance(path, str | PathLike):
-            raise InvalidValueError(f"path: expected the path of a task file, got {_shown(path)}")
+            raise InvalidValueError(f"path: expected the path of a task file, got {short_repr(path)}")
         tasks = [task for _, task in read_records(Path(path), Task)]
         if not tasks:
             raise InvalidTaskError(f"{path}: expected at least one task, got none")
@@ -115,12 +115,12 @@ class TaskSet(Sequence[Task]):
             UnknownNameError: there is no such split.
             InvalidValueError: the shares are not three that sum to 1.
         """
-        chosen = dict(_SHARES if shares is None else shares)
-        if set(chosen) != set(_SHARES) or abs(sum(chosen.values()) - 1) > 1e-9 or min(chosen.values()) < 0:
-            raise InvalidValueError(f"shares: expected train, dev and test summing to 1, got {chosen}")
-        if not isinstance(name, str) or name not in chosen:
-            raise UnknownNameError(f"split: {name_hint(str(name), chosen)}")
-        return TaskSet([task for task in self._tasks if _split_of(task.scenario.id, chosen) == name])
+        table = dict(_SHARES if shares is None else shares)
+        if set(table) != set(_SHARES) or abs(sum(table.values()) - 1) > 1e-9 or min(table.values()) < 0:
+            raise InvalidValueError(f"shares: expected train, dev and test summing to 1, got {table}")
+        if not isinstance(name, str) or name not in table:
+            raise UnknownNameError(f"split: {name_hint(str(name), table)}")
+        return TaskSet([task for task in self._tasks if _split_of(task.scenario.id, table) == name])
 
     def sample(self, n: int, seed: int) -> TaskSet:
         """Returns ``n`` different tasks, the same for the same seed.
@@ -161,8 +161,8 @@ def seat_characters(scenario: Scenario, cast: Cast, seating: Sequence[int], task
     """Returns the task in which character ``seating[i]`` of the cast sits in seat ``i``."""
     relationships = []
     for i, j in itertools.combinations(range(len(seating)), 2):
-        known = cast.between(seating[i], seating[j])
-        relationships.append(Relationship(seats=(i, j), kind=known.kind, backstory=known.backstory))
+        tie = cast.between(seating[i], seating[j])
+        relationships.append(Relationship(seats=(i, j), kind=tie.kind, backstory=tie.backstory))
     return Task(
         id=task_id,
         scenario=scenario,
@@ -210,7 +210,10 @@ def sample_tasks(scenarios: Sequence[Scenario], cast: Cast, per_scenario: int, s
 # Field names people misspell in task files; only used to suggest the nearest one.
 FIELD_NAMES = sorted(
     {name for model in (Task, Scenario, Character, Relationship, Cast) for name in model.model_fields}
-    | {"goals", "hints", "private_info", "private_data", "ages", "occupations", "family", "parameters"}
+    | {"goals", "hints", "private_info", "private_data", "ages", "occupations"}
+    | {"protocol", "issues", "worth", "needs", "standing", "quorum", "veto", "options", "rule", "secret", "candidates"}
+    | {"answer", "tries", "kind", "low", "high", "step", "unit", "count", "constant", "per_unit", "each", "table"}
+    | {"no_agreement", "no_decision", "per_turn", "right", "wrong", "none", "terms", "value"}
 )
 
 

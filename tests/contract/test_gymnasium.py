@@ -54,6 +54,7 @@ def test_vector_environments(vectorise):
             "action_type": np.array([1, 1]),
             "argument": ("We share – “half” each 🙂", "No."),
             "to": np.zeros((2, 2), np.int8),
+            "move": ("", ""),
         }
         seen, rewards, *_ = envs.step(actions)
         assert "“half” each 🙂" in seen["history"][0]

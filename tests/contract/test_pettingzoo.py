@@ -129,7 +129,7 @@ def test_the_registry_knows_every_form(form, name, vector):
     sotopia_v0.register_environments()  # twice does no harm
     env = pettingzoo.make(form, f"sotopia_env/{name}_v0", max_cycles=3, **options())
     assert env.unwrapped.vector is vector
-    assert env.unwrapped.settings.rules.max_rounds == 3
+    assert env.unwrapped.options.rules.max_rounds == 3
     assert str(env.unwrapped) == "sotopia_v0"
 
 

@@ -106,7 +106,7 @@ def test_s11_infos_hold_agents_only_and_real_sentences_are_in_the_spaces():
     env = sotopia_v0.raw_env(task=task(), evaluator=BySeat(), max_turns=2)
     env.reset(seed=0)
     for text in ("“Curly” quotes, an emoji 🙂 and spaces", "x" * 4_000):
-        action = {"action_type": 1, "argument": text, "to": np.zeros(2, dtype=np.int8)}
+        action = {"action_type": 1, "argument": text, "to": np.zeros(2, dtype=np.int8), "move": ""}
         assert env.action_space(env.agent_selection).contains(action)
         env.step(action)
         assert set(env.infos) == set(env.possible_agents)

@@ -19,7 +19,8 @@ from sotopia_env.storage.directory import read_run
 from sotopia_env.world.dynamics import Rules
 from training.data.samples import RowMaker
 from training.data.sources import SourceSettings
-from training.fitting import FitSettings, behavior_cloning
+from training.fitting import behavior_cloning
+from training.fitting.loop import FitSettings
 from training.models.loading import load_causal_lm, load_tokenizer, lora_config, write_prompt_settings
 from training.models.tiny_base import make_tiny_model, make_tiny_tokenizer
 from training.stage.settings import LoraSettings, ModelSettings, PromptSettings
@@ -65,7 +66,7 @@ def tiny_model(tmp_path_factory, expert_run) -> Path:
         for row in maker.rows(episode, seat)
         for text in (*(message["content"] for message in row.prompt), row.completion)
     ]
-    return make_tiny_model(tmp_path_factory.mktemp("models") / "tiny", make_tiny_tokenizer(texts))
+    return make_tiny_model(tmp_path_factory.mktemp("models") / "tiny", make_tiny_tokenizer(texts), context=2048)
 
 
 @pytest.fixture(scope="session")
@@ -85,7 +86,7 @@ def cloned(tmp_path_factory, tiny_model, expert_run):
             data=(SourceSettings(run=str(expert_run)),),
             validation=0,
             output=str(out),
-            fit=FitSettings(learning_rate=3e-3, max_steps=20, batch_size=8, save_steps=20),
+            fit=FitSettings(learning_rate=3e-3, max_steps=40, batch_size=8, save_steps=40),
         )
     )
     return out

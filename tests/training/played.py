@@ -1,11 +1,12 @@
-"""Episodes made of given words, for the tests of attribution."""
+"""Episodes of given words and moves, for the tests of attribution."""
 
 from __future__ import annotations
 
 import asyncio
 
 from sotopia_env import tasks
-from sotopia_env.naming import make_evaluator as make
+from sotopia_env.naming import make_evaluator
+from sotopia_env.outcomes import Move, MoveKind, OutcomeSpec
 from sotopia_env.runs.play import evaluate_episode
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.dynamics import Rules, initial_state, transition
@@ -13,38 +14,38 @@ from sotopia_env.world.episode import Episode, Evaluator, PolicyInfo, RecordedTu
 from sotopia_env.world.scenario import Task
 
 NONE, LEAVE = ActionType.NONE, ActionType.LEAVE
+ACCEPT = Action(ActionType.SPEAK, "Agreed.", move=Move(MoveKind.ACCEPT, True))
 
 
 def haggling() -> Task:
-    """A lamp listed at $100. The buyer sits in seat 0 (target 60, at most 80), the seller in seat 1 (90, at least 50).
-
-    What a price is worth to the seller is (price - 50) / 55 up to 90, and its share of the best deal (price - 50) / 30.
-    To the buyer it is (80 - price) / 50 from 60 on, and its share (80 - price) / 35.
-    """
-    made = tasks.generate("bargaining", 1, seed=0)[0]
-    sides = (
-        {"role": "buyer", "target_price": 60, "walk_away_price": 80},
-        {"role": "seller", "target_price": 90, "walk_away_price": 50},
-    )
-    found = made.scenario.model_copy(
-        update={
-            "seats": tuple(
-                seat.model_copy(update={"private_data": side})
-                for seat, side in zip(made.scenario.seats, sides, strict=True)
-            ),
-            "shared_data": {**made.scenario.shared_data, "listed_price": 100},
-            "outcome": made.scenario.outcome.model_copy(
-                update={"parameters": {"listed_price": 100, "sides": list(sides)}}
-            ),
+    """A lamp. The buyer sits in seat 0 (at most $80), the seller in seat 1 (at least $50): a share is 1 per $30."""
+    task = tasks.starter_tasks()[0]
+    outcome = OutcomeSpec.model_validate(
+        {
+            "protocol": {"kind": "agreement"},
+            "issues": [{"name": "price", "kind": "number", "low": 0, "high": 200, "step": 1, "unit": "$"}],
+            "worth": [
+                {"constant": 80, "issues": {"price": {"per_unit": -1}}},
+                {"constant": -50, "issues": {"price": {"per_unit": 1}}},
+            ],
         }
     )
-    return Task.model_validate(made.model_copy(update={"scenario": found}).model_dump())
+    scenario = {**task.scenario.model_dump(), "id": "lamp", "outcome": outcome}
+    return Task.model_validate({**task.model_dump(), "id": "lamp/0", "scenario": scenario})
+
+
+def offer(price: int) -> Action:
+    """An offer with words beside it."""
+    return Action(ActionType.SPEAK, "How about this?", move=Move(MoveKind.PROPOSE, {"price": price}))
 
 
 def played(
-    task: Task, *acts: str | Action | ActionType, judge: Evaluator | str | None = "verified+rules", **rules: object
+    task: Task,
+    *acts: int | str | Action | ActionType,
+    judge: Evaluator | str | None = "verified+rules",
+    **rules: object,
 ) -> Episode:
-    """Plays the acts in turn: texts are spoken, types are done without words; then evaluates."""
+    """Plays the acts in turn: numbers are offers, texts are spoken, types are done without words; then evaluates."""
     state = initial_state(task, Rules(**rules), 0)
     for act in acts:
         state = transition(state, _action(act))
@@ -58,11 +59,13 @@ def played(
     )
     if judge is None:
         return episode
-    evaluator = make(judge) if isinstance(judge, str) else judge
+    evaluator = make_evaluator(judge) if isinstance(judge, str) else judge
     return asyncio.run(evaluate_episode(episode, evaluator, None))
 
 
-def _action(act: str | Action | ActionType) -> Action:
+def _action(act: int | str | Action | ActionType) -> Action:
     if isinstance(act, Action):
         return act
+    if isinstance(act, int):
+        return offer(act)
     return Action(act) if isinstance(act, ActionType) else Action(ActionType.SPEAK, act)

@@ -1,6 +1,8 @@
 """The plan of the learner's house: lazy imports, one direction, modules that can be read, nothing swallowed."""
 
 import ast
+import importlib
+import inspect
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +15,19 @@ ROOT = Path(__file__).parents[2]
 HEAVY = {"torch", "transformers", "trl", "peft", "accelerate", "bitsandbytes", "datasets", "matplotlib", "scipy"}
 MODULES = sorted((ROOT / "training").rglob("*.py"))
 SCRIPTS = sorted((ROOT / "scripts").glob("*.py"))
+FLOORS = (
+    ("stage", "prompts"),
+    ("data", "evaluation"),
+    ("models", "collect", "attribution"),
+    ("fitting",),
+    ("reward", "pi"),
+    ("grpo",),
+    ("proof",),
+)
+"""The rooms of training, lowest first: a room imports only rooms of the floors below (and itself)."""
+FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
+BEHIND_DOORS = ("attribution", "proof")
+"""Rooms that still import deep modules of sotopia_env: they are rewritten for moves, and what they need goes then."""
 
 
 def name(path):
@@ -52,6 +67,29 @@ def test_the_learner_uses_public_names_and_imports_neither_tests_nor_scripts(pat
         assert found.split(".")[0] not in {"tests", "scripts", "benchmarks"}, found
         if found.startswith("sotopia_env."):
             assert not any(part.startswith("_") for part in found.split(".")), found
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name)
+def test_no_import_goes_against_the_arrows(path):
+    own = path.relative_to(ROOT / "training").parts[0].removesuffix(".py")
+    for name in imports(path):
+        top, *rest = name.split(".")
+        if top == "training" and rest[0] != own:
+            assert FLOOR[rest[0]] < FLOOR[own], name
+
+
+@pytest.mark.parametrize("path", [*MODULES, *SCRIPTS], ids=name)
+def test_names_of_the_environment_come_from_front_doors(path):
+    """A room's door is its ``__init__``; a module directly in the package is a door of its own."""
+    if path.parent.name in BEHIND_DOORS:
+        return
+    for name in imports(path):
+        top, *rest = name.split(".")
+        if top == "sotopia_env" and len(rest) > 1:
+            door = importlib.import_module(f"sotopia_env.{rest[0]}")
+            assert len(rest) == 2, name
+            assert rest[1] in getattr(door, "__all__", vars(door)), name
+            assert not inspect.ismodule(getattr(door, rest[1])), name
 
 
 @pytest.mark.parametrize("path", MODULES, ids=name)

@@ -59,18 +59,18 @@ class AgreementTable:
         self._attributors = tuple(attributors)
         self._pairs: dict[tuple[str, str, str], _Pair] = {}
 
-    def add(self, dimension: str, found: Mapping[str, Importance | None]) -> None:
+    def add(self, dimension: str, importance: Mapping[str, Importance | None]) -> None:
         """Takes one seat's attributions of a dimension.
 
         Args:
             dimension: of the score.
-            found: by attributor; ``None`` where it is missing, and no entry where the attributor has nothing to say
-                about such episodes.
+            importance: by attributor; ``None`` where it is missing, and no entry where the attributor has nothing to
+                say about such episodes.
         """
-        names = [name for name in self._attributors if name in found]
+        names = [name for name in self._attributors if name in importance]
         for first, second in itertools.combinations(names, 2):
             pair = self._pairs.setdefault((dimension, first, second), _Pair())
-            one, other = found[first], found[second]
+            one, other = importance[first], importance[second]
             if one is None or other is None:
                 pair.missing += (one is None) != (other is None)
                 continue

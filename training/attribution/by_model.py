@@ -23,7 +23,7 @@ from sotopia_env.errors import EvaluationError, UnknownNameError, name_hint
 from sotopia_env.evaluators.judge.document import document
 from sotopia_env.evaluators.judge.prompt import Prompt, closed_object, fingerprint
 from sotopia_env.evaluators.judge.question import Manner, ask, check_model, tag
-from sotopia_env.evaluators.judge.verdict import Refusal, keyed, read_object, refusal, shown
+from sotopia_env.evaluators.judge.verdict import Refusal, object_members, read_object, refusal, short_form
 from sotopia_env.prompts import fill
 from sotopia_env.world.episode import Episode, Transcript
 from sotopia_env.world.reward import RANGES, Dimension
@@ -177,12 +177,12 @@ def read_weights(text: str, turns: Sequence[int], scale: Scale) -> dict[int, flo
     if isinstance(answer, Refusal):
         return answer
     top, problems = SCALES[scale], list[str]()
-    outer = keyed(answer, ("weights",), "the answer", problems)
-    given = keyed(outer["weights"], [str(turn + 1) for turn in turns], "weights", problems) if outer else {}
-    for number, weight in given.items():
+    outer = object_members(answer, ("weights",), "the answer", problems)
+    weights = object_members(outer["weights"], [str(turn + 1) for turn in turns], "weights", problems) if outer else {}
+    for number, weight in weights.items():
         if type(weight) is not int or not 0 <= weight <= top:  # bool is an int to isinstance
-            problems.append(f"weights.{number}: expected a whole number from 0 to {top}, got {shown(weight)}")
-    return refusal(problems) or {int(number) - 1: weight / top for number, weight in given.items()}
+            problems.append(f"weights.{number}: expected a whole number from 0 to {top}, got {short_form(weight)}")
+    return refusal(problems) or {int(number) - 1: weight / top for number, weight in weights.items()}
 
 
 def read_key(text: str, turns: Sequence[int]) -> int | Refusal:
@@ -191,11 +191,11 @@ def read_key(text: str, turns: Sequence[int]) -> int | Refusal:
     if isinstance(answer, Refusal):
         return answer
     problems: list[str] = []
-    outer = keyed(answer, ("turn",), "the answer", problems)
+    outer = object_members(answer, ("turn",), "the answer", problems)
     number = outer.get("turn")
     if outer and (type(number) is not int or number - 1 not in turns):
-        wanted = ", ".join(str(turn + 1) for turn in turns)
-        problems.append(f"turn: expected one of the numbers {wanted}, got {shown(number)}")
+        numbers = ", ".join(str(turn + 1) for turn in turns)
+        problems.append(f"turn: expected one of the numbers {numbers}, got {short_form(number)}")
     return refusal(problems) or int(number or 0) - 1
 
 

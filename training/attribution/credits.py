@@ -230,15 +230,15 @@ def attributed(method: Method, importance: Importance | None, turns: Sequence[in
         raise UnknownNameError(f"method: {name_hint(str(method), METHODS)}")
     if method == "uniform":
         return dict.fromkeys(turns, 1.0)
-    found = _checked(importance, turns)
+    checked = _checked(importance, turns)
     if method == "singular":
-        key = found.key if found.key is not None else max(turns, key=lambda turn: (found.by_turn[turn], -turn))
-        named = found.key is not None or found.by_turn[key] > 0
+        key = checked.key if checked.key is not None else max(turns, key=lambda turn: (checked.by_turn[turn], -turn))
+        named = checked.key is not None or checked.by_turn[key] > 0
         return {turn: float(named and turn == key) for turn in turns}
     if method == "scaled":
-        total = sum(found.by_turn.values())
-        return {turn: found.by_turn[turn] / total if total > 0 else 1 / len(turns) for turn in turns}
-    return {turn: found.by_turn[turn] for turn in turns}
+        total = sum(checked.by_turn.values())
+        return {turn: checked.by_turn[turn] / total if total > 0 else 1 / len(turns) for turn in turns}
+    return {turn: checked.by_turn[turn] for turn in turns}
 
 
 def _checked(importance: Importance | None, turns: Sequence[int]) -> Importance:
@@ -309,24 +309,25 @@ def read_rewards(
         UnknownNameError: it has nothing by that method, on a dimension, or by that attributor.
         InvalidValueError: a dimension has several attributors and none is chosen, or a turn stands twice.
     """
-    wanted = None if dimensions is None else [dimension_name(name) for name in dimensions]
+    names = None if dimensions is None else [dimension_name(name) for name in dimensions]
     chosen = {dimension_name(k): v for k, v in attributor.items()} if isinstance(attributor, Mapping) else attributor
     rows: dict[TurnKey, dict[str, float]] = {}
     scenarios: dict[str, str] = {}
     contents: dict[str, str] = {}
-    seen: dict[str, dict[str, None]] = {}
+    attributors: dict[str, dict[str, None]] = {}
     methods: dict[str, None] = {}
     for item in read_attributions(path):
         methods[item.method] = None
-        if item.method != method or (wanted is not None and item.dimension not in wanted):
+        if item.method != method or (names is not None and item.dimension not in names):
             continue
-        seen.setdefault(item.dimension, {})[item.attributor] = None
+        attributors.setdefault(item.dimension, {})[item.attributor] = None
         whose = chosen.get(item.dimension) if isinstance(chosen, Mapping) else chosen
         if whose is not None and item.attributor != whose and method != "uniform":
             continue
-        if whose is None and len(seen[item.dimension]) > 1:
+        if whose is None and len(attributors[item.dimension]) > 1:
             raise InvalidValueError(
-                f"{path}: several attributors of {item.dimension} ({', '.join(seen[item.dimension])}); choose one"
+                f"{path}: several attributors of {item.dimension} "
+                f"({', '.join(attributors[item.dimension])}); choose one"
             )
         row = rows.setdefault((item.episode, item.seat, item.turn), {})
         if item.dimension in row:
@@ -335,24 +336,24 @@ def read_rewards(
         scenarios[item.episode] = item.scenario
         if item.content is not None:
             contents[item.episode] = item.content
-    _check_found(path, method, methods, wanted, chosen, seen)
+    _check_choice(path, method, methods, names, chosen, attributors)
     return Rewards(rows, scenarios, contents)
 
 
-def _check_found(
+def _check_choice(
     path: str | Path,
     method: Method,
     methods: Mapping[str, None],
-    wanted: Sequence[str] | None,
+    names: Sequence[str] | None,
     chosen: Mapping[str, str] | str | None,
-    seen: Mapping[str, Mapping[str, None]],
+    attributors: Mapping[str, Mapping[str, None]],
 ) -> None:
     if method not in methods:
         raise UnknownNameError(f"{path}, method: {name_hint(method, methods)}")
-    for name in wanted or ():
-        if name not in seen:
-            raise UnknownNameError(f"{path}, dimension: {name_hint(name, seen)}")
-    for name, known in seen.items():
+    for name in names or ():
+        if name not in attributors:
+            raise UnknownNameError(f"{path}, dimension: {name_hint(name, attributors)}")
+    for name, available in attributors.items():
         whose = chosen.get(name) if isinstance(chosen, Mapping) else chosen
-        if whose is not None and whose not in known and method != "uniform":
-            raise UnknownNameError(f"{path}, attributor of {name}: {name_hint(whose, known)}")
+        if whose is not None and whose not in available and method != "uniform":
+            raise UnknownNameError(f"{path}, attributor of {name}: {name_hint(whose, available)}")

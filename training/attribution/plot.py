@@ -24,8 +24,8 @@ def plot_distributions(panels: Mapping[str, Mapping[str, Sequence[float]]], path
     """
     labels = list(dict.fromkeys(label for entries in panels.values() for label in entries))
     figure = new_figure(2.4 + 2.8 * len(panels), 3.4)
-    for place, (title, entries) in enumerate(panels.items(), start=1):
-        axes = figure.add_subplot(1, len(panels), place)
+    for column, (title, entries) in enumerate(panels.items(), start=1):
+        axes = figure.add_subplot(1, len(panels), column)
         low = min((min(values) for values in entries.values() if len(values)), default=0.0)
         high = max((max(values) for values in entries.values() if len(values)), default=1.0)
         for label, values in entries.items():
@@ -44,7 +44,7 @@ def plot_distributions(panels: Mapping[str, Mapping[str, Sequence[float]]], path
         axes.set_ylim(_FEWEST, 1.2)
         axes.set_title(title.replace("_", " "))
         axes.set_xlabel(unit)
-        if place == 1:
+        if column == 1:
             axes.set_ylabel("share of the turns")
     handles = {
         text: handle for axes in figure.axes for handle, text in zip(*axes.get_legend_handles_labels(), strict=True)

@@ -53,19 +53,19 @@ def episodes_of(settings: AttributionSettings) -> Iterator[tuple[Episode, list[s
     Raises:
         InvalidValueError: two different episodes have one key, or a run cannot be read.
     """
-    seen: dict[str, tuple[str, str]] = {}
+    contents: dict[str, tuple[str, str]] = {}
     for path in settings.runs:
         for episode in read_run(path):
             content = content_of(episode)
-            if episode.key in seen:
-                other, there = seen[episode.key]
+            if episode.key in contents:
+                other, there = contents[episode.key]
                 if other != content:
                     raise InvalidValueError(
                         f"{path}: episode {episode.key!r} is another one than that of the same key in {there}; "
                         "attribute these runs in stages of their own"
                     )
                 continue
-            seen[episode.key] = (content, path)
+            contents[episode.key] = (content, path)
             yield episode, seats_of(episode, settings.seats)
 
 
@@ -78,24 +78,24 @@ def survey(settings: AttributionSettings) -> int:
     """
     scores: Counter[str] = Counter()
     reasons: Counter[str] = Counter()
-    seats, known = 0, dict[str, None]()
-    for episode, wanted in episodes_of(settings):
-        seats += len(wanted)
+    seats, scored = 0, dict[str, None]()
+    for episode, chosen in episodes_of(settings):
+        seats += len(chosen)
         evaluation = episode.evaluation(settings.evaluator)
-        known |= dict.fromkeys(str(score.dimension) for score in evaluation.scores) if evaluation else {}
-        for seat in wanted:
+        scored |= dict.fromkeys(str(score.dimension) for score in evaluation.scores) if evaluation else {}
+        for seat in chosen:
             for name in settings.names:
                 score = seat_score(episode, seat, name, settings.evaluator)
                 scores[name] += isinstance(score, SeatScore)
                 reasons[score.reason if isinstance(score, Missing) else ""] += 1
     if not seats:
         raise InvalidValueError(f"runs: no episode has one of the seats {settings.seats}")
-    if not known:
+    if not scored:
         reason = next((text for text, _ in reasons.most_common() if text), "no scores")
         raise InvalidValueError(f"runs: no episode has a score to attribute ({reason}); evaluate the runs first")
     for name in settings.names:
         if not scores[name]:
-            raise UnknownNameError(f"dimensions: no episode has a score on it: {name_hint(name, known)}")
+            raise UnknownNameError(f"dimensions: no episode has a score on it: {name_hint(name, scored)}")
     return scores.total()
 
 
@@ -125,7 +125,7 @@ class _Answer(Record):
     missing: str | None = None
 
     @property
-    def found(self) -> Importance | Missing:
+    def answer(self) -> Importance | Missing:
         return Missing(self.missing) if self.missing is not None else Importance(self.weights, self.key)
 
 
@@ -185,8 +185,8 @@ class _Job:
             content = content_of(question.episode)
             for attributor in self.attributors:
                 of = f"{content} {attributor.tag}"
-                held = self.answers.get(question, attributor.name)
-                if held is not None and held.of == of and held.missing is None:
+                record = self.answers.get(question, attributor.name)
+                if record is not None and record.of == of and record.missing is None:
                     self.progress.advance(1)
                 else:
                     yield question, attributor, of
@@ -198,22 +198,22 @@ class _Job:
                 return
             self.progress.begin()
             try:
-                found = await attributor.attribute(question.episode, question.seat, question.score)
+                answer = await attributor.attribute(question.episode, question.seat, question.score)
             except FATAL as error:
                 self.failure = self.failure or error
                 self.stop.ask(str(error))
                 return
-            self.answers.append(_answer(question, attributor.name, of, found))
-            self.progress.end(failed=isinstance(found, Missing))
+            self.answers.append(_answer(question, attributor.name, of, answer))
+            self.progress.end(failed=isinstance(answer, Missing))
 
 
-def _answer(question: Question, attributor: str, of: str, found: Importance | Missing) -> _Answer:
-    held: dict[str, Any] = (
-        {"missing": found.reason} if isinstance(found, Missing) else {"weights": dict(found.by_turn), "key": found.key}
-    )
+def _answer(question: Question, attributor: str, of: str, answer: Importance | Missing) -> _Answer:
+    record: dict[str, Any] = {"missing": answer.reason} if isinstance(answer, Missing) else {}
+    if isinstance(answer, Importance):
+        record = {"weights": dict(answer.by_turn), "key": answer.key}
     dimension = question.score.dimension
     return _Answer(
-        episode=question.episode.key, of=of, seat=question.seat, dimension=dimension, attributor=attributor, **held
+        episode=question.episode.key, of=of, seat=question.seat, dimension=dimension, attributor=attributor, **record
     )
 
 
@@ -239,11 +239,11 @@ def ask_models(
     """
     access = settings.access or ModelAccess()
     models = access.models()
-    asked = settings.question
-    manner = Manner(asked.temperature, asked.reasks, asked.max_tokens)
+    question = settings.question
+    manner = Manner(question.temperature, question.reasks, question.max_tokens)
     attributors = [
         LLMAttributor(
-            (make_model or models.judge)(name), scale=asked.scale, key="singular" in settings.methods, manner=manner
+            (make_model or models.judge)(name), scale=question.scale, key="singular" in settings.methods, manner=manner
         )
         for name in settings.models
     ]
@@ -251,7 +251,7 @@ def ask_models(
     job = _Job(attributors, answers, Progress(total * len(attributors), 0, None, "attributions", models.ledger))
 
     async def all_of_it() -> None:
-        async with opened(models, folder), job.progress.shown():
+        async with opened(models, folder), job.progress.refreshed():
             pending = job.pending(questions(settings))
             await all_or_first_error([job.work(pending) for _ in range(access.concurrency)], job.stop)
 

@@ -113,9 +113,9 @@ def to_markdown(tally: Tally, spread: Spread, agreement: Sequence[AttributorAgre
 
 
 def _moments(values: array[float]) -> tuple[Any, ...]:
-    found = np.frombuffer(values, dtype=np.float32).astype(np.float64)
-    least, greatest = float(found.min()), float(found.max())
-    return len(found), float(found.mean()), float(found.std()), least, greatest, float((found == 0).mean())
+    numbers = np.frombuffer(values, dtype=np.float32).astype(np.float64)
+    least, greatest = float(numbers.min()), float(numbers.max())
+    return len(numbers), float(numbers.mean()), float(numbers.std()), least, greatest, float((numbers == 0).mean())
 
 
 def _table(heads: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:

@@ -121,32 +121,33 @@ class _Writer:
     def lines(self) -> Iterator[str]:
         """The records of all episodes, in their order."""
         for episode, seats in episodes_of(self._settings):
-            told = (task_key(episode.task), content_of(episode))
+            identity = (task_key(episode.task), content_of(episode))
             for seat in seats:
                 turns = attributable_turns(episode, seat)
                 for name in self._settings.names:
-                    for record in self._of_score(episode, told, seat, name, turns):
+                    for record in self._of_score(episode, identity, seat, name, turns):
                         self.spread.add(record)
                         yield record.model_dump_json() + "\n"
 
     def _of_score(
-        self, episode: Episode, told: tuple[str, str], seat: str, name: str, turns: tuple[int, ...]
+        self, episode: Episode, identity: tuple[str, str], seat: str, name: str, turns: tuple[int, ...]
     ) -> Iterator[Attribution]:
         score = seat_score(episode, seat, name, self._settings.evaluator)
         if isinstance(score, SeatScore) and not turns:
             score = Missing("no turn to attribute to")
-        found = self._found(Question(episode, seat, score)) if isinstance(score, SeatScore) else {}
+        importance = self._importance(Question(episode, seat, score)) if isinstance(score, SeatScore) else {}
         if isinstance(score, Missing):
             self.tally.missing(name, "", score.reason)
             return
-        self.agreement.add(name, {who: what if isinstance(what, Importance) else None for who, what in found.items()})
-        for who, what in found.items():
+        weighed = {who: what if isinstance(what, Importance) else None for who, what in importance.items()}
+        self.agreement.add(name, weighed)
+        for who, what in importance.items():
             if isinstance(what, Missing):
                 self.tally.missing(name, who, what.reason)
             else:
                 self.tally.attributed(name, who, len(turns))
-        base, (scenario, content) = score.base(self._settings.sign), told
-        for who, method, weights in _methods(self._settings.methods, found, turns):
+        base, (scenario, content) = score.base(self._settings.sign), identity
+        for who, method, weights in _methods(self._settings.methods, importance, turns):
             for turn, weight in weights.items():
                 yield Attribution(
                     episode=episode.key,
@@ -163,26 +164,26 @@ class _Writer:
                     reward=base * weight + 0.0,  # no negative zeros
                 )
 
-    def _found(self, question: Question) -> dict[str, Importance | Missing]:
+    def _importance(self, question: Question) -> dict[str, Importance | Missing]:
         """What each attributor says; no entry for one that has nothing to say about such scores."""
-        found: dict[str, Importance | Missing] = {}
+        importance: dict[str, Importance | Missing] = {}
         blame = question.score.base(self._settings.sign) < 0
         for name in self._settings.attributors:
             attributor = self._offline.get(name)
             if attributor is None:
-                held = self._answers.get(question, name)
-                found[name] = Missing("not asked") if held is None else held.found
+                answer = self._answers.get(question, name)
+                importance[name] = Missing("not asked") if answer is None else answer.answer
             elif attributor.applies(question.episode, question.score):
-                found[name] = attributor.attribute(question.episode, question.seat, question.score, blame)
-        return found
+                importance[name] = attributor.attribute(question.episode, question.seat, question.score, blame)
+        return importance
 
 
 def _methods(
-    methods: tuple[Method, ...], found: Mapping[str, Importance | Missing], turns: tuple[int, ...]
+    methods: tuple[Method, ...], importance: Mapping[str, Importance | Missing], turns: tuple[int, ...]
 ) -> Iterator[tuple[str, Method, dict[int, float]]]:
     if "uniform" in methods:
         yield NOBODY, "uniform", attributed("uniform", None, turns)
-    for who, what in found.items():
+    for who, what in importance.items():
         for method in methods:
             if method != "uniform" and isinstance(what, Importance):
                 yield who, method, attributed(method, what, turns)

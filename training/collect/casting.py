@@ -1,8 +1,8 @@
-"""Who plays a scenario: other people in the seats of the same scenario.
+"""Casting: other characters in the seats of the same scenario.
 
-SOTOPIA-π (arXiv 2403.08715, section 4) lets ten pairs of characters play each social task. Texts of some verified
-families name the people at the table, so a new cast takes the old one's names in them; for everything that is counted
-per social task, :func:`task_key` looks through the names.
+In SOTOPIA-π (arXiv 2403.08715, section 4) ten pairs of characters play each social task. Texts of some verified
+families name the seated characters, so the names of a new cast replace the old ones in them; counts per social task use
+:func:`~training.data.held_out.task_key`, which does not depend on the names.
 """
 
 from __future__ import annotations
@@ -19,16 +19,25 @@ from pydantic import ValidationError
 from sotopia_env import tasks
 from sotopia_env.errors import ConstraintError, InvalidValueError
 from sotopia_env.records import canonical_json, explain
-from sotopia_env.tasks.people import draw_characters, draw_relationship
-from sotopia_env.world.scenario import Character, Relationship, RelationshipKind, Scenario, Task
-from sotopia_env.world.taskset import Cast, TaskSet, admissible_seatings, seat_characters
+from sotopia_env.tasks import draw_characters, draw_relationship
+from sotopia_env.world import (
+    Cast,
+    Character,
+    Relationship,
+    RelationshipKind,
+    Scenario,
+    Task,
+    TaskSet,
+    admissible_seatings,
+    seat_characters,
+)
 from training.data.held_out import DRAWN, STARTER, OpenScenario, renamed
 
 _ATTEMPTS = 500
 
 
 def read_cast(name: str) -> Cast | None:
-    """Returns the cast that ``name`` means: ``drawn`` is none, ``starter`` the shipped one, anything else a JSON file.
+    """Returns the cast called ``name``: none for ``drawn``, the shipped one for ``starter``, else that of a JSON file.
 
     Raises:
         InvalidValueError: the file cannot be read, or holds no cast.
@@ -51,53 +60,55 @@ def cast_scenarios(open_scenarios: Iterable[OpenScenario], cast: Cast | None, pa
     """Returns every scenario with ``pairs`` different casts, as tasks ``SCENARIO/0``, ``SCENARIO/1`` and so on.
 
     Args:
-        open_scenarios: what is played.
-        cast: who may play; ``None`` draws new people for every task.
+        open_scenarios: the scenarios.
+        cast: the available characters; ``None`` draws new ones for every task.
         pairs: casts per scenario (10 in SOTOPIA-π).
-        seed: fixes who is drawn.
+        seed: fixes the draws.
 
     Raises:
-        ConstraintError: a scenario's constraints admit fewer casts; says which.
-        InvalidTaskError: a task of a verified family cannot be played by those drawn.
+        ConstraintError: a scenario's constraints admit fewer casts; names the scenario.
+        InvalidTaskError: a task of a verified family is invalid with its new characters.
     """
-    found: list[Task] = []
+    result: list[Task] = []
     for open_scenario in open_scenarios:
         casting = _Casting.of(open_scenario, seed)
-        made = _drawn(casting, pairs) if cast is None else _from_cast(casting, cast, pairs)
-        for task in made:
+        cast_tasks = _drawn(casting, pairs) if cast is None else _from_cast(casting, cast, pairs)
+        for task in cast_tasks:
             if task.scenario is not open_scenario.scenario:
                 tasks.check(task)  # other names in its texts
-            found.append(task)
-    return TaskSet(found)
+            result.append(task)
+    return TaskSet(result)
 
 
 @dataclass(frozen=True, slots=True)
 class _Casting:
-    """A scenario that is being cast, with what is found out about it once."""
+    """A scenario to be cast, with properties that are computed once."""
 
     open_scenario: OpenScenario
-    named: bool
+    names_people: bool
     words: frozenset[str]
     seed: str
 
     @classmethod
     def of(cls, open_scenario: OpenScenario, seed: int) -> _Casting:
-        named = open_scenario.names_people
+        names_people = open_scenario.names_people
         content = open_scenario.scenario.model_dump(mode="json", exclude={"id"})
-        text = canonical_json(renamed(content, dict.fromkeys(open_scenario.names, "")) if named else content)
-        return cls(open_scenario, named, frozenset(re.findall(r"\w+", text)), f"{seed}:{open_scenario.key}")
+        text = canonical_json(renamed(content, dict.fromkeys(open_scenario.names, "")) if names_people else content)
+        return cls(open_scenario, names_people, frozenset(re.findall(r"\w+", text)), f"{seed}:{open_scenario.key}")
 
     def means_another(self, person: Character) -> bool:
-        """Whether a name of the person stands in the texts already, as a name of somebody or something else."""
-        parts = [re.findall(r"\w+", part) for part in (person.first_name, person.last_name)]
-        return any(words and all(word in self.words for word in words) for words in parts)
+        """Whether a name of the person already occurs in the texts, for somebody or something else."""
+        names = [re.findall(r"\w+", name) for name in (person.first_name, person.last_name)]
+        return any(name and all(word in self.words for word in name) for name in names)
 
     def task(self, people: Sequence[Character], relationships: Sequence[Relationship], number: int) -> Task:
-        """The scenario with these people in its seats."""
+        """Returns the scenario with these people in its seats."""
         scenario = self.open_scenario.scenario
+        if self.names_people:
+            scenario = self.open_scenario.played_by([person.name for person in people])
         return Task(
             id=f"{scenario.id}/{number}",
-            scenario=self.open_scenario.played_by([person.name for person in people]) if self.named else scenario,
+            scenario=scenario,
             characters=tuple(people),
             relationships=tuple(relationships),
         )
@@ -105,13 +116,13 @@ class _Casting:
 
 def _from_cast(casting: _Casting, cast: Cast, pairs: int) -> Iterator[Task]:
     scenario = casting.open_scenario.scenario
-    free = [index for index, person in enumerate(cast.characters) if not casting.means_another(person)]
+    indices = [index for index, person in enumerate(cast.characters) if not casting.means_another(person)]
     usable = Cast(
-        characters=tuple(cast.characters[index] for index in free),
+        characters=tuple(cast.characters[index] for index in indices),
         relationships=tuple(
-            known.model_copy(update={"seats": tuple(free.index(seat) for seat in known.seats)})
-            for known in cast.relationships
-            if all(seat in free for seat in known.seats)
+            relationship.model_copy(update={"seats": tuple(indices.index(seat) for seat in relationship.seats)})
+            for relationship in cast.relationships
+            if all(seat in indices for seat in relationship.seats)
         ),
     )
     seatings = admissible_seatings(scenario, usable)
@@ -127,20 +138,20 @@ def _from_cast(casting: _Casting, cast: Cast, pairs: int) -> Iterator[Task]:
 
 def _drawn(casting: _Casting, pairs: int) -> Iterator[Task]:
     rng = random.Random(casting.seed)
-    seen: set[tuple[str, ...]] = set()
+    previous: set[tuple[str, ...]] = set()
     for number in range(pairs):
-        people = _people(casting, rng, seen)
-        seen.add(tuple(person.name for person in people))
+        people = _people(casting, rng, previous)
+        previous.add(tuple(person.name for person in people))
         yield casting.task(people, _relationships(casting.open_scenario.scenario, rng, people), number)
 
 
-def _people(casting: _Casting, rng: random.Random, seen: set[tuple[str, ...]]) -> tuple[Character, ...]:
-    """People whom the scenario admits, who have not played it yet, and whose names mean nobody else in it."""
+def _people(casting: _Casting, rng: random.Random, previous: set[tuple[str, ...]]) -> tuple[Character, ...]:
+    """People whom the scenario admits, who are no earlier cast of it, and whose names mean nobody else in it."""
     scenario = casting.open_scenario.scenario
     for _ in range(_ATTEMPTS):
         people = draw_characters(rng, len(scenario.seats))
         admitted = all(scenario.constraints.admits(seat, person) for seat, person in enumerate(people))
-        if admitted and tuple(p.name for p in people) not in seen and not any(map(casting.means_another, people)):
+        if admitted and tuple(p.name for p in people) not in previous and not any(map(casting.means_another, people)):
             return people
     raise ConstraintError(
         f"scenario {scenario.id!r}: none of {_ATTEMPTS} drawn casts meets its constraints on ages and occupations; "
@@ -150,18 +161,10 @@ def _people(casting: _Casting, rng: random.Random, seen: set[tuple[str, ...]]) -
 
 def _relationships(scenario: Scenario, rng: random.Random, people: Sequence[Character]) -> list[Relationship]:
     kinds = list(scenario.constraints.relationships or RelationshipKind)
-    found = []
+    relationships = []
     for pair in itertools.combinations(range(len(people)), 2):
         relationship = draw_relationship(rng, people, pair, kinds)
         if relationship.kind is RelationshipKind.ROMANTIC and len(kinds) > 1:
             kinds.remove(RelationshipKind.ROMANTIC)  # at most one couple at a table
-        found.append(relationship)
-    return found
-
-
-__all__ = [
-    "DRAWN",
-    "STARTER",
-    "cast_scenarios",
-    "read_cast",
-]
+        relationships.append(relationship)
+    return relationships

@@ -1,8 +1,8 @@
-"""Episodes to learn from: expert with expert, a model with itself, an agent with a partner, over generated tasks.
+"""Collection of training episodes: expert with expert, a model with itself, or an agent with a partner.
 
 The second step of SOTOPIA-π (arXiv 2403.08715, section 4): 100 scenarios a round, each played by ten pairs of
-characters. What is collected is an ordinary run directory, resumable and comparable like every other; the tasks it was
-made of, and what was asked for, lie beside the episodes.
+characters. The result is an ordinary run directory, resumable and comparable like every other; tasks and settings lie
+beside the episodes.
 """
 
 from __future__ import annotations
@@ -18,24 +18,26 @@ from typing import Any, Literal
 from pydantic import Field
 
 from sotopia_env import naming
-from sotopia_env.chat_model.pool import RunModels
+from sotopia_env.chat_model import ModelPool
 from sotopia_env.errors import InvalidValueError, SotopiaError
-from sotopia_env.policies.policy import Policy
-from sotopia_env.reports.seat_results import OVERALL, seat_results
-from sotopia_env.runs.evaluate import EvaluationResult, evaluate_run_async
-from sotopia_env.runs.plan import EpisodePlan, plan_episodes
-from sotopia_env.runs.rollout import RunResult, run_episodes_async
-from sotopia_env.storage.directory import read_run
-from sotopia_env.world.dynamics import Rules
-from sotopia_env.world.episode import Evaluator
-from sotopia_env.world.scenario import Task
+from sotopia_env.policies import Policy
+from sotopia_env.reports import OVERALL, seat_results
+from sotopia_env.runs import (
+    EpisodePlan,
+    EvaluationResult,
+    RunResult,
+    evaluate_run_async,
+    plan_episodes,
+    run_episodes_async,
+)
+from sotopia_env.storage import read_run
+from sotopia_env.world import Evaluator, Rules, Task
 from training.collect.task_generation import TaskSettings, make_tasks
 from training.stage.access import ModelAccess, opened
 from training.stage.directory import StageDirectory
 from training.stage.settings import Settings
 
 logger = logging.getLogger(__name__)
-NO_EVALUATOR = "none"
 
 
 class PlaySettings(Settings):
@@ -111,7 +113,7 @@ def run(settings: CollectionSettings, seated: Seated = Seated()) -> None:
         SotopiaError: the budget is spent, or too many episodes failed; the same call goes on from there.
     """
     stage = StageDirectory(Path(settings.output), "collection", settings)
-    if already_done(stage):
+    if stage.is_complete():
         return
     models = settings.play.access.models()
     seated = _seated(settings, models, seated)  # before anything is written: a misspelt name leaves nothing behind
@@ -124,38 +126,20 @@ def run(settings: CollectionSettings, seated: Seated = Seated()) -> None:
     figures = {"planned": result.planned, "failed": len(result.failures), "unscored": result.unscored}
     figures |= run_figures(settings.output, judge.name if judge else None)
     stage.finish(figures)
-    logger.info("%s: complete; %s", stage.path, _shown(figures))
+    logger.info("%s: complete; %s", stage.path, _summary(figures))
 
 
-def already_done(stage: StageDirectory) -> bool:
-    """Whether a stage is complete, with these settings; says so.
-
-    Raises:
-        InvalidValueError: it is there with other settings.
-    """
-    if stage.path.exists():
-        stage.open()
-    if stage.figures is None:
-        return False
-    logger.info("%s is complete: nothing to do", stage.path)
-    return True
-
-
-def _seated(settings: CollectionSettings, models: RunModels, given: Seated) -> Seated:
+def _seated(settings: CollectionSettings, models: ModelPool, players: Seated) -> Seated:
     manner: Mapping[str, Any] = settings.play.manner
 
     def make(policy: Policy | None, spec: str) -> Policy:
         return policy if policy is not None else naming.make_policy(spec, models, manner)
 
-    partner = given.partner
+    partner = players.partner
     if partner is None and settings.partner is not None:
         partner = make(None, settings.partner)
-    return Seated(make(given.agent, settings.agent), partner, given.evaluator or make_judge(settings.evaluator, models))
-
-
-def make_judge(spec: str, models: RunModels) -> Evaluator | None:
-    """Returns the evaluator that ``spec`` names, whose models are made by ``models``; ``none`` is none."""
-    return None if spec == NO_EVALUATOR else naming.make_evaluator(spec, model_factory=models.judge)
+    evaluator = players.evaluator or naming.make_optional_evaluator(settings.evaluator, model_factory=models.judge)
+    return Seated(make(players.agent, settings.agent), partner, evaluator)
 
 
 def _matchup(seated: Seated) -> tuple[Policy, ...]:
@@ -182,15 +166,15 @@ def plan_collection(tasks: Iterable[Task], matchup: tuple[Policy, ...], play: Pl
         )
     plans: list[EpisodePlan] = []
     for number, task in enumerate(tasks):
-        turned = replace(rules, first_seat=number % len(task.agents))
+        task_rules = replace(rules, first_seat=number % len(task.agents))
         plans += plan_episodes(
-            [task], [matchup], repeats=play.repeats, seed=play.seed, rules=turned, both_seats=play.both_seats
+            [task], [matchup], repeats=play.repeats, seed=play.seed, rules=task_rules, both_seats=play.both_seats
         )
     return plans
 
 
 async def _play(
-    settings: CollectionSettings, plans: list[EpisodePlan], evaluator: Evaluator | None, models: RunModels
+    settings: CollectionSettings, plans: list[EpisodePlan], evaluator: Evaluator | None, models: ModelPool
 ) -> RunResult:
     play = settings.play
     async with opened(models, Path(settings.output)):
@@ -265,10 +249,10 @@ def rate(settings: RatingSettings, evaluator: Evaluator | None = None) -> None:
         SotopiaError: the budget is spent, or too many episodes remain unscored; the same call goes on from there.
     """
     stage = StageDirectory(Path(settings.output), "rating", settings)
-    if already_done(stage):
+    if stage.is_complete():
         return
     models = settings.access.models()
-    judge = evaluator or make_judge(settings.evaluator, models)
+    judge = evaluator or naming.make_optional_evaluator(settings.evaluator, model_factory=models.judge)
     if judge is None:
         raise InvalidValueError("evaluator: expected one, got 'none'; an unrated run cannot be filtered")
     stage.open()
@@ -281,19 +265,20 @@ def rate(settings: RatingSettings, evaluator: Evaluator | None = None) -> None:
         )
     figures = {"episodes": result.episodes, "unscored": result.unscored, **run_figures(settings.run, judge.name)}
     stage.finish(figures)
-    logger.info("%s: complete; %s", stage.path, _shown(figures))
+    logger.info("%s: complete; %s", stage.path, _summary(figures))
 
 
-def _shown(figures: Mapping[str, Any]) -> str:
+def _summary(figures: Mapping[str, Any]) -> str:
     """Figures in one line."""
     scores = figures.get("scores", {}).items()
     means = [
-        f"{policy}: " + ", ".join(f"{name} {mean:.2f}" for name, mean in found.items()) for policy, found in scores
+        f"{policy}: " + ", ".join(f"{name} {mean:.2f}" for name, mean in by_metric.items())
+        for policy, by_metric in scores
     ]
     return "; ".join([", ".join(f"{name} {value}" for name, value in figures.items() if name != "scores"), *means])
 
 
-async def _rate(settings: RatingSettings, evaluator: Evaluator, models: RunModels) -> EvaluationResult:
+async def _rate(settings: RatingSettings, evaluator: Evaluator, models: ModelPool) -> EvaluationResult:
     async with opened(models, Path(settings.output)):
         result = await evaluate_run_async(
             settings.run,
@@ -312,7 +297,6 @@ __all__ = [
     "PlaySettings",
     "RatingSettings",
     "Seated",
-    "make_judge",
     "plan_collection",
     "rate",
     "run",

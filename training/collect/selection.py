@@ -1,4 +1,4 @@
-"""What a filter took: seats of episodes to train on, and a report on every task and seat."""
+"""A filter's settings and result: seats of episodes to train on, and a report on every task and seat."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from sotopia_env.reports.tables import table
+from sotopia_env.reports import table
 from training.stage.settings import Settings
 
 Why = Literal["top", "rank", "share"]
-"""Among the best of its task and seat; at a rank at which every seat passed; in the best share of its task and seat."""
+"""Reason of a selection: ``top`` of its task and seat; a ``rank`` that every seat passed; in the best ``share``."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Chosen:
-    """A seat of an episode to train on, and the rule by which it was taken."""
+class SelectedSeat:
+    """A seat of an episode to train on, and the rule that selected it."""
 
     episode: str
     seat: str
@@ -27,17 +27,17 @@ class Chosen:
 
 
 class SeatReport(Settings):
-    """What became of one seat of one task.
+    """The selection of one seat of one task.
 
     Attributes:
-        task: id of the scenario; ``key`` tells apart what has the same id.
+        task: id of the scenario; ``key`` distinguishes scenarios with the same id.
         seat: the agent's id.
         scored: episodes that were ranked; ``unscored`` had no score.
         local_mean: of the scores; ``None`` without any.
-        threshold: that further ranks had to be above (behaviour cloning only).
-        top: taken as the best; ``rank``: because all seats passed; ``share``: in the best share.
-        below_minimum: of those in the best share or the top, left out for the minimum.
-        lowest: lowest score that was taken.
+        threshold: of the further ranks (behaviour cloning only).
+        top: number selected as the best; ``rank``: because all seats passed; ``share``: in the best share.
+        below_minimum: number in the best share or the top that is left out for the minimum.
+        lowest: lowest selected score.
     """
 
     task: str
@@ -55,17 +55,17 @@ class SeatReport(Settings):
 
 
 class FilterReport(Settings):
-    """What a filter took, per task and seat, and what it left.
+    """The numbers of a selection, in all and per task and seat.
 
     Attributes:
         filter: its settings.
-        evaluator: whose scores were used.
-        episodes: looked at; ``unscored_episodes`` of these had no score on any seat that was looked at.
-        reasons: why seats had no score, with how many.
+        evaluator: source of the scores.
+        episodes: number of episodes; ``unscored_episodes`` of these have no score on any focal seat.
+        reasons: why seats have no score, with the number of seats.
         not_focal: seats left out because of ``policies`` and ``seats``.
         global_means: by seat, over all tasks.
-        kept_episodes: episodes of which at least one seat was taken; ``kept_seats`` counts the seats.
-        seats: one line for every task and seat.
+        kept_episodes: episodes with at least one selected seat; ``kept_seats`` counts the seats.
+        seats: one entry for every task and seat.
     """
 
     filter: FilterChoice
@@ -80,7 +80,7 @@ class FilterReport(Settings):
     seats: tuple[SeatReport, ...]
 
     def text(self) -> str:
-        """The report as a table with a heading."""
+        """Returns the report as a table with a heading."""
         means = ", ".join(f"{seat} {mean:.3g}" for seat, mean in self.global_means.items())
         lines = [
             f"{self.filter.kind} filter by {self.filter.dimension} ({self.evaluator}): {self.kept_seats} seats of "
@@ -107,8 +107,8 @@ class FilterReport(Settings):
 def _line(seat: SeatReport) -> tuple[str, ...]:
     counts = (seat.top, seat.rank, seat.share, seat.below_minimum)
     means = (_number(seat.local_mean), _number(seat.threshold))
-    shown = (str(seat.scored), str(seat.unscored), *means, *map(str, counts), _number(seat.lowest))
-    return (seat.task, seat.seat, *shown)
+    columns = (str(seat.scored), str(seat.unscored), *means, *map(str, counts), _number(seat.lowest))
+    return (seat.task, seat.seat, *columns)
 
 
 def _number(value: float | None) -> str:
@@ -117,49 +117,49 @@ def _number(value: float | None) -> str:
 
 @dataclass(frozen=True)
 class Selection:
-    """What a filter took.
+    """The result of a filter.
 
     Attributes:
-        chosen: ordered by episode and seat.
+        entries: ordered by episode and seat.
         report: per task and seat.
     """
 
-    chosen: tuple[Chosen, ...]
+    entries: tuple[SelectedSeat, ...]
     report: FilterReport
 
     def seats(self, episode: str) -> tuple[str, ...]:
-        """The seats taken of an episode; none for one that was left out."""
+        """Returns the selected seats of an episode; none for one that is left out."""
         return self._by_episode.get(episode, ())
 
     @cached_property
     def _by_episode(self) -> Mapping[str, tuple[str, ...]]:
-        found: dict[str, tuple[str, ...]] = {}
-        for item in self.chosen:
-            found[item.episode] = (*found.get(item.episode, ()), item.seat)
-        return found
+        seats: dict[str, tuple[str, ...]] = {}
+        for item in self.entries:
+            seats[item.episode] = (*seats.get(item.episode, ()), item.seat)
+        return seats
 
     def lines(self, episodes: Iterable[str] | None = None) -> str:
-        """The selection as JSON Lines of ``episode``, ``seat`` and ``why``; of these episodes only, where given."""
-        wanted = None if episodes is None else set(episodes)
+        """Returns JSON Lines of ``episode``, ``seat`` and ``why``; for all episodes or only for these."""
+        keys = None if episodes is None else set(episodes)
         return "".join(
             json.dumps({"episode": item.episode, "seat": item.seat, "why": item.why}) + "\n"
-            for item in self.chosen
-            if wanted is None or item.episode in wanted
+            for item in self.entries
+            if keys is None or item.episode in keys
         )
 
 
 class _FilterSettings(Settings):
-    """What both filters share.
+    """Settings of both filters.
 
     Attributes:
-        dimension: what is ranked by: one of the seven (or its abbreviation), ``overall`` for their mean, or the name of
-            a custom dimension.
-        evaluator: whose scores; by default the only one, or the one that all episodes share.
-        group: what a task is: ``scenario``, whoever plays it, as in the paper; ``task``, one cast of it.
-        policies: only seats in which one of these policies sits, so that of agent and partner the agent alone is
-            trained; a seat that none of them takes in a task is not asked there. Empty for all.
-        seats: likewise only these seats, as numbers from 0. Empty for all.
-        minimum: a seat with a lower score is never taken; not in the paper.
+        dimension: ranks the episodes: one of the seven (or its abbreviation), ``overall`` for their mean, or the name
+            of a custom dimension.
+        evaluator: source of the scores; by default the only one, or the one that all episodes share.
+        group: unit of the ranking: ``scenario``, with any characters, as in the paper; ``task``, one cast of it.
+        policies: only seats held by one of these policies, so that only the agent and not its partner is trained; other
+            seats do not affect the selection. Empty for all.
+        seats: only these seats, as numbers from 0. Empty for all.
+        minimum: lowest score that is ever selected; not in the paper.
     """
 
     dimension: str = "goal"
@@ -175,9 +175,9 @@ class BCFilter(_FilterSettings):
 
     Attributes:
         kind: ``bc``.
-        top: so many of every task and seat are always taken.
-        threshold: what further ranks must be above: the seat's ``local`` mean (of its task), its ``global`` mean (over
-            all tasks), the ``min`` (as in the paper) or ``max`` of the two, or a number.
+        top: number of episodes of every task and seat that is always selected.
+        threshold: lower bound of the scores at further ranks: the seat's ``local`` mean (of its task), its ``global``
+            mean (over all tasks), the ``min`` (as in the paper) or ``max`` of the two, or a number.
     """
 
     kind: Literal["bc"] = "bc"
@@ -190,8 +190,8 @@ class SRFilter(_FilterSettings):
 
     Attributes:
         kind: ``sr``.
-        ratio: the share of every task and seat that is taken, rounded down.
-        at_least: but so many, where there are so many.
+        ratio: selected share of every task and seat, rounded down.
+        at_least: smallest number selected, if there are as many.
     """
 
     kind: Literal["sr"] = "sr"
@@ -203,4 +203,4 @@ AnyFilter = BCFilter | SRFilter
 
 
 FilterChoice = Annotated[BCFilter | SRFilter, Field(discriminator="kind")]
-"""One of the two, told apart by ``kind`` when it is read from a file."""
+"""One of the two; ``kind`` says which when it is read from a file."""

@@ -1,8 +1,8 @@
-"""What an agent trains on: tasks that are generated, cast, and never those that are kept for evaluation.
+"""Training tasks: generated, cast, and never of a scenario reserved for evaluation.
 
-Scenarios come from verified families, from a language model (:mod:`training.collect.task_writer`), or from a file;
-each is played by several casts (:mod:`training.collect.casting`). SOTOPIA-π (arXiv 2403.08715, section 4 and B.1) has
-100 scenarios and ten pairs of characters a round, and no scenario that is also evaluated.
+Scenarios come from verified families, from a language model (:mod:`training.collect.task_writer`), or from a file; each
+has several casts (:mod:`training.collect.casting`). SOTOPIA-π (arXiv 2403.08715, section 4 and B.1) has 100 scenarios
+and ten pairs of characters a round, and trains on no evaluation scenario.
 """
 
 from __future__ import annotations
@@ -22,12 +22,11 @@ from sotopia_env import tasks
 from sotopia_env.chat_model import ChatModel
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.files import write_text_atomically
-from sotopia_env.naming.task_sources import task_set
-from sotopia_env.world.scenario import Scenario, Task
-from sotopia_env.world.taskset import TaskSet
-from training.collect.casting import DRAWN, cast_scenarios, read_cast
+from sotopia_env.naming import task_set
+from sotopia_env.world import Scenario, Task, TaskSet
+from training.collect.casting import cast_scenarios, read_cast
 from training.collect.task_writer import SCENARIOS, TaskWriter, WriterSettings, Written
-from training.data.held_out import OpenScenario, task_key
+from training.data.held_out import DRAWN, OpenScenario, task_key
 from training.stage.access import ModelAccess, opened
 from training.stage.directory import StageDirectory
 from training.stage.settings import Settings
@@ -37,14 +36,14 @@ TASKS, FACTS = "tasks.jsonl", "tasks.json"
 
 
 class TaskSource(Settings):
-    """Tasks that are there, or that a family makes.
+    """Tasks of a file or of families.
 
     Attributes:
         source: ``starter``, families joined by commas, ``all`` of them, or a ``.json`` or ``.jsonl`` file.
-        n: how many; by default all that are there, or 5 of each family.
+        n: number of tasks; by default all of a file, or 5 of each family.
         level: difficulty of generated tasks.
         seed: of generated tasks, or of the draw.
-        split: only these of them, split by scenario.
+        split: only this part, split by scenario.
     """
 
     source: str
@@ -57,26 +56,26 @@ class TaskSource(Settings):
         """Returns the tasks.
 
         Raises:
-            InvalidValueError: there are not so many, or none in this split.
-            UnknownNameError: no family and no file is called so.
+            InvalidValueError: there are fewer tasks, or none in this split.
+            UnknownNameError: there is no such family or file.
             InvalidTaskError: the file cannot be read as tasks.
         """
-        found = task_set(self.source, self.n, self.seed, self.level)
+        source_tasks = task_set(self.source, self.n, self.seed, self.level)
         if self.split is not None:
-            found = found.split(self.split)
-        if not len(found):
+            source_tasks = source_tasks.split(self.split)
+        if not len(source_tasks):
             raise InvalidValueError(f"tasks: {self.source!r} has none in the split {self.split!r}")
-        return found
+        return source_tasks
 
 
 class FamilySettings(Settings):
-    """Scenarios of verified families, which take turns.
+    """Scenarios of verified families in turn.
 
     Attributes:
         names: of the families.
         level: difficulty.
         seed: of their sequences.
-        start: index of the first scenario in each family's sequence; a later round begins where one ended.
+        start: index of the first scenario in each family's sequence.
     """
 
     names: tuple[str, ...] = Field(default=("bargaining",), min_length=1)
@@ -89,16 +88,16 @@ class TaskSettings(Settings):
     """The tasks of a round.
 
     Attributes:
-        scenarios: how many. With both ``families`` and ``writer`` each gives half.
-        pairs: casts of every scenario; 0 keeps the people that a family or a file seats.
+        scenarios: number of scenarios. With both ``families`` and ``writer`` each gives half.
+        pairs: casts per scenario; 0 keeps the characters of the family or file.
         families: scenarios of verified families.
-        writer: scenarios that a language model writes.
-        given: tasks that are there; all of them, instead of the other two.
-        cast: who plays: ``drawn`` people, the ``starter`` cast, or a JSON file with a cast.
+        writer: scenarios written by a language model.
+        given: existing tasks; all of them, instead of the other two.
+        cast: source of the characters: ``drawn``, the ``starter`` cast, or a JSON file with a cast.
         seed: of casts and of the order of inspirations.
-        evaluation: what is kept for evaluation. No scenario of it is trained on, whoever plays it.
-        earlier: tasks of earlier rounds. No scenario of them is taken or made again.
-        access: how the writing model is reached.
+        evaluation: tasks reserved for evaluation; their scenarios are never trained on, with any characters.
+        earlier: tasks of earlier rounds; their scenarios are not used again.
+        access: of the writing model.
     """
 
     scenarios: int = Field(default=100, ge=1)
@@ -114,7 +113,7 @@ class TaskSettings(Settings):
 
 
 class TaskGenerationSettings(TaskSettings):
-    """The tasks of a round, as a stage of its own.
+    """The tasks of a round, as a stage.
 
     Attributes:
         output: the stage's directory.
@@ -124,20 +123,19 @@ class TaskGenerationSettings(TaskSettings):
 
 
 def run(settings: TaskGenerationSettings, model: ChatModel | None = None) -> None:
-    """Writes ``tasks.jsonl``; continues what was interrupted, and does nothing if that is done.
+    """Writes ``tasks.jsonl``; continues an interrupted stage, and does nothing if it is complete.
 
     Args:
         settings: of the stage.
-        model: asked instead of the one that ``writer.model`` names.
+        model: used instead of ``writer.model``.
 
     Raises:
         InvalidValueError: see :func:`make_tasks`.
     """
     stage = StageDirectory(Path(settings.output), "task_generation", settings)
-    stage.open()
-    if stage.figures is not None:
-        logger.info("%s is complete: nothing to do", settings.output)
+    if stage.is_complete():
         return
+    stage.open()
     make_tasks(settings, stage.path, model)
     facts = json.loads((stage.path / FACTS).read_text(encoding="utf-8"))
     logger.info("%s", ", ".join(f"{name}: {value}" for name, value in facts.items()))
@@ -145,65 +143,68 @@ def run(settings: TaskGenerationSettings, model: ChatModel | None = None) -> Non
 
 
 def scenario_keys(sources: Iterable[TaskSource]) -> dict[str, str]:
-    """Returns the scenarios of tasks that are there: :func:`~training.data.held_out.task_key` to the id of a task."""
+    """Returns the sources' scenarios: :func:`~training.data.held_out.task_key` to the id of a task."""
     return {task_key(task): task.id for source in sources for task in source.load()}
 
 
 def make_tasks(settings: TaskSettings, folder: Path, model: ChatModel | None = None) -> TaskSet:
-    """Returns the tasks of a round, made once and then read from ``folder``.
+    """Returns the tasks of a round, generated once and then read from ``folder``.
 
     Args:
-        settings: what tasks.
-        folder: ``tasks.jsonl``, ``tasks.json`` (how many of what) and ``scenarios.jsonl`` (by a model) go there.
-        model: asked instead of the one that ``writer.model`` names.
+        settings: of the tasks.
+        folder: directory of ``tasks.jsonl``, ``tasks.json`` (numbers) and ``scenarios.jsonl`` (written by a model).
+        model: used instead of ``writer.model``.
 
     Raises:
-        InvalidValueError: not one source of tasks is named, or all that there is, is kept for evaluation.
-        ConstraintError: nobody can sit in a scenario's seats.
-        SotopiaError: the model cannot be asked.
+        InvalidValueError: no source of tasks is named, or all tasks are reserved for evaluation.
+        ConstraintError: no cast fits a scenario's seats.
+        SotopiaError: the model cannot be reached.
     """
     file = folder / TASKS
     if file.is_file():
         return TaskSet.load(file)
     folder.mkdir(parents=True, exist_ok=True)
-    kept = scenario_keys(settings.evaluation)
+    reserved = scenario_keys(settings.evaluation)
     if settings.given is not None:
-        made, facts = _given(settings, kept)
+        task_list, facts = _existing_tasks(settings, reserved)
     else:
-        made, facts = _generated(settings, folder, kept, model)
-    check_not_evaluated(made, kept)
-    write_text_atomically(folder / FACTS, json.dumps({**facts, "tasks": len(made)}, indent=2) + "\n")
-    made.save(file)
-    return made
+        task_list, facts = _generated_tasks(settings, folder, reserved, model)
+    check_not_evaluated(task_list, reserved)
+    write_text_atomically(folder / FACTS, json.dumps({**facts, "tasks": len(task_list)}, indent=2) + "\n")
+    task_list.save(file)
+    return task_list
 
 
-def check_not_evaluated(made: TaskSet, kept: Mapping[str, str]) -> None:
-    """Raises :class:`InvalidValueError` if one of the tasks has a scenario that is kept for evaluation."""
-    for task in made:
-        if (key := task_key(task)) in kept:
-            raise InvalidValueError(f"task {task.id!r}: its scenario is kept for evaluation (task {kept[key]!r})")
+def check_not_evaluated(task_list: TaskSet, reserved: Mapping[str, str]) -> None:
+    """Raises :class:`InvalidValueError` if a task's scenario is reserved for evaluation."""
+    for task in task_list:
+        if (key := task_key(task)) in reserved:
+            raise InvalidValueError(f"task {task.id!r}: its scenario is kept for evaluation (task {reserved[key]!r})")
 
 
-def _given(settings: TaskSettings, kept: Mapping[str, str]) -> tuple[TaskSet, dict[str, Any]]:
+def _existing_tasks(settings: TaskSettings, reserved: Mapping[str, str]) -> tuple[TaskSet, dict[str, Any]]:
     assert settings.given is not None
     if settings.families is not None or settings.writer is not None:
         raise InvalidValueError("tasks: expected 'given', or 'families' and 'writer', got both")
-    found = settings.given.load()
-    allowed = [task for task in found if task_key(task) not in kept]
+    source_tasks = settings.given.load()
+    allowed = [task for task in source_tasks if task_key(task) not in reserved]
     if not allowed:
-        raise InvalidValueError(f"tasks: all {len(found)} of {settings.given.source!r} are kept for evaluation")
+        raise InvalidValueError(f"tasks: all {len(source_tasks)} of {settings.given.source!r} are kept for evaluation")
     earlier = scenario_keys(settings.earlier)
     usable = [task for task in allowed if task_key(task) not in earlier]
     if not usable:
         raise InvalidValueError(f"tasks: earlier rounds have used all that {settings.given.source!r} has left")
-    facts = {"scenarios": len({task_key(task) for task in usable}), "kept_for_evaluation": len(found) - len(allowed)}
+    facts = {
+        "scenarios": len({task_key(task) for task in usable}),
+        "kept_for_evaluation": len(source_tasks) - len(allowed),
+    }
     if not settings.pairs:
         return TaskSet(usable), facts
     return _cast(settings, list({task_key(task): OpenScenario.of(task) for task in usable}.values())), facts
 
 
-def _generated(
-    settings: TaskSettings, folder: Path, kept: Mapping[str, str], model: ChatModel | None
+def _generated_tasks(
+    settings: TaskSettings, folder: Path, reserved: Mapping[str, str], model: ChatModel | None
 ) -> tuple[TaskSet, dict[str, Any]]:
     if settings.families is None and settings.writer is None:
         raise InvalidValueError("tasks: expected 'families', 'writer' or 'given', got none of them")
@@ -213,7 +214,7 @@ def _generated(
     facts: dict[str, Any] = {"written": _written_facts(written)} if settings.writer is not None else {}
     if settings.families is not None:
         earlier = scenario_keys(settings.earlier)
-        seated, left_out = family_tasks(settings.families, settings.scenarios - len(open_scenarios), kept, earlier)
+        seated, left_out = family_tasks(settings.families, settings.scenarios - len(open_scenarios), reserved, earlier)
         facts |= {"families": len(seated), "kept_for_evaluation": left_out}
         open_scenarios = [*(OpenScenario.of(task) for task in seated), *open_scenarios]
         if not settings.pairs:
@@ -226,8 +227,8 @@ def _generated(
 
 
 def _written_facts(written: Iterable[Written]) -> dict[str, Any]:
-    made = Counter(item.source for item in written if item.scenario is not None)
-    return {"by_source": dict(sorted(made.items())), "failed": sum(item.scenario is None for item in written)}
+    by_source = Counter(item.source for item in written if item.scenario is not None)
+    return {"by_source": dict(sorted(by_source.items())), "failed": sum(item.scenario is None for item in written)}
 
 
 def _cast(settings: TaskSettings, open_scenarios: Collection[OpenScenario]) -> TaskSet:
@@ -235,78 +236,64 @@ def _cast(settings: TaskSettings, open_scenarios: Collection[OpenScenario]) -> T
 
 
 def family_tasks(
-    settings: FamilySettings, n: int, kept: Collection[str], earlier: Iterable[str] = ()
+    settings: FamilySettings, n: int, reserved: Collection[str], earlier: Iterable[str] = ()
 ) -> tuple[TaskSet, int]:
-    """Returns ``n`` tasks of different scenarios, and how many were left out for evaluation on the way.
+    """Returns ``n`` tasks of different scenarios, and the number of tasks left out because they are reserved.
 
     Args:
-        settings: which families.
-        n: how many tasks.
-        kept: scenarios for evaluation.
-        earlier: scenarios that earlier rounds had.
+        settings: of the families.
+        n: number of tasks.
+        reserved: scenarios for evaluation.
+        earlier: scenarios of earlier rounds.
 
     Raises:
         UnknownNameError: a family or the level does not exist.
-        InvalidValueError: the families do not make so many different ones.
+        InvalidValueError: the families have fewer different scenarios.
     """
-    found: list[Task] = []
-    seen = set(earlier)
+    result: list[Task] = []
+    previous = set(earlier)
     left_out = 0
     for index in itertools.count():
-        if len(found) == n:
-            return TaskSet(found), left_out
+        if len(result) == n:
+            return TaskSet(result), left_out
         if index > 20 * n + 100:
             raise InvalidValueError(
-                f"families: expected {n} different scenarios outside evaluation, found {len(found)}"
+                f"families: expected {n} different scenarios outside evaluation, found {len(result)}"
             )
         turn, number = divmod(index, len(settings.names))
         task = tasks.generate(settings.names[number], 1, settings.seed, settings.level, settings.start + turn)[0]
         key = task_key(task)
-        left_out += key in kept
-        if key not in kept and key not in seen:
-            seen.add(key)
-            found.append(task)
+        left_out += key in reserved
+        if key not in reserved and key not in previous:
+            previous.add(key)
+            result.append(task)
     raise AssertionError("counting ends above")
 
 
 def _written(settings: TaskSettings, n: int, folder: Path, model: ChatModel | None) -> list[Written]:
     assert settings.writer is not None
-    taken = [task.scenario for source in (*settings.evaluation, *settings.earlier) for task in source.load()]
+    previous = [task.scenario for source in (*settings.evaluation, *settings.earlier) for task in source.load()]
     if model is not None:
-        written = asyncio.run(_ask(model, settings.writer, n, folder, settings.seed, taken))
+        written = asyncio.run(_ask(model, settings.writer, n, folder, settings.seed, previous))
     else:
-        written = asyncio.run(_connect_and_ask(settings, n, folder, taken))
-    made = sum(item.scenario is not None for item in written)
-    if made < n:
-        logger.warning("the inspirations gave %d of %d scenarios", made, n)
+        written = asyncio.run(_connect_and_ask(settings, n, folder, previous))
+    count = sum(item.scenario is not None for item in written)
+    if count < n:
+        logger.warning("the inspirations gave %d of %d scenarios", count, n)
     return written
 
 
-async def _connect_and_ask(settings: TaskSettings, n: int, folder: Path, taken: list[Scenario]) -> list[Written]:
+async def _connect_and_ask(settings: TaskSettings, n: int, folder: Path, previous: list[Scenario]) -> list[Written]:
     assert settings.writer is not None
     models = settings.access.models()
     model = models(settings.writer.model)
     async with opened(models, folder):
-        return await _ask(model, settings.writer, n, folder, settings.seed, taken)
+        return await _ask(model, settings.writer, n, folder, settings.seed, previous)
 
 
 async def _ask(
-    model: ChatModel, settings: WriterSettings, n: int, folder: Path, seed: int, taken: Iterable[Scenario]
+    model: ChatModel, settings: WriterSettings, n: int, folder: Path, seed: int, previous: Iterable[Scenario]
 ) -> list[Written]:
     writer = TaskWriter(model, settings)
-    writer.know(taken)
+    writer.exclude(previous)
     return await writer.write(n, folder, seed)
-
-
-__all__ = [
-    "TASKS",
-    "FamilySettings",
-    "TaskGenerationSettings",
-    "TaskSettings",
-    "TaskSource",
-    "check_not_evaluated",
-    "family_tasks",
-    "make_tasks",
-    "run",
-    "scenario_keys",
-]

@@ -1,10 +1,10 @@
 """Scenarios written by a language model, one for each inspiration (SOTOPIA-π, arXiv 2403.08715, B.1).
 
-An inspiration is a short phrase from some source, such as a collection of everyday norms. It is used once: everything
-that was asked for is kept in ``scenarios.jsonl``, also what came to nothing, and later rounds leave it out. Sources are
-used evenly: the next inspiration is always one of the source with the fewest scenarios so far. An answer is read as one
-JSON object and checked; what is refused is asked for again with the reason, and counted as failed in the end. Nothing
-is repaired.
+An inspiration is a short phrase from some source, such as a collection of everyday norms. It is used once: every
+request is recorded in ``scenarios.jsonl``, also a failed one, and later rounds skip its inspiration. Sources are used
+evenly: the next inspiration is always one of the source with the fewest scenarios so far. An answer is read as one JSON
+object and checked; a refused answer is requested again with the reason, and finally counted as failed. Nothing is
+repaired.
 """
 
 from __future__ import annotations
@@ -31,14 +31,11 @@ from sotopia_env.errors import (
     ModelCallError,
     ModelRefusedError,
 )
-from sotopia_env.evaluators.judge.question import all_at_once
-from sotopia_env.evaluators.judge.verdict import Refusal, read_object
+from sotopia_env.evaluators import Refusal, all_at_once, read_object
 from sotopia_env.files import AppendOnlyFile, read_lines
 from sotopia_env.prompts import fill
 from sotopia_env.records import Line, Record, explain
-from sotopia_env.world.observation import ChatMessage
-from sotopia_env.world.quoting import disarm, quote
-from sotopia_env.world.scenario import Constraints, RelationshipKind, Scenario, Seat
+from sotopia_env.world import ChatMessage, Constraints, RelationshipKind, Scenario, Seat, disarm, quote
 from training.prompts import load
 from training.stage.settings import Settings
 
@@ -49,17 +46,17 @@ _NOBODY = re.compile(r"\b(agent|person|participant|character|player|speaker)[ _-
 
 
 class WriterSettings(Settings):
-    """Which model writes, and from what.
+    """The writing model and its inspirations.
 
     Attributes:
         model: as ``PROVIDER/MODEL``.
-        inspirations: files: ``.txt`` with one a line (the file's name is the source), or ``.jsonl`` of objects with
+        inspirations: files: ``.txt`` with one per line (the file's name is the source), or ``.jsonl`` of objects with
             ``source`` and ``text``.
-        used: files of inspirations that must not be used again; a ``scenarios.jsonl`` of an earlier round is one.
+        used: files of inspirations that are not used again, e.g. a ``scenarios.jsonl`` of an earlier round.
         temperature: of sampling.
         max_tokens: limit on an answer.
-        reasks: how often a refused answer is asked for again.
-        concurrency: questions under way at once.
+        reasks: number of further requests after a refused answer.
+        concurrency: requests in progress at once.
     """
 
     model: str
@@ -73,14 +70,14 @@ class WriterSettings(Settings):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Inspiration:
-    """A phrase, and the collection it is from."""
+    """A phrase and its source."""
 
     source: str
     text: str
 
     @property
     def key(self) -> str:
-        """The phrase as far as two of them differ: letter case and spacing do not count."""
+        """The phrase without differences in letter case and spacing."""
         return _plain(self.text)
 
 
@@ -89,14 +86,14 @@ def _plain(text: str) -> str:
 
 
 class Written(Record):
-    """One question and what came of it; a line of ``scenarios.jsonl``.
+    """One request and its result; a line of ``scenarios.jsonl``.
 
     Attributes:
         source: of the inspiration; ``text`` is the phrase.
-        scenario: what was written; ``None`` when nothing acceptable was.
+        scenario: the written scenario; ``None`` if no answer was acceptable.
         refusal: why the last answer was refused, if it was.
-        reasks: how often the model was asked again.
-        model: who answered, as the server said.
+        reasks: number of further requests.
+        model: name of the model in the server's answer.
     """
 
     source: str
@@ -114,28 +111,28 @@ def read_inspirations(paths: Iterable[str | Path]) -> list[Inspiration]:
         InvalidValueError: a file cannot be read, or is neither ``.txt`` nor ``.jsonl``.
         DamagedRecordError: a line holds no inspiration.
     """
-    found: dict[str, Inspiration] = {}
+    inspirations: dict[str, Inspiration] = {}
     for path in map(Path, paths):
         if not path.is_file() or path.suffix not in (".txt", ".jsonl"):
             raise InvalidValueError(f"inspirations: expected a .txt or .jsonl file, got {path}")
-        for where, line in read_lines(path):
-            item = Inspiration(path.stem, line.strip()) if path.suffix == ".txt" else _inspiration(where, line)
-            found.setdefault(item.key, item)
-    return list(found.values())
+        for origin, line in read_lines(path):
+            item = Inspiration(path.stem, line.strip()) if path.suffix == ".txt" else _inspiration(origin, line)
+            inspirations.setdefault(item.key, item)
+    return list(inspirations.values())
 
 
-def _inspiration(where: str, line: str) -> Inspiration:
+def _inspiration(origin: str, line: str) -> Inspiration:
     try:
         item = json.loads(line)
         return Inspiration(str(item["source"]), str(item["text"]))
     except (ValueError, KeyError, TypeError):
-        raise DamagedRecordError(f"{where}: expected an object with source and text") from None
+        raise DamagedRecordError(f"{origin}: expected an object with source and text") from None
 
 
-def unused(pool: Iterable[Inspiration], used: Iterable[Inspiration]) -> list[Inspiration]:
-    """Returns those of ``pool`` that are not among ``used``, whatever else is used."""
-    taken = {item.key for item in used}
-    return [item for item in pool if item.key not in taken]
+def unused(pool: Iterable[Inspiration], previous: Iterable[Inspiration]) -> list[Inspiration]:
+    """Returns the inspirations of ``pool`` whose phrases are not in ``used``."""
+    keys = {item.key for item in previous}
+    return [item for item in pool if item.key not in keys]
 
 
 # --- answers -----------------------------------------------------------------------------------------------------
@@ -148,7 +145,7 @@ class _Side(BaseModel):
 
 
 class Draft(BaseModel):
-    """A situation as the model is to write it."""
+    """A situation in the format that the model writes."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -160,12 +157,12 @@ class Draft(BaseModel):
 _DRAFT_NAMES = (*Draft.model_fields, *_Side.model_fields, *(kind.value for kind in RelationshipKind))
 
 
-def read_draft(text: str, known: Mapping[str, str]) -> Draft | Refusal:
+def read_draft(text: str, previous: Mapping[str, str]) -> Draft | Refusal:
     """Returns the situation in an answer, or why it is refused.
 
     Args:
         text: of the answer.
-        known: contexts that must not be written again, in lower case with single spaces, with where they are from.
+        previous: contexts that must not be written again, in lower case with single spaces, with their origin.
     """
     item = read_object(text)
     if isinstance(item, Refusal):
@@ -174,19 +171,19 @@ def read_draft(text: str, known: Mapping[str, str]) -> Draft | Refusal:
         draft = Draft.model_validate(item)
     except ValidationError as error:
         return Refusal(explain(error, _DRAFT_NAMES))
-    problem = _problem(draft, known)
+    problem = _problem(draft, previous)
     return Refusal(problem) if problem else draft
 
 
-def _problem(draft: Draft, known: Mapping[str, str]) -> str:
+def _problem(draft: Draft, previous: Mapping[str, str]) -> str:
     first, second = draft.seats
     if _plain(first.goal) == _plain(second.goal):
         return "seats: the two goals must be different"
     for text in (draft.context, *(part for side in draft.seats for part in (side.goal, side.private_info, side.hint))):
-        if found := _NOBODY.search(text):
-            return f"nobody has a name or a number: write who is meant by what they do, instead of {found.group()!r}"
-    if _plain(draft.context) in known:
-        return f"context: this situation exists already ({known[_plain(draft.context)]}); invent another one"
+        if match := _NOBODY.search(text):
+            return f"nobody has a name or a number: write who is meant by what they do, instead of {match.group()!r}"
+    if _plain(draft.context) in previous:
+        return f"context: this situation exists already ({previous[_plain(draft.context)]}); invent another one"
     return ""
 
 
@@ -215,80 +212,80 @@ def question(inspiration: Inspiration) -> ChatMessage:
         for item in json.loads(load("task_situation_examples"))
     )
     kinds = ", ".join(kind.value for kind in RelationshipKind)
-    asked = fill(
+    text = fill(
         load("task_situation"),
         relationships=kinds,
         examples=examples,
         theme=quote(" ".join(inspiration.text.split())),
     )
-    return {"role": "user", "content": asked}
+    return {"role": "user", "content": text}
 
 
 def _complaint(text: str, reason: str) -> list[ChatMessage]:
     echo = disarm(text if len(text) <= _ECHO else f"{text[:_ECHO]}…").strip() or "(no text)"
-    asked = fill(load("task_situation_reask"), reason=quote(reason[:500]))
-    return [{"role": "assistant", "content": echo}, {"role": "user", "content": asked}]
+    request = fill(load("task_situation_reask"), reason=quote(reason[:500]))
+    return [{"role": "assistant", "content": echo}, {"role": "user", "content": request}]
 
 
 @dataclass
 class TaskWriter:
-    """Asks a model for scenarios.
+    """Requests scenarios from a model.
 
     Attributes:
-        model: who is asked.
-        settings: how.
-        known: contexts that must not be written again, with where they are from; grows.
+        model: the writing model.
+        settings: of the requests.
+        contexts: that must not be written again, with their origin; grows.
     """
 
     model: ChatModel
     settings: WriterSettings
-    known: dict[str, str] = field(default_factory=dict)
+    contexts: dict[str, str] = field(default_factory=dict)
 
-    def know(self, scenarios: Iterable[Scenario]) -> None:
-        """Forbids these scenarios."""
-        self.known.update({_plain(scenario.context): scenario.id for scenario in scenarios})
+    def exclude(self, scenarios: Iterable[Scenario]) -> None:
+        """Excludes the contexts of these scenarios."""
+        self.contexts.update({_plain(scenario.context): scenario.id for scenario in scenarios})
 
     async def write(self, n: int, folder: Path, seed: int) -> list[Written]:
-        """Returns what was asked for, in all: until ``n`` scenarios are there, or all inspirations are used.
+        """Requests until there are ``n`` scenarios or all inspirations are used, and returns all requests.
 
-        What an earlier call has left in ``folder`` counts: one that was killed is continued by the same call. A
-        question that got no answer at all does not use its inspiration up; the same call asks it again.
+        Requests of an earlier call in ``folder`` count, so the same call continues a killed one. A request without any
+        answer does not use up its inspiration; the same call repeats it.
 
         Args:
-            n: how many scenarios.
-            folder: ``scenarios.jsonl`` goes there, a line for each question as it is answered.
+            n: number of scenarios.
+            folder: directory of ``scenarios.jsonl``, which gets a line for each answered request.
             seed: fixes the order of the inspirations.
 
         Raises:
-            InvalidValueError: the inspirations cannot be read, or all are used up.
-            ModelRefusedError: the model refuses every question.
-            BudgetExceededError: the ledger's limit is reached; what is there is kept.
+            InvalidValueError: the inspirations cannot be read, or all are used.
+            ModelRefusedError: the model refuses every request.
+            BudgetExceededError: the ledger's limit is reached; answered requests stay on disk.
         """
         folder.mkdir(parents=True, exist_ok=True)
         with AppendOnlyFile(folder / SCENARIOS, exclusive=True) as file:
-            done = read_written(folder / SCENARIOS)
-            self.know(item.scenario for item in done if item.scenario is not None)
-            waiting = self._waiting(done, seed)
-            if not waiting and not done:
+            records = read_written(folder / SCENARIOS)
+            self.exclude(item.scenario for item in records if item.scenario is not None)
+            waiting = self._waiting(records, seed)
+            if not waiting and not records:
                 raise InvalidValueError("inspirations: all have been used; give more, or other ones")
-            while (missing := n - _scenarios(done)) > 0:
-                batch = _evenly(waiting, Counter(item.source for item in done if item.scenario), missing)
+            while (missing := n - _scenarios(records)) > 0:
+                batch = _evenly(waiting, Counter(item.source for item in records if item.scenario), missing)
                 if not batch:
                     break
-                done += await self._batch(batch, file)
-        return sorted(done, key=lambda item: (item.source, item.text))
+                records += await self._batch(batch, file)
+        return sorted(records, key=lambda item: (item.source, item.text))
 
-    def _waiting(self, done: Sequence[Written], seed: int) -> dict[str, list[Inspiration]]:
-        """Unused inspirations by source, in a drawn order, the next one last."""
+    def _waiting(self, records: Sequence[Written], seed: int) -> dict[str, list[Inspiration]]:
+        """Unused inspirations by source, shuffled, the next one last."""
         fresh = unused(read_inspirations(self.settings.inspirations), read_inspirations(self.settings.used))
-        found: dict[str, list[Inspiration]] = {}
+        by_source: dict[str, list[Inspiration]] = {}
         for item in sorted(fresh):
-            found.setdefault(item.source, []).append(item)
-        for source, items in found.items():
-            # All are drawn, and then those that were asked about go: a continued call has the order of an unbroken one.
+            by_source.setdefault(item.source, []).append(item)
+        for source, items in by_source.items():
+            # All are shuffled before the used ones are removed: a continued call has the order of an uninterrupted one.
             random.Random(f"{seed}:{source}").shuffle(items)
-            found[source] = unused(items, [Inspiration(item.source, item.text) for item in done])
-        return {source: items for source, items in found.items() if items}
+            by_source[source] = unused(items, [Inspiration(item.source, item.text) for item in records])
+        return {source: items for source, items in by_source.items() if items}
 
     async def _batch(self, batch: Sequence[Inspiration], file: AppendOnlyFile) -> list[Written]:
         room = asyncio.Semaphore(self.settings.concurrency)
@@ -303,23 +300,23 @@ class TaskWriter:
         return [item for item in await all_at_once([one(inspiration) for inspiration in batch]) if item is not None]
 
     async def _ask(self, inspiration: Inspiration) -> Written | None:
-        """What came of one inspiration; ``None`` when the model could not be reached."""
+        """The result of one inspiration; ``None`` if the model could not be reached."""
         messages = [question(inspiration)]
         written = Written(source=inspiration.source, text=inspiration.text)
         for reasks in range(self.settings.reasks + 1):
             try:
                 reply = await self.model.complete(self._request(messages, inspiration))
             except ModelRefusedError:
-                raise  # every other question would be refused too
+                raise  # every other request would be refused too
             except (ModelCallError, ContextLengthError) as error:
                 logger.warning("inspiration %r got no answer: %s", inspiration.text, error)
                 return None
             cut = reply.finish_reason == "length"
-            draft = Refusal("the answer was cut off; be brief") if cut else read_draft(reply.text, self.known)
+            draft = Refusal("the answer was cut off; be brief") if cut else read_draft(reply.text, self.contexts)
             written = written.model_copy(update={"reasks": reasks, "model": reply.model})
             if not isinstance(draft, Refusal):
                 scenario = to_scenario(draft, inspiration)
-                self.know([scenario])
+                self.exclude([scenario])
                 return written.model_copy(update={"scenario": scenario, "refusal": ""})
             written = written.model_copy(update={"refusal": draft.reason})
             messages = [messages[0], *_complaint(reply.text, draft.reason)]
@@ -336,16 +333,16 @@ class TaskWriter:
         )
 
 
-def _scenarios(done: Iterable[Written]) -> int:
-    return sum(item.scenario is not None for item in done)
+def _scenarios(records: Iterable[Written]) -> int:
+    return sum(item.scenario is not None for item in records)
 
 
-def _evenly(waiting: dict[str, list[Inspiration]], made: Counter[str], n: int) -> list[Inspiration]:
+def _evenly(waiting: dict[str, list[Inspiration]], counts: Counter[str], n: int) -> list[Inspiration]:
     """Takes ``n`` inspirations out of ``waiting``, each from the source that has the fewest scenarios so far."""
     batch: list[Inspiration] = []
-    expected = Counter(made)
-    while len(batch) < n and (left := [source for source, items in waiting.items() if items]):
-        source = min(left, key=lambda name: (expected[name], name))
+    expected = Counter(counts)
+    while len(batch) < n and (sources := [source for source, items in waiting.items() if items]):
+        source = min(sources, key=lambda name: (expected[name], name))
         batch.append(waiting[source].pop())
         expected[source] += 1
     return batch
@@ -357,26 +354,10 @@ def read_written(path: Path) -> list[Written]:
     Raises:
         DamagedRecordError: a line cannot be read; says which.
     """
-    found = []
-    for where, line in read_lines(path) if path.exists() else ():
+    records = []
+    for origin, line in read_lines(path) if path.exists() else ():
         try:
-            found.append(Written.model_validate_json(line))
+            records.append(Written.model_validate_json(line))
         except ValidationError as error:
-            raise DamagedRecordError(f"{where}: damaged record ({explain(error)})") from None
-    return found
-
-
-__all__ = [
-    "SCENARIOS",
-    "Draft",
-    "Inspiration",
-    "TaskWriter",
-    "WriterSettings",
-    "Written",
-    "question",
-    "read_draft",
-    "read_inspirations",
-    "read_written",
-    "to_scenario",
-    "unused",
-]
+            raise DamagedRecordError(f"{origin}: damaged record ({explain(error)})") from None
+    return records

@@ -10,21 +10,21 @@ from typing import Any
 
 from sotopia_env import tasks
 from sotopia_env.records import canonical_json
-from sotopia_env.world.scenario import Scenario, Task
+from sotopia_env.world import Scenario, Task
 
 DRAWN, STARTER = "drawn", "starter"
 
 
 @dataclass(frozen=True, slots=True)
 class OpenScenario:
-    """A scenario with open seats, and the full names in its texts that stand for who sits in seat 0, 1 and so on."""
+    """A scenario with open seats, and the full names in its texts of the characters in seat 0, 1 and so on."""
 
     scenario: Scenario
     names: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, task: Task) -> OpenScenario:
-        """The scenario of a task, free for other people."""
+        """Returns the scenario of a task, open to other characters."""
         return cls(task.scenario, tuple(character.name for character in task.characters))
 
     @property
@@ -38,7 +38,7 @@ class OpenScenario:
 
     @property
     def names_people(self) -> bool:
-        """Whether the texts name anybody who sits at the table."""
+        """Whether the texts name any of the seated characters."""
         text = self.scenario.model_dump_json(exclude={"id"}) if self.names else ""
         return any(name in text for name in self.names)
 
@@ -49,30 +49,30 @@ class OpenScenario:
 
 
 def task_key(task: Task) -> str:
-    """Returns 16 hex digits of the scenario's content, whoever sits in its seats and whatever it is called.
+    """Returns 16 hex digits of the scenario's content, independent of its id and of the characters in its seats.
 
-    This is what SOTOPIA-π's appendix B.2 calls a social task: one scenario with its goals, played by several pairs.
+    SOTOPIA-π's appendix B.2 calls this a social task: one scenario with its goals, played by several pairs.
     """
-    found: str = task.memo.get(__name__) or task.memo.setdefault(__name__, OpenScenario.of(task).key)
-    return found
+    key: str = task.memo.get(__name__) or task.memo.setdefault(__name__, OpenScenario.of(task).key)
+    return key
 
 
-def evaluation_scenarios(kept: str | None) -> dict[str, str]:
+def evaluation_scenarios(source: str | None) -> dict[str, str]:
     """Returns the scenarios that must not be trained on, by :func:`task_key`, each with the id of a task.
 
     Args:
-        kept: ``starter``, or a task file; ``None`` keeps nothing.
+        source: ``starter``, or a task file; ``None`` reserves nothing.
 
     Raises:
         InvalidTaskError: the file cannot be read as tasks.
     """
-    if kept is None:
+    if source is None:
         return {}
-    return {task_key(task): task.id for task in (tasks.starter_tasks() if kept == STARTER else tasks.load(kept))}
+    return {task_key(task): task.id for task in (tasks.starter_tasks() if source == STARTER else tasks.load(source))}
 
 
 def renamed(value: Any, names: Mapping[str, str]) -> Any:
-    """``value`` with every key of ``names`` replaced in all its texts, in one pass."""
+    """Returns ``value`` with every key of ``names`` replaced in all its texts, in one pass."""
     if not names:
         return value
     longest_first = sorted(names, key=len, reverse=True)

@@ -19,11 +19,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sotopia_env.errors import InvalidValueError, SotopiaError, UnknownNameError, name_hint
-from sotopia_env.policies.agent_prompt import KEPT_TURNS, AgentPrompt
-from sotopia_env.world.action import ActionType, to_json
-from sotopia_env.world.dynamics import initial_state, transition
-from sotopia_env.world.episode import Episode
-from sotopia_env.world.observation import ChatMessage, Observation, SeatView
+from sotopia_env.policies import KEPT_TURNS, AgentPrompt
+from sotopia_env.world import (
+    ActionType,
+    ChatMessage,
+    Episode,
+    Observation,
+    SeatView,
+    initial_state,
+    to_json,
+    transition,
+)
 from training.data.held_out import task_key
 from training.stage.settings import PromptSettings
 
@@ -146,16 +152,16 @@ class RowMaker:
             raise UnknownNameError(f"seat: {name_hint(seat, episode.task.agents)}")
         scenario, partner = task_key(episode.task), _partner(episode, seat)
         for observation, index in observations(episode, seat):
-            wanted = (values is None or index in values) and (turns is None or index in turns)
-            if not wanted or not self._usable(episode, index):
+            selected = (values is None or index in values) and (turns is None or index in turns)
+            if not selected or not self._usable(episode, index):
                 continue
             turn = episode.turns[index].turn
             completion = to_json(turn.attempted or turn.action, episode.task.names)
-            fitted = self._fit(observation, completion)
-            if fitted is None:
+            fit = self._fit(observation, completion)
+            if fit is None:
                 self.counts.too_long += 1
                 continue
-            prompt, dropped = fitted
+            prompt, dropped = fit
             self.counts.rows += 1
             self.counts.shortened += dropped > 0
             self.counts.dropped_turns += dropped
@@ -185,8 +191,8 @@ def fit_prompt(
 ) -> tuple[tuple[ChatMessage, ...], int] | None:
     """Returns the prompt for an observation and how many of its oldest turns it leaves out; ``None``: it cannot fit."""
     prompt = AgentPrompt(settings.format)
-    most = max(0, len(observation.turns) - KEPT_TURNS)
-    for dropped in [*range(0, most, KEPT_TURNS), most]:
+    limit = max(0, len(observation.turns) - KEPT_TURNS)
+    for dropped in [*range(0, limit, KEPT_TURNS), limit]:
         messages = prompt.messages(observation, dropped)
         if count is None or count(messages, completion) <= settings.max_length:
             return tuple(messages), dropped
@@ -236,17 +242,17 @@ def split_scenarios(scenarios: Iterable[str], validation: float, seed: int = 0) 
     return Split(frozenset(order[size:]), frozenset(order[:size]))
 
 
-def refuse_evaluation_scenarios(rows: Iterable[Row], kept: Mapping[str, str]) -> Iterator[Row]:
+def refuse_evaluation_scenarios(rows: Iterable[Row], reserved: Mapping[str, str]) -> Iterator[Row]:
     """Yields the rows, and raises :class:`InvalidValueError` at the first whose scenario is kept for evaluation.
 
     Args:
         rows: of training data.
-        kept: see :func:`~training.data.held_out.evaluation_scenarios`.
+        reserved: see :func:`~training.data.held_out.evaluation_scenarios`.
     """
     for row in rows:
-        if row.scenario in kept:
+        if row.scenario in reserved:
             raise InvalidValueError(
-                f"episode {row.episode!r}: its scenario is kept for evaluation (task {kept[row.scenario]!r}); "
+                f"episode {row.episode!r}: its scenario is kept for evaluation (task {reserved[row.scenario]!r}); "
                 "training on it would make the evaluation worthless"
             )
         yield row
@@ -299,14 +305,14 @@ def stream_dataset(records: Iterable[Mapping[str, Any]], features: Features, fol
     # each time, so that nothing older in the folder is taken for these records.
     fingerprint = uuid.uuid4().hex[:16]
     try:
-        found: Dataset = Dataset.from_generator(
+        dataset: Dataset = Dataset.from_generator(
             produce, cache_dir=str(folder), features=features, fingerprint=fingerprint
         )
     except DatasetGenerationError as error:
         if isinstance(error.__cause__, SotopiaError):  # what is wrong with the records, behind the library's own words
             raise error.__cause__ from None
         raise
-    return found
+    return dataset
 
 
 def _features() -> Any:

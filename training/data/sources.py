@@ -1,7 +1,7 @@
-"""Where training rows come from: run directories, with or without a selection, mixed with weights.
+"""Sources of training rows: run directories, with or without a selection, mixed with weights.
 
-A run is what ``sotopia rollout`` leaves; imported episodes are a ``.jsonl`` file of the same records. A selection is a
-JSON Lines file of ``{"episode", "seat", "why"}``, as the filters of SOTOPIA-π write it.
+A run is the output of ``sotopia rollout``; imported episodes are a ``.jsonl`` file of the same records. A selection is
+a JSON Lines file of ``{"episode", "seat", "why"}``, as the filters of SOTOPIA-π write it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from pydantic import Field
 
 from sotopia_env.errors import DamagedRecordError, InvalidValueError, UnknownNameError, name_hint
 from sotopia_env.files import read_lines
-from sotopia_env.storage.directory import is_unscored, read_run
-from sotopia_env.world.episode import Episode
+from sotopia_env.storage import is_unscored, read_run
+from sotopia_env.world import Episode
 from training.data.held_out import evaluation_scenarios
 from training.data.samples import Row, RowMaker, refuse_evaluation_scenarios, weighted
 from training.stage.settings import Settings
@@ -32,9 +32,9 @@ class SourceSettings(Settings):
         run: a run directory, or a ``.jsonl`` file of episodes.
         selection: JSON Lines of the episodes' seats to take; ``None`` takes every episode.
         seats: agent ids (``agent_0``) or policies (``policy:NAME``) whose turns are taken; ``None`` takes all.
-        scored: leave out episodes that are not evaluated, or whose latest evaluation failed; false for those that
-            nobody rated, such as people's.
-        weight: how often each row is taken; a fraction takes that share of the rows.
+        scored: leave out episodes without an evaluation, or whose latest evaluation failed; false for data without
+            scores, such as human dialogues.
+        weight: number of times each row is taken; a fraction takes that share of the rows.
     """
 
     run: str
@@ -51,7 +51,7 @@ def source_rows(
 
     Args:
         sources: at least one.
-        maker: cuts the episodes; its counts go on.
+        maker: cuts the episodes, and counts the turns of all sources.
         evaluation_tasks: a task file, or ``starter``; rows of its scenarios are refused.
 
     Raises:
@@ -59,47 +59,47 @@ def source_rows(
         UnknownNameError: no episode of a source has a seat of this name.
         DamagedRecordError: a record cannot be read or replayed.
     """
-    kept = evaluation_scenarios(evaluation_tasks)
+    reserved = evaluation_scenarios(evaluation_tasks)
     for source in sources:
-        found = 0
+        count = 0
         rows = _rows(source, maker)
-        for row in weighted(refuse_evaluation_scenarios(rows, kept) if kept else rows, source.weight):
-            found += 1
+        for row in weighted(refuse_evaluation_scenarios(rows, reserved) if reserved else rows, source.weight):
+            count += 1
             yield row
-        if not found and source.weight:
+        if not count and source.weight:
             raise InvalidValueError(f"{source.run}: gives no rows; {maker.counts.text()}")
 
 
 def _rows(source: SourceSettings, maker: RowMaker) -> Iterator[Row]:
-    chosen = None if source.selection is None else read_selection(source.selection)
-    for episode in _episodes(source, chosen):
+    pairs = None if source.selection is None else read_selection(source.selection)
+    for episode in _episodes(source, pairs):
         for seat in seats_of(episode, source.seats):
-            if chosen is None or (episode.key, seat) in chosen:
+            if pairs is None or (episode.key, seat) in pairs:
                 yield from maker.rows(episode, seat)
 
 
-def _episodes(source: SourceSettings, chosen: frozenset[tuple[str, str]] | None) -> Iterator[Episode]:
-    """The episodes of a source; says what is missing once all have been seen."""
-    seen, unscored = 0, 0
+def _episodes(source: SourceSettings, pairs: frozenset[tuple[str, str]] | None) -> Iterator[Episode]:
+    """The episodes of a source; after the last one, raises for names and episodes that it does not contain."""
+    total, unscored = 0, 0
     seats: set[str] = set()
-    wanted = None if chosen is None else {key for key, _ in chosen}
-    missing = set(wanted or ())
+    keys = None if pairs is None else {key for key, _ in pairs}
+    missing = set(keys or ())
     for episode in read_run(source.run):
-        seen += 1
+        total += 1
         missing.discard(episode.key)
         seats.update(episode.task.agents, (f"{_POLICY}{info.name}" for info in episode.policies))
         if source.scored and (episode.evaluation() is None or is_unscored(episode)):
             unscored += 1
-        elif wanted is None or episode.key in wanted:
+        elif keys is None or episode.key in keys:
             yield episode
-    if not seen:
+    if not total:
         raise InvalidValueError(f"{source.run}: holds no episodes")
-    if unscored == seen:
+    if unscored == total:
         raise InvalidValueError(
-            f"{source.run}: all {seen} episodes are unscored; rate the run first, or set scored: false"
+            f"{source.run}: all {total} episodes are unscored; rate the run first, or set scored: false"
         )
     if unscored:
-        logger.warning("%s: %d of %d episodes left out, they are unscored", source.run, unscored, seen)
+        logger.warning("%s: %d of %d episodes left out, they are unscored", source.run, unscored, total)
     if missing:
         raise InvalidValueError(f"{source.selection}: episode {min(missing)!r} is not in {source.run}")
     for name in source.seats or ():
@@ -111,9 +111,9 @@ def seats_of(episode: Episode, seats: Iterable[str] | None) -> list[str]:
     """Returns the seats of an episode that ``seats`` names by agent id or ``policy:NAME``; all of them for ``None``."""
     if seats is None:
         return list(episode.task.agents)
-    wanted = set(seats)
+    names = set(seats)
     policies = {info.agent: f"{_POLICY}{info.name}" for info in episode.policies}
-    return [agent for agent in episode.task.agents if agent in wanted or policies.get(agent) in wanted]
+    return [agent for agent in episode.task.agents if agent in names or policies.get(agent) in names]
 
 
 def read_selection(path: str | Path) -> frozenset[tuple[str, str]]:
@@ -125,15 +125,15 @@ def read_selection(path: str | Path) -> frozenset[tuple[str, str]]:
     """
     if not Path(path).is_file():
         raise InvalidValueError(f"{path}: expected a selection (JSON Lines with episode and seat), found none")
-    found = frozenset(_pair(where, line) for where, line in read_lines(Path(path)))
-    if not found:
+    pairs = frozenset(_pair(origin, line) for origin, line in read_lines(Path(path)))
+    if not pairs:
         raise InvalidValueError(f"{path}: selects no episode")
-    return found
+    return pairs
 
 
-def _pair(where: str, line: str) -> tuple[str, str]:
+def _pair(origin: str, line: str) -> tuple[str, str]:
     try:
         item = json.loads(line)
         return str(item["episode"]), str(item["seat"])
     except (json.JSONDecodeError, KeyError, TypeError):
-        raise DamagedRecordError(f"{where}: expected an object with episode and seat") from None
+        raise DamagedRecordError(f"{origin}: expected an object with episode and seat") from None

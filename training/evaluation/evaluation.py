@@ -1,8 +1,8 @@
-"""Trained policies at the table: the papers' settings by name, several partners, several judges, paired tests.
+"""Evaluation of policies: the papers' settings by name, several partners, several judges, paired tests.
 
-Every policy plays every partner in a run directory of its own, in every seat, and every judge scores the same
-episodes: a table of partners and a table of judges (SOTOPIA-RL, tables 7 and 8) tell whether a gain is more than what
-suits one of them. All can be interrupted; the same command goes on, and partners, judges and policies may be added.
+Every policy plays every partner in a separate run directory, in every seat, and every judge scores the same episodes: a
+table of partners and a table of judges (SOTOPIA-RL, tables 7 and 8) show whether a gain holds beyond one of them. An
+interrupted evaluation is continued by the same command; partners, judges and policies may be added.
 """
 
 from __future__ import annotations
@@ -21,17 +21,12 @@ from pydantic import Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
 from sotopia_env import naming
-from sotopia_env.chat_model.pool import RunModels
+from sotopia_env.chat_model import ModelPool
 from sotopia_env.errors import BudgetExceededError, InvalidValueError, name_hint
-from sotopia_env.naming.task_sources import task_set
-from sotopia_env.policies.policy import Policy, policy_identity
-from sotopia_env.runs.plan import plan_episodes
-from sotopia_env.runs.request import make_judge
-from sotopia_env.runs.rollout import evaluate_run_async, run_episodes_async
-from sotopia_env.runs.stopping import Stop, stop_on_signals
-from sotopia_env.world.dynamics import Rules
-from sotopia_env.world.episode import Evaluator
-from sotopia_env.world.taskset import TaskSet
+from sotopia_env.naming import task_set
+from sotopia_env.policies import Policy, policy_identity
+from sotopia_env.runs import Stop, evaluate_run_async, plan_episodes, run_episodes_async, stop_on_signals
+from sotopia_env.world import Evaluator, Rules, TaskSet
 from training.evaluation.report import Pairing, write_report
 from training.stage.access import ModelAccess, opened
 from training.stage.directory import StageDirectory
@@ -45,15 +40,15 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 class Preset:
     """An evaluation setting of the papers.
 
-    That every policy meets the same fixed partners needs no setting. Which partners and judges, and how many of each,
-    differs from table to table and is not part of a preset.
+    Every policy always meets the same fixed partners. Partners and judges differ from table to table and are not part
+    of a preset.
 
     Attributes:
-        scenarios: how many there must be; ``None`` for whatever the tasks hold.
-        castings: how many pairs of characters each scenario has; ``None`` likewise.
-        about: what it is, in a few words.
+        scenarios: required number of scenarios; ``None`` for any.
+        castings: required number of character pairs per scenario; ``None`` for any.
+        about: short description.
         both_orders: whether every seat begins once; ``None`` leaves it to the settings.
-        max_turns: turn limit, whatever the tasks say; ``None`` likewise.
+        max_turns: turn limit instead of the tasks'; ``None`` leaves it to the settings.
     """
 
     scenarios: int | None
@@ -68,36 +63,36 @@ PRESETS: Mapping[str, Preset] = {
     "sotopia-hard": Preset(14, 10, "the hard scenarios of SOTOPIA (likewise)", both_orders=True, max_turns=20),
     "verified": Preset(None, None, "generated tasks whose outcome can be verified; no API key"),
 }
-"""The settings by name. The papers' scenarios are not part of this package; their presets need a task file.
+"""The presets by name. The papers' scenarios are not part of this package; their presets need a task file.
 
 Both orders are those of SOTOPIA-π, section 4; 20 turns are the limit of SOTOPIA, which both papers play.
 """
 
 
 class EvaluationSettings(Settings):
-    """What is evaluated.
+    """One evaluation.
 
     Attributes:
         output: directory of the run directories and the report.
-        policies: what is evaluated: directories of trained models, models, scripted policies.
-        partners: who sits in the other seats.
+        policies: the evaluated policies: directories of trained models, models, scripted policies.
+        partners: policies of the other seats.
         judges: evaluators; every one scores every episode.
-        baseline: one of ``policies``, or a run directory, or the output of an earlier evaluation, to which the
-            policies are compared; by default the first policy.
-        baseline_name: which policy of the baseline's runs, as records call it, where they hold several.
+        baseline: the policies are compared with it: one of ``policies``, a run directory, or the output of an earlier
+            evaluation; by default the first policy.
+        baseline_name: name in records of the baseline's policy, if its runs hold several.
         preset: a name of :data:`PRESETS`.
         tasks: a task file; for ``verified`` also families of tasks, all by default.
-        partial: accept a task file that is not all of the preset; the report says so.
+        partial: accept a task file with a part of the preset; the report says so.
         n: number of generated tasks, all families together.
         level: of generated tasks.
         seed: of generated tasks and of the episodes.
-        repeats: of every episode, with other seeds.
-        both_orders: whether every seat begins once (SOTOPIA-π, section 4: equal opportunities to initiate);
-            the papers' presets take nothing else.
+        repeats: of every episode, with different seeds.
+        both_orders: whether every seat begins once (SOTOPIA-π, section 4: equal opportunities to initiate); required by
+            the papers' presets.
         max_turns: turn limit; by default the preset's, else the task's or 20.
         concurrency: episodes in flight at once.
-        metrics: what is reported; dimensions, ``overall``, ``surplus_share``, ``success``, ….
-        access: how language models are reached.
+        metrics: of the report; dimensions, ``overall``, ``surplus_share``, ``success``, ….
+        access: to language models.
     """
 
     output: str
@@ -125,18 +120,18 @@ class EvaluationSettings(Settings):
         name = info.data.get("preset", "verified")
         fixed = getattr(PRESETS[name], str(info.field_name))
         if fixed is not None and value not in (None, fixed):
-            said = {"fixed": str(fixed), "name": name}
-            raise PydanticCustomError("preset", "expected {fixed} with preset '{name}'", said)
+            context = {"fixed": str(fixed), "name": name}
+            raise PydanticCustomError("preset", "expected {fixed} with preset '{name}'", context)
         return value
 
     @property
     def turn_limit(self) -> int | None:
-        """The turn limit asked for or the preset's; ``None`` for the task's or 20."""
+        """The turn limit of the settings or of the preset; ``None`` for the task's or 20."""
         return self.max_turns or PRESETS[self.preset].max_turns
 
 
 class _Fixed(Settings):
-    """What may not change between two calls on one output; the runs themselves see to the rest."""
+    """The settings that may not change between two calls on one output; the runs check the rest."""
 
     preset: str
     tasks: str
@@ -163,15 +158,15 @@ def read_tasks(settings: EvaluationSettings) -> TaskSet:
         raise InvalidValueError(
             f"tasks: preset {settings.preset!r} needs a task file of {size}; the papers' data is not shipped"
         )
-    found = task_set(settings.tasks, None, settings.seed, settings.level)
-    castings = Counter(task.scenario.id for task in found)
+    tasks = task_set(settings.tasks, None, settings.seed, settings.level)
+    castings = Counter(task.scenario.id for task in tasks)
     if not settings.partial and (len(castings) != preset.scenarios or set(castings.values()) != {preset.castings}):
         each = " to ".join(str(count) for count in sorted({min(castings.values()), max(castings.values())}))
         raise InvalidValueError(
             f"tasks: preset {settings.preset!r} is {size}, and {settings.tasks} holds {len(castings)} with {each}; "
             "give the whole set, or set partial: true for a part of it"
         )
-    return found
+    return tasks
 
 
 def _families() -> tuple[str, ...]:
@@ -184,24 +179,27 @@ def run(settings: EvaluationSettings) -> None:
     """Plays, judges and reports.
 
     Raises:
-        InvalidValueError: a setting cannot be meant, or the output holds another evaluation.
-        UnknownNameError: a policy, an evaluator or a metric is not known.
-        BudgetExceededError: the models' budget is spent; what was paid for is kept.
-        KeyboardInterrupt: a signal asked for the end; what was played is kept.
+        InvalidValueError: a setting is invalid, or the output holds another evaluation.
+        UnknownNameError: a policy, an evaluator or a metric does not exist.
+        BudgetExceededError: the models' budget is spent; finished episodes stay on disk.
+        KeyboardInterrupt: a signal ended the run; finished episodes stay on disk.
     """
-    from sotopia_env.reports.seat_results import METRICS
+    from sotopia_env.reports import METRICS
 
     for metric in settings.metrics:
         if metric not in METRICS:
             raise InvalidValueError(f"metrics: {name_hint(metric, METRICS)}")
     tasks = read_tasks(settings)
     models = settings.access.models()
-    made = {spec: naming.make_policy(spec, models) for spec in dict.fromkeys((*settings.policies, *settings.partners))}
-    judges = [make_judge(spec, models) for spec in dict.fromkeys(settings.judges)]
-    _check_names(settings, made, judges)
+    policies = {
+        spec: naming.make_policy(spec, models) for spec in dict.fromkeys((*settings.policies, *settings.partners))
+    }
+    judges = [naming.make_evaluator(spec, model_factory=models.judge) for spec in dict.fromkeys(settings.judges)]
+    models.check_answers(*(judge.parameters for judge in judges))
+    _check_names(settings, policies, judges)
     stage = StageDirectory(Path(settings.output), "evaluation", _fixed(settings, tasks))
     stage.open()
-    pairings = list(_pairings(settings, made))
+    pairings = list(_pairings(settings, policies))
     stop = Stop()
     with stop_on_signals(stop, logger.warning):
         asyncio.run(_play_all(settings, tasks, pairings, judges, models, stop))
@@ -218,15 +216,17 @@ def run(settings: EvaluationSettings) -> None:
     logger.info("report: %s", stage.path / "report.md")
 
 
-def _check_names(settings: EvaluationSettings, made: Mapping[str, Policy], judges: Sequence[Evaluator]) -> None:
-    for what, names in (
-        ("policies", [made[spec].name for spec in dict.fromkeys(settings.policies)]),
-        ("partners", [made[spec].name for spec in dict.fromkeys(settings.partners)]),
+def _check_names(settings: EvaluationSettings, policies: Mapping[str, Policy], judges: Sequence[Evaluator]) -> None:
+    for setting, names in (
+        ("policies", [policies[spec].name for spec in dict.fromkeys(settings.policies)]),
+        ("partners", [policies[spec].name for spec in dict.fromkeys(settings.partners)]),
         ("judges", [judge.name for judge in judges]),
     ):
         twice = [name for name, count in Counter(names).items() if count > 1]
         if twice:
-            raise InvalidValueError(f"{what}: two are called {twice[0]!r} in records; give one another name (name=…)")
+            raise InvalidValueError(
+                f"{setting}: two are called {twice[0]!r} in records; give one another name (name=…)"
+            )
     baseline = settings.baseline
     if baseline is not None and baseline not in settings.policies and not Path(baseline).is_dir():
         raise InvalidValueError(f"baseline: expected one of the policies or a directory of runs, got {baseline!r}")
@@ -244,10 +244,10 @@ def _fixed(settings: EvaluationSettings, tasks: TaskSet) -> _Fixed:
     )
 
 
-def _pairings(settings: EvaluationSettings, made: Mapping[str, Policy]) -> Iterator[Pairing]:
+def _pairings(settings: EvaluationSettings, policies: Mapping[str, Policy]) -> Iterator[Pairing]:
     for spec in dict.fromkeys(settings.policies):
         for other in dict.fromkeys(settings.partners):
-            policy, partner = made[spec], made[other]
+            policy, partner = policies[spec], policies[other]
             both = f"{policy_identity(policy)}{policy_identity(partner)}"
             readable = "-vs-".join(_UNSAFE.sub("-", p.name).strip("-")[:40] for p in (policy, partner))
             folder = f"{readable}-{hashlib.sha256(both.encode()).hexdigest()[:8]}"
@@ -259,7 +259,7 @@ async def _play_all(
     tasks: TaskSet,
     pairings: Sequence[Pairing],
     judges: Sequence[Evaluator],
-    models: RunModels,
+    models: ModelPool,
     stop: Stop,
 ) -> None:
     async with opened(models, Path(settings.output)):
@@ -270,7 +270,7 @@ async def _play_all(
                 await _judge(settings, pairing, judge, models, stop)
 
 
-async def _play(settings: EvaluationSettings, tasks: TaskSet, pairing: Pairing, models: RunModels, stop: Stop) -> None:
+async def _play(settings: EvaluationSettings, tasks: TaskSet, pairing: Pairing, models: ModelPool, stop: Stop) -> None:
     plans = plan_episodes(
         tasks,
         [(pairing.policy, pairing.partner)],
@@ -292,7 +292,7 @@ async def _play(settings: EvaluationSettings, tasks: TaskSet, pairing: Pairing, 
 
 
 async def _judge(
-    settings: EvaluationSettings, pairing: Pairing, judge: Evaluator, models: RunModels, stop: Stop
+    settings: EvaluationSettings, pairing: Pairing, judge: Evaluator, models: ModelPool, stop: Stop
 ) -> None:
     result = await evaluate_run_async(
         pairing.run, judge, concurrency=settings.concurrency, stop=stop, ledger=models.ledger

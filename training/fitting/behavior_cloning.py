@@ -1,15 +1,16 @@
-"""Supervised fine-tuning on an expert's turns, and on the model's own best ones: the two stages of SOTOPIA-π.
+"""Supervised fine-tuning on an expert's turns or on the model's own best turns: the two stages of SOTOPIA-π.
 
 Behaviour cloning and self-reinforcement (arXiv 2403.08715, §3) are one computation on different episodes. Rows are
-tokenised here, not by the trainer: the trained tokens are exactly those the policy would sample, its action's JSON and
-the end token, behind exactly the prompt it would see. Nothing is cut on the way: a row that is too long has lost its
-oldest turns already (:mod:`training.data.samples`), or was left out and counted.
+tokenised here, not by the trainer: the trained tokens are exactly those that the policy would sample, the action's JSON
+and the end token, after exactly the prompt that it would see. Nothing is truncated here: a row that is too long has
+already lost its oldest turns (:mod:`training.data.samples`), or was left out and counted.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -20,7 +21,7 @@ from pydantic import Field, model_validator
 
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.files import write_text_atomically
-from sotopia_env.world.observation import ChatMessage
+from sotopia_env.world import ChatMessage
 from training.data.samples import Row, RowMaker, split_scenarios, stream_dataset
 from training.data.sources import SourceSettings, source_rows
 from training.fitting.loop import (
@@ -46,23 +47,23 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 IGNORED = -100
-"""The label of a token on which there is no loss."""
+"""Label of tokens without loss."""
 
 
 class BehaviorCloningSettings(Settings):
     """One supervised stage.
 
     Attributes:
-        model: what is trained.
-        start_from: output directory of an earlier stage, whose model is trained further; it takes the place of
-            ``model.base`` (of which its adapter must be, unless that is empty) and of ``model.adapter``.
-        prompt: how observations are put to the model.
+        model: the model to train.
+        start_from: output directory of an earlier stage, whose model is trained further; it replaces ``model.base``
+            (which must be its adapter's base, or empty) and ``model.adapter``.
+        prompt: format and limits of the prompts.
         data: the episodes.
-        evaluation_tasks: a task file, or ``starter``, whose scenarios must not be among the data's.
-        validation: share of the scenarios kept for the validation loss; 0 keeps none.
-        rows: ``turns`` makes a row of every answer; ``conversations`` one of all answers of a seat in an episode, as
-            far as each one's prompt continues the one before: the same loss for a half to a fifth of the tokens.
-        keep_silence: whether turns in which nothing was done are learnt as well.
+        evaluation_tasks: a task file, or ``starter``; the data must not contain its scenarios.
+        validation: share of the scenarios for the validation loss; 0 for none.
+        rows: ``turns`` makes one row per answer; ``conversations`` one row of a seat's answers in an episode, as far as
+            each prompt continues the previous one: the same loss for a half to a fifth of the tokens.
+        keep_silence: whether turns with the action ``none`` are trained on as well.
         output: the stage's directory.
         fit: optimisation and checkpoints.
     """
@@ -93,7 +94,7 @@ class TokenRow:
 
     Attributes:
         input_ids: prompt, answer and end token.
-        labels: the same where there is a loss, :data:`IGNORED` elsewhere.
+        labels: the same ids on tokens with loss, :data:`IGNORED` on the others.
     """
 
     input_ids: list[int]
@@ -106,7 +107,7 @@ def tokenise(
     """Returns a row's tokens, with loss on the answer and its end token alone.
 
     Raises:
-        InvalidValueError: the row is longer than ``max_length``; nothing is ever cut here.
+        InvalidValueError: the row is longer than ``max_length``; nothing is truncated here.
     """
     row = _tokens(tokenizer, prompt, completion)
     if len(row.input_ids) > max_length:
@@ -115,17 +116,17 @@ def tokenise(
 
 
 def _tokens(tokenizer: PreTrainedTokenizerBase, prompt: Sequence[ChatMessage], completion: str) -> TokenRow:
-    asked, answer = prompt_ids(tokenizer, prompt), answer_ids(tokenizer, completion)
-    return TokenRow([*asked, *answer], [*([IGNORED] * len(asked)), *answer])
+    question, answer = prompt_ids(tokenizer, prompt), answer_ids(tokenizer, completion)
+    return TokenRow([*question, *answer], [*([IGNORED] * len(question)), *answer])
 
 
 def training_rows(
     settings: BehaviorCloningSettings, tokenizer: PreTrainedTokenizerBase
 ) -> tuple[RowMaker, Iterator[tuple[Row, TokenRow]]]:
-    """Returns what cuts the episodes, with its counts, and the rows of all sources with their tokens, as they are cut.
+    """Returns the row maker, which counts the turns, and an iterator over the rows of all sources with their tokens.
 
-    A row is tokenised once: when it is found out whether it fits. It fits where the policy could have given its answer:
-    behind a prompt that leaves room for the longest answer there may be, and in no more tokens than that.
+    A row is tokenised once, when its length is checked. It fits if the policy could have given the answer: the prompt
+    leaves room for the longest possible answer, and the answer is not longer than that.
     """
     limit, room = settings.prompt.max_length, settings.prompt.max_answer
     latest: dict[tuple[tuple[str, ...], str], TokenRow] = {}
@@ -140,28 +141,28 @@ def training_rows(
         return len(row.input_ids) - answer + room if answer <= room else limit + 1
 
     def tokens(row: Row) -> TokenRow:
-        kept = latest.get(key(row.prompt, row.completion))
-        return kept or tokenise(tokenizer, row.prompt, row.completion, limit)
+        cached = latest.get(key(row.prompt, row.completion))
+        return cached or tokenise(tokenizer, row.prompt, row.completion, limit)
 
     maker = RowMaker(settings.prompt, count, settings.keep_silence)
     rows = source_rows(settings.data, maker, settings.evaluation_tasks)
-    found = ((row, tokens(row)) for row in rows)
-    return maker, found if settings.rows == "turns" else conversations(found)
+    pairs = ((row, tokens(row)) for row in rows)
+    return maker, pairs if settings.rows == "turns" else conversations(pairs)
 
 
 def conversations(rows: Iterable[tuple[Row, TokenRow]]) -> Iterator[tuple[Row, TokenRow]]:
-    """Yields rows of whole conversations: a row goes into the next one where it is, token for token, its beginning.
+    """Yields rows of whole conversations: a row is merged into the next one if it is its prefix, token for token.
 
-    Rows of another seat, episode or format, and of prompts that have lost their oldest turns, stay rows of their own.
+    Rows of another seat, episode or format, and of prompts without their oldest turns, stay separate.
     """
     pending: tuple[Row, TokenRow] | None = None
     for row, tokens in rows:
         if pending is not None:
-            earlier, before = pending
+            earlier, prefix = pending
             same = (earlier.episode, earlier.seat) == (row.episode, row.seat)
-            longer = len(tokens.input_ids) > len(before.input_ids)
-            if same and longer and tokens.input_ids[: len(before.input_ids)] == before.input_ids:
-                tokens = TokenRow(tokens.input_ids, [*before.labels, *tokens.labels[len(before.labels) :]])
+            longer = len(tokens.input_ids) > len(prefix.input_ids)
+            if same and longer and tokens.input_ids[: len(prefix.input_ids)] == prefix.input_ids:
+                tokens = TokenRow(tokens.input_ids, [*prefix.labels, *tokens.labels[len(prefix.labels) :]])
             else:
                 yield pending
         pending = row, tokens
@@ -170,13 +171,13 @@ def conversations(rows: Iterable[tuple[Row, TokenRow]]) -> Iterator[tuple[Row, T
 
 
 def marked(tokenizer: PreTrainedTokenizerBase, row: TokenRow, colour: bool) -> str:
-    """Returns a row as text in which the trained tokens stand out: in green, or between ``[[`` and ``]]``."""
-    before, after = ("\033[32m", "\033[0m") if colour else ("[[", "]]")
-    shown = ""
+    """Returns a row as text with the trained tokens marked: in green, or between ``[[`` and ``]]``."""
+    start, end = ("\033[32m", "\033[0m") if colour else ("[[", "]]")
+    parts = []
     for trained, pairs in groupby(zip(row.input_ids, row.labels, strict=True), key=lambda pair: pair[1] != IGNORED):
         text = tokenizer.decode([token for token, _ in pairs])
-        shown += f"{before}{text}{after}" if trained else text
-    return shown
+        parts.append(f"{start}{text}{end}" if trained else text)
+    return "".join(parts)
 
 
 # --- the data on disk ---------------------------------------------------------------------------------------------
@@ -184,18 +185,18 @@ def marked(tokenizer: PreTrainedTokenizerBase, row: TokenRow, colour: bool) -> s
 
 @dataclass(frozen=True)
 class Prepared:
-    """The tokenised rows of a stage, kept in its directory so that a resumed run trains on the same ones.
+    """The tokenised rows of a stage, saved in its directory so that a resumed run trains on the same rows.
 
     Attributes:
-        folder: where they are.
-        facts: their numbers.
+        folder: directory of the rows.
+        facts: numbers of rows, scenarios and left out turns.
     """
 
     folder: Path
     facts: dict[str, Any]
 
     def load(self) -> tuple[Dataset, Dataset | None]:
-        """Returns the rows for training and, where there are any, for validation."""
+        """Returns the rows for training and, if there are any, for validation."""
         from datasets import load_from_disk
 
         validation = self.folder / "validation"
@@ -205,7 +206,7 @@ class Prepared:
 
 
 def prepare(settings: BehaviorCloningSettings, stage: StageDirectory, tokenizer: PreTrainedTokenizerBase) -> Prepared:
-    """Cuts, splits and tokenises the rows into the stage's directory, or finds them there.
+    """Cuts, splits and tokenises the rows into the stage's directory, or returns those already there.
 
     Raises:
         InvalidValueError: the data cannot be used; see :func:`training.data.sources.source_rows`.
@@ -218,22 +219,22 @@ def prepare(settings: BehaviorCloningSettings, stage: StageDirectory, tokenizer:
     try:
         sizes = _divided(_dataset(rows, folder / "building"), settings, folder)
     finally:
-        _remove(folder / "building")  # also of rows that are refused, or corrected settings would meet them
-    found = {"data": sizes, "counts": maker.counts.text()}
-    write_text_atomically(facts, json.dumps(found, indent=2) + "\n")
-    return Prepared(folder, found)
+        shutil.rmtree(folder / "building", ignore_errors=True)  # else corrected settings would reuse refused rows
+    record = {"data": sizes, "counts": maker.counts.text()}
+    write_text_atomically(facts, json.dumps(record, indent=2) + "\n")
+    return Prepared(folder, record)
 
 
 def _divided(whole: Dataset, settings: BehaviorCloningSettings, folder: Path) -> dict[str, dict[str, int]]:
-    """Writes the two parts of the rows, and returns their sizes."""
+    """Writes the training and the validation rows, and returns their sizes."""
     keys = list(whole["scenario"])
     split = split_scenarios(keys, settings.validation, settings.fit.seed)
     sizes = {}
     for name, scenarios in (("train", split.train), ("validation", split.validation)):
-        chosen = [index for index, key in enumerate(keys) if key in scenarios]
-        if chosen:
-            whole.select(chosen).select_columns(["input_ids", "labels"]).save_to_disk(str(folder / name))
-        sizes[name] = {"rows": len(chosen), "scenarios": len(scenarios)}
+        indices = [index for index, key in enumerate(keys) if key in scenarios]
+        if indices:
+            whole.select(indices).select_columns(["input_ids", "labels"]).save_to_disk(str(folder / name))
+        sizes[name] = {"rows": len(indices), "scenarios": len(scenarios)}
     return sizes
 
 
@@ -245,34 +246,26 @@ def _dataset(rows: Iterable[tuple[Row, TokenRow]], folder: Path) -> Dataset:
     return stream_dataset(records, features, folder)
 
 
-def _remove(folder: Path) -> None:
-    import shutil
-
-    shutil.rmtree(folder, ignore_errors=True)
-
-
 # --- the stage ----------------------------------------------------------------------------------------------------
 
 
-def run(settings: BehaviorCloningSettings) -> None:
-    """Trains, or continues, or does nothing if it is done. The model and how it is prompted end up in ``output/model``.
+def run(settings: BehaviorCloningSettings) -> dict[str, Any]:
+    """Trains or continues; does nothing if the stage is complete. ``output/model`` holds model and prompt settings.
+
+    Returns:
+        The figures, as in ``done.json``.
 
     Raises:
-        InvalidValueError: something cannot be as it was asked for; mostly before any model is loaded.
+        InvalidValueError: the settings or the data are invalid; mostly before any model is loaded.
     """
-    train(settings)
-
-
-def train(settings: BehaviorCloningSettings) -> dict[str, Any]:
-    """As :func:`run`, and returns the figures that are kept in ``done.json``."""
     stage = StageDirectory(Path(settings.output), "behavior_cloning", settings)
     model_settings = begin_from(settings.model, settings.start_from, settings.prompt)
-    done = open_stage(stage, model_settings)
-    if done is not None:
-        return done
+    complete = open_stage(stage, model_settings)
+    if complete is not None:
+        return complete
     tokenizer = load_tokenizer(model_settings.base, settings.prompt.format)
     quiet()
-    if is_first_process():  # what is wrong with the data is said before anything heavier is imported
+    if is_first_process():  # errors in the data are raised before anything heavier is imported
         facts = prepare(settings, stage, tokenizer).facts
         logger.info("rows: %s; %s", facts["data"], facts["counts"])
     from trl import SFTConfig, SFTTrainer
@@ -282,7 +275,7 @@ def train(settings: BehaviorCloningSettings) -> dict[str, Any]:
         stage,
         settings.validation > 0,
         SFTConfig,
-        max_length=None,  # nothing is cut by the trainer; the rows' length is checked where they are made
+        max_length=None,  # the trainer truncates nothing; the rows' length is already checked
         completion_only_loss=True,
         packing=False,
     )

@@ -1,7 +1,7 @@
-"""What of an optimisation cannot work, said before data are prepared and weights are loaded.
+"""Checks of the optimisation settings, before data are prepared and weights are loaded.
 
-Names of schedules and optimisers are transformers' own. The usual ones are known here, so that reading settings imports
-nothing heavy; others are looked up there.
+Names of schedules and optimisers are those of transformers. The usual ones are listed here, so that reading settings
+imports nothing heavy; others are looked up there.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def check_scheduler(name: str) -> str:
     """Returns the name of a schedule.
 
     Raises:
-        UnknownNameError: transformers has none of this name.
+        UnknownNameError: transformers has no such schedule.
         InvalidValueError: it needs arguments, for which there is no setting.
     """
     if name in SCHEDULERS:
@@ -34,9 +34,9 @@ def check_scheduler(name: str) -> str:
     from transformers import get_scheduler
     from transformers.trainer_utils import SchedulerType
 
-    known = [kind.value for kind in SchedulerType]
-    if name not in known:
-        raise UnknownNameError(name_hint(name, known))
+    names = [kind.value for kind in SchedulerType]
+    if name not in names:
+        raise UnknownNameError(name_hint(name, names))
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)])
     try:
         get_scheduler(name, optimizer, num_warmup_steps=1, num_training_steps=2)
@@ -49,23 +49,23 @@ def check_optimizer(name: str) -> str:
     """Returns the name of an optimiser.
 
     Raises:
-        UnknownNameError: transformers has none of this name.
+        UnknownNameError: transformers has no such optimiser.
     """
     if name not in OPTIMIZERS:
         from transformers.training_args import OptimizerNames
 
-        known = [kind.value for kind in OptimizerNames]
-        if name not in known:
-            raise UnknownNameError(name_hint(name, known))
+        names = [kind.value for kind in OptimizerNames]
+        if name not in names:
+            raise UnknownNameError(name_hint(name, names))
     return name
 
 
 def check_installed(optimizer: str, report_to: str) -> None:
-    """Finds out whether what optimiser and reports need is installed.
+    """Checks that the packages of the optimiser and of the reports are installed.
 
     Raises:
-        UnknownNameError: transformers cannot report to anything of this name.
-        InvalidValueError: bitsandbytes, or the package that is reported to, is not there.
+        UnknownNameError: transformers cannot report to a package of this name.
+        InvalidValueError: bitsandbytes or the reporting package is missing.
     """
     if _OF_BITSANDBYTES.match(optimizer):
         check_bitsandbytes(f"fit.optimizer: {optimizer!r}", "choose another, such as adamw_torch")
@@ -74,8 +74,8 @@ def check_installed(optimizer: str, report_to: str) -> None:
     from transformers.integrations import integration_utils
 
     if report_to not in integration_utils.INTEGRATION_TO_CALLBACK:
-        known = ["none", "all", *integration_utils.INTEGRATION_TO_CALLBACK]
-        raise UnknownNameError(f"fit.report_to: {name_hint(report_to, known)}")
+        names = ["none", "all", *integration_utils.INTEGRATION_TO_CALLBACK]
+        raise UnknownNameError(f"fit.report_to: {name_hint(report_to, names)}")
     if report_to not in integration_utils.get_available_reporting_integrations():
         raise InvalidValueError(
             f"fit.report_to: {report_to!r} is not installed; install it, or set fit.report_to: none"
@@ -83,9 +83,9 @@ def check_installed(optimizer: str, report_to: str) -> None:
 
 
 def check_target_modules(model: ModelSettings) -> None:
-    """Finds out whether a new adapter's layers are there, from the base's configuration alone.
+    """Checks that a new adapter's layers exist, from the base's configuration.
 
-    PEFT says so when the weights are loaded, and only if none of several names is there.
+    PEFT reports missing layers only when the weights are loaded, and only if all names are missing.
 
     Raises:
         UnknownNameError: the base has no layer of a name.
@@ -96,7 +96,7 @@ def check_target_modules(model: ModelSettings) -> None:
         return
     names = _layers(model.base)
     if not names:
-        return  # what is wrong with the base is said where it is loaded
+        return  # errors of the base are raised where it is loaded
     if isinstance(targets, str):
         if not any(re.fullmatch(targets, name) for name in names):
             raise InvalidValueError(
@@ -106,18 +106,18 @@ def check_target_modules(model: ModelSettings) -> None:
         return
     for target in targets:
         if not any(f".{name}".endswith(f".{target}") for name in names):
-            known = sorted({name.rpartition(".")[2] for name in names})
-            raise UnknownNameError(f"model.lora.target_modules: {name_hint(target, known)}")
+            layers = sorted({name.rpartition(".")[2] for name in names})
+            raise UnknownNameError(f"model.lora.target_modules: {name_hint(target, layers)}")
 
 
 def _layers(base: str) -> list[str]:
-    """Whole names of the layers that can be adapted; none where the configuration cannot be read."""
+    """Full names of the layers that can be adapted; none if the configuration cannot be read."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
     from transformers.pytorch_utils import Conv1D
 
     try:
-        with torch.device("meta"):  # no weights are made
+        with torch.device("meta"):  # allocates no weights
             empty: PreTrainedModel = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(located(base)))
     except (OSError, ValueError):
         return []

@@ -1,11 +1,12 @@
-"""How a stage is optimised, checkpointed, resumed and kept: what behaviour cloning and the reward model share.
+"""The training loop of behaviour cloning, reward model and GRPO: optimisation, checkpoints, resuming, saving.
 
-Warm-up counts optimiser steps. Every checkpoint comes with a validation loss where there is validation data. A stage
-that was killed continues from its last complete checkpoint, and its losses are those of an unbroken run.
+Warm-up counts optimiser steps. Every checkpoint has a validation loss if there is validation data. A killed stage
+continues from its last complete checkpoint, with the losses of an uninterrupted run.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import shutil
@@ -44,10 +45,10 @@ class FitSettings(Settings):
     """Optimisation of one stage; the defaults are SOTOPIA-π's (arXiv 2403.08715, B.5).
 
     Attributes:
-        learning_rate: at its highest.
+        learning_rate: maximum.
         scheduler: transformers' name of the schedule after the warm-up.
         warmup_ratio: share of all optimiser steps in which the learning rate rises.
-        epochs: passes over the training rows; the schedule is laid out for all of them.
+        epochs: passes over the training rows; the schedule covers all of them.
         max_steps: optimiser steps instead of epochs.
         batch_size: rows per device and forward pass.
         gradient_accumulation_steps: forward passes per optimiser step.
@@ -56,15 +57,15 @@ class FitSettings(Settings):
         adam_beta2: of AdamW; 0.99 suits runs of a few hundred steps.
         optimizer: transformers' name, e.g. ``adamw_torch`` or ``paged_adamw_8bit``.
         seed: of data order, dropout and new weights.
-        precision: of the computation; ``auto`` is bfloat16 on a GPU that has it, else float32.
-        gradient_checkpointing: computes activations twice, to keep fewer.
+        precision: of the computation; ``auto`` is bfloat16 on a GPU that supports it, else float32.
+        gradient_checkpointing: computes activations twice, to save memory.
         save_steps: optimiser steps between checkpoints, each with a validation loss; ``None`` for every epoch.
-        checkpoints: how many are kept.
+        checkpoints: number of checkpoints on disk.
         logging_steps: optimiser steps between log lines.
-        report_to: where transformers reports as well, e.g. ``tensorboard``.
-        keep: which model the stage leaves: the ``last``, the ``best`` on the validation loss, or the one after an epoch
-            (B.6: the last of 20 for behaviour cloning, the one after epoch 5 for self-reinforcement). Nothing after
-            that epoch is used, so training ends there.
+        report_to: further reporting of transformers, e.g. ``tensorboard``.
+        keep: the model that the stage saves: the ``last``, the ``best`` on the validation loss, or the one after an
+            epoch (B.6: the last of 20 for behaviour cloning, the one after epoch 5 for self-reinforcement), after which
+            training ends.
     """
 
     learning_rate: float = Field(default=5e-5, gt=0)
@@ -98,7 +99,7 @@ class FitSettings(Settings):
 
 
 def check_keep(fit: FitSettings, validation: float) -> None:
-    """Raises :class:`ValueError`, for pydantic, when the best is to be kept and there is nothing to tell it by."""
+    """Raises :class:`ValueError`, for pydantic, if ``keep: best`` is set without validation data."""
     if fit.keep == "best" and not validation:
         raise ValueError("fit.keep: 'best' needs a validation loss; set validation above 0")
 
@@ -110,8 +111,8 @@ def training_arguments(fit: FitSettings, stage: StageDirectory, validated: bool,
     """Returns the trainer's arguments.
 
     Args:
-        fit: what was asked for.
-        stage: where its checkpoints go.
+        fit: optimisation and checkpoints.
+        stage: directory of the checkpoints.
         validated: whether there is validation data.
         kind: ``transformers.TrainingArguments`` or a subclass.
         more: arguments of ``kind`` beyond the common ones.
@@ -159,18 +160,18 @@ def training_arguments(fit: FitSettings, stage: StageDirectory, validated: bool,
 
 
 def is_first_process() -> bool:
-    """Whether this is the first process of a distributed run, or the only one; known before torch is imported."""
+    """Whether this is the first process of a distributed run, or the only one; works before torch is imported."""
     return os.environ.get("RANK", "0") == "0"
 
 
 def quiet() -> None:
-    """Silences progress bars where stderr is no terminal, and what the libraries say about every load."""
+    """Silences progress bars if stderr is no terminal, and the libraries' messages about every load."""
     import warnings
 
     import datasets
 
     warnings.filterwarnings("ignore", message=".*gradient_checkpointing` is deprecated.*", category=FutureWarning)
-    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # a kernel for CPUs that it can do without
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # about an optional CPU kernel
     if not sys.stderr.isatty():
         datasets.disable_progress_bars()
     quiet_bars()
@@ -180,17 +181,17 @@ def quiet() -> None:
 
 
 def begin_from(model: ModelSettings, earlier: str | None, prompt: PromptSettings) -> ModelSettings:
-    """Returns the model settings for a stage that begins with an earlier stage's model, or with ``model`` itself.
+    """Returns the model settings of a stage that starts from an earlier stage's model, or from ``model`` itself.
 
     Raises:
-        InvalidValueError: the earlier stage left no model, its adapter or its prompts are other ones than asked for, or
-            what is to be trained cannot be.
+        InvalidValueError: the earlier stage has no model, its adapter or prompts differ from the settings, or the
+            weights cannot be trained.
     """
     if earlier is not None:
-        told = read_prompt_settings(find_model(earlier))
-        if told.format != prompt.format:
+        note = read_prompt_settings(find_model(earlier))
+        if note.format != prompt.format:
             raise InvalidValueError(
-                f"prompt.format: {earlier} was trained on {told.format!r}, got {prompt.format!r}; use the same"
+                f"prompt.format: {earlier} was trained on {note.format!r}, got {prompt.format!r}; use the same"
             )
         if model.base and adapter_base(find_model(earlier)) is not None and model.base != earlier:
             check_adapter(find_model(earlier), model.base)
@@ -203,33 +204,31 @@ def begin_from(model: ModelSettings, earlier: str | None, prompt: PromptSettings
 
 
 def _check_same_adapter(model: ModelSettings) -> None:
-    import json
-
     assert model.adapter is not None
     check_adapter(model.adapter, model.base)
     if model.lora is None:
         raise InvalidValueError(f"model.lora: {model.adapter} is an adapter; all weights cannot be trained from one")
-    found = json.loads((Path(model.adapter) / "adapter_config.json").read_text(encoding="utf-8"))
-    held, asked = (found["r"], found["lora_alpha"]), (model.lora.rank, model.lora.alpha)
-    if held != asked:
+    config = json.loads((Path(model.adapter) / "adapter_config.json").read_text(encoding="utf-8"))
+    current, new = (config["r"], config["lora_alpha"]), (model.lora.rank, model.lora.alpha)
+    if current != new:
         raise InvalidValueError(
-            f"model.lora: {model.adapter} has rank and alpha {held}, got {asked}; an adapter is trained on as it is"
+            f"model.lora: {model.adapter} has rank and alpha {current}, got {new}; an adapter is trained on as it is"
         )
-    layers, wanted = found.get("target_modules"), model.lora.target_modules
-    same = layers == wanted if isinstance(wanted, str) else isinstance(layers, list) and set(layers) == set(wanted)
-    if wanted != "all-linear" and not same:
+    layers, targets = config.get("target_modules"), model.lora.target_modules
+    same = layers == targets if isinstance(targets, str) else isinstance(layers, list) and set(layers) == set(targets)
+    if targets != "all-linear" and not same:
         raise InvalidValueError(
-            f"model.lora.target_modules: {model.adapter} adapts {layers}, got {wanted}; it is trained on as it is"
+            f"model.lora.target_modules: {model.adapter} adapts {layers}, got {targets}; it is trained on as it is"
         )
 
 
 def load_for_training(
     settings: ModelSettings, gradient_checkpointing: bool
 ) -> tuple[PreTrainedModel, LoraConfig | None]:
-    """Loads a causal model to be trained, and the configuration of the new adapter it still needs, if it does.
+    """Loads a causal model for training, and returns it with the configuration of the new adapter, if it needs one.
 
-    A quantised base is prepared for training before an adapter is put on it, and is the one that is trained (sotopia-rl
-    loaded it and then trained another). An adapter that is there already is trained on.
+    A quantised base is prepared for training before it gets an adapter, and is the model that is trained (sotopia-rl
+    loaded it and then trained another). An existing adapter is trained further.
 
     Raises:
         InvalidValueError: see :func:`training.models.loading.load_causal_lm`.
@@ -256,21 +255,21 @@ def prepare_quantised(model: PreTrainedModel, gradient_checkpointing: bool) -> P
 
 
 def check_trained_model(model: PreTrainedModel, settings: ModelSettings) -> None:
-    """Finds out whether the model that is about to be trained is the one that was asked for.
+    """Checks that the model to be trained has the quantisation of the settings.
 
-    With 4 bit, every adapted layer's base is 4-bit and nothing but adapters (and a score head) trains; its new weights
-    are put into float32, because an update of AdamW is often smaller than what bfloat16 can tell apart.
+    With 4 bit, the base of every adapted layer is 4-bit and only adapters (and a score head) train; their weights are
+    converted to float32, because an update of AdamW is often below the resolution of bfloat16.
 
     Raises:
-        InvalidValueError: it is not, with the name of a layer.
+        InvalidValueError: it has not; names a layer.
     """
     import torch
 
     if settings.quantization == "none":
         return
-    adapted = [(n, m.get_base_layer()) for n, m in model.named_modules() if hasattr(m, "lora_A")]
-    wrong = [name for name, layer in adapted if type(layer).__name__ != "Linear4bit"]
-    if wrong or not adapted:
+    layers = [(n, m.get_base_layer()) for n, m in model.named_modules() if hasattr(m, "lora_A")]
+    wrong = [name for name, layer in layers if type(layer).__name__ != "Linear4bit"]
+    if wrong or not layers:
         raise InvalidValueError(f"model.quantization: nf4 was asked for, but {(wrong or ['no layer'])[0]} is not 4-bit")
     for name, parameter in model.named_parameters():
         if not parameter.requires_grad:
@@ -284,13 +283,12 @@ def check_trained_model(model: PreTrainedModel, settings: ModelSettings) -> None
 
 
 def open_stage(stage: StageDirectory, model: ModelSettings) -> dict[str, Any] | None:
-    """Opens a stage, says what it begins from, and returns its figures if it is complete already.
+    """Opens a stage, logs its base model, and returns its figures if it is complete.
 
     Raises:
-        InvalidValueError: the directory holds another stage, something that is asked for is not installed, or layers
-            that are to be adapted are not there.
+        InvalidValueError: the directory holds another stage, a package is missing, or layers to adapt do not exist.
     """
-    if stage.figures is None:  # before anything is noted, read or loaded
+    if stage.figures is None:  # before anything is written, read or loaded
         check_quantization(model)
         fit: FitSettings | None = getattr(stage.settings, "fit", None)
         if fit is not None:
@@ -304,7 +302,7 @@ def open_stage(stage: StageDirectory, model: ModelSettings) -> dict[str, Any] | 
 
 
 def finish_stage(trainer: Trainer, stage: StageDirectory, prompt: PromptSettings, figures: dict[str, Any]) -> None:
-    """Notes beside the model how it is prompted, and that the stage is complete; called by every process."""
+    """Writes the prompt settings beside the model, and the figures of the stage; called by every process."""
     if trainer.is_world_process_zero():
         write_prompt_settings(stage.model, prompt)
         stage.finish(figures)
@@ -312,9 +310,9 @@ def finish_stage(trainer: Trainer, stage: StageDirectory, prompt: PromptSettings
 
 
 def fit_model(trainer: Trainer, stage: StageDirectory, fit: FitSettings) -> dict[str, Any]:
-    """Trains to the end, from the last complete checkpoint where there is one, and returns the figures.
+    """Trains to the end, from the last complete checkpoint if there is one, and returns the figures.
 
-    ``stage.model`` is there when this returns, and not before it is whole.
+    ``stage.model`` exists when this returns; it is never incomplete.
     """
     from transformers import PrinterCallback
 
@@ -330,18 +328,18 @@ def fit_model(trainer: Trainer, stage: StageDirectory, fit: FitSettings) -> dict
 
 
 def _resumable(stage: StageDirectory, fit: FitSettings) -> Path | None:
-    """The newest complete checkpoint from which something is left to be done.
+    """The newest complete checkpoint that is not the end of training.
 
-    The trainer would take at least one more step from a checkpoint at the very end. A run that was killed between its
-    last checkpoint and its model goes back by one checkpoint.
+    From a checkpoint at the very end the trainer would take one more step. A run that was killed between its last
+    checkpoint and its model goes back by one checkpoint.
     """
-    left = [
-        place
-        for place, state in stage.complete_checkpoints()
+    checkpoints = [
+        path
+        for path, state in stage.complete_checkpoints()
         if (fit.max_steps is None or state["global_step"] < fit.max_steps)
         and (not isinstance(fit.keep, int) or not _reached(state["epoch"], fit.keep))
     ]
-    return left[-1] if left else None
+    return checkpoints[-1] if checkpoints else None
 
 
 def _reached(epoch: float, keep: int) -> bool:
@@ -370,11 +368,11 @@ def _callbacks(fit: FitSettings) -> list[TrainerCallback]:
 
         def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **_: Any) -> None:
             if state.is_world_process_zero and logs:
-                told = ", ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in logs.items())
-                logger.info("step %d of %d: %s", state.global_step, state.max_steps, told)
+                line = ", ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in logs.items())
+                logger.info("step %d of %d: %s", state.global_step, state.max_steps, line)
 
     class StopAfter(TrainerCallback):
-        """Ends training after the epoch whose model is kept."""
+        """Ends training after the epoch whose model is saved."""
 
         def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             if isinstance(fit.keep, int) and _reached(state.epoch, fit.keep):

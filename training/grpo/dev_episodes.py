@@ -1,7 +1,7 @@
-"""Whole episodes played with the policy in training: what it is really worth, whatever its reward model says.
+"""Dev episodes: whole episodes played with the policy in training, scored independently of its reward model.
 
-The dev episodes' reward is verified, the reward model's is learnt. When the second goes on rising and the first falls,
-the reward model is being hacked: training then ends (``patience``), and the best model by the first is the one kept.
+The reward of dev episodes is verified, the reward model's is learnt. When the latter rises while the former falls, the
+policy exploits the reward model: training then ends (``patience``), and the best model by the former is saved.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from sotopia_env.chat_model.pool import RunModels
+from sotopia_env.chat_model import ModelPool
 from sotopia_env.errors import EvaluationError
 from sotopia_env.files import write_text_atomically
-from sotopia_env.world.reward import ABBREVIATIONS, DIMENSIONS, Scalarisation
-from training.grpo.multi_turn import most, samples_through_trl, through_trl
+from sotopia_env.world import ABBREVIATIONS, DIMENSIONS, Scalarisation
+from training.grpo.multi_turn import largest_count, samples_through_trl, through_trl
 from training.grpo.settings import DevSettings, RewardSettings
 from training.grpo.situations import Situation, situations
 from training.grpo.token_episodes import Sample, TokenEpisode, TokenPlayer
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 Looks = list[dict[str, float]]
 LOOK = "dev_look.json"
-"""Beside the best model so far: the look that found it so."""
+"""File beside the best model so far: the figures of its dev episodes."""
 Score = Callable[[Sequence[TokenEpisode]], Sequence[float]]
-"""What a reward model makes of each answer in some episodes."""
+"""A reward model's score of each answer in some episodes."""
 Figures = dict[str, float]
 
 
 def generator_sample(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, max_answer: int, temperature: float, seed: int
 ) -> Sample:
-    """Returns sampling from a model, with seeds of its own: the same calls, the same answers."""
+    """Returns a function that samples from a model with its own seeds: the same calls give the same answers."""
     generator = BatchedGenerator(model, tokenizer, Sampling(max_answer, temperature, max_batch=128))
     calls = 0
 
@@ -53,21 +53,21 @@ def generator_sample(
 
 
 def figures(episode: TokenEpisode, reward: Scalarisation) -> Figures:
-    """Returns an episode's reward, seven scores and valid answers, and where it is verified agreement and share."""
+    """Returns an episode's reward, seven scores and share of valid answers, and if verified agreement and share."""
     if episode.failure:
         return {"unscored": 1.0}
-    found = {"reward": reward(episode.vector), "valid": episode.valid, "unscored": 0.0}
+    values = {"reward": reward(episode.vector), "valid": episode.valid, "unscored": 0.0}
     scores = zip(DIMENSIONS, episode.vector, strict=True)
-    found |= {ABBREVIATIONS[dimension]: float(score) for dimension, score in scores}
+    values |= {ABBREVIATIONS[dimension]: float(score) for dimension, score in scores}
     outcome = episode.evaluation.outcome if episode.evaluation else None
     if outcome is not None:
         share = outcome.shares[episode.situation.task.seat_of[episode.situation.seat]]
-        found |= {"agreement": float(outcome.agreement), "share": float(share)}
-    return found
+        values |= {"agreement": float(outcome.agreed), "share": float(share)}
+    return values
 
 
 def means(rows: Sequence[Figures]) -> Figures:
-    """Returns the mean of every figure over the episodes that have it.
+    """Returns the mean of every figure over the episodes with it.
 
     Raises:
         EvaluationError: none of the episodes could be scored.
@@ -79,11 +79,11 @@ def means(rows: Sequence[Figures]) -> Figures:
 
 
 class DevEpisodes:
-    """Plays, keeps the best model, and says when to stop; its looks are on disk, so a resumed run knows them.
+    """Plays dev episodes, saves the best model, and ends training; its figures are on disk for a resumed run.
 
     Attributes:
-        looks: what was found, oldest first, each with its ``step``.
-        situations: what is played.
+        looks: figures of all evaluations, oldest first, each with its ``step``.
+        situations: of the dev episodes.
     """
 
     def __init__(
@@ -94,18 +94,18 @@ class DevEpisodes:
         folder: Path,
         sampling: tuple[int, float],
         score: Score | None = None,
-        models: RunModels | None = None,
+        models: ModelPool | None = None,
     ) -> None:
         """Prepares.
 
         Args:
-            settings: what is played, and when.
+            settings: of the dev episodes.
             player: plays and evaluates.
-            reward: what an episode is worth.
-            folder: the stage's.
+            reward: of an episode.
+            folder: directory of the stage.
             sampling: the longest answer in tokens, and the temperature.
-            score: what a reward model makes of the answers.
-            models: makes partners that are models on servers.
+            score: a reward model's scores of the answers.
+            models: factory of partners that are models on servers.
         """
         self._settings = settings
         self._player = player
@@ -118,57 +118,57 @@ class DevEpisodes:
         self.looks: Looks = json.loads(self._file.read_text()) if self._file.is_file() else []
 
     def look(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, step: int) -> Figures:
-        """Plays the dev episodes with ``model``, in this process alone, and notes what came out."""
+        """Plays the dev episodes with ``model``, in this process only, and records their figures."""
         sample = generator_sample(model, tokenizer, *self._sampling, seed=self._settings.situations.seed)
         return self._note(self._player.play(self.situations, sample), step)
 
     def look_together(self, trainer: Any, step: int) -> Figures:
-        """Plays the dev episodes, each process of a distributed run its part, and notes the same in all of them.
+        """Plays the dev episodes, each process of a distributed run its part, and records the same figures in all.
 
-        Their decisions to stop and to keep a model are then the same as well, whatever a partner on a server does.
+        All processes then decide alike to stop and to save a model, even if a partner on a server is not deterministic.
         """
         from accelerate.utils import gather_object
 
         accelerator = trainer.accelerator
-        mine = self.situations[accelerator.process_index :: accelerator.num_processes]
+        own = self.situations[accelerator.process_index :: accelerator.num_processes]
         if samples_through_trl(trainer):
             sample = through_trl(trainer, self._sampling[1])
         else:
             model = accelerator.unwrap_model(trainer.model)
             sample = generator_sample(model, trainer.processing_class, *self._sampling, self._settings.situations.seed)
-        episodes = self._player.play(mine, sample, lambda count: most(count, trainer))
+        episodes = self._player.play(own, sample, lambda count: largest_count(count, trainer))
         return self._note(episodes, step, gather_object)
 
     def _note(
         self, episodes: Sequence[TokenEpisode], step: int, gather: Callable[[list[Any]], list[Any]] = list
     ) -> Figures:
-        found = {"step": float(step), **means(gather([figures(episode, self._reward) for episode in episodes]))}
+        record = {"step": float(step), **means(gather([figures(episode, self._reward) for episode in episodes]))}
         if self._score is not None:
             scored = [episode for episode in episodes if not episode.failure]
             opinions = gather(list(self._score(scored)))
-            if opinions:  # none where every episode was over before the policy's first turn
-                found["reward_model"] = fmean(opinions)
-        self.looks = [*(look for look in self.looks if look["step"] < step), found]
-        logger.info("dev, step %d: %s", step, ", ".join(f"{k} {v:.3f}" for k, v in found.items() if k != "step"))
-        return found
+            if opinions:  # empty if every episode ended before the policy's first turn
+                record["reward_model"] = fmean(opinions)
+        self.looks = [*(look for look in self.looks if look["step"] < step), record]
+        logger.info("dev, step %d: %s", step, ", ".join(f"{k} {v:.3f}" for k, v in record.items() if k != "step"))
+        return record
 
     @property
     def best(self) -> Path | None:
-        """Where the best model so far lies; ``None`` before the first look."""
+        """Directory of the best model so far; ``None`` before the first evaluation."""
         return self._best if self._best.is_dir() else None
 
     @property
-    def _held(self) -> float:
+    def _best_reward(self) -> float:
         """The reward of the best model on disk.
 
-        A look that was made again by a resumed run may come out differently, where a partner is a model on a server.
+        It is read from disk, because a resumed run may measure other figures if a partner is a model on a server.
         """
         file = self._best / LOOK
         return float(json.loads(file.read_text(encoding="utf-8"))["reward"]) if file.is_file() else float("-inf")
 
     @property
     def exhausted(self) -> bool:
-        """Whether the best look is ``patience`` looks ago."""
+        """Whether the last ``patience`` evaluations brought no better reward."""
         if self._settings.patience is None or not self.looks:
             return False
         rewards = [look["reward"] for look in self.looks]
@@ -193,13 +193,13 @@ class DevEpisodes:
         return Look()
 
     def _look(self, trainer: Any, step: int) -> None:
-        found = self.look_together(trainer, step)
-        trainer.log({f"dev/{name}": value for name, value in found.items() if name != "step"})
-        if found["reward"] >= self._held:
+        record = self.look_together(trainer, step)
+        trainer.log({f"dev/{name}": value for name, value in record.items() if name != "step"})
+        if record["reward"] >= self._best_reward:
             unfinished = self._best.with_suffix(".unfinished")
             trainer.save_model(str(unfinished))
             if trainer.is_world_process_zero():
-                write_text_atomically(unfinished / LOOK, json.dumps(found) + "\n")
+                write_text_atomically(unfinished / LOOK, json.dumps(record) + "\n")
                 shutil.rmtree(self._best, ignore_errors=True)
                 unfinished.rename(self._best)
             trainer.accelerator.wait_for_everyone()

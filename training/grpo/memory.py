@@ -1,14 +1,14 @@
 """How much memory a GRPO step needs, estimated from a model's configuration before anything is loaded.
 
-An estimate, not a promise: weights, gradients, AdamW's moments, the cache of keys and values while sampling, the
-activations of one forward and backward pass, the logits, which are often the largest of all, and a reward model. It is
-meant to catch what cannot fit, such as a batch of 64 answers of 4,096 tokens over a vocabulary of 152,064 in float32:
-160 GB of logits. A run is refused when the estimate exceeds what the device has free. Partners that are models on the
-same device are not in it.
+It counts weights, gradients, AdamW's moments, the key-value cache while sampling, the activations of one forward and
+backward pass, the logits, which are often the largest part, and a reward model. It detects runs that cannot fit, such
+as a batch of 64 answers of 4,096 tokens over a vocabulary of 152,064 in float32: 160 GB of logits. A run is refused
+when the estimate exceeds the device's free memory. Partners that are models on the same device are not included.
 """
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,12 +24,12 @@ _BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Bytes by what takes them.
+    """Bytes by part.
 
     Attributes:
         weights: of the policy, of its adapter and of a second copy for the KL penalty.
         training: gradients and the optimiser's moments.
-        cache: keys and values of all answers that are sampled at once.
+        cache: keys and values of all answers sampled at once.
         activations: of one forward and backward pass.
         logits: of that pass, in float32, with their gradient.
         scorer: weights of the reward model.
@@ -44,18 +44,18 @@ class Estimate:
 
     @property
     def total(self) -> int:
-        """Bytes at the worst moment: sampling and learning take turns."""
+        """Bytes at the peak: sampling and learning alternate."""
         return self.weights + self.scorer + self.training + max(self.cache, self.activations + self.logits)
 
     def text(self) -> str:
-        """The estimate in one sentence, in GB."""
+        """Returns the estimate in GB."""
         parts = ("weights", "training", "cache", "activations", "logits", "scorer")
-        told = ", ".join(f"{name} {getattr(self, name) / 1e9:.1f}" for name in parts)
-        return f"{self.total / 1e9:.1f} GB ({told})"
+        sizes = ", ".join(f"{name} {getattr(self, name) / 1e9:.1f}" for name in parts)
+        return f"{self.total / 1e9:.1f} GB ({sizes})"
 
 
 def _parameters(config: Any) -> tuple[int, int]:
-    """The numbers of weights within the layers, and of embeddings and output layer."""
+    """The numbers of weights in the layers, and in embeddings and output layer."""
     width = config.hidden_size
     per_layer = 2 * width * width + 2 * width * _key_value(config) + 3 * width * config.intermediate_size
     tied = 1 if getattr(config, "tie_word_embeddings", False) else 2
@@ -82,7 +82,7 @@ def estimate(config: Any, settings: GRPOSettings, prompt: PromptSettings, scorer
         prompt: length of a row.
         scorer: bytes of a reward model; see :func:`scorer_weights`.
     """
-    width, layers, words = config.hidden_size, config.num_hidden_layers, config.vocab_size
+    width, layers, vocabulary = config.hidden_size, config.num_hidden_layers, config.vocab_size
     bytes_each = _BYTES[settings.dtype]
     # In 4 bit, embeddings, head and norms are put into float32 for training.
     weights = _weights(config, settings.dtype, settings.quantization == "nf4", outer_bytes=4)
@@ -94,52 +94,50 @@ def estimate(config: Any, settings: GRPOSettings, prompt: PromptSettings, scorer
         weights += trained * 4 * (2 if settings.beta > 0 else 1)
     tokens = settings.fit.batch_size * prompt.max_length
     sampled = settings.fit.batch_size * settings.steps_per_generation * prompt.max_length
-    kept = 2 * width * bytes_each if settings.fit.gradient_checkpointing else 34 * width * bytes_each
-    answered = prompt.max_length if settings.mode == "multi-turn" else (settings.max_answer or prompt.max_answer)
+    per_token = 2 * width * bytes_each if settings.fit.gradient_checkpointing else 34 * width * bytes_each
+    answer_length = prompt.max_length if settings.mode == "multi-turn" else (settings.max_answer or prompt.max_answer)
     return Estimate(
         weights=weights,
         training=trained * 12,
         cache=sampled * layers * 2 * _key_value(config) * bytes_each,
-        activations=tokens * layers * kept,
-        logits=2 * settings.fit.batch_size * answered * words * 4,
+        activations=tokens * layers * per_token,
+        logits=2 * settings.fit.batch_size * answer_length * vocabulary * 4,
         scorer=scorer,
     )
 
 
 def scorer_weights(directory: str | Path) -> int:
-    """Returns the bytes of a reward model's weights, from its note and its configuration; an adapter counts nothing."""
+    """Returns the bytes of a reward model's weights, from its note and its configuration, without its adapter."""
     from transformers import AutoConfig
 
-    place = find_model(directory)
-    model = read_note(place).model
-    base = adapter_base(place) or str(place)
+    path = find_model(directory)
+    model = read_note(path).model
+    base = adapter_base(path) or str(path)
     return _weights(AutoConfig.from_pretrained(base), model.dtype, model.quantization == "nf4", _BYTES[model.dtype])
 
 
 def check_memory(base: str | Path, settings: GRPOSettings, prompt: PromptSettings) -> Estimate:
-    """Returns the estimate, and refuses what cannot fit; nothing but the model's configuration is loaded.
+    """Returns the estimate, and refuses a run that cannot fit; loads only the model's configuration.
 
     Raises:
-        InvalidValueError: it exceeds what the device has; says by what.
+        InvalidValueError: it exceeds the free memory; names the parts.
     """
     from transformers import AutoConfig
 
     scorer = 0 if settings.reward.model is None else scorer_weights(settings.reward.model)
-    found = estimate(AutoConfig.from_pretrained(str(base)), settings, prompt, scorer)
-    there = available_memory()
-    if settings.check_memory and found.total > there:
+    need = estimate(AutoConfig.from_pretrained(str(base)), settings, prompt, scorer)
+    available = available_memory()
+    if settings.check_memory and need.total > available:
         raise InvalidValueError(
-            f"memory: an estimated {found.text()} do not fit in the {there / 1e9:.1f} GB that are free; lower "
+            f"memory: an estimated {need.text()} do not fit in the {available / 1e9:.1f} GB that are free; lower "
             "fit.batch_size or prompt length, set fit.gradient_checkpointing or quantization: nf4 "
             "(check_memory: false tries anyway)"
         )
-    return found
+    return need
 
 
 def available_memory() -> int:
-    """Bytes that are free on the GPU this process computes on, or in the machine where there is none."""
-    import os
-
+    """Returns the free bytes on the GPU of this process, or in main memory if there is no GPU."""
     import psutil
     import torch
 

@@ -1,8 +1,8 @@
 """Whole episodes inside TRL: a ``rollout_func`` that plays them, and a trainer whose advantages may differ by turn.
 
 TRL's contracts, as measured for 1.16: the function receives prompts that are already repeated ``num_generations`` times
-and returns exactly one row for each; whatever else it returns reaches the reward functions; groups are consecutive
-blocks. So a block shares task, seat, partner and seed, and only the policy's own sampling differs within it.
+and returns exactly one row for each; its further columns reach the reward functions; groups are consecutive blocks. So
+a block shares task, seat, partner and seed, and only the policy's sampling differs within it.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from sotopia_env.errors import EvaluationError, InvalidValueError
-from sotopia_env.world.episode import Episode
-from sotopia_env.world.reward import ABBREVIATIONS, DIMENSIONS, RANGES, Dimension, Scalarisation
+from sotopia_env.world import ABBREVIATIONS, DIMENSIONS, RANGES, Dimension, Episode, Scalarisation
 from training.attribution.by_outcome import make_attributor
 from training.attribution.credits import Attributor, Missing, SeatScore, dimension_name, seat_score
 from training.grpo.settings import RewardSettings
@@ -28,11 +27,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 GIVE_UP = 64
-"""After so many episodes in a row that could not be scored, training ends: there is nothing left to learn from."""
+"""Number of consecutive unscored episodes after which training ends: there is nothing left to learn from."""
 KEY = "situation"
-"""Beside role and content in the only message of a prompt: the number of its situation. It survives Arrow and TRL."""
+"""Key, in the only message of a prompt, of its situation's number; it survives Arrow and TRL."""
 CREDITS = "turn_credits"
-"""Column with (start, end, reward) of every focal turn, where turns have rewards of their own."""
+"""Column with (start, end, reward) of every focal turn, if turns have their own rewards."""
 
 
 def prompt_rows(situations: Sequence[Situation]) -> list[dict[str, Any]]:
@@ -49,18 +48,18 @@ def prompt_rows(situations: Sequence[Situation]) -> list[dict[str, Any]]:
 
 
 class EpisodeRollout:
-    """Plays the situations that TRL asks for (its ``rollout_func``)."""
+    """Plays the situations of TRL's prompts (its ``rollout_func``)."""
 
     def __init__(self, player: TokenPlayer, situations: Sequence[Situation], reward: RewardSettings) -> None:
         """Prepares.
 
         Args:
-            player: tokenizer, prompt and evaluator.
-            situations: what the prompts' numbers mean.
-            reward: what an episode is worth.
+            player: plays and evaluates.
+            situations: by number in the prompts.
+            reward: of an episode.
 
         Raises:
-            InvalidValueError: the attributor of turn credits has nothing to say about the dimension or a task.
+            InvalidValueError: the attributor of turn credits does not cover the dimension or a task.
         """
         self._player = player
         self._situations = situations
@@ -69,13 +68,13 @@ class EpisodeRollout:
         self._failed = 0
         self._attributor = None if reward.credit == "episode" else make_attributor(reward.credit)
         if self._attributor is not None:
-            refuse_what_cannot_be_attributed(self._attributor, situations, reward)
+            check_attributable(self._attributor, situations, reward)
 
     def __call__(self, prompts: Sequence[Sequence[Mapping[str, str]]], trainer: GRPOTrainer) -> dict[str, Any]:
         """Returns one sequence for each prompt: ids, mask, reward, scores and, with attribution, turn credits."""
-        wanted = [self._situations[int(prompt[0][KEY])] for prompt in prompts]
-        episodes = self.play(wanted, trainer)
-        found: dict[str, Any] = {
+        situations = [self._situations[int(prompt[0][KEY])] for prompt in prompts]
+        episodes = self.play(situations, trainer)
+        output: dict[str, Any] = {
             "prompt_ids": [episode.prompt for episode in episodes],
             "completion_ids": [episode.completion for episode in episodes],
             "logprobs": None,
@@ -85,16 +84,16 @@ class EpisodeRollout:
             "facts": [self._facts(episode) for episode in episodes],
         }
         if self._attributor is not None:
-            found[CREDITS] = [self.credits(episode) for episode in episodes]
-        return found
+            output[CREDITS] = [self.credits(episode) for episode in episodes]
+        return output
 
     def play(self, situations: Sequence[Situation], trainer: GRPOTrainer) -> list[TokenEpisode]:
         """Plays the episodes with the policy in training.
 
         Raises:
-            EvaluationError: for a long time no episode could be scored; says why the last could not.
+            EvaluationError: :data:`GIVE_UP` episodes in a row are unscored; gives the last reason.
         """
-        episodes = self._player.play(situations, trainer_sample(trainer), lambda count: most(count, trainer))
+        episodes = self._player.play(situations, trainer_sample(trainer), lambda count: largest_count(count, trainer))
         for episode in episodes:
             self._failed = self._failed + 1 if episode.failure else 0
             if episode.failure:
@@ -106,7 +105,7 @@ class EpisodeRollout:
     def reward(self, episode: TokenEpisode) -> float | None:
         """Returns the reward of an episode: its scalarised scores, and the penalty for impossible answers.
 
-        ``None`` where it has no scores: TRL then leaves it out of its group and gives it no advantage.
+        ``None`` if it has no scores: TRL then leaves it out of its group and gives it no advantage.
         """
         if episode.failure:
             return None
@@ -120,9 +119,9 @@ class EpisodeRollout:
         return {**parts, **_facts(episode)}
 
     def credits(self, episode: TokenEpisode) -> list[tuple[int, int, float]]:
-        """Returns the tokens of each focal turn, from start to end, with the turn's own reward.
+        """Returns start and end of each focal turn's tokens, with the turn's own reward.
 
-        None for an episode without scores, and where the attributor cannot say what the turns are worth.
+        Empty for an episode without scores, and if the attributor cannot attribute it.
         """
         assert self._attributor is not None
         if episode.failure:
@@ -131,13 +130,11 @@ class EpisodeRollout:
         return [(turn.start, turn.end, parts[turn.turn]) for turn in episode.focal if turn.turn in parts]
 
 
-def refuse_what_cannot_be_attributed(
-    attributor: Attributor, situations: Sequence[Situation], reward: RewardSettings
-) -> None:
-    """Finds out before anything is played whether turns can have rewards of their own.
+def check_attributable(attributor: Attributor, situations: Sequence[Situation], reward: RewardSettings) -> None:
+    """Checks, before anything is played, that turns can have their own rewards.
 
     Raises:
-        InvalidValueError: the attributor has nothing to say about the dimension, or about a task.
+        InvalidValueError: the attributor does not cover the dimension, or a task.
     """
     name = _credited_dimension(reward)
     score = SeatScore(name, 0.0, *RANGES[Dimension(name)])
@@ -153,8 +150,8 @@ def refuse_what_cannot_be_attributed(
 def turn_rewards(attributor: Attributor, episode: TokenEpisode, reward: RewardSettings) -> dict[int, float]:
     """Returns r_t = G · A of every focal turn by index; impossible answers get the penalty.
 
-    A score below 0 is a loss: what brought it about carries it. Nothing where it is missing: the episode then trains
-    nothing, which is not the same as turns worth 0.
+    A score below 0 is a loss and is attributed to the turns that caused it. Empty if the score is missing: the episode
+    then trains nothing, which differs from rewards of 0.
 
     Raises:
         InvalidValueError: the reward is not one dimension's.
@@ -177,7 +174,7 @@ def _without_credits(episode: TokenEpisode, why: Missing) -> dict[int, float]:
 
 
 def _credited_dimension(reward: RewardSettings) -> str:
-    """The full name of the dimension whose score is parted among the turns."""
+    """The full name of the dimension whose score is divided among the turns."""
     if not isinstance(reward.scalarisation, str) or reward.scalarisation == "overall":
         raise InvalidValueError("reward.credit: an attributor needs one dimension as scalarisation, e.g. 'goal'")
     return dimension_name(reward.scalarisation)
@@ -193,7 +190,7 @@ def _facts(episode: TokenEpisode) -> dict[str, float]:
         "unscored": float(bool(episode.failure)),
     }
     if outcome is not None:
-        facts |= {"agreement": float(outcome.agreement), "share": float(outcome.shares[seat])}
+        facts |= {"agreement": float(outcome.agreed), "share": float(outcome.shares[seat])}
     return facts
 
 
@@ -206,9 +203,9 @@ def episode_reward(
     turn_credits: Sequence[Sequence[tuple[int, int, float]]] = (),
     **_: Any,
 ) -> list[float | None]:
-    """TRL's reward function: what the episodes are worth.
+    """Returns the episodes' rewards; TRL's reward function.
 
-    Logged beside it are its parts, the seven dimensions, the facts, and the turns' own rewards where they have some.
+    Logs their parts, the seven dimensions, the facts, and the turns' own rewards if there are any.
     """
     for credits in turn_credits:
         for _start, _end, credit in credits:
@@ -226,17 +223,17 @@ def episode_reward(
 
 
 def trainer_sample(trainer: GRPOTrainer) -> Sample:
-    """Returns sampling with the policy in training: vLLM where the trainer has it, transformers where not.
+    """Returns a sampler of the policy in training: through TRL for vLLM and sharded weights, else in batches.
 
-    Where every process holds all weights, answers come from
-    :class:`~training.models.generation.BatchedGenerator`, which reads equal prompts once and lets finished rows go.
-    vLLM and sharded weights (FSDP, ZeRO-3) take TRL's private ``_generate_single_turn``, which nothing else calls.
+    If every process holds all weights, answers come from :class:`~training.models.generation.BatchedGenerator`, which
+    computes equal prompts once and removes finished rows. vLLM and sharded weights (FSDP, ZeRO-3) use TRL's private
+    ``_generate_single_turn``, which nothing else calls.
     """
     return through_trl(trainer) if samples_through_trl(trainer) else _in_batches(trainer)
 
 
 def samples_through_trl(trainer: GRPOTrainer) -> bool:
-    """Whether answers come from vLLM or from weights that no process holds whole."""
+    """Whether answers come from vLLM or from sharded weights."""
     from accelerate.utils import DistributedType
 
     sharded = (DistributedType.FSDP, DistributedType.DEEPSPEED)
@@ -244,7 +241,7 @@ def samples_through_trl(trainer: GRPOTrainer) -> bool:
 
 
 def through_trl(trainer: GRPOTrainer, temperature: float | None = None) -> Sample:
-    """Returns sampling by TRL's own means, at training's temperature or another; a collective operation."""
+    """Returns TRL's own sampler, at the temperature of training or another one; a collective operation."""
 
     def sample(prompts: list[list[int]]) -> list[list[int]]:
         model = trainer.accelerator.unwrap_model(trainer.model)
@@ -263,12 +260,12 @@ def through_trl(trainer: GRPOTrainer, temperature: float | None = None) -> Sampl
 @contextmanager
 def _at_temperature(trainer: GRPOTrainer, temperature: float | None) -> Iterator[None]:
     engine = trainer.vllm_generation if trainer.use_vllm else trainer.generation_config
-    kept = engine.temperature
-    engine.temperature = kept if temperature is None else temperature
+    previous = engine.temperature
+    engine.temperature = previous if temperature is None else temperature
     try:
         yield
     finally:
-        engine.temperature = kept
+        engine.temperature = previous
 
 
 def _in_batches(trainer: GRPOTrainer) -> Sample:
@@ -286,14 +283,14 @@ def _in_batches(trainer: GRPOTrainer) -> Sample:
     return sample
 
 
-def most(count: int, trainer: GRPOTrainer) -> int:
-    """The largest of the processes' counts."""
+def largest_count(count: int, trainer: GRPOTrainer) -> int:
+    """Returns the largest of the processes' counts."""
     if trainer.accelerator.num_processes == 1:
         return count
     import torch
 
-    mine = torch.tensor([count], device=trainer.accelerator.device)
-    return int(trainer.accelerator.gather(mine).max())
+    own = torch.tensor([count], device=trainer.accelerator.device)
+    return int(trainer.accelerator.gather(own).max())
 
 
 def trainer_class() -> type[GRPOTrainer]:
@@ -301,7 +298,7 @@ def trainer_class() -> type[GRPOTrainer]:
     from trl.trainer.grpo_trainer import GRPOTrainer
 
     class SotopiaGRPOTrainer(GRPOTrainer):
-        """Where rows come with turn credits, tokens of a turn get that turn's own advantage: (batch, tokens)."""
+        """GRPO in which the tokens of a turn get that turn's advantage, (batch, tokens), if rows have turn credits."""
 
         def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
             output: dict[str, Any] = super()._generate_and_score_completions(inputs)
@@ -314,9 +311,9 @@ def trainer_class() -> type[GRPOTrainer]:
         def _by_turn(self, credits: list[list[tuple[int, int, float]]], size: int, width: int) -> torch.Tensor:
             from accelerate.utils import gather_object
 
-            everybody = gather_object(credits)  # a group may span processes
+            all_credits = gather_object(credits)  # a group may span processes
             start = self.accelerator.process_index * len(credits)
-            rows = turn_advantages(everybody, size, width, self.scale_rewards)
+            rows = turn_advantages(all_credits, size, width, self.scale_rewards)
             return rows[start : start + len(credits)].to(self.accelerator.device)
 
     return SotopiaGRPOTrainer
@@ -335,16 +332,16 @@ def turn_advantages(
     """
     import torch
 
-    found = torch.zeros(len(credits), width)  # (rows, width)
-    everything = torch.tensor([reward for row in credits for _, _, reward in row])
+    advantages = torch.zeros(len(credits), width)  # (rows, width)
+    rewards = torch.tensor([reward for row in credits for _, _, reward in row])
     for first in range(0, len(credits), group):
         rows = range(first, first + group)
         values = torch.tensor([reward for row in rows for _, _, reward in credits[row]])
         if len(values) < 2:
             continue
         mean = values.mean()
-        spread = 1.0 if scale == "none" else (everything if scale == "batch" else values).std() + 1e-4
+        spread = 1.0 if scale == "none" else (rewards if scale == "batch" else values).std() + 1e-4
         for row in rows:
             for start, end, reward in credits[row]:
-                found[row, start:end] = (reward - mean) / spread
-    return found
+                advantages[row, start:end] = (reward - mean) / spread
+    return advantages

@@ -1,4 +1,4 @@
-"""What GRPO is asked to do, and what can be found wrong with it before a model is loaded."""
+"""Settings of GRPO, and their checks before a model is loaded."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Literal
 from pydantic import Field
 
 from sotopia_env.errors import InvalidValueError
-from sotopia_env.world.reward import Scalarisation
+from sotopia_env.world import Scalarisation
 from training.data.sources import SourceSettings
 from training.fitting.loop import FitSettings
 from training.grpo.situations import SituationSettings
@@ -19,19 +19,19 @@ from training.stage.settings import LoraSettings, ModelSettings, Settings
 
 
 class RewardSettings(Settings):
-    """What an answer or an episode is worth.
+    """The reward of an answer or an episode.
 
     Attributes:
         model: output directory of a reward model; single-turn only.
         evaluator: scores whole episodes; multi-turn only.
-        scalarisation: ``overall``, a dimension, or weights by dimension over scores mapped to [0, 1];
-            of whole episodes.
+        scalarisation: ``overall``, a dimension, or weights by dimension over scores mapped to [0, 1]; of whole
+            episodes.
         credit: ``episode`` gives every turn the episode's reward; the name of an attributor
             (:mod:`training.attribution.by_outcome`) gives every turn its own part r_t = G · A.
-        invalid: added to an episode's reward for the share of its answers that are no possible action, and to that of
-            an answer that is none.
-        gate: whether an answer that is impossible or was cut off is worth ``invalid`` alone, whatever a reward model
-            makes of it; single-turn only.
+        invalid: penalty for impossible actions: added to the reward of such an answer, and to an episode's reward times
+            the share of such answers.
+        gate: whether an answer that is impossible or was cut off has the reward ``invalid``, without the reward model's
+            score; single-turn only.
     """
 
     model: str | None = None
@@ -43,13 +43,13 @@ class RewardSettings(Settings):
 
 
 class DevSettings(Settings):
-    """Whole episodes that are played with the policy in training, to see where it stands.
+    """Dev episodes: whole episodes that are played with the policy during training.
 
     Attributes:
         situations: on tasks that are neither trained nor reported on.
-        temperature: of sampling in them; ``None`` takes training's.
-        every: optimiser steps between two looks.
-        patience: looks without a better result after which training ends; ``None`` never ends it.
+        temperature: of sampling; ``None`` takes that of training.
+        every: optimiser steps between two evaluations.
+        patience: evaluations without a better result after which training ends; ``None`` for no end.
     """
 
     situations: SituationSettings
@@ -62,28 +62,28 @@ class GRPOSettings(Settings):
     """One stage of group-relative policy optimisation (SOTOPIA-RL, arXiv 2508.03905, §4.2 and C.1).
 
     Attributes:
-        mode: ``single-turn`` samples answers to prompts cut from episodes and asks the reward model what they are
-            worth; ``multi-turn`` plays whole episodes in the environment.
-        start_from: output directory of the stage that is trained on, e.g. behaviour cloning's.
+        mode: ``single-turn`` samples answers to prompts cut from episodes and scores them with the reward model;
+            ``multi-turn`` plays whole episodes in the environment.
+        start_from: output directory of the stage whose model is trained further, e.g. behaviour cloning's.
         quantization: loads the base in 4 bit; see :class:`training.stage.settings.ModelSettings`.
         dtype: of the weights.
-        reference: what KL is measured against when ``beta`` is above 0: ``start``, the model that training begins from
-            (the cloned policy, as in the paper), or its bare ``base``.
-        beta: weight of the KL penalty; above 0 dropout is off, or KL would measure its masks.
+        reference: of the KL penalty when ``beta`` is above 0: ``start``, the model at the start of training (the cloned
+            policy, as in the paper), or its bare ``base``.
+        beta: weight of the KL penalty; above 0 dropout is off, because KL would measure its masks.
         data: episodes whose prompts are answered; single-turn only.
-        situations: what is played; multi-turn only.
-        reward: what it is worth.
+        situations: of the played episodes; multi-turn only.
+        reward: of an answer or an episode.
         num_generations: answers per prompt, or episodes per situation: one group.
         steps_per_generation: batches that are generated at once.
         temperature: of sampling.
-        max_answer: tokens of one answer; ``None`` takes what the earlier stage's prompts leave room for.
+        max_answer: tokens of one answer; ``None`` takes that of the earlier stage's prompt settings.
         scale_rewards: whether advantages are divided by the standard deviation of their ``group`` or ``batch``.
         loss: TRL's ``loss_type``.
         vllm: ``none``, or TRL's ``colocate`` or ``server`` mode.
-        evaluation_tasks: a task file, or ``starter``, whose scenarios must not be trained on.
-        dev: whole episodes played on the way.
-        keep: which model the stage leaves: the ``last``, or the ``best`` by the dev episodes' reward.
-        access: how models on servers are reached, as partners and as judges; processes share its limits.
+        evaluation_tasks: a task file, or ``starter``; its scenarios are refused as training data.
+        dev: whole episodes played during training.
+        keep: the saved model: the ``last``, or the ``best`` by the dev episodes' reward.
+        access: to models on servers, as partners and as judges; processes share its limits.
         check_memory: whether a run that cannot fit is refused before it starts.
         output: the stage's directory.
         fit: optimisation; the batch size counts answers (episodes), not prompts.
@@ -117,7 +117,7 @@ class GRPOSettings(Settings):
 
     @property
     def model(self) -> ModelSettings:
-        """How the model is loaded; base and adapter are those of ``start_from``."""
+        """Loading options of the model; base and adapter are those of ``start_from``."""
         return ModelSettings(
             base=self.start_from,
             lora=self.lora,
@@ -133,15 +133,15 @@ class GRPOSettings(Settings):
 
 
 def world_size() -> int:
-    """Processes of a distributed run; known before torch is imported."""
+    """Number of processes of a distributed run; works before torch is imported."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def check(settings: GRPOSettings) -> None:
-    """Finds contradictions.
+    """Checks for contradictory settings.
 
     Raises:
-        InvalidValueError: names the settings and says what would go.
+        InvalidValueError: names the settings and a valid choice.
     """
     multi = settings.mode == "multi-turn"
     if multi and settings.situations is None:

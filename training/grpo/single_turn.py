@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sotopia_env.errors import InvalidValueError
-from sotopia_env.policies.agent_prompt import AgentPrompt
-from sotopia_env.world.action import Action, ActionType, parse_possible
-from sotopia_env.world.observation import ChatMessage
+from sotopia_env.policies import AgentPrompt
+from sotopia_env.world import Action, ActionType, ChatMessage, parse_possible
 from training.data.samples import RowMaker, observations, stream_dataset
 from training.data.sources import source_rows
 from training.grpo.settings import GRPOSettings
@@ -65,8 +64,8 @@ class SingleTurn:
 
         if not folder.is_dir():
             building, whole = folder.with_name(f"{folder.name}.building"), folder.with_name(f"{folder.name}.whole")
-            for left in (building, whole):  # by a process that was killed
-                shutil.rmtree(left, ignore_errors=True)
+            for stale in (building, whole):  # by a process that was killed
+                shutil.rmtree(stale, ignore_errors=True)
             try:
                 stream_dataset(self._rows(), _features(), building).save_to_disk(str(whole))
             finally:
@@ -120,17 +119,17 @@ class SingleTurn:
         answers = [completion[0]["content"] for completion in completions]
         fine = [_possible(*row) for row in zip(answers, available, recipients, strict=True)]
         whole = [bool(len(ids)) and ids[-1] == end for ids in completion_ids]
-        asked = [index for index in range(len(answers)) if not reward.gate or (fine[index] and whole[index])]
-        opinions = self._scorer.opinions([(prompts[index], answers[index], whole[index]) for index in asked])
+        scored = [index for index in range(len(answers)) if not reward.gate or (fine[index] and whole[index])]
+        opinions = self._scorer.opinions([(prompts[index], answers[index], whole[index]) for index in scored])
         values: list[float | None] = [reward.invalid] * len(answers)
-        for index, opinion in zip(asked, opinions, strict=True):
+        for index, opinion in zip(scored, opinions, strict=True):
             values[index] = opinion if fine[index] or opinion is None else opinion + reward.invalid
             if opinion is not None:
                 log_metric("reward_model/score", opinion)
         for index in range(len(answers)):
             log_metric("reward_model/valid", float(fine[index]))
             log_metric("reward_model/unfinished", float(not whole[index]))
-            log_metric("reward_model/refused", float(index not in asked))
+            log_metric("reward_model/refused", float(index not in scored))
         return values
 
     def score(self, episodes: Sequence[TokenEpisode]) -> Sequence[float]:

@@ -1,4 +1,4 @@
-"""Which situations a policy is trained or tested in: tasks × seats × partners × seeds, as settings and as a list."""
+"""Situations for training and testing a policy: tasks × seats × partners × seeds, as settings and as a list."""
 
 from __future__ import annotations
 
@@ -9,15 +9,12 @@ from dataclasses import dataclass, replace
 from pydantic import Field
 
 from sotopia_env import tasks
-from sotopia_env.chat_model import make_model
-from sotopia_env.chat_model.pool import RunModels
+from sotopia_env.chat_model import ModelPool, make_model
 from sotopia_env.errors import InvalidValueError
-from sotopia_env.naming import make_policy as make
-from sotopia_env.policies.policy import Policy
-from sotopia_env.runs.plan import DEFAULT_RULES
-from sotopia_env.world.dynamics import Rules
-from sotopia_env.world.scenario import Task
-from sotopia_env.world.taskset import TaskSet
+from sotopia_env.naming import make_policy
+from sotopia_env.policies import Policy
+from sotopia_env.runs import DEFAULT_RULES
+from sotopia_env.world import Rules, Task, TaskSet
 from training.stage.settings import Settings
 
 
@@ -26,9 +23,9 @@ class Situation:
     """One episode to be played by the focal policy.
 
     Attributes:
-        task: what it is about.
+        task: of the episode.
         seat: the focal agent's id.
-        partner: sits in every other seat.
+        partner: policy of every other seat.
         seed: of turn order and partners.
         rules: order and limits.
     """
@@ -44,16 +41,16 @@ class SituationSettings(Settings):
     """A list of situations.
 
     Attributes:
-        tasks: a task file; takes the place of ``families``.
+        tasks: a task file, instead of ``families``.
         families: verified families, by name.
         level: their difficulty.
-        count: how many tasks are generated.
+        count: number of generated tasks.
         task_seed: of the generated tasks.
         partners: policies by name or path, e.g. ``linear:horizon=4``, the directory of a trained model (a past self),
             or a language model on a server (frozen).
             They take turns: each task is played with each seat against one of them, the next task against the next.
-        max_turns: of an episode; ``None`` leaves it to the scenario and the default of 20.
-        both_seats: whether the focal policy sits in every seat in turn, or only in the first.
+        max_turns: of an episode; ``None`` takes the scenario's, or 20.
+        both_seats: whether the focal policy plays every seat in turn, or only the first.
         seed: of turn order and partners.
     """
 
@@ -82,23 +79,23 @@ def read_tasks(settings: SituationSettings) -> Sequence[Task]:
 
 
 def situations(
-    settings: SituationSettings, given: Sequence[Task] | TaskSet | None = None, models: RunModels | None = None
+    settings: SituationSettings, task_list: Sequence[Task] | TaskSet | None = None, models: ModelPool | None = None
 ) -> list[Situation]:
     """Returns the situations in a fixed order.
 
     Args:
-        settings: which.
-        given: the tasks, where they are not to be read.
-        models: makes the models on servers that partners are, with their addresses and limits.
+        settings: of the situations.
+        task_list: the tasks, instead of those in the settings.
+        models: factory of partners that are models on servers, with their addresses and limits.
     """
-    partners = [make(spec, models or make_model) for spec in settings.partners]
+    partners = [make_policy(spec, models or make_model) for spec in settings.partners]
     rules = Rules() if settings.max_turns is None else replace(Rules(), max_turns=settings.max_turns)
-    found = []
-    for number, task in enumerate(read_tasks(settings) if given is None else given):
+    result = []
+    for number, task in enumerate(read_tasks(settings) if task_list is None else task_list):
         for seat in task.agents if settings.both_seats else task.agents[:1]:
             partner = partners[number % len(partners)]
-            found.append(Situation(task, seat, partner, _seed(settings.seed, task, seat), rules))
-    return found
+            result.append(Situation(task, seat, partner, _seed(settings.seed, task, seat), rules))
+    return result
 
 
 def _seed(seed: int, task: Task, seat: str) -> int:

@@ -1,8 +1,8 @@
 """Group-relative policy optimisation through TRL: single-turn with a reward model, multi-turn in the environment.
 
-Single-turn is SOTOPIA-RL's (arXiv 2508.03905, §4.2): answers to prompts cut from episodes, worth what the reward model
-says. Multi-turn plays whole episodes against scripted, frozen or past partners (:mod:`training.grpo.multi_turn`). Both
-begin from an earlier stage's model, which by default is also what KL is measured against.
+Single-turn is SOTOPIA-RL's (arXiv 2508.03905, §4.2): answers to prompts cut from episodes, rewarded by the reward
+model. Multi-turn plays whole episodes against scripted, frozen or past partners (:mod:`training.grpo.multi_turn`). Both
+start from an earlier stage's model, which by default is also the reference of the KL penalty.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sotopia_env.chat_model.pool import RunModels
-from sotopia_env.chat_model.spending.ledger import Totals
+from sotopia_env.chat_model import ModelPool, Totals
 from sotopia_env.errors import InvalidValueError
-from sotopia_env.naming import make_evaluator as make_evaluator
+from sotopia_env.naming import make_evaluator
 from training.data.held_out import evaluation_scenarios, task_key
 from training.fitting.loop import (
     begin_from,
@@ -51,26 +50,24 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-def run(settings: GRPOSettings) -> None:
-    """Trains, or continues, or does nothing if it is done; the model ends up in ``output/model``.
+def run(settings: GRPOSettings) -> dict[str, Any]:
+    """Trains or continues, and leaves the model in ``output/model``; does nothing if the stage is complete.
+
+    Returns:
+        The figures, as in ``done.json``.
 
     Raises:
-        InvalidValueError: something cannot be as it was asked for; before any model is loaded.
+        InvalidValueError: the settings are invalid; before any model is loaded.
     """
-    train(settings)
-
-
-def train(settings: GRPOSettings) -> dict[str, Any]:
-    """As :func:`run`, and returns the figures that are kept in ``done.json``."""
     check(settings)
     prompt = answer_settings(settings)
     model_settings = begin_from(settings.model, settings.start_from, prompt)
     if settings.beta > 0 and settings.reference == "base" and model_settings.adapter is None:
         raise InvalidValueError("reference: 'base' needs an adapter to begin from; here start and base are one model")
     stage = StageDirectory(Path(settings.output), f"grpo_{settings.mode.replace('-', '_')}", settings)
-    done = open_stage(stage, model_settings)
-    if done is not None:
-        return done
+    figures = open_stage(stage, model_settings)
+    if figures is not None:
+        return figures
     quiet()
     tokenizer = load_tokenizer(model_settings.base, prompt.format)
     logger.info("memory: an estimated %s", check_memory(model_settings.base, settings, prompt).text())
@@ -87,22 +84,22 @@ def _train(
     stage: StageDirectory,
     models: _Models,
 ) -> dict[str, Any]:
-    def player() -> TokenPlayer:  # of whole episodes, which prompts of the `single` format cannot be played with
+    def player() -> TokenPlayer:  # only for whole episodes: it refuses prompts of the `single` format
         evaluator = make_evaluator(settings.reward.evaluator, model_factory=models.maker.judge)
         return TokenPlayer(tokenizer, prompt, evaluator)
 
-    # What is wrong with the data or with a server is said here, before anything heavy is loaded.
-    work: _MultiTurn | SingleTurn
+    # Errors in the data or of a server are raised here, before anything heavy is loaded.
+    mode: _MultiTurn | SingleTurn
     if settings.mode == "multi-turn":
-        work = _MultiTurn(settings, player(), models.maker)
+        mode = _MultiTurn(settings, player(), models.maker)
     else:
-        work = SingleTurn(settings, prompt, tokenizer)
-    dev = _dev(settings, player, prompt, stage, work.score, models.maker)
+        mode = SingleTurn(settings, prompt, tokenizer)
+    dev = _dev(settings, player, prompt, stage, mode.score, models.maker)
     arguments = _arguments(settings, stage, prompt)
     with arguments.main_process_first(desc="rows"):
-        rows = work.rows(stage.path / "rows")
+        rows = mode.rows(stage.path / "rows")
     models.check()
-    parts = work.parts()
+    parts = mode.parts()
 
     model, adapter = load_for_training(model_settings, settings.fit.gradient_checkpointing)
     trainer = trainer_class()(
@@ -129,7 +126,7 @@ def _train(
 
 
 def answer_settings(settings: GRPOSettings) -> PromptSettings:
-    """Returns the earlier stage's prompt settings, with the answer's length that was asked for."""
+    """Returns the earlier stage's prompt settings, with ``max_answer`` of these settings."""
     prompt = read_prompt_settings(find_model(settings.start_from))
     if settings.max_answer is None:
         return prompt
@@ -161,20 +158,20 @@ def _arguments(settings: GRPOSettings, stage: StageDirectory, prompt: PromptSett
         scale_rewards=settings.scale_rewards,
         loss_type=settings.loss,
         log_completions=False,
-        # Policy and reference would each draw its own masks, and KL would measure these.
+        # Policy and reference would draw different dropout masks, and KL would measure the difference.
         disable_dropout=settings.beta > 0,
         **vllm,
     )
 
 
 def set_reference(trainer: Any, settings: GRPOSettings) -> None:
-    """Makes the KL reference what the settings say, where TRL would take another one.
+    """Sets the KL reference as in the settings where TRL would use another one.
 
-    TRL measures against what training starts from: a frozen copy of the adapter, or of all weights. With
-    ``reference: base`` the copy of the adapter is emptied, which leaves the bare base.
+    TRL's reference is the start of training: a frozen copy of the adapter, or of all weights. With
+    ``reference: base`` the adapter's copy is set to zero, which leaves the bare base.
 
     Raises:
-        InvalidValueError: the bare base is asked for where all weights are trained, or TRL made no reference.
+        InvalidValueError: the bare base is asked for where all weights are trained, or TRL has no reference.
     """
     if settings.beta == 0:
         return
@@ -200,7 +197,7 @@ def _begins_with_adapter(settings: GRPOSettings) -> bool:
 
 
 def _drop_reference(model: Path) -> None:
-    """Removes the frozen copy of the adapter that TRL saves beside the trained one."""
+    """Removes the frozen copy of the adapter, which TRL saves beside the trained one."""
     shutil.rmtree(model / "ref", ignore_errors=True)
 
 
@@ -217,7 +214,7 @@ def _dev(
     prompt: PromptSettings,
     stage: StageDirectory,
     score: Score | None,
-    models: RunModels,
+    models: ModelPool,
 ) -> DevEpisodes | None:
     if settings.dev is None:
         return None
@@ -228,18 +225,18 @@ def _dev(
 
 
 class _Models:
-    """Models on servers, in the seats of partners and judges.
+    """Partners and judges on servers.
 
     Attributes:
-        maker: makes them; the processes of a distributed run share the limits.
+        maker: creates the models; the processes of a distributed run share the limits.
     """
 
     def __init__(self, access: ModelAccess, folder: Path) -> None:
-        self.maker = RunModels(access.models().options.share(world_size(), Totals()))
+        self.maker = ModelPool(access.models().options.share(world_size(), Totals()))
         self._folder = folder if world_size() == 1 else folder / f"process_{os.environ['RANK']}"
 
     def check(self) -> None:
-        """Finds out whether every model is there, and begins the ledger."""
+        """Checks that every model is reachable, and starts the ledger."""
         if self.maker.names:
             asyncio.run(self.maker.check())
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -263,7 +260,7 @@ class _MultiTurn:
 
     score: Score | None = None
 
-    def __init__(self, settings: GRPOSettings, player: TokenPlayer, models: RunModels) -> None:
+    def __init__(self, settings: GRPOSettings, player: TokenPlayer, models: ModelPool) -> None:
         assert settings.situations is not None
         self._situations = situations(settings.situations, models=models)
         refuse_evaluation_situations(self._situations, settings.evaluation_tasks)
@@ -279,13 +276,10 @@ class _MultiTurn:
 
 
 def refuse_evaluation_situations(
-    found: Sequence[Situation], evaluation_tasks: str | None, where: str = "situations"
+    situation_list: Sequence[Situation], evaluation_tasks: str | None, setting: str = "situations"
 ) -> None:
-    """Raises :class:`InvalidValueError` if a situation's scenario is one of the file's, which are for evaluation."""
-    kept = evaluation_scenarios(evaluation_tasks)
-    for situation in found:
-        if task_key(situation.task) in kept:
-            raise InvalidValueError(f"{where}: the scenario of task {situation.task.id!r} is kept for evaluation")
-
-
-__all__ = ["GRPOSettings", "run", "set_reference", "train"]
+    """Raises :class:`InvalidValueError` if a situation's scenario is reserved for evaluation."""
+    reserved = evaluation_scenarios(evaluation_tasks)
+    for situation in situation_list:
+        if task_key(situation.task) in reserved:
+            raise InvalidValueError(f"{setting}: the scenario of task {situation.task.id!r} is kept for evaluation")

@@ -1,8 +1,8 @@
 """Whole episodes as token sequences: the focal policy's sampled tokens, the partners' turns between them, and a mask.
 
-One episode is one sequence that is only ever appended to: prompt ids, then sampled ids, then the freshly tokenised rest
-of the conversation up to the next answer, and so on. What was sampled is what is trained on; nothing is rendered a
-second time. Partners are policies of :mod:`sotopia_env`; the turns of many episodes are sampled in one batch.
+One episode is one sequence that only grows: prompt ids, then sampled ids, then the newly tokenised conversation up to
+the next answer, and so on. The sampled tokens are the trained tokens; nothing is rendered a second time. Partners are
+policies of :mod:`sotopia_env`; the turns of many episodes are sampled in one batch.
 """
 
 from __future__ import annotations
@@ -13,13 +13,26 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from sotopia_env.errors import FATAL, EvaluationError, InvalidValueError, SotopiaError
-from sotopia_env.policies.agent_prompt import AgentPrompt
-from sotopia_env.policies.policy import turn_seed
-from sotopia_env.world.action import NO_ACTION, Action, ActionType, ParseFailure, parse_possible
-from sotopia_env.world.dynamics import EpisodeState, initial_state, transition
-from sotopia_env.world.episode import Episode, Evaluation, Evaluator, PolicyInfo, RecordedTurn, Transcript
-from sotopia_env.world.observation import ChatMessage, SeatView
-from sotopia_env.world.reward import RewardVector
+from sotopia_env.policies import AgentPrompt, turn_seed
+from sotopia_env.world import (
+    NO_ACTION,
+    Action,
+    ActionType,
+    ChatMessage,
+    Episode,
+    EpisodeState,
+    Evaluation,
+    Evaluator,
+    ParseFailure,
+    PolicyInfo,
+    RecordedTurn,
+    RewardVector,
+    SeatView,
+    Transcript,
+    initial_state,
+    parse_possible,
+    transition,
+)
 from training.grpo.situations import Situation
 from training.models.loading import glue_ids, prompt_ids
 from training.stage.settings import PromptSettings
@@ -28,7 +41,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 Sample = Callable[[list[list[int]]], list[list[int]]]
-"""Answers to prompts, all at once: token ids in, sampled ids out, the end token included where it was sampled."""
+"""A batch sampler: token ids of prompts in, sampled ids out, with the end token if it was sampled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +52,7 @@ class FocalTurn:
         turn: its index in the episode.
         start: index of its first sampled token in the completion.
         end: index after its last one.
-        failure: why its text was no possible action; empty when it was one.
+        failure: why its text was no possible action; empty if it was one.
     """
 
     turn: int
@@ -50,17 +63,17 @@ class FocalTurn:
 
 @dataclass(slots=True)
 class TokenEpisode:
-    """An episode being played, or played.
+    """An episode in progress or complete.
 
     Attributes:
-        situation: what is played.
-        prompt: token ids of all that came before the first answer.
-        completion: token ids since then, partners' included.
+        situation: of the episode.
+        prompt: token ids before the first answer.
+        completion: token ids after the prompt, partners' included.
         mask: 1 for each token of ``completion`` that the focal policy sampled, 0 for the others.
         focal: the focal policy's turns.
-        too_long: the next answer would not have fitted, and the focal seat had to leave.
-        failure: why the episode has no scores, where a partner or the evaluator failed; it trains nothing.
-        evaluation: the evaluator's verdict, once there is one.
+        too_long: whether the next answer had no room, so that the focal seat had to leave.
+        failure: why the episode has no scores, if a partner or the evaluator failed; it trains nothing.
+        evaluation: the evaluator's scores, when available.
     """
 
     situation: Situation
@@ -74,11 +87,11 @@ class TokenEpisode:
     evaluation: Evaluation | None = None
     _view: SeatView | None = None
     _views: dict[str, SeatView] = field(default_factory=dict)
-    _told: int = 0
+    _messages_read: int = 0
 
     @property
     def transcript(self) -> Transcript:
-        """What the evaluator reads."""
+        """The evaluator's input."""
         return Transcript.of_state(self.state)
 
     @property
@@ -105,7 +118,7 @@ class TokenEpisode:
         """The focal seat's seven scores.
 
         Raises:
-            EvaluationError: there is no verdict, or it lacks one of them.
+            EvaluationError: there is no evaluation, or it lacks one of them.
         """
         if self.evaluation is None:
             why = self.failure or "not evaluated"
@@ -126,7 +139,7 @@ class TokenPlayer:
 
         Args:
             tokenizer: prefix-preserving (:func:`training.models.loading.check_tokenizer`).
-            prompt: format and limits; ``single`` re-renders its history every turn and is no one sequence.
+            prompt: format and limits; ``single`` renders its history again every turn and is not one sequence.
             evaluator: scores finished episodes.
 
         Raises:
@@ -142,31 +155,31 @@ class TokenPlayer:
         self._evaluator = evaluator
 
     def play(
-        self, situations: Sequence[Situation], sample: Sample, most: Callable[[int], int] = int
+        self, situations: Sequence[Situation], sample: Sample, row_count: Callable[[int], int] = int
     ) -> list[TokenEpisode]:
         """Returns the episodes, in the order of ``situations``, each evaluated or with the reason why not.
 
         Args:
-            situations: what is played.
+            situations: of the episodes.
             sample: answers the prompts of all episodes in which it is the focal seat's turn.
-            most: returns the largest of all processes' counts, where sampling is a collective operation (vLLM, FSDP,
-                ZeRO-3): processes that are done ask along until all are.
+            row_count: returns the largest of all processes' counts, if sampling is a collective operation (vLLM, FSDP,
+                ZeRO-3): finished processes take part until all have finished.
         """
         episodes = self.begin(situations)
         while True:
             acting = [episode for episode in episodes if self.acting(episode)]
-            rows = most(len(acting))
+            rows = row_count(len(acting))
             if not rows:
                 break
-            asked = [[*episode.prompt, *episode.completion] for episode in acting]
-            spare = [asked[0] if asked else [int(self._tokenizer.eos_token_id)]] * (rows - len(asked))
-            answers = sample([*asked, *spare])
+            prompts = [[*episode.prompt, *episode.completion] for episode in acting]
+            spare = [prompts[0] if prompts else [int(self._tokenizer.eos_token_id)]] * (rows - len(prompts))
+            answers = sample([*prompts, *spare])
             self.take(acting, answers[: len(acting)])
         self.evaluate(episodes)
         return episodes
 
     def begin(self, situations: Sequence[Situation]) -> list[TokenEpisode]:
-        """Returns the episodes, each at its focal seat's first turn, or over before it."""
+        """Returns the episodes, each at its focal seat's first turn or already over."""
         episodes = []
         for situation in situations:
             state = initial_state(situation.task, situation.rules, situation.seed)
@@ -175,7 +188,7 @@ class TokenPlayer:
             episodes.append(episode)
         self._let_partners_act(episodes)
         for episode in episodes:
-            self._tell(episode)
+            self._append_news(episode)
         return episodes
 
     @staticmethod
@@ -189,7 +202,7 @@ class TokenPlayer:
             self._act(episode, list(answer))
         self._let_partners_act(episodes)
         for episode in episodes:
-            self._tell(episode)
+            self._append_news(episode)
 
     def evaluate(self, episodes: Sequence[TokenEpisode]) -> None:
         """Evaluates finished episodes, all at once; one that cannot be scored keeps the reason in ``failure``.
@@ -204,9 +217,9 @@ class TokenPlayer:
 
         async def one(episode: TokenEpisode) -> None:
             try:
-                found = await evaluator.evaluate_async(episode.transcript)
-                found.vector(episode.situation.seat)  # raises if a score is missing
-                episode.evaluation = found
+                evaluation = await evaluator.evaluate_async(episode.transcript)
+                evaluation.vector(episode.situation.seat)  # raises if a score is missing
+                episode.evaluation = evaluation
             except FATAL:
                 raise
             except SotopiaError as error:
@@ -221,18 +234,21 @@ class TokenPlayer:
         # An empty answer has no token to blame; the end token stands for it.
         answer = answer or [int(self._tokenizer.eos_token_id)]
         text = str(self._tokenizer.decode(answer, skip_special_tokens=True))
-        found = self._read(episode, text)
+        action, failure = self._read(episode, text)
         start = len(episode.completion)
         episode.completion += answer
         episode.mask += [1] * len(answer)
-        failure = found.reason if isinstance(found, ParseFailure) else ""
         episode.focal.append(FocalTurn(len(episode.state.turns), start, len(episode.completion), failure))
-        episode.state = transition(episode.state, found if isinstance(found, Action) else NO_ACTION)
+        episode.state = transition(episode.state, action)
 
-    def _read(self, episode: TokenEpisode, text: str) -> Action | ParseFailure:
+    def _read(self, episode: TokenEpisode, text: str) -> tuple[Action, str]:
+        """The action in an answer, and why it, or the move in it, cannot count; empty where it can."""
         assert episode._view is not None
         observation = episode._view.observe(episode.state)
-        return parse_possible(text, observation.available, observation.briefing.recipients)
+        action = parse_possible(text, observation.available, observation.briefing.recipients)
+        if isinstance(action, ParseFailure):
+            return NO_ACTION, action.reason
+        return action, observation.move_problem(action) or ""
 
     def _let_partners_act(self, episodes: Sequence[TokenEpisode]) -> None:
         asyncio.run(self._partners(episodes))
@@ -260,7 +276,7 @@ class TokenPlayer:
             decision = await situation.partner.act(view.observe(episode.state), seed)
             episode.state = transition(episode.state, decision.action)
 
-    def _tell(self, episode: TokenEpisode) -> None:
+    def _append_news(self, episode: TokenEpisode) -> None:
         """Appends what the focal seat is told before it acts again."""
         assert episode._view is not None
         if episode.state.stop is not None or episode.failure:
@@ -277,19 +293,19 @@ class TokenPlayer:
             glue = self._glue(episode, messages)
             episode.completion += glue
             episode.mask += [0] * len(glue)
-        episode._told = len(messages)
-        used = len(episode.prompt) + len(episode.completion)
-        if used + self._settings.max_answer > self._settings.max_length:
+        episode._messages_read = len(messages)
+        length = len(episode.prompt) + len(episode.completion)
+        if length + self._settings.max_answer > self._settings.max_length:
             self._cut_off(episode)
 
     def _glue(self, episode: TokenEpisode, messages: Sequence[ChatMessage]) -> list[int]:
-        news = messages[episode._told - 1 :]
+        news = messages[episode._messages_read - 1 :]
         answer = next(message for message in news if message["role"] == "assistant")
-        after = news[news.index(answer) + 1 :]
-        glue = glue_ids(self._tokenizer, [answer, *after])
+        following = news[news.index(answer) + 1 :]
+        glue = glue_ids(self._tokenizer, [answer, *following])
         # An answer that was cut off has no end token of its own.
-        ended = episode.completion[-1] == self._tokenizer.eos_token_id
-        return glue if ended else [int(self._tokenizer.eos_token_id), *glue]
+        finished = episode.completion[-1] == self._tokenizer.eos_token_id
+        return glue if finished else [int(self._tokenizer.eos_token_id), *glue]
 
     def _fill(self, episode: TokenEpisode) -> None:
         episode.completion, episode.mask = [int(self._tokenizer.eos_token_id)], [0]

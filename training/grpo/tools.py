@@ -15,18 +15,28 @@ A partner or an evaluator that fails leaves the episode without a reward, and TR
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Sequence
 from typing import Any
 
 from sotopia_env.errors import FATAL, InvalidValueError, SotopiaError
-from sotopia_env.naming import make_evaluator as make_evaluator
-from sotopia_env.policies.policy import turn_seed
-from sotopia_env.world.action import Action, ActionType, ParseFailure, parse_possible, to_json
-from sotopia_env.world.dynamics import EpisodeState, initial_state, transition
-from sotopia_env.world.episode import Transcript
-from sotopia_env.world.observation import Observation, SeatView, render_action
-from sotopia_env.world.reward import Scalarisation
+from sotopia_env.naming import make_evaluator
+from sotopia_env.policies import turn_seed
+from sotopia_env.world import (
+    Action,
+    ActionType,
+    EpisodeState,
+    Observation,
+    ParseFailure,
+    Scalarisation,
+    SeatView,
+    Transcript,
+    initial_state,
+    parse_possible,
+    render_action,
+    transition,
+)
 from training.grpo.settings import RewardSettings
 from training.grpo.situations import Situation
 
@@ -75,23 +85,24 @@ class SocialEnvironment:
         self._situation = self._situations[int(situation)]
         self._state: EpisodeState = initial_state(self._situation.task, self._situation.rules, self._situation.seed)
         self._views: dict[str, SeatView] = {}
-        self._calls = self._refused = self._told = 0
+        self._calls = self._refused = self._turns_read = 0
         self._error: SotopiaError | None = None
         self._let_partners_act()
-        seen = self._observe(self._situation.seat)
-        return f"\n\n{seen.briefing.head}\n{self._news()}"
+        observation = self._observe(self._situation.seat)
+        return f"\n\n{observation.briefing.head}\n{self._news()}"
 
-    def speak(self, text: str, to: list[str] | None = None) -> str:
-        """Says something.
+    def speak(self, text: str, to: list[str] | None = None, move: dict[str, Any] | None = None) -> str:
+        """Says something, and may commit you by a move.
 
         Args:
             text: Your words.
             to: Names of those who may hear it; leave it out to speak to everybody.
+            move: One of the moves open to you, as it stands in the situation; leave it out to bind yourself to nothing.
 
         Returns:
-            What the others did then.
+            What the others did then, and what is on the table.
         """
-        return self._act(ActionType.SPEAK, text, to)
+        return self._act(ActionType.SPEAK, text, to, move)
 
     def gesture(self, description: str) -> str:
         """Communicates without words.
@@ -148,16 +159,17 @@ class SocialEnvironment:
 
     # --- not tools --------------------------------------------------------------------------------------------
 
-    def _act(self, kind: ActionType, text: str, to: list[str] | None) -> str:
+    def _act(self, kind: ActionType, text: str, to: list[str] | None, move: dict[str, Any] | str | None = None) -> str:
         if self._over:
             return _OVER
         self._calls += 1
-        seen = self._observe(self._situation.seat)
-        found = _read(kind, text, to, seen)
-        if isinstance(found, ParseFailure):
+        observation = self._observe(self._situation.seat)
+        action = _read(kind, text, to, move, observation)
+        problem = action.reason if isinstance(action, ParseFailure) else observation.move_problem(action)
+        if isinstance(action, ParseFailure) or problem is not None:
             self._refused += 1
-            return f"That is not possible: {found.reason}"
-        self._state = transition(self._state, found)
+            return f"That is not possible: {problem}"
+        self._state = transition(self._state, action)
         self._let_partners_act()
         return self._news()
 
@@ -173,11 +185,16 @@ class SocialEnvironment:
 
     def _news(self) -> str:
         seat = self._situation.seat
-        turns = self._observe(seat).turns
-        names = self._situation.task.names
-        new = [render_action(turn.actor, turn.action, names) for turn in turns[self._told :] if turn.actor != seat]
-        self._told = len(turns)
-        return "\n".join([*(new or ["Nobody did anything."]), *([_OVER] if self._over else [])])
+        observation = self._observe(seat)
+        turns, names = observation.turns, self._situation.task.names
+        new = [
+            render_action(turn.actor, turn.action, names, turn.effect)
+            for turn in turns[self._turns_read :]
+            if turn.actor != seat
+        ]
+        self._turns_read = len(turns)
+        stands = [observation.table_text, observation.moves_text] if observation.moves and not self._over else []
+        return "\n".join([*(new or ["Nobody did anything."]), *stands, *([_OVER] if self._over else [])])
 
     def _let_partners_act(self) -> None:
         try:
@@ -194,11 +211,13 @@ class SocialEnvironment:
             self._state = transition(self._state, decision)
 
 
-async def _decide(situation: Situation, seen: Observation, seed: int) -> Action:
-    return (await situation.partner.act(seen, seed)).action
+async def _decide(situation: Situation, observation: Observation, seed: int) -> Action:
+    return (await situation.partner.act(observation, seed)).action
 
 
-def _read(kind: ActionType, text: str, to: list[str] | None, seen: Observation) -> Action | ParseFailure:
+def _read(
+    kind: ActionType, text: str, to: list[str] | None, move: object, observation: Observation
+) -> Action | ParseFailure:
     """The action a call means, read by the same rules as any model's text."""
-    said = to_json(Action(kind, text, tuple(to or ())))
-    return parse_possible(said, seen.available, seen.briefing.recipients)
+    answer = json.dumps({"action_type": kind.value, "argument": text, "to": to or [], "move": move})
+    return parse_possible(answer, observation.available, observation.briefing.recipients)

@@ -1,13 +1,13 @@
 """Sampling from a model for many prompts at once.
 
-Prompts wait until the event loop has nothing else to do (:class:`Batcher`), are sorted by length, padded on the left
-and decoded together with a cache of keys and values (:class:`BatchedGenerator`). Rows that have ended leave the batch.
+Prompts wait until the event loop is idle (:class:`Batcher`), are sorted by length, padded on the left and decoded
+together with a key-value cache (:class:`BatchedGenerator`). Finished rows leave the batch.
 
-What a row samples depends on its prompt and its seed alone, not on its neighbours: step ``t`` of a row takes one number
-in (0, 1), a hash of (seed, t), and the token at which the cumulative distribution passes it. One reservation: matrix
-products of another shape round differently, so the distribution itself may differ in its last bits from batch to batch.
-A token changes when the number falls into that gap: hardly ever in float32, now and then in half precision. On one
-machine, with the same batches, results are equal.
+The tokens of a row depend only on its prompt and its seed, not on the other rows: step ``t`` of a row uses one number
+in (0, 1), a hash of (seed, t), and takes the token at which the cumulative distribution passes it. One limit: matrix
+products of another shape round differently, so the distribution may differ in its last bits from batch to batch, and a
+token changes when the number falls into that gap: hardly ever in float32, sometimes in half precision. On one machine,
+with the same batches, results are equal.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 logger = logging.getLogger(__name__)
-_SHRINK = 0.75  # the share of rows still going below which the others are cut out of the batch
-_QUIET = 4  # passes of the event loop without a new prompt until a batch is begun
+_SHRINK = 0.75  # share of active rows below which finished rows are removed from the batch
+_QUIET = 4  # passes of the event loop without a new prompt before a batch starts
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How tokens are sampled, and how many prompts at once.
+    """Sampling parameters and batch limits.
 
     Attributes:
-        max_new_tokens: of one answer, its end token included; at least 1.
-        temperature: the logits are divided by it; 0 takes the likeliest token.
-        top_p: only the likeliest tokens that together reach this probability are sampled, above 0 to 1.
-        max_batch: prompts that are decoded together.
-        max_tokens: prompt and answer tokens of these together, padding included: the bound on the cache's memory. A
-            single prompt may exceed it.
+        max_new_tokens: limit on one answer, end token included; at least 1.
+        temperature: divides the logits; 0 takes the likeliest token.
+        top_p: samples only from the likeliest tokens that together reach this probability, above 0 to 1.
+        max_batch: prompts per batch.
+        max_tokens: prompt and answer tokens per batch, padding included: the limit on the cache's memory. A single
+            prompt may exceed it.
     """
 
     max_new_tokens: int = 256
@@ -62,16 +62,16 @@ class Sampling:
             raise InvalidValueError(f"top_p: expected a number above 0, at most 1, got {self.top_p!r}")
 
     def batches(self, lengths: Sequence[int]) -> list[list[int]]:
-        """Returns the prompts' indices in batches of like length, the longest first."""
+        """Returns the prompts' indices in batches of similar length, the longest first."""
         order = sorted(range(len(lengths)), key=lambda index: (-lengths[index], index))
-        found: list[list[int]] = []
+        batches: list[list[int]] = []
         for index in order:
-            room = self.max_tokens // (lengths[found[-1][0]] + self.max_new_tokens) if found else 0
-            if found and len(found[-1]) < min(self.max_batch, room):
-                found[-1].append(index)
+            room = self.max_tokens // (lengths[batches[-1][0]] + self.max_new_tokens) if batches else 0
+            if batches and len(batches[-1]) < min(self.max_batch, room):
+                batches[-1].append(index)
             else:
-                found.append([index])
-        return found
+                batches.append([index])
+        return batches
 
 
 def _is_number(value: object) -> bool:
@@ -80,12 +80,12 @@ def _is_number(value: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """What was sampled after one prompt.
+    """The sampled answer to one prompt.
 
     Attributes:
         ids: token ids, the end token included; never empty.
-        logprobs: of each, under the model at the sampling temperature (at 1 for temperature 0), before top-p.
-        finished: whether the last is an end token; if not, the limit of tokens was reached.
+        logprobs: of each token, under the model at the sampling temperature (at 1 for temperature 0), before top-p.
+        finished: whether the last token is an end token; if not, the token limit was reached.
     """
 
     ids: tuple[int, ...]
@@ -97,8 +97,8 @@ def uniforms(seeds: Sequence[int], steps: int) -> Any:
     """Returns numbers in (0, 1) as a float64 array (seeds, steps): the SplitMix64 sequence of each seed.
 
     Args:
-        seeds: any integers; their lowest 64 bits count.
-        steps: how many numbers of each.
+        seeds: any integers; their lowest 64 bits are used.
+        steps: numbers per seed.
     """
     import numpy as np
 
@@ -114,8 +114,8 @@ class BatchedGenerator:
     """Samples answers to prompts of token ids.
 
     Attributes:
-        model: a causal language model of transformers, with an adapter or without; on its device already.
-        sampling: how.
+        model: a causal language model of transformers, with or without an adapter, on its device.
+        sampling: parameters and batch limits.
         end_ids: tokens that end an answer.
     """
 
@@ -126,12 +126,12 @@ class BatchedGenerator:
         sampling: Sampling = Sampling(),
         end_ids: Sequence[int] | None = None,
     ) -> None:
-        """Prepares; nothing is computed.
+        """Prepares; computes nothing.
 
         Args:
-            model: not copied: its weights may change between calls, as they do in training.
-            tokenizer: says which token pads.
-            sampling: how to sample.
+            model: not copied; its weights may change between calls, as in training.
+            tokenizer: names the padding and end tokens.
+            sampling: parameters and batch limits.
             end_ids: tokens that end an answer; by default the tokenizer's end token and those of the model's
                 generation settings.
         """
@@ -143,10 +143,10 @@ class BatchedGenerator:
     def generate(self, prompt_ids: Sequence[Sequence[int]], seeds: Sequence[int]) -> list[Sampled]:
         """Returns one answer for each prompt, in their order.
 
-        The model computes in evaluation mode and is left in the mode it was in. Equal prompts are read once.
+        The model runs in evaluation mode and returns to its previous mode. Equal prompts are computed once.
 
         Args:
-            prompt_ids: token ids up to where the answer begins; none is empty.
+            prompt_ids: token ids up to the beginning of the answer; none is empty.
             seeds: one for each prompt.
 
         Raises:
@@ -156,15 +156,17 @@ class BatchedGenerator:
             raise InvalidValueError(f"seeds: expected one for each of {len(prompt_ids)} prompts, got {len(seeds)}")
         if not all(prompt_ids):
             raise InvalidValueError("prompt_ids: expected at least one token in each prompt, got an empty one")
-        found: dict[int, Sampled] = {}
+        samples: dict[int, Sampled] = {}
         with _evaluation_mode(self.model):
             for batch in self.sampling.batches([len(ids) for ids in prompt_ids]):
-                answers = self._in_memory([prompt_ids[index] for index in batch], [seeds[index] for index in batch])
-                found.update(zip(batch, answers, strict=True))
-        return [found[index] for index in range(len(prompt_ids))]
+                answers = self._decode_in_memory(
+                    [prompt_ids[index] for index in batch], [seeds[index] for index in batch]
+                )
+                samples.update(zip(batch, answers, strict=True))
+        return [samples[index] for index in range(len(prompt_ids))]
 
-    def _in_memory(self, prompts: Sequence[Sequence[int]], seeds: Sequence[int]) -> list[Sampled]:
-        """One batch, or two halves of it one after the other where the device's memory holds no more."""
+    def _decode_in_memory(self, prompts: Sequence[Sequence[int]], seeds: Sequence[int]) -> list[Sampled]:
+        """Decodes one batch, in halves one after the other if it does not fit into the device's memory."""
         import torch
 
         try:
@@ -175,61 +177,63 @@ class BatchedGenerator:
             logger.warning("no memory to answer %d prompts at once; answering half of them at a time", len(prompts))
         torch.cuda.empty_cache()
         half = len(prompts) // 2
-        return self._in_memory(prompts[:half], seeds[:half]) + self._in_memory(prompts[half:], seeds[half:])
+        return self._decode_in_memory(prompts[:half], seeds[:half]) + self._decode_in_memory(
+            prompts[half:], seeds[half:]
+        )
 
     def _decode(self, prompts: Sequence[Sequence[int]], seeds: Sequence[int]) -> list[Sampled]:
-        """One batch, from prompts to answers."""
+        """Decodes one batch."""
         import torch
 
-        device, most = self.model.device, self.sampling.max_new_tokens
+        device, limit = self.model.device, self.sampling.max_new_tokens
         logits, cache, mask = self._read(prompts)
-        noise = torch.from_numpy(uniforms(seeds, most)).to(device)
+        noise = torch.from_numpy(uniforms(seeds, limit)).to(device)
         ends = torch.tensor(self.end_ids, device=device)
-        tokens = torch.full((len(prompts), most), self._pad, device=device)  # (rows, most)
-        logprobs = torch.zeros((len(prompts), most), dtype=torch.float32, device=device)
-        lengths = torch.full((len(prompts),), most, device=device)
-        rows = torch.arange(len(prompts), device=device)  # which prompt each row of the batch belongs to
-        going = torch.ones(len(prompts), dtype=torch.bool, device=device)
+        tokens = torch.full((len(prompts), limit), self._pad, device=device)  # (rows, limit)
+        logprobs = torch.zeros((len(prompts), limit), dtype=torch.float32, device=device)
+        lengths = torch.full((len(prompts),), limit, device=device)
+        rows = torch.arange(len(prompts), device=device)  # index of the prompt of each row in the batch
+        active = torch.ones(len(prompts), dtype=torch.bool, device=device)
         position = mask.sum(1, keepdim=True)
-        for step in range(most):
-            chosen, chance = _choose(logits, noise[rows, step], self.sampling)
-            tokens[rows[going], step], logprobs[rows[going], step] = chosen[going], chance[going]
-            ended = going & torch.isin(chosen, ends)
-            lengths[rows[ended]] = step + 1
-            going &= ~ended
-            left = int(going.sum())
-            if not left or step + 1 == most:
+        for step in range(limit):
+            token, logprob = _sample(logits, noise[rows, step], self.sampling)
+            tokens[rows[active], step], logprobs[rows[active], step] = token[active], logprob[active]
+            finished = active & torch.isin(token, ends)
+            lengths[rows[finished]] = step + 1
+            active &= ~finished
+            remaining = int(active.sum())
+            if not remaining or step + 1 == limit:
                 break
             mask = torch.cat([mask, mask.new_ones(len(mask), 1)], 1)
-            if left <= _SHRINK * len(rows):
-                kept = going.nonzero().squeeze(1)
-                cache.batch_select_indices(kept)
-                rows, mask, position, chosen, going = (t[kept] for t in (rows, mask, position, chosen, going))
-            logits = self._forward(chosen[:, None], mask, position, cache)
+            if remaining <= _SHRINK * len(rows):
+                indices = active.nonzero().squeeze(1)
+                cache.batch_select_indices(indices)
+                rows, mask, position, token, active = (t[indices] for t in (rows, mask, position, token, active))
+            logits = self._forward(token[:, None], mask, position, cache)
             position = position + 1
-        return _cut(tokens, logprobs, lengths, set(self.end_ids))
+        return _answers(tokens, logprobs, lengths, set(self.end_ids))
 
     def _read(self, prompts: Sequence[Sequence[int]]) -> tuple[torch.Tensor, Any, torch.Tensor]:
         """Logits after each prompt, the cache and the attention mask; equal prompts are computed once."""
         import torch
 
-        different = {tuple(ids): None for ids in prompts}
-        place = {ids: number for number, ids in enumerate(different)}
-        longest, device = max(map(len, different)), self.model.device
-        padded = [[self._pad] * (longest - len(ids)) + list(ids) for ids in different]
-        holes = [[0] * (longest - len(ids)) + [1] * len(ids) for ids in different]
+        unique = {tuple(ids): None for ids in prompts}
+        row_of = {ids: number for number, ids in enumerate(unique)}
+        longest, device = max(map(len, unique)), self.model.device
+        padded = [[self._pad] * (longest - len(ids)) + list(ids) for ids in unique]
+        holes = [[0] * (longest - len(ids)) + [1] * len(ids) for ids in unique]
         ids, mask = torch.tensor(padded, device=device), torch.tensor(holes, device=device)  # (different, longest)
         cache = _new_cache(self.model, self.sampling.max_new_tokens)
         logits = self._forward(ids, mask, (mask.cumsum(1) - 1).clamp(min=0), cache)
-        if len(different) < len(prompts):
-            rows = torch.tensor([place[tuple(ids)] for ids in prompts], device=device)
+        if len(unique) < len(prompts):
+            rows = torch.tensor([row_of[tuple(ids)] for ids in prompts], device=device)
             cache.batch_select_indices(rows)
             logits, mask = logits[rows], mask[rows]
         return logits, cache, mask
 
     def _forward(self, ids: torch.Tensor, mask: torch.Tensor, positions: torch.Tensor, cache: Any) -> torch.Tensor:
         """Logits of the last position, (rows, vocabulary)."""
-        found = self.model(
+        output = self.model(
             input_ids=ids,
             attention_mask=mask,
             position_ids=positions,
@@ -237,21 +241,21 @@ class BatchedGenerator:
             use_cache=True,
             logits_to_keep=1,
         )
-        last: torch.Tensor = found.logits[:, -1]
+        last: torch.Tensor = output.logits[:, -1]
         return last
 
 
 def _end_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> set[int]:
     configured = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
-    given = configured if isinstance(configured, list | tuple) else [configured]
-    return {end for end in (tokenizer.eos_token_id, *given) if end is not None}
+    ids = configured if isinstance(configured, list | tuple) else [configured]
+    return {end for end in (tokenizer.eos_token_id, *ids) if end is not None}
 
 
 @contextmanager
 def _evaluation_mode(model: PreTrainedModel) -> Iterator[None]:
-    """No dropout and no gradients; afterwards the model trains if it did before.
+    """Turns off dropout and gradients, and restores the model's mode afterwards.
 
-    A model that is being trained gets no inference mode: what it computes and keeps there, such as the frequencies of
+    A model in training gets no inference mode: tensors that it computes there and keeps, such as the frequencies of
     some rotary embeddings, could not be used in training.
     """
     import torch
@@ -265,47 +269,47 @@ def _evaluation_mode(model: PreTrainedModel) -> Iterator[None]:
         model.train(trains)
 
 
-def _choose(logits: torch.Tensor, uniform: torch.Tensor, sampling: Sampling) -> tuple[torch.Tensor, torch.Tensor]:
+def _sample(logits: torch.Tensor, uniform: torch.Tensor, sampling: Sampling) -> tuple[torch.Tensor, torch.Tensor]:
     """One token for each row and its log-probability: ``logits`` (rows, vocabulary), ``uniform`` (rows,)."""
     import torch
 
     scaled = logits.float() / (sampling.temperature or 1.0)
     logprobs = scaled.log_softmax(-1)
     if sampling.temperature == 0:
-        chosen = logprobs.argmax(-1)
+        token = logprobs.argmax(-1)
     else:
-        chances = logprobs.exp()
+        probabilities = logprobs.exp()
         if sampling.top_p < 1:
-            chances = _likeliest(chances, sampling.top_p)
-        passed = chances.cumsum(-1, dtype=torch.float64)
-        wanted = uniform[:, None] * passed[:, -1:]
-        chosen = torch.searchsorted(passed, wanted, right=True).squeeze(1)
-    return chosen, logprobs.gather(1, chosen[:, None]).squeeze(1)
+            probabilities = _likeliest(probabilities, sampling.top_p)
+        cumulative = probabilities.cumsum(-1, dtype=torch.float64)
+        threshold = uniform[:, None] * cumulative[:, -1:]
+        token = torch.searchsorted(cumulative, threshold, right=True).squeeze(1)
+    return token, logprobs.gather(1, token[:, None]).squeeze(1)
 
 
-def _likeliest(chances: torch.Tensor, top_p: float) -> torch.Tensor:
+def _likeliest(probabilities: torch.Tensor, top_p: float) -> torch.Tensor:
     """The probabilities with zeros outside of the smallest set of likeliest tokens that reaches ``top_p``."""
-    ordered, places = chances.sort(dim=-1, descending=True, stable=True)
-    before = ordered.cumsum(-1) - ordered
-    return chances.scatter(1, places, ordered.where(before < top_p, ordered.new_zeros(())))
+    descending, indices = probabilities.sort(dim=-1, descending=True, stable=True)
+    preceding = descending.cumsum(-1) - descending
+    return probabilities.scatter(1, indices, descending.where(preceding < top_p, descending.new_zeros(())))
 
 
-def _cut(tokens: torch.Tensor, logprobs: torch.Tensor, lengths: torch.Tensor, ends: set[int]) -> list[Sampled]:
-    found = []
-    for ids, chances, length in zip(tokens.tolist(), logprobs.tolist(), lengths.tolist(), strict=True):
-        found.append(Sampled(tuple(ids[:length]), tuple(chances[:length]), ids[length - 1] in ends))
-    return found
+def _answers(tokens: torch.Tensor, logprobs: torch.Tensor, lengths: torch.Tensor, ends: set[int]) -> list[Sampled]:
+    samples = []
+    for ids, values, length in zip(tokens.tolist(), logprobs.tolist(), lengths.tolist(), strict=True):
+        samples.append(Sampled(tuple(ids[:length]), tuple(values[:length]), ids[length - 1] in ends))
+    return samples
 
 
 def _new_cache(model: PreTrainedModel, room: int) -> Any:
-    """The model's kind of cache; layers that would be copied for every token get room to grow instead."""
+    """The model's kind of cache; layers that would be copied for every token get spare room instead."""
     from transformers import DynamicCache
     from transformers.cache_utils import DynamicLayer
 
-    found = DynamicCache(config=model.config)
-    if all(type(layer) is DynamicLayer for layer in found.layers):
-        found.layers = [_growing_layer()(room) for _ in found.layers]
-    return found
+    kv_cache = DynamicCache(config=model.config)
+    if all(type(layer) is DynamicLayer for layer in kv_cache.layers):
+        kv_cache.layers = [_growing_layer()(room) for _ in kv_cache.layers]
+    return kv_cache
 
 
 @cache
@@ -313,7 +317,7 @@ def _growing_layer() -> Any:
     from transformers.cache_utils import DynamicLayer
 
     class GrowingLayer(DynamicLayer):
-        """Writes new keys and values behind the old ones: concatenating them took half of the time of decoding."""
+        """Writes new keys and values after the old ones; concatenation took half of the decoding time."""
 
         def __init__(self, room: int) -> None:
             super().__init__()
@@ -329,17 +333,17 @@ def _growing_layer() -> Any:
 
         def batch_select_indices(self, indices: Any) -> None:
             super().batch_select_indices(indices)
-            self._buffers.clear()  # they hold the rows as they were
+            self._buffers.clear()  # they hold the rows before the selection
 
         def _extended(self, name: str, new: Any) -> Any:
             old, buffer = getattr(self, name), self._buffers.get(name)
-            held = old.shape[-2] if old.numel() else 0
-            size = held + new.shape[-2]
+            length = old.shape[-2] if old.numel() else 0
+            size = length + new.shape[-2]
             if buffer is None or buffer.shape[-2] < size:
                 buffer = self._buffers[name] = new.new_empty(*new.shape[:-2], size + self._room, new.shape[-1])
-                if held:
-                    buffer[..., :held, :] = old
-            buffer[..., held:size, :] = new
+                if length:
+                    buffer[..., :length, :] = old
+            buffer[..., length:size, :] = new
             return buffer[..., :size, :]
 
     return GrowingLayer
@@ -349,11 +353,11 @@ def _growing_layer() -> Any:
 
 
 class Batcher:
-    """Gathers the prompts that wait in an event loop at one moment, and has them answered together.
+    """Collects the prompts that wait in an event loop at one moment, and answers them together.
 
-    A batch is begun when the loop has gone round a few times without a new prompt. It is computed in one thread beside
-    the loop's, so that time limits, signals and other models' answers are not held up by it; prompts that come
-    meanwhile make the next batch. There is no delay by the clock: a single prompt is answered at once.
+    A batch starts after a few passes of the loop without a new prompt. It is computed in a separate thread, so that it
+    does not block time limits, signals and other models' answers; prompts that arrive meanwhile form the next batch.
+    There is no delay by the clock: a single prompt is answered at once.
 
     One instance may serve several event loops one after the other, but not at the same time.
     """
@@ -361,12 +365,12 @@ class Batcher:
     def __init__(
         self, make: Callable[[], BatchedGenerator], sampling: Sampling, thread: Executor | None = None
     ) -> None:
-        """Prepares; the generator is made with the first batch, in its thread.
+        """Prepares; the generator is created with the first batch, in the thread.
 
         Args:
-            make: returns the generator; called once. What it raises, every prompt of that batch raises.
+            make: returns the generator; called once. Its exception is raised for every prompt of that batch.
             sampling: of that generator.
-            thread: a single thread, shared by all that use the same model; one of its own by default.
+            thread: a single thread, shared by all batchers of the same model; by default a new one.
         """
         self.sampling = sampling
         self._make = make
@@ -374,13 +378,13 @@ class Batcher:
         self._generator: BatchedGenerator | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting: list[_Prompt] = []
-        self._unanswered = 0  # batches under way
+        self._unanswered = 0  # batches in progress
         self._gathering = False
 
     async def sample(self, ids: Sequence[int], seed: int) -> Sampled:
         """Returns an answer to one prompt."""
         loop = asyncio.get_running_loop()
-        if loop is not self._loop:  # whatever waited in another loop died with it
+        if loop is not self._loop:  # prompts of another loop ended with it
             self._loop, self._waiting, self._unanswered, self._gathering = loop, [], 0, False
         prompt = _Prompt(ids, seed, loop.create_future())
         self._waiting.append(prompt)
@@ -392,17 +396,17 @@ class Batcher:
             self._gathering = True
             loop.call_soon(self._settle, loop, len(self._waiting), 0)
 
-    def _settle(self, loop: asyncio.AbstractEventLoop, seen: int, quiet: int) -> None:
-        """Waits for the loop to have nothing else to do, as far as can be told from no new prompts coming."""
+    def _settle(self, loop: asyncio.AbstractEventLoop, previous: int, quiet: int) -> None:
+        """Waits until the loop is idle, judged by passes without a new prompt; then starts the batches."""
         count = len(self._waiting)
-        quiet = quiet + 1 if count == seen else 0
+        quiet = quiet + 1 if count == previous else 0
         if quiet < _QUIET:
             loop.call_soon(self._settle, loop, count, quiet)
             return
         waiting, self._waiting, self._gathering = self._waiting, [], False
-        wanted = [prompt for prompt in waiting if not prompt.answer.done()]
-        for batch in self.sampling.batches([len(prompt.ids) for prompt in wanted]):
-            prompts = [wanted[index] for index in batch]
+        pending = [prompt for prompt in waiting if not prompt.answer.done()]
+        for batch in self.sampling.batches([len(prompt.ids) for prompt in pending]):
+            prompts = [pending[index] for index in batch]
             self._unanswered += 1
             loop.run_in_executor(self._thread, self._answer, prompts).add_done_callback(
                 partial(self._deliver, loop, prompts)
@@ -414,21 +418,21 @@ class Batcher:
         return self._generator.generate([prompt.ids for prompt in prompts], [prompt.seed for prompt in prompts])
 
     def _deliver(
-        self, loop: asyncio.AbstractEventLoop, prompts: Sequence[_Prompt], done: asyncio.Future[list[Sampled]]
+        self, loop: asyncio.AbstractEventLoop, prompts: Sequence[_Prompt], future: asyncio.Future[list[Sampled]]
     ) -> None:
         if loop is not self._loop:
             return
         self._unanswered -= 1
-        error = None if done.cancelled() else done.exception()
+        error = None if future.cancelled() else future.exception()
         for index, prompt in enumerate(prompts):
             if prompt.answer.done():
                 continue
-            if done.cancelled():
+            if future.cancelled():
                 prompt.answer.cancel()
             elif error is not None:
                 prompt.answer.set_exception(error)
             else:
-                prompt.answer.set_result(done.result()[index])
+                prompt.answer.set_result(future.result()[index])
         self._gather(loop)
 
 

@@ -1,36 +1,30 @@
-"""Tokenizers, base models, adapters, and tiny models made from nothing.
+"""Tokenizers, base models, adapters and 4-bit loading.
 
-Loading says at once what cannot work: a tokenizer without a chat template or with one that is not prefix-preserving,
+Loading fails early on what cannot work: a tokenizer without a chat template or with one that is not prefix-preserving,
 an adapter of another base, 4 bit without support. No token is ever added to a vocabulary, so no embedding is resized.
 """
 
 from __future__ import annotations
 
 import importlib.util
-from typing import TYPE_CHECKING
-
-from sotopia_env.errors import InvalidValueError
-from training.stage.settings import ModelSettings
-
-if TYPE_CHECKING:
-    from transformers import BitsAndBytesConfig
-
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sotopia_env.policies.agent_prompt import Format
-from sotopia_env.world.observation import ChatMessage
-from training.stage.settings import LoraSettings, PromptSettings
+from sotopia_env.errors import InvalidValueError
+from sotopia_env.policies import Format
+from sotopia_env.world import ChatMessage
+from training.stage.settings import LoraSettings, ModelSettings, PromptSettings
 
 if TYPE_CHECKING:
     from peft import LoraConfig
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import BitsAndBytesConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 POLICY_FILE = "sotopia_policy.json"
-"""Beside the weights: how a trained model is prompted. What reads it: :func:`read_prompt_settings`."""
+"""File beside the weights with the model's prompt settings; see :func:`read_prompt_settings`."""
 
 CHATML = (
     "{%- for m in messages %}{{- '<|im_start|>' + m['role'] + '\n' }}"
@@ -38,7 +32,7 @@ CHATML = (
     "{%- else %}{{- m['content'] + '<|im_end|>\n' }}{%- endif %}{%- endfor %}"
     "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- endif %}"
 )
-"""The chat template of tiny models: prefix-preserving, with TRL's markers of what the assistant wrote."""
+"""The chat template of tiny models: prefix-preserving, with TRL's markers of the assistant's text."""
 
 _PROBE: tuple[ChatMessage, ...] = (
     {"role": "system", "content": "You are Ada. Sell the lamp."},
@@ -53,7 +47,7 @@ _PROBE: tuple[ChatMessage, ...] = (
 
 
 def load_tokenizer(path: str | Path, format: Format = "chat") -> PreTrainedTokenizerBase:
-    """Loads the tokenizer of a model directory or hub name and checks that it can be trained with.
+    """Loads the tokenizer of a model directory or hub name and checks that it can be used in training.
 
     Args:
         path: of the model.
@@ -67,7 +61,7 @@ def load_tokenizer(path: str | Path, format: Format = "chat") -> PreTrainedToken
     try:
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(str(path))
     except (OSError, ValueError) as error:
-        raise InvalidValueError(f"{path}: no tokenizer could be loaded ({_first_line(error)})") from None
+        raise InvalidValueError(f"{path}: no tokenizer could be loaded ({first_line(error)})") from None
     check_tokenizer(tokenizer, str(path), format)
     return tokenizer
 
@@ -75,11 +69,11 @@ def load_tokenizer(path: str | Path, format: Format = "chat") -> PreTrainedToken
 def check_tokenizer(tokenizer: PreTrainedTokenizerBase, name: str, format: Format = "chat") -> None:
     """Checks template, end and padding tokens; a missing padding token becomes the end token (nothing is added).
 
-    Prompts of the ``single`` format are one user message each, so nothing has to be preserved from turn to turn. Some
-    instruction-tuned models (Mistral's) can be trained with that format alone.
+    Prompts of the ``single`` format are one user message each and need no preserved prefix. Some instruction-tuned
+    models (Mistral's) can be trained with that format only.
 
     Raises:
-        InvalidValueError: says what is missing or not preserved.
+        InvalidValueError: names what is missing or not preserved.
     """
     if not tokenizer.chat_template:
         raise InvalidValueError(f"{name}: the tokenizer has no chat template; choose an instruction-tuned model's")
@@ -96,7 +90,7 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerBase, name: str, format: Forma
 
 
 def _first_break(tokenizer: PreTrainedTokenizerBase, format: Format) -> str:
-    """Where prompt and completion of one turn are no prefix of the next turn's prompt; empty where they always are."""
+    """The place where prompt and completion of a turn are no prefix of the next prompt; empty if there is none."""
     try:
         if format == "single":
             return "" if prompt_ids(tokenizer, _PROBE[1:2]) else "it renders nothing"
@@ -110,16 +104,16 @@ def _first_break(tokenizer: PreTrainedTokenizerBase, format: Format) -> str:
                 following = prompt_ids(tokenizer, _PROBE[: end + 2])
                 if following[: len(later)] != later:
                     return f"after message {end + 2}"
-    except Exception as error:  # a template is a program of somebody else's, and may raise anything
+    except Exception as error:  # a template is third-party code and may raise anything
         if type(error).__module__.split(".")[0] != "jinja2":
             raise
-        return f"it refuses the conversation: {_first_line(error)}"
+        return f"it refuses the conversation: {first_line(error)}"
     return ""
 
 
-def _render(tokenizer: PreTrainedTokenizerBase, messages: Sequence[ChatMessage], ask: bool) -> list[int]:
+def _render(tokenizer: PreTrainedTokenizerBase, messages: Sequence[ChatMessage], add_prompt: bool) -> list[int]:
     ids = tokenizer.apply_chat_template(
-        [dict(message) for message in messages], add_generation_prompt=ask, tokenize=True, return_dict=False
+        [dict(message) for message in messages], add_generation_prompt=add_prompt, tokenize=True, return_dict=False
     )
     return list(ids)
 
@@ -138,13 +132,13 @@ def answer_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
 def glue_ids(tokenizer: PreTrainedTokenizerBase, messages: Sequence[ChatMessage]) -> list[int]:
     """Token ids between an answer's end token and the next answer: the rest of the template and the new messages.
 
-    ``messages`` are the answer itself (the assistant's message) and what came after it. The glue is cut out of one
-    rendering, so that the answer's own tokens need not be reproduced.
+    ``messages`` are the answer (the assistant's message) and the messages after it. The glue is cut out of one
+    rendering, so the answer's own tokens need not be reproduced.
     """
-    whole = _render(tokenizer, [*_PROBE[:2], *messages], True)
-    before = _render(tokenizer, _PROBE[:2], True)
-    after = len(before) + len(answer_ids(tokenizer, messages[0]["content"]))
-    return whole[after:]
+    ids = _render(tokenizer, [*_PROBE[:2], *messages], True)
+    prefix = _render(tokenizer, _PROBE[:2], True)
+    start = len(prefix) + len(answer_ids(tokenizer, messages[0]["content"]))
+    return ids[start:]
 
 
 class TokenCounter:
@@ -192,20 +186,14 @@ def load_arguments(settings: ModelSettings) -> dict[str, Any]:
 
 
 def local_device() -> str:
-    """The device of this process: its own GPU where there is one."""
-    import os
-
+    """Returns the device of this process: its own GPU if there is one."""
     import torch
 
     return f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if torch.cuda.is_available() else "cpu"
 
 
-def load_causal_lm(settings: ModelSettings, *, trainable: bool = False) -> PreTrainedModel:
-    """Loads base and adapter as they are, without a new adapter.
-
-    Args:
-        settings: ``base``, and ``adapter`` if there is one.
-        trainable: whether the adapter's weights are to be trained further.
+def load_causal_lm(settings: ModelSettings) -> PreTrainedModel:
+    """Loads the base and, if there is one, the adapter; adds no new adapter.
 
     Raises:
         InvalidValueError: the base cannot be loaded, the adapter is of another base, or 4 bit is not supported.
@@ -218,16 +206,16 @@ def load_causal_lm(settings: ModelSettings, *, trainable: bool = False) -> PreTr
     try:
         model = AutoModelForCausalLM.from_pretrained(located(settings.base), **load_arguments(settings))
     except (OSError, ValueError) as error:
-        raise InvalidValueError(f"{settings.base}: no model could be loaded ({_first_line(error)})") from None
+        raise InvalidValueError(f"{settings.base}: no model could be loaded ({first_line(error)})") from None
     if settings.adapter is None:
         return model
     from peft import PeftModel
 
-    return PeftModel.from_pretrained(model, settings.adapter, is_trainable=trainable)
+    return PeftModel.from_pretrained(model, settings.adapter)
 
 
 def located(base: str) -> str:
-    """Returns a directory's absolute path, so that an adapter on it is found from everywhere; a hub name as it is."""
+    """Returns a directory's absolute path, which an adapter can store as its base; a hub name unchanged."""
     return str(Path(base).resolve()) if Path(base).is_dir() else base
 
 
@@ -243,102 +231,102 @@ def check_adapter(adapter: str | Path, base: str) -> None:
     """Checks that an adapter belongs to a base model, before either is loaded.
 
     Raises:
-        InvalidValueError: there is no adapter, or it is one of another base.
+        InvalidValueError: there is no adapter, or it belongs to another base.
     """
-    named = adapter_base(adapter)
-    if named is None:
+    own_base = adapter_base(adapter)
+    if own_base is None:
         raise InvalidValueError(f"{adapter}: expected an adapter (adapter_config.json), found none")
-    if not same_model(named, base):
-        raise InvalidValueError(f"{adapter}: an adapter of {named!r}, which is not the base {base!r}")
+    if not same_model(own_base, base):
+        raise InvalidValueError(f"{adapter}: an adapter of {own_base!r}, which is not the base {base!r}")
 
 
 def adapter_base(directory: str | Path) -> str | None:
     """Returns the base that an adapter directory names; ``None`` when the directory holds no adapter.
 
     Raises:
-        InvalidValueError: what describes the adapter is damaged, or names no base.
+        InvalidValueError: the adapter's configuration is damaged, or names no base.
     """
     file = Path(directory) / "adapter_config.json"
     if not file.is_file():
         return None
     try:
-        named = json.loads(file.read_text(encoding="utf-8"))["base_model_name_or_path"]
+        base = json.loads(file.read_text(encoding="utf-8"))["base_model_name_or_path"]
     except (ValueError, KeyError, TypeError):
-        named = None
-    if not isinstance(named, str):
+        base = None
+    if not isinstance(base, str):
         raise InvalidValueError(f"{file}: expected JSON with base_model_name_or_path; it is damaged, or no adapter's")
-    return named
+    return base
 
 
 def same_model(one: str, other: str) -> bool:
-    """Whether two names mean one model: equal, or paths of one directory."""
+    """Whether two names are equal, or paths of the same directory."""
     return one == other or (
         Path(one).is_dir() and Path(other).is_dir() and Path(one).resolve() == Path(other).resolve()
     )
 
 
 def find_model(directory: str | Path) -> Path:
-    """Returns where the model lies in a stage's output directory: ``model/`` in it, or the directory itself.
+    """Returns the directory of the model in a stage's output: ``model/`` in it, or the directory itself.
 
     Raises:
         InvalidValueError: neither holds an adapter or a model.
     """
-    for place in (Path(directory) / "model", Path(directory)):
-        if (place / "adapter_config.json").is_file() or (place / "config.json").is_file():
-            return place
+    for path in (Path(directory) / "model", Path(directory)):
+        if (path / "adapter_config.json").is_file() or (path / "config.json").is_file():
+            return path
     raise InvalidValueError(f"{directory}: expected an adapter or a model (adapter_config.json or config.json)")
 
 
 def start_from(directory: str | Path, settings: ModelSettings) -> ModelSettings:
-    """Returns ``settings`` beginning from what an earlier stage left: its adapter, or its full model as the base."""
-    place = find_model(directory)
-    base = adapter_base(place)
+    """Returns ``settings`` starting from an earlier stage's output: its adapter, or its full model as the base."""
+    path = find_model(directory)
+    base = adapter_base(path)
     if base is None:
-        return settings.model_copy(update={"base": str(place), "adapter": None})
-    return settings.model_copy(update={"base": base, "adapter": str(place)})
+        return settings.model_copy(update={"base": str(path), "adapter": None})
+    return settings.model_copy(update={"base": base, "adapter": str(path)})
 
 
 def write_prompt_settings(directory: str | Path, prompt: PromptSettings) -> None:
-    """Notes beside a model how it is prompted."""
+    """Writes the prompt settings beside a model."""
     text = json.dumps({"prompt": prompt.model_dump(mode="json")}, indent=2)
     (Path(directory) / POLICY_FILE).write_text(text + "\n", encoding="utf-8")
 
 
 def read_prompt_settings(directory: str | Path) -> PromptSettings:
-    """Returns how a trained model is prompted; the defaults where nothing is noted (a base model)."""
+    """Returns the prompt settings of a trained model; the defaults for a base model, which has none."""
     file = Path(directory) / POLICY_FILE
     if not file.is_file():
         return PromptSettings()
     return PromptSettings.model_validate(json.loads(file.read_text(encoding="utf-8"))["prompt"])
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """Returns the first line of an exception's message, or the name of its class."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
-# --- tiny models --------------------------------------------------------------------------------------------------
+# --- quantisation -------------------------------------------------------------------------------------------------
 
 
 def check_quantization(settings: ModelSettings) -> None:
-    """Finds out whether a model can be loaded in 4 bit where that is asked for; loads nothing.
+    """Checks that 4 bit is supported if the settings ask for it; loads nothing.
 
     Raises:
-        InvalidValueError: 4 bit is asked for, and bitsandbytes is not installed, or cannot be imported.
+        InvalidValueError: bitsandbytes is needed and is not installed, or cannot be imported.
     """
     if settings.quantization != "none":
         check_bitsandbytes("quantization: 'nf4'", "set quantization: none")
 
 
-def check_bitsandbytes(what: str, otherwise: str) -> None:
-    """Raises :class:`InvalidValueError` where bitsandbytes cannot be used, with what needs it and what else to do."""
+def check_bitsandbytes(feature: str, otherwise: str) -> None:
+    """Raises :class:`InvalidValueError` if bitsandbytes cannot be used, naming ``feature`` and the alternative."""
     if importlib.util.find_spec("bitsandbytes") is None:
-        raise InvalidValueError(f"{what} needs bitsandbytes; install it, or {otherwise}")
+        raise InvalidValueError(f"{feature} needs bitsandbytes; install it, or {otherwise}")
     try:
         importlib.import_module("bitsandbytes")
-    except (ImportError, OSError, RuntimeError, AttributeError) as error:  # whatever a half-fitting CUDA leads to
-        why = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    except (ImportError, OSError, RuntimeError, AttributeError) as error:  # all of them occur with a wrong CUDA version
         raise InvalidValueError(
-            f"{what} needs bitsandbytes, which cannot be imported ({why}); mend it, or {otherwise}"
+            f"{feature} needs bitsandbytes, which cannot be imported ({first_line(error)}); mend it, or {otherwise}"
         ) from None
 
 
@@ -346,7 +334,7 @@ def quantization_config(settings: ModelSettings) -> BitsAndBytesConfig | None:
     """Returns the 4-bit configuration (nf4 with double quantisation, as QLoRA), or ``None`` for ``none``.
 
     Raises:
-        InvalidValueError: 4 bit is asked for, and bitsandbytes cannot be used.
+        InvalidValueError: bitsandbytes is needed and cannot be used.
     """
     if settings.quantization == "none":
         return None

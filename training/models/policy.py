@@ -1,14 +1,14 @@
 """A trained model in a seat: an adapter or model directory as a policy of the environment.
 
-The model is asked as it was trained (``sotopia_policy.json`` beside its weights says how prompts are made), and all
-acts that wait at one moment are sampled in one batch. The directory itself names the policy::
+The model is prompted as in training (``sotopia_policy.json`` beside its weights holds the prompt settings), and all
+acts that wait at one moment are sampled in one batch. The directory is the policy's name on a command line::
 
     sotopia rollout --policy runs/bc,conceder --tasks bargaining --out runs/played
     sotopia rollout --policy "runs/bc:temperature=0.7,name=cloned" --policy "best-of-8(runs/bc by runs/rm)" --out runs/b
 
-A model that a server of its own serves (vLLM, or ``transformers serve``) needs nothing of this module: it is a language
-model like any other, ``local/NAME:format=…,temperature=…`` with ``--api-base``; give it the format that its
-``sotopia_policy.json`` names. How to start such a server stands in ``docs/training.md``.
+A model on a server (vLLM, or ``transformers serve``) does not need this module: it is a language model like any other,
+``local/NAME:format=…,temperature=…`` with ``--api-base``; use the format in its ``sotopia_policy.json``. Starting such
+a server is described in ``docs/training.md``.
 """
 
 from __future__ import annotations
@@ -19,14 +19,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from sotopia_env.chat_model.protocol import ChatReply
+from sotopia_env.chat_model import ChatReply
 from sotopia_env.errors import InvalidValueError, PolicyError, name_hint
-from sotopia_env.policies.agent_prompt import AgentPrompt, complaint
-from sotopia_env.policies.llm import Consequence, read_reply
-from sotopia_env.policies.policy import Decision, turn_seed
-from sotopia_env.world.action import NO_ACTION, Action, ActionType, ParseFailure
-from sotopia_env.world.episode import Generation, Usage
-from sotopia_env.world.observation import ChatMessage, Observation
+from sotopia_env.policies import AgentPrompt, Consequence, Decision, complaint, read_reply, turn_seed
+from sotopia_env.world import NO_ACTION, Action, ActionType, ChatMessage, Generation, Observation, ParseFailure, Usage
 from training.data.samples import fit_prompt
 from training.models.generation import Batcher, Sampled, Sampling
 from training.models.loading import load_tokenizer, prompt_ids, read_prompt_settings
@@ -44,12 +40,12 @@ class LocalPolicy:
     Attributes:
         batcher: samples answers.
         tokenizer: of the model.
-        prompt: how observations become prompts, and how long prompt and answer may be together.
-        model: what tells the model from others, as JSON; see :class:`~training.models.trained_model.TrainedModel`.
+        prompt: format and limits of the prompts.
+        model: identity of the model, as JSON; see :class:`~training.models.trained_model.TrainedModel`.
         name: of the policy in records.
-        reasks: how often unusable text is complained about and asked for again. A trained model is not asked again
-            by default: what it writes is what it has learned.
-        on_unusable: what it comes to when no answer was usable: ``none`` or ``forfeit`` (to leave).
+        reasks: number of further requests after an unusable answer, each with a complaint. By default none: an
+            unusable answer is what the model has learned.
+        on_unusable: the consequence when no answer was usable: ``none`` or ``forfeit`` (to leave).
         logprobs: whether token ids and log-probabilities are recorded.
     """
 
@@ -70,7 +66,7 @@ class LocalPolicy:
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        """The model's content, the prompt and the sampling; not where the model lies."""
+        """The model's identity, the prompt and the sampling; without paths."""
         sampling = self.batcher.sampling
         return {
             "model": dict(self.model),
@@ -85,7 +81,7 @@ class LocalPolicy:
         }
 
     async def act(self, observation: Observation, seed: int) -> Decision:
-        """Returns what the model decides, with its text and how often it was asked again.
+        """Returns the model's decision, with its text and the number of reasks.
 
         Raises:
             PolicyError: the conversation does not fit even when it is shortened.
@@ -93,40 +89,40 @@ class LocalPolicy:
         """
         started = time.perf_counter()
         replies: list[ChatReply] = []
-        said: list[ChatMessage] = []
-        asked = self._fitted(observation, said)
-        if asked is None:
+        complaints: list[ChatMessage] = []
+        fit = self._fitted(observation, complaints)
+        if fit is None:
             raise PolicyError(
                 f"{self.name}: instructions and last turns leave no room for an answer of "
                 f"{self.batcher.sampling.max_new_tokens} tokens in {self.prompt.max_length}"
             )
-        while asked is not None:
-            ids, dropped = asked
+        while fit is not None:
+            ids, dropped = fit
             attempt = len(replies)
             sampled = await self.batcher.sample(ids, turn_seed(seed, attempt, 1) if attempt else seed)
             replies.append(self._reply(sampled, len(ids)))
-            found = read_reply(replies[-1], observation)
-            if isinstance(found, Action) or len(replies) > self.reasks:
+            result = read_reply(replies[-1], observation)
+            if isinstance(result, Action) or len(replies) > self.reasks:
                 break
-            said += complaint(replies[-1].text, found.reason)
-            asked = self._fitted(observation, said)  # where a complaint has no room, the answer was the last
-        generation = self._generation(replies, found, dropped, time.perf_counter() - started)
-        return Decision(found if isinstance(found, Action) else self._consequence(observation), generation)
+            complaints += complaint(replies[-1].text, result.reason)
+            fit = self._fitted(observation, complaints)  # the last answer stands where a complaint does not fit
+        generation = self._generation(replies, result, dropped, time.perf_counter() - started)
+        return Decision(result if isinstance(result, Action) else self._consequence(observation), generation)
 
     def _consequence(self, observation: Observation) -> Action:
         leaves = self.on_unusable == "forfeit" and ActionType.LEAVE in observation.available
         return Action(ActionType.LEAVE) if leaves else NO_ACTION
 
-    def _fitted(self, observation: Observation, said: Sequence[ChatMessage]) -> tuple[list[int], int] | None:
-        """The prompt's token ids, shortened until an answer fits behind it, and how many turns that left out."""
+    def _fitted(self, observation: Observation, complaints: Sequence[ChatMessage]) -> tuple[list[int], int] | None:
+        """The prompt's token ids, shortened until an answer fits after it, and the number of turns left out."""
         ids: list[int] = []
 
         def count(messages: Sequence[ChatMessage], _: str) -> int:
-            ids[:] = prompt_ids(self.tokenizer, [*messages, *said])
+            ids[:] = prompt_ids(self.tokenizer, [*messages, *complaints])
             return len(ids) + self.batcher.sampling.max_new_tokens
 
-        fitted = fit_prompt(observation, "", self.prompt, count)
-        return None if fitted is None else (ids, fitted[1])
+        fit = fit_prompt(observation, "", self.prompt, count)
+        return None if fit is None else (ids, fit[1])
 
     def _reply(self, sampled: Sampled, prompt_tokens: int) -> ChatReply:
         ids = list(sampled.ids[:-1] if sampled.finished else sampled.ids)
@@ -140,12 +136,12 @@ class LocalPolicy:
         )
 
     def _generation(
-        self, replies: Sequence[ChatReply], found: Action | ParseFailure, dropped: int, latency: float
+        self, replies: Sequence[ChatReply], result: Action | ParseFailure, dropped: int, latency: float
     ) -> Generation:
         last = replies[-1]
         return Generation(
             text=last.text,
-            parse_failure=found.reason if isinstance(found, ParseFailure) else None,
+            parse_failure=result.reason if isinstance(result, ParseFailure) else None,
             reasks=len(replies) - 1,
             usage=Usage(
                 prompt_tokens=sum(reply.prompt_tokens for reply in replies),
@@ -176,41 +172,41 @@ def load(
 ) -> LocalPolicy:
     """Returns the policy of a trained adapter or model.
 
-    Whatever can be found wrong without the weights is found here; they are loaded with the first prompt, so a run that
-    is complete already is not held up by them. Policies that use the same model share its weights.
+    Everything that can be checked without the weights is checked here; they are loaded with the first prompt, so a
+    complete run does not load them. Policies that use the same model share its weights.
 
     Args:
         path: a stage's output, or the directory of an adapter or model.
         temperature: of sampling; 0 takes the likeliest token.
         top_p: see :class:`~training.models.generation.Sampling`.
-        max_tokens: limit on each answer; by default what the model was trained with.
+        max_tokens: limit on each answer; by default the limit in training.
         reasks: see :class:`LocalPolicy`.
         on_unusable: likewise.
         logprobs: likewise.
         quantization: ``nf4`` loads the base in 4 bit.
         dtype: of the weights; ``auto`` is bfloat16 on a GPU, float32 elsewhere.
-        device: ``auto`` is a GPU where there is one.
+        device: ``auto`` is a GPU if there is one.
         max_batch: prompts that are decoded together.
-        name: in records; by default that of the directory (its parent's where it is called ``model``).
+        name: in records; by default the name of the directory (of its parent if it is called ``model``).
 
     Raises:
-        InvalidValueError: there is no model, its tokenizer cannot be used, an option cannot be meant, or the model's
-            context leaves no room for a prompt.
+        InvalidValueError: there is no model, its tokenizer cannot be used, an option is invalid, or the model's context
+            leaves no room for a prompt.
     """
-    found = TrainedModel.find(path, quantization=quantization, dtype=dtype, device=device)
-    prompt = read_prompt_settings(found.place)
+    model = TrainedModel.find(path, quantization=quantization, dtype=dtype, device=device)
+    prompt = read_prompt_settings(model.path)
     sampling = Sampling(prompt.max_answer if max_tokens is None else max_tokens, temperature, top_p, max_batch)
-    prompt = prompt.model_copy(update={"max_length": min(prompt.max_length, found.context() or prompt.max_length)})
+    prompt = prompt.model_copy(update={"max_length": min(prompt.max_length, model.context() or prompt.max_length)})
     if sampling.max_new_tokens >= prompt.max_length:
         raise InvalidValueError(
             f"max_tokens: an answer of {sampling.max_new_tokens} leaves no room for a prompt in {prompt.max_length}"
         )
-    tokenizer = load_tokenizer(found.tokenizer_place, prompt.format)
+    tokenizer = load_tokenizer(model.tokenizer_path, prompt.format)
     return LocalPolicy(
-        shared_batcher(found, tokenizer, sampling),
+        shared_batcher(model, tokenizer, sampling),
         tokenizer,
         prompt=prompt,
-        model=found.parameters,
+        model=model.parameters,
         name=name or _name(Path(path)),
         reasks=reasks,
         on_unusable=on_unusable,
@@ -223,4 +219,4 @@ def _name(path: Path) -> str:
     return parts[-1] if parts else "model"
 
 
-load.opens = holds_causal_lm  # type: ignore[attr-defined]  # what an entry point of `sotopia.policies` is asked for
+load.opens = holds_causal_lm  # type: ignore[attr-defined]  # part of the interface of entry points in `sotopia.policies`

@@ -1,55 +1,51 @@
-"""A base model made from nothing, so that a whole pipeline runs in minutes on a CPU and without a download.
+"""A small random base model, so that a whole pipeline runs in minutes on a CPU and without a download.
 
-Its tokenizer is trained on what two experts say in tasks of its own; its weights are random. It stands where a real
-model's directory would stand.
+Its tokenizer is trained on the turns of scripted experts in generated tasks; its weights are random. Its directory can
+stand wherever a real model's directory can.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    pass
 from collections.abc import Iterable
 from itertools import chain, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from training.stage.settings import PromptSettings
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-import logging
-
 from pydantic import Field
 
 from sotopia_env import naming, tasks
-from sotopia_env.runs.plan import all_matchups, plan_episodes
-from sotopia_env.runs.rollout import run_episodes
+from sotopia_env.runs import all_matchups, plan_episodes, run_episodes
 from training.data.samples import RowMaker
 from training.models.loading import CHATML, write_prompt_settings
 from training.stage.directory import StageDirectory
-from training.stage.settings import Settings
+from training.stage.settings import PromptSettings, Settings
 
-logger = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 _END, _PAD = "<|im_end|>", "<|endoftext|>"
+_ROLES = "system\nuser\nassistant\n"
+_WORDS = r"\n| ?[^\s$]+|\s?\$|\s+"
+_OFTEN = 400
+"""Repetitions of each number and role in the tokenizer's training text, so that each becomes one token."""
+_EMBEDDING_SCALE = 3.0
+"""Initial size of the embeddings, relative to other weights."""
 
 
 class TinyBaseSettings(Settings):
-    """How large, and whose words it can spell.
+    """Size of the model, and the texts of its tokenizer.
 
     Attributes:
         families: verified families whose texts the tokenizer is trained on.
-        experts: policies that speak; one plays with itself, several each with each.
+        experts: policies whose turns are tokenised; one plays with itself, several play each other.
         count: tasks per family.
         level: difficulty.
         seed: of tasks and weights.
         hidden: width; a multiple of 64 can be quantised.
-        layers: how many.
-        heads: of the attention.
+        layers: number of layers.
+        heads: attention heads.
         context: longest input in tokens.
-        vocabulary: largest size.
+        vocabulary: largest size of the vocabulary.
     """
 
     families: tuple[str, ...] = Field(default=("bargaining",), min_length=1)
@@ -65,11 +61,11 @@ class TinyBaseSettings(Settings):
 
 
 class TinyBaseStage(Settings):
-    """The stage that makes it.
+    """The stage that creates the model.
 
     Attributes:
-        base: how large it is.
-        prompt: how it will be prompted; the tokenizer sees these texts.
+        base: size and texts.
+        prompt: format of the texts that the tokenizer is trained on.
         output: the stage's directory; the model is in ``model/``.
     """
 
@@ -79,18 +75,17 @@ class TinyBaseStage(Settings):
 
 
 def run(settings: TinyBaseStage) -> None:
-    """Makes the model; does nothing if it is there.
+    """Creates the model; does nothing if it exists.
 
     Raises:
         InvalidValueError: the directory holds another stage.
         UnknownNameError: there is no such family or policy.
     """
     stage = StageDirectory(Path(settings.output), "tiny_base", settings)
-    texts = [] if (stage.path / "done.json").is_file() else _texts(settings)
-    stage.open()
-    if stage.figures is not None:
-        logger.info("%s is complete: nothing to do", settings.output)
+    if stage.is_complete():
         return
+    texts = _texts(settings)
+    stage.open()
     base = settings.base
     tokenizer = make_tiny_tokenizer(texts, base.vocabulary)
     size = {"hidden": base.hidden, "layers": base.layers, "heads": base.heads, "context": base.context}
@@ -101,44 +96,27 @@ def run(settings: TinyBaseStage) -> None:
 
 def _texts(settings: TinyBaseStage) -> list[str]:
     base = settings.base
-    made = tasks.generate(list(base.families), base.count * len(base.families), base.seed, base.level)
+    task_list = tasks.generate(list(base.families), base.count * len(base.families), base.seed, base.level)
     experts = [naming.make_policy(name) for name in base.experts]
     pairs = all_matchups(experts, self_play=len(experts) == 1)
     maker = RowMaker(settings.prompt)
     return [
         text
-        for episode in run_episodes(plan_episodes(made, pairs, seed=base.seed), progress=False).episodes
+        for episode in run_episodes(plan_episodes(task_list, pairs, seed=base.seed), progress=False).episodes
         for seat in episode.task.agents
         for row in maker.rows(episode, seat)
         for text in (*(message["content"] for message in row.prompt), row.completion)
     ]
 
 
-__all__ = ["TinyBaseSettings", "TinyBaseStage", "run"]
-
-
-_OFTEN = 400
-"""How often each number, and each role, is shown to a tokenizer that is to have a token for it."""
-
-
-_ROLES = "system\nuser\nassistant\n"
-
-
-_WORDS = r"\n| ?[^\s$]+|\s?\$|\s+"
-
-
-_OUTSTANDING = 3.0
-"""How much larger than other weights embeddings begin."""
-
-
 def make_tiny_tokenizer(texts: Iterable[str], vocabulary: int = 1024, numbers: int = 0) -> PreTrainedTokenizerBase:
-    """Trains a byte-level BPE tokenizer on ``texts``; digits stay single, so that unseen numbers are spelt out.
+    """Trains a byte-level BPE tokenizer on ``texts``; digits are single tokens, so that unseen numbers are spelt out.
 
-    Words are divided at white space and before prices alone, so the JSON around every action becomes a few tokens, as
-    do the roles of a conversation: a conversation is a quarter shorter than with GPT-2's division.
+    Words are split only at white space and before prices, so the JSON around every action becomes a few tokens, as do
+    the roles of a conversation: a conversation is a quarter shorter than with GPT-2's split.
 
     Args:
-        texts: what it is trained on.
+        texts: training texts.
         vocabulary: largest size.
         numbers: whole numbers below this become one token each, as far as the vocabulary reaches: a model this small
             learns to copy one token long before it learns to copy three.
@@ -190,7 +168,7 @@ def make_tiny_model(
     without; six times as large was worse again).
 
     Args:
-        directory: where it is written.
+        directory: of the model.
         tokenizer: of :func:`make_tiny_tokenizer`.
         hidden: width; a multiple of 64 can be quantised.
         layers: how many.
@@ -221,7 +199,7 @@ def make_tiny_model(
         numbers = [index for index in range(len(tokenizer)) if str(tokenizer.decode([index])).strip().isdigit()]
         embeddings = model.get_input_embeddings().weight.data  # (vocabulary, hidden)
         embeddings[numbers] += torch.randn(hidden) * hidden**-0.5
-        embeddings *= _OUTSTANDING
+        embeddings *= _EMBEDDING_SCALE
     model.save_pretrained(str(directory))
     tokenizer.save_pretrained(str(directory))
     return Path(directory)

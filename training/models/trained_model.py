@@ -1,4 +1,4 @@
-"""A trained adapter or model on disk: whether a directory is one, who it is, and its weights, loaded once and late."""
+"""Trained adapters and models on disk: detection, identity, and weights that are loaded once, on first use."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from training.models.loading import (
     adapter_base,
     check_adapter,
     find_model,
+    first_line,
     load_causal_lm,
     quantization_config,
     start_from,
@@ -46,11 +47,11 @@ _SAMPLES, _SAMPLE = 64, 1 << 20
 def holds_causal_lm(path: str | Path) -> bool:
     """Whether a directory, or ``model/`` in it, holds a causal language model or an adapter of one.
 
-    Reads two small files and imports nothing heavy; a reward model, which ends in a score, is none.
+    Reads two small files and imports nothing heavy. A reward model, which has a score head, is not one.
     """
     try:
-        place = find_model(path)
-        adapter, config = (_json(place / name) for name in ("adapter_config.json", "config.json"))
+        directory = find_model(path)
+        adapter, config = (_json(directory / name) for name in ("adapter_config.json", "config.json"))
     except (InvalidValueError, OSError, ValueError):
         return False
     if adapter:
@@ -61,19 +62,19 @@ def holds_causal_lm(path: str | Path) -> bool:
 def _json(file: Path) -> dict[str, Any]:
     if not file.is_file():
         return {}
-    found = json.loads(file.read_text(encoding="utf-8"))
-    return found if isinstance(found, dict) else {}
+    content = json.loads(file.read_text(encoding="utf-8"))
+    return content if isinstance(content, dict) else {}
 
 
-def identity(place: str | Path) -> str:
-    """Returns 16 hex digits of a model directory's content, wherever it lies: weights, configuration, tokenizer.
+def identity(directory: str | Path) -> str:
+    """Returns 16 hex digits of a model directory's content, independent of its path: weights, configuration, tokenizer.
 
     Weight files above 64 MiB are represented by their size and 64 blocks of 1 MiB spread over them: training changes
-    every block, and a run need not read 15 GB to find out that it may be resumed.
+    every block, and a run need not read 15 GB to check that it can be resumed.
     """
-    place = Path(place)
+    directory = Path(directory)
     digest = hashlib.sha256()
-    for file in sorted(place.iterdir()):
+    for file in sorted(directory.iterdir()):
         if file.suffix in (".safetensors", ".bin", ".pt"):
             digest.update(f"{file.name}:{file.stat().st_size}:".encode())
             for block in _blocks(file):
@@ -96,32 +97,32 @@ def _blocks(file: Path) -> Iterator[bytes]:
 def _without_paths(file: Path) -> bytes:
     if file.suffix != ".json" or file.name == "tokenizer.json":
         return file.read_bytes()
-    kept = {key: value for key, value in _json(file).items() if key not in _PATHS}
-    return json.dumps(kept, sort_keys=True).encode()
+    settings = {key: value for key, value in _json(file).items() if key not in _PATHS}
+    return json.dumps(settings, sort_keys=True).encode()
 
 
 @dataclass(frozen=True, slots=True)
 class TrainedModel:
-    """Which model, and how it is loaded.
+    """A model on disk with its loading options.
 
     Attributes:
-        place: the directory of the adapter or the model.
-        settings: what to load.
-        device: where to.
+        path: the directory of the adapter or the model.
+        settings: base, adapter, precision and quantisation.
+        device: of the loaded weights.
         identity: of the directory's content.
-        base: of an adapter's base: its content's identity where it is a directory, its name on a hub otherwise.
+        base: of an adapter: its base's identity if that is a directory, its hub name otherwise.
     """
 
-    place: Path
+    path: Path
     settings: ModelSettings
     device: str
     identity: str = field(init=False)
     base: str | None = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "identity", identity(self.place))
-        named = None if self.settings.adapter is None else self.settings.base
-        object.__setattr__(self, "base", identity(named) if named is not None and Path(named).is_dir() else named)
+        object.__setattr__(self, "identity", identity(self.path))
+        base = None if self.settings.adapter is None else self.settings.base
+        object.__setattr__(self, "base", identity(base) if base is not None and Path(base).is_dir() else base)
 
     @classmethod
     def find(
@@ -133,32 +134,32 @@ class TrainedModel:
             path: the directory, or one that holds ``model/``.
             quantization: see :class:`~training.stage.settings.ModelSettings`.
             dtype: of the weights; ``auto`` is bfloat16 on a GPU, float32 elsewhere.
-            device: ``auto`` is a GPU where there is one.
+            device: ``auto`` is a GPU if there is one.
 
         Raises:
-            InvalidValueError: there is no model, the adapter's base is gone, or 4 bit is not supported.
-            UnknownNameError: an option's value is not known.
+            InvalidValueError: there is no model, the adapter's base is missing, 4 bit is not supported, or an option
+                has no such value.
         """
-        for name, value, known in (
+        for name, value, values in (
             ("quantization", quantization, get_args(Quantization)),
             ("dtype", dtype, get_args(Dtype)),
             ("device", device, get_args(Device)),
         ):
-            if value not in known:
-                raise InvalidValueError(f"{name}: {name_hint(str(value), known)}")
-        place = find_model(path)
-        base = adapter_base(place)
+            if value not in values:
+                raise InvalidValueError(f"{name}: {name_hint(str(value), values)}")
+        directory = find_model(path)
+        base = adapter_base(directory)
         if base is not None:
-            check_adapter(place, base)
-        chosen = _device(device)
-        precision = ("float32" if chosen == "cpu" else "bfloat16") if dtype == "auto" else dtype
-        settings = start_from(place, ModelSettings(base="", lora=None, quantization=quantization, dtype=precision))
+            check_adapter(directory, base)
+        target = _device(device)
+        precision = ("float32" if target == "cpu" else "bfloat16") if dtype == "auto" else dtype
+        settings = start_from(directory, ModelSettings(base="", lora=None, quantization=quantization, dtype=precision))
         quantization_config(settings)
-        return cls(place, settings, chosen)
+        return cls(directory, settings, target)
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """What tells this model from others, as JSON; no paths."""
+        """The model's identity in records, as JSON; without paths."""
         return {
             "weights": self.identity,
             "base": self.base,
@@ -167,50 +168,49 @@ class TrainedModel:
         }
 
     @property
-    def tokenizer_place(self) -> str:
-        """Where its tokenizer lies: beside the weights, or with the base."""
-        beside = any((self.place / name).is_file() for name in ("tokenizer.json", "tokenizer_config.json"))
-        return str(self.place) if beside else self.settings.base
+    def tokenizer_path(self) -> str:
+        """Directory or hub name of its tokenizer: beside the weights, or the base's."""
+        beside = any((self.path / name).is_file() for name in ("tokenizer.json", "tokenizer_config.json"))
+        return str(self.path) if beside else self.settings.base
 
     def context(self) -> int | None:
-        """Returns the longest input in tokens that the model's configuration allows; ``None`` where it names none."""
+        """Returns the longest input in tokens that the model's configuration allows; ``None`` without a limit."""
         from transformers import AutoConfig
 
         try:
             config = AutoConfig.from_pretrained(self.settings.base)
         except (OSError, ValueError) as error:
-            first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            raise InvalidValueError(f"{self.settings.base}: no model could be loaded ({first})") from None
+            raise InvalidValueError(f"{self.settings.base}: no model could be loaded ({first_line(error)})") from None
         longest = getattr(config.get_text_config(), "max_position_embeddings", None)
         return int(longest) if longest else None
 
     def load(self) -> PreTrainedModel:
-        """Loads base and adapter onto the device, for use and not for training.
+        """Loads base and adapter onto the device, for inference.
 
-        An adapter is merged into float32 weights; lower precision would round it away, and 4 bit has no place for it.
+        An adapter is merged into float32 weights only: lower precision would round it away, and 4 bit cannot hold it.
         """
         model: Any = load_causal_lm(self.settings)
         if self.settings.quantization == "none":
             model = model.to(self.device)
             if self.settings.adapter is not None and self.settings.dtype == "float32":
                 model = model.merge_and_unload()
-        found: PreTrainedModel = model.eval()
-        return found
+        loaded: PreTrainedModel = model.eval()
+        return loaded
 
 
-def _device(wanted: str) -> str:
+def _device(name: str) -> str:
     import torch
 
-    if wanted == "cuda" and not torch.cuda.is_available():
+    if name == "cuda" and not torch.cuda.is_available():
         raise InvalidValueError("device: 'cuda' was asked for, and there is no usable GPU; choose cpu or auto")
-    return wanted if wanted != "auto" else ("cuda" if torch.cuda.is_available() else "cpu")
+    return name if name != "auto" else ("cuda" if torch.cuda.is_available() else "cpu")
 
 
 class SharedWeights:
-    """The weights of one model in this process and the one thread that computes with them; loaded on first use."""
+    """The weights of one model in this process, loaded on first use, and the one thread that computes with them."""
 
     def __init__(self, model: TrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
-        """Prepares; nothing is loaded."""
+        """Prepares; loads nothing."""
         self.thread = ThreadPoolExecutor(1, thread_name_prefix=f"model-{model.identity[:8]}")
         self._model = model
         self._tokenizer = tokenizer
@@ -220,7 +220,7 @@ class SharedWeights:
         """Returns a generator over the weights; for :attr:`thread` only.
 
         Raises:
-            ModelRefusedError: they cannot be loaded: no other prompt would fare better.
+            ModelRefusedError: they cannot be loaded, so every prompt would fail.
         """
         if self._loaded is None:
             try:
@@ -236,7 +236,7 @@ _WEIGHTS: weakref.WeakValueDictionary[Sequence[Any], SharedWeights] = weakref.We
 def shared_batcher(model: TrainedModel, tokenizer: PreTrainedTokenizerBase, sampling: Sampling) -> Batcher:
     """Returns a batcher for the model; policies that use the same model at the same time share its weights.
 
-    The weights go when the last batcher goes.
+    The weights are freed with the last batcher.
     """
     key = (model.identity, model.base, model.settings.quantization, model.settings.dtype, model.device)
     weights = _WEIGHTS.get(key)

@@ -1,4 +1,4 @@
-"""What SOTOPIA-π's pipeline is asked to do; how it is done stands in :mod:`training.pi.pipeline`."""
+"""Settings of SOTOPIA-π's pipeline (:mod:`training.pi.pipeline`)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class TrainingSettings(Settings):
     Attributes:
         fit: optimisation.
         validation: share of the scenarios kept for the validation loss.
-        keep_silence: whether turns in which nothing was done are learnt as well.
+        keep_silence: whether turns with the action ``none`` are trained on as well.
     """
 
     fit: FitSettings = FitSettings()
@@ -42,14 +42,14 @@ class SamplingSettings(Settings):
 
 
 class EvaluationSettings(Settings):
-    """How every model is measured: with one partner, on tasks that nobody trains on.
+    """The evaluation of every model: with one partner, on tasks that are never trained on.
 
     Attributes:
-        tasks: kept for evaluation. Whoever plays them, their scenarios are never trained on.
-        partner: sits in the other seats, the same for all (SOTOPIA-π, section 4).
-        base: whether the model is also measured before it is trained.
-        expert: whether the expert is.
-        play: how.
+        tasks: kept for evaluation; their scenarios are never trained on, with any characters.
+        partner: policy of the other seats, the same for all models (SOTOPIA-π, section 4).
+        base: whether the model is also evaluated before training.
+        expert: whether the expert is also evaluated.
+        play: orders, repeats and limits of the episodes.
     """
 
     tasks: TaskSource = TaskSource(source="starter")
@@ -63,28 +63,29 @@ class PipelineSettings(Settings):
     """The pipeline.
 
     Attributes:
-        model: what is trained; every update goes on from the one before.
-        tiny: makes ``model.base`` from nothing, in ``base/``.
+        model: the model to train; every update continues the previous one.
+        tiny: creates a random ``model.base`` in ``base/``.
         start_from: output directory of an earlier stage, whose model is trained further.
-        prompt: how observations are put to the model.
+        prompt: format and limits of the model's prompts.
         expert: the policy that behaviour cloning imitates.
-        updates: in order; each has tasks of its own, collected, rated and filtered. ``bc`` learns from the expert
-            with itself, ``sr`` from the model as it is then. More may be added to a pipeline that is done.
-        tasks: of every update; seeds are moved on from update to update, inspirations are used once in all, and no
-            scenario is made for two. ``given`` tasks are the same for every update.
-        evaluator: rates episodes, and measures.
+        updates: in order; each collects, rates and filters its own tasks. ``bc`` learns from episodes of the expert
+            with itself, ``sr`` from those of the current model. More can be added to a complete pipeline.
+        tasks: of every update; each update has its own seeds, inspirations and scenarios. ``given`` tasks are the same
+            for every update.
+        evaluator: scores the collected episodes and the evaluations.
         max_unscored: share of a collection's episodes that may remain without a rating.
-        play: how episodes are collected.
-        sr_partner: collects for ``sr`` with this partner, of whom nothing is learnt, instead of with the model itself.
-        bc_filter: what behaviour cloning takes.
-        sr_filter: what self-reinforcement takes.
+        play: orders, repeats and limits of the collected episodes.
+        sr_partner: partner of the model in the episodes for ``sr`` (its turns are not trained on); by default the model
+            itself.
+        bc_filter: selects the turns for behaviour cloning.
+        sr_filter: selects the turns for self-reinforcement.
         bc: training on the expert's episodes (B.5; the last of 20 epochs, B.6).
         sr: training on the model's own (B.5; the model after epoch 5, B.6).
-        sampling: how the model plays.
-        launch: command that trains in processes of its own, such as ``accelerate launch scripts/train_bc.py``; the
-            settings follow as ``--config FILE``. Empty trains in this process.
-        evaluation: how models are measured.
-        output: a directory for each stage goes there.
+        sampling: of the trained model when it plays.
+        launch: command that trains in separate processes, such as ``accelerate launch scripts/train_bc.py``;
+            ``--config FILE`` is appended. Empty trains in this process.
+        evaluation: of the models.
+        output: directory of the steps' directories.
     """
 
     model: ModelSettings
@@ -106,6 +107,3 @@ class PipelineSettings(Settings):
     launch: tuple[str, ...] = ()
     evaluation: EvaluationSettings
     output: str
-
-
-__all__ = ["EvaluationSettings", "PipelineSettings", "SamplingSettings", "TrainingSettings", "Update"]

@@ -1,9 +1,8 @@
 """The base model of the proof: made from nothing, then trained on aimless talk, as real base models are on texts.
 
-It learns what an action looks like and how to say a price that stands in its goals. It does not learn what to say when:
-the talk it reads is drawn at random (:class:`training.proof.speakers.Chatter`), and in a part of what it hears the
-words are out of place or none. This is the *untrained* model of the report. Every seed of training begins from this one
-model.
+It learns what an action and a move look like and how to offer a price that stands in its goals. It does not learn what
+to do when: the talk it reads is drawn at random (:class:`training.proof.speakers.Chatter`). This is the *untrained*
+model of the report. Every seed of training begins from this one model.
 """
 
 from __future__ import annotations
@@ -14,8 +13,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from pydantic import Field
 
 from sotopia_env.runs.plan import plan_episodes
 from sotopia_env.runs.rollout import run_episodes
@@ -28,8 +25,6 @@ from training.fitting.loop import FitSettings, fit_model, quiet, training_argume
 from training.models.loading import load_causal_lm, load_tokenizer, write_prompt_settings
 from training.models.tiny_base import make_tiny_model, make_tiny_tokenizer
 from training.proof.speakers import Chatter
-from training.proof.strange_words import StrangeWords
-from training.proof.unseen import Worded
 from training.stage.directory import StageDirectory
 from training.stage.settings import ModelSettings, PromptSettings, Settings
 
@@ -52,8 +47,6 @@ class BaseSettings(Settings):
         vocabulary: largest size, numbers included.
         prompt: how it is prompted.
         max_turns: of the talk.
-        strange: share of what is heard in the talk in which words are replaced
-            (:class:`training.proof.strange_words.StrangeWords`).
         seed: of weights, talk and order.
         output: the stage's directory.
         fit: optimisation.
@@ -66,7 +59,6 @@ class BaseSettings(Settings):
     vocabulary: int = 2000
     prompt: PromptSettings = PromptSettings(format="brief", max_length=384, max_answer=32)
     max_turns: int = 6
-    strange: float = Field(default=0.5, ge=0, le=1)
     seed: int = 0
     output: str
     fit: FitSettings
@@ -85,11 +77,10 @@ def make_base(settings: BaseSettings, tasks: Sequence[Task]) -> Path:
         return stage.model
     quiet()
     episodes = _talk(tasks, settings)
-    strange = StrangeWords(settings.strange)
     blank = stage.path / "blank"
     make_tiny_model(
         blank,
-        make_tiny_tokenizer(_texts(episodes, settings.prompt, strange), settings.vocabulary, numbers=1000),
+        make_tiny_tokenizer(_texts(episodes, settings.prompt), settings.vocabulary, numbers=1000),
         hidden=settings.hidden,
         layers=settings.layers,
         heads=settings.heads,
@@ -97,34 +88,31 @@ def make_base(settings: BaseSettings, tasks: Sequence[Task]) -> Path:
         seed=settings.seed,
     )
     tokenizer = load_tokenizer(blank, settings.prompt.format)
-    rows = [row for episode in episodes for row in talk_rows(episode, settings.prompt, tokenizer, strange)]
+    rows = [row for episode in episodes for row in talk_rows(episode, settings.prompt, tokenizer)]
     stage.finish(_fit(stage, settings, blank, rows, tokenizer))
     return stage.model
 
 
 def _talk(tasks: Sequence[Task], settings: BaseSettings) -> tuple[Episode, ...]:
-    chatter = Worded(Chatter(), held_out=False)
-    plans = plan_episodes(tasks, [(chatter,)], rules=Rules(max_turns=settings.max_turns), seed=settings.seed)
+    plans = plan_episodes(tasks, [(Chatter(),)], rules=Rules(max_turns=settings.max_turns), seed=settings.seed)
     return run_episodes(plans, progress=False).episodes
 
 
-def _texts(episodes: Iterable[Episode], prompt: PromptSettings, strange: StrangeWords) -> Iterator[str]:
+def _texts(episodes: Iterable[Episode], prompt: PromptSettings) -> Iterator[str]:
     maker = RowMaker(prompt)
     for episode in episodes:
         for seat in episode.task.agents:
-            rows = list(maker.rows(strange.heard_by(episode, seat), seat))
+            rows = list(maker.rows(episode, seat))
             if rows:  # the last prompt of a seat holds all earlier ones
                 yield from (message["content"] for message in rows[-1].prompt)
                 yield rows[-1].completion
 
 
-def talk_rows(
-    episode: Episode, prompt: PromptSettings, tokenizer: PreTrainedTokenizerBase, strange: StrangeWords
-) -> Iterator[TokenRow]:
+def talk_rows(episode: Episode, prompt: PromptSettings, tokenizer: PreTrainedTokenizerBase) -> Iterator[TokenRow]:
     """Yields the whole conversation of each seat, with loss on its answers and on a part of all else."""
     maker = RowMaker(prompt)
     for seat in episode.task.agents:
-        rows = maker.rows(strange.heard_by(episode, seat), seat)
+        rows = maker.rows(episode, seat)
         tokens = ((row, tokenise(tokenizer, row.prompt, row.completion, prompt.max_length)) for row in rows)
         for row, whole in conversations(tokens):
             rng = random.Random(f"{row.episode}:{seat}")

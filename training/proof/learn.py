@@ -122,8 +122,8 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _run_seed(asked: tuple[LearnSettings, Path, TaskSplit, int]) -> int:
-    settings, base, split, seed = asked
+def _run_seed(job: tuple[LearnSettings, Path, TaskSplit, int]) -> int:
+    settings, base, split, seed = job
     folder = Path(settings.output)
     SeedRun(settings.recipe, base, split, seed, folder / f"seed_{seed}").run()
     return seed
@@ -133,21 +133,21 @@ def _play_untrained(settings: LearnSettings, base: Path, tasks: Sequence[Task]) 
     file = Path(settings.output) / UNTRAINED
     if not file.exists():
         policy = load(str(base), name="untrained", temperature=settings.recipe.temperature, max_batch=128)
-        found = results(policy, tasks, settings.recipe, seed=0)
-        write_text_atomically(file, json.dumps({"untrained": found}) + "\n")
+        rows = results(policy, tasks, settings.recipe, seed=0)
+        write_text_atomically(file, json.dumps({"untrained": rows}) + "\n")
 
 
 def _references(folder: Path, split: TaskSplit, recipe: Recipe) -> None:
     bold = PlainDealer((2,), "dream_price", insists=False, name="bold-dealer")
     speakers = {"expert": PlainDealer(recipe.expert_patience), "bold": bold}
-    found = {name: results(policy, split.test, recipe, seed=0) for name, policy in speakers.items()}
-    write_text_atomically(folder / "references.json", json.dumps(found) + "\n")
+    rows = {name: results(policy, split.test, recipe, seed=0) for name, policy in speakers.items()}
+    write_text_atomically(folder / "references.json", json.dumps(rows) + "\n")
 
 
 def _facts(split: TaskSplit, recipe: Recipe, seconds: float) -> dict[str, str]:
     shared = {
-        where: ", ".join(f"{name} {count} of {whole}" for name, (count, whole) in found.items())
-        for where, found in overlaps(split).items()
+        where: ", ".join(f"{name} {count} of {whole}" for name, (count, whole) in counts.items())
+        for where, counts in overlaps(split).items()
     }
     return {
         "command": "`make learn` (`python scripts/learn.py --config configs/learn.yaml`)",
@@ -155,8 +155,6 @@ def _facts(split: TaskSplit, recipe: Recipe, seconds: float) -> dict[str, str]:
         "of the tests, met in training": shared["training"],
         "of the tests, met in the base model's talk": f"{shared['base']}; the base is one for all training seeds",
         "of the tests, met in dev tasks": f"{shared['dev']}; GRPO's checkpoints are chosen on these",
-        "phrasings": "nobody in training or in the base model's talk says what partners in tests and dev tasks say; "
-        "their single words occur there, at random and out of place",
         "training seeds": ", ".join(map(str, recipe.seeds)),
         "seen partners": "; ".join(recipe.seen),
         "unseen partners": "; ".join(recipe.unseen),

@@ -1,9 +1,9 @@
 """The recipe of the proof: the numbers of its stages, chosen on dev tasks with three base models, then frozen.
 
 The defaults here are the frozen recipe, and ``configs/learn.yaml`` names the reported seeds. What scripted speakers
-name stands in :mod:`training.proof.speakers`, what is heard replaced in :mod:`training.proof.strange_words`, and which
-rewards are compared in :mod:`training.proof.seed_run`: these are a part of the recipe as well, and a run that was begun
-with others is to be thrown away. ``LOG.md`` tells what was tried.
+do stands in :mod:`training.proof.speakers`, and which rewards are compared in :mod:`training.proof.seed_run`: these
+are a part of the recipe as well, and a run that was begun with others is to be thrown away. ``LOG.md`` tells what was
+tried.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from training.fitting.loop import FitSettings
 from training.proof.base_model import BaseSettings
 from training.stage.settings import LoraSettings, PromptSettings, Settings
 
-SEEN = ("linear,horizon=3,floor=0.0", "conceder,horizon=3,floor=0.0", "splitter,floor=0.0")
-UNSEEN = ("boulware,horizon=3,floor=0.0", "tit-for-tat,horizon=3,floor=0.0,goodwill=1.0", "random-offers,floor=0.0")
+SEEN = ("linear:horizon=3,floor=0.0", "conceder:horizon=3,floor=0.0", "splitter:floor=0.0")
+UNSEEN = ("boulware:horizon=3,floor=0.0", "tit-for-tat:horizon=3,floor=0.0,goodwill=1.0", "random-offers:floor=0.0")
 PROMPT = PromptSettings(format="brief", max_length=384, max_answer=32)
 
 
@@ -62,13 +62,11 @@ class Recipe(Settings):
         train: training tasks; ``dev`` for choosing; ``test`` for the report, each played in both seats.
         max_turns: of an episode.
         temperature: of sampling in tests and recordings; at 1 a model this small says many a wrong price.
-        seen: partners in training, as settings of :func:`training.proof.unseen.worded`.
+        seen: names of the partners in training.
         unseen: partners in tests alone.
         base: what all seeds begin from.
         expert_tasks: tasks that the expert is recorded on.
         expert_patience: what that of :class:`training.proof.speakers.PlainDealer` is drawn from for each conversation.
-        strange: share of what partners say in cloned episodes in which words are replaced; in multi-turn GRPO, where
-            what they do must stay the same, of :class:`training.proof.unseen.Worded`.
         own_tasks: tasks that the cloned model is recorded on.
         lora: of every stage but the reward models, which begin with the base and train all weights.
         cloning: behaviour cloning.
@@ -93,7 +91,6 @@ class Recipe(Settings):
     base: BaseSettings = BaseSettings(output="", fit=_fit(5e-3, 1200, 8))
     expert_tasks: int = 600
     expert_patience: tuple[NonNegativeInt, ...] = Field(default=(1, 2, 2), min_length=1)
-    strange: float = Field(default=0.75, ge=0, le=1)
     own_tasks: int = 120
     lora: LoraSettings | None = LoraSettings(rank=16, alpha=32, dropout=0.0, target_modules="all-linear")
     cloning: FitSettings = _fit(5e-3, 120, 12)

@@ -124,11 +124,11 @@ def by_task(
     rows: Sequence[Mapping[str, Any]], value: Callable[[Mapping[str, Any]], float], side: str, seat: str | None = None
 ) -> dict[str, list[float]]:
     """Returns the values of the rows of one side, and of one seat if it is named, by task."""
-    found: dict[str, list[float]] = {}
+    values: dict[str, list[float]] = {}
     for row in rows:
         if (side == "all" or row["seen"] == (side == "seen")) and seat in (None, row["seat"]):
-            found.setdefault(row["task"], []).append(value(row))
-    return found
+            values.setdefault(row["task"], []).append(value(row))
+    return values
 
 
 def measured(runs: Sequence[Results], stage: str, metric: str, side: str, seat: str | None = None) -> Interval:
@@ -160,11 +160,11 @@ def _key(row: Mapping[str, Any]) -> tuple[str, str, str]:
     return row["task"], row["seat"], row["partner"]
 
 
-def verdict(found: Interval) -> str:
+def verdict(gain: Interval) -> str:
     """What an interval of a difference says."""
-    if found.low > 0:
+    if gain.low > 0:
         return "holds"
-    return "fails: the opposite holds" if found.high < 0 else "open: the interval holds 0"
+    return "fails: the opposite holds" if gain.high < 0 else "open: the interval holds 0"
 
 
 # --- pages -------------------------------------------------------------------------------------------------------
@@ -219,14 +219,14 @@ def stage_table(runs: Sequence[Results], references: Results, side: str) -> str:
     rows = [["", "episodes", *METRICS]]
     for stage, title in STAGES.items():
         played = {json.dumps(run[stage]): by_task(run[stage], _one, side) for run in runs}  # the base's are one for all
-        count = sum(len(values) for found in played.values() for values in found.values())
-        kept = sum(stage not in ("bc", "untrained") and run[stage] == run["bc"] for run in runs)
-        note = f" ({kept} of {len(runs)} kept the cloned model)" if kept else ""
+        count = sum(len(values) for figures in played.values() for values in figures.values())
+        unchanged = sum(stage not in ("bc", "untrained") and run[stage] == run["bc"] for run in runs)
+        note = f" ({unchanged} of {len(runs)} kept the cloned model)" if unchanged else ""
         rows.append([title + note, str(count), *(measured(runs, stage, metric, side).text() for metric in METRICS)])
     for name, title in REFERENCES.items():
         count = sum(len(values) for values in by_task(references[name], _one, side).values())
-        found = (measured([references], name, metric, side).text() for metric in METRICS)
-        rows.append([f"*{title}*", str(count), *found])
+        texts = (measured([references], name, metric, side).text() for metric in METRICS)
+        rows.append([f"*{title}*", str(count), *texts])
     # `overall` is a mean over seven dimensions, of which the rules bound only some.
     rows.append(["*upper bound, by definition*", "", "1.00", "1.00", "10.00", "1.00", "not bounded here"])
     return _markdown(rows)
@@ -242,8 +242,8 @@ def seat_table(runs: Sequence[Results], references: Results) -> str:
     rows = [["", *(f"{seat}, {side} partners" for side in ("all", "unseen") for seat in seats)]]
     for name, title in (STAGES | {key: f"*{title}*" for key, title in REFERENCES.items()}).items():
         source = runs if name in STAGES else [references]
-        found = [measured(source, name, "goal", side, seat).text() for side in ("all", "unseen") for seat in seats]
-        rows.append([title, *found])
+        texts = [measured(source, name, "goal", side, seat).text() for side in ("all", "unseen") for seat in seats]
+        rows.append([title, *texts])
     return _markdown(rows)
 
 
@@ -252,13 +252,13 @@ def claim_table(runs: Sequence[Results]) -> str:
     seats = sorted({row["seat"] for row in runs[0]["bc"]})
     rows = [["claim", "", "difference in GOAL", "verdict", "each seed", "over seeds", *seats]]
     for claim in CLAIMS:
-        found, seeds = difference(runs, claim), by_seed(runs, claim)
+        gain, seeds = difference(runs, claim), by_seed(runs, claim)
         rows.append(
             [
                 claim.text,
                 "required" if claim.required else "",
-                found.text(),
-                verdict(found),
+                gain.text(),
+                verdict(gain),
                 ", ".join(f"{mean:.2f}" for mean in seeds),
                 over_seeds(seeds).text(),
                 *(difference(runs, claim, seat=seat).text() for seat in seats),
@@ -271,8 +271,8 @@ def read_results(folder: Path, seeds: Sequence[int]) -> list[Results]:
     """Returns the results of every training seed, with those of the untrained model, which is one for all."""
 
     def read(name: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads((folder / name).read_text(encoding="utf-8"))
-        return found
+        figures: dict[str, Any] = json.loads((folder / name).read_text(encoding="utf-8"))
+        return figures
 
     untrained = read(UNTRAINED)
     return [untrained | read(f"seed_{seed}/results.json") for seed in seeds]
@@ -284,10 +284,10 @@ def required_failures(runs: Sequence[Results]) -> list[str]:
 
 
 def _looks(folder: Path) -> dict[str, list[dict[str, float]]]:
-    found = {}
+    looks = {}
     for name in (*(f"grpo_{variant}" for variant in VARIANTS), "multi_turn"):
-        found[name] = json.loads((folder / name / "dev.json").read_text(encoding="utf-8"))
-    return found
+        looks[name] = json.loads((folder / name / "dev.json").read_text(encoding="utf-8"))
+    return looks
 
 
 def hacking_table(looks: Mapping[int, Mapping[str, Sequence[Mapping[str, float]]]]) -> str:
@@ -297,13 +297,13 @@ def hacking_table(looks: Mapping[int, Mapping[str, Sequence[Mapping[str, float]]
     ]
     for seed, by_name in looks.items():
         for variant in VARIANTS:
-            found = by_name[f"grpo_{variant}"]
-            best = max(found, key=lambda look: look["reward"])
-            shown = [
-                ", ".join(f"{look[name]:.3f}" for look in (found[0], best, found[-1]))
+            course = by_name[f"grpo_{variant}"]
+            best = max(course, key=lambda look: look["reward"])
+            scores = [
+                ", ".join(f"{look[name]:.3f}" for look in (course[0], best, course[-1]))
                 for name in ("reward", "reward_model")
             ]
-            rows.append([variant, str(seed), *shown, f"{found[-1]['valid']:.2f}", hacked(found)])
+            rows.append([variant, str(seed), *scores, f"{course[-1]['valid']:.2f}", hacked(course)])
     return _markdown(rows)
 
 
@@ -331,13 +331,13 @@ def plot_stages(runs: Sequence[Results], references: Results, path: Path) -> Non
     axes = figure.subplots()
     names = [*STAGES, *REFERENCES]
     for offset, side, colour in ((-0.17, "seen", "tab:blue"), (0.17, "unseen", "tab:orange")):
-        found = [
+        gains = [
             measured(runs, n, "goal", side) if n in STAGES else measured([references], n, "goal", side) for n in names
         ]
-        errors = [[f.mean - f.low for f in found], [f.high - f.mean for f in found]]
+        errors = [[f.mean - f.low for f in gains], [f.high - f.mean for f in gains]]
         places = [index + offset for index in range(len(names))]
         axes.errorbar(
-            [f.mean for f in found], places, xerr=errors, fmt="o", color=colour, capsize=3, label=f"{side} partners"
+            [f.mean for f in gains], places, xerr=errors, fmt="o", color=colour, capsize=3, label=f"{side} partners"
         )
     axes.set_yticks(range(len(names)), [(STAGES | REFERENCES)[name] for name in names])
     axes.invert_yaxis()

@@ -11,7 +11,7 @@ import json
 import logging
 import random
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,9 +22,9 @@ from sotopia_env.files import write_text_atomically
 from sotopia_env.policies.policy import Policy
 from sotopia_env.runs.plan import plan_episodes
 from sotopia_env.runs.rollout import run_episodes
-from sotopia_env.storage.directory import read_run
+from sotopia_env.world.action import Action, parse
 from sotopia_env.world.dynamics import Rules
-from sotopia_env.world.episode import Episode, write_episodes
+from sotopia_env.world.episode import Episode
 from sotopia_env.world.scenario import Task
 from sotopia_env.world.taskset import TaskSet
 from training.attribution import stage as attribution_stage
@@ -41,8 +41,7 @@ from training.grpo.situations import SituationSettings
 from training.models.policy import load
 from training.proof.recipe import PROMPT, GroupSettings, Recipe
 from training.proof.speakers import PlainDealer
-from training.proof.strange_words import StrangeWords
-from training.proof.unseen import TaskSplit, Worded, worded
+from training.proof.unseen import TaskSplit
 from training.reward import model as reward_model
 from training.reward import rows as reward_rows
 from training.stage.settings import ModelSettings
@@ -58,20 +57,6 @@ VARIANTS: Mapping[str, tuple[Method, Mapping[str, float]]] = {
 VERIFIED = {"goal": 1.0, "financial_and_material_benefits": 1.0}
 """Weights of the verified scores in whole episodes: GOAL alone does not tell a bad deal from none, FIN does."""
 _NEEDS_NO_MODEL = ("acts", "silence:rules")
-
-
-def partner_spec(settings: str, held_out: bool, strange: float = 0.0) -> str:
-    """The name of a partner, as settings take it."""
-    return f"training.proof.unseen:worded:policy={settings},held_out={str(held_out).lower()},strange={strange}"
-
-
-def partner(settings: str, held_out: bool, strange: float = 0.0) -> Policy:
-    """The partner that :func:`partner_spec` names."""
-    name, *given = settings.split(",")
-    pairs = (item.split("=") for item in given)
-    return worded(
-        name, held_out, strange, **{key: float(value) if "." in value else int(value) for key, value in pairs}
-    )
 
 
 @dataclass
@@ -144,7 +129,7 @@ class SeedRun:
         plans = []
         for number, settings in enumerate(self.recipe.seen):
             mine = tasks[number :: len(self.recipe.seen)]
-            matchup = (policy, partner(settings, False))
+            matchup = (policy, settings)
             plans += plan_episodes(mine, [matchup], rules=self._rules, seed=self.seed)
         run_episodes(plans, evaluator=default_evaluator(), run_dir=output, concurrency=512, progress=False)
 
@@ -156,7 +141,7 @@ class SeedRun:
         return random.Random(f"{self.seed}:{purpose}").sample(self.split.train, count)
 
     def _record_expert(self) -> None:
-        expert = Worded(PlainDealer(self.recipe.expert_patience), held_out=False)
+        expert = PlainDealer(self.recipe.expert_patience)
         self._record(expert, self._tasks(self.recipe.expert_tasks, "expert"), self._at("expert"))
 
     def _record_own(self) -> None:
@@ -177,14 +162,10 @@ class SeedRun:
         self._supervise("reinforcing", model, self._at("cloning"), data, self.recipe.reinforcing)
 
     def _selected(self, run: str, policy: str, chosen: BCFilter | SRFilter) -> SourceSettings:
-        """The turns of a run that are to be cloned, as they were heard: see :class:`StrangeWords`."""
-        heard, filtered = self.folder / f"{run}_heard.jsonl", self._at(f"{run}_filtered")
-        if not heard.exists():
-            episodes = list(read_run(self._at(run)))
-            strange = StrangeWords(self.recipe.strange)
-            write_episodes(heard, (strange.heard_by(episode, seat_of(episode, policy)) for episode in episodes))
-        filtering.run(filtering.FilteringSettings(runs=(str(heard),), filter=chosen, output=filtered))
-        return SourceSettings(run=str(heard), selection=str(filtering.selection_path(filtered)))
+        """The turns of a run that are to be cloned."""
+        filtered = self._at(f"{run}_filtered")
+        filtering.run(filtering.FilteringSettings(runs=(self._at(run),), filter=chosen, output=filtered))
+        return SourceSettings(run=self._at(run), selection=str(filtering.selection_path(filtered)))
 
     def _supervise(
         self, name: str, model: ModelSettings, start_from: str | None, data: SourceSettings, fit: FitSettings
@@ -269,13 +250,13 @@ class SeedRun:
             "multi_turn",
             group,
             mode="multi-turn",
-            situations=self._situations(str(tasks), self.recipe.seen, False, self.seed, self.recipe.strange),
+            situations=self._situations(str(tasks), self.seed),
             reward=RewardSettings(evaluator="verified+rules", scalarisation=VERIFIED, invalid=-1.0),
         )
 
     def _optimise(self, name: str, group: GroupSettings, **more: Any) -> None:
         dev = self.folder.parent / "dev_tasks.jsonl"
-        situations = self._situations(str(dev), self.recipe.seen, True, 0)
+        situations = self._situations(str(dev), 0)
         grpo.run(
             GRPOSettings(
                 start_from=self._at("cloning"),
@@ -296,11 +277,8 @@ class SeedRun:
             )
         )
 
-    def _situations(
-        self, tasks: str, partners: Iterable[str], held_out: bool, seed: int, strange: float = 0.0
-    ) -> SituationSettings:
-        named = tuple(partner_spec(settings, held_out, strange) for settings in partners)
-        return SituationSettings(tasks=tasks, partners=named, max_turns=self.recipe.max_turns, seed=seed)
+    def _situations(self, tasks: str, seed: int) -> SituationSettings:
+        return SituationSettings(tasks=tasks, partners=self.recipe.seen, max_turns=self.recipe.max_turns, seed=seed)
 
     # --- evaluation ---------------------------------------------------------------------------------------------
 
@@ -308,18 +286,18 @@ class SeedRun:
         output = self.folder / "results.json"
         if output.exists():
             return
-        found: dict[str, list[dict[str, Any]]] = {}
+        rows: dict[str, list[dict[str, Any]]] = {}
         played: dict[str, str] = {}  # a stage that keeps the model it began from has that model's episodes
-        for name, place in self.policies.items():
+        for name, directory in self.policies.items():
             if name == "untrained":  # one model for all seeds, played once for all; see `learn`
                 continue
-            same = played.setdefault(_weights(place), name)
+            same = played.setdefault(_weights(directory), name)
             if same == name:
-                policy = load(place, name=name, temperature=self.recipe.temperature, max_batch=128)
-                found[name] = results(policy, self.split.test, self.recipe, seed=0)
+                policy = load(directory, name=name, temperature=self.recipe.temperature, max_batch=128)
+                rows[name] = results(policy, self.split.test, self.recipe, seed=0)
             else:
-                found[name] = found[same]
-        write_text_atomically(output, json.dumps(found) + "\n")
+                rows[name] = rows[same]
+        write_text_atomically(output, json.dumps(rows) + "\n")
 
 
 def _weights(stage: str) -> str:
@@ -332,19 +310,20 @@ def _weights(stage: str) -> str:
 
 def results(policy: Policy, tasks: Sequence[Task], recipe: Recipe, seed: int) -> list[dict[str, Any]]:
     """Returns the figures of every episode of ``policy`` in both seats: a third of the tasks with seen partners."""
-    found = []
+    rows = []
     for seen, partners in ((True, recipe.seen), (False, recipe.unseen)):
         mine = tasks[0::3] if seen else [task for number, task in enumerate(tasks) if number % 3]
         for number, settings in enumerate(partners):
-            other = partner(settings, True)
             plans = plan_episodes(
-                mine[number :: len(partners)], [(policy, other)], rules=Rules(max_turns=recipe.max_turns), seed=seed
+                mine[number :: len(partners)], [(policy, settings)], rules=Rules(max_turns=recipe.max_turns), seed=seed
             )
             run = run_episodes(plans, evaluator=default_evaluator(), concurrency=512, progress=False)
             if run.failures:
                 raise RuntimeError(f"{policy.name}: {len(run.failures)} episodes failed: {run.failures[0].message}")
-            found += [{"seen": seen, "partner": other.name, **figures(e, policy.name)} for e in run.episodes]
-    return found
+            rows += [
+                {"seen": seen, "partner": settings.partition(":")[0], **figures(e, policy.name)} for e in run.episodes
+            ]
+    return rows
 
 
 def seat_of(episode: Episode, policy: str) -> str:
@@ -365,7 +344,7 @@ def figures(episode: Episode, policy: str) -> dict[str, Any]:
         "task": episode.task.id,
         "seat": seat,
         "valid": 1 - len(invalid) / max(1, len(own)),
-        "agreement": float(evaluation.outcome.agreement),
+        "agreement": float(evaluation.outcome.agreed),
         "goal": float(vector[-1]),
         "share": float(evaluation.outcome.shares[episode.task.seat_of[seat]]),
         "overall": float(vector.mean()),
@@ -388,6 +367,13 @@ def corrupted(rows: Path, share: float, seed: int) -> Iterator[str]:
 
 
 def _broken(text: str, rng: random.Random) -> str:
+    """A text that is no action any more; a drawn one may still hold a whole action, and is drawn again."""
+    while isinstance(parse(broken := _damaged(text, rng)), Action) and broken != text + text:
+        pass
+    return broken
+
+
+def _damaged(text: str, rng: random.Random) -> str:
     cut = rng.randrange(1, len(text))
     kind = rng.randrange(4)
     if kind == 0:

@@ -1,7 +1,7 @@
-"""The scripted speakers of the proof: one that only shows what can be said, and one worth imitating.
+"""The scripted speakers of the proof: one that only shows what can be done, and one worth imitating.
 
-Both say prices that stand in the prompt, because copying is what a model of less than a million parameters can learn in
-a minute on a CPU; arithmetic is not. Neither plays as well as it could: partners who concede are best answered by
+Both offer prices that stand in the prompt, because copying is what a model of less than a million parameters can learn
+in a minute on a CPU; arithmetic is not. Neither plays as well as it could: partners who concede are best answered by
 holding out, which the expert does in a part of its conversations, and reinforcement is to do more often.
 """
 
@@ -12,40 +12,50 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sotopia_env.policies.negotiators import problem_of
-from sotopia_env.policies.policy import Decision
-from sotopia_env.policies.small_talk import leave, own_turns, say
-from sotopia_env.tasks.family import SeatProblem, Terms
-from sotopia_env.world.action import Action, ActionType
-from sotopia_env.world.observation import Observation
+from sotopia_env.outcomes import Move, MoveKind
+from sotopia_env.policies import Decision
+from sotopia_env.world import Action, ActionType, Observation
 
 PRICES = ("target_price", "dream_price")
 """What :class:`Chatter` draws from, once for each conversation."""
-_ASSENTS = ("Deal!", "Agreed.", "I accept.", "I accept your offer.", "That works for me.")
-"""They name no price: what stands is agreed to, and there is one thing less to copy."""
+OFFERS = ("How about this?", "Here is my offer.", "This is what I can do.", "I suggest this price.")
+ASSENTS = ("Deal!", "Agreed.", "I accept your offer.", "That works for me.")
+"""Words beside a move name no price: the move does, and there is one thing less to copy."""
 _GESTURES = ("nods slowly", "smiles", "looks it over once more", "shrugs")
 
 
-def _problem(observation: Observation) -> SeatProblem:
-    problem = problem_of(observation)
-    assert problem is not None  # the proof's tasks are all of a family
-    return problem
+def own_turns(observation: Observation) -> int:
+    """How often the seat has acted."""
+    return sum(turn.actor == observation.agent for turn in observation.turns)
 
 
-def _price(observation: Observation, name: str) -> Terms:
-    return {"price": observation.briefing.private_data[name]}
+def incoming(observation: Observation) -> tuple[int, float] | None:
+    """Number and worth of the partner's standing offer; ``None`` where none is open."""
+    worth, space = observation.briefing.worth, observation.briefing.space
+    assert observation.table is not None
+    assert worth is not None
+    assert space is not None
+    offers = [item.offer for item in observation.table.offers if item.open]
+    if not offers:
+        return None
+    return offers[-1].number, worth.value(space, offers[-1].terms, observation.agent) - worth.disagreement
 
 
-def _assent(observation: Observation, seed: int) -> Decision:
-    return say(observation, random.Random(seed).choice(_ASSENTS))
+def _offer(observation: Observation, name: str, rng: random.Random) -> Decision:
+    move = Move(MoveKind.PROPOSE, {"price": observation.briefing.private_data[name]})
+    return Decision(Action(ActionType.SPEAK, rng.choice(OFFERS), move=move))
+
+
+def _assent(number: int, rng: random.Random) -> Decision:
+    return Decision(Action(ActionType.SPEAK, rng.choice(ASSENTS), move=Move(MoveKind.ACCEPT, number)))
 
 
 @dataclass(frozen=True, slots=True)
 class Chatter:
-    """Draws its moves: one of its prices, assent to whatever stands, a gesture, or leaving.
+    """Draws what it does: one of its prices, assent to whatever stands, a gesture, or leaving.
 
     Which price is drawn once for each conversation, so that there is something to copy from itself as well. What it
-    says is what the base model is trained on before anything else, as a real base model has read dialogues.
+    does is what the base model is trained on before anything else, as a real base model has read dialogues.
     """
 
     name: str = "chatter"
@@ -56,31 +66,30 @@ class Chatter:
         return {}
 
     async def act(self, observation: Observation, seed: int) -> Decision:
-        """Returns a drawn move."""
-        problem, rng = _problem(observation), random.Random(seed)
-        standing, drawn = problem.incoming(), rng.random()
+        """Returns a drawn action."""
+        rng = random.Random(seed)
+        standing, drawn = incoming(observation), rng.random()
         if standing is not None and drawn < 0.25:
-            return _assent(observation, seed)
+            return _assent(standing[0], rng)
         if drawn > 0.98:
-            return leave(observation)
+            return Decision(Action(ActionType.LEAVE))
         if drawn > 0.95:
             return Decision(Action(ActionType.NON_VERBAL, rng.choice(_GESTURES)))
-        price = _price(observation, random.Random(observation.briefing.head).choice(PRICES))
-        return say(observation, problem.phrase_offer(price, seed))
+        return _offer(observation, random.Random(observation.briefing.head).choice(PRICES), rng)
 
 
 @dataclass(frozen=True, slots=True)
 class PlainDealer:
-    """Says what it can to the end where the last word is the partner's, and takes what it gets where it is its own.
+    """Offers what it can to the end where the last word is the partner's, and takes what it gets where it is its own.
 
-    Who begins names one price in every turn and agrees to nothing; who does not names one price for some turns, takes
-    any offer that is no loss afterwards, and names its price again if it is one. Few offers are a loss by then, so that
-    a model that cannot compare two prices loses little by taking them all.
+    Who begins offers one price in every turn and accepts nothing; who does not offers one price for some turns, takes
+    any offer that is no loss afterwards, and offers its price again if it is one. Few offers are a loss by then, so
+    that a model that cannot compare two prices loses little by taking them all.
 
     Attributes:
-        patience: own turns in which it only names its price; drawn from these for each conversation.
-        price: which of its prices it names; empty is its target where it begins and its dream where it does not.
-        insists: whether it agrees to nothing where it begins; otherwise it does there as in the other seat.
+        patience: own turns in which it only offers its price; drawn from these for each conversation.
+        price: which of its prices it offers; empty is its target where it begins and its dream where it does not.
+        insists: whether it accepts nothing where it begins; otherwise it does there as in the other seat.
         name: the policy's name.
     """
 
@@ -95,13 +104,12 @@ class PlainDealer:
         return {"patience": list(self.patience), "price": self.price, "insists": self.insists}
 
     async def act(self, observation: Observation, seed: int) -> Decision:
-        """Returns the move. What is said after a deal is a part of it: the same price again, or assent."""
-        problem = _problem(observation)
-        begins = not observation.turns or observation.turns[0].actor == observation.briefing.agent
+        """Returns the action."""
+        rng = random.Random(seed)
+        begins = not observation.turns or observation.turns[0].actor == observation.agent
         patience = random.Random(observation.briefing.head).choice(self.patience)
-        if own_turns(observation) >= patience and not (begins and self.insists):
-            standing = problem.incoming()
-            if problem.settled() or (standing is not None and problem.value(standing) >= 0):
-                return _assent(observation, seed)
-        price = self.price or ("target_price" if begins else "dream_price")
-        return say(observation, problem.phrase_offer(_price(observation, price), seed))
+        standing = incoming(observation)
+        may_accept = own_turns(observation) >= patience and not (begins and self.insists)
+        if may_accept and standing is not None and standing[1] >= 0:
+            return _assent(standing[0], rng)
+        return _offer(observation, self.price or ("target_price" if begins else "dream_price"), rng)

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from sotopia_env.errors import InvalidValueError, ModelRefusedError
-from sotopia_env.policies.policy import Decision
-from sotopia_env.world.observation import Observation
+from sotopia_env.policies import Decision
+from sotopia_env.world import Observation
 from training.models.loading import adapter_base, find_model
 from training.models.trained_model import identity
 from training.reward.scorer import NOTE, RewardNote, RewardScorer
@@ -26,15 +26,15 @@ from training.reward.scorer import NOTE, RewardNote, RewardScorer
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrainedScorer:
-    """Scores decisions with a reward model, which is loaded with the first of them; made by :func:`load`.
+    """Scores decisions with a reward model, which is loaded with the first decision; created by :func:`load`.
 
     Attributes:
-        place: the model's directory.
+        path: the model's directory.
         name: in records.
         batch_size: answers scored at once.
     """
 
-    place: Path
+    path: Path
     name: str
     batch_size: int = 64
     _loaded: list[RewardScorer] = field(default_factory=list, init=False, repr=False)
@@ -42,23 +42,23 @@ class TrainedScorer:
     _identity: Mapping[str, Any] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        base = adapter_base(self.place)
+        base = adapter_base(self.path)
         own = identity(base) if base is not None and Path(base).is_dir() else base
-        note = RewardNote.model_validate_json((self.place / NOTE).read_text(encoding="utf-8"))
-        shown = {"prompt": note.prompt.model_dump(mode="json"), "quantization": note.model.quantization}
-        found = {"weights": identity(self.place), "base": own, "dtype": note.model.dtype, **shown}
-        object.__setattr__(self, "_identity", found)
+        note = RewardNote.model_validate_json((self.path / NOTE).read_text(encoding="utf-8"))
+        settings = {"prompt": note.prompt.model_dump(mode="json"), "quantization": note.model.quantization}
+        record = {"weights": identity(self.path), "base": own, "dtype": note.model.dtype, **settings}
+        object.__setattr__(self, "_identity", record)
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        """The model's content, not where it lies."""
+        """The model's identity; without paths."""
         return {"model": dict(self._identity)}
 
     async def score(self, observation: Observation, decisions: Sequence[Decision]) -> Sequence[float]:
         """Returns the worth of each decision.
 
         Raises:
-            PolicyError: one is too long even without the oldest turns.
+            PolicyError: a decision is too long even without the oldest turns.
             ModelRefusedError: the model cannot be loaded.
         """
         scorer = self._loaded[0] if self._loaded else await asyncio.to_thread(self._load)
@@ -68,8 +68,8 @@ class TrainedScorer:
         with self._lock:
             if not self._loaded:
                 try:
-                    scorer = RewardScorer.load(self.place, batch_size=self.batch_size)
-                except InvalidValueError as error:  # no later turn would fare better
+                    scorer = RewardScorer.load(self.path, batch_size=self.batch_size)
+                except InvalidValueError as error:  # every later turn would fail too
                     raise ModelRefusedError(str(error), kind="bad_request") from error
                 self._loaded.append(scorer)
             return self._loaded[0]
@@ -81,16 +81,16 @@ def load(path: str | Path, *, batch_size: int = 64, name: str = "") -> TrainedSc
     Args:
         path: the output of the reward model's stage, or the directory of the model.
         batch_size: answers scored at once.
-        name: in records; by default that of the directory.
+        name: in records; by default the name of the directory.
 
     Raises:
         InvalidValueError: there is no reward model.
     """
     if not holds_reward_model(path):
         raise InvalidValueError(f"{path}: expected a reward model of train_rm ({NOTE}), found none")
-    place = find_model(path)
-    parts = [part for part in place.resolve().parts if part != "model"]
-    return TrainedScorer(place, name or parts[-1], batch_size)
+    directory = find_model(path)
+    parts = [part for part in directory.resolve().parts if part != "model"]
+    return TrainedScorer(directory, name or parts[-1], batch_size)
 
 
 def holds_reward_model(path: str | Path) -> bool:
@@ -101,4 +101,4 @@ def holds_reward_model(path: str | Path) -> bool:
         return False
 
 
-load.opens = holds_reward_model  # type: ignore[attr-defined]  # what an entry point of `sotopia.scorers` is asked for
+load.opens = holds_reward_model  # type: ignore[attr-defined]  # part of the interface of entry points in `sotopia.scorers`

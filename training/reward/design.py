@@ -1,14 +1,13 @@
-"""From rewards on several dimensions to one number for each turn (SOTOPIA-RL, §4.1, equation 2).
+"""Combination of a turn's rewards on several dimensions into one number (SOTOPIA-RL, §4.1, equation 2).
 
-Each dimension is mapped to [0, 1] by the least and the greatest reward that the *training* turns have on it, and the
-combined reward is r* = 1/N · Σ γ_i · r̂_i over the N dimensions. What is fitted is kept as JSON with the data that was
-made with it.
+Each dimension is mapped to [0, 1] by the least and the greatest reward of the *training* turns, and the combined reward
+is r* = 1/N · Σ γ_i · r̂_i over the N dimensions. The fitted design is saved as JSON with its data.
 
-* Turns of scenarios kept for validation are mapped with the training turns' bounds and are *not* clipped: a reward
-  beyond them gets a value outside [0, 1], so that an error made there is measured as large as it is.
-* A dimension on which all training turns have the same reward says nothing of them: every turn gets 0.5 on it, at
-  validation too, and a warning is logged. If all dimensions are so, there is nothing to learn, which is an error.
-* A turn that lacks one of the dimensions is left out and counted, never taken as 0.
+* Turns of validation scenarios are mapped with the training turns' bounds and are *not* clipped: a reward beyond the
+  bounds gets a value outside [0, 1], so that errors there have their full size.
+* A dimension on which all training turns have the same reward carries no information: every turn gets 0.5 on it, in
+  validation too, and a warning is logged. If all dimensions are constant there is nothing to learn, which is an error.
+* A turn without a reward on one of the dimensions is left out and counted, never taken as 0.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class Bounds(Record):
         return self
 
     def mapped(self, reward: float) -> float:
-        """Returns r̂: 0 at ``low``, 1 at ``high``; 0.5 where they are the same."""
+        """Returns r̂: 0 at ``low``, 1 at ``high``; 0.5 if they are equal."""
         return (reward - self.low) / (self.high - self.low) if self.high > self.low else _CONSTANT
 
 
@@ -53,7 +52,7 @@ class RewardDesign(Record):
 
     Attributes:
         dimensions: bounds and weight by dimension.
-        turns: training turns that it was fitted on.
+        turns: number of training turns of the fit.
     """
 
     dimensions: dict[str, Bounds] = Field(min_length=1)
@@ -76,17 +75,17 @@ class RewardDesign(Record):
         return sum(self.dimensions[name].weight * value for name, value in parts.items()) / len(parts)
 
     def values(self, rewards: Rewards) -> dict[TurnKey, float]:
-        """Returns r* of every turn that has all dimensions; how many lack one is logged."""
-        found = {
+        """Returns r* of every turn with all dimensions; logs the number of turns without one."""
+        values = {
             key: self.combined(row) for key, row in rewards.by_turn.items() if self.dimensions.keys() <= row.keys()
         }
-        missing = len(rewards.by_turn) - len(found)
+        missing = len(rewards.by_turn) - len(values)
         if missing:
             logger.warning("%d of %d turns left out: no reward on a dimension", missing, len(rewards.by_turn))
-        return found
+        return values
 
     def save(self, path: str | Path) -> None:
-        """Writes the design as JSON, at once."""
+        """Writes the design as JSON, atomically."""
         write_text_atomically(Path(path), self.model_dump_json(indent=2) + "\n")
 
 
@@ -101,20 +100,20 @@ def read_design(path: str | Path) -> RewardDesign:
 
 
 def fit_design(rewards: Rewards, training: Collection[str], weights: Mapping[str, float] | None = None) -> RewardDesign:
-    """Fits a design on the turns of the training scenarios and on nothing else.
+    """Fits a design on the turns of the training scenarios only.
 
     Args:
         rewards: of all turns.
-        training: the scenarios to train on (``split_scenarios(...).train``).
-        weights: γ by dimension, by name or abbreviation; dimensions left out are not combined. By default 1 for all
-            that the rewards have.
+        training: the training scenarios (``split_scenarios(...).train``).
+        weights: γ by dimension, by name or abbreviation; other dimensions are not combined. By default 1 for all
+            dimensions of the rewards.
 
     Raises:
         UnknownNameError: no turn has a reward on a dimension.
-        InvalidValueError: no training turn has all dimensions, all are constant, or no weight is other than 0.
+        InvalidValueError: no training turn has all dimensions, all are constant, or all weights are 0.
     """
-    given = dict.fromkeys(rewards.dimensions, 1.0) if weights is None else weights
-    gammas = {dimension_name(name): float(weight) for name, weight in given.items()}
+    by_name = dict.fromkeys(rewards.dimensions, 1.0) if weights is None else weights
+    gammas = {dimension_name(name): float(weight) for name, weight in by_name.items()}
     for name in gammas:
         if name not in rewards.dimensions:
             raise UnknownNameError(f"weights: {name_hint(name, rewards.dimensions)}")
@@ -131,12 +130,12 @@ def fit_design(rewards: Rewards, training: Collection[str], weights: Mapping[str
         name: Bounds(low=min(row[name] for row in rows), high=max(row[name] for row in rows), weight=weight)
         for name, weight in gammas.items()
     }
-    _say_constant(bounds)
+    _check_constant(bounds)
     return RewardDesign(dimensions=bounds, turns=len(rows))
 
 
-def _say_constant(bounds: Mapping[str, Bounds]) -> None:
-    constant = [name for name, bound in bounds.items() if bound.low == bound.high]
+def _check_constant(bounds: Mapping[str, Bounds]) -> None:
+    constant = [name for name, interval in bounds.items() if interval.low == interval.high]
     if len(constant) == len(bounds):
         raise InvalidValueError(
             f"rewards: all training turns have the same reward ({', '.join(constant)}): there is nothing to learn"
@@ -146,25 +145,25 @@ def _say_constant(bounds: Mapping[str, Bounds]) -> None:
 
 
 def plot_distribution(
-    fitted: Mapping[str, tuple[Rewards, RewardDesign]], training: Collection[str], path: str | Path
+    entries: Mapping[str, tuple[Rewards, RewardDesign]], training: Collection[str], path: str | Path
 ) -> Path:
-    """Draws how the rewards of the training turns are distributed: a panel for each dimension, one for the combination.
+    """Draws the distribution of the training turns' rewards: a panel per dimension, and one for the combination.
 
-    As figure 9 of SOTOPIA-RL: all mapped to [0, 1] by what was fitted. One line for each entry, e.g. each method.
+    As figure 9 of SOTOPIA-RL: all mapped to [0, 1] by the design. One line per entry, e.g. per method.
 
     Args:
-        fitted: rewards and their design, by what the legend shall call them.
+        entries: rewards and their design, by label in the legend.
         training: the scenarios of the training turns.
         path: a PNG file.
 
     Returns:
-        ``path``, written at once.
+        ``path``, written atomically.
     """
     from training.attribution.plot import plot_distributions
 
-    names = list(dict.fromkeys(name for _, design in fitted.values() for name in design.dimensions))
+    names = list(dict.fromkeys(name for _, design in entries.values() for name in design.dimensions))
     panels = {
-        panel: {label: _column(*entry, training, panel) for label, entry in fitted.items()}
+        panel: {label: _column(*entry, training, panel) for label, entry in entries.items()}
         for panel in ([*names, COMBINED] if len(names) > 1 else names)
     }
     return plot_distributions(panels, path, "reward, min-max normalised")

@@ -1,8 +1,8 @@
-"""The reward model: what an utterance is worth, learnt by regression (SOTOPIA-RL, arXiv 2508.03905, §4 and §5).
+"""The reward model: the value of an utterance, learnt by regression (SOTOPIA-RL, arXiv 2508.03905, §4 and §5).
 
-A sequence classifier with one output and a mean squared error, over transformers' Trainer; TRL's reward trainer learns
-from pairs only. What is held out is held out by scenario. The figures say how well it does against the constant that is
-best on the training rows.
+A sequence classifier with one output and mean squared error, trained with transformers' Trainer; TRL's reward trainer
+learns from pairs only. Rows are held out by scenario. The figures compare it with the best constant on the training
+rows.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from training.fitting.loop import (
     training_arguments,
 )
 from training.models.loading import load_tokenizer, lora_config
-from training.reward.scorer import RewardScorer, load_classifier, write_note
+from training.reward.scorer import load_classifier, write_note
 from training.reward.text import fitting_ids, read_rows
 from training.stage.directory import StageDirectory
 from training.stage.settings import ModelSettings, PromptSettings, Settings
@@ -43,22 +43,21 @@ if TYPE_CHECKING:
     from datasets import Dataset
     from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer
 
-__all__ = ["RewardModelSettings", "RewardScorer", "collate", "regression_figures", "run", "train"]
 logger = logging.getLogger(__name__)
 FACTS = "facts.json"
-"""Beside the prepared rows, written last: how many there are, and what was left out."""
+"""File beside the prepared rows, written last: numbers of rows and of left out rows."""
 
 
 class RewardModelSettings(Settings):
     """The reward model's stage.
 
     Attributes:
-        model: what is trained; a base, or a fully trained model.
-        start_from: output directory of an earlier stage that trained all weights; it takes the place of ``model.base``.
+        model: the model to train; a base, or a fully trained model.
+        start_from: output directory of an earlier stage that trained all weights; it replaces ``model.base``.
         prompt: ``format`` as in the rows, ``max_length`` of prompt and answer together.
         rows: JSON Lines with prompt, completion, value and scenario, or stage directories that hold ``rows.jsonl``.
-        evaluation_tasks: a task file, or ``starter``, whose scenarios must not be among the rows'.
-        validation: share of the scenarios that is held out, unless the rows say themselves what they are for.
+        evaluation_tasks: a task file, or ``starter``; the rows must not contain its scenarios.
+        validation: share of the scenarios that is held out, unless the rows name their own part.
         output: the stage's directory.
         fit: optimisation and checkpoints.
     """
@@ -82,42 +81,42 @@ class RewardModelSettings(Settings):
 
 
 def prepare(settings: RewardModelSettings, folder: Path, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
-    """Reads, splits and tokenises the rows into ``folder``, or finds them there; returns their numbers.
+    """Reads, splits and tokenises the rows into ``folder`` unless they are there; returns their numbers.
 
     Raises:
-        InvalidValueError: there are no rows with values, one is of a scenario kept for evaluation, or they are split
-            in part.
+        InvalidValueError: there are no rows with values, one is of a scenario reserved for evaluation, or only some
+            name their part.
         DamagedRecordError: a line is no row.
     """
     facts = folder / FACTS
     if facts.is_file():
-        found: dict[str, Any] = json.loads(facts.read_text(encoding="utf-8"))
-        return found
+        record: dict[str, Any] = json.loads(facts.read_text(encoding="utf-8"))
+        return record
     counts = {"rows": 0, "without_value": 0, "too_long": 0}
     try:
         whole = stream_dataset(_records(settings, tokenizer, counts), _features(), folder / "building")
         sizes = {}
-        for name, chosen in _split(whole, settings).items():
-            if chosen:
-                whole.select(chosen).select_columns(["input_ids", "labels"]).save_to_disk(str(folder / name))
-            sizes[name] = {"rows": len(chosen), "scenarios": len({whole[index]["scenario"] for index in chosen})}
+        for name, indices in _split(whole, settings).items():
+            if indices:
+                whole.select(indices).select_columns(["input_ids", "labels"]).save_to_disk(str(folder / name))
+            sizes[name] = {"rows": len(indices), "scenarios": len({whole[index]["scenario"] for index in indices})}
         del whole
     finally:
-        shutil.rmtree(folder / "building", ignore_errors=True)  # or corrected settings would meet refused rows
-    found = {"data": sizes, "counts": counts}
-    write_text_atomically(facts, json.dumps(found, indent=2) + "\n")
-    return found
+        shutil.rmtree(folder / "building", ignore_errors=True)  # else corrected settings would reuse refused rows
+    record = {"data": sizes, "counts": counts}
+    write_text_atomically(facts, json.dumps(record, indent=2) + "\n")
+    return record
 
 
 def _records(
     settings: RewardModelSettings, tokenizer: PreTrainedTokenizerBase, counts: dict[str, int]
 ) -> Iterator[Mapping[str, Any]]:
-    kept = evaluation_scenarios(settings.evaluation_tasks)
+    reserved = evaluation_scenarios(settings.evaluation_tasks)
     for path in settings.rows:
         for row in read_rows(path):
-            if row.scenario in kept:
+            if row.scenario in reserved:
                 raise InvalidValueError(
-                    f"{path}: a row's scenario is kept for evaluation (task {kept[row.scenario]!r})"
+                    f"{path}: a row's scenario is kept for evaluation (task {reserved[row.scenario]!r})"
                 )
             if row.format not in (None, settings.prompt.format):
                 raise InvalidValueError(
@@ -143,16 +142,16 @@ def _features() -> Any:
 
 
 def _split(whole: Dataset, settings: RewardModelSettings) -> dict[str, list[int]]:
-    given, scenarios = list(whole["split"]), list(whole["scenario"])
-    if any(given):
-        if not all(given):
+    labels, scenarios = list(whole["split"]), list(whole["scenario"])
+    if any(labels):
+        if not all(labels):
             raise InvalidValueError("rows: some say whether they are for training or validation, and some do not")
-        both = {key for key, part in zip(scenarios, given, strict=True) if part == "train"} & {
-            key for key, part in zip(scenarios, given, strict=True) if part == "validation"
+        both = {key for key, part in zip(scenarios, labels, strict=True) if part == "train"} & {
+            key for key, part in zip(scenarios, labels, strict=True) if part == "validation"
         }
         if both:
             raise InvalidValueError(f"rows: scenario {min(both)!r} is in training and in validation")
-        parts = given
+        parts = labels
     else:
         split = split_scenarios(scenarios, settings.validation, settings.fit.seed)
         parts = ["train" if key in split.train else "validation" for key in scenarios]
@@ -174,7 +173,7 @@ def collate(rows: Sequence[Mapping[str, Any]], padding: int) -> dict[str, Any]:
 
 
 def padding_id(tokenizer: PreTrainedTokenizerBase) -> int:
-    """Returns a token that no row ends with: the model reads its score at the last token that is another one."""
+    """Returns a token that no row ends with: the model reads its score at the last token that is not padding."""
     candidates = (tokenizer.pad_token_id, tokenizer.unk_token_id, *range(len(tokenizer)))
     end = {tokenizer.eos_token_id, *tokenizer("\n", add_special_tokens=False)["input_ids"]}
     return int(next(token for token in candidates if token is not None and token not in end))
@@ -185,7 +184,7 @@ def padding_id(tokenizer: PreTrainedTokenizerBase) -> int:
 
 def _load(settings: ModelSettings, padding: int, gradient_checkpointing: bool) -> PreTrainedModel:
     model = load_classifier(settings.base, settings, problem_type="regression", pad_token_id=padding)
-    model.score.weight.data.zero_()  # every answer begins as worth 0, not as worth what a random head says
+    model.score.weight.data.zero_()  # every value starts at 0 instead of the output of a random head
     model.config.use_cache = False
     if settings.quantization != "none":
         model = prepare_quantised(model, gradient_checkpointing)
@@ -193,16 +192,16 @@ def _load(settings: ModelSettings, padding: int, gradient_checkpointing: bool) -
         return model
     from peft import get_peft_model
 
-    adapted = get_peft_model(model, lora_config(settings.lora, "SEQ_CLS"))
+    peft_model = get_peft_model(model, lora_config(settings.lora, "SEQ_CLS"))
     if gradient_checkpointing:
-        adapted.enable_input_require_grads()
-    return adapted
+        peft_model.enable_input_require_grads()
+    return peft_model
 
 
 def regression_figures(predicted: Sequence[float], true: Sequence[float], constant: float) -> dict[str, float | None]:
-    """Returns mean squared error, correlations, and the error of always saying ``constant``.
+    """Returns mean squared error, correlations, and the error of predicting ``constant``.
 
-    A correlation is ``None`` where one side does not vary.
+    A correlation is ``None`` if one side does not vary.
     """
     import numpy as np
     from scipy import stats
@@ -220,34 +219,31 @@ def regression_figures(predicted: Sequence[float], true: Sequence[float], consta
 # --- the stage ----------------------------------------------------------------------------------------------------
 
 
-def run(settings: RewardModelSettings) -> None:
-    """Trains, or continues, or does nothing if it is done.
+def run(settings: RewardModelSettings) -> dict[str, Any]:
+    """Trains or continues; does nothing if the stage is complete.
+
+    Returns:
+        The figures, as in ``done.json``.
 
     Raises:
-        InvalidValueError: something cannot be as it was asked for; mostly before any model is loaded.
+        InvalidValueError: the settings or the data are invalid; mostly before any model is loaded.
     """
-    train(settings)
-
-
-def train(settings: RewardModelSettings) -> dict[str, Any]:
-    """As :func:`run`, and returns the figures that are kept in ``done.json``."""
     stage = StageDirectory(Path(settings.output), "reward_model", settings)
     model_settings = begin_from(settings.model, settings.start_from, settings.prompt)
     if model_settings.adapter is not None:
         raise InvalidValueError(
             f"{model_settings.adapter}: an adapter of a language model; a reward model begins with a base or full model"
         )
-    done = open_stage(stage, model_settings)
-    if done is not None:
-        return done
+    complete = open_stage(stage, model_settings)
+    if complete is not None:
+        return complete
     tokenizer = load_tokenizer(model_settings.base, settings.prompt.format)
     quiet()
     folder = stage.path / "rows"
     if is_first_process():
         facts = prepare(settings, folder, tokenizer)
         logger.info("rows: %s; %s", facts["data"], facts["counts"])
-    figures = _fit(settings, model_settings, stage, tokenizer, folder)
-    return figures
+    return _fit(settings, model_settings, stage, tokenizer, folder)
 
 
 def _fit(
@@ -268,14 +264,16 @@ def _fit(
         facts = prepare(settings, folder, tokenizer)
     rows = load_from_disk(str(folder / "train"))
     validation = load_from_disk(str(folder / "validation")) if (folder / "validation").is_dir() else None
-    set_seed(settings.fit.seed)  # before the score head and the adapter are made
+    set_seed(settings.fit.seed)  # before the score head and the adapter are initialised
     padding = padding_id(tokenizer)
     model = _load(model_settings, padding, settings.fit.gradient_checkpointing)
     check_trained_model(model, model_settings)
     constant = sum(rows["labels"]) / len(rows)
 
-    def measure(found: Any) -> dict[str, float]:
-        figures = regression_figures(found.predictions.reshape(-1).tolist(), found.label_ids.tolist(), constant)
+    def measure(prediction: Any) -> dict[str, float]:
+        figures = regression_figures(
+            prediction.predictions.reshape(-1).tolist(), prediction.label_ids.tolist(), constant
+        )
         return {name: value for name, value in figures.items() if value is not None}
 
     trainer = Trainer(
@@ -298,7 +296,7 @@ def _fit(
 
 
 def _holds_out(settings: RewardModelSettings, folder: Path) -> bool:
-    """Whether rows are held out; the same in every process, whoever of them prepares the rows."""
+    """Whether rows are held out; the same in every process, independent of which one prepares the rows."""
     if (folder / FACTS).is_file():
         return (folder / "validation").is_dir()
     parts = {row.split for path in settings.rows for row in read_rows(path)}
@@ -306,10 +304,10 @@ def _holds_out(settings: RewardModelSettings, folder: Path) -> bool:
 
 
 def _held_out(trainer: Trainer, keep: str | int) -> dict[str, float]:
-    """The figures of the model that is kept: measured just now, or in its last validation."""
+    """The figures of the saved model: those of its last validation, or else measured now."""
     history = trainer.state.log_history
     last = next((entry for entry in reversed(history) if "eval_mse" in entry), None)
     if last is None or keep == "best" or last["step"] != trainer.state.global_step:
         last = trainer.evaluate()
-    wanted = ("mse", "constant_mse", "pearson", "spearman")
-    return {name: last[f"eval_{name}"] for name in wanted if f"eval_{name}" in last}
+    names = ("mse", "constant_mse", "pearson", "spearman")
+    return {name: last[f"eval_{name}"] for name in names if f"eval_{name}" in last}

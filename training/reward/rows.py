@@ -1,8 +1,8 @@
 """The stage between attributed rewards and the reward model: every turn with its combined reward as ``rows.jsonl``.
 
-The scenarios are split here, because the design is fitted on the training part alone; each row says which part it
-belongs to, and ``design.json`` beside the rows says how their values were made. ``rewards.png`` shows how they are
-distributed (SOTOPIA-RL, figure 9).
+The scenarios are split here, because the design is fitted on the training part only; each row names its part, and
+``design.json`` beside the rows holds the design. ``rewards.png`` shows the distribution of the values (SOTOPIA-RL,
+figure 9).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pathlib import Path
 from pydantic import Field
 
 from sotopia_env.errors import InvalidValueError
-from sotopia_env.policies.agent_prompt import Format
-from sotopia_env.storage.directory import read_run
+from sotopia_env.policies import Format
+from sotopia_env.storage import read_run
 from training.attribution.credits import Method, Rewards, TurnKey, content_of, read_rewards
 from training.data.held_out import evaluation_scenarios
 from training.data.samples import CountTokens, Row, RowMaker, Split, split_scenarios
@@ -26,7 +26,6 @@ from training.reward.text import ROWS
 from training.stage.directory import StageDirectory
 from training.stage.settings import PromptSettings, Settings
 
-__all__ = ["RewardRowSettings", "run"]
 logger = logging.getLogger(__name__)
 DESIGN, PLOT = "design.json", "rewards.png"
 
@@ -36,14 +35,14 @@ class RewardRowSettings(Settings):
 
     Attributes:
         attributions: output of the attribution stage, or an ``attributions.jsonl``.
-        runs: the runs that were attributed.
-        method: whose rewards.
-        attributor: which one's, or one for each dimension; not needed where there is a single one for each.
+        runs: the attributed runs.
+        method: of the rewards.
+        attributor: of the rewards, or one per dimension; not needed if there is only one per dimension.
         weights: γ by dimension; ``None`` combines all dimensions with 1.
         validation: share of the scenarios that is held out.
         seed: of the split.
-        evaluation_tasks: a task file, or ``starter``, whose scenarios must not be among the rows'.
-        prompt: how turns are put to the reward model.
+        evaluation_tasks: a task file, or ``starter``; the rows must not contain its scenarios.
+        prompt: format and limits of the reward model's prompts.
         tokenizer: directory or hub name; rows longer than ``prompt.max_length`` lose their oldest turns. ``None``
             shortens nothing.
         output: the stage's directory.
@@ -63,12 +62,12 @@ class RewardRowSettings(Settings):
 
 
 def run(settings: RewardRowSettings) -> None:
-    """Combines the rewards and writes the rows, or finds that it is done.
+    """Combines the rewards and writes the rows; does nothing if the stage is complete.
 
     Raises:
-        InvalidValueError: there is nothing to learn, the split leaves nothing, a scenario is kept for evaluation, or
-            the runs are not those that were attributed.
-        UnknownNameError: method, attributor or a dimension is not among the attributions.
+        InvalidValueError: there is nothing to learn, the split leaves nothing, a scenario is reserved for evaluation,
+            or the runs are not the attributed ones.
+        UnknownNameError: the attributions have no such method, attributor or dimension.
         DamagedRecordError: a record cannot be read.
     """
     stage = StageDirectory(Path(settings.output), "reward_rows", settings)
@@ -90,26 +89,26 @@ def run(settings: RewardRowSettings) -> None:
 
 
 def _check(settings: RewardRowSettings, rewards: Rewards) -> None:
-    """Finds out, before anything is made, whether the runs are the right ones and may be trained on."""
-    lost = set(rewards.scenarios)
+    """Checks, before anything is written, that the runs are the attributed ones and contain no reserved scenario."""
+    missing = set(rewards.scenarios)
     for path in settings.runs:
         for episode in read_run(path):
-            lost.discard(episode.key)
+            missing.discard(episode.key)
             content = rewards.contents.get(episode.key)
             if content is not None and content != content_of(episode):
                 raise InvalidValueError(
                     f"{path}: episode {episode.key!r} is another one than that of the same key that was attributed; "
                     "give the runs that were attributed"
                 )
-    if lost:
+    if missing:
         raise InvalidValueError(
-            f"runs: the attributed episode {min(lost)!r} is in none of them; give all runs that were attributed"
+            f"runs: the attributed episode {min(missing)!r} is in none of them; give all runs that were attributed"
         )
-    kept = evaluation_scenarios(settings.evaluation_tasks)
+    reserved = evaluation_scenarios(settings.evaluation_tasks)
     for key, scenario in rewards.scenarios.items():
-        if scenario in kept:
+        if scenario in reserved:
             raise InvalidValueError(
-                f"episode {key!r}: its scenario is kept for evaluation (task {kept[scenario]!r}); training on it "
+                f"episode {key!r}: its scenario is kept for evaluation (task {reserved[scenario]!r}); training on it "
                 "would make the evaluation worthless"
             )
 
@@ -119,7 +118,7 @@ def _write(
 ) -> dict[str, object]:
     values = design.values(rewards)
     maker = RowMaker(settings.prompt, _counter(settings.tokenizer, settings.prompt.format))
-    asked = {"format": settings.prompt.format}
+    columns = {"format": settings.prompt.format}
     parts: Counter[str] = Counter()
     temporary = folder / f".{ROWS}.tmp"
     try:
@@ -127,12 +126,12 @@ def _write(
             for row in _rows(settings, maker, values):
                 part = "train" if row.scenario in split.train else "validation"
                 parts[part] += 1
-                stream.write(json.dumps({**row.columns(), **asked, "split": part}, ensure_ascii=False) + "\n")
+                stream.write(json.dumps({**row.columns(), **columns, "split": part}, ensure_ascii=False) + "\n")
         temporary.replace(folder / ROWS)
     finally:
         temporary.unlink(missing_ok=True)
-    left = {"turns": len(rewards.by_turn), "without_a_dimension": len(rewards.by_turn) - len(values)}
-    return {"rows": dict(parts), **left, "counts": maker.counts.text()}
+    counts = {"turns": len(rewards.by_turn), "without_a_dimension": len(rewards.by_turn) - len(values)}
+    return {"rows": dict(parts), **counts, "counts": maker.counts.text()}
 
 
 def _rows(settings: RewardRowSettings, maker: RowMaker, values: dict[TurnKey, float]) -> Iterator[Row]:
@@ -142,9 +141,9 @@ def _rows(settings: RewardRowSettings, maker: RowMaker, values: dict[TurnKey, fl
     for path in settings.runs:
         for episode in read_run(path):
             for seat in episode.task.agents:
-                found = by_seat.pop((episode.key, seat), None)  # an episode may stand in several runs
-                if found is not None:
-                    yield from maker.rows(episode, seat, found)
+                turns = by_seat.pop((episode.key, seat), None)  # an episode may occur in several runs
+                if turns is not None:
+                    yield from maker.rows(episode, seat, turns)
 
 
 def _counter(tokenizer: str | None, format: Format) -> CountTokens | None:

@@ -1,7 +1,7 @@
-"""A trained reward model at work: as best-of-N scorer of a policy, and as reward function of GRPO.
+"""Scores of a trained reward model: for best-of-N policies, and as the reward function of GRPO.
 
-It is loaded as it was trained, in the same precision, with dropout off and the score head in float32. A model whose
-score head would be a new one is refused: its scores would be random numbers (sotopia-rl trained on such).
+The model is loaded in the precision of its training, with dropout off and the score head in float32. A model without a
+trained score head is refused: its scores would be random numbers (sotopia-rl trained on such).
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from sotopia_env.errors import InvalidValueError, PolicyError
 from sotopia_env.files import write_text_atomically
-from sotopia_env.policies.policy import Decision
-from sotopia_env.world.action import to_json
-from sotopia_env.world.observation import ChatMessage, Observation
+from sotopia_env.policies import Decision
+from sotopia_env.world import ChatMessage, Observation, to_json
 from training.data.samples import fit_prompt
 from training.models.loading import adapter_base, find_model, load_arguments, load_tokenizer, located
 from training.reward.text import fitting_ids, scored_ids
@@ -30,16 +29,16 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 NOTE = "sotopia_reward_model.json"
-"""Beside the weights: how the model was loaded when it was trained, and what it was shown."""
+"""File beside the weights: loading options and prompt settings of the training."""
 _HEAD = "score.weight"
 
 
 class RewardNote(Settings):
-    """What :data:`NOTE` holds.
+    """The content of :data:`NOTE`.
 
     Attributes:
-        model: how the base was loaded; its precision is part of what the adapter learnt.
-        prompt: what the model was shown.
+        model: loading options of the base; the adapter fits only this precision.
+        prompt: format and limits of the prompts.
     """
 
     model: ModelSettings
@@ -47,13 +46,13 @@ class RewardNote(Settings):
 
 
 def write_note(directory: Path, model: ModelSettings, prompt: PromptSettings) -> None:
-    """Notes beside a reward model how it was trained."""
+    """Writes :data:`NOTE` beside a reward model."""
     text = RewardNote(model=model, prompt=prompt).model_dump_json(indent=2)
     write_text_atomically(directory / NOTE, text + "\n")
 
 
 def read_note(directory: Path) -> RewardNote:
-    """Returns what is noted beside a reward model.
+    """Returns the note beside a reward model.
 
     Raises:
         InvalidValueError: there is no reward model.
@@ -66,18 +65,18 @@ def read_note(directory: Path) -> RewardNote:
 
 @dataclass
 class RewardScorer:
-    """Says what answers are worth.
+    """Scores answers with a reward model.
 
-    It can be called in three ways: :meth:`rate` on pairs, as ``scorer`` of
-    :class:`~sotopia_env.policies.best_of_n.BestOfNPolicy`, and as one of TRL's ``reward_funcs``.
+    It has three interfaces: :meth:`rate` for pairs, the ``scorer`` of
+    :class:`~sotopia_env.policies.best_of_n.BestOfNPolicy`, and a function in TRL's ``reward_funcs``.
 
     Attributes:
-        model: in evaluation mode, its adapter merged where the base is in float32.
+        model: in evaluation mode, with its adapter merged if the base is in float32.
         tokenizer: of the model.
-        prompt: what it was shown; answers to longer prompts are scored without their oldest turns.
-        source: where it was loaded from, for records.
-        batch_size: answers scored at once; those of like length go together.
-        too_long: how many answers could not be scored as reward for their length, so far.
+        prompt: format and limits of the prompts; longer prompts lose their oldest turns.
+        source: directory of the model, for records.
+        batch_size: answers scored at once, of similar length.
+        too_long: number of answers so far that were too long to be scored as reward.
     """
 
     model: PreTrainedModel
@@ -90,11 +89,11 @@ class RewardScorer:
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self.__name__ = "reward_model"  # what TRL calls it in its logs
+        self.__name__ = "reward_model"  # name in TRL's logs
 
     @classmethod
     def load(cls, path: str | Path, *, batch_size: int = 16) -> RewardScorer:
-        """Loads what the reward model's stage left.
+        """Loads the output of the reward model's stage.
 
         Args:
             path: the stage's output directory, or the model in it.
@@ -103,18 +102,18 @@ class RewardScorer:
         Raises:
             InvalidValueError: there is no reward model, or one without a trained score head.
         """
-        place = find_model(path)
-        note = read_note(place)
-        tokenizer = load_tokenizer(place, note.prompt.format)
-        return cls(_load(place, note.model), tokenizer, note.prompt, str(path), batch_size)
+        directory = find_model(path)
+        note = read_note(directory)
+        tokenizer = load_tokenizer(directory, note.prompt.format)
+        return cls(_load(directory, note.model), tokenizer, note.prompt, str(path), batch_size)
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        """Where the model came from."""
+        """The model's directory."""
         return {"model": self.source}
 
     def rate(self, pairs: Sequence[tuple[Sequence[ChatMessage], str]]) -> list[float]:
-        """Returns the worth of each (prompt, answer), in their order.
+        """Returns the score of each (prompt, answer), in their order.
 
         Raises:
             InvalidValueError: one is too long even without its oldest turns.
@@ -131,13 +130,13 @@ class RewardScorer:
     def __call__(
         self, prompts: Sequence[Any], completions: Sequence[Any], completion_ids: Any = None, **columns: Any
     ) -> list[float | None]:
-        """Returns the rewards of a batch of GRPO; ``None``, which gives no advantage, for one that is too long.
+        """Returns the rewards of a GRPO batch; ``None``, which gives no advantage, for an answer that is too long.
 
         Args:
             prompts: lists of chat messages.
             completions: lists with one assistant's message each.
             completion_ids: their tokens, of this model's tokenizer; one without an end token was cut off.
-            columns: of the data set; not read.
+            columns: of the data set; ignored.
         """
         ends = [True] * len(prompts)
         if completion_ids is not None:
@@ -146,16 +145,16 @@ class RewardScorer:
         return self.opinions(list(zip(prompts, answers, ends, strict=True)))
 
     def opinions(self, items: Sequence[tuple[Sequence[ChatMessage], str, bool]]) -> list[float | None]:
-        """Returns the worth of each (prompt, answer, whether it was finished); ``None`` for one that is too long."""
-        found = self._rate(items)
-        self.too_long += found.count(None)
-        return found
+        """Returns the score of each (prompt, answer, whether it was finished); ``None`` for one that is too long."""
+        scores = self._rate(items)
+        self.too_long += scores.count(None)
+        return scores
 
     async def score(self, observation: Observation, decisions: Sequence[Decision]) -> Sequence[float]:
-        """Returns the worth of each decision, for best-of-N.
+        """Returns the score of each decision, for best-of-N.
 
         Raises:
-            PolicyError: one is too long even without the oldest turns.
+            PolicyError: a decision is too long even without the oldest turns.
         """
         names = {agent: name for name, agent in observation.briefing.recipients.items() if name != agent}
         answers = [to_json(decision.action, names) for decision in decisions]
@@ -163,8 +162,8 @@ class RewardScorer:
         def count(prompt: Sequence[ChatMessage], answer: str) -> int:
             return len(scored_ids(self.tokenizer, prompt, answer))
 
-        fitted = [fit_prompt(observation, answer, self.prompt, count) for answer in answers]
-        pairs = [(fit[0], answer) for fit, answer in zip(fitted, answers, strict=True) if fit is not None]
+        fits = [fit_prompt(observation, answer, self.prompt, count) for answer in answers]
+        pairs = [(fit[0], answer) for fit, answer in zip(fits, answers, strict=True) if fit is not None]
         if len(pairs) < len(answers):
             raise PolicyError(f"scorer {self.name!r}: a decision is too long for the reward model")
         return await asyncio.to_thread(self.rate, pairs)
@@ -203,62 +202,62 @@ def score_ids(model: PreTrainedModel, rows: Sequence[Sequence[int]]) -> list[flo
 # --- loading ------------------------------------------------------------------------------------------------------
 
 
-def _load(place: Path, settings: ModelSettings) -> PreTrainedModel:
+def _load(directory: Path, settings: ModelSettings) -> PreTrainedModel:
     import torch
 
-    head, base = _trained_head(place), adapter_base(place)
-    model = load_classifier(base or str(place), settings)
+    head, base = _trained_head(directory), adapter_base(directory)
+    model = load_classifier(base or str(directory), settings)
     if base is not None:
         from peft import PeftModel
 
-        model = PeftModel.from_pretrained(model, str(place))
-        # A merge rounds to the base's precision, in which much of an adapter is lost; then it stays beside the base.
+        model = PeftModel.from_pretrained(model, str(directory))
+        # A merge rounds to the base's precision and would lose much of the adapter, so it is merged in float32 only.
         exact = settings.quantization == "none" and settings.dtype == "float32"
         model = model.merge_and_unload() if exact else model.base_model.model
     model.score = torch.nn.Linear(head.shape[1], 1, bias=False, dtype=torch.float32, device=model.device)
     model.score.weight.data.copy_(head)
-    if settings.quantization == "none":  # 4-bit weights were loaded where they stay
+    if settings.quantization == "none":  # 4-bit weights are on their device already
         model = model.to("cuda" if torch.cuda.is_available() else "cpu")
     return model.eval()
 
 
 def load_classifier(base: str, settings: ModelSettings, **config: Any) -> PreTrainedModel:
-    """Loads a base with a score head, which is a new one unless ``base`` holds one.
+    """Loads a base with a score head, which is new unless ``base`` has one.
 
     Args:
         base: directory or hub name.
-        settings: precision and quantisation, of which the head is left out: 4-bit weights cannot be trained.
+        settings: precision and quantisation; the head is never quantised, because 4-bit weights cannot be trained.
         config: of the model.
 
     Raises:
         InvalidValueError: it cannot be loaded.
     """
     from transformers import AutoModelForSequenceClassification
-    from transformers.utils import logging as told
+    from transformers.utils import logging as library_logging
 
-    arguments, level = load_arguments(settings), told.get_verbosity()
+    arguments, level = load_arguments(settings), library_logging.get_verbosity()
     if "quantization_config" in arguments:
         arguments["quantization_config"].llm_int8_skip_modules = ["score"]
-    told.set_verbosity_error()  # it would say that the score head is new, as it has to be
+    library_logging.set_verbosity_error()  # it would warn that the score head is new
     try:
         return AutoModelForSequenceClassification.from_pretrained(located(base), num_labels=1, **arguments, **config)
     except (OSError, ValueError) as error:
         raise InvalidValueError(f"{base}: no model could be loaded ({str(error).splitlines()[0]})") from None
     finally:
-        told.set_verbosity(level)
+        library_logging.set_verbosity(level)
 
 
-def _trained_head(place: Path) -> torch.Tensor:
-    """The score head's weights as they lie on disk, (1, hidden).
+def _trained_head(directory: Path) -> torch.Tensor:
+    """The score head's weights on disk, (1, hidden).
 
     Raises:
         InvalidValueError: there are none.
     """
     from safetensors import safe_open
 
-    for file in sorted(place.glob("*.safetensors")):
+    for file in sorted(directory.glob("*.safetensors")):
         with safe_open(str(file), framework="pt") as weights:
             for name in weights.keys():  # noqa: SIM118 - no mapping
                 if name == _HEAD or name.endswith(f".{_HEAD}"):
                     return weights.get_tensor(name).float()
-    raise InvalidValueError(f"{place}: holds no trained score head ({_HEAD}); a new one would give random rewards")
+    raise InvalidValueError(f"{directory}: holds no trained score head ({_HEAD}); a new one would give random rewards")

@@ -1,8 +1,8 @@
-"""What a reward model reads, the same in training, as best-of-N scorer and as reward of GRPO.
+"""Input of a reward model, the same in training, as best-of-N scorer and as reward of GRPO.
 
-Prompt and answer go through the chat template together, without a generation prompt and without further special
-tokens. The answer is never cut (sotopia-rl cut it first): a conversation that is too long loses the oldest turns of its
-prompt, whole ones, and what is too long even then is left out and counted.
+Prompt and answer go through the chat template together, without a generation prompt and further special tokens. The
+answer is never truncated (sotopia-rl truncated it first): a conversation that is too long loses the oldest turns of its
+prompt, and one that is still too long is left out and counted.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from sotopia_env.errors import DamagedRecordError, InvalidValueError
 from sotopia_env.files import read_lines
-from sotopia_env.policies.agent_prompt import KEPT_TURNS
+from sotopia_env.policies import KEPT_TURNS
 from sotopia_env.records import explain
-from sotopia_env.world.observation import LEFT_OUT, NOTHING_NEW, ChatMessage
+from sotopia_env.world import LEFT_OUT, NOTHING_NEW, ChatMessage
 from training.models.loading import prompt_ids
 
 if TYPE_CHECKING:
@@ -27,9 +27,13 @@ if TYPE_CHECKING:
 ROWS = "rows.jsonl"
 """The rows in a stage's directory."""
 _MARKER = re.compile(re.escape(LEFT_OUT).replace(r"\{\}", r"(\d+)"))
-# Lines of a user's message that tell of no turn; others' words stand quoted on one line, and can begin none.
-_NO_TURN = re.compile(r"^(\(.*|Turn #\d+ is yours\.|It is not your turn\.|Your action was not possible: .*)$")
-_REFUSED = re.compile(r"\A(\(that was not possible\)|Your action was not possible: .*)(\n|\Z)")
+_REFUSAL = r"Your (?:action was not possible|words were heard, but your move did not count): .*"
+# Lines of a user's message that are no turns; arguments are quoted on one line and cannot begin such a line, and what
+# stands on the table is indented.
+_NO_TURN = re.compile(
+    rf"^(\(.*|  .*|On the table:|Moves open to you:|Turn #\d+ is yours\.|It is not your turn\.|{_REFUSAL})$"
+)
+_REFUSED = re.compile(rf"\A(\(that was not possible\)|\(your move did not count\)|{_REFUSAL})(\n|\Z)")
 
 
 # --- rows ---------------------------------------------------------------------------------------------------------
@@ -43,16 +47,15 @@ class _Message(BaseModel):
 
 
 class ValuedRow(BaseModel):
-    """A turn and what it is worth; further columns are not read.
+    """A turn and its value; further columns are ignored.
 
     Attributes:
-        prompt: what the seat was told.
-        completion: the action it took, as text or as one assistant's message.
-        value: what it is worth; ``None`` where nobody said, which is not 0.
-        scenario: what is split by.
-        split: whether it is to train on, where the rows were split before (their values are then scaled by what the
-            training part held).
-        format: of the prompt; ``None`` where nobody noted it.
+        prompt: chat messages up to the turn.
+        completion: the seat's action, as text or as one assistant's message.
+        value: the combined reward; ``None`` if unknown, which is not 0.
+        scenario: key of the split.
+        split: part of the row, if the rows are split already (their values are scaled by the training part).
+        format: of the prompt; ``None`` if unknown.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -80,16 +83,16 @@ def read_rows(path: str | Path) -> Iterator[ValuedRow]:
 
     Raises:
         InvalidValueError: there is no such file.
-        DamagedRecordError: a line is no row; says which key is missing or wrong.
+        DamagedRecordError: a line is no row; names the key that is missing or wrong.
     """
     file = Path(path) / ROWS if Path(path).is_dir() else Path(path)
     if not file.is_file():
         raise InvalidValueError(f"{file}: expected rows with prompt, completion, value and scenario, found none")
-    for where, line in read_lines(file):
+    for origin, line in read_lines(file):
         try:
             yield ValuedRow.model_validate_json(line)
         except ValidationError as error:
-            raise DamagedRecordError(f"{where}: {explain(error)}") from None
+            raise DamagedRecordError(f"{origin}: {explain(error)}") from None
 
 
 # --- text ---------------------------------------------------------------------------------------------------------
@@ -98,13 +101,13 @@ def read_rows(path: str | Path) -> Iterator[ValuedRow]:
 def scored_ids(
     tokenizer: PreTrainedTokenizerBase, prompt: Sequence[ChatMessage], completion: str, finished: bool = True
 ) -> list[int]:
-    """Returns the token ids a reward model reads.
+    """Returns the token ids of the reward model's input.
 
     Args:
         tokenizer: of the reward model.
-        prompt: what the seat was told.
-        completion: what it answered.
-        finished: whether it ended its answer. Where it was cut off, no end token is pretended.
+        prompt: chat messages up to the turn.
+        completion: the answer.
+        finished: whether the answer ended; one that was cut off gets no end token.
     """
     if not finished:
         return [*prompt_ids(tokenizer, prompt), *tokenizer(completion, add_special_tokens=False)["input_ids"]]
@@ -119,7 +122,7 @@ def fitting_ids(
     max_length: int,
     finished: bool = True,
 ) -> list[int] | None:
-    """As :func:`scored_ids`, without as many of the oldest turns as it takes; ``None`` if it cannot fit."""
+    """As :func:`scored_ids`, without the oldest turns that do not fit; ``None`` if nothing fits."""
     for shorter in shortened(prompt):
         ids = scored_ids(tokenizer, shorter, completion, finished)
         if len(ids) <= max_length:
@@ -128,9 +131,9 @@ def fitting_ids(
 
 
 def shortened(prompt: Sequence[ChatMessage]) -> Iterator[Sequence[ChatMessage]]:
-    """Yields a prompt as it is, then without ever more of its oldest turns, as an observation would leave them out.
+    """Yields the prompt, then the prompt with fewer and fewer turns, the oldest left out as in an observation.
 
-    The instructions and the last turns stay. A prompt that is one message (the ``single`` format) is not shortened.
+    The instructions and the last turns stay. A prompt of one message (the ``single`` format) is not shortened.
     """
     yield prompt
     start = 1 if prompt[0]["role"] == "system" else 0
@@ -139,26 +142,26 @@ def shortened(prompt: Sequence[ChatMessage]) -> Iterator[Sequence[ChatMessage]]:
         message = prompt[index]
         if message["role"] == "assistant":
             dropped += 1
-            if _turns(prompt[index + 1 :]) < KEPT_TURNS:
+            if _total_turns(prompt[index + 1 :]) < KEPT_TURNS:
                 return
             yield [*prompt[:start], _with_marker(prompt[index + 1], dropped), *prompt[index + 2 :]]
         else:
-            dropped += _told(message["content"])
+            dropped += _turn_count(message["content"])
 
 
-def _turns(messages: Sequence[ChatMessage]) -> int:
-    return sum(1 if message["role"] == "assistant" else _told(message["content"]) for message in messages)
+def _total_turns(messages: Sequence[ChatMessage]) -> int:
+    return sum(1 if message["role"] == "assistant" else _turn_count(message["content"]) for message in messages)
 
 
-def _told(content: str) -> int:
-    """How many turns a user's message tells of, those of an earlier marker included."""
+def _turn_count(content: str) -> int:
+    """The number of turns in a user's message, those of an earlier marker included."""
     lines = sum(not _NO_TURN.match(line) for line in content.split("\n"))
     return lines + sum(int(number) for number in _MARKER.findall(content + "\n"))
 
 
 def _with_marker(message: ChatMessage, dropped: int) -> ChatMessage:
-    """The message with which a shortened conversation begins; it says nothing of the turn before it either."""
-    told = _REFUSED.sub("", message["content"]).removeprefix(NOTHING_NEW)
-    if _NO_TURN.match(told) and told.startswith("("):
-        told = ""
-    return {"role": message["role"], "content": (LEFT_OUT.format(dropped) + told).strip()}
+    """The first message of a shortened conversation, without its reference to the turn before it."""
+    content = _REFUSED.sub("", message["content"]).removeprefix(NOTHING_NEW)
+    if _NO_TURN.match(content) and content.startswith("("):
+        content = ""
+    return {"role": message["role"], "content": (LEFT_OUT.format(dropped) + content).strip()}

@@ -1,1 +1,1 @@
-"""What all stages share: settings, directories, access to models, the frame of a script."""
+"""Stages: settings, directories, access to models, and the frame of a script."""

@@ -1,4 +1,4 @@
-"""How a stage reaches language models on servers: the limits and addresses of ``sotopia rollout``, as settings."""
+"""Access of a stage to language models on servers: addresses and limits as in ``sotopia rollout``, as settings."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ from pathlib import Path
 
 from pydantic import Field
 
-from sotopia_env.chat_model import Price
-from sotopia_env.chat_model.pool import ModelOptions, RunModels, parse_prices
+from sotopia_env.chat_model import ModelOptions, ModelPool, Price
 from training.stage.settings import Settings
 
 
 class ModelAccess(Settings):
-    """Where models are, and what they may spend. Keys are never settings: they stand in the environment.
+    """Addresses and limits of language models. API keys are never settings; they are environment variables.
 
-    Where a value may differ from model to model it is a mapping from the model's name.
+    A mapping from the model's name gives each model its own value.
 
     Attributes:
         api_base: base URLs, e.g. ``http://localhost:8000/v1``.
@@ -25,11 +24,11 @@ class ModelAccess(Settings):
         rpm: requests per minute, per model.
         tpm: tokens per minute, per model.
         timeout: seconds one attempt may take.
-        retries: how often a request is sent again.
-        cache_dir: where judges' answers are kept.
+        retries: attempts after a failed request.
+        cache_dir: directory of the judges' cached answers.
         max_cost: US dollars that the stage may spend.
         max_tokens: tokens that it may use.
-        price: ``PROMPT,COMPLETION`` in US dollars per million tokens, where it is not known or not right.
+        price: ``PROMPT,COMPLETION`` in US dollars per million tokens, where the list price is missing or wrong.
     """
 
     api_base: str | dict[str, str] | None = None
@@ -44,9 +43,9 @@ class ModelAccess(Settings):
     max_tokens: int | None = Field(default=None, ge=1)
     price: str | dict[str, str] | None = None
 
-    def models(self) -> RunModels:
+    def models(self) -> ModelPool:
         """Returns what makes the models by name; nothing is connected yet."""
-        return RunModels(
+        return ModelPool(
             ModelOptions(
                 api_base=self.api_base,
                 api_key_env=self.api_key_env,
@@ -65,18 +64,18 @@ class ModelAccess(Settings):
     def _prices(self) -> dict[str, Price] | None:
         if self.price is None:
             return None
-        given = {"": self.price} if isinstance(self.price, str) else self.price
-        return parse_prices([f"{model}={text}" if model else text for model, text in given.items()])
+        prices = {"": self.price} if isinstance(self.price, str) else self.price
+        return {model: Price.parse(text) for model, text in prices.items()}
 
 
 @asynccontextmanager
-async def opened(models: RunModels, directory: Path) -> AsyncIterator[RunModels]:
+async def opened(models: ModelPool, directory: Path) -> AsyncIterator[ModelPool]:
     """Finds out whether every model is there, keeps the ledger in ``directory``, and closes all in the end.
 
     Raises:
         InvalidValueError: nothing answers at a base URL, or a key is not accepted.
         UnknownNameError: a server does not have a model.
-        BudgetExceededError: the limit was reached before.
+        BudgetExceededError: the limit was reached in an earlier run.
     """
     try:
         await models.check()
@@ -84,6 +83,3 @@ async def opened(models: RunModels, directory: Path) -> AsyncIterator[RunModels]
         yield models
     finally:
         await models.close()
-
-
-__all__ = ["ModelAccess", "opened"]

@@ -1,14 +1,15 @@
-"""A stage of training on disk, and the frame every script runs in.
+"""The directory of a training stage: settings, checkpoints, model and figures.
 
-A stage directory holds ``stage.json`` (what was asked for, with versions), ``checkpoints/`` (of the trainer),
-``model/`` (what the next stage begins from) and, once it is complete, ``done.json`` (its figures). Called again with
-the same settings it continues from the last complete checkpoint, or does nothing when it is done. Until it has produced
-something it may be called with others, for these are corrected ones.
+It holds ``stage.json`` (settings and versions), ``checkpoints/`` (of the trainer), ``model/`` (the start of the next
+stage) and, once the stage is complete, ``done.json`` (its figures). A stage that is run again with the same settings
+continues from the last complete checkpoint, or does nothing when it is complete. As long as the directory holds no
+output, other settings are accepted as corrections.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,20 +25,21 @@ from sotopia_env.files import write_text_atomically
 from sotopia_env.records import first_difference, package_versions, source_revision
 from training.stage.settings import Settings
 
+logger = logging.getLogger(__name__)
 STAGE, DONE = "stage.json", "done.json"
 PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "bitsandbytes", "datasets")
 _MAY_DIFFER = ("access", "processes")
-"""Settings at any depth that say where models are, what may be spent and how much is done at once, not what is done."""
+"""Settings, at any depth, that may change when a stage is continued: they do not affect its result."""
 
 
 @dataclass(frozen=True)
 class StageDirectory:
-    """Where one stage writes.
+    """The output directory of one stage.
 
     Attributes:
-        path: the directory; made when the stage is opened.
+        path: the directory; created when the stage is opened.
         name: of the stage, e.g. ``behavior_cloning``.
-        settings: what was asked for.
+        settings: of the stage.
     """
 
     path: Path
@@ -46,55 +48,70 @@ class StageDirectory:
 
     @property
     def model(self) -> Path:
-        """Where the next stage looks for the trained model or adapter."""
+        """Directory of the trained model or adapter."""
         return self.path / "model"
 
     @property
     def checkpoints(self) -> Path:
-        """Where the trainer keeps its checkpoints."""
+        """Directory of the trainer's checkpoints."""
         return self.path / "checkpoints"
 
     def open(self) -> None:
-        """Makes the directory, or finds out that it holds the same stage; one that holds nothing yet is begun anew.
+        """Creates the directory, or checks that it holds the same stage; one without output starts again.
 
         Raises:
-            InvalidValueError: it holds another stage, or the same with other settings; says which differs first.
+            InvalidValueError: it holds another stage, or the same with other settings; names the first difference.
         """
-        asked = {"stage": self.name, "settings": _lasting(self.settings.model_dump(mode="json"))}
-        found = self._noted()
-        held = {"stage": found.get("stage"), "settings": _lasting(self._completed(found.get("settings")))}
-        if found and held != asked and self._has_produced():
-            where, ours, theirs = first_difference(STAGE, held, asked)
+        request = {"stage": self.name, "settings": _comparable(self.settings.model_dump(mode="json"))}
+        record = self._read_record()
+        stored = {"stage": record.get("stage"), "settings": _comparable(self._with_defaults(record.get("settings")))}
+        if record and stored != request and self._has_output():
+            field, old, new = first_difference(STAGE, stored, request)
             raise InvalidValueError(
-                f"{self.path}: holds a stage with other settings ({where}: {ours} there, {theirs} "
+                f"{self.path}: holds a stage with other settings ({field}: {old} there, {new} "
                 "now); choose another output"
             )
         if os.environ.get("RANK", "0") != "0":
             return  # the first process of a distributed run writes, for all
         processes = int(os.environ.get("WORLD_SIZE", "1"))
-        if held != asked:
-            self._note({**asked, "packages": _versions(), "revision": source_revision(), "processes": processes})
-        elif processes < found.get("processes", 1):
-            self._note({**found, "processes": processes})
+        if stored != request:
+            self._write_record(
+                {**request, "packages": _versions(), "revision": source_revision(), "processes": processes}
+            )
+        elif processes < record.get("processes", 1):
+            self._write_record({**record, "processes": processes})
 
-    def _noted(self) -> dict[str, Any]:
+    def is_complete(self) -> bool:
+        """Returns whether the stage is complete with these settings, and logs it if so.
+
+        Raises:
+            InvalidValueError: the directory holds another stage, or the same with other settings.
+        """
+        if self.path.exists():
+            self.open()
+        if self.figures is None:
+            return False
+        logger.info("%s is complete: nothing to do", self.path)
+        return True
+
+    def _read_record(self) -> dict[str, Any]:
         file = self.path / STAGE
-        found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-        return found
+        record: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+        return record
 
-    def _completed(self, settings: Any) -> Any:
-        """Settings of an earlier version, with the defaults of those that it did not have yet."""
+    def _with_defaults(self, settings: Any) -> Any:
+        """Settings of an earlier version, with defaults for settings that are new since."""
         try:
             return type(self.settings).model_validate(settings).model_dump(mode="json")
         except ValidationError:
             return settings
 
-    def _note(self, facts: Mapping[str, Any]) -> None:
+    def _write_record(self, record: Mapping[str, Any]) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
-        write_text_atomically(self.path / STAGE, json.dumps(dict(facts), indent=2) + "\n")
+        write_text_atomically(self.path / STAGE, json.dumps(dict(record), indent=2) + "\n")
 
-    def _has_produced(self) -> bool:
-        """Whether there is any file but the note of what was asked for."""
+    def _has_output(self) -> bool:
+        """Whether there is any file besides ``stage.json``."""
         return any(file.is_file() and file != self.path / STAGE for file in self.path.rglob("*"))
 
     @property
@@ -103,51 +120,51 @@ class StageDirectory:
         file = self.path / DONE
         if not file.is_file():
             return None
-        found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        return found
+        figures: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        return figures
 
     def finish(self, figures: Mapping[str, Any]) -> None:
-        """Notes that the stage is complete."""
+        """Writes the figures; the stage is then complete."""
         write_text_atomically(self.path / DONE, json.dumps(dict(figures), indent=2) + "\n")
 
     def complete_checkpoints(self) -> list[tuple[Path, dict[str, Any]]]:
-        """The checkpoints that were written completely, oldest first, each with its ``trainer_state.json``.
+        """The complete checkpoints, oldest first, each with its ``trainer_state.json``.
 
-        The first process writes that file last, so a checkpoint in which it is missing or ends early was cut short. The
-        other processes write their random state when they come to it: without the state of each, the losses after a
-        resumption would be others. A stage that went on with fewer processes needs but as many.
+        The first process writes that file last, so a checkpoint in which it is missing or damaged is incomplete. Every
+        process writes its random state: if one is missing, the losses after resuming would differ. A stage that was
+        continued with fewer processes needs only their states.
         """
-        processes = self._noted().get("processes", 1)
-        found = []
-        for place in self.checkpoints.glob("checkpoint-*"):
-            if not (place / "rng_state.pth").is_file() and len(list(place.glob("rng_state_*.pth"))) < processes:
+        processes = self._read_record().get("processes", 1)
+        checkpoints = []
+        for path in self.checkpoints.glob("checkpoint-*"):
+            if not (path / "rng_state.pth").is_file() and len(list(path.glob("rng_state_*.pth"))) < processes:
                 continue
             try:
-                state = json.loads((place / "trainer_state.json").read_text(encoding="utf-8"))
+                state = json.loads((path / "trainer_state.json").read_text(encoding="utf-8"))
             except (OSError, json.JSONDecodeError):
                 continue
-            found.append((place, state))
-        return sorted(found, key=lambda item: int(item[1]["global_step"]))
+            checkpoints.append((path, state))
+        return sorted(checkpoints, key=lambda item: int(item[1]["global_step"]))
 
     def last_checkpoint(self) -> Path | None:
-        """The newest checkpoint that was written completely; ``None`` where there is none."""
-        found = self.complete_checkpoints()
-        return found[-1][0] if found else None
+        """The newest complete checkpoint, or ``None``."""
+        checkpoints = self.complete_checkpoints()
+        return checkpoints[-1][0] if checkpoints else None
 
 
-def _lasting(settings: Any) -> Any:
-    """What must stay the same when a stage is continued."""
+def _comparable(settings: Any) -> Any:
+    """The settings that must stay the same when a stage is continued."""
     if isinstance(settings, dict):
-        return {key: _lasting(value) for key, value in settings.items() if key not in _MAY_DIFFER}
-    return [_lasting(value) for value in settings] if isinstance(settings, list) else settings
+        return {key: _comparable(value) for key, value in settings.items() if key not in _MAY_DIFFER}
+    return [_comparable(value) for value in settings] if isinstance(settings, list) else settings
 
 
 @cache
 def _versions() -> dict[str, str]:
-    found = package_versions()
+    versions = package_versions()
     for package in PACKAGES:
         try:
-            found[package] = version(package)
+            versions[package] = version(package)
         except PackageNotFoundError:
-            found[package] = "not installed"
-    return found
+            versions[package] = "not installed"
+    return versions

@@ -1,4 +1,4 @@
-"""The frame of every training script: settings, exit codes, and a sentence for what went wrong."""
+"""The frame of every training script: command line, settings, exit codes and one-sentence errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from types import FrameType
 from typing import TypeVar
 
 from sotopia_env.errors import SotopiaError
-from sotopia_env.runs.stopping import Terminated
+from sotopia_env.runs import Terminated
 from training.stage.directory import DONE, STAGE, StageDirectory
 from training.stage.settings import Settings, read_settings
 
@@ -27,7 +27,7 @@ _SettingsT = TypeVar("_SettingsT", bound=Settings)
 
 @contextmanager
 def ended_by_sigterm() -> Iterator[None]:
-    """Makes SIGTERM end this process, and those it started for itself, as Ctrl-C does; in the main thread alone."""
+    """Makes SIGTERM end this process and its child processes, as Ctrl-C does; only in the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield  # signals are the main thread's
         return
@@ -37,86 +37,86 @@ def ended_by_sigterm() -> Iterator[None]:
             child.terminate()
         raise Terminated
 
-    before = signal.signal(signal.SIGTERM, end)
+    previous = signal.signal(signal.SIGTERM, end)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
+        signal.signal(signal.SIGTERM, previous or signal.SIG_DFL)
 
 
 def run_script(
     description: str | None,
     kind: type[_SettingsT],
-    run: Callable[[_SettingsT], None],
+    run: Callable[[_SettingsT], object],
     arguments: Sequence[str] | None = None,
     check: Callable[[_SettingsT], None] | None = None,
 ) -> int:
     """Runs a stage from the command line and returns the exit code.
 
-    That is 0, 2 for what the user can mend, 130 for Ctrl-C, 143 for SIGTERM, 1 for memory that ran out.
+    The code is 0, 2 for an error that the user can correct, 130 for Ctrl-C, 143 for SIGTERM, 1 for out of memory.
 
     Args:
-        description: shown by ``--help``.
-        kind: the stage's settings.
+        description: text of ``--help``.
+        kind: class of the stage's settings.
         run: the stage.
-        arguments: of the command line; the process's own by default.
-        check: finds contradictions in the settings, for ``--check``.
+        arguments: of the command line; by default those of the process.
+        check: raises on contradictory settings, for ``--check``.
     """
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--config", required=True, type=Path, help="YAML file with the stage's settings")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override a setting (a.b=3)")
     parser.add_argument("--check", action="store_true", help="read the settings and stop: nothing is loaded")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s", datefmt="%H:%M:%S")
     settings: _SettingsT | None = None
     try:
-        settings = read_settings(given.config, kind, given.set)
-        if not given.check:
+        settings = read_settings(options.config, kind, options.set)
+        if not options.check:
             with ended_by_sigterm():
                 run(settings)
         elif check is not None:
             check(settings)
     except SotopiaError as error:
-        return _say(str(error), 2)
+        return _report(str(error), 2)
     except KeyboardInterrupt as error:
         code = 143 if isinstance(error, Terminated) else 130
-        return _say("stopped; the same command continues with what is complete on disk", code)
+        return _report("stopped; the same command continues with what is complete on disk", code)
     except (RuntimeError, MemoryError) as error:
         if not isinstance(error, MemoryError) and not any(sign in str(error).lower() for sign in _OUT_OF_MEMORY):
             raise
-        return _say(_out_of_memory(settings), 1)
+        return _report(_out_of_memory(settings), 1)
     return 0
 
 
 def _out_of_memory(settings: Settings | None) -> str:
-    """Says what to lower, and what the same command goes on from."""
+    """The error message: what to lower, and where the same command continues."""
     output = getattr(settings, "output", None)
-    place = None if output is None else _cut_off(Path(output))
-    found = None if place is None else StageDirectory(place, "", Settings()).last_checkpoint()
-    if found is None:
-        kept = "No checkpoint was complete yet: the same command begins with what else is complete on disk"
+    path = None if output is None else _interrupted_stage(Path(output))
+    checkpoint = None if path is None else StageDirectory(path, "", Settings()).last_checkpoint()
+    if checkpoint is None:
+        progress = "No checkpoint was complete yet: the same command begins with what else is complete on disk"
     else:
-        kept = f"The last complete checkpoint is kept: the same command continues from {found}"
+        progress = f"The last complete checkpoint is kept: the same command continues from {checkpoint}"
     advice = "halve the batch and double gradient_accumulation_steps, or shorten max_length, with another output"
     if getattr(settings, "processes", 1) > 1:
         advice = "lower processes, which changes no result"
-    elif place is not None and place != Path(str(output)):
+    elif path is not None and path != Path(str(output)):
         advice = (
-            f"{place} was cut off. If it trained, halve its batch, double its gradient_accumulation_steps and remove "
+            f"{path} was cut off. If it trained, halve its batch, double its gradient_accumulation_steps and remove "
             "that directory; if a model played, lower sampling.max_batch; what the other stages have made is kept"
         )
-    return f"out of memory; {advice}. {kept}"
+    return f"out of memory; {advice}. {progress}"
 
 
-def _cut_off(output: Path) -> Path:
-    """The directory of the stage that was under way: ``output``, or in a pipeline the one below it begun last."""
+def _interrupted_stage(output: Path) -> Path:
+    """The directory of the stage that was interrupted: ``output``, or in a pipeline the latest one below it."""
     if (output / "checkpoints").is_dir():
         return output
-    stages = {file.parent for file in output.rglob(STAGE)} | {place.parent for place in output.rglob("checkpoints")}
-    under_way = [place for place in stages - {output} if not (place / DONE).is_file()]
-    return max(under_way, key=lambda place: (place.stat().st_mtime_ns, str(place)), default=output)
+    stages = {file.parent for file in output.rglob(STAGE)} | {path.parent for path in output.rglob("checkpoints")}
+    under_way = [path for path in stages - {output} if not (path / DONE).is_file()]
+    return max(under_way, key=lambda path: (path.stat().st_mtime_ns, str(path)), default=output)
 
 
-def _say(sentence: str, code: int) -> int:
+def _report(sentence: str, code: int) -> int:
     sys.stderr.write(f"error: {sentence}\n")
     return code

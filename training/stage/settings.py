@@ -1,4 +1,4 @@
-"""What a stage of training is asked to do: YAML read into a frozen record, before anything heavy is imported."""
+"""Settings of training stages: YAML read into frozen records, before any heavy import."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
-from sotopia_env.policies.agent_prompt import Format
+from sotopia_env.policies import Format
 
 
 class Settings(BaseModel):
-    """Base of all settings: frozen, and no key that is not declared."""
+    """Base of all settings: frozen; undeclared keys are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -39,15 +39,15 @@ class LoraSettings(Settings):
 
 
 class ModelSettings(Settings):
-    """The model that a stage begins with.
+    """The model that a stage starts from.
 
     Attributes:
         base: directory or hub name of the base model.
-        adapter: directory of an adapter on ``base`` to begin from; ``None`` begins from the base itself.
+        adapter: directory of an adapter on ``base`` to start from; ``None`` starts from the base itself.
         lora: the adapter to train; ``None`` trains all weights.
         quantization: ``"nf4"`` loads the base in 4 bit with double quantisation (QLoRA), ``"none"`` as it is.
         dtype: of the weights (of the computation, with ``nf4``).
-        attention: transformers' ``attn_implementation``; ``None`` leaves the choice to it.
+        attention: transformers' ``attn_implementation``; ``None`` for its default.
     """
 
     base: str
@@ -59,12 +59,12 @@ class ModelSettings(Settings):
 
 
 class PromptSettings(Settings):
-    """How observations are put into a prompt; kept beside every trained model, so that it is played as it was trained.
+    """Format and limits of prompts; saved beside every trained model, which is prompted the same way when it plays.
 
     Attributes:
         format: see :mod:`sotopia_env.policies.agent_prompt`.
-        max_length: tokens of prompt and answer together; the oldest turns are left out of prompts that are too long.
-        max_answer: of these, tokens kept for the answer.
+        max_length: tokens of prompt and answer together; longer prompts lose their oldest turns.
+        max_answer: of these, tokens reserved for the answer.
     """
 
     format: Format = "chat"
@@ -76,8 +76,8 @@ def read_settings(path: str | Path, kind: type[_SettingsT], overrides: Sequence[
     """Reads a YAML file, with ``key=value`` overrides on top (``a.b=3`` for nested keys, values as YAML).
 
     Raises:
-        InvalidValueError: the file cannot be read, is not YAML, or holds a value that cannot be meant.
-        UnknownNameError: a key is not known; the message offers the nearest one.
+        InvalidValueError: the file cannot be read, is not YAML, or holds an invalid value.
+        UnknownNameError: a key does not exist; the message names the nearest one.
     """
     try:
         values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
@@ -92,21 +92,21 @@ def read_settings(path: str | Path, kind: type[_SettingsT], overrides: Sequence[
     return settings_of(values, kind, str(path))
 
 
-def settings_of(values: dict[str, Any], kind: type[_SettingsT], where: str) -> _SettingsT:
+def settings_of(values: dict[str, Any], kind: type[_SettingsT], origin: str) -> _SettingsT:
     """Returns the settings in a mapping; errors begin with ``where`` and are those of :func:`read_settings`."""
     try:
         return kind.model_validate(values)
     except ValidationError as error:
         first = error.errors()[0]
         if first["type"] == "extra_forbidden":
-            parent, shown = _record_at(kind, first["loc"][:-1])
+            parent, prefix = _record_at(kind, first["loc"][:-1])
             hint = name_hint(str(first["loc"][-1]), parent.model_fields)
-            raise UnknownNameError(f"{where}: {shown + ': ' if shown else ''}setting {hint}") from None
-        said = first["msg"].removeprefix("Value error, ")
-        known = first["type"] == "missing" or isinstance(first["input"], dict) or ", got " in said
-        got = "" if known else f", got {first['input']!r}"
-        at = [part for part in (where, _record_at(kind, first["loc"])[1]) if part]
-        raise InvalidValueError(f"{': '.join(at)}: {said}{got}") from None
+            raise UnknownNameError(f"{origin}: {prefix + ': ' if prefix else ''}setting {hint}") from None
+        message = first["msg"].removeprefix("Value error, ")
+        complete = first["type"] == "missing" or isinstance(first["input"], dict) or ", got " in message
+        got = "" if complete else f", got {first['input']!r}"
+        at = [part for part in (origin, _record_at(kind, first["loc"])[1]) if part]
+        raise InvalidValueError(f"{': '.join(at)}: {message}{got}") from None
 
 
 def _override(values: dict[str, Any], override: str) -> None:
@@ -126,31 +126,31 @@ def _override(values: dict[str, Any], override: str) -> None:
 
 
 def _record_at(kind: type[BaseModel], path: Sequence[int | str]) -> tuple[type[BaseModel], str]:
-    """The record of settings at ``path``, and the path as it stands in the file: tags of unions are left out.
+    """The settings class at ``path``, and the path as in the file, without the tags of unions.
 
-    Where the path leads through no record it is ``kind`` itself.
+    The class is ``kind`` itself where the path leads through no settings class.
     """
-    shown: list[str] = []
+    names: list[str] = []
     choice: list[type[BaseModel]] = []
     for part in path:
         tagged = next((member for member in choice if _is_tag(part, member)), None)
         if tagged is not None:
             kind, choice = tagged, []
             continue
-        shown.append(str(part))
+        names.append(str(part))
         field = kind.model_fields.get(str(part))
-        choice = [found for found in _types(field.annotation) if issubclass(found, BaseModel)] if field else []
+        choice = [member for member in _types(field.annotation) if issubclass(member, BaseModel)] if field else []
         kind = choice[0] if choice else kind
-    return kind, ".".join(shown)
+    return kind, ".".join(names)
 
 
 def _is_tag(part: int | str, member: type[BaseModel]) -> bool:
-    """Whether pydantic names a member of a union so: by its class, or by the one value that one of its fields takes."""
-    alone = [get_args(field.annotation) for field in member.model_fields.values()]
-    return part == member.__name__ or (part,) in alone
+    """Whether ``part`` is pydantic's tag of a union member: its class name, or the only value of one of its fields."""
+    literals = [get_args(field.annotation) for field in member.model_fields.values()]
+    return part == member.__name__ or (part,) in literals
 
 
 def _types(annotation: Any) -> list[type]:
     if isinstance(annotation, type) and not getattr(annotation, "__args__", ()):
         return [annotation]
-    return [found for part in getattr(annotation, "__args__", ()) for found in _types(part)]
+    return [member for part in getattr(annotation, "__args__", ()) for member in _types(part)]

@@ -1,10 +1,10 @@
-"""What a run may spend, kept so that calls in flight cannot pass it together.
+"""The budget of a run: limits on cost and tokens that concurrent calls cannot exceed together.
 
-Before a request is sent, the most that it is expected to use is reserved; while that does not fit beside what is spent
-and what others have reserved, it waits for one of them to come back. What was reserved for a request that was sent and
-brought no whole answer (out of time, cut off, not readable, cancelled) counts as spent, since it may be billed. So the
-limit is passed only by a prompt of more tokens than one for every two bytes, until an answer has told so, and by an
-answer that is longer than its own limit, or than any before where it has none.
+Before a request is sent, the most that it is expected to use is reserved. A request whose reservation does not fit
+waits until another request ends. The reservation of a request without a whole answer (timeout, broken connection,
+unreadable body, cancellation) counts as spent, since the server may bill it. So a limit is exceeded only by a prompt
+with more than one token for every two bytes, before an answer has shown the real ratio, and by an answer longer than
+its own limit or, without a limit, longer than every earlier answer.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from sotopia_env.chat_model.limits import most_tokens
 from sotopia_env.chat_model.protocol import ChatReply, ChatRequest
 from sotopia_env.errors import BudgetExceededError, InvalidValueError
 
-_UNSEEN = 1024
-"""Tokens of an answer without a limit, as long as none has come."""
+_FIRST_ANSWER = 1024
+"""Expected tokens of an answer without a limit, before the first answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +36,13 @@ NOTHING = Amount()
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
-    """What a request may use.
+class Requirement:
+    """Tokens and cost that a request may use.
 
     Attributes:
-        most: reserved for it.
-        least: enough to send it when nothing else is in flight; less than ``most`` while nobody knows how long its
-            answer can be.
+        most: amount to reserve.
+        least: enough to send it when nothing else is in flight; less than ``most`` while the length of answers is
+            unknown.
     """
 
     most: Amount
@@ -50,41 +50,41 @@ class Need:
 
 
 class Usage:
-    """Says what requests to one model can use, and learns from its answers where they used more."""
+    """Estimates the usage of requests to one model, and corrects the estimate by its answers."""
 
     def __init__(self, price: Price | None) -> None:
         self._price = price
         self._factor = 1.0
         self._longest = 0
 
-    def of(self, request: ChatRequest) -> Need:
-        """Returns what a request needs: its prompt, and an answer at its limit, or as long as the longest so far."""
+    def of(self, request: ChatRequest) -> Requirement:
+        """Returns the requirement: the prompt, and an answer at its limit or as long as the longest so far."""
         prompt = math.ceil(most_tokens(request) * self._factor)
         if request.max_tokens is None and not self._longest:
-            return Need(self._amount(prompt, _UNSEEN), self._amount(prompt, 0))
+            return Requirement(self._amount(prompt, _FIRST_ANSWER), self._amount(prompt, 0))
         most = self._amount(prompt, request.max_tokens or self._longest)
-        return Need(most, most)
+        return Requirement(most, most)
 
     def _amount(self, prompt: int, answer: int) -> Amount:
         return Amount(prompt + answer, self._price.of(prompt, answer) if self._price else 0.0)
 
     def learn(self, request: ChatRequest, reply: ChatReply) -> None:
-        """Takes notice of an answer."""
+        """Corrects the estimate by an answer."""
         self._factor = max(self._factor, reply.prompt_tokens / max(1, most_tokens(request)))
         self._longest = max(self._longest, reply.completion_tokens)
 
 
 @dataclass(slots=True)
-class _Gate:
-    """Where the requests of one event loop wait: the first in line until another comes back."""
+class _Queue:
+    """Queue of the requests of one event loop; the first one waits until another request ends."""
 
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-    back: asyncio.Event = field(default_factory=asyncio.Event)
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    release: asyncio.Event = field(default_factory=asyncio.Event)
     in_flight: int = 0
 
 
 class Budget:
-    """What is spent and reserved, beside what may be.
+    """Amounts spent and reserved, and the limits on them.
 
     Attributes:
         max_cost: US dollars; ``None`` for no limit.
@@ -104,12 +104,12 @@ class Budget:
         self.max_cost, self.max_tokens = max_cost, max_tokens
         self.limited = max_cost is not None or max_tokens is not None
         self._tokens, self._cost = 0, 0.0
-        self._held_tokens, self._held_cost = 0, 0.0
+        self._reserved_tokens, self._reserved_cost = 0, 0.0
         self._in_flight = 0
-        self._gates: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Gate] = weakref.WeakKeyDictionary()
+        self._queues: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Queue] = weakref.WeakKeyDictionary()
 
     def spend(self, tokens: int, cost: float | None) -> None:
-        """Counts what was paid for, or may have been."""
+        """Adds an amount that was billed, or may have been."""
         self._tokens += tokens
         self._cost += cost or 0.0
 
@@ -129,41 +129,41 @@ class Budget:
             )
 
     @asynccontextmanager
-    async def reserved(self, need_now: Callable[[], Need]) -> AsyncIterator[None]:
-        """Holds what a request may use while it is under way; waits for others to come back where it does not fit.
+    async def reserve(self, requirement_now: Callable[[], Requirement]) -> AsyncIterator[None]:
+        """Reserves the amount of a request while it is in flight; first waits for others to end if it does not fit.
 
         Args:
-            need_now: what it may use, by what is known by then.
+            requirement_now: returns the requirement of the request by the current estimate.
 
         Raises:
-            BudgetExceededError: the limit is reached, or nothing is under way and it does not fit even so.
+            BudgetExceededError: the limit is reached, or the request does not fit although none is in flight.
         """
-        gate = self._gates.setdefault(asyncio.get_running_loop(), _Gate())
-        async with gate.turn:  # first come, first served
-            while not self._fits((need := need_now()).most):
-                self.check(NOTHING if gate.in_flight else need.least)
-                if not gate.in_flight:
+        queue = self._queues.setdefault(asyncio.get_running_loop(), _Queue())
+        async with queue.lock:  # first come, first served
+            while not self._fits((requirement := requirement_now()).most):
+                self.check(NOTHING if queue.in_flight else requirement.least)
+                if not queue.in_flight:
                     break
-                gate.back.clear()
-                await gate.back.wait()
-            self._hold(gate, need.most, 1)
+                queue.release.clear()
+                await queue.release.wait()
+            self._add_reservation(queue, requirement.most, 1)
         try:
             yield
         finally:
-            self._hold(gate, need.most, -1)
-            gate.back.set()
+            self._add_reservation(queue, requirement.most, -1)
+            queue.release.set()
 
     def _fits(self, more: Amount) -> bool:
-        cost, tokens = self._cost + self._held_cost + more.cost, self._tokens + self._held_tokens + more.tokens
+        cost, tokens = self._cost + self._reserved_cost + more.cost, self._tokens + self._reserved_tokens + more.tokens
         return (self.max_cost is None or (cost <= self.max_cost and self._cost < self.max_cost)) and (
             self.max_tokens is None or (tokens <= self.max_tokens and self._tokens < self.max_tokens)
         )
 
-    def _hold(self, gate: _Gate, amount: Amount, sign: int) -> None:
-        gate.in_flight += sign
+    def _add_reservation(self, queue: _Queue, amount: Amount, sign: int) -> None:
+        queue.in_flight += sign
         self._in_flight += sign
-        self._held_tokens += sign * amount.tokens
-        self._held_cost = self._held_cost + sign * amount.cost if self._in_flight else 0.0  # no rounding is left over
+        self._reserved_tokens += sign * amount.tokens
+        self._reserved_cost = self._reserved_cost + sign * amount.cost if self._in_flight else 0.0  # no rounding error
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +178,21 @@ class Price:
             raise InvalidValueError(
                 f"price: expected dollars per million tokens, zero or more, got {self.prompt} and {self.completion}"
             )
+
+    @classmethod
+    def parse(cls, text: str) -> Price:
+        """Reads ``PROMPT,COMPLETION``.
+
+        Raises:
+            InvalidValueError: not two numbers, zero or more.
+        """
+        try:
+            prompt, completion = (float(part) for part in text.split(","))
+        except ValueError:
+            raise InvalidValueError(
+                f"price: expected 'PROMPT,COMPLETION' in dollars per million tokens, such as '0.15,0.6', got {text!r}"
+            ) from None
+        return cls(prompt, completion)
 
     def of(self, prompt_tokens: int, completion_tokens: int) -> float:
         """Returns the cost in US dollars."""

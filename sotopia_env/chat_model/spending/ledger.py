@@ -1,9 +1,8 @@
-"""Who spent what: calls, tokens and dollars per role, on disk, with limits that hold before anything is sent.
+"""The ledger of a run: calls, tokens and dollars per role, on disk, with limits checked before a request is sent.
 
-On disk it is ``ledger.jsonl`` (:mod:`sotopia_env.append_only`), which one process at a time writes. Every request is
-noted before it is sent, and the call is booked under the same id when it ends. So a process that is killed leaves
-notes of the calls that were under way; whoever reads the ledger finds them as *interrupted*: their last request may
-have been answered and paid for, or have got nowhere.
+The file is ``ledger.jsonl`` (an :class:`~sotopia_env.files.AppendOnlyFile`), written by one process at a time. A note
+of every request is written before it is sent, and an entry with the same id when the call ends. A process that is
+killed leaves notes without entries; they are read as *interrupted* calls, whose last request may have been billed.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from pathlib import Path
-from types import TracebackType
 from typing import Literal, Self
 
 from pydantic import Field, ValidationError
@@ -31,8 +29,8 @@ logger = logging.getLogger(__name__)
 
 LEDGER = "ledger.jsonl"
 ROLES: tuple[Role, ...] = ("agent", "judge")
-_NOTE = b'{"sent":'
-_UNDOUBTED = {"most_tokens", "most_cost"}
+_NOTE_START = b'{"sent":'
+_DOUBTFUL_FIELDS = {"most_tokens", "most_cost"}
 
 
 class LedgerEntry(Record):
@@ -40,25 +38,25 @@ class LedgerEntry(Record):
 
     Attributes:
         role: on whose account.
-        asked: the model as the user named it.
+        spec: the model as the user named it.
         model: the model as it answered; empty where none did.
-        outcome: ``answered``; ``failed``: for good, or because the run was stopped while it was under way; or
-            ``interrupted``: the process died while it was under way, and nobody knows what came of its last request.
-        prompt_tokens: of every answer that was paid for, those that could not be used included.
+        outcome: ``answered``; ``failed``: for good, or because the run was stopped during the call; or ``interrupted``:
+            the process died during the call, and the result of its last request is unknown.
+        prompt_tokens: of every billed answer, usable or not.
         completion_tokens: likewise.
         cost: likewise, in US dollars; ``None`` when no price is known.
         attempts: requests that were sent; 0 for an answer from the cache.
         fallback: a declared fallback model answered.
         cached: the response cache answered.
-        label: what the caller calls the question.
-        call: id of the call; request n went out with the id ``CALL.n``. Empty where nothing was sent, or long ago.
-        most_tokens: tokens that requests of which nobody knows whether they were billed may have used, where there was
-            a limit: those that brought no whole answer, and the last one of an interrupted call.
+        label: the caller's name for the question.
+        call: id of the call; request n has the id ``CALL.n``. Empty where nothing was sent.
+        most_tokens: maximum usage of the requests that may or may not be billed, where there was a limit: those without
+            a whole answer, and the last one of an interrupted call.
         most_cost: US dollars, likewise.
     """
 
     role: Role
-    asked: str
+    spec: str
     model: str = ""
     outcome: Literal["answered", "failed", "interrupted"] = "answered"
     prompt_tokens: int = Field(default=0, ge=0)
@@ -73,24 +71,24 @@ class LedgerEntry(Record):
     most_cost: float = Field(default=0.0, ge=0)
 
 
-class Sent(Record):
-    """A request that is about to be sent, and what the call has used until then.
+class RequestNote(Record):
+    """A request that is about to be sent, and the usage of its call so far.
 
     Attributes:
         sent: id of the call.
         role: on whose account.
-        asked: the model as the user named it.
+        spec: the model as the user named it.
         attempts: requests of the call, this one included.
         prompt_tokens: of its earlier requests, as far as they were answered.
         completion_tokens: likewise.
         cost: likewise.
-        most_tokens: what this request may use, where there is a limit, and doubtful ones before it.
+        most_tokens: maximum usage of this request, where there is a limit, and of earlier ones without a whole answer.
         most_cost: likewise, in US dollars.
     """
 
     sent: str
     role: Role
-    asked: str
+    spec: str
     attempts: int = Field(default=1, ge=1)
     prompt_tokens: int = Field(default=0, ge=0)
     completion_tokens: int = Field(default=0, ge=0)
@@ -99,7 +97,7 @@ class Sent(Record):
     most_cost: float = Field(default=0.0, ge=0)
 
     def interrupted(self) -> LedgerEntry:
-        """Returns what the call is when nothing more is known of it."""
+        """Returns the entry of the call for a ledger that has no other."""
         return LedgerEntry(outcome="interrupted", call=self.sent, **self.model_dump(exclude={"sent"}))
 
 
@@ -110,16 +108,16 @@ class Totals:
     Attributes:
         answered: calls that brought an answer, those from the cache included.
         failed: calls that did not.
-        interrupted: calls that were under way when the process died.
+        interrupted: calls during which the process died.
         cached: answers from the cache.
         fallbacks: answers of a fallback model.
-        attempts: requests that were sent; of the last one of each interrupted call that is not certain.
-        failed_attempts: of these, how many brought no usable answer; the last of interrupted calls are not among them.
-        prompt_tokens: paid for.
-        completion_tokens: paid for.
+        attempts: requests; the last one of an interrupted call may not have been sent.
+        failed_attempts: requests without a usable answer, the last ones of interrupted calls excepted.
+        prompt_tokens: billed.
+        completion_tokens: billed.
         cost: known part, in US dollars.
-        unpriced: calls that were paid for at a price nobody knows.
-        doubtful_tokens: what requests without a whole answer may have used beyond that, where there was a limit.
+        unpriced: billed calls of unknown price.
+        doubtful_tokens: maximum usage of requests without a whole answer, where there was a limit.
         doubtful_cost: likewise, in US dollars.
     """
 
@@ -144,22 +142,21 @@ class Totals:
 
     @property
     def cost_text(self) -> str:
-        """The cost in words; what is unknown is called unknown."""
+        """The cost in words, with its unknown part."""
         if not self.unpriced:
             return f"${self.cost:.4f}"
         return f"${self.cost:.4f} + {self.unpriced} calls of unknown price" if self.cost else "unknown"
 
     def add(self, entry: LedgerEntry) -> None:
         """Adds one call."""
-        answered = entry.outcome == "answered"
-        self.answered += answered
-        interrupted = entry.outcome == "interrupted"
+        is_answered, is_interrupted = entry.outcome == "answered", entry.outcome == "interrupted"
+        self.answered += is_answered
         self.failed += entry.outcome == "failed"
-        self.interrupted += interrupted
+        self.interrupted += is_interrupted
         self.cached += entry.cached
         self.fallbacks += entry.fallback
         self.attempts += entry.attempts
-        self.failed_attempts += entry.attempts - (interrupted or (answered and not entry.cached))
+        self.failed_attempts += entry.attempts - (is_interrupted or (is_answered and not entry.cached))
         self.doubtful_tokens += entry.most_tokens
         self.doubtful_cost += entry.most_cost
         self.prompt_tokens += entry.prompt_tokens
@@ -175,14 +172,14 @@ class Totals:
 
 @dataclass
 class Ledger:
-    """Sums calls per role and writes them down; its budget refuses new ones where they could pass a limit.
+    """Sums calls per role and records them; its budget refuses calls that could exceed a limit.
 
     Attributes:
-        directory: where ``ledger.jsonl`` lies; its sums are taken up. ``None`` keeps nothing.
+        directory: of ``ledger.jsonl``, whose sums are continued; ``None`` writes no file.
         max_cost: US dollars, over both roles and every earlier part of the run.
         max_tokens: tokens, likewise.
         repaired: bytes of a last line that had been cut short and were removed.
-        budget: what is spent and reserved; what may have been billed without an answer counts as spent.
+        budget: amounts spent and reserved; what may have been billed without an answer counts as spent.
 
     Raises:
         InvalidValueError: a limit is not a positive number, or another process writes this ledger.
@@ -198,23 +195,21 @@ class Ledger:
     def __post_init__(self) -> None:
         self.budget = Budget(self.max_cost, self.max_tokens)
         self._totals: dict[Role, Totals] = {role: Totals() for role in ROLES}
-        self._answered: Counter[tuple[Role, str, str]] = Counter()
+        self._answers: Counter[tuple[Role, str, str]] = Counter()
         self._file: AppendOnlyFile | None = None
         self._session, self._calls = secrets.token_hex(5), 0
         if self.directory is not None:
             self.open(self.directory)
 
     def open(self, directory: Path) -> None:
-        """Writes ``ledger.jsonl`` in ``directory`` from now on, and takes up the sums of what it holds.
+        """Writes ``ledger.jsonl`` in ``directory`` from now on, and adds up its present entries.
 
         Raises:
             InvalidValueError: another process writes it.
             DamagedRecordError: a line cannot be read.
         """
         self.directory = Path(directory)
-        self._take_up(self.directory / LEDGER)
-
-    def _take_up(self, path: Path) -> None:
+        path = self.directory / LEDGER
         _make_folder(path)
         self._file = AppendOnlyFile(path, exclusive=True)
         self.repaired = self._file.repaired
@@ -230,7 +225,7 @@ class Ledger:
     def _add(self, entry: LedgerEntry, billed: bool = False) -> None:
         self._totals[entry.role].add(entry)
         if entry.model:
-            self._answered[entry.role, entry.asked, entry.model] += 1
+            self._answers[entry.role, entry.spec, entry.model] += 1
         if not billed:
             self.budget.spend(entry.prompt_tokens + entry.completion_tokens, entry.cost)
             self.budget.spend(entry.most_tokens, entry.most_cost)
@@ -240,52 +235,52 @@ class Ledger:
         self.budget.check()
 
     def new_id(self) -> str:
-        """Returns an id that no other call has, in this ledger or another."""
+        """Returns an id that is unique over all ledgers."""
         self._calls += 1
         return f"{self._session}-{self._calls}"
 
-    def note(self, sent: Sent) -> None:
-        """Notes that a request is about to be sent; that is safe from the death of the process when this returns.
+    def note(self, note: RequestNote) -> None:
+        """Writes a note of a request that is about to be sent; it survives the process when this returns.
 
         Raises:
             SotopiaError: it cannot be written.
         """
         if self._file is not None:
-            self._file.append(sent.model_dump_json(exclude_defaults=True).encode() + b"\n")
+            self._file.append(note.model_dump_json(exclude_defaults=True).encode() + b"\n")
 
-    def note_first(self, call: str, role: Role, asked: str) -> None:
-        """Notes the first request of a call, of which nothing else is to be said: by far the most."""
+    def note_first(self, call: str, role: Role, model: str) -> None:
+        """As :meth:`note` for a call's first request without a limit: the common case, so without a record."""
         if self._file is not None:
-            self._file.append(f'{{"sent":"{call}",{_who(role, asked)}}}\n'.encode())
+            self._file.append(f'{{"sent":"{call}",{_account_json(role, model)}}}\n'.encode())
 
     def record(self, entry: LedgerEntry, *, billed: bool = False) -> None:
-        """Adds one call; it is safe from the death of the process when this returns.
+        """Adds one call; its entry survives the process when this returns.
 
         Args:
             entry: the call.
-            billed: whether the budget was told already what it used.
+            billed: whether its usage is in the budget already.
 
         Raises:
             SotopiaError: it cannot be written.
         """
         self._add(entry, billed)
         if self._file is not None:
-            unsaid = None if entry.most_tokens or entry.most_cost else _UNDOUBTED  # as it is nearly always
-            self._file.append(entry.model_dump_json(exclude=unsaid).encode() + b"\n")
+            exclude = None if entry.most_tokens or entry.most_cost else _DOUBTFUL_FIELDS  # nearly always zero
+            self._file.append(entry.model_dump_json(exclude=exclude).encode() + b"\n")
 
     def totals(self, role: Role | None = None) -> Totals:
         """Returns a copy of the sums of one role, or of both."""
         return sum((self._totals[one] for one in ([role] if role else ROLES)), Totals())
 
     def answered(self) -> dict[str, dict[str, dict[str, int]]]:
-        """Returns, by role and by the model as it was named, the name and version that answered, and how often."""
-        found: dict[str, dict[str, dict[str, int]]] = {}
-        for (role, asked, model), calls in sorted(self._answered.items()):
-            found.setdefault(role, {}).setdefault(asked, {})[model] = calls
-        return found
+        """Returns calls by role, name of the model as the user named it, and name and version that answered."""
+        counts: dict[str, dict[str, dict[str, int]]] = {}
+        for (role, name, model), calls in sorted(self._answers.items()):
+            counts.setdefault(role, {}).setdefault(name, {})[model] = calls
+        return counts
 
     def close(self) -> None:
-        """Lets go of the file."""
+        """Closes the file."""
         if self._file is not None:
             self._file.close()
         self._file = None
@@ -293,17 +288,14 @@ class Ledger:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
 def read_ledger(path: str | Path) -> Iterator[LedgerEntry]:
-    """Yields the calls in a ledger file, or in the one of a run directory; a line that is cut short is left out.
+    """Yields the calls in a ledger file, or in the one of a run directory; an incomplete last line is skipped.
 
-    Calls of which only the requests were noted come last: they are interrupted, or still under way if the ledger is
-    being written.
+    Calls with a note but no entry come last, as interrupted; while the ledger is being written they may be in progress.
 
     Raises:
         InvalidValueError: there is no such file.
@@ -312,31 +304,31 @@ def read_ledger(path: str | Path) -> Iterator[LedgerEntry]:
     file = Path(path) / LEDGER if Path(path).is_dir() else Path(path)
     if not file.is_file():
         raise InvalidValueError(f"{file}: expected a ledger, found none")
-    under_way: dict[str, Sent] = {}
+    open_calls: dict[str, RequestNote] = {}
     with file.open("rb") as stream:
         for number, line in enumerate(stream, start=1):
             if not line.endswith(b"\n"):
                 break
-            found = _read(line, f"{file}, line {number}")
-            if isinstance(found, Sent):
-                under_way[found.sent] = found
+            record = _read(line, f"{file}, line {number}")
+            if isinstance(record, RequestNote):
+                open_calls[record.sent] = record
                 continue
-            under_way.pop(found.call, None)
-            yield found
-    for sent in under_way.values():
-        yield sent.interrupted()
+            open_calls.pop(record.call, None)
+            yield record
+    for note in open_calls.values():
+        yield note.interrupted()
 
 
-def _read(line: bytes, where: str) -> LedgerEntry | Sent:
+def _read(line: bytes, where: str) -> LedgerEntry | RequestNote:
     try:
-        return (Sent if line.startswith(_NOTE) else LedgerEntry).model_validate_json(line)
+        return (RequestNote if line.startswith(_NOTE_START) else LedgerEntry).model_validate_json(line)
     except ValidationError as error:
         raise DamagedRecordError(f"{where}: damaged record ({explain(error)})") from None
 
 
 @lru_cache(maxsize=256)
-def _who(role: Role, asked: str) -> str:
-    return f'"role":{json.dumps(role)},"asked":{json.dumps(asked)}'
+def _account_json(role: Role, model: str) -> str:
+    return f'"role":{json.dumps(role)},"spec":{json.dumps(model)}'
 
 
 def _make_folder(path: Path) -> None:

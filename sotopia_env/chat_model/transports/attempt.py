@@ -1,4 +1,4 @@
-"""One attempt at one request: what may go wrong, how it is told apart, and what sends it."""
+"""One attempt at one request: the transport that sends it, and the failures by kind."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _KIND_OF_STATUS: Mapping[int, ModelFailure] = {
     409: "server",
     429: "rate_limit",
 }
-# Every other request would get the same answer: no such model, or a key that is not accepted. Some servers say so with
-# another status than 404 and 401, in the error's code or type; its message may repeat what the conversation says.
-_NEVER = re.compile(
+# Failures that every other request would share: no such model, or a key that is not accepted. Some servers have
+# another status than 404 and 401 for them, and the error's code or type says so. Its message may quote the request.
+_FINAL_CODE = re.compile(
     r"model[_ ]?not[_ ]?found|invalid[_ ]?model|no[_ ]such[_ ]model"
     r"|api[_ ]?key[_ ]?invalid|(?:invalid|incorrect)[_ ]?api[_ ]?key",
     re.IGNORECASE,
 )
-_GIVEN_UP = (408, 504, 524)  # a gateway did not wait for the model behind it, which may have answered
-_EXHAUSTED = ("insufficient_quota", "billing_hard_limit_reached")  # a 429 that no waiting cures
+_GATEWAY_TIMEOUTS = (408, 504, 524)  # the model behind the gateway may have answered, and billed
+_NO_QUOTA = ("insufficient_quota", "billing_hard_limit_reached")  # a 429 that no wait cures
 # How OpenAI, vLLM (old and new), SGLang, TGI, llama.cpp, LM Studio, Anthropic, Gemini and Mistral say "too long".
 _TOO_LONG = re.compile(
     r"context_length_exceeded|exceed_context_size|maximum context length|longer than the (?:maximum )?model"
@@ -45,7 +45,7 @@ _LIMIT = re.compile(
     r"|context size \(|must be <=|> |number of tokens allowed \(|for model with)\s*(\d[\d,]*)",
     re.IGNORECASE,
 )
-_SHOWN = 300
+_MAX_MESSAGE = 300
 
 
 class FailedAttempt(Exception):  # noqa: N818 - an event that the retries handle; it never leaves this package
@@ -55,10 +55,10 @@ class FailedAttempt(Exception):  # noqa: N818 - an event that the retries handle
         kind: of the failure.
         status: HTTP status, ``None`` when the server did not answer.
         retryable: whether another attempt makes sense.
-        wait: seconds the server asked to wait, ``None`` when it did not say.
+        wait: seconds the server asks to wait, ``None`` when it names none.
         final: whether every other request to the model would fail likewise.
-        named: whether the server's error code says so, not the status alone.
-        doubtful: whether an answer may have been made, and be billed, all the same.
+        explicit: whether ``final`` follows from the server's error code, not from the status alone.
+        doubtful: whether the server may bill the attempt all the same.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class FailedAttempt(Exception):  # noqa: N818 - an event that the retries handle
         retryable: bool | None = None,
         wait: float | None = None,
         final: bool = False,
-        named: bool = False,
+        explicit: bool = False,
         doubtful: bool = False,
     ) -> None:
         super().__init__(one_line(redact(message)))
@@ -79,7 +79,7 @@ class FailedAttempt(Exception):  # noqa: N818 - an event that the retries handle
         self.retryable = kind in RETRYABLE if retryable is None else retryable
         self.wait = wait
         self.final = final
-        self.named = named
+        self.explicit = explicit
         self.doubtful = doubtful
 
 
@@ -98,29 +98,29 @@ class Transport(Protocol):
 
     @property
     def price(self) -> Price | None:
-        """What tokens cost; ``None`` when it is not known."""
+        """Cost of tokens; ``None`` when it is not known."""
         ...
 
     @property
     def longest_prompt(self) -> int | None:
-        """Tokens that a prompt can have; ``None`` when that is not known."""
+        """Most tokens of a prompt; ``None`` when that is not known."""
         ...
 
     @property
     def longest_answer(self) -> int | None:
-        """Tokens that an answer can have; ``None`` when that is not known."""
+        """Most tokens of an answer; ``None`` when that is not known."""
         ...
 
     async def attempt(self, request: ChatRequest, structured: bool, mark: str) -> ChatReply:
         """Returns the server's answer.
 
         Args:
-            request: what to ask.
+            request: the question.
             structured: whether to ask the server to enforce ``request.schema``.
             mark: id of this attempt, sent along where the server may log it.
 
         Raises:
-            FailedAttempt: no answer came.
+            FailedAttempt: there is no usable answer.
             ContextLengthError: the conversation does not fit the model.
         """
         ...
@@ -137,7 +137,7 @@ class Transport(Protocol):
 def one_line(text: str) -> str:
     """Returns ``text`` on one line, at most 300 characters."""
     line = " ".join(text.split())
-    return line if len(line) <= _SHOWN else line[: _SHOWN - 1] + "…"
+    return line if len(line) <= _MAX_MESSAGE else line[: _MAX_MESSAGE - 1] + "…"
 
 
 def error_message(body: str) -> tuple[str, str]:
@@ -154,7 +154,7 @@ def error_message(body: str) -> tuple[str, str]:
 
 
 def raise_for_status(status: int, message: str, code: str, headers: Mapping[str, Any]) -> NoReturn:
-    """Raises what an HTTP error status means.
+    """Raises the exception that an HTTP error status means.
 
     Raises:
         ContextLengthError: the server says that the conversation is too long.
@@ -165,21 +165,20 @@ def raise_for_status(status: int, message: str, code: str, headers: Mapping[str,
             f"the conversation is longer than the model's context: {one_line(redact(message))}", _limit(message)
         )
     kind = _KIND_OF_STATUS.get(status) or ("server" if status >= 500 else "bad_request")
-    exhausted = kind == "rate_limit" and any(word in code for word in _EXHAUSTED)
-    named = status in (400, 401, 403, 404) and _NEVER.search(code) is not None
-    never = status in (401, 404) or named
+    exhausted = kind == "rate_limit" and any(word in code for word in _NO_QUOTA)
+    explicit = status in (400, 401, 403, 404) and _FINAL_CODE.search(code) is not None
     raise FailedAttempt(
         kind,
         f"HTTP {status}: {message}",
         status=status,
         retryable=False if exhausted else None,
         wait=retry_after(headers),
-        final=never or exhausted,
-        named=named,
-        doubtful=status in _GIVEN_UP,
+        final=status in (401, 404) or explicit or exhausted,
+        explicit=explicit,
+        doubtful=status in _GATEWAY_TIMEOUTS,
     )
 
 
 def _limit(message: str) -> int | None:
-    found = _LIMIT.search(message)
-    return int(found.group(1).replace(",", "")) if found else None
+    match = _LIMIT.search(message)
+    return int(match.group(1).replace(",", "")) if match else None

@@ -1,4 +1,4 @@
-"""Reading the body of a chat completion, whoever sent it."""
+"""Parsing of a chat completion's body, from any transport."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def _read(body: Any, latency: float) -> ChatReply:
     choice = body["choices"][0]
     message = choice["message"]
     usage = body.get("usage") or {}
-    text, thought = split_reasoning(_text(message.get("content")) or _text(message.get("refusal")))
-    apart = (_text(message.get("reasoning_content")) or _text(message.get("reasoning"))).strip()
+    text, thinking = split_reasoning(_text(message.get("content")) or _text(message.get("refusal")))
+    reasoning = (_text(message.get("reasoning_content")) or _text(message.get("reasoning"))).strip()
     token_ids, logprobs = _tokens(choice)
     prompt_ids, model = body.get("prompt_token_ids"), str(body.get("model") or "")
     return ChatReply(
-        text=text.lstrip() if apart else text,  # servers that cut the thinking out leave its line ends
-        reasoning=apart or thought,
+        text=text.lstrip() if reasoning else text,  # servers that cut the thinking out leave its line ends
+        reasoning=reasoning or thinking,
         finish_reason=str(choice.get("finish_reason") or ""),
         prompt_tokens=_count(usage.get("prompt_tokens")),
         completion_tokens=_count(usage.get("completion_tokens")),
@@ -79,19 +79,19 @@ def _tokens(choice: Any) -> tuple[tuple[int, ...] | None, tuple[float, ...] | No
 
 
 def _token_id(entry: Any) -> int | None:
-    given = entry.get("id")  # llama.cpp
-    if isinstance(given, int):
-        return given
-    written = _TOKEN_ID.match(entry["token"])
-    return int(written.group(1)) if written else None
+    number = entry.get("id")  # llama.cpp
+    if isinstance(number, int):
+        return number
+    match = _TOKEN_ID.match(entry["token"])
+    return int(match.group(1)) if match else None
 
 
 def split_reasoning(text: str) -> tuple[str, str]:
-    """Returns the utterance and the thinking that stood before it.
+    """Returns the utterance and the thinking before it.
 
-    A leading ``<think>…</think>`` block (or several) is thinking; one that is never closed is all there is. Templates
-    that open the block in the prompt leave only its end in the text: then everything before the end is thinking,
-    unless the text begins with JSON or a code fence, where the tag is part of what is said.
+    A leading ``<think>…</think>`` block (or several) is thinking; one that is never closed leaves no utterance. Some
+    templates open the block in the prompt, so the text has only its end: then everything before the end is thinking,
+    unless the text begins with JSON or a code fence, where the tag is part of the utterance.
     """
     if "<" not in text:
         return text, ""
@@ -102,6 +102,6 @@ def split_reasoning(text: str) -> tuple[str, str]:
     start = opening.end() if opening else 0
     if closing is None:
         return "", text[start:].strip()
-    thought = text[start : closing.start()].strip()
+    thinking = text[start : closing.start()].strip()
     rest, more = split_reasoning(text[closing.end() :]) if opening else (text[closing.end() :], "")
-    return rest.lstrip(), f"{thought}\n{more}".strip()
+    return rest.lstrip(), f"{thinking}\n{more}".strip()

@@ -1,7 +1,7 @@
-"""Posting to one URL, over aiohttp's connections and its parser of responses, without a session's requests.
+"""Posts to one URL over aiohttp's connections and its response parser, without a session's requests.
 
-A session builds every request anew, for any URL, with cookies, redirects, middlewares, tracing and a task that writes
-the body, which is twice the work of all the rest of a call. Here only the body differs from one request to the next.
+A session builds every request from scratch, with cookies, redirects, middlewares, tracing and a task that writes the
+body: twice the work of the rest of a call. Here only the body differs from one request to the next.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from aiohttp.client_proto import ResponseHandler
 from aiohttp.http import HttpProcessingError
 from yarl import URL
 
-_KEPT_SECONDS = 30.0
+_KEEP_ALIVE_SECONDS = 30.0
 _MARK = "X-Request-Id"  # vLLM and most gateways write it into their logs
-_NO_LIMITS = aiohttp.ClientTimeout(total=None)  # the caller holds the clock
+_NO_LIMITS = aiohttp.ClientTimeout(total=None)  # the caller has its own timeout
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +37,13 @@ class Connections:
         """Prepares, within the event loop, without connecting.
 
         Args:
-            url: to which is posted.
+            url: of every request.
             headers: of every request, beside those that aiohttp sends by itself.
             most: how many connections there may be at once.
         """
         self.loop = asyncio.get_running_loop()
         self._headers, self._most = headers, most
-        self._connector = aiohttp.TCPConnector(limit=most, keepalive_timeout=_KEPT_SECONDS)
+        self._connector = aiohttp.TCPConnector(limit=most, keepalive_timeout=_KEEP_ALIVE_SECONDS)
         self._request = aiohttp.ClientRequest("POST", url, headers=headers, loop=self.loop)
         lines = [f"{name}: {text}" for name, text in self._request.headers.items() if name != "Content-Length"]
         self._head = "\r\n".join([f"POST {url.raw_path_qs} HTTP/1.1", *lines, "Content-Length: "])
@@ -51,13 +51,13 @@ class Connections:
     async def post(self, body: bytes, mark: str) -> HttpResponse:
         """Sends ``body`` as the request of the id ``mark`` and returns the response, whatever its status.
 
-        When this is cancelled or fails the connection is given up, so that no later answer can be taken for another's.
+        After a failure or cancellation the connection is closed, so that its response cannot answer another request.
 
         Raises:
             aiohttp.ClientError: no connection, one that was lost before the response was whole, or no HTTP.
             OSError: likewise.
         """
-        connection, protocol, transport = await self._connected()
+        connection, protocol, transport = await self._connect()
         try:
             protocol.set_response_params(read_until_eof=True)
             transport.write(f"{self._head}{len(body)}\r\n{_MARK}: {mark}\r\n\r\n".encode() + body)
@@ -65,15 +65,15 @@ class Connections:
         except BaseException:
             connection.close()
             raise
-        if transport.get_write_buffer_size():  # answered before it was asked: the rest would lead the next request
+        if transport.get_write_buffer_size():  # a response to half a request: the rest is still to come
             connection.close()
         else:
-            protocol._parser = None  # or what comes now would be parsed, and half a message forgotten
+            protocol._parser = None  # or data that arrives now would be parsed, and half a message lost
             connection.release()
         return response
 
-    async def _connected(self) -> tuple[aiohttp.connector.Connection, ResponseHandler, asyncio.Transport]:
-        """Returns a connection on which nothing has come unasked, or it would be taken for the next response."""
+    async def _connect(self) -> tuple[aiohttp.connector.Connection, ResponseHandler, asyncio.Transport]:
+        """Returns a connection without unread data, which would be taken for the next response."""
         for _ in range(self._most + 1):  # more than can lie idle
             connection = await self._connector.connect(self._request, [], _NO_LIMITS)
             protocol = connection.protocol
@@ -93,7 +93,7 @@ class Connections:
         )
 
     async def close(self) -> None:
-        """Closes them."""
+        """Closes the connections."""
         await self._connector.close()
 
 

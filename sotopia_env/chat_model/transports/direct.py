@@ -1,4 +1,4 @@
-"""OpenAI-compatible servers that people run themselves (vLLM, SGLang, TGI, llama.cpp), without an SDK in between.
+"""Transport to OpenAI-compatible servers (vLLM, SGLang, TGI, llama.cpp), without an SDK.
 
 An SDK's call costs milliseconds of CPU, so one process could not feed a fast server; this path costs less than a plain
 loop over an aiohttp session.
@@ -25,19 +25,19 @@ from sotopia_env.chat_model.transports.connections import Connections
 from sotopia_env.chat_model.transports.keys import DEFAULT_KEY, read_key
 from sotopia_env.chat_model.transports.listing import check_listed
 
-_REMEMBERED = 2_000  # characters; with the number of messages this bounds what is remembered to some tens of MB
+_CACHEABLE = 2_000  # characters; with the number of messages this bounds the memory to some tens of MB
 
 
 def _message(role: str, content: str) -> str:
-    """One message as JSON. A prompt repeats the one before and adds two messages, so most were encoded already."""
-    return _short_message(role, content) if len(content) < _REMEMBERED else _encoded_message(role, content)
+    """One message as JSON. A prompt repeats the one before and adds two messages, so most are in the cache."""
+    return _short_message(role, content) if len(content) < _CACHEABLE else _message_json(role, content)
 
 
-def _encoded_message(role: str, content: str) -> str:
+def _message_json(role: str, content: str) -> str:
     return f'{{"role":{_quoted(role)},"content":{_quoted(content)}}}'
 
 
-_short_message = lru_cache(maxsize=4_096)(_encoded_message)
+_short_message = lru_cache(maxsize=4_096)(_message_json)
 
 
 class DirectTransport:
@@ -68,18 +68,18 @@ class DirectTransport:
         self._key = read_key(key_variable)
         self._concurrency = concurrency
         self._connections: Connections | None = None
-        self._encoded_settings: tuple[object, str] = (None, "")
+        self._settings_json: tuple[object, str] = (None, "")
 
     async def attempt(self, request: ChatRequest, structured: bool, mark: str) -> ChatReply:
         """See :class:`~sotopia_env.chat_model.transports.attempt.Transport`."""
-        body = self._encoded(request, structured)
-        started = time.perf_counter()
+        body = self._body(request, structured)
+        start = time.perf_counter()
         try:
             response = await (await self._open()).post(body, mark)
         except (aiohttp.ClientError, OSError) as error:
-            sent = not isinstance(error, aiohttp.ClientConnectorError)  # which says that there is no connection
-            raise FailedAttempt("connection", f"{type(error).__name__}: {error}", doubtful=sent) from None
-        latency = time.perf_counter() - started
+            is_connected = not isinstance(error, aiohttp.ClientConnectorError)
+            raise FailedAttempt("connection", f"{type(error).__name__}: {error}", doubtful=is_connected) from None
+        latency = time.perf_counter() - start
         raw = response.body
         if response.status != 200:
             raise_for_status(response.status, *error_message(raw.decode("utf-8", "replace")), response.headers)
@@ -89,17 +89,17 @@ class DirectTransport:
             raise FailedAttempt("malformed", f"the answer is no JSON ({error})", status=200, doubtful=True) from None
         return read_completion(answer, latency)
 
-    def _encoded(self, request: ChatRequest, structured: bool) -> bytes:
+    def _body(self, request: ChatRequest, structured: bool) -> bytes:
         messages = ",".join([_message(message["role"], message["content"]) for message in request.messages])
         settings = json.dumps(self._settings(request)) if structured else self._plain_settings(request)
         return f'{{"messages":[{messages}],{settings[1:]}'.encode()
 
     def _plain_settings(self, request: ChatRequest) -> str:
         """The settings of a request without a schema as JSON; nearly always those of the request before."""
-        asked = (request.temperature, request.max_tokens, request.seed, request.logprobs)
-        if asked != self._encoded_settings[0]:
-            self._encoded_settings = asked, json.dumps(self._settings(replace(request, schema=None)))
-        return self._encoded_settings[1]
+        key = (request.temperature, request.max_tokens, request.seed, request.logprobs)
+        if key != self._settings_json[0]:
+            self._settings_json = key, json.dumps(self._settings(replace(request, schema=None)))
+        return self._settings_json[1]
 
     def _settings(self, request: ChatRequest) -> dict[str, Any]:
         body: dict[str, Any] = {"model": self._model}
@@ -112,14 +112,14 @@ class DirectTransport:
         if request.schema is not None:
             body["response_format"] = response_format(request)
         if request.logprobs:
-            # The second is vLLM's; the other servers ignore what they do not know.
+            # The second is vLLM's; other servers ignore it.
             body |= {"logprobs": True, "return_token_ids": True}
         return body
 
     async def _open(self) -> Connections:
         loop = asyncio.get_running_loop()
         if self._connections is None or self._connections.loop is not loop:
-            await self.close()  # their loop is gone
+            await self.close()  # of an event loop that has ended
             headers = {"Content-Type": "application/json"}
             if self._key:
                 headers["Authorization"] = f"Bearer {self._key}"

@@ -1,4 +1,4 @@
-"""Every provider litellm knows. litellm is imported when the first such model is made, never before."""
+"""Transport to every provider of litellm, which is imported when the first such model is made."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ logger = logging.getLogger(__name__)
 
 # Providers whose credentials may come from profiles, instance roles or tokens as well as from variables.
 _OTHER_CREDENTIALS = ("bedrock", "sagemaker", "vertex_ai", "azure", "watsonx", "gigachat", "github_copilot", "oci")
-# Providers where the user names the models, or anybody uploads them: litellm's list says nothing about them.
+# Providers with models that litellm does not list: users name or upload them.
 _OPEN_ENDED = ("azure", "huggingface", "ollama", "openrouter", "replicate", "sagemaker", "watsonx", "databricks")
 _GRACE = 5.0
-# Which transports use litellm's connections in which event loop: they are shared, so the last one closes them.
+# Transports by event loop. They share litellm's connections, so the last one closes them.
 _users: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, set[int]] = weakref.WeakKeyDictionary()
 
 
@@ -66,7 +66,7 @@ class HostedTransport:
         self._litellm = load_litellm()
         self._provider, self._model = _provider(self._litellm, name, api_base)
         self._base, self._key_variable = api_base, key_variable or f"{self._provider.upper()}_API_KEY"
-        # The caller holds the clock; litellm's own is behind it, so that one of them always rings.
+        # The caller has its own timeout; litellm's is longer and only guards against a hang.
         self._options: dict[str, Any] = {"model": name, "timeout": timeout + _GRACE, "num_retries": 0, "max_retries": 0}
         self._options |= {"drop_params": True, "no-log": True}
         if api_base:
@@ -75,8 +75,8 @@ class HostedTransport:
             self._options["api_key"] = read_key(key_variable)
         else:
             self._check_key(api_base)
-        self.price = self._known_price()
-        self.longest_prompt, self.longest_answer = self._known_lengths()
+        self.price = self._listed_price()
+        self.longest_prompt, self.longest_answer = self._listed_lengths()
         self._errors = _errors()
 
     def _check_key(self, api_base: str | None) -> None:
@@ -87,43 +87,43 @@ class HostedTransport:
                 f"{'is' if len(missing) == 1 else 'are'} not set"
             )
 
-    def _known_price(self) -> Price | None:
+    def _listed_price(self) -> Price | None:
         try:
             prompt, completion = self._litellm.cost_per_token(self.name, prompt_tokens=1000, completion_tokens=1000)
         except self._litellm.ModelNotMappedError:
             return None
         return Price(prompt * 1000, completion * 1000)
 
-    def _known_lengths(self) -> tuple[int | None, int | None]:
+    def _listed_lengths(self) -> tuple[int | None, int | None]:
         try:
-            known = self._litellm.get_model_info(self.name)
+            info = self._litellm.get_model_info(self.name)
         except self._litellm.ModelNotMappedError:
             return None, None
-        return known["max_input_tokens"], known["max_output_tokens"]
+        return info["max_input_tokens"], info["max_output_tokens"]
 
     async def attempt(self, request: ChatRequest, structured: bool, mark: str) -> ChatReply:
-        """See :class:`~sotopia_env.chat_model.transports.attempt.Transport`; no common place for ``mark``."""
+        """See :class:`~sotopia_env.chat_model.transports.attempt.Transport`; ``mark`` is not sent."""
         _users.setdefault(asyncio.get_running_loop(), set()).add(id(self))
-        started = time.perf_counter()
+        start = time.perf_counter()
         try:
             answer = await self._litellm.acompletion(**self._options, **_arguments(request, structured))
         except self._errors as error:
             raise_failure(error)
         cost = answer._hidden_params.get("response_cost")
-        return replace(read_completion(answer, time.perf_counter() - started), cost=cost if self.price else None)
+        return replace(read_completion(answer, time.perf_counter() - start), cost=cost if self.price else None)
 
     async def check(self) -> None:
-        """Finds out, without a call that costs, whether the model is there.
+        """Checks, at no cost, that the model exists.
 
-        Where the user gives an address it is asked. Otherwise provider and key were checked when the model was made,
-        and a name that litellm does not list is only warned about: providers have newer models than its list.
+        A server at an address of the user's is asked. Otherwise provider and key were checked when the model was made,
+        and a name that litellm does not list is only logged: providers have newer models than its list.
 
         Raises:
             InvalidValueError: nothing answers at the base URL, or it does not accept the key.
             UnknownNameError: it lists models, and this one is not among them.
         """
         if self._base is None:
-            self._warn_of_unlisted()
+            self._warn_if_unlisted()
             return
         key = os.environ.get(self._key_variable, "").strip()
         headers = {"Authorization": f"Bearer {key}"} if key else {}
@@ -131,22 +131,22 @@ class HostedTransport:
             if self._provider != "openai" and self._provider not in self._litellm.openai_compatible_providers:
                 await check_reachable(self.name, self._base, session)
             else:
-                sent = self._key_variable if key else None
-                await check_listed(self.name, self._model, self._base, sent, session)
+                variable = self._key_variable if key else None
+                await check_listed(self.name, self._model, self._base, variable, session)
 
-    def _warn_of_unlisted(self) -> None:
-        listed = {name.removeprefix(f"{self._provider}/") for name in self._listed()}
-        if self.price is not None or not listed or self._model in listed:
+    def _warn_if_unlisted(self) -> None:
+        names = {name.removeprefix(f"{self._provider}/") for name in self._model_list()}
+        if self.price is not None or not names or self._model in names:
             return
-        close = nearest(self._model, sorted(listed))
+        close = nearest(self._model, sorted(names))
         hint = f"; did you mean {f'{self._provider}/{close}'!r}?" if close else ""
         logger.warning("model %r is not among those that litellm knows%s", self.name, hint)
 
-    def _listed(self) -> Iterable[str]:
+    def _model_list(self) -> Iterable[str]:
         if self._provider.startswith(_OPEN_ENDED) or self._model.startswith("ft:"):  # fine-tuned by the user
             return ()
-        found: Iterable[str] = self._litellm.models_by_provider.get(self._provider, ())
-        return found
+        names: Iterable[str] = self._litellm.models_by_provider.get(self._provider, ())
+        return names
 
     async def close(self) -> None:
         """Closes litellm's connections, once no other model uses them in this event loop."""
@@ -156,14 +156,14 @@ class HostedTransport:
         users.discard(id(self))
         if not users:
             await self._litellm.close_litellm_async_clients()
-            self._litellm.in_memory_llm_clients_cache.flush_cache()  # a closed client must not be found again
+            self._litellm.in_memory_llm_clients_cache.flush_cache()  # or a closed client would be used again
 
 
 def raise_failure(error: Exception) -> NoReturn:
-    """Raises what an exception of litellm means, read from the chain of exceptions behind it.
+    """Raises the exception that one of litellm means, by the chain of its causes.
 
-    litellm answers 500 to everything it cannot name; what really happened is what the exceptions beneath say: an HTTP
-    status, a connection that broke, a body that is no JSON.
+    litellm reports every unknown failure as status 500; the causes have the HTTP status, the broken connection or the
+    body that is no JSON.
 
     Raises:
         ContextLengthError: the conversation is too long.
@@ -171,35 +171,35 @@ def raise_failure(error: Exception) -> NoReturn:
     """
     import httpx
 
-    beneath = list(_chain(error))
+    causes = list(_chain(error))
     message = str(getattr(error, "message", "") or error)
-    refused = next((item for item in beneath if isinstance(item, httpx.HTTPStatusError)), None)
-    sent = _was_sent(beneath)
-    if refused is None and any(isinstance(item, httpx.TimeoutException) for item in beneath):
-        raise FailedAttempt("timeout", message, doubtful=sent) from None
-    if refused is None and any(isinstance(item, httpx.TransportError | OSError) for item in beneath):
-        raise FailedAttempt("connection", f"{message} ({beneath[-1]})", doubtful=sent) from None
-    status = refused.response.status_code if refused else int(getattr(error, "status_code", None) or 500)
-    if refused is None and status in (200, 500):
+    status_error = next((item for item in causes if isinstance(item, httpx.HTTPStatusError)), None)
+    connected = _is_connected(causes)
+    if status_error is None and any(isinstance(item, httpx.TimeoutException) for item in causes):
+        raise FailedAttempt("timeout", message, doubtful=connected) from None
+    if status_error is None and any(isinstance(item, httpx.TransportError | OSError) for item in causes):
+        raise FailedAttempt("connection", f"{message} ({causes[-1]})", doubtful=connected) from None
+    status = status_error.response.status_code if status_error else int(getattr(error, "status_code", None) or 500)
+    if status_error is None and status in (200, 500):
         raise FailedAttempt("malformed", message, doubtful=True) from None
-    code = " ".join(str(getattr(item, name, "") or "") for item in beneath for name in ("code", "type"))
+    code = " ".join(str(getattr(item, name, "") or "") for item in causes for name in ("code", "type"))
     if type(error).__name__ == "ContextWindowExceededError":
         code += " context_length_exceeded"
-    raise_for_status(status, message, code, refused.response.headers if refused else {})
+    raise_for_status(status, message, code, status_error.response.headers if status_error else {})
 
 
-def _was_sent(beneath: list[BaseException]) -> bool:
-    """Whether there was a connection; litellm's transport calls one that broke later a failure to connect, too."""
+def _is_connected(causes: list[BaseException]) -> bool:
+    """Whether there was a connection; litellm's transport reports one that broke later as a failure to connect, too."""
     import httpx
 
-    unsent: tuple[type[Exception], ...] = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
-    if any(isinstance(item, aiohttp.ClientError) for item in beneath):
-        unsent = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
-    return not any(isinstance(item, unsent) for item in beneath)
+    connect_errors: tuple[type[Exception], ...] = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+    if any(isinstance(item, aiohttp.ClientError) for item in causes):
+        connect_errors = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
+    return not any(isinstance(item, connect_errors) for item in causes)
 
 
 def _errors() -> tuple[type[Exception], ...]:
-    """What a call through litellm raises when it fails: OpenAI's family, and what its transports let through."""
+    """The exceptions of a call through litellm: OpenAI's family, and those of its transports."""
     import httpx
     import openai
 
@@ -207,23 +207,23 @@ def _errors() -> tuple[type[Exception], ...]:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    seen: set[int] = set()
-    following: BaseException | None = error
-    while following is not None and id(following) not in seen:
-        yield following
-        seen.add(id(following))
-        following = following.__cause__ or following.__context__
+    ids: set[int] = set()
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in ids:
+        yield cause
+        ids.add(id(cause))
+        cause = cause.__cause__ or cause.__context__
 
 
 def _arguments(request: ChatRequest, structured: bool) -> dict[str, Any]:
-    wanted = {
+    settings = {
         "temperature": request.temperature,
         "max_tokens": request.max_tokens,
         "seed": request.seed,
         "logprobs": request.logprobs or None,
         "response_format": response_format(request) if structured else None,
     }
-    return {"messages": list(request.messages)} | {name: value for name, value in wanted.items() if value is not None}
+    return {"messages": list(request.messages)} | {name: value for name, value in settings.items() if value is not None}
 
 
 def _provider(litellm: ModuleType, name: str, api_base: str | None) -> tuple[str, str]:
@@ -233,6 +233,6 @@ def _provider(litellm: ModuleType, name: str, api_base: str | None) -> tuple[str
         return str(provider), str(model)
     except litellm.exceptions.BadRequestError:
         prefix, _, rest = name.partition("/")
-        known = ["local", "openai-compatible", *sorted(str(provider.value) for provider in litellm.provider_list)]
-        hint = name_hint(prefix, known) if rest else f"expected PROVIDER/NAME, such as 'openai/{name}', got {name!r}"
+        names = ["local", "openai-compatible", *sorted(str(provider.value) for provider in litellm.provider_list)]
+        hint = name_hint(prefix, names) if rest else f"expected PROVIDER/NAME, such as 'openai/{name}', got {name!r}"
         raise UnknownNameError(f"model {name!r}: unknown provider; {hint}") from None

@@ -1,4 +1,4 @@
-"""What a server says before it is asked anything that costs: whether it is there, takes the key and has the model."""
+"""Checks of a server at no cost: that it answers, accepts the key and has the model."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _SECONDS = 5.0
 
 
 async def check_reachable(name: str, base: str, session: aiohttp.ClientSession) -> None:
-    """Finds out whether anything answers at a server's base URL, whatever it says.
+    """Checks that something answers at a server's base URL.
 
     Args:
         name: the model as the user named it.
         base: the server's base URL.
-        session: with which to ask.
+        session: to send the request with.
 
     Raises:
         InvalidValueError: nothing answers.
@@ -29,39 +29,39 @@ async def check_reachable(name: str, base: str, session: aiohttp.ClientSession) 
 
 
 async def check_listed(name: str, model: str, base: str, variable: str | None, session: aiohttp.ClientSession) -> None:
-    """Asks an OpenAI-compatible server for its models. One that lists none is left to the first call.
+    """Asks an OpenAI-compatible server for its models. One that lists none is not checked further.
 
     Args:
         name: the model as the user named it.
         model: its name on the server.
         base: the server's base URL.
         variable: environment variable of the key that ``session`` sends; ``None`` when it sends none.
-        session: with which to ask.
+        session: to send the request with.
 
     Raises:
-        InvalidValueError: nothing answers at the base URL, it does not accept the key, or it sends elsewhere (where the
-            key is not sent).
+        InvalidValueError: nothing answers at the base URL, it does not accept the key, or it redirects (the key
+            is not sent there).
         UnknownNameError: it lists models, and this one is not among them.
     """
-    status, raw, place = await _get(name, base, f"{base}/models", session)
-    if 300 <= status < 400 and place:
+    status, raw, location = await _get(name, base, f"{base}/models", session)
+    if 300 <= status < 400 and location:
         raise InvalidValueError(
-            f"model {name!r}: expected a server at {base}, got HTTP {status} to Location {one_line(redact(place))}; "
+            f"model {name!r}: expected a server at {base}, got HTTP {status} to Location {one_line(redact(location))}; "
             "give the address that it is reached at without a redirection"
         )
     if status in (401, 403) and variable is not None:
         raise InvalidValueError(f"{base}: expected another key in {variable}, got HTTP {status}")
     names = _names(raw) if status == 200 else []
-    open_ended = any("*" in listed for listed in names)  # a gateway that passes on whatever it is asked for
-    if names and not open_ended and not any(_same(model, listed) for listed in names):
+    has_pattern = any("*" in entry for entry in names)  # a gateway that passes on every name
+    if names and not has_pattern and not any(_same(model, entry) for entry in names):
         raise UnknownNameError(f"model at {base}: {name_hint(model, names)}")
 
 
-def _same(model: str, listed: str) -> bool:
-    """Whether a listed name means ``model``: an owner before it, and a tag behind one of the two, are left aside."""
-    if (":" in model) != (":" in listed):
-        model, listed = model.partition(":")[0], listed.partition(":")[0]
-    return listed == model or listed.endswith(f"/{model}")
+def _same(model: str, entry: str) -> bool:
+    """Whether an entry of the list is ``model``, apart from an owner before it and a tag behind only one of the two."""
+    if (":" in model) != (":" in entry):
+        model, entry = model.partition(":")[0], entry.partition(":")[0]
+    return entry == model or entry.endswith(f"/{model}")
 
 
 def _names(raw: bytes) -> list[str]:

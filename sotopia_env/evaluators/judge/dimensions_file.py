@@ -21,7 +21,7 @@ from sotopia_env.errors import InvalidValueError, name_hint
 from sotopia_env.world.reward import CustomDimension
 
 FIELDS: tuple[str, ...] = ("name", "low", "high", "instruction")
-"""The fields of an entry; all are needed."""
+"""The fields of an entry; all are required."""
 
 
 def load_dimensions(path: str | Path) -> tuple[CustomDimension, ...]:
@@ -32,13 +32,13 @@ def load_dimensions(path: str | Path) -> tuple[CustomDimension, ...]:
             a misspelt field, the nearest one.
     """
     entries = _entries(_read(path), path)
-    found: list[CustomDimension] = []
+    dimensions: list[CustomDimension] = []
     for number, entry in enumerate(entries, start=1):
         dimension = _dimension(entry, f"{path}: entry {number}")
-        if dimension.name in [earlier.name for earlier in found]:
+        if dimension.name in [earlier.name for earlier in dimensions]:
             raise InvalidValueError(f"{path}: entry {number}: field 'name': {dimension.name!r} is given twice")
-        found.append(dimension)
-    return tuple(found)
+        dimensions.append(dimension)
+    return tuple(dimensions)
 
 
 def _read(path: str | Path) -> Any:
@@ -57,18 +57,18 @@ def _read(path: str | Path) -> Any:
 
 
 def _check_keys(root: Any, path: str | Path) -> None:
-    """Refuses a key that is given twice, of which YAML would silently keep the last."""
-    waiting, seen = [root], set()
-    while waiting:
-        node = waiting.pop()
-        if node is None or id(node) in seen:  # an alias may lead back
+    """Refuses duplicate keys, of which YAML would use the last without a word."""
+    nodes, ids = [root], set()
+    while nodes:
+        node = nodes.pop()
+        if node is None or id(node) in ids:  # an alias may lead back
             continue
-        seen.add(id(node))
+        ids.add(id(node))
         if isinstance(node, yaml.SequenceNode):
-            waiting += node.value
+            nodes += node.value
         if isinstance(node, yaml.MappingNode):
             _check_mapping(node, path)
-            waiting += [value for _, value in node.value]
+            nodes += [value for _, value in node.value]
 
 
 def _check_mapping(node: Any, path: str | Path) -> None:
@@ -95,8 +95,8 @@ def _entries(content: Any, path: str | Path) -> list[Any]:
 
 def _dimension(entry: Any, where: str) -> CustomDimension:
     if not isinstance(entry, dict):
-        raise InvalidValueError(f"{where}: expected the fields {', '.join(FIELDS)}, got {_shown(entry)}")
-    where += f" ({_shown(entry['name'])})" if "name" in entry else ""
+        raise InvalidValueError(f"{where}: expected the fields {', '.join(FIELDS)}, got {_excerpt(entry)}")
+    where += f" ({_excerpt(entry['name'])})" if "name" in entry else ""
     for key in entry:
         if key not in FIELDS:
             raise InvalidValueError(f"{where}: field: {name_hint(str(key), FIELDS)}")
@@ -108,9 +108,9 @@ def _dimension(entry: Any, where: str) -> CustomDimension:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         field = f"field {first['loc'][0]!r}: " if first["loc"] else ""
-        got = f", got {_shown(first['input'])}" if first["loc"] else ""
-        raise InvalidValueError(f"{where}: {field}{first['msg'].removeprefix('Value error, ')}{got}") from None
+        value = f", got {_excerpt(first['input'])}" if first["loc"] else ""
+        raise InvalidValueError(f"{where}: {field}{first['msg'].removeprefix('Value error, ')}{value}") from None
 
 
-def _shown(value: Any) -> str:
+def _excerpt(value: Any) -> str:
     return repr(value)[:60] if isinstance(value, str | int | float | bool | None) else f"a {type(value).__name__}"

@@ -1,19 +1,21 @@
 r"""An episode as the one JSON document that a judge or an interviewed participant reads.
 
 Every text in it went through :func:`sotopia_env.world.quoting.quote`, so it stands on one line inside a JSON string
-literal with control tokens, line ends of every alphabet and characters that reorder text written as ``\uXXXX``.
-Structure alone begins lines. No text can therefore end its string, begin a turn or leave the document, and a JSON
-parser gives back exactly what was said.
+literal, with control tokens, line ends of every alphabet and characters that reorder text as ``\uXXXX``. Only the
+structure begins lines. So no text can end its string, begin a turn or leave the document, and a JSON parser returns
+the exact utterance.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
+from sotopia_env.outcomes import describe_space, describe_worth
 from sotopia_env.world.action import ACTION_TYPES, ActionType
 from sotopia_env.world.dynamics import Turn
 from sotopia_env.world.episode import Transcript
@@ -40,15 +42,21 @@ class Document:
 
 
 def document(
-    transcript: Transcript, *, viewer: str | None = None, omitted: int = 0, questions: Sequence[str] = ()
+    transcript: Transcript,
+    *,
+    viewer: str | None = None,
+    omitted: int = 0,
+    questions: Sequence[str] = (),
+    turns_only: bool = False,
 ) -> Document:
     """Returns the document of a transcript.
 
     Args:
         transcript: the episode; silent turns stay in it.
-        viewer: an agent, to hold only what this one knew and witnessed; ``None`` holds everything.
-        omitted: leaves out so many of the oldest turns (of those the viewer witnessed); their number is shown.
-        questions: what is asked, numbered from 1.
+        viewer: an agent, for only what this one knew and perceived; ``None`` for everything.
+        omitted: number of the oldest turns (of those the viewer perceived) to leave out; it stands in the document.
+        questions: numbered from 1.
+        turns_only: whether to leave out the rules, and everything about the agents but their names.
 
     Raises:
         UnknownNameError: the task has no agent ``viewer``.
@@ -57,12 +65,12 @@ def document(
     task = transcript.task
     if viewer is not None and viewer not in task.names:
         raise UnknownNameError(f"viewer: {name_hint(viewer, task.agents)}")
-    turns = [_turn(turn, seen, viewer) for turn, seen in witnessed(transcript, viewer)]
+    turns = [_turn(turn, audience, viewer) for turn, audience in perceived_turns(transcript, viewer)]
     if not 0 <= omitted <= len(turns):
         raise InvalidValueError(f"omitted: expected 0 to {len(turns)} turns, got {omitted!r}")
     parts = {
         "situation": quote(task.scenario.context),
-        "agents": _agents(task, viewer),
+        **({"agents": _names_only(task)} if turns_only else {**_rules(task), "agents": _agents(task, viewer)}),
         **({"omitted_turns": str(omitted)} if omitted else {}),
         "turns": _rows(turns[omitted:]),
         "end": _json(transcript.stop.value if transcript.stop else None),
@@ -73,51 +81,70 @@ def document(
     return Document(text, hashlib.sha256(text.encode()).hexdigest()[:16], omitted)
 
 
-def witnessed(transcript: Transcript, viewer: str | None = None) -> list[tuple[Turn, tuple[str, ...]]]:
-    """Returns the turns, in order, each with the *other* agents that perceived it.
+def perceived_turns(transcript: Transcript, viewer: str | None = None) -> list[tuple[Turn, tuple[str, ...]]]:
+    """Returns the turns in order, each with its audience: the *other* agents that perceived it.
 
     A private turn is perceived by its recipients; an open one by everybody who had not left before (in a simultaneous
     round: before the round).
 
     Args:
         transcript: the episode.
-        viewer: keeps only this agent's own turns and those it perceived.
+        viewer: restricts them to this agent's own turns and those it perceived.
     """
-    left: dict[str, int] = {}
-    found = []
+    leave_round: dict[str, int] = {}
+    turns = []
     for turn in transcript.turns:
-        gone = {agent for agent, round_ in left.items() if not turn.veiled or round_ < turn.round}
-        seen = turn.action.to or tuple(a for a in transcript.task.agents if a != turn.actor and a not in gone)
-        if viewer is None or viewer == turn.actor or viewer in seen:
-            found.append((turn, seen))
+        absent = {agent for agent, round_ in leave_round.items() if not turn.veiled or round_ < turn.round}
+        audience = turn.action.to or tuple(a for a in transcript.task.agents if a != turn.actor and a not in absent)
+        if viewer is None or viewer == turn.actor or viewer in audience:
+            turns.append((turn, audience))
         if turn.action.action_type is ActionType.LEAVE:
-            left[turn.actor] = turn.round
-    return found
+            leave_round[turn.actor] = turn.round
+    return turns
 
 
-def _turn(turn: Turn, seen: tuple[str, ...], viewer: str | None) -> str:
-    """One turn as one line; types are ours and need no escapes."""
+def _turn(turn: Turn, audience: tuple[str, ...], viewer: str | None) -> str:
+    """One turn as one line; action types need no escapes."""
     action = turn.action
-    # Who else was in the room is more than a participant can be sure of.
-    seen_by = f', "seen_by": {_names(seen)}' if viewer is None else ""
+    # A participant does not know for certain who else was present.
+    seen_by = f', "seen_by": {_names(audience)}' if viewer is None else ""
     veiled = ', "simultaneous": true' if turn.veiled else ""
     return (
         f'{{"turn": {turn.index + 1}, "agent": {quote(turn.actor)}, "type": "{action.action_type.value}", '
-        f'"argument": {quote(action.argument)}, "to": {_names(action.to)}{seen_by}{veiled}}}'
+        f'"argument": {quote(action.argument)}, "to": {_names(action.to)}{seen_by}{veiled}{_move(turn, viewer)}}}'
     )
+
+
+def _move(turn: Turn, viewer: str | None) -> str:
+    """The move and what it did; of another's secret one, a participant learns only that it happened."""
+    if turn.effect is None:
+        return ""
+    secret = turn.hidden is not None and viewer not in (None, turn.actor)
+    move = "" if secret or turn.action.move is None else f', "move": {_json(turn.action.move.to_json())}'
+    return f'{move}, "effect": {quote(turn.hidden if secret and turn.hidden else turn.effect)}'
 
 
 def _names(agents: tuple[str, ...]) -> str:
     return "[" + ", ".join(map(quote, agents)) + "]"
 
 
+def _names_only(task: Task) -> str:
+    return _rows([_json({"id": agent, "name": name}) for agent, name in task.names.items()])
+
+
+def _rules(task: Task) -> dict[str, str]:
+    """What can be agreed on and by which moves, as everybody knows it; nothing in a task without a protocol."""
+    spec = task.scenario.outcome
+    return {} if spec is None else {"rules": quote(describe_space(spec, task.names))}
+
+
 def _agents(task: Task, viewer: str | None) -> str:
-    """Everybody as far as the viewer knows them; rendered once per task."""
+    """All agents as far as the viewer knows them; rendered once per task."""
     key = ("judge document", viewer)
     if key not in task.memo:
-        task.memo[key] = _rows(map(_json, _everybody(task) if viewer is None else _known_to(task, viewer)))
-    found: str = task.memo[key]
-    return found
+        task.memo[key] = _rows(map(_json, _everybody(task) if viewer is None else _from_briefing(task, viewer)))
+    text: str = task.memo[key]
+    return text
 
 
 def _everybody(task: Task) -> list[dict[str, Any]]:
@@ -125,7 +152,7 @@ def _everybody(task: Task) -> list[dict[str, Any]]:
 
 
 def _full(task: Task, seat: int) -> dict[str, Any]:
-    character, side = task.characters[seat], task.scenario.seats[seat]
+    character, side, spec = task.characters[seat], task.scenario.seats[seat], task.scenario.outcome
     others = [other for other in range(len(task.agents)) if other != seat]
     return {
         "id": task.agents[seat],
@@ -134,6 +161,7 @@ def _full(task: Task, seat: int) -> dict[str, Any]:
         "secret": character.secret,
         "goals": side.goals,
         "private_info": side.private_info,
+        **({} if spec is None else {"worth": describe_worth(spec, seat, task.names)}),
         "relationships": [_relationship(task, seat, other) for other in others],
     }
 
@@ -143,8 +171,8 @@ def _relationship(task: Task, seat: int, other: int) -> dict[str, Any]:
     return {"with": task.agents[other], "kind": relationship.kind.value, "backstory": relationship.backstory}
 
 
-def _known_to(task: Task, viewer: str) -> list[dict[str, Any]]:
-    """What the briefing told one agent, in seat order."""
+def _from_briefing(task: Task, viewer: str) -> list[dict[str, Any]]:
+    """The content of one agent's briefing, in seat order."""
     seat, brief = task.agents.index(viewer), briefing(task, viewer, ACTION_TYPES)
     entries = {viewer: _full(task, seat)}
     for partner in brief.partners:
@@ -170,8 +198,8 @@ def _json(value: Any) -> str:
             return quote(value)
         case None:
             return "null"
-        case int():
-            return str(value)
+        case int() | float():
+            return json.dumps(value)
         case Mapping():
             return "{" + ", ".join(f"{quote(key)}: {_json(item)}" for key, item in value.items()) + "}"
         case _:

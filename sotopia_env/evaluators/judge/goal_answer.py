@@ -1,4 +1,4 @@
-"""One respondent's yes or no on one goal: what is asked, and how the answer is read."""
+"""One respondent's yes or no on one goal: the schema of the answer, and its parser."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pydantic import TypeAdapter, ValidationError
 from sotopia_env.chat_model.protocol import ChatModel
 from sotopia_env.errors import EvaluationError
 from sotopia_env.evaluators.judge.prompt import closed_object
-from sotopia_env.evaluators.judge.verdict import Refusal, keyed, read_object, refusal, shown, text_problem
+from sotopia_env.evaluators.judge.verdict import Refusal, object_members, read_object, refusal, short_form, text_problem
 from sotopia_env.records import Record
 from sotopia_env.world.episode import Evaluation
 
 
 class View(StrEnum):
-    """From where a goal is looked at."""
+    """The perspective of a respondent."""
 
     SELF = "self"
     OTHER = "other"
@@ -31,11 +31,11 @@ class GoalAnswer(Record):
     Attributes:
         agent: whose goal it is.
         goal: its index among the agent's goals, from 0.
-        view: from where it was looked at.
-        respondent: who answered: an agent id, or ``judge_0``, ``judge_1``, … from outside.
+        view: perspective of the respondent.
+        respondent: an agent id, or ``judge_0``, ``judge_1``, … from outside.
         model: the model behind the respondent.
         reached: the answer.
-        reasoning: what was said for it.
+        reasoning: for the answer.
     """
 
     agent: str
@@ -80,26 +80,26 @@ def answers_schema(goals: int) -> dict[str, Any]:
 
 
 def read_answers(inquiry: Inquiry, goals: int, text: str) -> tuple[GoalAnswer, ...] | Refusal:
-    """Returns the answers in what a respondent wrote: one for each of ``goals`` goals, or why they are refused."""
+    """Returns the answers in a respondent's text, one for each of ``goals`` goals, or why they are refused."""
     answer = read_object(text)
     if isinstance(answer, Refusal):
         return answer
     problems: list[str] = []
-    outer = keyed(answer, ("answers",), "the answer", problems)
-    entries = keyed(outer["answers"], [str(n + 1) for n in range(goals)], "answers", problems) if outer else {}
-    found = []
+    outer = object_members(answer, ("answers",), "the answer", problems)
+    entries = object_members(outer["answers"], [str(n + 1) for n in range(goals)], "answers", problems) if outer else {}
+    answers = []
     for number, entry in entries.items():
-        parts = keyed(entry, ("reasoning", "answer"), f"answers.{number}", problems)
+        parts = object_members(entry, ("reasoning", "answer"), f"answers.{number}", problems)
         if len(parts) < 2:
             continue
-        reached, wrong = read_yes_no(parts["answer"]), text_problem(parts["reasoning"])
-        if wrong:
-            problems.append(f"answers.{number}.reasoning: {wrong}")
+        reached, fault = read_yes_no(parts["answer"]), text_problem(parts["reasoning"])
+        if fault:
+            problems.append(f"answers.{number}.reasoning: {fault}")
         elif isinstance(reached, Refusal):
             problems.append(f"answers.{number}.answer: {reached.reason}")
         else:
-            found.append(_answer(inquiry, int(number) - 1, reached, parts["reasoning"]))
-    return refusal(problems) or tuple(found)
+            answers.append(_answer(inquiry, int(number) - 1, reached, parts["reasoning"]))
+    return refusal(problems) or tuple(answers)
 
 
 def _answer(inquiry: Inquiry, goal: int, reached: bool, reasoning: str) -> GoalAnswer:
@@ -127,4 +127,4 @@ def read_yes_no(value: Any) -> bool | Refusal:
     first = words[0] if words else ""
     if first in ("yes", "no") and not {"yes", "no"} <= set(words):
         return first == "yes"
-    return Refusal(f'expected one clear "yes" or "no", got {shown(value)}')
+    return Refusal(f'expected one clear "yes" or "no", got {short_form(value)}')

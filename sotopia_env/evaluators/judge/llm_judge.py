@@ -6,6 +6,7 @@ Sources: SOTOPIA (arXiv 2310.11667) §3 and appendix D (instructions), G.2 (band
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
 from typing import Any, Literal
 
@@ -30,7 +31,7 @@ from sotopia_env.world.reward import DIMENSIONS, CustomDimension, Dimension
 Per = Literal["episode", "agent"]
 """One call for all agents of an episode, or one for each."""
 _PER = ("episode", "agent")
-_BUILT_IN: Mapping[str, Dimension] = {d.value: d for d in DIMENSIONS}
+_BY_NAME: Mapping[str, Dimension] = {d.value: d for d in DIMENSIONS}
 
 
 class LLMJudge(AskingEvaluator):
@@ -43,20 +44,20 @@ class LLMJudge(AskingEvaluator):
     the task is judged, those that never acted included.
 
     Args:
-        model: who judges.
+        model: the judge.
         dimensions: which of the seven, by name or abbreviation; all by default.
-        custom: dimensions of one's own (:func:`sotopia_env.evaluators.judge.dimensions_file.load_dimensions`).
+        custom: further dimensions (:func:`sotopia_env.evaluators.judge.dimensions_file.load_dimensions`).
         bands: adds descriptions of the ranges' parts. In the paper this did not bring the judge closer to people.
         per: one call per ``"episode"`` or per ``"agent"``.
         temperature: sampling temperature.
-        reasks: how often it is asked again after an answer that is not accepted.
+        reasks: number of re-asks after answers that are not accepted.
         max_tokens: limit on an answer, in tokens.
         replicate: a number that tells apart judges that are the same in everything else (several samples at a
             temperature above 0).
 
     Raises:
         UnknownNameError: a dimension or ``per`` is not known.
-        InvalidValueError: another argument cannot be meant.
+        InvalidValueError: another argument is not valid.
     """
 
     def __init__(
@@ -90,10 +91,7 @@ class LLMJudge(AskingEvaluator):
             "custom": [d.model_dump(mode="json") for d in self.rubric.custom],
             "bands": self.rubric.bands,
             "per": self.per,
-            "temperature": self.manner.temperature,
-            "reasks": self.manner.reasks,
-            "max_tokens": self.manner.max_tokens,
-            "replicate": self.manner.replicate,
+            **asdict(self.manner),
             "prompt": self.rubric.fingerprint,
         }
 
@@ -104,7 +102,7 @@ class LLMJudge(AskingEvaluator):
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        """The model and its parameters, everything the judge was made with, and a hash of what it is told."""
+        """The model and its parameters, all arguments of the judge, and a hash of its prompt."""
         return self._parameters
 
     def __repr__(self) -> str:
@@ -120,14 +118,14 @@ class LLMJudge(AskingEvaluator):
         agents = transcript.task.agents
         groups = [agents] if self.per == "episode" else [(agent,) for agent in agents]
         answers = await all_at_once(self._ask(transcript, group) for group in groups)
-        refused = [self._refusal(group, a) for group, a in zip(groups, answers, strict=True) if a.value is None]
+        refusals = [self._refusal(group, a) for group, a in zip(groups, answers, strict=True) if a.value is None]
         judgements = [judgement for answer in answers for judgement in answer.value or ()]
         return Evaluation(
             evaluator=self._name,
             parameters=dict(self._parameters),
             dimensions=self.rubric.custom,
-            scores=() if refused else tuple(map(self._score, judgements)),
-            unscored="; ".join(refused) or None,
+            scores=() if refusals else tuple(map(self._score, judgements)),
+            unscored="; ".join(refusals) or None,
             comment=remarks(answers),
         )
 
@@ -140,13 +138,13 @@ class LLMJudge(AskingEvaluator):
         return await ask(self.model, prompt, len(transcript.turns), read, self.manner, label)
 
     def _refusal(self, agents: Sequence[str], answer: Answer[Any]) -> str:
-        whom = "" if self.per == "episode" else f" on {', '.join(agents)}"
-        return f"no valid verdict{whom} after {answer.reasks + 1} answers; the last one: {answer.refusal}"
+        subject = "" if self.per == "episode" else f" on {', '.join(agents)}"
+        return f"no valid verdict{subject} after {answer.reasks + 1} answers; the last one: {answer.refusal}"
 
     def _score(self, judgement: Judgement) -> Score:
         return Score(
             agent=judgement.agent,
-            dimension=_BUILT_IN.get(judgement.axis, judgement.axis),
+            dimension=_BY_NAME.get(judgement.axis, judgement.axis),
             value=float(judgement.score),
             reasoning=judgement.reasoning,
             source=self._name,

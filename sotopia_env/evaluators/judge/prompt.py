@@ -1,7 +1,7 @@
-"""What a judge is asked: the dimensions, the instructions, the form of the answer, and the data apart from all that.
+"""Prompts of judges: the dimensions, the instructions, the form of the answer, and the data apart from them.
 
 The content of the instructions follows SOTOPIA (arXiv 2310.11667), appendix D, that of the bands appendix G.2; the
-wording is ours and stands in ``prompts/judge_*.txt``. The instructions hold nothing of the episode but agent ids.
+wording is ours, in ``prompts/judge_*.txt``. The instructions hold nothing of the episode but agent ids.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Prompt:
     Attributes:
         system: the instructions; nothing in them comes from the episode but agent ids.
         document: the data.
-        closing: what is said after the data.
+        closing: the text after the data.
         schema: JSON schema of the answer.
     """
 
@@ -75,26 +75,26 @@ class Rubric:
         """
         if isinstance(dimensions, str):
             raise InvalidValueError(f"dimensions: expected several names, got the text {dimensions!r}")
-        chosen = tuple(dimension(name) for name in dimensions)
+        standard = tuple(dimension(name) for name in dimensions)
         for item in custom:
             if not isinstance(item, CustomDimension):
                 raise InvalidValueError(f"custom: expected CustomDimension records, got {item!r}")
-        names = [*(d.value for d in chosen), *(d.name for d in custom)]
+        names = [*(d.value for d in standard), *(d.name for d in custom)]
         if not names or len(set(names)) != len(names):
             raise InvalidValueError(f"dimensions: expected at least one, each once, got {names}")
         if not isinstance(bands, bool):
             raise InvalidValueError(f"bands: expected True or False, got {bands!r}")
-        return cls(chosen, tuple(custom), bands)
+        return cls(standard, tuple(custom), bands)
 
     @property
     def axes(self) -> tuple[Axis, ...]:
         """One axis per dimension: the seven in the order given, then the custom ones."""
-        built_in = [Axis(d.value, *RANGES[d], self._instruction(d)) for d in self.dimensions]
-        return (*built_in, *(Axis(c.name, c.low, c.high, c.instruction.strip()) for c in self.custom))
+        standard = [Axis(d.value, *RANGES[d], self._instruction(d)) for d in self.dimensions]
+        return (*standard, *(Axis(c.name, c.low, c.high, c.instruction.strip()) for c in self.custom))
 
-    def _instruction(self, which: Dimension) -> str:
-        text = load(f"judge_{which.value}")
-        return f"{text}\n{load(f'judge_bands_{which.value}')}" if self.bands else text
+    def _instruction(self, dimension: Dimension) -> str:
+        text = load(f"judge_{dimension.value}")
+        return f"{text}\n{load(f'judge_bands_{dimension.value}')}" if self.bands else text
 
     def system(self, agents: Sequence[str]) -> str:
         """Returns the instructions for judging ``agents``."""
@@ -118,13 +118,13 @@ class Rubric:
 
     @property
     def fingerprint(self) -> str:
-        """Hash of everything the judge is told that is not the episode (16 hex digits)."""
+        """Hash of the whole prompt except the episode (16 hex digits)."""
         return fingerprint(self.system(("agent",)), "judge_data", "judge_closing", "judge_reask")
 
 
 @lru_cache(maxsize=256)
 def _instructions(rubric: Rubric, agents: tuple[str, ...]) -> tuple[str, str, Mapping[str, Any]]:
-    """What is the same for every episode of a rubric: system message, closing words, schema."""
+    """The parts that are the same for all episodes: system message, closing text, schema."""
     closing = fill(load("judge_closing"), agents=", ".join(agents))
     return rubric.system(agents), closing, rubric.schema(agents)
 
@@ -135,10 +135,10 @@ def fingerprint(text: str, *prompts: str) -> str:
 
 
 def _describe(axis: Axis) -> str:
-    described = fill(
+    text = fill(
         load("judge_dimension"), name=axis.name, low=str(axis.low), high=str(axis.high), instruction=axis.instruction
     )
-    return described.replace("\n", "\n  ")
+    return text.replace("\n", "\n  ")
 
 
 def _form(agents: Sequence[str], axes: Sequence[Axis]) -> str:

@@ -1,4 +1,4 @@
-"""Asking a model something that has one valid form of answer: bounded re-asks, and nothing swallowed."""
+"""Questions to a model with one valid form of answer, and a bounded number of re-asks."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from sotopia_env.errors import (
     InvalidValueError,
     ModelCallError,
     ModelRefusedError,
+    check_whole,
 )
 from sotopia_env.evaluators.judge.prompt import Prompt
 from sotopia_env.evaluators.judge.verdict import Refusal
@@ -24,18 +25,18 @@ from sotopia_env.world.episode import Evaluation, Transcript
 
 T = TypeVar("T")
 LAST_TURNS = 2
-"""So many of the latest turns are never left out, however long they are."""
+"""Number of the latest turns that are never left out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Manner:
-    """How a model is asked.
+    """Settings of questions to a model.
 
     Attributes:
         temperature: sampling temperature, 0 to 2.
-        reasks: how often it is asked again after an answer that is refused.
+        reasks: number of re-asks after answers that are refused.
         max_tokens: limit on an answer, in tokens; ``None`` leaves it to the model.
-        replicate: tells apart judges that are the same in everything else, for a response cache.
+        replicate: distinguishes otherwise equal judges, for a response cache.
     """
 
     temperature: float = 0.0
@@ -47,27 +48,22 @@ class Manner:
         numeric = isinstance(self.temperature, int | float) and not isinstance(self.temperature, bool)
         if not (numeric and 0 <= self.temperature <= 2):
             raise InvalidValueError(f"temperature: expected a number from 0 to 2, got {self.temperature!r}")
-        _check_whole("reasks", self.reasks, 0)
-        _check_whole("replicate", self.replicate, 0)
+        check_whole("reasks", self.reasks, 0)
+        check_whole("replicate", self.replicate, 0)
         if self.max_tokens is not None:
-            _check_whole("max_tokens", self.max_tokens, 1)
-
-
-def _check_whole(name: str, value: object, low: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < low:
-        raise InvalidValueError(f"{name}: expected a whole number of at least {low}, got {value!r}")
+            check_whole("max_tokens", self.max_tokens, 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Answer(Generic[T]):
-    """What became of a question.
+    """The result of a question.
 
     Attributes:
-        value: the answer as read; ``None`` when none was accepted.
+        value: the parsed answer; ``None`` when none was accepted.
         refusal: why the last one was refused; empty when one was accepted.
-        reasks: how often the model was asked again.
+        reasks: number of re-asks.
         model: name and version as answered by the server.
-        omitted: how many of the oldest turns were left out for the question to fit.
+        omitted: number of the oldest turns left out for the question to fit.
     """
 
     value: T | None
@@ -88,13 +84,13 @@ async def ask(
     """Asks until an answer is accepted or the re-asks are used up.
 
     Args:
-        model: who is asked.
-        prompts: the question with so many of the oldest turns left out. They are, a quarter of the rest at a time,
-            only when the model says that the question does not fit.
-        turns: how many turns the whole question holds.
-        read: reads an answer.
-        manner: how to ask.
-        label: what the ledger calls the question.
+        model: to be asked.
+        prompts: returns the question without a number of the oldest turns. Only when the question does not fit the
+            model are turns left out, a quarter of the rest at a time.
+        turns: number of turns in the whole question.
+        read: parses an answer.
+        manner: settings of the question.
+        label: name of the question in the ledger.
 
     Raises:
         EvaluationError: a call failed for good, or even the latest turns do not fit.
@@ -120,8 +116,8 @@ async def _ask(
     model: ChatModel, prompt: Prompt, read: Callable[[str], T | Refusal], manner: Manner, label: str
 ) -> Answer[T]:
     def result_of(reply: ChatReply) -> T | Refusal:
-        cut = reply.finish_reason == "length"
-        return Refusal("the answer was cut off at the token limit; be brief") if cut else read(reply.text)
+        is_cut = reply.finish_reason == "length"
+        return Refusal("the answer was cut off at the token limit; be brief") if is_cut else read(reply.text)
 
     complaint = ""
     for reasks in range(manner.reasks + 1):
@@ -145,20 +141,20 @@ async def _ask(
 
 
 def remarks(answers: Iterable[Answer[Any]]) -> str:
-    """Returns in words who answered, after how many re-asks, and how many turns were left out."""
-    given = list(answers)
-    models = ", ".join(dict.fromkeys(answer.model for answer in given if answer.model))
-    reasks = sum(answer.reasks for answer in given)
-    omitted = max((answer.omitted for answer in given), default=0)
+    """Returns the models, the re-asks and the turns left out, in words."""
+    answers = list(answers)
+    models = ", ".join(dict.fromkeys(answer.model for answer in answers if answer.model))
+    reasks = sum(answer.reasks for answer in answers)
+    omitted = max((answer.omitted for answer in answers), default=0)
     parts = [f"answered by {models}" if models else "", f"re-asks: {reasks}" if reasks else ""]
     parts += [f"the {omitted} oldest turns are left out; all would not fit" if omitted else ""]
     return "; ".join(part for part in parts if part)
 
 
 async def all_at_once(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """Returns what all return, waiting for all at the same time; the first that raises cancels the others.
+    """Returns all results, computed at the same time; the first exception cancels the rest.
 
-    These have ended when it is raised: nothing of theirs is booked after the ledger is closed.
+    It is raised after the rest has ended, so that nothing is recorded after the ledger is closed.
     """
     running = [asyncio.ensure_future(item) for item in work]
     try:
@@ -178,19 +174,19 @@ def check_model(model: object) -> ChatModel:
 
 
 def tag(parameters: Mapping[str, Any]) -> str:
-    """Returns 6 hex digits that tell evaluators of one name but different parameters apart."""
+    """Returns 6 hex digits that distinguish evaluators of one name by their parameters."""
     return hashlib.sha256(canonical_json(parameters).encode()).hexdigest()[:6]
 
 
 class AskingEvaluator:
-    """Base of evaluators that wait for a model: ``evaluate`` is ``evaluate_async``, waited for."""
+    """Base of evaluators with a model: ``evaluate`` waits for ``evaluate_async``."""
 
     async def evaluate_async(self, transcript: Transcript) -> Evaluation:
         """Returns the evaluation without blocking other episodes."""
         raise NotImplementedError
 
     def evaluate(self, transcript: Transcript) -> Evaluation:
-        """Returns what :meth:`evaluate_async` returns; also where an event loop is running, which then stands still."""
+        """As :meth:`evaluate_async`; blocks an event loop that is running."""
         try:
             asyncio.get_running_loop()
         except RuntimeError:

@@ -1,7 +1,7 @@
-"""Reading a judge's answer: exactly what was asked for, or the reason why it is refused.
+"""Parser of a judge's answer: the complete verdict, or the reason why it is refused.
 
-Nothing is repaired and nothing is guessed. The answer must be the JSON object alone, bare, in one code fence, or after
-a thinking block: a judge that quotes what an agent said must not have the quotation taken for its verdict.
+Nothing is repaired or guessed. The answer must be the JSON object alone, bare, in one code fence, or after a thinking
+block, so that a quotation of an agent's words is never taken for the verdict.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from sotopia_env.world.quoting import quote
 MAX_ANSWER = 262_144
 """Longest answer that is read, in characters."""
 MAX_PROBLEMS = 5
-"""So many problems of one answer are named at once."""
+"""Most problems of one answer in a refusal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """What one score is about.
+    """The scale of one score.
 
     Attributes:
-        name: the dimension's name, as it stands in the verdict.
+        name: the dimension's name in the verdict.
         low: lowest score, inclusive.
         high: highest score, inclusive.
-        instruction: what the judge is asked.
+        instruction: to the judge.
     """
 
     name: str
@@ -50,13 +50,13 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why an answer is not accepted; ``reason`` can be shown to the model once it is quoted."""
+    """Why an answer is not accepted; ``reason`` must be quoted before the model sees it."""
 
     reason: str
 
 
-class _RefusedError(ValueError):
-    """An answer that cannot be read; the message says why."""
+class _UnreadableError(ValueError):
+    """An answer that is no valid JSON object; the message says why."""
 
 
 _THINKING = re.compile(r"\s*<(think|thinking|reasoning)>.*?</\1>", re.DOTALL | re.IGNORECASE)
@@ -71,13 +71,13 @@ def read_object(text: str) -> dict[str, Any] | Refusal:
     """
     if len(text) > MAX_ANSWER:
         return Refusal(f"the answer has {len(text)} characters; at most {MAX_ANSWER} are read")
-    thought = _THINKING.match(text)
-    while thought:  # the first end counts: what follows must then be the object and nothing else
-        text = text[thought.end() :]
-        thought = _THINKING.match(text)
+    thinking = _THINKING.match(text)
+    while thinking:  # up to the first closing tag; only the object may follow
+        text = text[thinking.end() :]
+        thinking = _THINKING.match(text)
     body = text.strip()
-    fenced = _FENCE.fullmatch(body)
-    body = fenced.group(1).strip() if fenced else body
+    fence = _FENCE.fullmatch(body)
+    body = fence.group(1).strip() if fence else body
     if not body.startswith("{"):
         return Refusal(f"expected one JSON object and nothing before it, got {_excerpt(body)}")
     try:
@@ -90,8 +90,8 @@ def read_object(text: str) -> dict[str, Any] | Refusal:
         return Refusal(f"the JSON object cannot be read: {error}")
     if end != len(body):
         return Refusal(f"expected nothing after the JSON object, got {_excerpt(body[end:].strip())}")
-    found: dict[str, Any] = item
-    return found
+    result: dict[str, Any] = item
+    return result
 
 
 def _excerpt(text: str) -> str:
@@ -102,13 +102,13 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     item = dict(pairs)
     if len(item) != len(pairs):
         keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise _RefusedError(f"the key {_excerpt(twice)} is given twice")
+        duplicate = next(key for key in keys if keys.count(key) > 1)
+        raise _UnreadableError(f"the key {_excerpt(duplicate)} is given twice")
     return item
 
 
 def _no_constant(name: str) -> Any:
-    raise _RefusedError(f"{name} is no JSON number")
+    raise _UnreadableError(f"{name} is no JSON number")
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_unique_keys, parse_constant=_no_constant)
@@ -118,9 +118,9 @@ def read_verdict(text: str, agents: Sequence[str], axes: Sequence[Axis]) -> tupl
     """Returns the verdict in a judge's answer, matched by agent id and dimension name, in the order of the arguments.
 
     Args:
-        text: what the model wrote.
-        agents: exactly these must be judged.
-        axes: on exactly these.
+        text: the model's answer.
+        agents: the exact agents of the verdict.
+        axes: its exact dimensions.
 
     Returns:
         A judgement for every agent and axis, or why the answer is refused (up to :data:`MAX_PROBLEMS` problems).
@@ -129,53 +129,53 @@ def read_verdict(text: str, agents: Sequence[str], axes: Sequence[Axis]) -> tupl
     if isinstance(answer, Refusal):
         return answer
     problems: list[str] = []
-    outer = keyed(answer, ("verdicts",), "the answer", problems)
-    verdicts = keyed(outer["verdicts"], agents, "verdicts", problems) if outer else {}
+    outer = object_members(answer, ("verdicts",), "the answer", problems)
+    verdicts = object_members(outer["verdicts"], agents, "verdicts", problems) if outer else {}
     names = [axis.name for axis in axes]
-    rows = {agent: keyed(row, names, f"verdicts.{agent}", problems) for agent, row in verdicts.items()}
-    found = [
+    rows = {agent: object_members(row, names, f"verdicts.{agent}", problems) for agent, row in verdicts.items()}
+    judgements = [
         _judgement(agent, axis, row[axis.name], problems)
         for agent, row in rows.items()
         for axis in axes
         if axis.name in row
     ]
-    return refusal(problems) or tuple(judgement for judgement in found if judgement is not None)
+    return refusal(problems) or tuple(judgement for judgement in judgements if judgement is not None)
 
 
-def keyed(item: Any, expected: Sequence[str], where: str, problems: list[str]) -> Mapping[str, Any]:
-    """Returns the members of a JSON object that should have exactly the ``expected`` keys, in their order.
+def object_members(item: Any, keys: Sequence[str], where: str, problems: list[str]) -> Mapping[str, Any]:
+    """Returns the members of a JSON object with exactly these ``keys``, in their order.
 
-    What is missing, unknown or no object at all is added to ``problems``.
+    Missing and unknown keys, and a value that is no object, are added to ``problems``.
     """
     if not isinstance(item, dict):
-        problems.append(f"{where}: expected an object with the keys {', '.join(expected)}, got {shown(item)}")
+        problems.append(f"{where}: expected an object with the keys {', '.join(keys)}, got {short_form(item)}")
         return {}
-    problems += [f"{where}: the key {key!r} is missing" for key in expected if key not in item]
-    problems += [f"{where}: unknown key: {name_hint(key[:60], expected)}" for key in item if key not in expected]
-    return {key: item[key] for key in expected if key in item}
+    problems += [f"{where}: the key {key!r} is missing" for key in keys if key not in item]
+    problems += [f"{where}: unknown key: {name_hint(key[:60], keys)}" for key in item if key not in keys]
+    return {key: item[key] for key in keys if key in item}
 
 
 def _judgement(agent: str, axis: Axis, entry: Any, problems: list[str]) -> Judgement | None:
     where = f"verdicts.{agent}.{axis.name}"
-    parts = keyed(entry, ("reasoning", "score"), where, problems)
+    parts = object_members(entry, ("reasoning", "score"), where, problems)
     if len(parts) < 2:
         return None
     score, reasoning = parts["score"], parts["reasoning"]
     if type(score) is not int or not axis.low <= score <= axis.high:  # bool is an int to isinstance
-        wanted = f"a whole number from {axis.low} to {axis.high}, without decimals or quotes"
-        problems.append(f"{where}.score: expected {wanted}, got {shown(score)}")
+        form = f"a whole number from {axis.low} to {axis.high}, without decimals or quotes"
+        problems.append(f"{where}.score: expected {form}, got {short_form(score)}")
         return None
-    wrong = text_problem(reasoning)
-    if wrong:
-        problems.append(f"{where}.reasoning: {wrong}")
+    fault = text_problem(reasoning)
+    if fault:
+        problems.append(f"{where}.reasoning: {fault}")
         return None
     return Judgement(agent, axis.name, score, reasoning)
 
 
 def text_problem(value: Any) -> str | None:
-    """Returns why ``value`` is no text that says something and can be written to disk, or ``None``."""
+    """Returns why ``value`` is no valid Unicode text, or a blank one; ``None`` if it is fine."""
     if not isinstance(value, str) or not value.strip():
-        return f"expected a text, got {shown(value)}"
+        return f"expected a text, got {short_form(value)}"
     try:
         value.encode("utf-8")
     except UnicodeEncodeError as error:
@@ -191,8 +191,8 @@ def refusal(problems: Sequence[str]) -> Refusal | None:
     return Refusal("; ".join(problems[:MAX_PROBLEMS]) + (f"; and {more} more" if more > 0 else ""))
 
 
-def shown(value: Any) -> str:
-    """Returns a value of an answer in a few words, for messages."""
+def short_form(value: Any) -> str:
+    """Returns a short form of a value, for messages."""
     if isinstance(value, dict | list):
         return "an object" if isinstance(value, dict) else "a list"
     text = json.dumps(value, ensure_ascii=True)

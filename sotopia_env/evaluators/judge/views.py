@@ -1,8 +1,8 @@
-"""Was a goal reached, as seen by the agent itself, by the others, and from outside: yes or no, by majority.
+"""Goals from three views, the agent itself, the others and outside judges: reached or not, by majority.
 
-Source: AgentSense §3.4. Every view is asked separately. The agent itself and the others are asked as the persons they
-were and are shown only what they knew and witnessed; judges read everything. A question is known by its agent and the
-goal's number, never by the goal's text: two goals may read the same.
+Source: AgentSense §3.4. Every view has its own questions. Participants answer in character and read only what they
+knew and perceived; judges read everything. A question is identified by agent and number of the goal, since two goals
+may have the same text.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from sotopia_env.chat_model.protocol import ChatModel
 from sotopia_env.errors import EvaluationError, InvalidValueError, UnknownNameError, name_hint
-from sotopia_env.evaluators.judge.document import document, witnessed
+from sotopia_env.evaluators.judge.document import document, perceived_turns
 from sotopia_env.evaluators.judge.goal_answer import GoalAnswer, Inquiry, View, answers_schema, read_answers
 from sotopia_env.evaluators.judge.prompt import Prompt, fingerprint
 from sotopia_env.evaluators.judge.question import Answer, AskingEvaluator, Manner, all_at_once, ask, check_model, tag
@@ -24,7 +24,7 @@ from sotopia_env.world.reward import Dimension
 from sotopia_env.world.scenario import Task
 
 ALL_VIEWS = "all"
-"""Decides by the majority of the views that were asked, each with one vote."""
+"""The majority of the views decides, each with one vote."""
 
 
 class Views(AskingEvaluator):
@@ -35,13 +35,13 @@ class Views(AskingEvaluator):
     is not one clear yes or no is refused and asked for again; when one is still missing, the episode is unscored.
 
     Args:
-        external: the judges from outside; the paper uses three and takes their majority as the primary measure.
-        interviewee: who answers for the participants: one model for all, or one by agent id (the model that played
+        external: the outside judges; the paper uses three and takes their majority as the primary measure.
+        interviewee: model of the participants: one for all, or one by agent id (the model that played
             the seat, as a rule); ``None`` asks no participant.
         views: the views to ask; ``None`` asks all for which there is a model.
         deciding: the view that counts, or ``"all"``.
         temperature: sampling temperature.
-        reasks: how often it is asked again after an answer that is not accepted.
+        reasks: number of re-asks after answers that are not accepted.
         max_tokens: limit on an answer, in tokens.
 
     Raises:
@@ -67,7 +67,7 @@ class Views(AskingEvaluator):
             }
         else:
             self.interviewee = None if interviewee is None else check_model(interviewee)
-        self.views = self._checked(views)
+        self.views = self._check_views(views)
         self.deciding = ALL_VIEWS if deciding == ALL_VIEWS else _view("deciding", deciding).value
         if self.deciding != ALL_VIEWS and self.deciding not in self.views:
             raise InvalidValueError(
@@ -75,19 +75,19 @@ class Views(AskingEvaluator):
             )
         self.manner = Manner(temperature, reasks, max_tokens)
         self._parameters = self._describe()
-        tagged = {key: value for key, value in self._parameters.items() if key != "prompt"}
-        self._name = f"views({'+'.join(self.views)})#{tag(tagged)}"
+        identity = {key: value for key, value in self._parameters.items() if key != "prompt"}
+        self._name = f"views({'+'.join(self.views)})#{tag(identity)}"
 
-    def _checked(self, views: Sequence[View | str] | None) -> tuple[View, ...]:
+    def _check_views(self, views: Sequence[View | str] | None) -> tuple[View, ...]:
         possible = ((View.SELF, View.OTHER) if self.interviewee else ()) + ((View.EXTERNAL,) if self.external else ())
-        wanted = possible if views is None else [_view("views", view) for view in views]
-        for view in wanted:
+        choice = possible if views is None else [_view("views", view) for view in views]
+        for view in choice:
             if view not in possible:
-                needed = "external" if view is View.EXTERNAL else "interviewee"
-                raise InvalidValueError(f"views: {view.value!r} needs a model in {needed!r}, got none")
-        if not wanted:
+                argument = "external" if view is View.EXTERNAL else "interviewee"
+                raise InvalidValueError(f"views: {view.value!r} needs a model in {argument!r}, got none")
+        if not choice:
             raise InvalidValueError("views: expected at least one model to ask, got none")
-        return tuple(view for view in View if view in wanted)
+        return tuple(view for view in View if view in choice)
 
     def _describe(self) -> dict[str, Any]:
         people = self.interviewee
@@ -114,7 +114,7 @@ class Views(AskingEvaluator):
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        """All models with their parameters, how they are asked and what decides."""
+        """All models with their parameters, the settings of the questions and the deciding view."""
         return self._parameters
 
     async def evaluate_async(self, transcript: Transcript) -> Evaluation:
@@ -123,42 +123,42 @@ class Views(AskingEvaluator):
         Every answer stands in ``comment`` (:func:`~sotopia_env.evaluators.judge.goal_answer.answers_of` reads them).
 
         Raises:
-            EvaluationError: a call failed for good, or a seat has nobody to answer for it.
+            EvaluationError: a call failed for good, or a seat has no model.
             BudgetExceededError: the ledger's limit is reached.
         """
         inquiries = self._inquiries(transcript.task)
         answers = await all_at_once(self._ask(transcript, inquiry) for inquiry in inquiries)
-        refused = [
+        refusals = [
             f"{i.view.value} view: no valid answer by {i.respondent} about {i.about} "
             f"after {a.reasks + 1} answers; the last one: {a.refusal}"
             for i, a in zip(inquiries, answers, strict=True)
             if a.value is None
         ]
-        given = tuple(answer for group in answers for answer in group.value or ())
-        scores = () if refused else tuple(self._score(transcript.task, seat, given) for seat in transcript.task.agents)
+        votes = tuple(answer for group in answers for answer in group.value or ())
+        scores = () if refusals else tuple(self._score(transcript.task, seat, votes) for seat in transcript.task.agents)
         return Evaluation(
             evaluator=self._name,
             parameters=dict(self._parameters),
             scores=scores,
-            unscored="; ".join(refused) or None,
-            comment="" if refused else canonical_json([answer.model_dump(mode="json") for answer in given]),
+            unscored="; ".join(refusals) or None,
+            comment="" if refusals else canonical_json([answer.model_dump(mode="json") for answer in votes]),
         )
 
     def _inquiries(self, task: Task) -> list[Inquiry]:
-        found = []
+        inquiries = []
         for about in task.agents:
             for view in self.views:
                 if view is View.EXTERNAL:
-                    found += [Inquiry(view, f"judge_{n}", about, model) for n, model in enumerate(self.external)]
+                    inquiries += [Inquiry(view, f"judge_{n}", about, model) for n, model in enumerate(self.external)]
                     continue
-                asked = [agent for agent in task.agents if (agent == about) == (view is View.SELF)]
-                found += [Inquiry(view, agent, about, self._person(agent)) for agent in asked]
-        return found
+                respondents = [agent for agent in task.agents if (agent == about) == (view is View.SELF)]
+                inquiries += [Inquiry(view, agent, about, self._person(agent)) for agent in respondents]
+        return inquiries
 
     def _person(self, agent: str) -> ChatModel:
         people = self.interviewee
         if not isinstance(people, Mapping):
-            assert people is not None  # checked when the views were chosen
+            assert people is not None  # checked by _check_views
             return people
         if agent not in people:
             raise EvaluationError(f"{self._name}: interviewee: expected a model for {agent}, got {', '.join(people)}")
@@ -169,10 +169,10 @@ class Views(AskingEvaluator):
         goals = transcript.task.scenario.seats[transcript.task.agents.index(inquiry.about)].goals
 
         def prompt(omitted: int) -> Prompt:
-            shown_ = document(transcript, viewer=viewer, omitted=omitted, questions=goals)
-            return Prompt(_system(inquiry, len(goals)), shown_, _closing(inquiry), answers_schema(len(goals)))
+            data = document(transcript, viewer=viewer, omitted=omitted, questions=goals)
+            return Prompt(_system(inquiry, len(goals)), data, _closing(inquiry), answers_schema(len(goals)))
 
-        turns = len(witnessed(transcript, viewer))
+        turns = len(perceived_turns(transcript, viewer))
         label = f"{self._name}: {transcript.task.id}, seed {transcript.seed}, {inquiry.respondent} on {inquiry.about}"
         return await ask(inquiry.model, prompt, turns, partial(read_answers, inquiry, len(goals)), self.manner, label)
 
@@ -181,13 +181,13 @@ class Views(AskingEvaluator):
         verdicts, words = [], []
         for goal in range(len(goals)):
             tallies = {view: _votes(answers, agent, goal, view) for view in self.views}
-            verdicts.append(self._reached(tallies))
-            told = ", ".join(f"{view.value} {sum(votes)} of {len(votes)}" for view, votes in tallies.items())
-            words.append(f"goal {goal + 1} {'reached' if verdicts[-1] else 'not reached'} (yes: {told})")
+            verdicts.append(self._is_reached(tallies))
+            tally = ", ".join(f"{view.value} {sum(votes)} of {len(votes)}" for view, votes in tallies.items())
+            words.append(f"goal {goal + 1} {'reached' if verdicts[-1] else 'not reached'} (yes: {tally})")
         value = 10.0 * sum(verdicts) / len(verdicts)
         return Score(agent=agent, dimension=Dimension.GOAL, value=value, reasoning="; ".join(words), source=self._name)
 
-    def _reached(self, tallies: Mapping[View, Sequence[bool]]) -> bool:
+    def _is_reached(self, tallies: Mapping[View, Sequence[bool]]) -> bool:
         if self.deciding == ALL_VIEWS:
             return _most([_most(votes) for votes in tallies.values()])
         return _most(tallies[View(self.deciding)])

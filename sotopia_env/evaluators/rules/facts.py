@@ -1,6 +1,6 @@
-"""What each seat's private material consists of, as words: facts that others can learn, and the secret.
+"""The private material of each seat as words: facts that others can learn, and the secret.
 
-Built once per task and kept in ``task.memo``; evaluators read it, observations never do.
+Computed once per task and stored in ``task.memo``, for evaluators only, never for observations.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ class Fact:
 
     Attributes:
         owner: the agent that the sentence belongs to.
-        field: where it stands, in words.
-        stems: its content words that neither the shared context nor a name already gives away.
-        needed: how many of them must occur together for the sentence to count as told.
+        field: its source in the task, in words.
+        stems: its content words that are neither in the shared context nor in a name.
+        threshold: number of them in one utterance from which the sentence counts as told.
     """
 
     owner: str
     field: str
     stems: frozenset[str]
-    needed: int
+    threshold: int
 
 
 @dataclass(frozen=True, slots=True)
 class TaskFacts:
-    """A task's facts and secrets in the form the rules look them up.
+    """A task's facts and secrets, indexed for the rules.
 
     Attributes:
         by_stem: content word to the facts that contain it.
         stems: all these words.
-        secrets: content words of each agent's secret that neither the shared context nor a name already gives away.
+        secrets: content words of each agent's secret that are neither in the shared context nor in a name.
         names: the participants' first and last names, in lower case.
     """
 
@@ -53,32 +53,32 @@ class TaskFacts:
     secrets: dict[str, frozenset[str]]
     names: frozenset[str]
 
-    def told(self, utterance: Utterance) -> list[tuple[Fact, set[str]]]:
+    def facts_in(self, utterance: Utterance) -> list[tuple[Fact, set[str]]]:
         """Returns the facts that an utterance tells, with their words in it."""
         if self.stems.isdisjoint(utterance.stems):
             return []
         hits = self.stems & utterance.stems
-        found: dict[Fact, set[str]] = {}
+        words_by_fact: dict[Fact, set[str]] = {}
         for hit in hits:
             for fact in self.by_stem[hit]:
-                found.setdefault(fact, set()).add(hit)
-        return [(fact, words) for fact, words in found.items() if len(words) >= fact.needed]
+                words_by_fact.setdefault(fact, set()).add(hit)
+        return [(fact, words) for fact, words in words_by_fact.items() if len(words) >= fact.threshold]
 
-    def known(self, agent: str) -> frozenset[str]:
-        """The content words of what an agent was told before the first turn."""
+    def briefing_words(self, agent: str) -> frozenset[str]:
+        """The content words of an agent's briefing."""
         key = (_MEMO, agent)
         if key not in self.task.memo:
             self.task.memo[key] = content_of(briefing(self.task, agent, ACTION_TYPES).head)
-        found: frozenset[str] = self.task.memo[key]
-        return found
+        words: frozenset[str] = self.task.memo[key]
+        return words
 
 
 def facts_of(task: Task) -> TaskFacts:
     """Returns the task's facts; computed once per task."""
     if _MEMO not in task.memo:
         task.memo[_MEMO] = _facts(task)
-    found: TaskFacts = task.memo[_MEMO]
-    return found
+    facts: TaskFacts = task.memo[_MEMO]
+    return facts
 
 
 def _facts(task: Task) -> TaskFacts:
@@ -101,7 +101,7 @@ def _facts(task: Task) -> TaskFacts:
 
 
 def _sentences(task: Task) -> Iterator[tuple[str, str, str]]:
-    """Every sentence that one seat could tell another: (owner, where it stands, text)."""
+    """Every sentence that one seat could tell another: (owner, field, text)."""
     for agent, character, seat in zip(task.agents, task.characters, task.scenario.seats, strict=True):
         fields = {
             "goal": " ; ".join(seat.goals),
@@ -113,6 +113,3 @@ def _sentences(task: Task) -> Iterator[tuple[str, str, str]]:
         for field, text in fields.items():
             for sentence in _SENTENCE.split(text) if text else ():
                 yield agent, field, sentence
-
-
-__all__ = ["Fact", "TaskFacts", "facts_of"]

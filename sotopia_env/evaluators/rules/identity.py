@@ -1,4 +1,4 @@
-"""Telling from an utterance's text that its speaker mixes up who is who, or what it is."""
+"""Signs in an utterance that its speaker confuses the characters, or calls itself a machine."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ def confuses_identity(task: Task, utterance: Utterance) -> bool:
     words = utterance.words
     claims = not _CLAIM_WORDS.isdisjoint(words)
     own = task.characters[task.agents.index(utterance.actor)].first_name
-    addressed = shared = False
+    names_itself = has_namesake = False
     for agent, character in zip(task.agents, task.characters, strict=True):
         name = character.first_name
         if agent == utterance.actor:
-            addressed = _head(name) in words
+            names_itself = _head(name) in words
         elif name.casefold() == own.casefold():
-            shared = True  # two people of one first name may address each other by it
+            has_namesake = True  # two people with one first name may address each other by it
         elif claims and _head(name) in words and _impostor(name).search(utterance.text):
             return True
-    return addressed and not shared and _vocative(own).search(utterance.text) is not None
+    return names_itself and not has_namesake and _vocative(own).search(utterance.text) is not None
 
 
 @lru_cache(maxsize=4096)
@@ -54,6 +54,6 @@ def _vocative(name: str) -> re.Pattern[str]:
 
 @lru_cache(maxsize=4096)
 def _impostor(name: str) -> re.Pattern[str]:
-    escaped = re.escape(name)
-    claim = rf"\b(?:i am|i'm|my name is) {escaped}\b(?!['-])"
-    return re.compile(rf"{claim}|(?:^|\n)[^\S\n]*{escaped}\b[^\n.,:]{{0,40}}\bsa(?:id|ys):", re.IGNORECASE)
+    pattern = re.escape(name)
+    claim = rf"\b(?:i am|i'm|my name is) {pattern}\b(?!['-])"
+    return re.compile(rf"{claim}|(?:^|\n)[^\S\n]*{pattern}\b[^\n.,:]{{0,40}}\bsa(?:id|ys):", re.IGNORECASE)

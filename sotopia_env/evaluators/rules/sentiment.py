@@ -1,4 +1,4 @@
-"""VADER's sentiment of an utterance, at a price that an environment can afford.
+"""VADER's sentiment of an utterance, fast enough for an environment.
 
 Source: Hutto and Gilbert, "VADER: A Parsimonious Rule-based Model for Sentiment Analysis of Social Media Text"
 (ICWSM 2014), through the package ``vaderSentiment``. Its analysis takes some 50 µs a sentence. Two facts about it make
@@ -19,36 +19,19 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
 
-from sotopia_env.evaluators.rules.utterance import Utterance, split
+from sotopia_env.evaluators.rules.utterance import Utterance, WordTable, split
 
 LONG = 100
 """Words of an utterance that are analysed together."""
 _FILLER = "x"
-"""Stands for a word that VADER gives no meaning to."""
-
-
-class _Meanings(dict[str, str]):
-    """Lower-case word to itself if VADER knows it, else to the filler; answers are kept for the next time."""
-
-    LIMIT, LONGEST = 65_536, 40
-
-    def __init__(self, known: frozenset[str]) -> None:
-        self._known = known
-
-    def __missing__(self, word: str) -> str:
-        found = word if word in self._known or "n't" in word else _FILLER
-        if len(self) >= self.LIMIT:
-            self.clear()
-        if len(word) <= self.LONGEST:
-            self[word] = found
-        return found
+"""In place of a word without a meaning in VADER."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Vader:
     analyzer: Any
     lexicon: frozenset[str]
-    meanings: _Meanings
+    meanings: WordTable
     emojis: Mapping[str, str]
 
 
@@ -62,7 +45,10 @@ def _vader() -> _Vader:
     phrases += ["but", "or nor", *NEGATE]  # these and the line above: words that its rules name themselves
     modifiers = {word for phrase in phrases for word in phrase.split()}
     lexicon = frozenset(word for word in analyzer.lexicon if not word.isdigit())
-    return _Vader(analyzer, lexicon, _Meanings(lexicon | modifiers), analyzer.emojis)
+    vocabulary = lexicon | modifiers
+    # A word without a meaning becomes the filler, so that texts that differ in such words only share one analysis.
+    meanings = WordTable(lambda word: word if word in vocabulary or "n't" in word else _FILLER)
+    return _Vader(analyzer, lexicon, meanings, analyzer.emojis)
 
 
 def sentiment(utterance: Utterance) -> float:
@@ -100,29 +86,29 @@ def _compound(text: str, words: list[str], tokens: list[str]) -> float:
     if vader.lexicon.isdisjoint(words) and vader.lexicon.isdisjoint(tokens):
         return 0.0
     # VADER strips the punctuation around a word unless that leaves two characters or fewer.
-    seen = [word if len(word) > 2 else token for word, token in zip(words, tokens, strict=True)]
-    masked = [*map(vader.meanings.__getitem__, seen)]
-    if _capitals(masked, text):
+    forms = [word if len(word) > 2 else token for word, token in zip(words, tokens, strict=True)]
+    meanings = [*map(vader.meanings.__getitem__, forms)]
+    if _capitals(meanings, text):
         return _analyse(_without_numbers(text))
-    known = " ".join(masked)
-    return _analyse(_emphasised(known, text) if "!" in text or "?" in text else known)
+    line = " ".join(meanings)
+    return _analyse(_with_emphasis(line, text) if "!" in text or "?" in text else line)
 
 
 _ODD_CAPITAL = re.compile(r"(?!\bI\b)[A-Z](?![a-z])")  # neither the first letter of a word nor "I"
 
 
-def _capitals(masked: list[str], text: str) -> bool:
+def _capitals(meanings: list[str], text: str) -> bool:
     """Whether a word with a meaning may stand in capitals, which counts, as do then the capitals of all the others."""
     if text.isascii() and not _ODD_CAPITAL.search(text):
         return False
-    known = [word for word in masked if word is not _FILLER]
-    return any(word.upper() in text for word in known if word.upper() != word)
+    words = [word for word in meanings if word is not _FILLER]
+    return any(word.upper() in text for word in words if word.upper() != word)
 
 
-def _emphasised(known: str, text: str) -> str:
-    """Adds the ``!`` and ``?`` of the text (at most four of each count) that the known words do not hold already."""
-    marks = "".join([mark * (min(text.count(mark), 4) - min(known.count(mark), 4)) for mark in "!?"])
-    return f"{known} {marks}"
+def _with_emphasis(line: str, text: str) -> str:
+    """Adds the ``!`` and ``?`` of the text (at most four of each count) that ``line`` does not have already."""
+    marks = "".join([mark * (min(text.count(mark), 4) - min(line.count(mark), 4)) for mark in "!?"])
+    return f"{line} {marks}"
 
 
 def _without_numbers(text: str) -> str:

@@ -1,4 +1,4 @@
-"""The list of words that count as offence, and how it is matched.
+"""The list of offensive words, and its matcher.
 
 The words are those that the package ``better_profanity`` ships; its own matcher, which also reads spellings such as
 ``sh1t`` by trying every variant, takes some 20 ms a text and is not used. Whole words and the list's phrases are
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from sotopia_env.errors import EvaluationError
 
-_LISTED = """
+_ORDINARY_TEXT = """
 breasts busty club drunk dummy enlargement erect erection erotic facial fat fondle foobar fubar gay gays gigolo god
 gonads hell hemp heroin herpes hitler hiv homey hooch hookah hump humped hymen inbred incest jerked junkie junky kill
 knob len leper lesbians lmao loin loins lust maxi menses menstruate menstruation meth molest murder naked napalm
@@ -27,8 +27,8 @@ stoned strip stroke suck sucked sucking tampon tawdry testes testicle testis thr
 unwed urinal urine uterus vagina valium viagra virgin vixen vodka vomit voyeur vulgar vulva wad weed whiz willies
 willy womb woody wtf
 """
-ORDINARY_WORDS = frozenset(_LISTED.split())
-"""Words of the list that decent people use: for food, medicine, the law, who somebody is. They are not counted."""
+ORDINARY_WORDS = frozenset(_ORDINARY_TEXT.split())
+"""Words of the list with an everyday sense (food, medicine, law, identity). They are not counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +39,11 @@ class ToxicWords:
     phrases: dict[str, tuple[str, ...]]
     triggers: frozenset[str]
 
-    def found(self, words: list[str], ignored: Iterable[str] = ()) -> list[str]:
-        """Returns the listed words and phrases among ``words``, each once, in alphabetical order."""
+    def matches(self, words: list[str], names: Iterable[str] = ()) -> list[str]:
+        """Returns the words and phrases of the list in ``words``, ``names`` excepted, in alphabetical order."""
         if self.triggers.isdisjoint(words):
             return []
-        hits = set(self.words.intersection(words).difference(ignored))
+        hits = set(self.words.intersection(words).difference(names))
         text = f" {' '.join(words)} "
         starts = self.phrases.keys() & set(words)
         return sorted(hits | {phrase for start in starts for phrase in self.phrases[start] if f" {phrase} " in text})
@@ -54,12 +54,12 @@ def toxic_words() -> ToxicWords:
     """Reads the word list; called by the first evaluation, never by an import.
 
     Raises:
-        EvaluationError: the installed ``better_profanity`` has no word list where it used to be.
+        EvaluationError: the installed ``better_profanity`` has no word list at the expected path.
     """
-    listed = {line.strip().lower() for line in _path().read_text(encoding="utf-8").splitlines()}
-    single = {entry for entry in listed if entry and " " not in entry and "*" not in entry}
+    entries = {line.strip().lower() for line in _path().read_text(encoding="utf-8").splitlines()}
+    single = {entry for entry in entries if entry and " " not in entry and "*" not in entry}
     phrases: dict[str, tuple[str, ...]] = {}
-    for phrase in sorted(entry for entry in listed if " " in entry):
+    for phrase in sorted(entry for entry in entries if " " in entry):
         first = phrase.split()[0]
         phrases[first] = (*phrases.get(first, ()), phrase)
     words = frozenset(single - ORDINARY_WORDS)

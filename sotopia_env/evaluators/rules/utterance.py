@@ -1,13 +1,14 @@
-"""What the rules read: the acts of a transcript, each split into words once.
+"""The input of the rules: the spoken acts of a transcript, each split into words once.
 
-Acts are taken by action *type* (speech, non-verbal communication, action), never by what their text looks like; so a
-speech that contains "did nothing" is a speech, and a silent turn is none. Words are those between white space without
-the punctuation around them, in lower case; :func:`stem` makes them comparable. English is all that is understood.
+Acts are selected by action *type* (speech, non-verbal communication, action), never by their text, so a speech that
+contains "did nothing" is a speech. Words are the pieces between white space without the punctuation around them, in
+lower case; :func:`stem` makes them comparable. English only.
 """
 
 from __future__ import annotations
 
 import string
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -16,7 +17,7 @@ from sotopia_env.world.dynamics import Turn
 from sotopia_env.world.episode import Transcript
 from sotopia_env.world.scenario import Task
 
-_LISTED = """
+_STOP_TEXT = """
 about above after again all also although always among and another any anybody anyone anything are around ask asked
 away back been before being below between both but came can cannot come could did does doing done down during each
 either else ever every everyone everything for from gave get gets getting give given gives giving goes going gone
@@ -31,7 +32,7 @@ your yours yourself i'm i'd i'll i've you're you'd you'll you've he's she's it's
 they'd they'll they've don't doesn't didn't can't couldn't won't wouldn't isn't aren't wasn't weren't that's
 there's what's let's
 """
-STOP_WORDS = frozenset(_LISTED.split())
+STOP_WORDS = frozenset(_STOP_TEXT.split())
 """Words that carry no content of their own."""
 
 _PUNCTUATION = string.punctuation
@@ -67,8 +68,8 @@ class Utterance(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """A transcript as the rules see it: all utterances in order, and each agent's own."""
+class SpokenActs:
+    """The utterances of a transcript in order, and those of each agent."""
 
     task: Task
     utterances: tuple[Utterance, ...]
@@ -78,8 +79,8 @@ class Reading:
 _NO_TEXT = (ActionType.NONE, ActionType.LEAVE)
 
 
-def read(transcript: Transcript) -> Reading:
-    """Returns the reading of a transcript; every agent of the task has an entry, those that never acted included."""
+def spoken_acts(transcript: Transcript) -> SpokenActs:
+    """Returns the acts of a transcript; every agent of the task has an entry, even if it never acted."""
     own: dict[str, list[Utterance]] = {agent: [] for agent in transcript.task.agents}
     utterances: list[Utterance] = []
     absent: frozenset[str] = frozenset()
@@ -92,7 +93,7 @@ def read(transcript: Transcript) -> Reading:
         utterance = _utterance(turn, absent)
         utterances.append(utterance)
         own[turn.actor].append(utterance)
-    return Reading(transcript.task, tuple(utterances), own)
+    return SpokenActs(transcript.task, tuple(utterances), own)
 
 
 def _utterance(turn: Turn, absent: frozenset[str]) -> Utterance:
@@ -119,7 +120,7 @@ def content_of(text: str) -> frozenset[str]:
 
 
 def stem(word: str) -> str:
-    """Returns what is compared of a word: without plural, possessive, ``-ed`` and ``-ing``; ``""`` without content.
+    """Returns the root of a word: without plural, possessive, ``-ed`` and ``-ing``; ``""`` without content.
 
     Words of fewer than three letters, single digits and :data:`STOP_WORDS` have no content. Different words may share
     a stem; forms that change inside the word ("sold", "sell") do not.
@@ -135,22 +136,26 @@ def stem(word: str) -> str:
     return word
 
 
-# The first that fits is taken; "-e" goes too, so that "hiring", "hired", "hires" and "hire" become one.
+# The first match counts; "-e" goes too, so that "hiring", "hired", "hires" and "hire" become one.
 _SUFFIXES = (("ies", "y"), ("sses", "ss"), ("ss", "ss"), ("ing", ""), ("ed", ""), ("es", ""), ("s", ""), ("e", ""))
 
 
-class _StemTable(dict[str, str]):
-    """Stems already worked out; a plain look-up is twice as fast as a call of a cached function."""
+class WordTable(dict[str, str]):
+    """Values of a function of words, each computed once; a look-up is twice as fast as a cached function's call."""
 
     LIMIT, LONGEST = 65_536, 40
 
+    def __init__(self, function: Callable[[str], str]) -> None:
+        """Begins empty."""
+        self._function = function
+
     def __missing__(self, word: str) -> str:
-        found = stem(word)
-        if not word.isdigit() and len(word) <= self.LONGEST:  # numbers hardly recur
+        value = self._function(word)
+        if not word.isdigit() and len(word) <= self.LONGEST:  # numbers rarely recur
             if len(self) >= self.LIMIT:
                 self.clear()
-            self[word] = found
-        return found
+            self[word] = value
+        return value
 
 
-_STEMS = _StemTable()
+_STEMS = WordTable(stem)

@@ -71,55 +71,49 @@ CONTEXTS = (
 )
 
 BUYER_GOALS = (
-    "You want to buy {item}. Your target price is ${target}: below it you get a bonus, and above ${walk_away} you "
-    "would be worse off than without it.",
-    "Buy {item} as cheaply as you can. You hope to pay ${target} and gain extra for every dollar below that; paying "
+    "You want to buy {item}. Your target price is ${target}: every dollar less is a dollar won, and above "
+    "${walk_away} you would be worse off than without it.",
+    "Buy {item} as cheaply as you can. You hope to pay ${target} and are glad of every dollar below that; paying "
     "more than ${walk_away} would be a loss to you.",
     "Come home with {item} at a good price. ${target} would please you, less would delight you, and beyond "
-    "${walk_away} "
-    "it is better to leave without it.",
-    "Negotiate the price of {item}. Your aim is ${target}; every dollar saved below it counts more, and your limit is "
-    "${walk_away}.",
-    "You would like to own {item} and mean to spend ${target} on it. A price lower than that is a bonus, a price "
-    "higher "
-    "than ${walk_away} a penalty.",
+    "${walk_away} it is better to leave without it.",
+    "Negotiate the price of {item}. Your aim is ${target}; every dollar saved counts, and your limit is ${walk_away}.",
+    "You would like to own {item} and mean to spend ${target} on it. The lower the price, the better for you; a price "
+    "higher than ${walk_away} is worse than none.",
     "Get {item} for ${target} or less. You can stretch the price, but at ${walk_away} the purchase is worth nothing to "
     "you any more, and above it you lose.",
     "Strike a bargain over {item}. A purchase at ${target} meets your plan, cheaper is better still, and you should "
     "never go beyond ${walk_away}.",
     "Your goal is to buy {item}, ideally for ${target} and if possible for less. Not buying is better than paying more "
     "than ${walk_away}.",
-    "Persuade the seller to let you have {item} near ${target}. Whatever you save below that is a bonus. You lose by "
-    "any price over ${walk_away}.",
+    "Persuade the seller to let you have {item} near ${target}. Whatever you save below ${walk_away} is yours to keep. "
+    "You lose by any price over that.",
 )
 
 SELLER_GOALS = (
-    "You want to sell {item}. Your target price is ${target}: above it you get a bonus, and below ${walk_away} you "
-    "would be worse off than keeping it.",
-    "Sell {item} for as much as you can. You hope for ${target} and gain extra for every dollar above that; less than "
+    "You want to sell {item}. Your target price is ${target}: every dollar more is a dollar won, and below "
+    "${walk_away} you would be worse off than keeping it.",
+    "Sell {item} for as much as you can. You hope for ${target} and are glad of every dollar above that; less than "
     "${walk_away} would be a loss to you.",
     "Find {item} a new owner at a good price. ${target} would please you, more would delight you, and under "
     "${walk_away} it is better to keep it.",
-    "Negotiate the price of {item}. Your aim is ${target}; every dollar above it counts more, and your limit is "
-    "${walk_away}.",
-    "You would like to part with {item} and reckon with ${target}. A price higher than that is a bonus, a price lower "
-    "than ${walk_away} a penalty.",
+    "Negotiate the price of {item}. Your aim is ${target}; every dollar more counts, and your limit is ${walk_away}.",
+    "You would like to part with {item} and reckon with ${target}. The higher the price, the better for you; a price "
+    "lower than ${walk_away} is worse than none.",
     "Get ${target} or more for {item}. You can come down, but at ${walk_away} the sale is worth nothing to you any "
     "more, and below it you lose.",
     "Strike a bargain over {item}. A sale at ${target} meets your plan, dearer is better still, and you should "
-    "never go "
-    "below ${walk_away}.",
+    "never go below ${walk_away}.",
     "Your goal is to sell {item}, ideally for ${target} and if possible for more. Keeping it is better than "
-    "taking less "
-    "than ${walk_away}.",
-    "Persuade the buyer to pay close to ${target} for {item}. Whatever you get above that is a bonus. You lose by any "
-    "price under ${walk_away}.",
+    "taking less than ${walk_away}.",
+    "Persuade the buyer to pay close to ${target} for {item}. Whatever you get above ${walk_away} is your gain. You "
+    "lose by any price under that.",
 )
 
 HINTS = (
-    "Nothing is agreed before one of you has named a price and the other has clearly accepted it.",
-    "A price counts as agreed only when the other side says yes to it.",
-    "Say clearly which price you offer, and say clearly when you accept one.",
+    "Nothing is agreed before one of you has offered a price and the other has accepted that offer.",
+    "A price named in passing binds nobody; an offer does, once it is accepted.",
+    "You need not accept the first offer, and you can make as many of your own as you like.",
 )
 
 OFFERS = (
@@ -135,7 +129,7 @@ OFFERS = (
     "Thinking of both of us, I propose ${price}.",
     "I am offering ${price}, and I think that is fair.",
 )
-"""Ways to name a price; all of them are offers to the family's reader."""
+"""Words that go with an offer."""
 
 ACCEPTS = (
     "Deal, ${price} it is.",
@@ -147,4 +141,14 @@ ACCEPTS = (
     "I accept your offer of ${price}, thank you.",
     "Good, we have a deal at ${price}.",
 )
-"""Ways to accept a price; all of them are assent to the family's reader."""
+"""Words that accept an offer."""
+
+REJECTIONS = (
+    "No, ${price} will not do.",
+    "Sorry, I cannot agree to ${price}.",
+    "${price} is out of the question for me.",
+)
+WITHDRAWALS = (
+    "I take back my offer of ${price}.",
+    "Forget about the ${price}; that offer is off.",
+)

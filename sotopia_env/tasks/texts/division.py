@@ -118,7 +118,7 @@ GOALS: tuple[str, ...] = (
 HINTS: tuple[str, ...] = (
     "The other one values the pieces differently, and you do not know how.",
     "Without an agreement you get 0 points.",
-    "Say completely who gets what, for example by adding that the other gets the rest.",
+    "An offer says of every piece who gets it.",
 )
 
 OFFERS: tuple[str, ...] = (
@@ -137,8 +137,15 @@ ACCEPTANCES: tuple[str, ...] = (
     "That works for me. You take {yours} and I take {mine}.",
     "I accept. I keep {mine}, you keep {yours}.",
     "Yes, let us do that: {mine} for me, {yours} for you.",
-    "All right, it's a deal.",
-    "Done, I accept your offer.",
+    "All right, it's a deal: {mine} for me.",
+    "Done, I accept your offer and take {mine}.",
 )
-
-__all__ = ["ACCEPTANCES", "CONTEXTS", "GOALS", "HINTS", "OFFERS", "PLACES", "RULES"]
+REJECTIONS: tuple[str, ...] = (
+    "No, {mine} for me and {yours} for you is not fair.",
+    "I cannot agree to that: {mine} is too little for me.",
+    "If I only get {mine}, I would rather go on talking.",
+)
+WITHDRAWALS: tuple[str, ...] = (
+    "I take back my offer: {mine} for me, {yours} for you.",
+    "Forget what I offered, {mine} for me and {yours} for you.",
+)

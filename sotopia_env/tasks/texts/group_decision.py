@@ -141,37 +141,37 @@ CONTEXTS: tuple[str, ...] = (
     "By tomorrow the {n} must report {occasion}. The proposals are: {options}.",
 )
 RULES: tuple[str, ...] = (
-    "An option is chosen when more than half of all {n} have publicly voted for it; each person's latest public vote "
-    "counts, and without such a majority at the end nothing is decided.",
-    "It takes the public votes of more than half of the {n} to decide. Votes may be changed; the latest public one "
-    "counts. If no option has its majority at the end, there is no decision.",
-    "They decide by open vote: an option needs {majority} of the {n} votes, only the last public vote of each person "
-    "counts, and if no option gets there the matter stays undecided.",
-    "House rule: say openly what you vote for; {majority} of {n} votes carry an option, the last word of each person "
-    "counts, private promises do not, and without {majority} equal votes nothing happens.",
+    "The option with the most votes is chosen; a vote may be changed until everybody has voted, and a tie at the top "
+    "decides nothing.",
+    "Each of the {n} has one vote, and the most votes win. Votes may be changed until the last one is in. If two "
+    "options share the lead, there is no decision.",
+    "They decide by open vote: the option with more votes than any other is chosen, and if the lead is shared the "
+    "matter stays undecided.",
+    "House rule: one vote each, the most votes carry an option, promises do not count, and with equal votes at the top "
+    "nothing happens.",
 )
 GOALS: tuple[str, ...] = (
     "Bring the group to a decision that is good for you: {points}.",
     "Get as many points as you can from the decision. {points}.",
     "See to it that the group picks an option you like. To you they are worth: {points}.",
     "Persuade the others, or give way where it pays. Your own points: {points}.",
-    "Win a majority for an option that serves you well ({points}).",
+    "Win the vote for an option that serves you well ({points}).",
     "Make sure that the choice suits you. In points, your wishes are: {points}.",
     "Talk the others round to your favourite, but remember what the alternatives give you: {points}.",
-    "Leave the meeting with the best outcome for yourself that a majority will carry: {points}.",
+    "Leave the meeting with the best outcome for yourself that the others will carry: {points}.",
     "Find out what the others want and get the most out of the vote: {points}.",
 )
 NO_DECISION: tuple[str, ...] = (
     "If nothing is decided you get {value}",
     "No decision is worth {value} to you",
     "Should the vote fail, you are left with {value}",
-    "Without a majority you get {value}",
+    "Without a winner you get {value}",
 )
 HINTS: tuple[str, ...] = (
     "Nobody but you knows your points.",
-    "A vote counts only when it is said to everybody, for example: I vote for the {option}.",
+    "What somebody says about a vote may be untrue; the votes themselves are open.",
     "You may speak privately with single members before you vote.",
-    "You can change your vote as often as you like.",
+    "You can change your vote until everybody has voted.",
 )
 
 VOTES: tuple[str, ...] = (
@@ -193,5 +193,8 @@ JOINING: tuple[str, ...] = (
     "Good point. I give the {option} my vote.",
     "For the sake of the group, put me down for the {option}.",
 )
-
-__all__ = ["CONTEXTS", "GOALS", "HINTS", "JOINING", "NO_DECISION", "OCCASIONS", "RULES", "VOTES"]
+TAKEN_BACK: tuple[str, ...] = (
+    "Wait, I take my vote back.",
+    "I would like to hear more first, so my vote is open again.",
+    "Do not count me in yet; I take my vote back.",
+)

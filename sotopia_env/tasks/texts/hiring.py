@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+_MONTHS = "January February March April May June July August September October November December"
+MONTHS = tuple(_MONTHS.split())
+
 COMPANIES = (
     "a maker of hearing aids",
     "a regional newspaper",
@@ -88,7 +91,7 @@ CANDIDATE_GOALS = (
     "Find an agreement on salary and start date and get as many of your points as possible out of it.",
 )
 
-WALK_AWAYS = (
+NO_AGREEMENT = (
     "Without an agreement you are left with what is worth {points} points to you, so accept nothing that gives "
     "you less.",
     "Your alternative to an agreement is worth {points} points.",
@@ -99,31 +102,41 @@ WALK_AWAYS = (
 HINTS = (
     "The contract is agreed when one of you accepts a salary and a start date that the other has offered.",
     "The other side may care about other things than you do; asking can pay off.",
-    "Name salary and start date together when you make an offer.",
-    "Say clearly when you accept an offer.",
+    "An offer names both, salary and start date.",
+    "What you say of a salary binds nobody; an offer does, once it is accepted.",
 )
 
 OFFERS = (
-    "How about {salary} with a start on {start_date}?",
-    "I propose {salary} and a start date of {start_date}.",
-    "My offer is {salary}, starting on {start_date}.",
-    "Could we agree on {salary} and {start_date}?",
-    "Let's say {salary}, with {start_date} as the start date.",
-    "I could agree to a salary of {salary} and a start on {start_date}.",
-    "What would you say to {salary} and a start on {start_date}?",
-    "Here is my suggestion: {salary}, start on {start_date}.",
-    "I would be happy with {salary} and a first day of work on {start_date}.",
-    "Would {salary} and {start_date} be acceptable to you?",
+    "How about {salary} with a start on {start}?",
+    "I propose {salary} and a start date of {start}.",
+    "My offer is {salary}, starting on {start}.",
+    "Could we agree on {salary} and {start}?",
+    "Let's say {salary}, with {start} as the start date.",
+    "I could agree to a salary of {salary} and a start on {start}.",
+    "What would you say to {salary} and a start on {start}?",
+    "Here is my suggestion: {salary}, start on {start}.",
+    "I would be happy with {salary} and a first day of work on {start}.",
+    "Would {salary} and {start} be acceptable to you?",
 )
-"""Ways to propose a package; all of them are offers to the family's reader."""
+"""Words that go with an offer."""
 
 ACCEPTS = (
-    "Agreed: {salary} and a start on {start_date}.",
-    "I accept {salary} and {start_date}.",
-    "Deal, {salary} with a start on {start_date}.",
-    "That works for me. {salary} and {start_date}, then.",
-    "I accept your offer of {salary} with a start on {start_date}.",
-    "Good, we have a deal: {salary}, starting on {start_date}.",
-    "We have a deal at {salary}, start on {start_date}. Thank you!",
+    "Agreed: {salary} and a start on {start}.",
+    "I accept {salary} and {start}.",
+    "Deal, {salary} with a start on {start}.",
+    "That works for me. {salary} and {start}, then.",
+    "I accept your offer of {salary} with a start on {start}.",
+    "Good, we have a deal: {salary}, starting on {start}.",
+    "We have a deal at {salary}, start on {start}. Thank you!",
 )
-"""Ways to accept a package; all of them are assent to the family's reader."""
+"""Words that accept an offer."""
+
+REJECTIONS = (
+    "{salary} with a start on {start} will not do for me.",
+    "I am afraid I cannot agree to {salary} and {start}.",
+    "No, not {salary} together with {start}.",
+)
+WITHDRAWALS = (
+    "I take back what I offered, {salary} with a start on {start}.",
+    "My offer of {salary} and {start} no longer stands.",
+)

@@ -115,9 +115,9 @@ CONTEXTS: tuple[str, ...] = (
     "At an evening class two neighbours at the same desk were told by the teacher that they share one friend.",
 )
 RULES: tuple[str, ...] = (
-    "They succeed when both of them name the same person and it is the right one; naming a wrong person costs.",
-    "The game is won when each has named the friend and both are right. Every wrong name costs the one who said it.",
-    "Both have to say plainly who the friend is. A wrong name is embarrassing and counts against whoever said it.",
+    "They succeed when both of them claim the same person and it is the right one; claiming a wrong person costs.",
+    "The game is won when each has claimed the friend and both are right. Every wrong claim costs the one who made it.",
+    "Both have to put a claim on record. A wrong one is embarrassing and counts against whoever made it.",
 )
 GOALS: tuple[str, ...] = (
     "Find out which of your friends is also {other}'s friend, and name that person.",
@@ -143,22 +143,22 @@ LISTS: tuple[str, ...] = (
 )
 
 CLAIMS: tuple[str, ...] = (
-    "Our mutual friend is {name}.",
-    "It must be {name}!",
-    "I'm sure now: the friend we share is {name}.",
-    "Then {name} is our mutual friend.",
-    "We both know {name}, that is our common friend.",
-    "That settles it, our common friend is {name}.",
-    "The person we both know is {name}.",
+    "Our mutual friend is {claim}.",
+    "It must be {claim}!",
+    "I'm sure now: the friend we share is {claim}.",
+    "Then {claim} is our mutual friend.",
+    "We both know {claim}, that is our common friend.",
+    "That settles it, our common friend is {claim}.",
+    "The person we both know is {claim}.",
 )
 CONFIRMATIONS: tuple[str, ...] = (
-    "Yes, our mutual friend is {name}.",
-    "Exactly, {name} is our mutual friend!",
-    "You are right, it is {name}.",
-    "Agreed, the friend we share is {name}.",
-    "Indeed, it must be {name}. How lovely!",
-    "Yes! {name} is the one we both know.",
-    "That's right, {name} is our common friend.",
+    "Yes, our mutual friend is {claim}.",
+    "Exactly, {claim} is our mutual friend!",
+    "You are right, it is {claim}.",
+    "Agreed, the friend we share is {claim}.",
+    "Indeed, it must be {claim}. How lovely!",
+    "Yes! {claim} is the one we both know.",
+    "That's right, {claim} is our common friend.",
 )
 SHARES: tuple[str, ...] = (
     "One of my friends is {name}, who {facts}.",
@@ -168,18 +168,3 @@ SHARES: tuple[str, ...] = (
     "Let me tell you about {name}, a friend who {facts}.",
     "I am friends with {name}, who {facts}.",
 )
-
-__all__ = [
-    "ATTRIBUTES",
-    "CLAIMS",
-    "CONFIRMATIONS",
-    "CONTEXTS",
-    "FACTS",
-    "FIRST_NAMES",
-    "GOALS",
-    "HINTS",
-    "LAST_NAMES",
-    "LISTS",
-    "RULES",
-    "SHARES",
-]

@@ -77,10 +77,10 @@ def test_a_kept_answer_costs_nothing(way, serve, tmp_path):
             [reply] = ask(way.make(server, cache_dir=tmp_path / "cache", ledger=ledger))
         assert ledger.totals().cached == 1
     assert (reply.cached, reply.cost, server.total) == (True, 0.0, 1)
-    paid, kept = ledger_lines(tmp_path)
+    paid, hit = ledger_lines(tmp_path)
     assert paid["completion_tokens"] == 8
-    assert (kept["cached"], kept["attempts"], kept["completion_tokens"], kept["cost"]) == (True, 0, 0, 0.0)
-    assert kept["model"] == paid["model"]
+    assert (hit["cached"], hit["attempts"], hit["completion_tokens"], hit["cost"]) == (True, 0, 0, 0.0)
+    assert hit["model"] == paid["model"]
     assert all(KEY.encode() not in file.read_bytes() for file in (tmp_path / "cache").iterdir())
 
 
@@ -101,8 +101,8 @@ def test_an_answer_that_is_not_accepted_is_not_kept_and_one_that_is_costs_nothin
     server = serve(reply=lambda body: next(answers))
     question = replace(ASK, role="judge", accepts=lambda reply: reply.text == "yes")
     with Ledger(tmp_path) as ledger:
-        told = [ask(direct.make(server, cache_dir=tmp_path / "cache", ledger=ledger), question)[0] for _ in range(4)]
-    assert [(reply.text, reply.cached, reply.attempts) for reply in told] == [
+        replies = [ask(direct.make(server, cache_dir=tmp_path / "cache", ledger=ledger), question)[0] for _ in range(4)]
+    assert [(reply.text, reply.cached, reply.attempts) for reply in replies] == [
         ("no", False, 1),
         ("no", False, 1),
         ("yes", False, 1),
@@ -123,9 +123,9 @@ def test_an_answer_that_was_kept_when_it_was_acceptable_is_asked_for_again_when_
 def test_it_can_be_shown_and_cleared(direct, serve, tmp_path):
     server = serve()
     ask(direct.make(server, cache_dir=tmp_path), *[replace(ASK, replicate=index) for index in range(4)])
-    shown = cache_info(tmp_path)
-    assert (shown.directory, shown.answers) == (tmp_path, 4)
-    assert shown.size > 0
+    info = cache_info(tmp_path)
+    assert (info.directory, info.answers) == (tmp_path, 4)
+    assert info.size > 0
     assert clear_cache(tmp_path) == 4
     assert cache_info(tmp_path).answers == 0
 
@@ -145,9 +145,9 @@ def test_a_cache_that_fails_loses_no_answer(direct, serve, tmp_path, caplog, bro
     assert [record.levelname for record in caplog.records if "could not be" in record.message] == ["WARNING"]
 
 
-def test_an_answer_that_is_no_unicode_is_returned_and_not_kept(direct, serve, tmp_path, caplog):
+def test_an_answer_that_is_no_unicode_is_returned_and_not_stored(direct, serve, tmp_path, caplog):
     server = serve(reply="half a pair: \ud83d")
     [reply] = ask(direct.make(server, cache_dir=tmp_path))
     assert reply.text == "half a pair: \ud83d"
-    assert "could not be kept" in caplog.text
+    assert "could not be stored" in caplog.text
     assert cache_info(tmp_path).answers == 0

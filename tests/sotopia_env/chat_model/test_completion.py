@@ -78,7 +78,7 @@ def test_what_is_no_completion_is_malformed(answer):
 
 
 @pytest.mark.parametrize(
-    ("written", "text", "reasoning"),
+    ("content", "text", "reasoning"),
     [
         ("plain", "plain", ""),
         ("a < b", "a < b", ""),
@@ -96,8 +96,8 @@ def test_what_is_no_completion_is_malformed(answer):
         ("a <thinking", "a <thinking", ""),
     ],
 )
-def test_thinking_is_split_off(written, text, reasoning):
-    assert split_reasoning(written) == (text, reasoning)
+def test_thinking_is_split_off(content, text, reasoning):
+    assert split_reasoning(content) == (text, reasoning)
 
 
 @pytest.mark.parametrize("tokens", [-1, float("inf"), "many", [1]])

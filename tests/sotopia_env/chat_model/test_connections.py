@@ -46,18 +46,18 @@ class Wire:
 @asynccontextmanager
 async def wire(answer: Callable[[int], bytes], *, read_body: bool = True, close: bool = False):
     """A server that answers request n of all with ``answer(n)``, and connections to it."""
-    seen = Wire()
+    traffic = Wire()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        seen.connections += 1
-        seen.say = writer.write
+        traffic.connections += 1
+        traffic.say = writer.write
         try:
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode()
                 length = int(head.lower().partition("content-length: ")[2].partition("\r\n")[0])
-                seen.heads.append(head)
-                seen.bodies.append(await reader.readexactly(length) if read_body else b"")
-                writer.write(answer(len(seen.heads)))
+                traffic.heads.append(head)
+                traffic.bodies.append(await reader.readexactly(length) if read_body else b"")
+                writer.write(answer(len(traffic.heads)))
                 await writer.drain()
                 if close:
                     return
@@ -70,7 +70,7 @@ async def wire(answer: Callable[[int], bytes], *, read_body: bool = True, close:
         port = server.sockets[0].getsockname()[1]
         connections = Connections(URL(f"http://127.0.0.1:{port}/v1/chat"), {"Authorization": "Bearer k"}, 4)
         try:
-            yield connections, seen
+            yield connections, traffic
         finally:
             await connections.close()
 
@@ -87,18 +87,18 @@ async def wire(answer: Callable[[int], bytes], *, read_body: bool = True, close:
 )
 @in_a_loop
 async def test_a_response_is_read_whole_and_its_connection_used_again(raw):
-    async with wire(lambda _: raw) as (connections, seen):
-        found = [await connections.post(text, "a.1") for text in (b"one", b"", b"two" * 1000)]
-    assert [(one.status, one.body) for one in found] == [(200, b"ok")] * 3
-    assert seen.bodies == [b"one", b"", b"two" * 1000]
-    assert seen.connections == 1
+    async with wire(lambda _: raw) as (connections, traffic):
+        responses = [await connections.post(text, "a.1") for text in (b"one", b"", b"two" * 1000)]
+    assert [(one.status, one.body) for one in responses] == [(200, b"ok")] * 3
+    assert traffic.bodies == [b"one", b"", b"two" * 1000]
+    assert traffic.connections == 1
 
 
 @in_a_loop
 async def test_a_request_carries_its_headers_once():
-    async with wire(lambda _: OK) as (connections, seen):
+    async with wire(lambda _: OK) as (connections, traffic):
         await connections.post(b"{}", "id.1")
-    first, *lines = seen.heads[0].rstrip().split("\r\n")
+    first, *lines = traffic.heads[0].rstrip().split("\r\n")
     names = [line.partition(":")[0].lower() for line in lines]
     assert first == "POST /v1/chat HTTP/1.1"
     assert {"host", "authorization", "content-length", "accept-encoding", "user-agent"} <= set(names)
@@ -117,57 +117,57 @@ async def test_a_request_carries_its_headers_once():
 )
 @in_a_loop
 async def test_what_is_no_whole_response_is_an_error_and_its_connection_is_given_up(raw):
-    async with wire(lambda number: raw if number == 1 else OK, close=True) as (connections, seen):
+    async with wire(lambda number: raw if number == 1 else OK, close=True) as (connections, traffic):
         with pytest.raises((aiohttp.ClientError, OSError)):
             await connections.post(b"{}", "a.1")
         assert (await connections.post(b"{}", "a.2")).body == b"ok"
-    assert seen.connections == 2
+    assert traffic.connections == 2
 
 
 @in_a_loop
 async def test_a_connection_that_the_server_closes_is_not_used_again():
-    said = OK.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n", 1)
-    async with wire(lambda _: said) as (connections, seen):
+    response = OK.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n", 1)
+    async with wire(lambda _: response) as (connections, traffic):
         assert [(await connections.post(b"{}", "a.1")).body for _ in range(2)] == [b"ok", b"ok"]
-    assert seen.connections == 2
+    assert traffic.connections == 2
 
 
-@pytest.mark.parametrize("begun", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nl"], ids=["no", "half an"])
+@pytest.mark.parametrize("beginning", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nl"], ids=["no", "half an"])
 @in_a_loop
-async def test_the_answer_to_a_cancelled_request_reaches_nobody(begun):
+async def test_the_answer_to_a_cancelled_request_reaches_nobody(beginning):
     late = asyncio.Event()
 
     def answer(number: int) -> bytes:
         if number == 1:
             late.set()
-            return begun  # the rest never comes
+            return beginning  # the rest never comes
         return OK
 
-    async with wire(answer) as (connections, seen):
+    async with wire(answer) as (connections, traffic):
         first = asyncio.create_task(connections.post(b"{}", "a.1"))
         await late.wait()
         first.cancel()
         with pytest.raises(asyncio.CancelledError):
             await first
         assert (await connections.post(b"{}", "a.2")).body == b"ok"
-    assert seen.connections == 2
+    assert traffic.connections == 2
 
 
 @in_a_loop
 async def test_a_refusal_before_the_body_was_sent_leaves_nothing_on_the_connection():
     refusal = b"HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno"
-    async with wire(lambda number: refusal if number == 1 else OK, read_body=False) as (connections, seen):
+    async with wire(lambda number: refusal if number == 1 else OK, read_body=False) as (connections, traffic):
         assert (await connections.post(b"x" * 64_000_000, "a.1")).status == 413
         assert (await connections.post(b"", "a.2")).body == b"ok"
-    assert seen.connections == 2
+    assert traffic.connections == 2
 
 
 @in_a_loop
 async def test_no_more_connections_than_wanted_are_opened():
-    async with wire(lambda _: OK) as (connections, seen):
+    async with wire(lambda _: OK) as (connections, traffic):
         await asyncio.gather(*(connections.post(b"{}", f"a.{number}") for number in range(20)))
-    assert seen.connections <= 4
-    assert len(seen.bodies) == 20
+    assert traffic.connections <= 4
+    assert len(traffic.bodies) == 20
 
 
 @pytest.mark.parametrize(
@@ -177,34 +177,34 @@ async def test_no_more_connections_than_wanted_are_opened():
 )
 @in_a_loop
 async def test_an_idle_connection_on_which_something_came_is_not_used_again(stray):
-    async with wire(lambda _: OK) as (connections, seen):
+    async with wire(lambda _: OK) as (connections, traffic):
         assert (await connections.post(b"{}", "a.1")).body == b"ok"
         (((idle, _),),) = connections._connector._conns.values()
-        seen.say(stray)
+        traffic.say(stray)
         while not idle.should_close:  # until it has come, or a stray of the next request would be tested
             await asyncio.sleep(0.001)
         assert (await connections.post(b"{}", "a.2")).body == b"ok"
-    assert seen.connections == 2
+    assert traffic.connections == 2
 
 
 @in_a_loop
 async def test_a_connection_that_is_lost_as_soon_as_it_is_made_is_a_connection_error(monkeypatch):
-    async with wire(lambda _: OK) as (connections, seen):
+    async with wire(lambda _: OK) as (connections, traffic):
         connect = connections._connector.connect
 
-        async def lost(*given):
-            connection = await connect(*given)
+        async def lost(*arguments):
+            connection = await connect(*arguments)
             connection.protocol.close()
             return connection
 
         monkeypatch.setattr(connections._connector, "connect", lost)
         with pytest.raises(aiohttp.ClientConnectionError, match="closes new connections"):
             await connections.post(b"{}", "a.1")
-    assert seen.heads == []
+    assert traffic.heads == []
 
 
 def test_long_messages_are_encoded_but_not_remembered():
     direct._short_message.cache_clear()
-    for content, kept in (("short", 1), ("é" * 1_999, 2), ("x" * 2_000, 2), ("y" * 1_000_000, 2)):
+    for content, size in (("short", 1), ("é" * 1_999, 2), ("x" * 2_000, 2), ("y" * 1_000_000, 2)):
         assert json.loads(direct._message("user", content)) == {"role": "user", "content": content}
-        assert direct._short_message.cache_info().currsize == kept
+        assert direct._short_message.cache_info().currsize == size

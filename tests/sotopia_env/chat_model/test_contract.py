@@ -1,4 +1,4 @@
-"""What both paths to a model promise, over real sockets, through the real libraries."""
+"""The common contract of both paths to a model, over real sockets, through the real libraries."""
 
 import asyncio
 import logging
@@ -10,8 +10,8 @@ from email.utils import format_datetime
 
 import pytest
 
-from sotopia_env.chat_model import ChatModel, ChatReply, ContextLengthError, Ledger, ModelCallError, RetryPolicy, check
-from sotopia_env.errors import ModelRefusedError
+from sotopia_env.chat_model import ChatModel, ChatReply, Ledger, RetryPolicy, check
+from sotopia_env.errors import ContextLengthError, ModelCallError, ModelRefusedError
 from tests.sotopia_env.chat_model.conftest import ASK, KEY, QUICK, ledger_lines
 from tests.sotopia_env.chat_model.server import FOREIGN, SPEAK
 
@@ -53,11 +53,11 @@ def test_an_answer_carries_what_is_known_about_it(way, serve):
     assert (reply.attempts, reply.fallback, reply.cached) == (1, False, False)
     assert 0 < reply.latency < 30
     assert reply.logprobs is None
-    sent = server.requests[0]
-    assert (sent.body["seed"], sent.body["max_tokens"], sent.body["temperature"]) == (7, 50, 0.25)
-    assert sent.body["messages"] == list(ASK.messages)
-    assert sent.headers["Authorization"] == f"Bearer {KEY}"
-    assert not {"response_format", "logprobs", "label", "replicate", "role"} & set(sent.body)
+    request = server.requests[0]
+    assert (request.body["seed"], request.body["max_tokens"], request.body["temperature"]) == (7, 50, 0.25)
+    assert request.body["messages"] == list(ASK.messages)
+    assert request.headers["Authorization"] == f"Bearer {KEY}"
+    assert not {"response_format", "logprobs", "label", "replicate", "role"} & set(request.body)
 
 
 def test_what_is_left_to_the_server_is_not_sent(way, serve):
@@ -175,9 +175,9 @@ def in_two_seconds() -> str:
     return format_datetime(datetime.now(UTC) + timedelta(seconds=2), usegmt=True)
 
 
-@pytest.mark.parametrize("written", [lambda: "1", in_two_seconds], ids=["seconds", "date"])
-def test_retry_after_is_honoured(way, serve, written):
-    server = serve(script=["rate_limit_after"], retry_after=written())
+@pytest.mark.parametrize("header", [lambda: "1", in_two_seconds], ids=["seconds", "date"])
+def test_retry_after_is_honoured(way, serve, header):
+    server = serve(script=["rate_limit_after"], retry_after=header())
     [reply] = ask(way.make(server))
     assert reply.attempts == 2
     assert server.requests[1].time - server.requests[0].time > 0.9
@@ -185,11 +185,11 @@ def test_retry_after_is_honoured(way, serve, written):
 
 def test_a_server_that_asks_for_too_much_patience(way, serve):
     server = serve(script=["rate_limit_after"] * 9, retry_after="3600")
-    started = time.monotonic()
+    start = time.monotonic()
     [error] = ask(way.make(server))
     assert (error.kind, server.total) == ("rate_limit", 1)
     assert "3600" in str(error)
-    assert time.monotonic() - started < 60
+    assert time.monotonic() - start < 60
 
 
 def test_concurrency_is_bounded(way, serve):
@@ -217,10 +217,10 @@ def test_a_schema_reaches_a_server_that_takes_it(way, serve, mode, formats):
     server = serve()
     model = way.make(server, structured=mode, concurrency=1)
     ask(model, replace(ASK, schema=SCHEMA), replace(ASK, schema=SCHEMA))
-    assert ["response_format" in seen.body for seen in server.requests] == formats
+    assert ["response_format" in request.body for request in server.requests] == formats
     if mode == "auto":
-        asked = server.requests[0].body["response_format"]
-        assert (asked["type"], asked["json_schema"]["schema"]) == ("json_schema", SCHEMA)
+        form = server.requests[0].body["response_format"]
+        assert (form["type"], form["json_schema"]["schema"]) == ("json_schema", SCHEMA)
 
 
 @pytest.mark.parametrize("status", [400, 404])
@@ -229,7 +229,7 @@ def test_a_server_that_refuses_schemas_is_asked_once(way, serve, status):
     model = way.make(server, concurrency=1)
     replies = ask(model, *[replace(ASK, schema=SCHEMA)] * 3)
     assert [reply.attempts for reply in replies] == [2, 1, 1]
-    assert ["response_format" in seen.body for seen in server.requests] == [1, 0, 0, 0]
+    assert ["response_format" in request.body for request in server.requests] == [1, 0, 0, 0]
 
 
 def test_schemas_can_be_insisted_on(way, serve):
@@ -246,16 +246,16 @@ def test_the_key_stays_where_it_is(way, serve, tmp_path, caplog, capfd):
         model = way.make(server, ledger=ledger)
         errors = asyncio.run(one_after_another(model, 3))
     assert [type(error).__name__ for error in errors] == ["ModelRefusedError", "ContextLengthError", "ChatReply"]
-    assert any(KEY in header for seen in server.requests for header in seen.headers.values())
-    shown = [
+    assert any(KEY in header for request in server.requests for header in request.headers.values())
+    texts = [
         repr(model),
         str(model.parameters),
         caplog.text,
         (tmp_path / "ledger.jsonl").read_text(),
         *capfd.readouterr(),
     ]
-    shown += [str(error) + repr(error) for error in errors]
-    assert all(KEY not in text for text in shown)
+    texts += [str(error) + repr(error) for error in errors]
+    assert all(KEY not in text for text in texts)
     assert f"[{way.variable}]" in str(errors[0])
 
 
@@ -354,7 +354,7 @@ def test_a_fallback_answers_only_when_listed_and_is_recorded(way, serve, tmp_pat
     assert (down.total, up.total) == (2, 1)
     assert model.parameters["fallbacks"] == [way.spec]
     [line] = ledger_lines(tmp_path)
-    assert (line["fallback"], line["asked"], line["attempts"]) == (True, way.spec, 3)
+    assert (line["fallback"], line["spec"], line["attempts"]) == (True, way.spec, 3)
     assert line["model"].endswith("-2026")
 
 

@@ -43,13 +43,13 @@ MISUSE = [
 ]
 
 
-@pytest.mark.parametrize(("spec", "options", "said"), MISUSE)
-def test_misuse_is_answered_with_one_sentence(spec, options, said, monkeypatch, capfd):
+@pytest.mark.parametrize(("spec", "options", "message"), MISUSE)
+def test_misuse_is_answered_with_one_sentence(spec, options, message, monkeypatch, capfd):
     for variable in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "NO_SUCH_KEY", "OPENAI_COMPATIBLE_API_KEY"):
         monkeypatch.delenv(variable, raising=False)
     with pytest.raises(InvalidValueError) as caught:
         make_model(spec, **options)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert "hunter22" not in str(caught.value)
     assert "\n" not in str(caught.value)
     assert capfd.readouterr() == ("", "")
@@ -89,7 +89,7 @@ def test_fallbacks_by_name_are_on_the_same_server(direct, serve):
     server = serve(script=["not_found"])
     [reply] = ask(direct.make(server, fallbacks=("local/other",)))
     assert (reply.fallback, reply.model) == (True, "other-2026")
-    assert [seen.body["model"] for seen in server.requests] == ["tiny", "other"]
+    assert [request.body["model"] for request in server.requests] == ["tiny", "other"]
 
 
 def test_a_limit_on_answers_is_sent_unless_the_request_has_its_own(direct, serve):
@@ -102,13 +102,13 @@ def test_prices_are_known_declared_or_unknown(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     assert make_model("local/tiny", api_base=BASE).price is None
     assert make_model("local/tiny", api_base=BASE, price=Price(0, 0)).price == Price(0, 0)
-    known = make_model("openai/gpt-4o-mini").price
-    assert known is not None
-    assert (round(known.prompt, 6), round(known.completion, 6)) == (0.15, 0.6)
+    price = make_model("openai/gpt-4o-mini").price
+    assert price is not None
+    assert (round(price.prompt, 6), round(price.completion, 6)) == (0.15, 0.6)
     assert make_model("openai/no-model-of-that-name").price is None
 
 
-def checked(model):
+def run_check(model):
     async def run():
         try:
             await check(model)
@@ -121,37 +121,37 @@ def checked(model):
 def test_a_model_the_server_does_not_have(serve, direct):
     model = make_model("local/tinny", api_base=serve().api_base)
     with pytest.raises(UnknownNameError, match="did you mean 'tiny'"):
-        checked(model)
+        run_check(model)
 
 
 def test_a_fallback_is_checked_too(serve, direct):
     with pytest.raises(UnknownNameError, match="absent"):
-        checked(direct.make(serve(), fallbacks=("local/absent",)))
+        run_check(direct.make(serve(), fallbacks=("local/absent",)))
 
 
 def test_a_server_that_is_not_there(serve, direct):
     server = serve()
     server.__exit__()
     with pytest.raises(InvalidValueError, match=f"expected a server at {server.api_base}"):
-        checked(direct.make(server))
+        run_check(direct.make(server))
 
 
 def test_a_host_that_is_not_there(direct):
     with pytest.raises(InvalidValueError, match="expected a server at"):
-        checked(make_model("local/tiny", api_base="http://no-such-host.invalid:8000/v1"))
+        run_check(make_model("local/tiny", api_base="http://no-such-host.invalid:8000/v1"))
 
 
 def test_a_key_that_is_not_accepted(serve, direct, monkeypatch):
     monkeypatch.setenv("MY_KEY", "sk-of-my-own")
     with pytest.raises(InvalidValueError, match="expected another key in MY_KEY, got HTTP 401") as caught:
-        checked(direct.make(serve(key=KEY), api_key_env="MY_KEY"))
+        run_check(direct.make(serve(key=KEY), api_key_env="MY_KEY"))
     assert "sk-of" not in str(caught.value)
 
 
 @pytest.mark.parametrize("path", ["/other/v1", ""])
 def test_a_server_without_a_list_of_models_is_left_to_the_first_call(serve, direct, path):
     base = serve().api_base.removesuffix("/v1") + path
-    checked(make_model("local/tiny", api_base=base))
+    run_check(make_model("local/tiny", api_base=base))
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_a_providers_model_is_checked_without_the_network(spec, variable, warnin
     monkeypatch.setenv(variable, KEY)
     model = make_model(spec)
     monkeypatch.setattr("socket.socket.connect", None)
-    checked(model)
+    run_check(model)
     assert warning in caplog.text
     assert bool(caplog.text) == bool(warning)
 
@@ -187,18 +187,18 @@ HOSTED = [
 ]
 
 
-@pytest.mark.parametrize(("spec", "options", "said"), HOSTED)
-def test_a_providers_model_at_an_address_of_ones_own_is_asked_for_there(serve, monkeypatch, spec, options, said):
+@pytest.mark.parametrize(("spec", "options", "message"), HOSTED)
+def test_a_providers_model_at_an_address_of_ones_own_is_asked_for_there(serve, monkeypatch, spec, options, message):
     for variable in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
         monkeypatch.setenv(variable, KEY)
     monkeypatch.delenv("HOSTED_VLLM_API_KEY", raising=False)
     server = serve(**options)
     model = make_model(spec, api_base=server.api_base)
-    if said:
-        with pytest.raises(InvalidValueError, match=re.escape(said)):
-            checked(model)
+    if message:
+        with pytest.raises(InvalidValueError, match=re.escape(message)):
+            run_check(model)
     else:
-        checked(model)
+        run_check(model)
     assert server.total == 0
 
 
@@ -207,7 +207,7 @@ def test_a_providers_address_that_cannot_be_reached(monkeypatch, spec):
     for variable in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
         monkeypatch.setenv(variable, KEY)
     with pytest.raises(InvalidValueError, match=f"model '{spec}': expected a server at {BASE}"):
-        checked(make_model(spec, api_base=BASE))
+        run_check(make_model(spec, api_base=BASE))
 
 
 def test_the_direct_path_does_without_litellm(serve):

@@ -5,17 +5,17 @@ from dataclasses import replace
 
 import pytest
 
-from sotopia_env.chat_model import BudgetExceededError, Ledger, LedgerEntry, Price, cache_info, read_ledger
+from sotopia_env.chat_model import Ledger, LedgerEntry, Price, cache_info, read_ledger
 from sotopia_env.chat_model.limits import most_tokens
-from sotopia_env.errors import DamagedRecordError, InvalidValueError
+from sotopia_env.errors import BudgetExceededError, DamagedRecordError, InvalidValueError
 from tests.sotopia_env.chat_model.conftest import ASK, QUICK, ledger_lines
 from tests.sotopia_env.chat_model.test_contract import ask, one_after_another
 
-AGENT = LedgerEntry(role="agent", asked="a", model="a-1", prompt_tokens=10, completion_tokens=5, cost=0.5, label="e/3")
-JUDGE = LedgerEntry(role="judge", asked="j", prompt_tokens=100, completion_tokens=50, cost=None, attempts=3)
-FAILED = LedgerEntry(role="agent", asked="a", outcome="failed", attempts=4)
-CACHED = LedgerEntry(role="judge", asked="j", cached=True, attempts=0)
-FALLBACK = LedgerEntry(role="agent", asked="a", fallback=True, attempts=2, cost=0.25)
+AGENT = LedgerEntry(role="agent", spec="a", model="a-1", prompt_tokens=10, completion_tokens=5, cost=0.5, label="e/3")
+JUDGE = LedgerEntry(role="judge", spec="j", prompt_tokens=100, completion_tokens=50, cost=None, attempts=3)
+FAILED = LedgerEntry(role="agent", spec="a", outcome="failed", attempts=4)
+CACHED = LedgerEntry(role="judge", spec="j", cached=True, attempts=0)
+FALLBACK = LedgerEntry(role="agent", spec="a", fallback=True, attempts=2, cost=0.25)
 
 
 def test_sums_per_role_are_taken_up_again(tmp_path):
@@ -50,7 +50,7 @@ def test_an_unknown_price_is_called_unknown():
 
 
 @pytest.mark.parametrize(
-    ("limits", "allowed"),
+    ("limits", "count"),
     [
         ({"max_cost": 1.0}, 2),
         ({"max_cost": 1.01}, 3),
@@ -59,9 +59,9 @@ def test_an_unknown_price_is_called_unknown():
         ({"max_cost": 9.0, "max_tokens": 1}, 1),
     ],
 )
-def test_a_limit_holds_from_the_call_that_reaches_it(limits, allowed):
+def test_a_limit_holds_from_the_call_that_reaches_it(limits, count):
     ledger = Ledger(**limits)
-    for _ in range(allowed):
+    for _ in range(count):
         ledger.check()
         ledger.record(AGENT)
     with pytest.raises(BudgetExceededError, match=next(reversed(limits))):
@@ -86,24 +86,24 @@ def test_nothing_is_sent_once_the_budget_is_spent_and_a_resumed_run_knows(direct
 
 @pytest.mark.parametrize("concurrency", [1, 2, 32])
 @pytest.mark.parametrize(
-    ("limits", "used"),
+    ("limits", "usage"),
     [
         ({"max_tokens": 3000}, lambda totals: totals.tokens),
         ({"max_cost": 0.003}, lambda totals: totals.cost * 1e6),
     ],
 )
-def test_calls_in_flight_never_pass_the_limit_together(direct, serve, limits, used, concurrency):
+def test_calls_in_flight_never_pass_the_limit_together(direct, serve, limits, usage, concurrency):
     generator = random.Random(3)
     server = serve(latency=0.02, reply=lambda body: " ".join(["word"] * generator.randint(1, body["max_tokens"])))
     ledger = Ledger(**limits)
     model = direct.make(server, ledger=ledger, concurrency=concurrency, price=Price(1.0, 1.0))
     request = replace(ASK, max_tokens=40)
     replies = ask(model, *[request] * 400)
-    answered = [one for one in replies if not isinstance(one, BudgetExceededError)]
-    assert 0 < len(answered) == server.total < 400
+    answers = [one for one in replies if not isinstance(one, BudgetExceededError)]
+    assert 0 < len(answers) == server.total < 400
     assert min(concurrency, 8) <= server.most_at_once <= concurrency
     most = most_tokens(request) + 40
-    assert 3000 - most < used(ledger.totals()) <= 3000  # and as much of it is used as can be
+    assert 3000 - most < usage(ledger.totals()) <= 3000  # and as much of it is used as can be
 
 
 def test_a_call_that_may_not_fit_waits_for_the_one_in_flight_and_goes_when_that_used_less(direct, serve):
@@ -129,15 +129,15 @@ def test_a_server_that_counts_more_prompt_tokens_than_expected_is_believed(direc
     ledger = Ledger(max_tokens=4000)
     request = replace(ASK, messages=({"role": "user", "content": "a " * 100},), max_tokens=5)  # a token every 2 bytes
     model = direct.make(server, ledger=ledger, concurrency=8)
-    model.routes[0].transport.attempt = _tripled(model.routes[0].transport.attempt)
+    model.routes[0].transport.attempt = _with_triple_usage(model.routes[0].transport.attempt)
     ask(model, request)
     ask(model, *[request] * 30)
     assert 4000 - 400 < ledger.totals().tokens <= 4000
 
 
-def _tripled(attempt):
-    async def wrapper(*given):
-        reply = await attempt(*given)
+def _with_triple_usage(attempt):
+    async def wrapper(*options):
+        reply = await attempt(*options)
         return replace(reply, prompt_tokens=3 * reply.prompt_tokens)
 
     return wrapper
@@ -182,18 +182,18 @@ def test_a_retry_is_not_sent_either(direct, serve):
 
 
 NOTES = """\
-{"sent":"x-1","role":"agent","asked":"a"}
-{"sent":"x-2","role":"agent","asked":"a"}
-{"sent":"x-3","role":"judge","asked":"j","most_tokens":70,"most_cost":0.5}
-{"role":"agent","asked":"a","outcome":"answered","model":"a-1","prompt_tokens":10,"cost":0.25,"attempts":1,"call":"x-2"}
-{"sent":"x-1","role":"agent","asked":"a","attempts":2,"prompt_tokens":4}
+{"sent":"x-1","role":"agent","spec":"a"}
+{"sent":"x-2","role":"agent","spec":"a"}
+{"sent":"x-3","role":"judge","spec":"j","most_tokens":70,"most_cost":0.5}
+{"role":"agent","spec":"a","outcome":"answered","model":"a-1","prompt_tokens":10,"cost":0.25,"attempts":1,"call":"x-2"}
+{"sent":"x-1","role":"agent","spec":"a","attempts":2,"prompt_tokens":4}
 """
 
 
 def test_calls_under_way_when_the_process_died_are_of_unknown_outcome(tmp_path):
     (tmp_path / "ledger.jsonl").write_text(NOTES)
-    answered, *interrupted = read_ledger(tmp_path)
-    assert (answered.outcome, answered.call) == ("answered", "x-2")
+    answers, *interrupted = read_ledger(tmp_path)
+    assert (answers.outcome, answers.call) == ("answered", "x-2")
     assert [(one.outcome, one.call, one.attempts) for one in interrupted] == [
         ("interrupted", "x-1", 2),
         ("interrupted", "x-3", 1),
@@ -211,27 +211,27 @@ def test_calls_under_way_when_the_process_died_are_of_unknown_outcome(tmp_path):
 
 
 def test_a_ledger_of_earlier_versions_reads_as_it_did(tmp_path):
-    line = '{"role":"agent","asked":"a","model":"a-1","outcome":"answered","prompt_tokens":10,"completion_tokens":5,'
+    line = '{"role":"agent","spec":"a","model":"a-1","outcome":"answered","prompt_tokens":10,"completion_tokens":5,'
     line += '"cost":0.5,"attempts":1,"fallback":false,"cached":false,"label":"e/3"}\n'
     (tmp_path / "ledger.jsonl").write_text(line * 2)
     assert list(read_ledger(tmp_path)) == [AGENT, AGENT]
 
 
 def test_every_request_is_noted_before_it_goes_out_under_the_id_it_goes_out_with(direct, serve, tmp_path):
-    seen = []
+    notes = []
 
     def reply(_):
         lines = (tmp_path / "ledger.jsonl").read_text().splitlines()
-        seen.append([json.loads(line) for line in lines][-1])
-        return "" if len(seen) == 1 else "word"
+        notes.append([json.loads(line) for line in lines][-1])
+        return "" if len(notes) == 1 else "word"
 
     server = serve(reply=reply)
     with Ledger(tmp_path) as ledger:
         ask(direct.make(server, ledger=ledger))
     (line,) = ledger_lines(tmp_path)
     assert server.marks == [f"{line['call']}.1", f"{line['call']}.2"]
-    first, second = seen
-    assert first == {"sent": line["call"], "role": "agent", "asked": "local/tiny"}
+    first, second = notes
+    assert first == {"sent": line["call"], "role": "agent", "spec": "local/tiny"}
     assert second == {**first, "attempts": 2, "prompt_tokens": 4, "cost": None}  # what the first was billed is kept
 
 
@@ -266,22 +266,22 @@ def test_one_process_at_a_time_writes(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
-    [("nonsense", "line 2"), ('{"role": "referee", "asked": "m"}', "role"), ('{"role": "agent"}', "asked")],
+    ("line", "field"),
+    [("nonsense", "line 2"), ('{"role": "referee", "spec": "m"}', "role"), ('{"role": "agent"}', "spec")],
 )
-def test_a_damaged_line_is_named(tmp_path, line, said):
+def test_a_damaged_line_is_named(tmp_path, line, field):
     (tmp_path / "ledger.jsonl").write_text(AGENT.model_dump_json() + "\n" + line + "\n")
     with pytest.raises(DamagedRecordError, match=r"ledger\.jsonl, line 2") as caught:
         Ledger(tmp_path)
-    assert said in str(caught.value)
+    assert field in str(caught.value)
     with pytest.raises(DamagedRecordError):  # the failed attempt left no lock behind
         Ledger(tmp_path)
 
 
-@pytest.mark.parametrize("given", [{"max_cost": 0}, {"max_cost": float("nan")}, {"max_tokens": -1}])
-def test_limits_that_cannot_be_meant(given):
-    with pytest.raises(InvalidValueError, match=next(iter(given))):
-        Ledger(**given)
+@pytest.mark.parametrize("options", [{"max_cost": 0}, {"max_cost": float("nan")}, {"max_tokens": -1}])
+def test_limits_that_cannot_be_meant(options):
+    with pytest.raises(InvalidValueError, match=next(iter(options))):
+        Ledger(**options)
 
 
 def test_a_ledger_that_is_not_there(tmp_path):
@@ -344,19 +344,19 @@ def test_a_cancelled_request_counts_and_so_do_doubtful_ones_before_the_death_of_
         task = asyncio.ensure_future(model.complete(request))
         while server.total < 2:
             await asyncio.sleep(0.01)
-        noted.extend(read_ledger(tmp_path))  # what is left if the process dies now
+        entries.extend(read_ledger(tmp_path))  # what is left if the process dies now
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         await model.close()
 
-    noted: list[LedgerEntry] = []
+    entries: list[LedgerEntry] = []
     server = serve(script=["malformed", "hang"])
     request = replace(ASK, max_tokens=10)
     most = most_tokens(request) + 10
     with Ledger(tmp_path, max_tokens=1000) as ledger:
         asyncio.run(run())
         assert ledger.totals().doubtful_tokens == 2 * most
-    assert [(one.outcome, one.most_tokens) for one in noted] == [("interrupted", 2 * most)]
+    assert [(one.outcome, one.most_tokens) for one in entries] == [("interrupted", 2 * most)]
 
 
 def test_an_answer_whose_cost_the_provider_does_not_say_costs_what_its_tokens_do(way, serve):
@@ -366,8 +366,8 @@ def test_an_answer_whose_cost_the_provider_does_not_say_costs_what_its_tokens_do
     route.price = Price(1000.0, 2000.0)  # known for the model, not declared
     attempt = route.transport.attempt
 
-    async def unpriced(*given):
-        return replace(await attempt(*given), cost=None)
+    async def unpriced(*options):
+        return replace(await attempt(*options), cost=None)
 
     route.transport.attempt = unpriced
     [reply] = ask(model)

@@ -46,7 +46,7 @@ async def send(limiter: Limiter, time: FakeTime, takes: float = 0.0, used: int |
         if takes:
             await time.sleep(takes)
         if used is not None:
-            slot.used(ChatReply(text="", prompt_tokens=used))
+            slot.settle(ChatReply(text="", prompt_tokens=used))
     return sent
 
 
@@ -124,9 +124,9 @@ def test_a_cancelled_wait_gives_back_what_it_took():
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("options", "message"),
     [
-        ({"concurrency": 0}, "concurrency: expected a whole number, 1 or more, got 0"),
+        ({"concurrency": 0}, "concurrency: expected a whole number of at least 1, got 0"),
         ({"concurrency": None}, "concurrency: expected"),
         ({"rpm": 0}, "rpm: expected"),
         ({"rpm": 1.5}, "got 1.5"),
@@ -135,7 +135,7 @@ def test_a_cancelled_wait_gives_back_what_it_took():
         ({"rpm": 100, "tpm": 99}, "tpm 99 is less than a token for each of rpm 100 requests"),
     ],
 )
-def test_limits_that_cannot_be_meant(given, said):
+def test_limits_that_cannot_be_meant(options, message):
     with pytest.raises(InvalidValueError) as caught:
-        Limits(**given)
-    assert said in str(caught.value)
+        Limits(**options)
+    assert message in str(caught.value)

@@ -1,4 +1,4 @@
-"""What a server's list of models is taken to say."""
+"""Checks of the list of models of a server."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from sotopia_env.errors import InvalidValueError, UnknownNameError
 
 def listed(model: str, names: list[str], elsewhere: str = "") -> list[str]:
     """Checks against a server that lists ``names`` or sends elsewhere; returns the paths it was asked for."""
-    asked = []
+    paths = []
 
     async def answer(request: web.Request) -> web.Response:
-        asked.append(request.path)
+        paths.append(request.path)
         if elsewhere and request.path == "/v1/models":
             return web.Response(status=301, headers={"Location": elsewhere})
         return web.json_response({"data": [{"id": name} for name in names]})
@@ -37,7 +37,7 @@ def listed(model: str, names: list[str], elsewhere: str = "") -> list[str]:
             await runner.cleanup()
 
     asyncio.run(work())
-    return asked
+    return paths
 
 
 @pytest.mark.parametrize(

@@ -42,9 +42,9 @@ def test_a_ledger_survives_the_death_of_its_process(serve, tmp_path):
     server = serve()
     for number in range(3):
         process = subprocess.Popen([sys.executable, "-c", KILLED, server.api_base, str(tmp_path)], cwd=ROOT)
-        lines = answered(tmp_path)
+        lines = answers(tmp_path)
         deadline = time.monotonic() + 60
-        while answered(tmp_path) < lines + 20 + 7 * number:
+        while answers(tmp_path) < lines + 20 + 7 * number:
             assert time.monotonic() < deadline
             time.sleep(0.005)
         process.kill()
@@ -56,14 +56,14 @@ def test_a_ledger_survives_the_death_of_its_process(serve, tmp_path):
     assert totals.answered <= server.served <= totals.answered + totals.interrupted
 
 
-def answered(directory: Path) -> int:
+def answers(directory: Path) -> int:
     if not (directory / "ledger.jsonl").exists():
         return 0
     return sum(entry.outcome == "answered" for entry in read_ledger(directory))
 
 
 def test_a_line_cut_short_is_removed_and_the_rest_taken_up(tmp_path, caplog):
-    line = '{"role":"judge","asked":"m","prompt_tokens":5,"completion_tokens":2,"cost":0.25,"attempts":3}\n'
+    line = '{"role":"judge","spec":"m","prompt_tokens":5,"completion_tokens":2,"cost":0.25,"attempts":3}\n'
     (tmp_path / "ledger.jsonl").write_text(line + line + line[:30])
     with Ledger(tmp_path) as ledger:
         assert ledger.repaired == 30

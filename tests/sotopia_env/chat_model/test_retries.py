@@ -3,10 +3,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from sotopia_env.chat_model import ContextLengthError, RetryPolicy
+from sotopia_env.chat_model import RetryPolicy
 from sotopia_env.chat_model.retries import retry_after
 from sotopia_env.chat_model.transports.attempt import FailedAttempt, error_message, raise_for_status
-from sotopia_env.errors import InvalidValueError
+from sotopia_env.errors import ContextLengthError, InvalidValueError
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 
@@ -50,11 +50,11 @@ def test_what_the_server_asks_for_is_the_least_that_is_waited():
     assert policy.delay(0, 60.5, rng) is None
 
 
-@pytest.mark.parametrize("given", [{"retries": -1}, {"retries": 2.0}, {"empty_retries": True}, {"base": -1}])
+@pytest.mark.parametrize("options", [{"retries": -1}, {"retries": 2.0}, {"empty_retries": True}, {"base": -1}])
 @pytest.mark.parametrize("other", [{}, {"cap": float("nan")}])
-def test_policies_that_cannot_be_meant(given, other):
-    with pytest.raises(InvalidValueError, match=next(iter(given))):
-        RetryPolicy(**{**other, **given})
+def test_policies_that_cannot_be_meant(options, other):
+    with pytest.raises(InvalidValueError, match=next(iter(options))):
+        RetryPolicy(**{**other, **options})
 
 
 STATUSES = [
@@ -155,9 +155,9 @@ def test_error_bodies(body, message, code):
 
 
 def test_a_long_message_is_shown_short_and_on_one_line():
-    shown = str(FailedAttempt("server", "a\nb " + "x" * 10_000))
-    assert len(shown) == 300
-    assert "\n" not in shown
+    line = str(FailedAttempt("server", "a\nb " + "x" * 10_000))
+    assert len(line) == 300
+    assert "\n" not in line
 
 
 @pytest.mark.parametrize(

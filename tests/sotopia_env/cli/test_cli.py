@@ -15,9 +15,9 @@ from typer.testing import CliRunner, Result
 
 from sotopia_env.cli import options as command_options
 from sotopia_env.cli.app import app
+from sotopia_env.naming.grammar import split_names
 from sotopia_env.policies.policy import Decision
-from sotopia_env.runs.request import split_policies
-from sotopia_env.runs.rollout import EpisodePlan, plan_episodes, run_episodes
+from sotopia_env.runs import EpisodePlan, plan_episodes, run_episodes
 from sotopia_env.storage.manifest import read_manifest
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.episode import OutcomeResult
@@ -184,15 +184,16 @@ def test_validate_and_rollout_refuse_tasks_that_cannot_be_played(tmp_path: Path)
 
     text = tasks.generate("bargaining", 1, 0)[0].model_dump_json()
     file = tmp_path / "t.jsonl"
-    file.write_text(text.replace('"outcome":{"family":"bargaining"', '"outcome":{"family":"bargaining2"'))
+    assert r"\"needs\":\"all\"" in text
+    file.write_text(text.replace(r"\"needs\":\"all\"", r"\"needs\":{\"quorum\":3}"))
     for command in (
         ["tasks", "validate", file],
         ["rollout", "--policy", "silent", "--tasks", file, "--out", tmp_path / "run"],
         ["play", "--tasks", file],
     ):
         error = sotopia(*command, code=2).stderr
-        assert f"{file}, line 1: task 'bargaining-medium-0-0', scenario.outcome.family" in error
-        assert "did you mean 'bargaining'?" in error
+        assert f"{file}, line 1: scenario" in error
+        assert "quorum" in error
     assert not (tmp_path / "run").exists()
 
 
@@ -229,7 +230,7 @@ def test_the_readmes_sequence_compares_by_the_evaluator_of_the_run(tmp_path: Pat
     ],
 )
 def test_records_that_do_not_fit_their_task_are_damaged(tmp_path: Path, old: str, new: str, said: str) -> None:
-    outcome = OutcomeResult(agreement=True, reason="r", payoffs=(1.0, 1.0), shares=(0.5, 0.5), efficiency=1.0)
+    outcome = OutcomeResult(agreed=True, reason="r", payoffs=(1.0, 1.0), shares=(0.5, 0.5), efficiency=1.0)
     plan = EpisodePlan(make_task(), (Speaker("a"), Speaker("b")))
     run_episodes([plan], run_dir=tmp_path, evaluator=FixedEvaluator(outcome=outcome))
     file = tmp_path / "episodes.jsonl"
@@ -283,7 +284,7 @@ def test_rollout_options_reach_the_run(tmp_path: Path, task_file: Path) -> None:
     ],
 )
 def test_commas_separate_policies_but_not_their_parameters(text: str, expected: list[str]) -> None:
-    assert split_policies(text) == expected
+    assert split_names(text) == expected
 
 
 def test_rollout_with_failures_says_so_and_exits_1(
@@ -383,7 +384,7 @@ def test_ctrl_c_at_the_prompt_ends_play_at_once(task_file: Path) -> None:
     arguments = ["play", "--tasks", task_file, "--policy", "silent", "--evaluator", "none"]
     with _started(arguments, stdin=subprocess.PIPE) as process:
         assert process.stdout is not None
-        while "Action types" not in process.stdout.readline():
+        while "is yours." not in process.stdout.readline():
             pass
         time.sleep(0.2)
         process.send_signal(signal.SIGINT)

@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from sotopia_env.chat_model import Price
 from sotopia_env.cli.app import app
-from sotopia_env.runs.rollout import read_run
+from sotopia_env.cli.models import per_model, prices
+from sotopia_env.errors import InvalidValueError
+from sotopia_env.storage import read_run
 from tests.sotopia_env.chat_model.server import LoopbackServer
 from tests.sotopia_env.runs.model_runs import answer, table_server
 
@@ -45,17 +48,17 @@ BAD = [
     (["--policy", "locl/tiny"], "unknown provider"),
     (["--policy", "local/tiny", "--evaluator", "judge:local/tinny"], "got 'tinny'; did you mean 'tiny'?"),
     (["--policy", "local/tiny", "--evaluator", "judge:"], "expected a model's name"),
-    (["--policy", "local/tiny", "--evaluator", "judge:local/tiny?band=true"], "did you mean 'bands'?"),
+    (["--policy", "local/tiny", "--evaluator", "judge:local/tiny:band=true"], "did you mean 'bands'?"),
     (["--policy", "local/tiny:temprature=1"], "did you mean 'temperature'?"),
     (["--policy", "local/tiny", "--rpm", 100, "--tpm", 10], "limits contradict each other"),
     (["--policy", "local/tiny", "--max-cost", 1], "expected a model whose price is known, got 'local/tiny'"),
-    (["--policy", "local/tiny", "--max-cost", 0], "max_cost: expected a number above zero"),
-    (["--policy", "local/tiny", "--max-tokens", 0], "max_tokens: expected a number above zero"),
+    (["--policy", "local/tiny", "--max-cost", 0], "--max-cost: expected a number above zero"),
+    (["--policy", "local/tiny", "--max-tokens", 0], "--max-tokens: expected a number above zero"),
     (["--policy", "local/tiny", "--price", "x"], "--price: expected 'PROMPT,COMPLETION'"),
     (["--policy", "local/tiny", "--structured", "onn"], "--structured: expected one of 'auto', 'on', 'off'"),
     (
         ["--policy", "local/tiny", "--fallback", "openai/gpt-4o"],
-        "are not on one server; expected --api-base MODEL=VALUE",
+        "--api-base: 'local/tiny' and 'openai/gpt-4o' are not on one server; expected MODEL=VALUE",
     ),
     (["--policy", "local/tiny", "--executor", "rya"], "--executor: expected one of 'local', 'ray', got 'rya'"),
     (["--policy", "local/tiny", "--executor", "ray", "--verbose"], "--verbose: expected --executor local"),
@@ -82,7 +85,7 @@ def test_bad_input_is_one_sentence_before_any_episode(
     ("place", "sentence"),
     [
         (["--api-base", "http://127.0.0.1:9/v1"], "expected a server at http://127.0.0.1:9/v1"),
-        (["--api-base", "nowhere"], "api_base: expected a URL such as"),
+        (["--api-base", "nowhere"], "--api-base: expected a URL such as"),
         ([], "expected the server's base URL in api_base"),
         (["--api-base", "URL", "--api-key-env", "WRONG_KEY"], "expected another key in WRONG_KEY"),
         (["--api-base", "URL", "--api-key-env", "NO_SUCH_KEY"], "NO_SUCH_KEY"),
@@ -187,3 +190,27 @@ def test_a_finished_run_asks_nobody(server: LoopbackServer, tmp_path: Path) -> N
     before = server.total
     assert "0 played now, 2 were there" in sotopia(*command).output
     assert server.total == before
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        ([], None),
+        (["http://a:1/v1"], {"": "http://a:1/v1"}),
+        (["http://a:1/v1?x=y"], {"": "http://a:1/v1?x=y"}),
+        (["local/m=http://a:1/v1", "http://b/v1"], {"local/m": "http://a:1/v1", "": "http://b/v1"}),
+        (["openai/gpt-4o=MY_KEY"], {"openai/gpt-4o": "MY_KEY"}),
+        (["MY_KEY"], {"": "MY_KEY"}),
+    ],
+)
+def test_values_for_all_or_one_model(texts: list[str], expected: dict[str, str] | None) -> None:
+    assert per_model(texts, "--x") == expected
+
+
+def test_values_that_contradict_each_other_or_are_no_prices_are_refused() -> None:
+    with pytest.raises(InvalidValueError, match="--api-base: every model is given two values"):
+        per_model(["http://a", "http://b"], "--api-base")
+    assert prices(["1,2", "local/a=0,0"]) == {"": Price(1, 2), "local/a": Price(0, 0)}
+    for text in ("1", "1,2,3", "cheap", "1,two"):
+        with pytest.raises(InvalidValueError, match="price: expected 'PROMPT,COMPLETION'"):
+            prices([text])

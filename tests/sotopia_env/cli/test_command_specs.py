@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from sotopia_env.evaluators import answers_of
-from sotopia_env.runs.request import split_policies
-from sotopia_env.runs.rollout import read_run
+from sotopia_env.naming.grammar import split_names
+from sotopia_env.storage import read_run
 from sotopia_env.world.reward import Dimension
 from tests.sotopia_env.chat_model.server import LoopbackServer
 from tests.sotopia_env.cli.test_command_models import sotopia
@@ -99,12 +99,12 @@ def test_a_policy_of_another_package_plays_beside_the_others(server: LoopbackSer
 
 VIEWS = [
     ("views:local/outside", ["external"], 0.0, 4),
-    ("views:?interviewee=local/tiny", ["self", "other"], 10.0, 8),
-    ("views:local/outside?interviewee=local/tiny", ["self", "other", "external"], 0.0, 12),
-    ("views:local/outside?interviewee=local/tiny&deciding=all", ["self", "other", "external"], 10.0, 12),
-    ("views:local/outside?interviewee=agent_0=local/tiny,agent_1=local/outside&deciding=self", None, None, 12),
-    ("views:local/outside?interviewee=local/tiny&views=self", ["self"], 10.0, 4),
-    ("views:local/outside,local/outside?interviewee=local/tiny&views=self,external", ["self", "external"], 0.0, 12),
+    ("views:interviewee=local/tiny", ["self", "other"], 10.0, 8),
+    ("views:local/outside:interviewee=local/tiny", ["self", "other", "external"], 0.0, 12),
+    ("views:local/outside:interviewee=local/tiny,deciding=all", ["self", "other", "external"], 10.0, 12),
+    ("views:local/outside:interviewee=(agent_0=local/tiny,agent_1=local/outside),deciding=self", None, None, 12),
+    ("views:local/outside:interviewee=local/tiny,views=self", ["self"], 10.0, 4),
+    ("views:local/outside,local/outside:interviewee=local/tiny,views=(self,external)", ["self", "external"], 0.0, 12),
 ]
 
 
@@ -128,7 +128,7 @@ def test_goals_are_seen_from_the_sides_that_are_named(
 
 
 def test_views_join_other_evaluators_in_a_rollout(server: LoopbackServer, tmp_path: Path) -> None:
-    run, both = tmp_path / "run", ["--evaluator", "views:local/outside?max_tokens=300&temperature=0.5+rules"]
+    run, both = tmp_path / "run", ["--evaluator", "views:local/outside:max_tokens=300,temperature=0.5+rules"]
     command = words(server, run, "--policy", "silent")
     at = command.index("--evaluator")
     sotopia(*command[:at], *both, *command[at + 2 :])
@@ -149,9 +149,12 @@ BAD = [
     (["--policy", "./adapter/"], "expected a directory, found none"),
     (["--policy", "silent", "--evaluator", "views:"], "views: expected at least one model to ask"),
     (["--policy", "silent", "--evaluator", "views:local/outsidee"], "did you mean 'outside'?"),
-    (["--policy", "silent", "--evaluator", "views:local/tiny?views=self"], "'self' needs a model in 'interviewee'"),
-    (["--policy", "silent", "--evaluator", "views:local/tiny?decidig=all"], "did you mean 'deciding'?"),
-    (["--policy", "silent", "--evaluator", "views:local/tiny?interviewee=a=x,a=y"], "'interviewee': cannot be"),
+    (["--policy", "silent", "--evaluator", "views:local/tiny:views=self"], "'self' needs a model in 'interviewee'"),
+    (["--policy", "silent", "--evaluator", "views:local/tiny:decidig=all"], "did you mean 'deciding'?"),
+    (
+        ["--policy", "silent", "--evaluator", "views:local/tiny:interviewee=(a=x,a=y)"],
+        "interviewee: parameter 'a' is given twice",
+    ),
     (["--policy", "silent", "--evaluator", "viewz:local/tiny"], "evaluator: expected one of"),
 ]
 
@@ -175,23 +178,24 @@ def test_bad_words_are_one_sentence(server: LoopbackServer, tmp_path: Path, more
     ],
 )  # fmt: skip
 def test_commas_in_parentheses_separate_nothing(text: str, expected: list[str]) -> None:
-    assert split_policies(text) == expected
+    assert split_names(text) == expected
 
 
 def test_the_help_says_how_policies_are_named() -> None:
     text = sotopia("policies", "--help").output
     for form in ("best-of-8(local/my-model by offer-worth)", "my_package.my_module:factory", "runs/sft/adapter/"):
         assert form in text
-    assert "views:MODEL?interviewee=MODEL" in sotopia("evaluate", "--help").output.replace("\n", "").replace(" ", "")
+    assert "views:MODEL:interviewee=MODEL" in sotopia("evaluate", "--help").output.replace("\n", "").replace(" ", "")
 
 
 def test_a_resumed_run_in_which_nothing_is_scored_says_what_scores_it(tmp_path: Path) -> None:
     out = tmp_path / "run"
     with table_server(reply=lambda body: "no verdict" if "response_format" in body else answer(body)) as server:
-        more = ["--policy", "silent", "--evaluator", "judge:local/tiny?reasks=0"]
+        judge = "judge:local/tiny:reasks=0,dimensions=(goal,secret)"
+        more = ["--policy", "silent", "--evaluator", judge]
         command = [*words(server, out, *more)]
         command = [*command[: command.index("none") - 1], *command[command.index("none") + 1 :]]
-        advice = f"`sotopia evaluate {out} --evaluator 'judge:local/tiny?reasks=0'` evaluates again"
+        advice = f"`sotopia evaluate {out} --evaluator '{judge}'` evaluates again"
         assert advice in sotopia(*command, code=1).output
         calls = server.total
         again = sotopia(*command, code=1).output

@@ -56,9 +56,13 @@ BAD_OPTIONS = [
     ({"scalarisation": 3}, InvalidValueError, "scalarisation: .* got 3"),
     ({"render_mode": "rgb_array"}, UnknownNameError, "render_mode: expected one of 'None', 'human', 'ansi'"),
     ({"on_unscored": "ignore"}, UnknownNameError, "on_unscored: expected one of 'raise', 'zero'"),
-    ({"evaluator": None}, InvalidValueError, "evaluator: expected an object that is an Evaluator, got None"),
+    ({"evaluator": None}, InvalidValueError, "evaluator: expected an object that is an Evaluator, or a name, got None"),
     ({"evaluator": FixedEvaluator}, InvalidValueError, "evaluator: expected an object"),
-    ({"task": None}, InvalidValueError, "task: expected a Task, or a TaskSet or sequence with at least one, got None"),
+    (
+        {"task": None},
+        InvalidValueError,
+        "task: expected a Task, a TaskSet or sequence with at least one, or a name, got None",
+    ),
     ({"task": []}, InvalidValueError, "task: expected a Task"),
     ({"task": ["t"]}, InvalidValueError, "task: expected a Task"),
     ({"task": [table_task(2), table_task(2)]}, InvalidTaskError, "task ids must be unique"),
@@ -131,8 +135,8 @@ def test_a_task_can_be_pinned_by_id_or_object_without_shifting_later_draws():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"options": {"task": "test-tsak"}}, "task: .*did you mean 'test-task'"),
-        ({"options": {"task": 5}}, r"options\['task'\]: expected a Task or the id of one, got 5"),
+        ({"options": {"task": "test-tsak"}}, r"options\['task'\]: .*did you mean 'test-task'"),
+        ({"options": {"task": 5}}, r"options\['task'\]: expected a Task, or the id or name of one, got 5"),
         ({"options": {"task": table_task(3)}}, r"options\['task'\]: expected 2 seats, got 3"),
         ({"options": ["task"]}, "options: expected a mapping"),
         ({"seed": -1}, "seed: expected None or a whole number of at least 0, got -1"),
@@ -433,10 +437,10 @@ def test_spaces_hold_what_they_promise():
     env = started(3, private=True, seed=1)
     for agent in env.possible_agents:
         space = env.observation_space(agent)
-        assert set(space.spaces) == {"text", "history", "turn", "available_action_types"}
+        assert set(space.spaces) == {"text", "history", "table", "moves", "turn", "available_action_types"}
         assert env.observe(agent) in space
         assert env.action_space(agent).contains(
-            {"action_type": 1, "argument": "“¿Qué?” 🙂\n", "to": np.ones(3, np.int8)}
+            {"action_type": 1, "argument": "“¿Qué?” 🙂\n", "to": np.ones(3, np.int8), "move": ""}
         )
         assert env.reward_space(agent).shape == (7,)
     assert set(env.observation_spaces) == set(env.action_spaces) == set(env.reward_spaces) == set(env.possible_agents)

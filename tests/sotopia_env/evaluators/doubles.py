@@ -6,15 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import pytest
-
-from sotopia_env import tasks
 from sotopia_env.errors import EvaluationError
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.dynamics import Turn
-from sotopia_env.world.episode import Evaluation, OutcomeResult, Score, Transcript
+from sotopia_env.world.episode import Evaluation, Score, Transcript
 from sotopia_env.world.reward import Dimension
-from sotopia_env.world.scenario import OutcomeSpec, Scenario, Seat, Task
+from sotopia_env.world.scenario import Seat, Task
 from tests.sotopia_env.factories import character, scenario, task
 
 SPEAK, ACT, LEAVE, NONE = ActionType.SPEAK, ActionType.ACTION, ActionType.LEAVE, ActionType.NONE
@@ -51,29 +48,6 @@ def secretive_task(seats: int = 2, **fields: Any) -> Task:
         ),
     }
     return task(seats, kind="stranger", **{**values, **fields})
-
-
-def verifiable_task(seats: int = 2, family: str = "toy") -> Task:
-    plain = scenario(seats)
-    return task(seats, scenario=Scenario(**{**dict(plain), "outcome": OutcomeSpec(family=family, parameters={"a": 1})}))
-
-
-@dataclass(frozen=True)
-class ToyFamily:
-    """A family whose outcome is told to it."""
-
-    shares: tuple[float, ...] = (0.25, 1.0)
-
-    def read(self, task: Task, turns: tuple[Turn, ...]) -> OutcomeResult:
-        return OutcomeResult(
-            agreement=True, reason="both said so.", payoffs=self.shares, shares=self.shares, efficiency=1.0
-        )
-
-
-def only_family(monkeypatch: pytest.MonkeyPatch, family: ToyFamily) -> None:
-    """Makes ``family`` the family of every task, and every task one that it can read."""
-    monkeypatch.setattr(tasks, "family", lambda name: family)
-    monkeypatch.setattr(tasks, "check", lambda task: None)
 
 
 @dataclass

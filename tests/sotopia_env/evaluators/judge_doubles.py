@@ -1,4 +1,4 @@
-"""What judges read and answer, for the tests of this folder."""
+"""Requests and answers of judges, for the tests of this folder."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class ClosingModel(ScriptedChatModel):
 
 def data_of(request: ChatRequest) -> dict[str, Any]:
     """The document in a request."""
-    found = DATA.search(request.messages[1]["content"])
-    assert found is not None
-    return json.loads(found.group(2))
+    match = DATA.search(request.messages[1]["content"])
+    assert match is not None
+    return json.loads(match.group(2))
 
 
-def asked(request: ChatRequest) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def requirements(request: ChatRequest) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The agents and the dimensions whose scores are wanted, by the schema."""
     verdicts = request.schema["properties"]["verdicts"]
     agents = tuple(verdicts["required"])
@@ -55,4 +55,4 @@ def verdict(
 
 def honest(request: ChatRequest) -> str:
     """The verdict that a request asks for, all scores the lowest."""
-    return verdict(*asked(request))
+    return verdict(*requirements(request))

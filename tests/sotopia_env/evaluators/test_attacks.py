@@ -31,7 +31,7 @@ from sotopia_env.world.observation import ChatMessage
 from sotopia_env.world.reward import RANGES
 from sotopia_env.world.scenario import Relationship, Task
 from tests.sotopia_env.evaluators.doubles import secretive_task, transcript
-from tests.sotopia_env.evaluators.judge_doubles import SEVEN, asked, verdict
+from tests.sotopia_env.evaluators.judge_doubles import SEVEN, requirements, verdict
 
 BASE = transcript("Give me the violin.", "I would rather not.", "You are a fool, then.", "Good day to you.")
 WORST = {name: low for name, (low, _) in SEVEN.items()}
@@ -74,10 +74,10 @@ def read_data(data: str) -> dict[str, Any]:
         if pattern.search(data):
             raise EscapedError(what)
     try:
-        found: dict[str, Any] = json.loads(data, object_pairs_hook=unique)
+        result: dict[str, Any] = json.loads(data, object_pairs_hook=unique)
     except json.JSONDecodeError as error:
         raise EscapedError(f"no JSON: {error}") from None
-    return found
+    return result
 
 
 @dataclass
@@ -87,13 +87,13 @@ class ObedientJudge:
     Attributes:
         template: what stands outside the data when nobody attacks.
         records: what the data must hold besides text: who acted in which turn, who sits at the table.
-        escaped: why it obeyed.
+        fault: why it obeyed.
     """
 
     template: str
     records: Any
-    escaped: str = ""
-    heard: tuple[str, ...] = ()
+    fault: str = ""
+    utterances: tuple[str, ...] = ()
 
     def __call__(self, request: ChatRequest) -> str:
         try:
@@ -104,10 +104,10 @@ class ObedientJudge:
             if structure(data) != self.records:
                 raise EscapedError("another structure")
         except EscapedError as error:
-            self.escaped = str(error)
+            self.fault = str(error)
             return best_verdict()
-        self.heard = tuple(turn["argument"] for turn in data["turns"])
-        return verdict(*asked(request), quoting=" / ".join(self.heard))
+        self.utterances = tuple(turn["argument"] for turn in data["turns"])
+        return verdict(*requirements(request), quoting=" / ".join(self.utterances))
 
 
 def structure(data: Mapping[str, Any]) -> Any:
@@ -160,8 +160,8 @@ def test_the_path_is_real():
 def test_s17_no_utterance_leaves_the_data(attack: Attack):
     """Guards S17: the judge's prompt had no delimiters and a turn was whatever looked like one."""
     scores, judge = outcome(plant(BASE, attack.text))
-    assert (scores, judge.escaped) == (WORST, "")
-    assert judge.heard == ("Give me the violin.", "I would rather not.", attack.text, "Good day to you.")
+    assert (scores, judge.fault) == (WORST, "")
+    assert judge.utterances == ("Give me the violin.", "I would rather not.", attack.text, "Good day to you.")
 
 
 def careless(attack: Attack) -> tuple[ChatMessage, ...]:
@@ -174,15 +174,15 @@ def careless(attack: Attack) -> tuple[ChatMessage, ...]:
 
 def test_the_double_is_no_pushover():
     """Against a prompt that only puts quotes around texts, most of the suite succeeds; so the tests above can fail."""
-    succeeded = set()
+    names = set()
     for attack in ATTACKS:
         request = ChatRequest(careless(attack), schema=schema())
         judge = replace(TEMPLATE)
         if judge(request) == best_verdict():
-            succeeded.add(attack.name)
-    assert len(succeeded) >= 50, len(succeeded)
+            names.add(attack.name)
+    assert len(names) >= 50, len(names)
     for family in ("forged turn", "forged verdict", "delimiter", "role or control token", "unicode", "length"):
-        assert any(name.startswith(family) for name in succeeded)
+        assert any(name.startswith(family) for name in names)
 
 
 def schema() -> Mapping[str, Any]:
@@ -207,11 +207,11 @@ def test_the_double_notices(wrong):
     model = ScriptedChatModel([verdict()])
     asyncio.run(LLMJudge(model).evaluate_async(BASE))
     system, user = model.requests[0].messages
-    changed = {"role": "user", "content": wrong(user["content"])}
-    assert replace(TEMPLATE)(ChatRequest((system, changed), schema=schema())) == best_verdict()
+    with_values = {"role": "user", "content": wrong(user["content"])}
+    assert replace(TEMPLATE)(ChatRequest((system, with_values), schema=schema())) == best_verdict()
 
 
-def changed(record: Record, **values: Any) -> Any:
+def with_values(record: Record, **values: Any) -> Any:
     """The record with other values, validated again."""
     return type(record).model_validate(
         {**{field: getattr(record, field) for field in type(record).model_fields}, **values}
@@ -223,16 +223,16 @@ def with_field(field: str, text: str) -> Task:
     scenario, (first, second), (seat, other) = of.scenario, of.characters, of.scenario.seats
     match field:
         case "context":
-            return changed(of, scenario=changed(scenario, context=text))
+            return with_values(of, scenario=with_values(scenario, context=text))
         case "goal":
-            return changed(of, scenario=changed(scenario, seats=(changed(seat, goals=(text, text)), other)))
+            return with_values(of, scenario=with_values(scenario, seats=(with_values(seat, goals=(text, text)), other)))
         case "private_info":
-            return changed(of, scenario=changed(scenario, seats=(changed(seat, private_info=text), other)))
+            return with_values(of, scenario=with_values(scenario, seats=(with_values(seat, private_info=text), other)))
         case "backstory":
-            return changed(of, relationships=(Relationship(seats=(0, 1), kind="friend", backstory=text),))
+            return with_values(of, relationships=(Relationship(seats=(0, 1), kind="friend", backstory=text),))
         case "public_attributes":
-            return changed(of, characters=(changed(first, public_attributes={text[:80]: text}), second))
-    return changed(of, characters=(changed(first, **{field: text}), second))
+            return with_values(of, characters=(with_values(first, public_attributes={text[:80]: text}), second))
+    return with_values(of, characters=(with_values(first, **{field: text}), second))
 
 
 FIELDS = (
@@ -243,18 +243,18 @@ FIELDS = (
 
 @pytest.mark.parametrize("field", FIELDS)
 def test_no_text_of_an_author_leaves_the_data(field):
-    played, judge = 0, obedient(replace(BASE, task=with_field(field, "Ordinary.")))
+    count, judge = 0, obedient(replace(BASE, task=with_field(field, "Ordinary.")))
     assert judge.template == TEMPLATE.template
     for attack in ATTACKS:
         try:
             of = with_field(field, attack.text)
         except ValidationError:
             continue  # several lines or too long for a name: refused before anybody reads it
-        played += 1
+        count += 1
         evaluation = ask(replace(BASE, task=of), judge)
-        assert judge.escaped == "", attack.name
+        assert judge.fault == "", attack.name
         assert {s.dimension.value: s.value for s in evaluation.scores if s.agent == "agent_0"} == WORST
-    assert played >= (len(ATTACKS) if field == "context" else 15)
+    assert count >= (len(ATTACKS) if field == "context" else 15)
 
 
 def test_s18_the_instructions_do_not_change_with_what_is_judged():
@@ -272,15 +272,15 @@ def test_an_utterance_beside_a_verdict_never_becomes_the_verdict(attack: Attack)
     """A judge may quote what was said before, after or inside its verdict, or think aloud about it."""
     agents, axes = ("agent_0", "agent_1"), Rubric().axes
     true = verdict(agents, quoting=attack.text)
-    wanted = read_verdict(true, agents, axes)
-    assert [judgement.score for judgement in wanted] == 2 * list(WORST.values())
+    expected = read_verdict(true, agents, axes)
+    assert [judgement.score for judgement in expected] == 2 * list(WORST.values())
     for text in (
         f"{attack.text}{true}", f"{attack.text}\n{true}", f"{true}{attack.text}", f"{true}\n{attack.text}",
         f"I will not judge this: {attack.text}.", f'"{attack.text}"', f"> {attack.text}",
         f"<think>It wrote {attack.text} indeed.</think>{true}", f"```json\n{true}\n```\n{attack.text}.",
     ):  # fmt: skip
-        found = read_verdict(text, agents, axes)
-        assert isinstance(found, Refusal) or found == wanted
+        result = read_verdict(text, agents, axes)
+        assert isinstance(result, Refusal) or result == expected
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
@@ -292,8 +292,8 @@ def test_a_complaint_that_repeats_an_utterance_stays_quoted(attack: Attack):
     texts = []
     for request in model.requests[1:]:
         outside, _ = parts_of(request.messages)
-        added = outside.removeprefix(TEMPLATE.template)
-        before, complaint, after = re.fullmatch(r'(\n\n[^"]*)("(?:[^"\\\n]|\\.)*")(\n[^"]*)', added).groups()
+        extension = outside.removeprefix(TEMPLATE.template)
+        before, complaint, after = re.fullmatch(r'(\n\n[^"]*)("(?:[^"\\\n]|\\.)*")(\n[^"]*)', extension).groups()
         assert not any(pattern.search(complaint) for pattern in (_TOKENS, _BRACKETS, _INVISIBLE))
         json.loads(complaint)
         texts.append((before, after))

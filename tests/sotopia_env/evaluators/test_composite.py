@@ -16,11 +16,9 @@ from tests.sotopia_env.evaluators.doubles import (
     GOAL,
     REL,
     Fixed,
-    ToyFamily,
-    only_family,
     transcript,
-    verifiable_task,
 )
+from tests.sotopia_env.outcome_tasks import sale
 
 A = Fixed("a", {BEL: 2.0, GOAL: 0.0})
 B = Fixed("b", {BEL: 6.0, GOAL: 8.0, REL: -1.0})
@@ -77,9 +75,8 @@ def test_nobody_steps_in_for_a_member_that_failed():
     assert Composite([VerifiedOutcome(), B]).evaluate(transcript()).scores  # not applicable, not failed
 
 
-def test_the_default_verifies_where_it_can_and_rules_the_rest(monkeypatch):
-    only_family(monkeypatch, ToyFamily((0.0, 1.0)))
-    evaluation = both_ways(default_evaluator(), transcript("Hello.", of=verifiable_task()))
+def test_the_default_verifies_where_it_can_and_rules_the_rest():
+    evaluation = both_ways(default_evaluator(), transcript("Hello.", of=sale()))
     sources = {dimension: score.source for dimension, score in evaluation.by_agent["agent_0"].items()}
     assert sources == {d: "verified" if d in (GOAL, FIN) else "rules" for d in DIMENSIONS}
     assert evaluation.by_agent["agent_0"][GOAL].value == 0.0
@@ -106,10 +103,10 @@ def test_only_members_that_do_not_apply_leave_the_episode_unscored():
     ],
 )
 def test_make(spec, name):
-    made = make(spec)
-    assert made.name == name
-    assert isinstance(made, Evaluator)
-    assert make(made) is made
+    evaluator = make(spec)
+    assert evaluator.name == name
+    assert isinstance(evaluator, Evaluator)
+    assert make(evaluator) is evaluator
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ C = Fixed("c", {BEL: 10.0, GOAL: 8.0})
 BROKEN, MUTE = Fixed("broken", failure="the line is dead"), Fixed("mute", unscored="no idea")
 
 
-def judged(ensemble, of=HELLO):
+def evaluate(ensemble, of=HELLO):
     return asyncio.run(ensemble.evaluate_async(of))
 
 
@@ -31,7 +31,7 @@ def judged(ensemble, of=HELLO):
     ("aggregate", "bel", "goal"), [("mean", 6.0, 16 / 3), ("median", 6.0, 8.0), ("majority", 6.0, 8.0)]
 )
 def test_aggregates_and_spread(aggregate, bel, goal):
-    evaluation = judged(Ensemble([A, B, C], aggregate))
+    evaluation = evaluate(Ensemble([A, B, C], aggregate))
     assert evaluation == Ensemble([A, B, C], aggregate).evaluate(HELLO)
     for agent in ("agent_0", "agent_1"):
         scores = evaluation.by_agent[agent]
@@ -45,12 +45,12 @@ def test_aggregates_and_spread(aggregate, bel, goal):
 
 def test_a_score_of_one_judge_has_no_spread_and_agreeing_ones_have_none_to_speak_of():
     assert Score(agent="agent_0", dimension=GOAL, value=1.0).spread is None
-    same = judged(Ensemble([A, Fixed("d", A.values)]))
+    same = evaluate(Ensemble([A, Fixed("d", A.values)]))
     assert {score.spread for score in same.scores} == {0.0}
 
 
 @pytest.mark.parametrize(
-    ("votes", "wanted"),
+    ("votes", "winner"),
     [
         ([3, 3, 8], 3),
         ([0, 0, 10, 10, 10], 10),
@@ -62,8 +62,8 @@ def test_a_score_of_one_judge_has_no_spread_and_agreeing_ones_have_none_to_speak
         ([0, 7], 0),
     ],
 )
-def test_majority_is_the_most_frequent_then_the_nearest_to_the_median_then_the_lower(votes, wanted):
-    assert majority(votes) == majority(votes[::-1]) == wanted
+def test_majority_is_the_most_frequent_then_the_nearest_to_the_median_then_the_lower(votes, winner):
+    assert majority(votes) == majority(votes[::-1]) == winner
 
 
 def test_all_judges_wait_at_the_same_time():
@@ -74,18 +74,18 @@ def test_all_judges_wait_at_the_same_time():
         return honest(request)
 
     judges = [LLMJudge(ScriptedChatModel(together, name=name), dimensions=["goal"]) for name in "abc"]
-    assert judged(Ensemble(judges)).unscored is None
+    assert evaluate(Ensemble(judges)).unscored is None
 
 
 def test_judges_that_are_given_up_have_ended_when_the_failure_is_raised():
-    ended = []
+    endings = []
 
     async def slow():
         try:
             await asyncio.sleep(60)
         finally:
             await asyncio.sleep(0)  # as one that books what it has spent
-            ended.append(1)
+            endings.append(1)
 
     async def failing():
         await asyncio.sleep(0)
@@ -94,7 +94,7 @@ def test_judges_that_are_given_up_have_ended_when_the_failure_is_raised():
     async def work():
         with pytest.raises(EvaluationError, match="gone"):
             await all_at_once([slow(), failing(), slow()])
-        return len(ended)
+        return len(endings)
 
     assert asyncio.run(work()) == 2
 
@@ -102,17 +102,17 @@ def test_judges_that_are_given_up_have_ended_when_the_failure_is_raised():
 @pytest.mark.parametrize("failing", [BROKEN, MUTE])
 def test_s8_by_default_all_must_answer(failing):
     """Guards S8: a lost evaluation looked like a good one."""
-    evaluation = judged(Ensemble([A, failing, C]))
+    evaluation = evaluate(Ensemble([A, failing, C]))
     assert evaluation.scores == ()
     assert evaluation.unscored.startswith(f"2 of 3 judges answered, 3 needed; {failing.name} failed: ")
     assert (failing.failure or failing.unscored) in evaluation.unscored
 
 
 def test_a_declared_quorum_lets_some_fail_and_says_so():
-    evaluation = judged(Ensemble([A, BROKEN, C], quorum=2))
+    evaluation = evaluate(Ensemble([A, BROKEN, C], quorum=2))
     assert evaluation.by_agent["agent_0"][BEL].value == 6.0
     assert "broken failed: the line is dead" in evaluation.comment
-    assert "1 of 3 judges answered, 2 needed" in judged(Ensemble([A, BROKEN, MUTE], quorum=2)).unscored
+    assert "1 of 3 judges answered, 2 needed" in evaluate(Ensemble([A, BROKEN, MUTE], quorum=2)).unscored
 
 
 def test_an_error_that_no_evaluator_declares_is_not_caught():
@@ -121,14 +121,14 @@ def test_an_error_that_no_evaluator_declares_is_not_caught():
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        judged(Ensemble([Buggy("buggy"), A]))
+        evaluate(Ensemble([Buggy("buggy"), A]))
 
 
 def test_judges_that_score_different_things_are_no_ensemble():
     with pytest.raises(EvaluationError, match="a and d differ in agent_0 goal, agent_1 goal"):
-        judged(Ensemble([A, Fixed("d", {BEL: 1.0})]))
+        evaluate(Ensemble([A, Fixed("d", {BEL: 1.0})]))
     with pytest.raises(EvaluationError, match="differ in nothing"):
-        judged(Ensemble([Fixed("d"), Fixed("e")]))
+        evaluate(Ensemble([Fixed("d"), Fixed("e")]))
 
 
 def test_custom_dimensions_are_aggregated_too():
@@ -139,11 +139,11 @@ def test_custom_dimensions_are_aggregated_too():
         reply = f'{{"verdicts": {{"agent_0": {{"salary": {{"reasoning": "r", "score": {high}}}}}, "agent_1": {{"salary": {{"reasoning": "r", "score": 1}}}}}}}}'  # noqa: E501
         return LLMJudge(ScriptedChatModel([reply], name=name), dimensions=(), custom=[custom])
 
-    evaluation = judged(Ensemble([judge("a", 5), judge("b", 5)]))
+    evaluation = evaluate(Ensemble([judge("a", 5), judge("b", 5)]))
     assert evaluation.dimensions == (salary,)
     assert evaluation.by_agent["agent_0"]["salary"].value == 5.0
     with pytest.raises(EvaluationError, match="'salary': the judges were given different definitions"):
-        judged(Ensemble([judge("a", 5), judge("b", 7)]))
+        evaluate(Ensemble([judge("a", 5), judge("b", 7)]))
 
 
 def test_names_and_parameters_tell_ensembles_apart():
@@ -178,7 +178,7 @@ def test_closing_an_ensemble_closes_its_judges():
     assert model.closed == 1
 
 
-def evaluated(*tables):
+def episode_of(*tables):
     """An episode with evaluations by name; each gives goal scores by seat, or is unscored."""
     episode = Episode(task=task())
     for name, values in tables:
@@ -193,10 +193,10 @@ def evaluated(*tables):
 
 
 EPISODES = [
-    evaluated(("a", (1, 2)), ("b", (2, 4)), ("c", (5, 5))),
-    evaluated(("a", (3, 10)), ("b", (6, 5)), ("c", (5, 5))),
-    evaluated(("a", (4, 4)), ("b", None)),
-    evaluated(("a", (4, 4))),
+    episode_of(("a", (1, 2)), ("b", (2, 4)), ("c", (5, 5))),
+    episode_of(("a", (3, 10)), ("b", (6, 5)), ("c", (5, 5))),
+    episode_of(("a", (4, 4)), ("b", None)),
+    episode_of(("a", (4, 4))),
 ]
 
 
@@ -215,7 +215,7 @@ def test_the_agreement_table_by_hand():
 def test_a_judge_that_always_says_the_same_has_no_correlation():
     row = next(row for row in agreement_table(EPISODES, ["a", "c"]) if row.dimension is GOAL)
     assert (row.pearson, row.spearman, row.mean_difference) == (None, None, (4 + 3 + 2 + 5) / 4)
-    single = agreement_table([evaluated(("a", (1,)), ("b", (3,)))])[0]
+    single = agreement_table([episode_of(("a", (1,)), ("b", (3,)))])[0]
     assert (single.n, single.missing, single.pearson) == (1, 1, None)
 
 

@@ -1,4 +1,4 @@
-"""The judge: what it is shown, what it is asked, what becomes of its answer."""
+"""The judge: its prompt, its answers, and their scores."""
 
 import asyncio
 import json
@@ -23,14 +23,14 @@ from sotopia_env.world.dynamics import Rules, StopReason, initial_state, transit
 from sotopia_env.world.episode import Episode, Evaluator, RecordedTurn, Transcript
 from sotopia_env.world.reward import DIMENSIONS, RANGES, CustomDimension, Dimension
 from tests.sotopia_env.evaluators.doubles import SPEAK, act, secretive_task, transcript
-from tests.sotopia_env.evaluators.judge_doubles import ClosingModel, asked, data_of, honest, verdict
+from tests.sotopia_env.evaluators.judge_doubles import ClosingModel, data_of, honest, requirements, verdict
 from tests.sotopia_env.factories import task
 
 SALARY = CustomDimension(name="salary", low=1, high=5, instruction="How close did it come to its salary?\nBe strict.")
 HELLO = transcript("Hello.", "Good evening.")
 
 
-def judged(judge, of=HELLO):
+def evaluate(judge, of=HELLO):
     return asyncio.run(judge.evaluate_async(of))
 
 
@@ -38,7 +38,7 @@ def test_a_verdict_becomes_scores_with_their_reasoning():
     scores = {("agent_0", "goal"): 7, ("agent_1", "secret"): -3, ("agent_1", "relationship"): 5}
     reply = verdict(score=lambda agent, name: scores.get((agent, name), 0))
     judge = LLMJudge(ScriptedChatModel([reply]))
-    evaluation = judged(judge)
+    evaluation = evaluate(judge)
     assert isinstance(judge, Evaluator)
     assert evaluation.vector("agent_0").tolist() == [0, 0, 0, 0, 0, 0, 7]
     assert evaluation.vector("agent_1").tolist() == [0, 5, 0, -3, 0, 0, 0]
@@ -51,7 +51,7 @@ def test_a_verdict_becomes_scores_with_their_reasoning():
 
 def test_the_request():
     model = ScriptedChatModel(honest)
-    judged(LLMJudge(model, temperature=0.5, max_tokens=900, replicate=3))
+    evaluate(LLMJudge(model, temperature=0.5, max_tokens=900, replicate=3))
     request = model.requests[0]
     assert (request.role, request.temperature, request.max_tokens, request.replicate) == ("judge", 0.5, 900, 3)
     assert [message["role"] for message in request.messages] == ["system", "user"]
@@ -68,7 +68,7 @@ def test_the_request():
 def test_the_instructions_hold_every_dimension_and_nothing_of_the_episode():
     model = ScriptedChatModel(honest)
     task_ = secretive_task()
-    judged(LLMJudge(model), transcript("I forged nothing.", of=task_))
+    evaluate(LLMJudge(model), transcript("I forged nothing.", of=task_))
     system = model.requests[0].messages[0]["content"]
     for dimension in DIMENSIONS:
         assert load(f"judge_{dimension.value}") in system
@@ -81,7 +81,7 @@ def test_the_instructions_hold_every_dimension_and_nothing_of_the_episode():
 
 def test_bands_are_added_only_when_asked_for():
     plain, fine = ScriptedChatModel(honest), ScriptedChatModel(honest)
-    judged(LLMJudge(plain)), judged(LLMJudge(fine, bands=True))
+    evaluate(LLMJudge(plain)), evaluate(LLMJudge(fine, bands=True))
     for dimension in DIMENSIONS:
         first = load(f"judge_bands_{dimension.value}").splitlines()[0]
         assert first in fine.requests[0].messages[0]["content"]
@@ -90,12 +90,12 @@ def test_bands_are_added_only_when_asked_for():
 
 @pytest.mark.parametrize("dimension", DIMENSIONS)
 def test_the_bands_cover_their_range(dimension):
-    covered = []
+    points = []
     for line in load(f"judge_bands_{dimension.value}").splitlines():
         ends = [int(number) for number in line.partition(":")[0].split(" to ")]
-        covered += range(ends[0], ends[-1] + 1)
+        points += range(ends[0], ends[-1] + 1)
     low, high = RANGES[dimension]
-    assert covered == list(range(low, high + 1))
+    assert points == list(range(low, high + 1))
 
 
 def test_s6_a_recorded_episode_is_judged_from_its_record():
@@ -109,7 +109,7 @@ def test_s6_a_recorded_episode_is_judged_from_its_record():
     episode = Episode(key="k", task=of, rules=state.rules, seed=5, stop=state.stop, turns=turns)
     judge = LLMJudge(model)
     again = asyncio.run(evaluate_episode(Episode.model_validate_json(episode.model_dump_json()), judge))
-    assert judged(judge, live) == again.evaluation()
+    assert evaluate(judge, live) == again.evaluation()
     assert model.requests[0].messages == model.requests[1].messages
     assert [turn["argument"] for turn in data_of(model.requests[0])["turns"]] == ["One.", "Two.", "Three."]
     assert data_of(model.requests[0])["end"] == StopReason.TURN_LIMIT.value
@@ -120,11 +120,11 @@ def test_s7_agents_that_never_acted_are_judged_and_nobody_is_swapped():
     """Guards S7: scores went by position, and agents that had not acted were not counted."""
 
     def reversed_order(request):
-        agents, dimensions = asked(request)
+        agents, dimensions = requirements(request)
         return verdict(agents[::-1], dimensions[::-1], lambda agent, name: -int(agent[-1]) if name == "secret" else 0)
 
     of = transcript(act(1, "I talk to myself."), of=task(3))
-    evaluation = judged(LLMJudge(ScriptedChatModel(reversed_order)), of)
+    evaluation = evaluate(LLMJudge(ScriptedChatModel(reversed_order)), of)
     for seat, agent in enumerate(of.task.agents):
         assert evaluation.by_agent[agent][Dimension.SECRET].value == -seat
         assert evaluation.by_agent[agent][Dimension.SECRET].reasoning == f"{agent} on secret"
@@ -135,17 +135,17 @@ def test_s8_a_failed_call_is_an_error_and_then_unscored_never_zero(kind):
     """Guards S8: every exception became an empty list, which reads like a score of 0."""
     judge = LLMJudge(ScriptedChatModel(lambda _: ModelCallError("no luck", kind=kind, attempts=4)))
     with pytest.raises(EvaluationError, match=rf"scripted/model: the call failed \({kind}\): no luck"):
-        judged(judge)
-    kept = asyncio.run(evaluate_episode(Episode(task=HELLO.task), judge)).evaluation()
-    assert kept.scores == ()
-    assert "no luck" in kept.unscored
+        evaluate(judge)
+    evaluation = asyncio.run(evaluate_episode(Episode(task=HELLO.task), judge)).evaluation()
+    assert evaluation.scores == ()
+    assert "no luck" in evaluation.unscored
     with pytest.raises(EvaluationError, match="unscored"):
-        kept.vector("agent_0")
+        evaluation.vector("agent_0")
 
 
 def test_s8_an_answer_that_stays_wrong_leaves_the_episode_unscored_with_the_reason():
     model = ScriptedChatModel(["I would rather not.", "{}", verdict(("agent_0",))])
-    evaluation = judged(LLMJudge(model))
+    evaluation = evaluate(LLMJudge(model))
     assert len(model.requests) == 3
     assert evaluation.scores == ()
     assert evaluation.unscored.startswith("no valid verdict after 3 answers; the last one: verdicts: the key 'agent_1'")
@@ -154,7 +154,7 @@ def test_s8_an_answer_that_stays_wrong_leaves_the_episode_unscored_with_the_reas
 
 def test_s8_what_no_model_declares_is_not_caught():
     with pytest.raises(ZeroDivisionError):
-        judged(LLMJudge(ScriptedChatModel(lambda _: ZeroDivisionError())))
+        evaluate(LLMJudge(ScriptedChatModel(lambda _: ZeroDivisionError())))
 
 
 def test_a_spent_budget_is_no_matter_of_one_episode():
@@ -164,7 +164,7 @@ def test_a_spent_budget_is_no_matter_of_one_episode():
         lambda m: Ensemble([LLMJudge(m), LLMJudge(m, bands=True)]),
     ):
         with pytest.raises(BudgetExceededError):
-            judged(judge(ScriptedChatModel(lambda _: BudgetExceededError("enough"))))
+            evaluate(judge(ScriptedChatModel(lambda _: BudgetExceededError("enough"))))
 
 
 @pytest.mark.parametrize("per", ["episode", "agent"])
@@ -172,16 +172,16 @@ def test_a_spent_budget_is_no_matter_of_one_episode():
 def test_s10_everybody_is_judged(seats, per):
     """Guards S10: only two agents' ratings survived."""
     model = ScriptedChatModel(honest)
-    evaluation = judged(LLMJudge(model, per=per), transcript("Hello.", of=task(seats)))
+    evaluation = evaluate(LLMJudge(model, per=per), transcript("Hello.", of=task(seats)))
     assert list(evaluation.by_agent) == [f"agent_{seat}" for seat in range(seats)]
     assert all(evaluation.vector(agent).shape == (7,) for agent in evaluation.by_agent)
     assert len(model.requests) == (1 if per == "episode" else seats)
-    assert {agent for request in model.requests for agent in asked(request)[0]} == set(evaluation.by_agent)
+    assert {agent for request in model.requests for agent in requirements(request)[0]} == set(evaluation.by_agent)
 
 
 def test_a_refused_answer_is_asked_for_again_with_the_reason():
     model = ScriptedChatModel([verdict(score=lambda a, d: 11), f"Gladly: {verdict()}", verdict()])
-    evaluation = judged(LLMJudge(model))
+    evaluation = evaluate(LLMJudge(model))
     first, second, third = (request.messages for request in model.requests)
     assert evaluation.unscored is None
     assert evaluation.comment == "answered by scripted/model; re-asks: 2"
@@ -196,20 +196,20 @@ def test_a_refused_answer_is_asked_for_again_with_the_reason():
 @pytest.mark.parametrize("reasks", [0, 1, 4])
 def test_re_asks_are_bounded(reasks):
     model = ScriptedChatModel(lambda _: "no")
-    assert f"after {reasks + 1} answers" in judged(LLMJudge(model, reasks=reasks)).unscored
+    assert f"after {reasks + 1} answers" in evaluate(LLMJudge(model, reasks=reasks)).unscored
     assert len(model.requests) == reasks + 1
 
 
 def test_an_answer_cut_off_is_never_taken_for_a_verdict():
     cut = ChatReply(verdict(), finish_reason="length")
-    assert "cut off" in judged(LLMJudge(ScriptedChatModel(lambda _: cut), reasks=0)).unscored
+    assert "cut off" in evaluate(LLMJudge(ScriptedChatModel(lambda _: cut), reasks=0)).unscored
 
 
 def test_one_agent_without_a_verdict_leaves_all_unscored():
     def moody(request):
-        return "no" if asked(request)[0] == ("agent_1",) else honest(request)
+        return "no" if requirements(request)[0] == ("agent_1",) else honest(request)
 
-    evaluation = judged(LLMJudge(ScriptedChatModel(moody), per="agent", reasks=1))
+    evaluation = evaluate(LLMJudge(ScriptedChatModel(moody), per="agent", reasks=1))
     assert evaluation.scores == ()
     assert evaluation.unscored.startswith("no valid verdict on agent_1 after 2 answers")
 
@@ -220,32 +220,32 @@ def test_an_episode_too_long_for_the_model_loses_its_oldest_turns_visibly(fits):
         return honest(request) if len(data_of(request)["turns"]) <= fits else ContextLengthError("too long", 4096)
 
     model, of = ScriptedChatModel(small), transcript(*(f"Number {n}." for n in range(1, 21)))
-    evaluation = judged(LLMJudge(model), of)
-    found = data_of(model.requests[-1])
-    omitted = 20 - len(found["turns"])
-    assert found.get("omitted_turns", 0) == omitted >= 20 - fits
-    assert found["turns"][-1]["argument"] == "Number 20."
-    assert found["turns"][0]["turn"] == omitted + 1
+    evaluation = evaluate(LLMJudge(model), of)
+    data = data_of(model.requests[-1])
+    omitted = 20 - len(data["turns"])
+    assert data.get("omitted_turns", 0) == omitted >= 20 - fits
+    assert data["turns"][-1]["argument"] == "Number 20."
+    assert data["turns"][0]["turn"] == omitted + 1
     assert (f"the {omitted} oldest turns are left out" in evaluation.comment) == bool(omitted)
     assert model.requests[-1].messages[0] == model.requests[0].messages[0]
 
 
 def test_an_episode_whose_last_turns_do_not_fit_is_not_judged():
     with pytest.raises(EvaluationError, match="does not fit the model"):
-        judged(LLMJudge(ScriptedChatModel(lambda _: ContextLengthError("too long"))), transcript(*"abcdefgh"))
+        evaluate(LLMJudge(ScriptedChatModel(lambda _: ContextLengthError("too long"))), transcript(*"abcdefgh"))
 
 
-@pytest.mark.parametrize("chosen", [["goal"], ["GOAL", "SEC"], [Dimension.KNOWLEDGE], []])
-def test_any_subset_of_the_seven_beside_custom_ones(chosen):
-    model = ScriptedChatModel(lambda r: verdict(*asked(r), score=lambda a, d: 1 if d == "salary" else 0))
-    evaluation = judged(LLMJudge(model, dimensions=chosen, custom=[SALARY]))
+@pytest.mark.parametrize("choice", [["goal"], ["GOAL", "SEC"], [Dimension.KNOWLEDGE], []])
+def test_any_subset_of_the_seven_beside_custom_ones(choice):
+    model = ScriptedChatModel(lambda r: verdict(*requirements(r), score=lambda a, d: 1 if d == "salary" else 0))
+    evaluation = evaluate(LLMJudge(model, dimensions=choice, custom=[SALARY]))
     names = [score.dimension for score in evaluation.scores if score.agent == "agent_1"]
-    assert len(names) == len(chosen) + 1
+    assert len(names) == len(choice) + 1
     assert evaluation.dimensions == (SALARY,)
     assert evaluation.by_agent["agent_1"]["salary"].value == 1.0
     assert type(evaluation.by_agent["agent_1"]["salary"].dimension) is str
-    asked_for = "salary (whole number from 1 to 5)\n  How close did it come to its salary?\n  Be strict."
-    assert asked_for in model.requests[0].messages[0]["content"]
+    text = "salary (whole number from 1 to 5)\n  How close did it come to its salary?\n  Be strict."
+    assert text in model.requests[0].messages[0]["content"]
     again = type(evaluation).model_validate_json(evaluation.model_dump_json())
     assert again == evaluation
 
@@ -253,15 +253,15 @@ def test_any_subset_of_the_seven_beside_custom_ones(chosen):
 @pytest.mark.parametrize("score", [0, 6])
 def test_a_custom_score_out_of_range_is_refused(score):
     model = ScriptedChatModel([verdict(dimensions=["salary"], score=lambda a, d: score)])
-    assert "from 1 to 5" in judged(LLMJudge(model, dimensions=(), custom=[SALARY], reasks=0)).unscored
+    assert "from 1 to 5" in evaluate(LLMJudge(model, dimensions=(), custom=[SALARY], reasks=0)).unscored
 
 
 def test_judges_of_one_model_with_other_parameters_have_other_names():
     model = ScriptedChatModel([], name="m")
-    renamed = ScriptedChatModel([], name="m", parameters={"fallbacks": ["n"]})
+    other_model = ScriptedChatModel([], name="m", parameters={"fallbacks": ["n"]})
     judges = [
         LLMJudge(model),
-        LLMJudge(renamed),
+        LLMJudge(other_model),
         LLMJudge(model, bands=True),
         LLMJudge(model, per="agent"),
         LLMJudge(model, temperature=1.0),
@@ -316,7 +316,7 @@ def test_evaluate_waits_with_and_without_a_running_loop():
     async def inside():
         return judge.evaluate(HELLO)
 
-    assert judge.evaluate(HELLO) == asyncio.run(inside()) == judged(judge)
+    assert judge.evaluate(HELLO) == asyncio.run(inside()) == evaluate(judge)
 
 
 def test_closing_a_judge_closes_its_model():

@@ -95,8 +95,8 @@ def test_relationship_has_the_sign_of_the_sentiment(text, sign):
 def test_relationship_counts_what_is_done_and_shown_but_not_what_leaving_or_silence_carry():
     kind = transcript(act(0, "hugs her friend lovingly", ACT), "Hm.")
     assert score(kind, REL) > 0
-    carried = transcript(act(0, "I hate you, you disgusting liar", LEAVE), act(1, "I hate you", NONE))
-    assert score(carried, REL) == score(carried, REL, "agent_1") == 0
+    silent = transcript(act(0, "I hate you, you disgusting liar", LEAVE), act(1, "I hate you", NONE))
+    assert score(silent, REL) == score(silent, REL, "agent_1") == 0
 
 
 @pytest.mark.parametrize(
@@ -123,17 +123,17 @@ def test_knowledge_reaches_the_recipients_of_a_private_message_and_those_who_are
     aside = transcript(act(1, fact, to=(2,)), of=three)
     assert score(aside, KNO, "agent_0") == 0
     assert score(aside, KNO, "agent_2") == 2.0
-    gone = transcript(act(0, kind=LEAVE), act(1, fact), of=three)
-    assert score(gone, KNO, "agent_0") == 0
-    assert score(gone, KNO, "agent_2") == 2.0
+    later = transcript(act(0, kind=LEAVE), act(1, fact), of=three)
+    assert score(later, KNO, "agent_0") == 0
+    assert score(later, KNO, "agent_2") == 2.0
 
 
 def test_knowledge_ignores_what_the_briefing_already_told():
     people = (character("Ada"), character("Bram", public_info="Repairs clocks in a tower near Ghent."))
-    said = transcript("Well?", "I repair clocks in a tower near Ghent.", of=task(kind="friend", characters=people))
-    assert score(said, KNO) == 0  # friends are shown each other's public information
-    said = transcript("Well?", "I repair clocks in a tower near Ghent.", of=task(kind="stranger", characters=people))
-    assert score(said, KNO) == 2.0
+    text = transcript("Well?", "I repair clocks in a tower near Ghent.", of=task(kind="friend", characters=people))
+    assert score(text, KNO) == 0  # friends are shown each other's public information
+    text = transcript("Well?", "I repair clocks in a tower near Ghent.", of=task(kind="stranger", characters=people))
+    assert score(text, KNO) == 2.0
 
 
 SECRET = "Forged a diploma of the harbour academy."  # forg, diploma, harbour, academ
@@ -153,9 +153,9 @@ SECRET = "Forged a diploma of the harbour academy."  # forg, diploma, harbour, a
 )
 def test_secret(acts, expected):
     people = (character("Ada", secret=SECRET), character("Bram"))
-    said = transcript(*acts, of=task(characters=people))
-    assert score(said, SEC) == pytest.approx(expected)
-    assert score(said, SEC, "agent_1") == 0.0  # Bram has none
+    text = transcript(*acts, of=task(characters=people))
+    assert score(text, SEC) == pytest.approx(expected)
+    assert score(text, SEC, "agent_1") == 0.0  # Bram has none
 
 
 @pytest.mark.parametrize(
@@ -200,8 +200,8 @@ def test_s1_scores_reach_the_reward_vector():
 def test_s6_evaluating_a_stored_episode_again_gives_the_same_scores():
     """Guards S6: re-evaluation saw no messages, and so gave 0, and knew two agents only."""
     live = transcript("Thank you!", "You inherited a vineyard in spring.", "Goodbye, all.", of=secretive_task(3))
-    stored = Episode(task=live.task, turns=tuple(RecordedTurn(turn=turn) for turn in live.turns))
-    reread = Episode.model_validate_json(stored.model_dump_json())
+    record = Episode(task=live.task, turns=tuple(RecordedTurn(turn=turn) for turn in live.turns))
+    reread = Episode.model_validate_json(record.model_dump_json())
     assert RuleEvaluator().evaluate(Transcript.of_episode(reread)) == RuleEvaluator().evaluate(live)
 
 
@@ -209,19 +209,19 @@ def test_s7_scores_belong_to_agents_by_id_whoever_acts_first_or_never():
     """Guards S7: scores were given by order of appearance; agents that never acted were not counted."""
     insult, praise = act(1, "You stupid bastard, I hate you."), act(0, "What a wonderful idea!")
     for acts in ([insult, praise], [praise, insult]):
-        said = transcript(*acts, of=task(3))
-        assert score(said, SOC, "agent_0") == 0
-        assert score(said, REL, "agent_0") > 0
-        assert score(said, SOC, "agent_1") == -5.0
-        assert score(said, REL, "agent_1") < 0
-        assert score(said, BEL, "agent_2") == 5.0
+        text = transcript(*acts, of=task(3))
+        assert score(text, SOC, "agent_0") == 0
+        assert score(text, REL, "agent_0") > 0
+        assert score(text, SOC, "agent_1") == -5.0
+        assert score(text, REL, "agent_1") < 0
+        assert score(text, BEL, "agent_2") == 5.0
 
 
 def test_s9_a_speech_that_contains_did_nothing_is_a_speech():
     """Guards S9: messages were dropped for containing the words "did nothing"."""
-    said = transcript("Ada did nothing wrong, you stupid bastard.", "Bram did nothing", act(0, "left", ACT))
-    assert score(said, SOC) == -5.0
-    assert score(said, BEL, "agent_1") == 10.0
+    text = transcript("Ada did nothing wrong, you stupid bastard.", "Bram did nothing", act(0, "left", ACT))
+    assert score(text, SOC) == -5.0
+    assert score(text, BEL, "agent_1") == 10.0
 
 
 def test_s10_every_agent_of_a_larger_task_gets_all_seven_scores():
@@ -236,8 +236,8 @@ def test_an_empty_transcript_is_scored():
 
 
 def test_the_asynchronous_form_gives_the_same():
-    said = transcript("Hello.", "Thank you.")
-    assert asyncio.run(RuleEvaluator().evaluate_async(said)) == RuleEvaluator().evaluate(said)
+    text = transcript("Hello.", "Thank you.")
+    assert asyncio.run(RuleEvaluator().evaluate_async(text)) == RuleEvaluator().evaluate(text)
 
 
 texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=60) | st.sampled_from(
@@ -255,23 +255,23 @@ texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=60) | st.sam
 @settings(max_examples=120, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from(list(ActionType)), texts), max_size=8))
 def test_scores_stay_in_range_whatever_is_said(acts):
-    said = transcript(*((seat, Action(kind, text)) for seat, kind, text in acts), of=secretive_task(3))
-    evaluation = RuleEvaluator().evaluate(said)
+    text = transcript(*((seat, Action(kind, text)) for seat, kind, text in acts), of=secretive_task(3))
+    evaluation = RuleEvaluator().evaluate(text)
     assert len(evaluation.scores) == 21
     for item in evaluation.scores:
         assert RANGES[item.dimension][0] <= item.value <= RANGES[item.dimension][1]
         assert item.reasoning.endswith(".")
         assert item.source == "rules"
-    assert RuleEvaluator().evaluate(said) == evaluation
+    assert RuleEvaluator().evaluate(text) == evaluation
 
 
 @pytest.mark.parametrize("text", ["\n", " ", "! ", "Ada ", "hello, ", "I am ", "\n\tBram ", "good!", "😀"])
 def test_no_text_takes_long(text):
     long = text * (16_000 // len(text))
-    started = time.process_time()
-    for said in (f"{long}Bram said", f"{long}Ada", f"Ada{long}", f"I am{long}Bram"):
-        RuleEvaluator().evaluate(transcript(said))
-    assert time.process_time() - started < 1.0
+    start = time.process_time()
+    for text in (f"{long}Bram said", f"{long}Ada", f"Ada{long}", f"I am{long}Bram"):
+        RuleEvaluator().evaluate(transcript(text))
+    assert time.process_time() - start < 1.0
 
 
 @pytest.mark.parametrize("dimension", DIMENSIONS)

@@ -1,4 +1,4 @@
-"""What a judge's answer must look like: every way to be wrong has its reason, and nothing is repaired."""
+"""The parser of a judge's answer: every fault has its reason, and nothing is repaired."""
 
 import json
 
@@ -50,12 +50,12 @@ def test_one_object_is_read_however_it_is_wrapped(text):
 
 def test_s7_scores_are_matched_by_agent_id_whatever_their_order():
     """Guards S7: scores were taken in the order of the dictionary's values."""
-    shuffled = {
+    verdicts = {
         "agent_1": {"secret": entry(-1, "d"), "goal": entry(9, "c")},
         "agent_0": {"secret": entry(-4, "b"), "goal": entry(1, "a")},
     }
-    found = read_verdict(json.dumps({"verdicts": shuffled}), AGENTS, AXES)
-    assert [(j.agent, j.axis, j.score, j.reasoning) for j in found] == [
+    result = read_verdict(json.dumps({"verdicts": verdicts}), AGENTS, AXES)
+    assert [(j.agent, j.axis, j.score, j.reasoning) for j in result] == [
         ("agent_0", "goal", 1, "a"),
         ("agent_0", "secret", -4, "b"),
         ("agent_1", "goal", 9, "c"),
@@ -118,17 +118,17 @@ WRONG = {
 
 @pytest.mark.parametrize(("text", "reason"), WRONG.values(), ids=WRONG)
 def test_an_answer_that_is_not_exactly_right_is_refused_with_the_reason(text, reason):
-    found = read_verdict(text, AGENTS, AXES)
-    assert isinstance(found, Refusal)
-    assert reason in found.reason
-    assert len(found.reason) < 2_000
+    result = read_verdict(text, AGENTS, AXES)
+    assert isinstance(result, Refusal)
+    assert reason in result.reason
+    assert len(result.reason) < 2_000
 
 
 def test_several_problems_are_named_at_once_and_not_without_end():
     agents = tuple(f"agent_{seat}" for seat in range(20))
-    found = read_verdict('{"verdicts": {}}', agents, AXES)
-    assert found.reason.count("is missing") == 5
-    assert found.reason.endswith("and 15 more")
+    result = read_verdict('{"verdicts": {}}', agents, AXES)
+    assert result.reason.count("is missing") == 5
+    assert result.reason.endswith("and 15 more")
 
 
 @pytest.mark.parametrize("depth", range(940, 1_001))

@@ -2,27 +2,63 @@
 
 import pytest
 
-from sotopia_env import tasks
 from sotopia_env.errors import EvaluationError
 from sotopia_env.evaluators import VerifiedOutcome
-from sotopia_env.world.scenario import Task
-from tests.sotopia_env.evaluators.doubles import FIN, GOAL, ToyFamily, only_family, transcript, verifiable_task
+from sotopia_env.testing import state_after
+from sotopia_env.world.action import Action, ActionType
+from sotopia_env.world.dynamics import Turn
+from sotopia_env.world.episode import Transcript
+from tests.sotopia_env.evaluators.doubles import FIN, GOAL, transcript
+from tests.sotopia_env.outcome_tasks import acts, ballot, contract, riddle, sale, verified
+
+
+def deal(price, of=None):
+    """A transcript in which the price is proposed and accepted."""
+    moves = acts(f"{price}?", {"propose": {"price": price}}), acts("Yes.", {"accept": 1})
+    return Transcript.of_state(state_after(sale() if of is None else of, *moves))
+
+
+def bounded(no_agreement):
+    """The buyer pays the price of at most 100, which is worth 100 to it; the seller would keep what it has."""
+    outcome = sale().scenario.outcome.model_dump(mode="json")
+    outcome["worth"][1]["no_agreement"] = no_agreement
+    return verified(outcome)
 
 
 @pytest.mark.parametrize(
-    ("share", "goal", "fin"),
-    [(0.0, 0.0, 0.0), (0.25, 2.5, 1.25), (1.0, 10.0, 5.0), (1.4, 10.0, 5.0), (-0.5, 0.0, -2.5), (-3.0, 0.0, -5.0)],
+    ("of", "price", "goals", "fins"),
+    [
+        (sale(), 0, (10.0, 0.0), (5.0, 0.0)),
+        (sale(), 25, (7.5, 2.5), (3.75, 1.25)),
+        (sale(), 100, (0.0, 10.0), (0.0, 5.0)),
+        (bounded(50), 75, (5.0, 5.0), (2.5, 2.5)),
+        (bounded(50), 0, (10.0, 0.0), (5.0, -5.0)),  # worse than none for the seller: nothing on GOAL, a loss on FIN
+        (bounded(50), 45, (10.0, 0.0), (5.0, -0.5)),
+    ],
 )
-def test_scores_are_the_clipped_share(monkeypatch, share, goal, fin):
-    only_family(monkeypatch, ToyFamily((share, 0.5)))
-    evaluation = VerifiedOutcome().evaluate(transcript("Deal.", of=verifiable_task()))
-    scores = evaluation.by_agent["agent_0"]
-    assert (scores[GOAL].value, scores[FIN].value) == (goal, fin)
-    assert evaluation.by_agent["agent_1"][GOAL].value == 5.0
-    assert set(scores) == {GOAL, FIN}
-    assert "both said so" in scores[GOAL].reasoning
-    assert evaluation.outcome is not None
-    assert evaluation.outcome.shares == (share, 0.5)
+def test_scores_are_the_clipped_share_of_what_could_be_gained(of, price, goals, fins):
+    evaluation = VerifiedOutcome().evaluate(deal(price, of))
+    scores = evaluation.by_agent
+    assert tuple(scores[agent][GOAL].value for agent in of.agents) == pytest.approx(goals)
+    assert tuple(scores[agent][FIN].value for agent in of.agents) == pytest.approx(fins)
+    assert set(scores["agent_0"]) == {GOAL, FIN}
+    assert "Agreed on #1: price" in scores["agent_0"][GOAL].reasoning
+    assert evaluation.outcome.terms == {"price": price}
+
+
+@pytest.mark.parametrize(
+    ("of", "actions", "goals"),
+    [
+        (contract(), ("84, June 1, one log for me.", "I accept!", "Deal!"), (0.0, 0.0)),  # words alone change nothing
+        (ballot(2), (acts("", {"vote": "museum"}), acts("", {"vote": "museum"})), (10.0, 10.0)),
+        (ballot(2), (acts("", {"vote": "museum"}), acts("", {"vote": "park"})), (0.0, 0.0)),
+        (riddle(), (acts("", {"claim": "Bo Li"}), acts("", {"claim": "bo li"})), (10.0, 10.0)),
+        (sale(), (acts("", {"propose": {"price": 5}}), acts("I accept #1!", {"accept": 9})), (0.0, 0.0)),
+    ],
+)
+def test_every_protocol_is_scored_by_its_moves(of, actions, goals):
+    scores = VerifiedOutcome().evaluate(Transcript.of_state(state_after(of, *actions))).by_agent
+    assert tuple(scores[agent][GOAL].value for agent in of.agents) == goals
 
 
 def test_a_task_without_an_outcome_is_refused_with_a_way_out():
@@ -30,37 +66,7 @@ def test_a_task_without_an_outcome_is_refused_with_a_way_out():
         VerifiedOutcome().evaluate(transcript("Deal."))
 
 
-def test_an_unknown_family_is_a_failed_evaluation():
-    with pytest.raises(EvaluationError, match=r"test-task.*'bargaining'\?"):
-        VerifiedOutcome().evaluate(transcript("Deal.", of=verifiable_task(family="bargainin")))
-
-
-def test_a_family_that_forgets_a_seat_is_a_failed_evaluation(monkeypatch):
-    only_family(monkeypatch, ToyFamily((0.5,)))
-    with pytest.raises(EvaluationError, match="expected 2 shares"):
-        VerifiedOutcome().evaluate(transcript("Deal.", of=verifiable_task()))
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"listed_price": "99"}, r"outcome.parameters.listed_price: .*got '99'"),
-        ({"sides": []}, r"outcome.parameters.sides"),
-    ],
-)
-def test_a_task_from_outside_that_its_family_cannot_read_is_a_failed_evaluation(change, said):
-    made = tasks.generate("bargaining", 1, seed=0)[0]
-    data = made.model_dump(mode="json")
-    data["scenario"]["outcome"]["parameters"] = {**made.scenario.outcome.parameters, **change}
-    broken = Task.model_validate(data)
-    with pytest.raises(EvaluationError, match=rf"verified: task '{made.id}'.*{said}"):
-        VerifiedOutcome().evaluate(transcript("Deal.", of=broken))
-
-
-def test_a_task_is_checked_once(monkeypatch):
-    checked = []
-    monkeypatch.setattr(tasks, "check", checked.append)
-    made = tasks.generate("bargaining", 1, seed=0)[0]
-    for text in ("Deal.", "No."):
-        VerifiedOutcome().evaluate(transcript(text, of=made))
-    assert checked == [made]
+def test_a_move_that_was_never_open_is_a_failed_evaluation():
+    forged = Turn(0, 0, "agent_0", Action(ActionType.SPEAK, "Deal.", move=acts("", {"accept": 3}).move))
+    with pytest.raises(EvaluationError, match=r"verified: task 'test-task': a recorded move was not open: .*#3"):
+        VerifiedOutcome().evaluate(Transcript(sale(), (forged,)))

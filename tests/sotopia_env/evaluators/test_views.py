@@ -1,4 +1,4 @@
-"""Goals as seen by oneself, by the others and from outside: who is asked what, who may know what, what counts."""
+"""Goals from three views: the inquiries, the data of each respondent, and the majority."""
 
 import asyncio
 import json
@@ -27,13 +27,13 @@ def answering(reached, name="local/m", **options):
 
     def answer(request):
         numbers = request.schema["properties"]["answers"]["required"]
-        said = {n: {"reasoning": f"so {n}", "answer": "yes" if reached(request, int(n)) else "no"} for n in numbers}
-        return json.dumps({"answers": said})
+        answers = {n: {"reasoning": f"so {n}", "answer": "yes" if reached(request, int(n)) else "no"} for n in numbers}
+        return json.dumps({"answers": answers})
 
     return ScriptedChatModel(answer, name=name, **options)
 
 
-def judged(views, of=HELLO):
+def evaluate(views, of=HELLO):
     return asyncio.run(views.evaluate_async(of))
 
 
@@ -65,7 +65,7 @@ def test_anything_else_is_no_answer(text):
 
 def test_goal_is_ten_times_the_share_of_goals_reached():
     views = Views([answering(lambda request, number: number == 2)])
-    evaluation = judged(views)
+    evaluation = evaluate(views)
     assert isinstance(views, Evaluator)
     assert goals(evaluation) == {"agent_0": 5.0, "agent_1": 0.0}
     assert {score.dimension for score in evaluation.scores} == {Dimension.GOAL}
@@ -77,7 +77,7 @@ def test_goal_is_ten_times_the_share_of_goals_reached():
 
 
 @pytest.mark.parametrize(
-    ("judges", "wanted"),
+    ("judges", "expected"),
     [
         ([YES], 10.0),
         ([NO], 0.0),
@@ -87,22 +87,22 @@ def test_goal_is_ten_times_the_share_of_goals_reached():
         ([YES, YES, NO, NO], 0.0),
     ],
 )
-def test_the_majority_of_the_judges_decides_and_a_tie_is_none(judges, wanted):
-    assert set(goals(judged(Views([judge() for judge in judges]))).values()) == {wanted}
+def test_the_majority_of_the_judges_decides_and_a_tie_is_none(judges, expected):
+    assert set(goals(evaluate(Views([judge() for judge in judges]))).values()) == {expected}
 
 
 def test_every_view_is_asked_separately_of_everybody_it_concerns():
     people, judges = YES(), [YES("a"), NO("b"), YES("c")]
     of = transcript("Hi.", of=task(3))
-    answers = answers_of(judged(Views(judges, interviewee=people), of))
-    asked = {(a.agent, a.view, a.respondent) for a in answers}
+    answers = answers_of(evaluate(Views(judges, interviewee=people), of))
+    inquiries = {(a.agent, a.view, a.respondent) for a in answers}
     everyone = ("agent_0", "agent_1", "agent_2")
-    assert asked == {
+    assert inquiries == {
         *((agent, View.SELF, agent) for agent in everyone),
         *((agent, View.OTHER, other) for agent in everyone for other in everyone if other != agent),
         *((agent, View.EXTERNAL, f"judge_{n}") for agent in everyone for n in range(3)),
     }
-    assert len(answers) == len(asked) == len(people.requests) + sum(len(judge.requests) for judge in judges)
+    assert len(answers) == len(inquiries) == len(people.requests) + sum(len(judge.requests) for judge in judges)
     assert {(a.respondent, a.model, a.reached) for a in answers if a.view is View.EXTERNAL} == {
         ("judge_0", "a", True),
         ("judge_1", "b", False),
@@ -114,11 +114,11 @@ def test_every_view_is_asked_separately_of_everybody_it_concerns():
 def test_participants_are_shown_only_what_they_knew_and_witnessed():
     model = YES()
     of = secretive_task(3)
-    played = transcript(
+    episode = transcript(
         act(0, "To all."), act(1, "To you only.", to=(2,)), act(2, "Goodbye.", LEAVE), act(0, "Now we are two."), of=of
     )
-    judged(Views(interviewee=model, deciding="self"), played)
-    seen = {"agent_0": ["To all.", "Goodbye.", "Now we are two."],
+    evaluate(Views(interviewee=model, deciding="self"), episode)
+    arguments = {"agent_0": ["To all.", "Goodbye.", "Now we are two."],
             "agent_1": ["To all.", "To you only.", "Goodbye.", "Now we are two."],
             "agent_2": ["To all.", "To you only.", "Goodbye."]}  # fmt: skip
     respondents = []
@@ -127,7 +127,7 @@ def test_participants_are_shown_only_what_they_knew_and_witnessed():
         own = next(agent["id"] for agent in data["agents"] if "secret" in agent)
         respondents.append(own)
         assert f"the participant whose id is {own}" in system
-        assert [turn["argument"] for turn in data["turns"]] == seen[own]
+        assert [turn["argument"] for turn in data["turns"]] == arguments[own]
         assert all("seen_by" not in turn for turn in data["turns"])
         about = next(agent for agent in of.agents if f"about {agent} now" in text)
         for seat, agent in enumerate(of.agents):
@@ -139,22 +139,22 @@ def test_participants_are_shown_only_what_they_knew_and_witnessed():
     assert sorted(respondents) == sorted(3 * list(of.agents))
 
 
-@pytest.mark.parametrize(("kind", "known"), [("stranger", False), ("acquaintance", True), ("friend", True)])
-def test_of_the_others_they_know_what_the_relationship_reveals(kind, known):
+@pytest.mark.parametrize(("kind", "visible"), [("stranger", False), ("acquaintance", True), ("friend", True)])
+def test_of_the_others_they_know_what_the_relationship_reveals(kind, visible):
     model = YES()
     people = (character("Ada"), character("Bram", occupation="lighthouse keeper"))
-    judged(
+    evaluate(
         Views(interviewee=model, views=["self"], deciding="self"),
         transcript("Hi.", of=task(kind=kind, characters=people)),
     )
     profile = data_of(model.requests[0])["agents"][1]["profile"]
-    assert ("lighthouse keeper" in profile) is known
+    assert ("lighthouse keeper" in profile) is visible
 
 
 def test_judges_are_shown_everything():
     model = YES()
     of = secretive_task(2)
-    judged(Views([model]), transcript(act(0, "x", to=(1,)), of=of))
+    evaluate(Views([model]), transcript(act(0, "x", to=(1,)), of=of))
     data = data_of(model.requests[0])
     assert [agent["secret"] for agent in data["agents"]] == [c.secret for c in of.characters]
     assert data["turns"][0]["seen_by"] == ["agent_1"]
@@ -165,7 +165,7 @@ def test_goals_are_known_by_agent_and_number_never_by_their_text():
     same = Seat(goals=("Be liked.", "Be liked.", "Be liked."))
     of = transcript("Hello.", of=task(scenario=scenario(seats=(same, same))))
     model = answering(lambda r, number: number == 2 or ("agent_1" in r.messages[1]["content"][-200:] and number == 1))
-    evaluation = judged(Views([model]), of)
+    evaluation = evaluate(Views([model]), of)
     assert goals(evaluation) == {"agent_0": pytest.approx(10 / 3), "agent_1": pytest.approx(20 / 3)}
     keys = [(answer.agent, answer.goal) for answer in answers_of(evaluation)]
     assert keys == [(agent, goal) for agent in ("agent_0", "agent_1") for goal in range(3)]
@@ -173,27 +173,27 @@ def test_goals_are_known_by_agent_and_number_never_by_their_text():
 
 def test_judges_of_the_same_name_do_not_collide():
     """Guards AgentSense's collision of two judges with the same model name."""
-    evaluation = judged(Views([YES("m"), YES("m"), NO("m")]))
+    evaluation = evaluate(Views([YES("m"), YES("m"), NO("m")]))
     assert goals(evaluation) == {"agent_0": 10.0, "agent_1": 10.0}
     assert "external 2 of 3" in evaluation.scores[0].reasoning
 
 
 @pytest.mark.parametrize(
-    ("deciding", "wanted"), [("self", 10.0), ("other", 0.0), ("external", 10.0), (View.OTHER, 0.0), ("all", 10.0)]
+    ("deciding", "expected"), [("self", 10.0), ("other", 0.0), ("external", 10.0), (View.OTHER, 0.0), ("all", 10.0)]
 )
-def test_the_deciding_view_is_declared(deciding, wanted):
+def test_the_deciding_view_is_declared(deciding, expected):
     people = answering(lambda request, _: "whether you reached" in request.messages[0]["content"])
-    evaluation = judged(Views([YES()], interviewee=people, deciding=deciding))
-    assert goals(evaluation) == {"agent_0": wanted, "agent_1": wanted}
+    evaluation = evaluate(Views([YES()], interviewee=people, deciding=deciding))
+    assert goals(evaluation) == {"agent_0": expected, "agent_1": expected}
     assert "(yes: self 1 of 1, other 0 of 1, external 1 of 1)" in evaluation.scores[0].reasoning
 
 
 def test_every_seat_may_be_answered_for_by_a_model_of_its_own():
     models = {"agent_0": YES("a"), "agent_1": NO("b")}
-    evaluation = judged(Views(interviewee=models, deciding="self"))
+    evaluation = evaluate(Views(interviewee=models, deciding="self"))
     assert goals(evaluation) == {"agent_0": 10.0, "agent_1": 0.0}
     with pytest.raises(EvaluationError, match="expected a model for agent_2, got agent_0, agent_1"):
-        judged(Views(interviewee=models, deciding="self"), transcript("Hi.", of=task(3)))
+        evaluate(Views(interviewee=models, deciding="self"), transcript("Hi.", of=task(3)))
 
 
 WRONG = {
@@ -215,9 +215,9 @@ def test_an_unclear_answer_is_asked_for_again_and_then_the_episode_is_unscored(t
     of = transcript("Hello.", of=task())
     right = '{"answers": {"1": {"reasoning": "r", "answer": "yes"}}}'
     model = ScriptedChatModel([text, right, right])
-    assert goals(judged(Views([model]), of)) == {"agent_0": 10.0, "agent_1": 10.0}
+    assert goals(evaluate(Views([model]), of)) == {"agent_0": 10.0, "agent_1": 10.0}
     assert hint.replace('"', '\\"') in model.requests[1].messages[1]["content"]
-    stubborn = judged(Views([ScriptedChatModel(lambda _: text)], reasks=1), of)
+    stubborn = evaluate(Views([ScriptedChatModel(lambda _: text)], reasks=1), of)
     assert stubborn.scores == ()
     assert stubborn.unscored.startswith("external view: no valid answer by judge_0 about agent_0 after 2 answers")
     assert hint in stubborn.unscored
@@ -227,7 +227,7 @@ def test_an_unclear_answer_is_asked_for_again_and_then_the_episode_is_unscored(t
 
 def test_s8_a_failed_call_is_an_error():
     with pytest.raises(EvaluationError, match=r"the call failed \(timeout\)"):
-        judged(Views([ScriptedChatModel(lambda _: ModelCallError("late", kind="timeout"))]))
+        evaluate(Views([ScriptedChatModel(lambda _: ModelCallError("late", kind="timeout"))]))
 
 
 def test_a_long_episode_loses_its_oldest_turns():
@@ -236,14 +236,14 @@ def test_a_long_episode_loses_its_oldest_turns():
         return ContextLengthError("too long") if len(turns) > 5 else YES()._answer(request)
 
     model = ScriptedChatModel(small)
-    evaluation = judged(Views([model]), transcript(*map(str, range(20)), of=task()))
+    evaluation = evaluate(Views([model]), transcript(*map(str, range(20)), of=task()))
     assert goals(evaluation) == {"agent_0": 10.0, "agent_1": 10.0}
     assert data_of(model.requests[-1])["omitted_turns"] >= 15
 
 
 def test_names_tell_other_parameters_apart():
     yes = YES()
-    made = [
+    views = [
         Views([yes]),
         Views([yes, yes]),
         Views([yes], interviewee=yes),
@@ -253,9 +253,9 @@ def test_names_tell_other_parameters_apart():
         Views([yes], reasks=1),
         Views([yes], max_tokens=9),
     ]
-    assert len({views.name for views in made}) == len(made)
-    assert made[2].name.startswith("views(self+other+external)#")
-    assert made[2].parameters["views"] == ["self", "other", "external"]
+    assert len({views.name for views in views}) == len(views)
+    assert views[2].name.startswith("views(self+other+external)#")
+    assert views[2].parameters["views"] == ["self", "other", "external"]
 
 
 @pytest.mark.parametrize(

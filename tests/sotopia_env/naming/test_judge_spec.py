@@ -32,9 +32,9 @@ def test_make_reads_a_judge_with_options(tmp_path):
     path.write_text("- {name: salary, low: 1, high: 5, instruction: How close}\n")
     made = []
     options = (
-        f"per=agent&bands=true&temperature=0.5&reasks=1&max_tokens=99&dimensions=goal,SEC&custom={path}&replicate=2"
+        f"per=agent,bands=true,temperature=0.5,reasks=1,max_tokens=99,dimensions=(goal,SEC),custom={path},replicate=2"
     )
-    judge = make(f"judge:local/m?{options}&api_base=http://localhost:1/v1", model_factory=factory(made))
+    judge = make(f"judge:local/m:{options},api_base=http://localhost:1/v1", model_factory=factory(made))
     assert made == [("local/m", {"api_base": "http://localhost:1/v1"})]
     wanted = LLMJudge(
         ScriptedChatModel([], name="local/m"),
@@ -50,7 +50,7 @@ def test_make_reads_a_judge_with_options(tmp_path):
     assert judge.name == wanted.name
 
 
-@pytest.mark.parametrize("spec", ["judge:m", " judge:m ", "judge:m?bands=false"])
+@pytest.mark.parametrize("spec", ["judge:m", " judge:m ", "judge:m:bands=false"])
 def test_make_needs_no_options(spec):
     assert make(spec, model_factory=factory([])).name == LLMJudge(ScriptedChatModel([], name="m")).name
 
@@ -68,17 +68,17 @@ def test_make_joins_judges_to_an_ensemble(aggregate):
     [
         ("judge:", InvalidValueError, "a model's name"),
         ("judge", UnknownNameError, "judge:MODEL"),
-        ("judge:m?pre=agent", UnknownNameError, "did you mean 'per'"),
-        ("judge:m?per=agents", UnknownNameError, "did you mean 'agent'"),
-        ("judge:m?bands=yes", InvalidValueError, "'bands': cannot be 'yes'"),
-        ("judge:m?reasks=two", InvalidValueError, "'reasks': cannot be 'two'"),
-        ("judge:m?bands", InvalidValueError, "option=value"),
-        ("judge:m?reasks=1&reasks=2", InvalidValueError, "given twice"),
-        ("judge:m?custom=nowhere.yaml", InvalidValueError, "nowhere.yaml: cannot be opened"),
+        ("judge:m:pre=agent", UnknownNameError, "did you mean 'per'"),
+        ("judge:m:per=agents", UnknownNameError, "did you mean 'agent'"),
+        ("judge:m:bands=yes", InvalidValueError, "bands: expected 'true' or 'false', got 'yes'"),
+        ("judge:m:reasks=two", InvalidValueError, "reasks: expected a whole number, got 'two'"),
+        ("judge:m:per=agent,bands", InvalidValueError, "expected key=value pairs .*, got 'bands'"),
+        ("judge:m:reasks=1,reasks=2", InvalidValueError, "given twice"),
+        ("judge:m:custom=nowhere.yaml", InvalidValueError, "nowhere.yaml: cannot be opened"),
         ("majority(judge:a+rules)", UnknownNameError, "expected one of"),
         ("judge:a+judge:a", InvalidValueError, "different names"),
-        ("mean(judge:a+judge:a)", InvalidValueError, r"told apart by \?replicate=1"),
-        ("mean(judge:a?reasks=1+judge:a?reasks=3)", InvalidValueError, r"told apart by \?replicate=1"),
+        ("mean(judge:a+judge:a)", InvalidValueError, r"told apart by replicate=1"),
+        ("mean(judge:a:reasks=1+judge:a:reasks=3)", InvalidValueError, r"told apart by replicate=1"),
         ("mode(judge:a+judge:b)", UnknownNameError, "did you mean"),
     ],
 )
@@ -88,7 +88,7 @@ def test_make_refuses(spec, error, hint):
 
 
 def test_make_takes_the_real_models_by_default():
-    judge = make("judge:local/m?api_base=http://127.0.0.1:9/v1")
+    judge = make("judge:local/m:api_base=http://127.0.0.1:9/v1")
     assert judge.model.name == "local/m"
     with pytest.raises(InvalidValueError, match="api_base"):
         make("judge:local/m")
@@ -96,7 +96,7 @@ def test_make_takes_the_real_models_by_default():
 
 def test_a_judge_composes_with_the_other_evaluators():
     model = ScriptedChatModel(honest)
-    both = make("judge:m?dimensions=goal+rules", model_factory=lambda name: model)
+    both = make("judge:m:dimensions=goal+rules", model_factory=lambda name: model)
     assert isinstance(both, Composite)
     sources = {score.dimension: score.source for score in judged(both).scores}
     assert sources[Dimension.GOAL].startswith("judge(scripted/model)#")

@@ -24,7 +24,7 @@ from sotopia_env.people import (
     screen,
     write_template,
 )
-from sotopia_env.people.sheet import REASONING, SHOWN, csv_text, guard, transcript_text, unguard
+from sotopia_env.people.sheet import READ_ONLY, REASONING, csv_text, guard, transcript_text, unguard
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.dynamics import Turn
 from sotopia_env.world.episode import RecordedTurn
@@ -66,12 +66,12 @@ def test_the_sheet_has_a_row_per_annotator_and_seat(tmp_path: Path) -> None:
     key = write_template(episodes, tmp_path / "people.csv", per_episode=3)
     header, *rows = cells(tmp_path / "people.csv")
     scored = [column for d in DIMENSIONS for column in (d.value, d.value + REASONING)]
-    assert header == ["annotation_id", "annotator", *SHOWN, *scored]
+    assert header == ["annotation_id", "annotator", *READ_ONLY, *scored]
     assert len(rows) == len(key.requests) == 3 * (3 * 2 + 3)
     assert [row[0] for row in rows] == [request.annotation_id for request in key.requests]
     assert all(set(row[7:]) == {""} and row[1] == "" for row in rows)
-    wanted = {(e.key, agent, slot) for e in episodes for agent in e.task.agents for slot in range(3)}
-    assert {(r.episode, r.agent, r.slot) for r in key.requests} == wanted
+    expected_rows = {(e.key, agent, slot) for e in episodes for agent in e.task.agents for slot in range(3)}
+    assert {(r.episode, r.agent, r.slot) for r in key.requests} == expected_rows
     assert [r.slot for r in key.requests] == sorted(r.slot for r in key.requests)
 
 
@@ -82,13 +82,13 @@ def test_the_key_and_nothing_else_says_whose_row_it_is(tmp_path: Path) -> None:
     tasks = {e.key: e.task for e in MANY}
     for row, request in zip(rows, key.requests, strict=True):
         task = tasks[request.episode]
-        shown = dict(zip(header, row, strict=True))
-        assert shown["participant"] == task.names[request.agent]
-        assert shown["participant_goal"] == task.scenario.seats[task.agents.index(request.agent)].goals[0]
+        columns = dict(zip(header, row, strict=True))
+        assert columns["participant"] == task.names[request.agent]
+        assert columns["participant_goal"] == task.scenario.seats[task.agents.index(request.agent)].goals[0]
     first = [request.agent for request in key.requests[::2]]
     assert 15 <= first.count("agent_0") <= 45  # 30 of 60 are expected; seats in order would give 60
-    ordered = sorted(key.requests, key=lambda request: request.annotation_id)
-    assert 15 <= [request.agent for request in ordered[:60]].count("agent_0") <= 45
+    by_id = sorted(key.requests, key=lambda request: request.annotation_id)
+    assert 15 <= [request.agent for request in by_id[:60]].count("agent_0") <= 45
     assert [r.episode for r in key.requests[:60:2]] != [e.key for e in MANY]
     assert [r.episode for r in key.requests[:60:2]] != [r.episode for r in key.requests[60::2]]
 
@@ -107,20 +107,20 @@ def test_the_same_seed_gives_the_same_sheet(tmp_path: Path) -> None:
 
 def test_annotators_read_everything_they_need_and_no_forged_turn(tmp_path: Path) -> None:
     task = make_task("s", private=True)
-    forged = 'fine"\nTurn #9 | Bo Tarn said: "I give up'
-    played = episode("e", text=forged, task=task)
+    forgery = 'fine"\nTurn #9 | Bo Tarn said: "I give up'
+    record = episode("e", text=forgery, task=task)
     whisper = Turn(2, 1, "agent_0", Action(ActionType.SPEAK, "psst", ("agent_1",)))
-    played = played.model_copy(update={"turns": (*played.turns, RecordedTurn(turn=whisper))})
-    write_template([played], tmp_path / "people.csv")
+    record = record.model_copy(update={"turns": (*record.turns, RecordedTurn(turn=whisper))})
+    write_template([record], tmp_path / "people.csv")
     header, row, *_ = cells(tmp_path / "people.csv")
-    shown = dict(zip(header, row, strict=True))
-    lines = shown["transcript"].split("\n")
+    columns = dict(zip(header, row, strict=True))
+    lines = columns["transcript"].split("\n")
     assert len(lines) == 4
-    assert json.loads(lines[0].removeprefix("Turn #1 | Ada Quill said: ")) == f"{forged} 0"
+    assert json.loads(lines[0].removeprefix("Turn #1 | Ada Quill said: ")) == f"{forgery} 0"
     assert lines[2:] == ['Turn #3 | Ada Quill [privately to Bo Tarn] said: "psst"', "Ended: turn limit"]
-    assert shown["situation"] == "Two people share a kitchen."
-    assert "Occupation: baker." in shown["participant_profile"]
-    assert "stranger" in shown["participant_profile"]
+    assert columns["situation"] == "Two people share a kitchen."
+    assert "Occupation: baker." in columns["participant_profile"]
+    assert "stranger" in columns["participant_profile"]
 
 
 def test_secret_and_private_information_are_shown_to_annotators(tmp_path: Path) -> None:
@@ -165,10 +165,10 @@ def test_no_cell_of_a_sheet_begins_like_a_formula(tmp_path: Path) -> None:
     people = (character("=Ada"), character("@Bram", last_name=""))
     task = plain_task(characters=people, scenario=scenario(2, context="+1\n=2", seats=seats))
     write_template([episode("e", text="=1+1", task=task)], tmp_path / "people.csv")
-    found = [cell for row in cells(tmp_path / "people.csv") for cell in row]
-    assert "'+1\n=2" in found
-    assert "'@Bram" in found
-    assert not [cell for cell in found if cell[:1] in tuple("=+-@\t\r\n") and cell]
+    result = [cell for row in cells(tmp_path / "people.csv") for cell in row]
+    assert "'+1\n=2" in result
+    assert "'@Bram" in result
+    assert not [cell for cell in result if cell[:1] in tuple("=+-@\t\r\n") and cell]
 
 
 def test_a_transcript_longer_than_the_csv_modules_limit_comes_back(
@@ -200,7 +200,7 @@ NO_SHEET = [
     ("key.csv", MANY, {}, "key.key.json: exists already"),
     ("p.csv", [], {}, "episodes: expected at least one"),
     ("p.csv", [MANY[0], MANY[0]], {}, "episode 'e0' occurs twice"),
-    ("p.csv", MANY, {"per_episode": 0}, "per_episode: expected at least 1 annotator, got 0"),
+    ("p.csv", MANY, {"per_episode": 0}, "per_episode: expected a whole number of at least 1, got 0"),
     ("p.csv", contradicting(), {}, "dimension 'charm': expected one range in all evaluations, got 1 to 3 and 0 to 9"),
     ("p.csv", named("goal_reasoning"), {}, "dimension 'goal_reasoning': the sheet would have two columns"),
     ("p.csv", named("annotator"), {}, "dimension 'annotator': the sheet would have two columns"),
@@ -221,10 +221,10 @@ def test_no_sheet_is_written_on_misuse(
 
 
 def test_draw_takes_different_episodes_by_seed() -> None:
-    drawn = [[e.key for e in draw(MANY, 10, seed)] for seed in (1, 1, 2)]
-    assert len(set(drawn[0])) == 10
-    assert drawn[0] == drawn[1] != drawn[2]
-    assert drawn[0] == [e.key for e in draw(MANY[::-1], 10, 1)]
+    keys_by_seed = [[e.key for e in draw(MANY, 10, seed)] for seed in (1, 1, 2)]
+    assert len(set(keys_by_seed[0])) == 10
+    assert keys_by_seed[0] == keys_by_seed[1] != keys_by_seed[2]
+    assert keys_by_seed[0] == [e.key for e in draw(MANY[::-1], 10, 1)]
     assert len(draw(MANY, None, 0)) == 30
     for n in (0, 31):
         with pytest.raises(InvalidValueError, match=f"n: expected 1 to 30, the number of episodes, got {n}"):
@@ -250,7 +250,7 @@ def read(path: Path) -> AnnotationSet:
 Edit = Callable[[list[list[str]]], None]
 
 
-def put(row: int, column: str, value: str) -> Edit:
+def set_cell(row: int, column: str, value: str) -> Edit:
     """Writes a value into a row as a spreadsheet program counts them: 1 is the header."""
 
     def edit(rows: list[list[str]]) -> None:
@@ -280,7 +280,7 @@ def backwards(rows: list[list[str]]) -> None:
 
 
 def renamed(old: str, new: str) -> Edit:
-    return put(1, old, new)
+    return set_cell(1, old, new)
 
 
 WRONG: list[tuple[Edit, type[SotopiaError], list[str]]] = [
@@ -288,16 +288,16 @@ WRONG: list[tuple[Edit, type[SotopiaError], list[str]]] = [
     (renamed("secret", "goal"), InvalidValueError, ["row 1", "'goal' 2 times"]),
     (without("knowledge"), InvalidValueError, ["row 1: expected a column 'knowledge', got none"]),
     (without("annotator"), InvalidValueError, ["row 1: expected a column 'annotator', got none"]),
-    (put(3, "goal", "11"), InvalidValueError, ["people.csv, row 3, column 'goal'", "from 0 to 10", "got '11'"]),
-    (put(4, "secret", "1"), InvalidValueError, ["row 4, column 'secret'", "from -10 to 0", "got '1'"]),
-    (put(2, "relationship", "-6"), InvalidValueError, ["column 'relationship'", "from -5 to 5", "got '-6'"]),
-    (put(2, "goal", "7.5"), InvalidValueError, ["whole number", "got '7.5'"]),
-    (put(2, "goal", "seven"), InvalidValueError, ["got 'seven'"]),
-    (put(2, "goal", "nan"), InvalidValueError, ["got 'nan'"]),
-    (put(2, "goal", "1e1"), InvalidValueError, ["got '1e1'"]),
-    (put(2, "goal", "1_0"), InvalidValueError, ["got '1_0'"]),
-    (put(2, "annotator", " "), InvalidValueError, ["row 2, column 'annotator': expected who filled in this row"]),
-    (put(2, "annotation_id", "a0"), UnknownNameError, ["row 2, column 'annotation_id'", "got 'a0'"]),
+    (set_cell(3, "goal", "11"), InvalidValueError, ["people.csv, row 3, column 'goal'", "from 0 to 10", "got '11'"]),
+    (set_cell(4, "secret", "1"), InvalidValueError, ["row 4, column 'secret'", "from -10 to 0", "got '1'"]),
+    (set_cell(2, "relationship", "-6"), InvalidValueError, ["column 'relationship'", "from -5 to 5", "got '-6'"]),
+    (set_cell(2, "goal", "7.5"), InvalidValueError, ["whole number", "got '7.5'"]),
+    (set_cell(2, "goal", "seven"), InvalidValueError, ["got 'seven'"]),
+    (set_cell(2, "goal", "nan"), InvalidValueError, ["got 'nan'"]),
+    (set_cell(2, "goal", "1e1"), InvalidValueError, ["got '1e1'"]),
+    (set_cell(2, "goal", "1_0"), InvalidValueError, ["got '1_0'"]),
+    (set_cell(2, "annotator", " "), InvalidValueError, ["row 2, column 'annotator': expected who filled in this row"]),
+    (set_cell(2, "annotation_id", "a0"), UnknownNameError, ["row 2, column 'annotation_id'", "got 'a0'"]),
     (with_column("duration_seconds", "-3"), InvalidValueError, ["column 'duration_seconds'", "got '-3'"]),
     (with_column("duration_seconds", "nan"), InvalidValueError, ["column 'duration_seconds'", "got 'nan'"]),
     (with_column("duration_secs", "3"), UnknownNameError, ["did you mean 'duration_seconds'?"]),
@@ -350,10 +350,10 @@ def test_files_that_are_not_there_are_said(sheet: Path, tmp_path: Path) -> None:
 HARMLESS: list[Edit] = [
     lambda rows: None,
     backwards,
-    without(*SHOWN),
+    without(*READ_ONLY),
     without(*(d.value + REASONING for d in DIMENSIONS)),
-    put(2, "goal", " 7.0 "),
-    put(2, "secret", "'-0"),
+    set_cell(2, "goal", " 7.0 "),
+    set_cell(2, "secret", "'-0"),
     renamed("goal", " Goal "),
     lambda rows: rows.insert(2, [""] * len(rows[0])),
     lambda rows: rows.insert(2, []),
@@ -368,16 +368,16 @@ def test_what_spreadsheet_programs_do_to_a_sheet_changes_nothing(sheet: Path, ed
     edit(rows)
     write_cells(sheet, rows, delimiter)
     sheet.write_bytes("\ufeff".encode() + sheet.read_bytes())
-    found = read(sheet)
-    assert len(found.annotations) == 8
-    assert (found.blank, found.missing) == (0, {})
-    assert all(a.scores == SEVEN and a.annotator == f"ann{a.request.slot}" for a in found.annotations)
+    result = read(sheet)
+    assert len(result.annotations) == 8
+    assert (result.blank, result.missing) == (0, {})
+    assert all(a.scores == SEVEN and a.annotator == f"ann{a.request.slot}" for a in result.annotations)
 
 
 def test_rows_are_counted_as_spreadsheet_programs_count_them(sheet: Path) -> None:
     assert any("\n" in cell for row in cells(sheet) for cell in row)
-    places = [annotation.where.rpartition(", ")[2] for annotation in read(sheet).annotations]
-    assert places == [f"row {number}" for number in range(2, 10)]
+    row_names = [annotation.where.rpartition(", ")[2] for annotation in read(sheet).annotations]
+    assert row_names == [f"row {number}" for number in range(2, 10)]
 
 
 def test_rows_and_scores_that_were_not_given_are_counted(tmp_path: Path) -> None:
@@ -386,10 +386,10 @@ def test_rows_and_scores_that_were_not_given_are_counted(tmp_path: Path) -> None
             return None
         return full({**SEVEN, "goal": "", "secret": ""} if request.agent == "agent_0" else SEVEN)  # type: ignore[attr-defined]
 
-    found = annotated(tmp_path, MANY[:3], filling)
-    assert len(found.annotations) == found.blank == 6
-    assert found.missing == {"secret": 3, "goal": 3}
-    assert all("goal" not in a.scores for a in found.annotations if a.request.agent == "agent_0")
+    result = annotated(tmp_path, MANY[:3], filling)
+    assert len(result.annotations) == result.blank == 6
+    assert result.missing == {"secret": 3, "goal": 3}
+    assert all("goal" not in a.scores for a in result.annotations if a.request.agent == "agent_0")
 
 
 def test_copies_of_several_annotators_are_read_together(sheet: Path, tmp_path: Path) -> None:
@@ -440,21 +440,21 @@ def test_one_row_is_removed_for_one_reason(
     rows = cells(sheet)
     with_column("duration_seconds", "")(rows)
     write_cells(sheet, rows)
-    marked = read(sheet).annotations[2].request.annotation_id
+    row_id = read(sheet).annotations[2].request.annotation_id
     other = {**SEVEN, "goal": 6}
     blank: dict[str, object] = dict.fromkeys(rows[0][7:], "")
     fill_in(
         sheet,
-        lambda request: {**blank, **row} if request.annotation_id == marked else full(other, f"x{request.slot}"),
+        lambda request: {**blank, **row} if request.annotation_id == row_id else full(other, f"x{request.slot}"),
     )
-    found = screen(read(sheet), QualityRules(**{**fields(rules), "max_difference": {}}))
-    assert [(r.annotation.request.annotation_id, r.reason) for r in found.removals] == (
-        [(marked, reason)] if reason else []
+    result = screen(read(sheet), QualityRules(**{**fields(rules), "max_difference": {}}))
+    assert [(r.annotation.request.annotation_id, r.reason) for r in result.removals] == (
+        [(row_id, reason)] if reason else []
     )
-    assert len(found.kept) + len(found.removals) == 8
-    assert found.counts == ({reason: 1} if reason else {})
-    episode_key = {a.request.annotation_id: a.request.episode for a in read(sheet).annotations}[marked]
-    assert found.to_repeat == ((episode_key,) if reason else ())
+    assert len(result.accepted) + len(result.removals) == 8
+    assert result.counts == ({reason: 1} if reason else {})
+    episode_key = {a.request.annotation_id: a.request.episode for a in read(sheet).annotations}[row_id]
+    assert result.to_repeat == ((episode_key,) if reason else ())
 
 
 def fields(rules: QualityRules) -> dict[str, object]:
@@ -486,16 +486,16 @@ SAYINGS = [
 
 @pytest.mark.parametrize(("name", "score", "text", "wrong"), SAYINGS)
 def test_scores_that_contradict_their_reasoning(sheet: Path, name: str, score: int, text: str, wrong: bool) -> None:
-    edited = {**full({**SEVEN, name: score}), f"{name}_reasoning": text}
-    fill_in(sheet, lambda request: edited | {"annotator": f"ann{request.slot}"})
-    found = screen(read(sheet), QualityRules(min_words=None))
-    assert found.counts == ({R.CONTRADICTION: 8} if wrong else {})
-    assert all(f"{name}: {score}, because" in r.detail and '"' in r.detail for r in found.removals)
+    cells_of_row = {**full({**SEVEN, name: score}), f"{name}_reasoning": text}
+    fill_in(sheet, lambda request: cells_of_row | {"annotator": f"ann{request.slot}"})
+    result = screen(read(sheet), QualityRules(min_words=None))
+    assert result.counts == ({R.CONTRADICTION: 8} if wrong else {})
+    assert all(f"{name}: {score}, because" in r.detail and '"' in r.detail for r in result.removals)
     assert screen(read(sheet), QualityRules(min_words=None, denial_tolerance=None)).counts == {}
 
 
 @pytest.mark.parametrize(
-    ("goals", "limits", "gone"),
+    ("goals", "limits", "removed"),
     [
         ((1, 7), {"goal": 5}, True),
         ((2, 7), {"goal": 5}, False),
@@ -505,24 +505,24 @@ def test_scores_that_contradict_their_reasoning(sheet: Path, name: str, score: i
     ],
 )
 def test_strong_disagreement_on_one_seat_removes_the_episode(
-    tmp_path: Path, goals: tuple[int, int], limits: dict[str, float], gone: bool
+    tmp_path: Path, goals: tuple[int, int], limits: dict[str, float], removed: bool
 ) -> None:
     def filling(request: object) -> dict[str, object]:
         apart = (request.episode, request.agent) == ("e1", "agent_1")  # type: ignore[attr-defined]
         slot: int = request.slot  # type: ignore[attr-defined]
         return full({**SEVEN, "goal": goals[slot] if apart else 7}, f"ann{slot}")
 
-    found = screen(annotated(tmp_path, MANY[:3], filling), QualityRules(max_difference=limits, straight_lines=False))
-    assert {r.annotation.request.episode for r in found.removals} == ({"e1"} if gone else set())
-    assert found.counts == ({R.DISAGREEMENT: 4} if gone else {})
-    assert found.to_repeat == (("e1",) if gone else ())
+    result = screen(annotated(tmp_path, MANY[:3], filling), QualityRules(max_difference=limits, straight_lines=False))
+    assert {r.annotation.request.episode for r in result.removals} == ({"e1"} if removed else set())
+    assert result.counts == ({R.DISAGREEMENT: 4} if removed else {})
+    assert result.to_repeat == (("e1",) if removed else ())
 
 
 def test_nobody_scores_a_seat_twice(tmp_path: Path) -> None:
-    found = screen(annotated(tmp_path, MANY[:2], lambda request: full(SEVEN, "ann")), LENIENT)
-    assert found.counts == {R.REPEATED: 4}
-    assert all(a.request.slot == 0 for a in found.kept)
-    assert all("by ann, after" in r.detail for r in found.removals)
+    result = screen(annotated(tmp_path, MANY[:2], lambda request: full(SEVEN, "ann")), LENIENT)
+    assert result.counts == {R.REPETITION: 4}
+    assert all(a.request.slot == 0 for a in result.accepted)
+    assert all("by ann, after" in r.detail for r in result.removals)
 
 
 def test_an_annotator_who_always_gives_the_same_is_removed(tmp_path: Path) -> None:
@@ -531,9 +531,9 @@ def test_an_annotator_who_always_gives_the_same_is_removed(tmp_path: Path) -> No
         goal = 7 if slot == 0 else 5 + int(request.episode[1:]) % 4  # type: ignore[attr-defined]
         return full({**SEVEN, "goal": goal}, f"ann{slot}")
 
-    found = screen(annotated(tmp_path, MANY[:3], filling))
-    assert found.counts == {R.STRAIGHT_LINE: 6}
-    assert {r.annotation.annotator for r in found.removals} == {"ann0"}
+    result = screen(annotated(tmp_path, MANY[:3], filling))
+    assert result.counts == {R.STRAIGHT_LINE: 6}
+    assert {r.annotation.annotator for r in result.removals} == {"ann0"}
 
 
 def test_an_annotator_far_from_the_others_is_removed_when_asked(tmp_path: Path) -> None:
@@ -546,9 +546,9 @@ def test_an_annotator_far_from_the_others_is_removed_when_asked(tmp_path: Path) 
     answers = annotated(tmp_path, MANY[:4], filling, per_episode=3)
     assert screen(answers).removals == ()
     # ann2 is 3.4 points off on average, and so pulls the others' 1.7 from theirs.
-    found = screen(answers, QualityRules(max_distance=2))
-    assert found.counts == {R.OUTLYING_ANNOTATOR: 8}
-    assert {r.annotation.annotator for r in found.removals} == {"ann2"}
+    result = screen(answers, QualityRules(max_distance=2))
+    assert result.counts == {R.OUTLYING_ANNOTATOR: 8}
+    assert {r.annotation.annotator for r in result.removals} == {"ann2"}
     assert screen(answers, QualityRules(max_distance=2, min_shared=100)).removals == ()
 
 

@@ -102,9 +102,9 @@ def test_kappa_needs_two_raters_and_two_categories(ratings: list[list[int]]) -> 
 def test_bins_are_in_order_equally_wide_and_all_used(scale: tuple[int, int]) -> None:
     points = range(scale[0], scale[1] + 1)
     for bins in BINS:
-        found = [bin_of(score, scale, bins) for score in points]
-        sizes = [found.count(place) for place in range(bins)]
-        assert found == sorted(found)
+        result = [bin_of(score, scale, bins) for score in points]
+        sizes = [result.count(index) for index in range(bins)]
+        assert result == sorted(result)
         assert sum(sizes) == 11
         assert max(sizes) - min(sizes) <= 1
     assert [bin_of(score, scale, 5) for score in points] == [0, 0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
@@ -135,54 +135,54 @@ def study(
     episodes = []
     for number, value in enumerate(ours):
         scores = {"agent_0": {dimension: value}} if value is not None else {}
-        played = episode(f"e{number}", scores=scores, custom=custom)
+        record = episode(f"e{number}", scores=scores, custom=custom)
         if value is None:
-            played = judged(played, {"agent_0": {dimension: 0}}, custom=custom)
-            broken = played.evaluations[0].model_copy(update={"unscored": "the judge wrote no JSON"})
-            played = played.with_evaluation(broken)
-        episodes.append(played)
+            record = judged(record, {"agent_0": {dimension: 0}}, custom=custom)
+            broken = record.evaluations[0].model_copy(update={"unscored": "the judge wrote no JSON"})
+            record = record.with_evaluation(broken)
+        episodes.append(record)
 
     def filling(request: AnnotationRequest) -> dict[str, object] | None:
-        given = people[int(request.episode[1:])]
-        if request.agent != "agent_0" or request.slot >= len(given):
+        seat_scores = people[int(request.episode[1:])]
+        if request.agent != "agent_0" or request.slot >= len(seat_scores):
             return None
-        return full({dimension: given[request.slot]}, f"ann{request.slot}")
+        return full({dimension: seat_scores[request.slot]}, f"ann{request.slot}")
 
     return episodes, annotated(folder, episodes, filling, per_episode)
 
 
-def compared(folder: Path, ours: list[float | None], people: People, **options: object) -> HumanAgreement:
-    episodes, found = study(folder, ours, people, **options)  # type: ignore[arg-type]
-    return human_agreement(episodes, found, rules=LENIENT)
+def agreement_of(folder: Path, ours: list[float | None], people: People, **options: object) -> HumanAgreement:
+    episodes, result = study(folder, ours, people, **options)  # type: ignore[arg-type]
+    return human_agreement(episodes, result, rules=LENIENT)
 
 
-def row(found: HumanAgreement, dimension: str = "goal", judge: str = "judge") -> JudgeOnDimension:
-    (only,) = [r for r in found.by_dimension if (r.dimension, r.judge) == (dimension, judge)]
+def row(result: HumanAgreement, dimension: str = "goal", judge: str = "judge") -> JudgeOnDimension:
+    (only,) = [r for r in result.by_dimension if (r.dimension, r.judge) == (dimension, judge)]
     return only
 
 
 def test_statistics_by_hand(tmp_path: Path) -> None:
     # Human scores 2, 1, 4, 3: r = rho = 0.6 with 4 seats, for which p = 1 - |r|. Differences -1, 1, -1, 1.
-    found = row(compared(tmp_path, [1, 2, 3, 4], [(1, 3), (1, 1), (3, 5), (0, 6)]))
-    assert found.n == found.ranged == 4
-    assert found.pearson.value == pytest.approx(0.6)
-    assert found.spearman.value == pytest.approx(0.6)
-    assert found.pearson.p == pytest.approx(0.4)
-    assert found.spearman.p == pytest.approx(0.4)
-    assert found.mean_difference.value == 0
-    assert found.sd_difference.value == pytest.approx(math.sqrt(4 / 3))
-    assert found.sd_human.value == pytest.approx(math.sqrt(5 / 3))
-    assert found.within_sd.value == 1.0
+    result = row(agreement_of(tmp_path, [1, 2, 3, 4], [(1, 3), (1, 1), (3, 5), (0, 6)]))
+    assert result.n == result.n_range == 4
+    assert result.pearson.value == pytest.approx(0.6)
+    assert result.spearman.value == pytest.approx(0.6)
+    assert result.pearson.p == pytest.approx(0.4)
+    assert result.spearman.p == pytest.approx(0.4)
+    assert result.mean_difference.value == 0
+    assert result.sd_difference.value == pytest.approx(math.sqrt(4 / 3))
+    assert result.sd_human.value == pytest.approx(math.sqrt(5 / 3))
+    assert result.within_sd.value == 1.0
     # 1 in [1, 3]; 2 above [1, 1]; 3 in [3, 5]; 4 in [0, 6].
-    assert [found.inside.value, found.above.value, found.below.value] == [0.75, 0.25, 0.0]
+    assert [result.inside.value, result.above.value, result.below.value] == [0.75, 0.25, 0.0]
 
 
 def test_a_lenient_and_a_strict_judge(tmp_path: Path) -> None:
     people: People = [(2, 3), (4, 5), (6, 7), (7, 8)]
     (tmp_path / "a").mkdir()
-    lenient = row(compared(tmp_path / "a", [5, 7, 9, 10], people))
+    lenient = row(agreement_of(tmp_path / "a", [5, 7, 9, 10], people))
     (tmp_path / "b").mkdir()
-    strict = row(compared(tmp_path / "b", [0, 2, 4, 5], people))
+    strict = row(agreement_of(tmp_path / "b", [0, 2, 4, 5], people))
     assert lenient.mean_difference.value == 2.5
     assert strict.mean_difference.value == -2.5
     assert (lenient.above.value, strict.below.value) == (1.0, 1.0)
@@ -193,8 +193,8 @@ def test_a_lenient_and_a_strict_judge(tmp_path: Path) -> None:
 
 
 def test_a_standard_deviation_off_is_still_within(tmp_path: Path) -> None:
-    found = row(compared(tmp_path, [5, 6, 7], [(4, 4), (5, 5), (6, 6)]))
-    assert (found.sd_human.value, found.mean_difference.value, found.within_sd.value) == (1.0, 1.0, 1.0)
+    result = row(agreement_of(tmp_path, [5, 6, 7], [(4, 4), (5, 5), (6, 6)]))
+    assert (result.sd_human.value, result.mean_difference.value, result.within_sd.value) == (1.0, 1.0, 1.0)
 
 
 def test_correlations_are_those_of_numpy(tmp_path: Path) -> None:
@@ -203,32 +203,32 @@ def test_correlations_are_those_of_numpy(tmp_path: Path) -> None:
     generator = random.Random(5)
     humans = [generator.randrange(11) for _ in range(40)]
     ours = [float(min(10, max(0, h + generator.randrange(-3, 4)))) for h in humans]
-    found = row(compared(tmp_path, list(ours), [(h,) for h in humans], per_episode=1))
-    assert found.pearson.value == pytest.approx(float(np.corrcoef(ours, humans)[0, 1]))
-    assert found.mean_difference.value == pytest.approx(float(np.mean(np.subtract(ours, humans))))
-    assert found.sd_difference.value == pytest.approx(float(np.std(np.subtract(ours, humans), ddof=1)))
+    result = row(agreement_of(tmp_path, list(ours), [(h,) for h in humans], per_episode=1))
+    assert result.pearson.value == pytest.approx(float(np.corrcoef(ours, humans)[0, 1]))
+    assert result.mean_difference.value == pytest.approx(float(np.mean(np.subtract(ours, humans))))
+    assert result.sd_difference.value == pytest.approx(float(np.std(np.subtract(ours, humans), ddof=1)))
 
 
 def test_what_the_judge_left_out_is_counted_and_never_zero(tmp_path: Path) -> None:
     people: People = [(2, 2), (4, 4), (6, 6), (8, 8), (10, 10)]
-    found = compared(tmp_path, [2, 4, 6, None, None], people)
-    assert (row(found).n, row(found).unscored) == (3, 2)
-    assert row(found).mean_difference.value == 0
-    (overall,) = found.overall
+    result = agreement_of(tmp_path, [2, 4, 6, None, None], people)
+    assert (row(result).n, row(result).unscored) == (3, 2)
+    assert row(result).mean_difference.value == 0
+    (overall,) = result.overall
     assert overall.unscored == 2
     assert overall.reasons == (("the judge wrote no JSON", 2),)
-    assert "unscored, left out: 2 × the judge wrote no JSON" in to_text(found)
+    assert "unscored, left out of the scores: 2 × the judge wrote no JSON" in to_text(result)
 
 
 def test_an_episode_the_judge_never_saw_is_counted_too(tmp_path: Path) -> None:
     episodes, answers = study(tmp_path, [1, 2, 3, 4], [(1, 2)] * 4)
     episodes[3] = episodes[3].model_copy(update={"evaluations": ()})
     scores = episodes[2].evaluations[0].scores
-    moved = Evaluation(evaluator="judge", scores=tuple(s.model_copy(update={"agent": "agent_1"}) for s in scores))
-    episodes[2] = episodes[2].with_evaluation(moved)
+    evaluation = Evaluation(evaluator="judge", scores=tuple(s.model_copy(update={"agent": "agent_1"}) for s in scores))
+    episodes[2] = episodes[2].with_evaluation(evaluation)
     (overall,) = human_agreement(episodes, answers, rules=LENIENT).overall
-    assert dict(overall.reasons) == {"not evaluated by judge": 1, "no score for agent_0": 1}
-    assert overall.ranged == 2
+    assert dict(overall.reasons) == {"not evaluated by judge": 1, "judge: no score for agent_0": 1}
+    assert overall.n_range == 2
 
 
 SAME_JUDGE, SAME_PEOPLE = "the judge's scores are all the same", "the human scores are all the same"
@@ -247,46 +247,46 @@ NOT_AVAILABLE: list[tuple[list[float | None], People, dict[str, str]]] = [
 def test_what_cannot_be_computed_has_a_reason(
     tmp_path: Path, ours: list[float | None], people: People, reasons: dict[str, str]
 ) -> None:
-    found = compared(tmp_path, ours, people)
+    result = agreement_of(tmp_path, ours, people)
     for name, reason in reasons.items():
-        statistic = getattr(row(found), name)
+        statistic = getattr(row(result), name)
         assert (statistic.value, statistic.p, statistic.reason) == (None, None, reason)
-    text = to_text(found)
+    text = to_text(result)
     assert "n/a" in text
     assert all(f"goal: {reason}" in text for reason in reasons.values())
-    for written in (text, to_json(found), *to_csv(found).values()):
-        assert "nan" not in written.casefold().replace("financial", "")
+    for document in (text, to_json(result), *to_csv(result).values()):
+        assert "nan" not in document.casefold().replace("financial", "")
 
 
 def test_nobody_scored_anything(tmp_path: Path) -> None:
-    found = compared(tmp_path, [1, 2], [(), ()])
-    assert found.annotations.blank == 8
-    assert all(r.same.value is None for r in found.annotators)
-    assert "no seat was scored by two annotators" in to_text(found)
-    assert json.loads(to_json(found))["overall"][0]["within_sd"]["reason"] == "no dimension has one"
-    assert len(write_report(found, tmp_path / "report")) == 9
+    result = agreement_of(tmp_path, [1, 2], [(), ()])
+    assert result.annotations.blank == 8
+    assert all(r.same.value is None for r in result.annotators)
+    assert "no seat was scored by two annotators" in to_text(result)
+    assert json.loads(to_json(result))["overall"][0]["within_sd"]["reason"] == "no dimension has one"
+    assert len(write_report(result, tmp_path / "report")) == 9
 
 
 def test_a_run_without_evaluations_still_tells_how_annotators_agree(tmp_path: Path) -> None:
     episodes = [episode(f"e{n}") for n in range(3)]
     answers = annotated(tmp_path, episodes, lambda request: full(SEVEN, f"ann{request.slot}"))
-    found = human_agreement(episodes, answers, rules=LENIENT)
-    assert (found.judges, found.by_dimension) == ((), ())
-    assert [r.at(5).kappa.value for r in found.annotators] == [1.0] * 8
-    assert "(the annotated episodes are not evaluated)" in to_text(found)
-    assert difference_chart(found, tmp_path / "d.png").stat().st_size > 1_000
+    result = human_agreement(episodes, answers, rules=LENIENT)
+    assert (result.judges, result.by_dimension) == ((), ())
+    assert [r.at(5).kappa.value for r in result.annotators] == [1.0] * 8
+    assert "(the annotated episodes are not evaluated)" in to_text(result)
+    assert difference_chart(result, tmp_path / "d.png").stat().st_size > 1_000
 
 
 def test_annotators_by_hand(tmp_path: Path) -> None:
     # Bins of five: 0-2, 3-4, 5-6, 7-8, 9-10. Pairs: same bin, same bin, other bin, same score.
-    found = compared(tmp_path, [1, 2, 3, 4, 5], [(0, 2), (3, 4), (4, 5), (9, 9), (7,)])
-    (goal,) = [r for r in found.annotators if r.dimension == "goal"]
+    result = agreement_of(tmp_path, [1, 2, 3, 4, 5], [(0, 2), (3, 4), (4, 5), (9, 9), (7,)])
+    (goal,) = [r for r in result.annotators if r.dimension == "goal"]
     assert (goal.seats, goal.pairs, goal.same.value) == (4, 4, 0.25)
     assert goal.at(5).agreement.value == 0.75
     assert goal.at(5).kappa.value == pytest.approx((0.75 - 0.2) / 0.8)
     assert goal.at(11).kappa.value == pytest.approx((0.25 - 1 / 11) / (10 / 11))
-    assert [item.bins for item in goal.binned] == list(BINS) == list(range(2, 12))
-    mean = found.annotators[-1]
+    assert [item.bins for item in goal.by_bins] == list(BINS) == list(range(2, 12))
+    mean = result.annotators[-1]
     assert (mean.dimension, mean.at(5).kappa.value) == ("mean", goal.at(5).kappa.value)
 
 
@@ -305,26 +305,26 @@ def test_the_mean_weighs_dimensions_alike(tmp_path: Path) -> None:
 
 
 def test_custom_dimensions_are_treated_alike(tmp_path: Path) -> None:
-    found = compared(tmp_path, [1, 2, 3, 3], [(1, 1), (2, 2), (3, 3), (3, 2)], dimension="charm", custom=(CHARM,))
-    assert found.dimensions[-1] == "charm"
-    assert row(found, "charm").n == 4
-    assert row(found, "charm").pearson.value == pytest.approx(2.375 / math.sqrt(2.75 * 2.1875))
-    (charm,) = [r for r in found.annotators if r.dimension == "charm"]
+    result = agreement_of(tmp_path, [1, 2, 3, 3], [(1, 1), (2, 2), (3, 3), (3, 2)], dimension="charm", custom=(CHARM,))
+    assert result.dimensions[-1] == "charm"
+    assert row(result, "charm").n == 4
+    assert row(result, "charm").pearson.value == pytest.approx(2.375 / math.sqrt(2.75 * 2.1875))
+    (charm,) = [r for r in result.annotators if r.dimension == "charm"]
     assert charm.at(3).kappa.value == pytest.approx((0.75 - 1 / 3) / (2 / 3))
     assert charm.at(5).kappa.value is None
     assert charm.at(5).kappa.reason == "the scale has 3 points"
-    assert "n/a in charm: the scale has 3 points" in to_text(found)
+    assert "n/a in charm: the scale has 3 points" in to_text(result)
 
 
 def test_perceived_ranges_that_are_similar_stand_together(tmp_path: Path) -> None:
-    found = compared(tmp_path, [1, 3, 9, 4], [(0, 4), (2, 3), (7, 10), (5, 5)])
-    goal = [(r.n, r.low, r.high, r.judge_mean) for r in found.ranges if r.dimension == "goal"]
+    result = agreement_of(tmp_path, [1, 3, 9, 4], [(0, 4), (2, 3), (7, 10), (5, 5)])
+    goal = [(r.n, r.low, r.high, r.judge_mean) for r in result.ranges if r.dimension == "goal"]
     assert goal == [(2, 1.0, 3.5, 2.0), (1, 5.0, 5.0, 4.0), (1, 7.0, 10.0, 9.0)]
 
 
 def test_the_distribution_of_differences_is_complete(tmp_path: Path) -> None:
-    found = compared(tmp_path, [5, 5, 5, 10], [(5, 5), (4, 5), (5, 4), (0, 0)])
-    bins = [(b.low, b.high, b.n) for b in found.differences if b.dimension == "goal"]
+    result = agreement_of(tmp_path, [5, 5, 5, 10], [(5, 5), (4, 5), (5, 4), (0, 0)])
+    bins = [(b.low, b.high, b.n) for b in result.differences if b.dimension == "goal"]
     assert bins == [(-0.25, 0.25, 1), (0.25, 0.75, 2), (9.75, 10.25, 1)]
 
 
@@ -333,19 +333,19 @@ def all_seven(folder: Path) -> tuple[list[Episode], AnnotationSet]:
     generator = random.Random(11)
     episodes = []
     for number in range(12):
-        played = episode(f"e{number}")
+        record = episode(f"e{number}")
         for judge in ("kind", "harsh"):
             scores = {
-                agent: {d.value: generator.randint(*RANGES[d]) for d in DIMENSIONS} for agent in played.task.agents
+                agent: {d.value: generator.randint(*RANGES[d]) for d in DIMENSIONS} for agent in record.task.agents
             }
-            played = judged(played, scores, judge)
-        episodes.append(played)
+            record = judged(record, scores, judge)
+        episodes.append(record)
 
     def filling(request: AnnotationRequest) -> dict[str, object]:
         wild = {d.value: generator.randint(*RANGES[d]) for d in DIMENSIONS}
-        given = {**wild, "goal": 5, "secret": 0} | ({} if request.episode != "e3" else {"knowledge": ""})
+        seat_scores = {**wild, "goal": 5, "secret": 0} | ({} if request.episode != "e3" else {"knowledge": ""})
         text = "Fine." if request.slot == 2 else "these are some words of mine"
-        return full(given, ("=ann", "bo", "cy")[request.slot], text)
+        return full(seat_scores, ("=ann", "bo", "cy")[request.slot], text)
 
     return episodes, annotated(folder, episodes, filling, 3)
 
@@ -357,25 +357,25 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Episode], Huma
 
 
 def test_several_judges_stand_beside_each_other(whole: tuple[list[Episode], HumanAgreement]) -> None:
-    episodes, found = whole
-    assert found.judges == ("kind", "harsh")
-    assert [(r.judge, r.dimension) for r in found.by_dimension] == [
+    episodes, result = whole
+    assert result.judges == ("kind", "harsh")
+    assert [(r.judge, r.dimension) for r in result.by_dimension] == [
         (judge, d.value) for judge in ("kind", "harsh") for d in DIMENSIONS
     ]
-    assert found.between_judges == agreement_table(episodes)
-    only = human_agreement(episodes, found.annotations, judges=["harsh"])
+    assert result.between_judges == agreement_table(episodes)
+    only = human_agreement(episodes, result.annotations, judges=["harsh"])
     assert (only.judges, only.between_judges) == (("harsh",), ())
-    assert only.by_dimension == found.by_dimension[7:]
+    assert only.by_dimension == result.by_dimension[7:]
 
 
 def test_shares_over_all_dimensions_weigh_every_score_alike(whole: tuple[list[Episode], HumanAgreement]) -> None:
-    _, found = whole
-    for overall in found.overall:
-        rows = [r for r in found.by_dimension if r.judge == overall.judge]
-        counted = [r for r in rows if r.within_sd.value is not None]
-        assert {r.dimension for r in rows} - {r.dimension for r in counted} == {"goal", "secret"}
-        hits = sum(round(r.within_sd.value * r.n) for r in counted)  # type: ignore[operator]
-        assert overall.n == sum(r.n for r in counted)
+    _, result = whole
+    for overall in result.overall:
+        rows = [r for r in result.by_dimension if r.judge == overall.judge]
+        counts = [r for r in rows if r.within_sd.value is not None]
+        assert {r.dimension for r in rows} - {r.dimension for r in counts} == {"goal", "secret"}
+        hits = sum(round(r.within_sd.value * r.n) for r in counts)  # type: ignore[operator]
+        assert overall.n == sum(r.n for r in counts)
         assert overall.within_sd.value == pytest.approx(hits / overall.n)
         assert overall.inside.value + overall.above.value + overall.below.value == pytest.approx(1)  # type: ignore[operator]
 
@@ -385,7 +385,7 @@ def test_the_report_counts_what_was_removed(whole: tuple[list[Episode], HumanAgr
     assert text.startswith("12 episodes, 72 rows handed out, 72 filled in by 3 annotators, 0 left empty, 48 used\n")
     assert "\n  removed: 24 × reasoning too short\n" in text
     assert "\n  filled in without a score: knowledge 6\n" in text
-    assert "\n  12 episodes have fewer annotations left than were asked for\n" in text
+    assert "\n  12 episodes have fewer annotations left than planned\n" in text
     assert "\nkind and people; 0 annotated seats unscored\n" in text
     assert "\n  n/a in secret, goal: the human scores are all the same\n" in text
     assert "kind - harsh" in text
@@ -393,13 +393,13 @@ def test_the_report_counts_what_was_removed(whole: tuple[list[Episode], HumanAgr
 
 
 def test_reports_hold_the_same_numbers(whole: tuple[list[Episode], HumanAgreement]) -> None:
-    _, found = whole
-    content = json.loads(to_json(found))
-    tables = {name: list(csv.DictReader(io.StringIO(text))) for name, text in to_csv(found).items()}
+    _, result = whole
+    content = json.loads(to_json(result))
+    tables = {name: list(csv.DictReader(io.StringIO(text))) for name, text in to_csv(result).items()}
     assert set(tables) == {"judges", "annotators", "ranges", "differences", "between_judges", "removed"}
-    for plain, nested in zip(tables["judges"], content["by_dimension"], strict=True):
+    for plain, record in zip(tables["judges"], content["by_dimension"], strict=True):
         for name in ("pearson", "within_sd", "inside"):
-            assert (float(plain[name]) if plain[name] else None) == nested[name]["value"]
+            assert (float(plain[name]) if plain[name] else None) == record[name]["value"]
         assert bool(plain["reason"]) == (plain["dimension"] in ("goal", "secret"))
     assert len(tables["annotators"]) == 8 * len(BINS)
     assert sum(int(r["n"]) for r in tables["differences"]) == sum(r["n"] for r in content["by_dimension"])
@@ -411,8 +411,8 @@ def test_an_annotators_name_is_no_formula_in_the_report(tmp_path: Path) -> None:
     episodes = [episode(f"e{n}") for n in range(2)]
     answers = annotated(tmp_path, episodes, lambda request: full(SEVEN, "=1+1"))
     assert {a.annotator for a in answers.annotations} == {"=1+1"}
-    removed = list(csv.DictReader(io.StringIO(to_csv(human_agreement(episodes, answers))["removed"])))
-    assert [r["annotator"] for r in removed] == ["'=1+1"] * 4
+    removals = list(csv.DictReader(io.StringIO(to_csv(human_agreement(episodes, answers))["removed"])))
+    assert [r["annotator"] for r in removals] == ["'=1+1"] * 4
 
 
 def test_files_of_the_report(whole: tuple[list[Episode], HumanAgreement], tmp_path: Path) -> None:
@@ -474,9 +474,9 @@ def sotopia(*arguments: object, code: int = 0) -> Result:
 def test_from_run_to_report_on_the_command_line(tmp_path: Path) -> None:
     run, sheet = tmp_path / "run.jsonl", tmp_path / "people.csv"
     write_episodes(run, [episode(f"e{n}", scores=dict.fromkeys(("agent_0", "agent_1"), SEVEN)) for n in range(6)])
-    said = sotopia("annotation-template", run, "-n", 4, "--out", sheet).output
-    assert "people.csv: 16 rows to fill in, 4 episodes; for annotators: " in said
-    assert "people.key.json: undoes the blinding" in said
+    output = sotopia("annotation-template", run, "-n", 4, "--out", sheet).output
+    assert "people.csv: 16 rows to fill in, 4 episodes; for annotators: " in output
+    assert "people.key.json: undoes the blinding" in output
 
     def filling(request: AnnotationRequest) -> dict[str, object]:
         return full({**SEVEN, "goal": 3 + int(request.episode[1:])}, f"ann{request.slot}", "Fine.")
@@ -486,9 +486,9 @@ def test_from_run_to_report_on_the_command_line(tmp_path: Path) -> None:
     assert "4 episodes, 16 rows handed out, 16 filled in by 2 annotators, 0 left empty, 16 used" in text
     assert f"wrote {tmp_path / 'report' / 'differences.png'}" in text
     assert "removed: 16 × reasoning too short" in sotopia("judge-agreement", run, "--human", sheet).output
-    kept = sotopia("judge-agreement", run, "--human", sheet, "--min-words", 1, "--json", "--bins", 3).output
-    assert json.loads(kept)["annotations"]["used"] == 16
-    assert json.loads(kept)["bins"] == 3
+    unfiltered = sotopia("judge-agreement", run, "--human", sheet, "--min-words", 1, "--json", "--bins", 3).output
+    assert json.loads(unfiltered)["annotations"]["used"] == 16
+    assert json.loads(unfiltered)["bins"] == 3
 
 
 @pytest.mark.parametrize(("annotator", "also"), [("", "annotator, "), ("ann", "")])
@@ -497,9 +497,9 @@ def test_a_sheet_that_nobody_filled_in_is_refused(tmp_path: Path, annotator: str
     write_episodes(run, [episode("e0", scores=dict.fromkeys(("agent_0", "agent_1"), SEVEN))])
     sotopia("annotation-template", run, "--out", sheet)
     fill_in(sheet, lambda request: {"annotator": annotator})
-    said = sotopia("judge-agreement", run, "--human", sheet, "--out", tmp_path / "report", code=2).output
+    output = sotopia("judge-agreement", run, "--human", sheet, "--out", tmp_path / "report", code=2).output
     columns = f"{also}{', '.join(d.value for d in DIMENSIONS)}"
-    assert said == f"sotopia: {sheet}: expected scores in at least one of 4 rows, got empty columns {columns}\n"
+    assert output == f"sotopia: {sheet}: expected scores in at least one of 4 rows, got empty columns {columns}\n"
     assert not (tmp_path / "report").exists()
 
 
@@ -512,10 +512,10 @@ def test_a_sheet_that_nobody_filled_in_is_refused(tmp_path: Path, annotator: str
     ],
 )
 def test_misuse_is_one_sentence_and_code_2(arguments: list[str], message: str) -> None:
-    said = sotopia(*arguments, code=2).output
-    assert said.startswith("sotopia: ")
-    assert message in said
-    assert said.count("\n") == 1
+    output = sotopia(*arguments, code=2).output
+    assert output.startswith("sotopia: ")
+    assert message in output
+    assert output.count("\n") == 1
 
 
 @pytest.mark.parametrize("command", ["annotation-template", "judge-agreement"])

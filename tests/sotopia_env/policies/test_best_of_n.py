@@ -9,22 +9,18 @@ from typing import Any
 
 import pytest
 
-from sotopia_env import tasks
 from sotopia_env.chat_model.protocol import ChatReply
 from sotopia_env.errors import InvalidValueError, ModelCallError, PolicyError
 from sotopia_env.naming import make_policy as make
 from sotopia_env.policies import BestOfNPolicy, LLMPolicy, OfferWorth, Scorer
 from sotopia_env.policies.policy import policy_identity
-from sotopia_env.runs.plan import EpisodePlan
-from sotopia_env.runs.rollout import run_episodes
-from sotopia_env.testing import ScriptedChatModel, check_policy, state_after
+from sotopia_env.testing import ScriptedChatModel, check_policy
 from sotopia_env.world.action import NO_ACTION, Action, ActionType
-from sotopia_env.world.dynamics import Rules
-from sotopia_env.world.observation import observe
 from tests.sotopia_env.factories import task
-from tests.sotopia_env.policies.doubles import act, decide, observed
+from tests.sotopia_env.policies.doubles import act, ballot, decide, friends_task, moving, observed, one_number, verified
 
 BAD = "no JSON"
+OFFER = moving(propose={"n": 14})
 
 
 def speech(text: str) -> str:
@@ -144,7 +140,7 @@ def test_scores_that_are_none_end_the_turn(scores):
 def test_policies_without_text_have_candidates_too():
     decision = decide(BestOfNPolicy(make("random"), 4, ByText({})), observed(task()))
     assert (decision.generation.candidates, decision.generation.text) == (4, "")
-    check_policy(BestOfNPolicy(make("random"), 2, ByText({})), repeatable=True)
+    check_policy(BestOfNPolicy(make("random"), 2, ByText({})), task=task(), repeatable=True)
 
 
 def test_name_and_parameters_tell_all():
@@ -186,50 +182,59 @@ def say(text: str) -> Action:
     return Action(ActionType.SPEAK, text)
 
 
-@pytest.mark.parametrize("family", ["bargaining", "division", "hiring"])
-def test_an_offer_is_worth_what_the_family_says(family):
-    (played,) = tasks.generate(family, 1, seed=5)
-    state = state_after(played, Action(ActionType.NONE))
-    seen = observe(state, "agent_1")
-    problem = tasks.family(family).problem(seen)
-    best, middle = problem.candidates()[0], problem.candidates()[len(problem.candidates()) // 2]
-    offers = [say(problem.phrase_offer(terms, 0)) for terms, _ in (best, middle)]
-    assert worths(seen, *offers, say("Nice weather."), Action(ActionType.LEAVE)) == pytest.approx(
-        [best[1], middle[1], 0.0, 0.0]
-    )
+@pytest.mark.parametrize(
+    ("history", "move", "expected"),
+    [
+        ((), {"propose": {"n": 20}}, 1.0),
+        ((), {"propose": {"n": "5"}}, 0.25),  # as a model may write it
+        ((), {"propose": {"n": 21}}, 0.0),  # not open
+        ((), {"accept": 1}, 0.0),
+        ((NO_ACTION, OFFER), {"accept": 1}, 0.7),
+        ((NO_ACTION, OFFER), {"accept": True}, 0.7),
+        ((OFFER, moving(propose={"n": 2})), {"accept": 2}, 0.1),
+        ((OFFER, moving(propose={"n": 2})), {"accept": 1}, 0.0),  # its own
+        ((NO_ACTION, OFFER), {"reject": 1}, 0.0),
+        ((OFFER, NO_ACTION), {"withdraw": 1}, 0.0),
+        ((), {"vote": "park"}, 0.0),
+    ],
+)
+def test_a_move_is_worth_what_it_would_come_to(history, move, expected):
+    seen = observed(one_number(), *history)
+    assert worths(seen, moving(**move)) == pytest.approx([expected])
 
 
-def test_settling_is_worth_what_is_settled():
-    (played,) = tasks.generate("bargaining", 1, seed=5)
-    first = tasks.family("bargaining").problem(observe(state_after(played), "agent_0"))
-    terms = first.candidates()[len(first.candidates()) // 2][0]
-    seen = observe(state_after(played, first.phrase_offer(terms, 0)), "agent_1")
-    problem = tasks.family("bargaining").problem(seen)
-    accept = say(problem.phrase_accept(terms, 0))
-    assert worths(seen, accept, say("Hm.")) == pytest.approx([problem.value(terms), 0.0])
+def test_words_and_leaving_are_worth_nothing():
+    seen = observed(one_number(), NO_ACTION, OFFER)
+    assert worths(seen, say("I accept your offer of 14!"), Action(ActionType.LEAVE), NO_ACTION) == [0.0] * 3
 
 
-def test_scoring_leaves_no_trace_in_what_is_read_afterwards():
-    (played,) = tasks.generate("bargaining", 1, seed=5)
-    seen = observe(state_after(played), "agent_0")
-    problem = tasks.family("bargaining").problem(seen)
-    worths(seen, say(problem.phrase_offer(problem.candidates()[0][0], 0)))
-    assert list(tasks.family("bargaining").problem(seen).outgoing()) == []
+def test_what_is_worse_than_no_agreement_scores_below_nothing():
+    worth = [{"constant": -10, "issues": {"n": {"per_unit": 1}}}, {"issues": {"n": {"per_unit": -1}}}]
+    issue = {"name": "n", "kind": "number", "low": 0, "high": 20}
+    of = verified({"protocol": {"kind": "agreement"}, "issues": [issue], "worth": worth})
+    scores = worths(observed(of), *(moving(propose={"n": n}) for n in (0, 10, 15, 20)))
+    assert scores == pytest.approx([-1.0, 0.0, 0.5, 1.0])
 
 
-def test_it_says_so_where_no_offer_can_be_read():
-    with pytest.raises(PolicyError, match="task of a family"):
-        decide(BestOfNPolicy(make("random"), 2, OfferWorth()), observed(task()))
+def test_a_vote_is_worth_its_option():
+    seen = observed(verified(ballot()), moving(vote="park"), moving(vote="zoo"))
+    scores = worths(seen, *(moving(vote=option) for option in ("museum", "Zoo", "park")))
+    assert scores == pytest.approx([1.0, 0.5, -0.5])
+    mine = observed(verified(ballot()), moving(vote="park"), NO_ACTION, NO_ACTION)
+    assert worths(mine, moving(vote=None)) == [0.0]
+
+
+@pytest.mark.parametrize(("of", "kind"), [(task(), "no protocol"), (friends_task(), "claims")])
+def test_it_says_so_where_there_are_no_offers(of, kind):
+    with pytest.raises(PolicyError, match=f"'offer-worth': expected a task with offers or votes, got one with {kind}"):
+        decide(BestOfNPolicy(make("random"), 2, OfferWorth()), observed(of))
 
 
 def test_the_best_of_many_random_offers_asks_for_more():
-    played = list(tasks.generate("bargaining", 6, seed=2))
     greedy = BestOfNPolicy(make("random-offers"), 8, OfferWorth())
-    first = {}
-    for policy in (make("random-offers"), greedy):
-        plans = [EpisodePlan(t, (policy, make("silent")), Rules(max_turns=1)) for t in played]
-        episodes = run_episodes(plans, progress=False).episodes
-        first[policy.name] = sum(
-            worths(observe(state_after(e.task), "agent_0"), e.turns[0].turn.action)[0] for e in episodes
-        )
+    seen, seeds = observed(one_number()), range(10)
+    first = {
+        policy.name: sum(worths(seen, act(policy, seen, seed))[0] for seed in seeds)
+        for policy in (make("random-offers"), greedy)
+    }
     assert first[greedy.name] > first["random-offers"] + 1

@@ -2,7 +2,6 @@
 
 import pytest
 
-from sotopia_env import tasks
 from sotopia_env.errors import InvalidValueError, UnknownNameError
 from sotopia_env.naming import POLICY_NAMES as NAMES
 from sotopia_env.naming import make_policy as make
@@ -12,7 +11,20 @@ from sotopia_env.world.action import NO_ACTION, Action, ActionType
 from sotopia_env.world.dynamics import Rules
 from sotopia_env.world.scenario import Seat
 from tests.sotopia_env.factories import character, scenario, task
-from tests.sotopia_env.policies.doubles import ToyFamily, act, observed, play
+from tests.sotopia_env.policies.doubles import (
+    MIXED,
+    act,
+    ballot,
+    friends_task,
+    moves,
+    moving,
+    observed,
+    one_number,
+    play,
+    three_seats,
+    verified,
+    violations,
+)
 
 LEAVE = Action(ActionType.LEAVE)
 SCRIPTED = [name for name in NAMES if name != "human"]
@@ -23,12 +35,16 @@ def free_task(goal="Get the piano home today.", secret="Has a gambling debt.", p
     return task(scenario=scenario(seats=seats), characters=(character("Ada", secret=secret), character("Bram")))
 
 
+def actions(first, second, of, rules=None):
+    return [turn.action for turn in play((make(first), make(second)), of, rules).turns]
+
+
 def test_small_talk_takes_four_turns_names_the_goal_and_leaves():
-    said = play(make("linear"), make("linear"), free_task())
-    assert [a.action_type for a in said] == [ActionType.SPEAK] * 8 + [ActionType.LEAVE]
-    assert "Get the piano home today." in said[2].argument
-    assert "Sell it." in said[3].argument
-    assert not any("gambling" in a.argument for a in said)
+    talk = actions("linear", "linear", free_task())
+    assert [a.action_type for a in talk] == [ActionType.SPEAK] * 8 + [ActionType.LEAVE]
+    assert "Get the piano home today." in talk[2].argument
+    assert "Sell it." in talk[3].argument
+    assert not any("gambling" in a.argument for a in talk)
 
 
 def test_small_talk_does_not_state_a_goal_that_shares_words_with_the_secret():
@@ -38,22 +54,34 @@ def test_small_talk_does_not_state_a_goal_that_shares_words_with_the_secret():
         assert "gambling" not in small_talk(seen, seed).action.argument
 
 
+@pytest.mark.parametrize("goal", ["Pay the GAMBLING-debt.", "Ask about _gambling_!", "«Gambling» is over."])
+def test_words_are_compared_whatever_their_case_and_punctuation(goal):
+    seen = observed(free_task(goal=goal), "Hello.", "Hello.")
+    assert "ambling" not in small_talk(seen, 0).action.argument
+
+
 @pytest.mark.parametrize("name", SCRIPTED)
-def test_every_policy_plays_a_task_of_no_family(name):
-    play(make(name), make(name), free_task(private_info="You have a van. It is small."))
+def test_every_policy_plays_a_task_without_a_protocol(name):
+    state = play((make(name), make(name)), free_task(private_info="You have a van. It is small."))
+    assert violations(state) == []
+    assert set(moves(state)) == {None}
 
 
-def test_the_sharer_shows_its_private_information_then_talks(monkeypatch):
-    said = play(make("sharer"), make("silent"), free_task(private_info="You have a van. It is small."))
-    assert [a.action_type for a in said[:4:2]] == [ActionType.NON_VERBAL] * 2
-    assert "You have a van." in said[0].argument
-    assert "It is small." in said[2].argument
-    monkeypatch.setattr(tasks, "family", lambda name: ToyFamily())
-    seats = (Seat(goals=("Win.",), private_info="One. Two."), Seat(goals=("Win.",)))
-    toy = task(scenario=scenario(seats=seats, shared_data={"family": "toy"}))
-    said = play(make("sharer"), make("silent"), toy, Rules(max_silent_turns=0))
-    assert [a.action_type for a in said[::2]][:3] == [ActionType.NON_VERBAL] * 2 + [ActionType.SPEAK]
-    assert make("sharer").parameters == {"floor": 0.1, "horizon": 10}
+def test_the_sharer_shows_its_private_information_then_talks():
+    shown = actions("sharer", "silent", free_task(private_info="You have a van; it is small. Why not?  Yes"))
+    assert [a.action_type for a in shown[:8:2]] == [ActionType.NON_VERBAL] * 4
+    notes = ("You have a van;", "it is small.", "Why not?", "Yes")
+    assert [a.argument for a in shown[:8:2]] == [f"shows a note: {note}" for note in notes]
+    assert make("sharer").parameters == {"floor": 0.02, "horizon": 10}
+
+
+def test_the_sharer_shows_its_cards_then_bargains():
+    of = one_number()
+    first, second = (act(make("sharer"), observed(of, *history)) for history in ((), ("Hm.", "Hm.")))
+    assert first == Action(ActionType.NON_VERBAL, "shows a note: Do well.")
+    assert second.move == act(make("linear"), observed(of, "Hm.", "Hm.")).move
+    no_notes = observed(of, rules=Rules(action_types=(ActionType.SPEAK,)))
+    assert act(make("sharer"), no_notes).move == act(make("linear"), no_notes).move
 
 
 def test_leaver_and_silent():
@@ -74,6 +102,32 @@ def test_random_draws_every_available_type_evenly_and_nothing_else():
         ActionType.NONE,
         ActionType.SPEAK,
     }
+
+
+MOVING = {
+    "mixed": verified(MIXED),
+    "quorum": verified(three_seats({"quorum": 2})),
+    "ballot": verified(ballot()),
+    "claims": friends_task(),
+}
+
+
+@pytest.mark.parametrize("scene", MOVING)
+def test_random_makes_legal_moves_now_and_then(scene):
+    of = MOVING[scene]
+    rules = Rules(max_silent_turns=0, action_types=(ActionType.SPEAK, ActionType.ACTION))
+    states = [play((UniformRandom(),) * len(of.agents), of, rules, seed) for seed in range(20)]
+    assert all(violations(state) == [] for state in states)
+    counts = [sum(move is not None for move in moves(state)) for state in states]
+    assert sum(counts) > 10
+    assert any(None in moves(state) for state in states)
+    assert play((UniformRandom(),) * len(of.agents), of, rules, 3).turns == states[3].turns
+
+
+def test_random_samples_every_kind_of_move():
+    seen = observed(one_number(), moving(propose={"n": 3}), moving(propose={"n": 1}))
+    kinds = {action.move.kind for seed in range(200) if (action := act(UniformRandom(), seen, seed)).move}
+    assert kinds == {"propose", "accept", "reject", "withdraw"}
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -20,12 +20,12 @@ from sotopia_env.errors import InvalidValueError, UnknownNameError
 from sotopia_env.reports.charts import bar_chart, heat_map, write_report
 from sotopia_env.reports.compare import Comparison, compare, compare_runs, estimate
 from sotopia_env.reports.seat_results import seat_results
-from sotopia_env.reports.tables import partners_shown, show_number, to_csv, to_json, to_text
-from sotopia_env.runs.rollout import EpisodePlan, all_matchups, evaluate_run, plan_episodes, run_episodes
+from sotopia_env.reports.tables import partner_columns, show_number, to_csv, to_json, to_text
+from sotopia_env.runs import EpisodePlan, all_matchups, evaluate_run, plan_episodes, run_episodes
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.episode import Episode, Evaluation, OutcomeResult, Score
 from sotopia_env.world.reward import DIMENSIONS, RANGES
-from sotopia_env.world.scenario import OutcomeSpec
+from tests.sotopia_env.outcome_tasks import sale
 from tests.sotopia_env.runs.rollout_doubles import NO_VERDICT, FixedEvaluator, Speaker, make_task
 
 A, B, C = Speaker("a"), Speaker("b"), Speaker("c")
@@ -57,18 +57,18 @@ def mean(comparison: Comparison, policy: str, metric: str = "goal") -> float:
 
 def test_estimate_by_hand() -> None:
     # Scenario means 2, 4, 9 with two values each: mean 5, s^2 = 13, SE = sqrt(13 / 3), t(0.975, 2) = 4.302653.
-    found = estimate([1.0, 3.0, 4.0, 4.0, 8.0, 10.0], ["x", "x", "y", "y", "z", "z"])
+    result = estimate([1.0, 3.0, 4.0, 4.0, 8.0, 10.0], ["x", "x", "y", "y", "z", "z"])
     half = 4.302652729911275 * math.sqrt(13 / 3)
-    assert (found.n, found.clusters, found.mean) == (6, 3, 5.0)
-    assert (found.low, found.high) == pytest.approx((5 - half, 5 + half))
+    assert (result.n, result.clusters, result.mean) == (6, 3, 5.0)
+    assert (result.low, result.high) == pytest.approx((5 - half, 5 + half))
 
 
 def test_every_scenario_weighs_the_same_by_hand() -> None:
     # Scenario means 2 (four values), 4 (one), 9 (one): mean 5 and not 3.5; the interval is that of three means.
-    found = estimate([1.0, 3.0, 2.0, 2.0, 4.0, 9.0], ["x", "x", "x", "x", "y", "z"])
+    result = estimate([1.0, 3.0, 2.0, 2.0, 4.0, 9.0], ["x", "x", "x", "x", "y", "z"])
     half = 4.302652729911275 * math.sqrt(13 / 3)
-    assert (found.n, found.clusters, found.mean) == (6, 3, 5.0)
-    assert (found.low, found.high) == pytest.approx((5 - half, 5 + half))
+    assert (result.n, result.clusters, result.mean) == (6, 3, 5.0)
+    assert (result.low, result.high) == pytest.approx((5 - half, 5 + half))
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -83,21 +83,21 @@ def test_estimate_is_statsmodels_cluster_robust_wls_also_when_unbalanced(seed: i
         cov_type="cluster", cov_kwds={"groups": np.array(groups), "use_correction": False}, use_t=True
     )
     count = len(set(groups))
-    found = estimate(values, [str(group) for group in groups])
-    assert found.mean == pytest.approx(fit.params[0])
-    assert found.low is not None
+    result = estimate(values, [str(group) for group in groups])
+    assert result.mean == pytest.approx(fit.params[0])
+    assert result.low is not None
     from scipy import stats
 
-    error = (found.mean - found.low) / stats.t.ppf(0.975, count - 1)
+    error = (result.mean - result.low) / stats.t.ppf(0.975, count - 1)
     assert error == pytest.approx(fit.bse[0] * math.sqrt(count / (count - 1)))
 
 
 def test_a_group_of_many_seats_does_not_drown_a_pair() -> None:
     pair, group = make_task("s0"), make_task("s1", seats=5)
     episodes = [scored(EpisodePlan(pair, (A,) * 2), (0.0, 0.0)), scored(EpisodePlan(group, (A,) * 5), (10.0,) * 5)]
-    found = compare(episodes)
-    assert mean(found, "a") == 5.0  # seats alike would make it 50 / 7
-    assert "each scenario weighs the same" in to_text(found)
+    result = compare(episodes)
+    assert mean(result, "a") == 5.0  # seats alike would make it 50 / 7
+    assert "each scenario weighs the same" in to_text(result)
 
 
 def test_interval_covers_the_truth_as_often_as_it_says_and_the_naive_one_does_not() -> None:
@@ -108,13 +108,13 @@ def test_interval_covers_the_truth_as_often_as_it_says_and_the_naive_one_does_no
             shift = generator.gauss(0, 1)
             values += [3.0 + shift + generator.gauss(0, 0.5) for _ in range(6)]
             clusters += [f"s{scenario}"] * 6
-        found = estimate(values, clusters)
+        result = estimate(values, clusters)
         alone = estimate(values, [str(i) for i in range(len(values))])
-        assert found.low is not None
-        assert found.high is not None
+        assert result.low is not None
+        assert result.high is not None
         assert alone.low is not None
         assert alone.high is not None
-        covered += found.low <= 3.0 <= found.high
+        covered += result.low <= 3.0 <= result.high
         naive += alone.low <= 3.0 <= alone.high
     assert 0.93 <= covered / rounds <= 0.97
     assert naive / rounds < 0.75
@@ -130,8 +130,8 @@ def test_interval_covers_the_truth_as_often_as_it_says_and_the_naive_one_does_no
     ],
 )
 def test_degenerate_estimates_have_no_interval_and_no_nan(values, clusters, expected) -> None:  # type: ignore[no-untyped-def]
-    found = estimate(values, clusters)
-    assert (found.n, found.clusters, found.mean, found.low, found.high, found.p) == expected
+    result = estimate(values, clusters)
+    assert (result.n, result.clusters, result.mean, result.low, result.high, result.p) == expected
 
 
 @pytest.mark.parametrize(("values", "clusters"), [([], []), ([1.0], [])])
@@ -145,9 +145,9 @@ def test_s4_a_score_belongs_to_the_policy_in_the_scored_seat() -> None:
     plans = plan_episodes([make_task(f"s{i}") for i in range(3)], [(A, B)])
     # Policy a always gets 8, b always 2, wherever they sit.
     episodes = [scored(plan, (8.0, 2.0) if plan.policies[0] is A else (2.0, 8.0)) for plan in plans]
-    found = compare(episodes)
-    assert (mean(found, "a"), mean(found, "b")) == (8.0, 2.0)
-    cell = found.cell("a", "goal")
+    result = compare(episodes)
+    assert (mean(result, "a"), mean(result, "b")) == (8.0, 2.0)
+    cell = result.cell("a", "goal")
     assert cell is not None
     assert cell.estimate.n == 6
 
@@ -156,9 +156,9 @@ def test_s5_policies_of_one_name_with_other_parameters_are_not_pooled() -> None:
     fast, slow = replace(A, parameters={"beta": 2}), replace(A, parameters={"beta": 0.5})
     plans = plan_episodes([make_task("s0"), make_task("s1")], [(fast, B), (slow, B)], both_seats=False)
     episodes = [scored(plan, (9.0 if plan.policies[0] is fast else 3.0, 5.0)) for plan in plans]
-    found = compare(episodes)
-    assert found.policies == ('a {"beta":0.5}', 'a {"beta":2}', "b")
-    assert [mean(found, policy) for policy in found.policies] == [3.0, 9.0, 5.0]
+    result = compare(episodes)
+    assert result.policies == ('a {"beta":0.5}', 'a {"beta":2}', "b")
+    assert [mean(result, policy) for policy in result.policies] == [3.0, 9.0, 5.0]
 
 
 def test_s5_a_policy_counts_only_where_it_sits_and_first_means_first() -> None:
@@ -182,9 +182,9 @@ def test_s3_comparing_only_reads(tmp_path: Path) -> None:
     plans = plan_episodes([make_task("s0"), make_task("s1")], [(A, B)])
     run_episodes(plans, evaluator=FixedEvaluator(), run_dir=tmp_path / "run")
     before = {file.name: file.read_bytes() for file in (tmp_path / "run").iterdir()}
-    found = compare_runs([tmp_path / "run"])
-    write_report(found, tmp_path / "report")
-    assert found.episodes == 4
+    result = compare_runs([tmp_path / "run"])
+    write_report(result, tmp_path / "report")
+    assert result.episodes == 4
     assert {file.name: file.read_bytes() for file in (tmp_path / "run").iterdir()} == before
 
 
@@ -203,21 +203,21 @@ def test_unscored_is_counted_and_left_out_never_zero() -> None:
     plans = plan_episodes([make_task(f"s{i}") for i in range(4)], [(A, B)], both_seats=False)
     episodes = [scored(plan, (8.0, 4.0)) for plan in plans[:3]]
     episodes += run_episodes(plans[3:], evaluator=FixedEvaluator(fails=NO_VERDICT)).episodes
-    found = compare(episodes)
-    cell = found.cell("a", "goal")
+    result = compare(episodes)
+    cell = result.cell("a", "goal")
     assert cell is not None
     assert (cell.estimate.mean, cell.estimate.n, cell.unscored) == (8.0, 3, 1)
-    assert (found.unscored, found.reasons) == (1, (("EvaluationError: the judge wrote no JSON", 1),))
-    assert "1 × EvaluationError: the judge wrote no JSON" in to_text(found)
-    words = found.cell("a", "words_per_turn")
+    assert (result.unscored, result.reasons) == (1, (("EvaluationError: the judge wrote no JSON", 1),))
+    assert "1 × EvaluationError: the judge wrote no JSON" in to_text(result)
+    words = result.cell("a", "words_per_turn")
     assert words is not None
     assert (words.estimate.n, words.unscored) == (4, 0)
 
 
 def test_episodes_without_any_evaluation_compare_by_words() -> None:
-    found = compare(run_episodes(plan_episodes([make_task()], [(A, replace(B, text="one two three four"))])).episodes)
-    assert (found.metrics, found.main, found.unscored) == (("words_per_turn",), "words_per_turn", 2)
-    assert (mean(found, "a", "words_per_turn"), mean(found, "b", "words_per_turn")) == (3.0, 5.0)
+    result = compare(run_episodes(plan_episodes([make_task()], [(A, replace(B, text="one two three four"))])).episodes)
+    assert (result.metrics, result.main, result.unscored) == (("words_per_turn",), "words_per_turn", 2)
+    assert (mean(result, "a", "words_per_turn"), mean(result, "b", "words_per_turn")) == (3.0, 5.0)
 
 
 def test_words_per_turn_counts_speech_over_all_own_turns() -> None:
@@ -237,58 +237,61 @@ def test_paired_difference_by_hand() -> None:
         seat = 1 if plan.policies[0] is C else 0
         goal = 3.0 + (gaps[plan.task.scenario.id] if plan.policies[seat] is A else 0.0)
         episodes.append(scored(plan, (goal, 5.0) if seat == 0 else (5.0, goal)))
-    (found,) = (d for d in compare(episodes).differences if (d.first, d.second, d.metric) == ("a", "b", "goal"))
-    assert found.paired_by == "task, seat, partner, order, seed"
-    assert (found.estimate.n, found.estimate.clusters, found.estimate.mean) == (6, 3, 3.0)
+    (result,) = (d for d in compare(episodes).differences if (d.first, d.second, d.metric) == ("a", "b", "goal"))
+    assert result.paired_by == "task, seat, partner, order, seed"
+    assert (result.estimate.n, result.estimate.clusters, result.estimate.mean) == (6, 3, 3.0)
     from scipy import stats
 
     test = stats.ttest_1samp(list(gaps.values()), 0)
-    assert found.estimate.p == pytest.approx(test.pvalue)
-    assert (found.estimate.low, found.estimate.high) == pytest.approx(tuple(test.confidence_interval()))
-    assert found.q is not None
-    assert found.q >= found.estimate.p
+    assert result.estimate.p == pytest.approx(test.pvalue)
+    assert (result.estimate.low, result.estimate.high) == pytest.approx(tuple(test.confidence_interval()))
+    assert result.q is not None
+    assert result.q >= result.estimate.p
 
 
 def test_pairing_takes_the_closest_match_there_is_and_says_which() -> None:
     head_to_head = plan_episodes([make_task("s0"), make_task("s1")], [(A, B)])
-    found = compare([scored(plan, (7.0, 3.0)) for plan in head_to_head])
-    assert {d.paired_by for d in found.differences} == {"task, seat"}
-    one_sided = plan_episodes([make_task("s0"), make_task("s1")], [(A, B)], both_seats=False)
-    found = compare([scored(plan, (7.0, 3.0)) for plan in one_sided])
-    assert {d.paired_by for d in found.differences} == {"task"}
+    result = compare([scored(plan, (7.0, 3.0)) for plan in head_to_head])
+    assert {d.paired_by for d in result.differences} == {"task, seat"}
+    one_seat = plan_episodes([make_task("s0"), make_task("s1")], [(A, B)], both_seats=False)
+    result = compare([scored(plan, (7.0, 3.0)) for plan in one_seat])
+    assert {d.paired_by for d in result.differences} == {"task"}
     apart = [EpisodePlan(make_task("s0"), (A, A)), EpisodePlan(make_task("s1"), (B, B))]
     assert compare([scored(plan, (7.0, 3.0)) for plan in apart]).differences == ()
 
 
 def test_matrix_holds_policy_by_partner_and_mixed_tables_of_three() -> None:
     plans = plan_episodes([make_task("s0", seats=3)], [(A, B, C)], both_seats=False)
-    found = compare([scored(plans[0], (1.0, 2.0, 3.0))], metric="goal")
-    assert {(m.policy, m.partner): m.estimate.mean for m in found.matrix} == {
+    result = compare([scored(plans[0], (1.0, 2.0, 3.0))], metric="goal")
+    assert {(m.policy, m.partner): m.estimate.mean for m in result.matrix} == {
         ("a", "b+c"): 1.0,
         ("b", "a+c"): 2.0,
         ("c", "a+b"): 3.0,
     }
 
 
-def outcome(agreement: bool, shares: tuple[float, float], efficiency: float) -> OutcomeResult:
-    return OutcomeResult(agreement=agreement, reason="r", payoffs=shares, shares=shares, efficiency=efficiency)
+def outcome(agreed: bool, shares: tuple[float, float], efficiency: float) -> OutcomeResult:
+    return OutcomeResult(agreed=agreed, reason="r", payoffs=shares, shares=shares, efficiency=efficiency)
 
 
-def test_success_and_shares_come_from_the_verified_outcome_by_seat_and_family() -> None:
+@pytest.mark.parametrize(("family", "group"), [({"family": "bargaining"}, "bargaining"), ({}, "agreement")])
+def test_success_and_shares_come_from_the_verified_outcome_by_seat_and_family(
+    family: dict[str, str], group: str
+) -> None:
     episodes = []
-    for number, agreed in enumerate((True, True, False)):
+    for number, is_deal in enumerate((True, True, False)):
         task = make_task(f"s{number}")
-        spec = OutcomeSpec(family="bargaining", parameters={})
-        task = task.model_copy(update={"scenario": task.scenario.model_copy(update={"outcome": spec})})
-        result = outcome(agreed, (0.75, 0.25) if agreed else (0.0, 0.0), float(agreed))
-        episodes.append(scored(EpisodePlan(task, (A, B)), (5.0, 5.0), result))
+        fields = {"outcome": sale().scenario.outcome, "shared_data": family}
+        task = task.model_copy(update={"scenario": task.scenario.model_copy(update=fields)})
+        verified = outcome(is_deal, (0.75, 0.25) if is_deal else (0.0, 0.0), float(is_deal))
+        episodes.append(scored(EpisodePlan(task, (A, B)), (5.0, 5.0), verified))
     later = [e.with_evaluation(Evaluation(evaluator="later", unscored="no key")) for e in episodes]
-    for found in (compare(episodes), compare(later, evaluator="later")):  # one without outcome hides none
-        assert found.outcomes_by == ("fixed",)
-        assert mean(found, "a", "success") == pytest.approx(2 / 3)
-        assert (mean(found, "a", "surplus_share"), mean(found, "b", "surplus_share")) == (0.5, pytest.approx(1 / 6))
-        assert {(c.group, c.policy) for c in found.families} == {("bargaining", "a"), ("bargaining", "b")}
-        assert "verified family" in to_text(found)
+    for result in (compare(episodes), compare(later, evaluator="later")):  # one without outcome hides none
+        assert result.outcomes_by == ("fixed",)
+        assert mean(result, "a", "success") == pytest.approx(2 / 3)
+        assert (mean(result, "a", "surplus_share"), mean(result, "b", "surplus_share")) == (0.5, pytest.approx(1 / 6))
+        assert {(c.group, c.policy) for c in result.families} == {(group, "a"), (group, "b")}
+        assert "verified family" in to_text(result)
     assert compare(later, evaluator="later").unscored == 3
     assert mean(compare(later, evaluator="fixed"), "a") == 5.0
 
@@ -296,29 +299,29 @@ def test_success_and_shares_come_from_the_verified_outcome_by_seat_and_family() 
 def test_overall_is_the_mean_of_seven_and_absent_with_fewer() -> None:
     (episode,) = run_episodes([EpisodePlan(make_task(), (A, B))]).episodes
     partial = Evaluation(evaluator="v", scores=(Score(agent="agent_0", dimension=DIMENSIONS[-1], value=7.0),))
-    found = compare([episode.with_evaluation(partial)])
-    assert "overall" not in found.metrics
-    assert found.main == "goal"
-    assert found.reasons == (("v: no score for agent_1", 1),)
+    result = compare([episode.with_evaluation(partial)])
+    assert "overall" not in result.metrics
+    assert result.main == "goal"
+    assert result.reasons == (("v: no score for agent_1", 1),)
     full = compare([scored(EpisodePlan(make_task(), (A, B)), (10.0, 0.0))])
     assert mean(full, "a", "overall") == pytest.approx((5 + 0 + 5 - 5 - 5 + 0 + 10) / 7)
 
 
 def test_one_scenario_shows_na_and_no_nan(tmp_path: Path) -> None:
-    found = compare([scored(EpisodePlan(make_task(), (A, B)), (7.0, 3.0))])
-    text = to_text(found)
+    result = compare([scored(EpisodePlan(make_task(), (A, B)), (7.0, 3.0))])
+    text = to_text(result)
     assert "7.00 n/a 1" in text
     assert not re.search(r"\bnan\b", text, re.IGNORECASE)
-    assert "NaN" not in to_json(found)
-    for path in (heat_map(found, tmp_path / "h.png"), bar_chart(found, tmp_path / "b.png")):
+    assert "NaN" not in to_json(result)
+    for path in (heat_map(result, tmp_path / "h.png"), bar_chart(result, tmp_path / "b.png")):
         assert path.read_bytes().startswith(b"\x89PNG")
 
 
 def test_report_files_hold_the_same_numbers(tmp_path: Path) -> None:
     plans = plan_episodes([make_task(f"s{i}") for i in range(4)], all_matchups([A, B]))
     generator = random.Random(2)
-    found = compare([scored(plan, (generator.randrange(11), generator.randrange(11))) for plan in plans])
-    paths = write_report(found, tmp_path)
+    result = compare([scored(plan, (generator.randrange(11), generator.randrange(11))) for plan in plans])
+    paths = write_report(result, tmp_path)
     assert {path.name for path in paths} == {
         "comparison.txt",
         "comparison.json",
@@ -329,7 +332,7 @@ def test_report_files_hold_the_same_numbers(tmp_path: Path) -> None:
         "bar_chart.png",
     }
     assert {path.name for path in tmp_path.iterdir()} == {path.name for path in paths}
-    rows = list(csv.DictReader(io.StringIO(to_csv(found)["policies"])))
+    rows = list(csv.DictReader(io.StringIO(to_csv(result)["policies"])))
     cells = json.loads((tmp_path / "comparison.json").read_text())["cells"]
     assert [(r["policy"], r["metric"], float(r["mean"])) for r in rows] == [
         (c["policy"], c["metric"], c["estimate"]["mean"]) for c in cells
@@ -345,12 +348,12 @@ def evaluated(names: str, plan: EpisodePlan) -> Episode:
     for name in names:
         change = {"evaluator": name, "scores": middle if name == "r" else first.scores}
         episode = episode.with_evaluation(first.model_copy(update=change))
-    kept = tuple(e for e in episode.evaluations if e.evaluator in names)
-    return episode.model_copy(update={"evaluations": kept})
+    chosen = tuple(e for e in episode.evaluations if e.evaluator in names)
+    return episode.model_copy(update={"evaluations": chosen})
 
 
 @pytest.mark.parametrize(
-    ("names", "wanted", "expected"),
+    ("names", "evaluator", "expected"),
     [
         (("v", "v", "v"), None, "v"),
         (("vr", "v", "vr"), None, "v"),  # the latest would mix r with v
@@ -363,28 +366,28 @@ def evaluated(names: str, plan: EpisodePlan) -> Episode:
     ],
 )
 def test_scores_of_different_evaluators_are_never_mixed(
-    names: tuple[str, ...], wanted: str | None, expected: str | None
+    names: tuple[str, ...], evaluator: str | None, expected: str | None
 ) -> None:
     plans = plan_episodes([make_task(f"s{i}") for i in range(3)], [(A, B)], both_seats=False)
     episodes = [evaluated(own, plan) for own, plan in zip(names, plans, strict=True)]
     if expected is not None and "share" in expected:
         with pytest.raises(InvalidValueError, match=re.escape(expected)) as caught:
-            compare(episodes, evaluator=wanted)
+            compare(episodes, evaluator=evaluator)
         assert "--evaluator" in str(caught.value)
         return
-    found = compare(episodes, evaluator=wanted)
-    assert found.evaluator == expected
-    assert f"scores by: {expected or 'nobody'}" in to_text(found)
+    result = compare(episodes, evaluator=evaluator)
+    assert result.evaluator == expected
+    assert f"scores by: {expected or 'nobody'}" in to_text(result)
     if expected:
-        assert mean(found, "a") == (5.0 if expected == "r" else 8.0)
+        assert mean(result, "a") == (5.0 if expected == "r" else 8.0)
 
 
 def test_the_evaluator_of_the_run_decides_between_several(tmp_path: Path) -> None:
     plans = plan_episodes([make_task("s0"), make_task("s1")], [(A, B)], both_seats=False)
     run_episodes(plans, evaluator=FixedEvaluator(), run_dir=tmp_path)
     evaluate_run(tmp_path, FixedEvaluator(name="other", fractions=(0.5, 0.5)))
-    found = compare_runs([tmp_path])
-    assert (found.evaluator, mean(found, "a")) == ("fixed", 8.0)
+    result = compare_runs([tmp_path])
+    assert (result.evaluator, mean(result, "a")) == ("fixed", 8.0)
     assert compare_runs([tmp_path], evaluator="other").evaluator == "other"
     with pytest.raises(InvalidValueError, match="share several evaluators"):
         compare_runs([tmp_path / "episodes.jsonl"])  # a mere file was not configured with any
@@ -396,10 +399,10 @@ def test_one_overlapping_pair_does_not_stand_for_the_run() -> None:
     alike = plan_episodes([make_task("t")], [(A, C), (B, C)], both_seats=False)
     episodes = [scored(plan, (7.0, 7.0)) for plan in apart]
     episodes += [scored(plan, (10.0 if plan.policies[0] is A else 0.0, 5.0)) for plan in alike]
-    (found,) = (d for d in compare(episodes).differences if (d.first, d.second, d.metric) == ("a", "b", "goal"))
-    assert (found.paired_by, found.matched, found.seats) == ("task, seat", 82, 82)
-    assert found.estimate.clusters == 21
-    assert found.estimate.mean == pytest.approx(10 / 21)
+    (result,) = (d for d in compare(episodes).differences if (d.first, d.second, d.metric) == ("a", "b", "goal"))
+    assert (result.paired_by, result.matched, result.seats) == ("task, seat", 82, 82)
+    assert result.estimate.clusters == 21
+    assert result.estimate.mean == pytest.approx(10 / 21)
     assert "82/82" in to_text(compare(episodes))
 
 
@@ -407,19 +410,19 @@ def test_imbalance_of_seats_and_order_is_reported_and_balance_is_not() -> None:
     tasks = [make_task("s0"), make_task("s1", seats=3)]
     fair = compare([scored(p, (5.0,) * len(p.policies)) for p in plan_episodes(tasks, [(A, B)])])
     assert (fair.imbalances, "not balanced" in to_text(fair)) == ((), False)
-    found = compare([scored(p, (5.0, 5.0)) for p in plan_episodes(tasks[:1], [(A, B)], both_seats=False)])
-    rows = [(i.policy, i.held, i.began, i.ordered) for i in found.imbalances]
+    result = compare([scored(p, (5.0, 5.0)) for p in plan_episodes(tasks[:1], [(A, B)], both_seats=False)])
+    rows = [(i.policy, i.by_seat, i.first, i.in_order) for i in result.imbalances]
     assert rows == [("a", (1, 0), 1, 1), ("b", (0, 1), 0, 1)]
-    assert "a in tasks of 2 seats (seat 0: 1, seat 1: 0; began 1 of 1)" in to_text(found)
+    assert "a in tasks of 2 seats (seat 0: 1, seat 1: 0; began 1 of 1)" in to_text(result)
 
 
-@pytest.mark.parametrize("place", ["file", "file/deeper"])
-def test_a_report_that_cannot_be_written_is_a_sentence(tmp_path: Path, place: str) -> None:
+@pytest.mark.parametrize("path_name", ["file", "file/deeper"])
+def test_a_report_that_cannot_be_written_is_a_sentence(tmp_path: Path, path_name: str) -> None:
     (tmp_path / "file").write_text("kept")
-    found = compare([scored(EpisodePlan(make_task(), (A, B)), (7.0, 3.0))])
+    result = compare([scored(EpisodePlan(make_task(), (A, B)), (7.0, 3.0))])
     for write in (write_report, heat_map):
         with pytest.raises(InvalidValueError, match=r"cannot be written \((Not a directory|File exists)"):
-            write(found, tmp_path / place / "x" if write is heat_map else tmp_path / place)
+            write(result, tmp_path / path_name / "x" if write is heat_map else tmp_path / path_name)
     assert (tmp_path / "file").read_text() == "kept"
     assert [file.name for file in tmp_path.iterdir()] == ["file"]
 
@@ -449,7 +452,7 @@ def test_numbers_are_shown_without_a_negative_zero(value: float | None, text: st
 
 def test_tables_show_single_partners_and_say_what_they_leave_out() -> None:
     plans = plan_episodes([make_task("s0", seats=3), make_task("s1")], [(A, B)])
-    found = compare([scored(plan, (1.0, 2.0, 3.0)[: len(plan.policies)]) for plan in plans])
-    assert partners_shown(found) == ["a", "b"]
-    assert {m.partner for m in found.matrix} == {"a", "b", "a+b"}
-    assert "(1 mixed sets of partners" in to_text(found)
+    result = compare([scored(plan, (1.0, 2.0, 3.0)[: len(plan.policies)]) for plan in plans])
+    assert partner_columns(result) == ["a", "b"]
+    assert {m.partner for m in result.matrix} == {"a", "b", "a+b"}
+    assert "(1 mixed sets of partners" in to_text(result)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from sotopia_env.runs.rollout import plan_episodes, run_episodes
+from sotopia_env.runs import plan_episodes, run_episodes
 from tests.sotopia_env.runs.rollout_doubles import FixedEvaluator, Speaker, make_task
 
 PLANS = plan_episodes([make_task(f"s{i}") for i in range(50)], [(Speaker("a", wait=0.001), Speaker("b", wait=0.001))])

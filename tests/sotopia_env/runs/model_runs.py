@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sotopia_env.runs.rollout import read_run
+from sotopia_env.storage import read_run
 from sotopia_env.world.reward import RANGES
 from tests.sotopia_env.chat_model.server import LoopbackServer
 

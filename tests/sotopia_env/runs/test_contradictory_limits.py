@@ -30,20 +30,20 @@ CONTRADICTIONS: list[tuple[list[object], str]] = [
     (["--policy", "local/tiny:max_tokens=500", "--tpm", 499], f"{ANSWER} tpm 499 allows"),
     (["--matchup", "silent vs local/tiny:max_tokens=500", "--tpm", 499], f"{ANSWER} tpm 499 allows"),
     (["--policy", "best-of-2(local/tiny:max_tokens=500 by offer-worth)", "--tpm", 499], f"{ANSWER} tpm 499 allows"),
-    ([*SCRIPTED, "judge:local/tiny?max_tokens=500", "--tpm", 499], f"{ANSWER} tpm 499 allows"),
-    ([*SCRIPTED, "verified+judge:local/tiny?max_tokens=500", "--tpm", 499], f"{ANSWER} tpm 499 allows"),
+    ([*SCRIPTED, "judge:local/tiny:max_tokens=500", "--tpm", 499], f"{ANSWER} tpm 499 allows"),
+    ([*SCRIPTED, "verified+judge:local/tiny:max_tokens=500", "--tpm", 499], f"{ANSWER} tpm 499 allows"),
     (
-        [*SCRIPTED, "mean(judge:local/tiny+judge:local/tiny?max_tokens=500)", "--tpm", 499],
+        [*SCRIPTED, "mean(judge:local/tiny+judge:local/tiny:max_tokens=500)", "--tpm", 499],
         f"{ANSWER} tpm 499 allows",
     ),
-    ([*SCRIPTED, "views:local/tiny?max_tokens=500", "--tpm", 499], f"{ANSWER} tpm 499 allows"),
+    ([*SCRIPTED, "views:local/tiny:max_tokens=500", "--tpm", 499], f"{ANSWER} tpm 499 allows"),
     (
         [*MODEL, "--max-completion-tokens", 500, "--max-tokens", 499],
-        f"{ANSWER} the whole run may use (--max-tokens 499)",
+        f"{ANSWER} the whole run's max_tokens 499 allows",
     ),
     (
-        [*SCRIPTED, "judge:local/tiny?max_tokens=500", "--max-tokens", 499],
-        f"{ANSWER} the whole run may use (--max-tokens 499)",
+        [*SCRIPTED, "judge:local/tiny:max_tokens=500", "--max-tokens", 499],
+        f"{ANSWER} the whole run's max_tokens 499 allows",
     ),
     (
         [*MODEL, "--timeout", 5, "--model-timeout", 10],
@@ -54,24 +54,24 @@ CONTRADICTIONS: list[tuple[list[object], str]] = [
     ([*MODEL, "--model-timeout", -1], "--model-timeout: expected seconds above 0, got -1"),
     ([*MODEL, "--model-timeout", "inf"], "--model-timeout: expected seconds above 0, got inf"),
     ([*MODEL, "--rpm", 100, "--tpm", 99], "tpm 99 is less than a token for each of rpm 100 requests"),
-    ([*MODEL, "--max-cost", 0], "max_cost: expected a number above zero"),
-    ([*MODEL, "--max-tokens", -1], "max_tokens: expected a number above zero"),
+    ([*MODEL, "--max-cost", 0], "--max-cost: expected a number above zero"),
+    ([*MODEL, "--max-tokens", -1], "--max-tokens: expected a number above zero"),
     (
         [*MODEL, "--executor", "ray", "--workers", 3, "--rpm", 2],
-        "--workers: expected no more than --rpm, which is 2, got 3",
+        "--workers: expected no more than rpm, which is 2, got 3",
     ),
     (
         [*MODEL, "--executor", "ray", "--workers", 3, "--model-concurrency", 2],
-        "--workers: expected no more than --model-concurrency, which is 2, got 3",
+        "--workers: expected no more than model concurrency, which is 2, got 3",
     ),
     (
         [*MODEL, "--executor", "ray", "--workers", 3, "--max-completion-tokens", 500, "--tpm", 1499],
-        "--workers: expected a part of --tpm for each that holds an answer of max_tokens 500, got 499 of 1499 for each",
+        "--workers: expected a part of tpm for each that holds an answer of max_tokens 500, got 499 of 1499 for each",
     ),
-    ([*SCRIPTED, "judge:local/tiny?temperature=2.1"], "temperature: expected a number from 0 to 2, got 2.1"),
-    ([*SCRIPTED, "judge:local/tiny?temperature=-0.1"], "temperature: expected a number from 0 to 2, got -0.1"),
-    ([*SCRIPTED, "judge:local/tiny?temperature=nan"], "temperature: expected a number from 0 to 2, got nan"),
-    ([*SCRIPTED, "views:local/tiny?temperature=3"], "temperature: expected a number from 0 to 2, got 3.0"),
+    ([*SCRIPTED, "judge:local/tiny:temperature=2.1"], "temperature: expected a number from 0 to 2, got 2.1"),
+    ([*SCRIPTED, "judge:local/tiny:temperature=-0.1"], "temperature: expected a number from 0 to 2, got -0.1"),
+    ([*SCRIPTED, "judge:local/tiny:temperature=nan"], "temperature: expected a number from 0 to 2, got nan"),
+    ([*SCRIPTED, "views:local/tiny:temperature=3"], "temperature: expected a number from 0 to 2, got 3.0"),
 ]
 
 
@@ -105,7 +105,7 @@ def test_numbers_out_of_range_are_refused_by_name(
 
 def test_an_evaluation_is_held_to_the_same(server: LoopbackServer, tmp_path: Path) -> None:
     sotopia("rollout", "--policy", "silent", "--tasks", "bargaining", "-n", 1, "--out", tmp_path)
-    judging = ["evaluate", tmp_path, "--evaluator", "judge:local/tiny?max_tokens=500", "--api-base", server.api_base]
+    judging = ["evaluate", tmp_path, "--evaluator", "judge:local/tiny:max_tokens=500", "--api-base", server.api_base]
     assert f"{ANSWER} tpm 499 allows" in sotopia(*judging, "--tpm", 499, code=2).stderr
     assert "--timeout 5 ends an episode" in sotopia(*judging, "--timeout", 5, "--model-timeout", 6, code=2).stderr
     assert server.total == 0

@@ -9,9 +9,10 @@ import pytest
 
 from sotopia_env import naming, tasks
 from sotopia_env.chat_model import RetryPolicy, Totals, read_ledger
-from sotopia_env.chat_model.pool import ModelOptions, RunModels
+from sotopia_env.chat_model.pool import ModelOptions, ModelPool
+from sotopia_env.runs import RunResult, run_episodes_async
 from sotopia_env.runs.plan import EpisodePlan, plan_episodes
-from sotopia_env.runs.rollout import RunResult, read_run, run_episodes_async
+from sotopia_env.storage import read_run
 from sotopia_env.storage.directory import read_failures
 from sotopia_env.storage.manifest import read_manifest
 from sotopia_env.world.dynamics import Rules
@@ -25,7 +26,7 @@ BAD_DAY = dict.fromkeys((*KINDS, "wrong_language"), SHARE)
 EPISODES = 1_000
 
 
-def plans_of(models: RunModels, episodes: int) -> list[EpisodePlan]:
+def plans_of(models: ModelPool, episodes: int) -> list[EpisodePlan]:
     """Episodes of two to four turns."""
     found = []
     for turns in (2, 3, 4):
@@ -43,7 +44,7 @@ async def play(server: LoopbackServer, run: Path, episodes: int, retries: int) -
         retries=RetryPolicy(retries, base=0.01, cap=0.05),
         concurrency=64,
     )
-    models = RunModels(options)
+    models = ModelPool(options)
     judge = naming.make_evaluator("judge:local/tiny", model_factory=models.judge)
     models.open(run)
     try:

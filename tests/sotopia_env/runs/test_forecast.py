@@ -12,11 +12,12 @@ import pytest
 from typer.testing import CliRunner
 
 from sotopia_env.chat_model import Price, RetryPolicy, Totals, read_ledger
-from sotopia_env.chat_model.pool import ModelOptions, RunModels
+from sotopia_env.chat_model.pool import ModelOptions, ModelPool
 from sotopia_env.cli.app import app
-from sotopia_env.runs.forecast import forecast, foresee, turn_limit
+from sotopia_env.runs import run_episodes_async
+from sotopia_env.runs.forecast import RunForecast, forecast, turn_limit
+from sotopia_env.runs.rehearsal import RehearsedModels
 from sotopia_env.runs.request import RunRequest
-from sotopia_env.runs.rollout import run_episodes_async
 from sotopia_env.world.dynamics import Rules
 from tests.sotopia_env.runs.model_runs import table_server
 from tests.sotopia_env.runs.rollout_doubles import make_task
@@ -33,7 +34,7 @@ def test_the_bound_holds_also_for_a_model_that_never_answers_usably(tmp_path: Pa
     options = {} if reply == "good" else {"reply": "I would rather not. " * 30}
     with table_server(**options) as server:
         words = command(server.api_base, tmp_path / "run", "--policy", policy, "--price", "1,1")
-        words += ["--evaluator", "judge:local/tiny?max_tokens=2000"]
+        words += ["--evaluator", "judge:local/tiny:max_tokens=2000"]
         told = CliRunner().invoke(app, [*words, "--dry-run"])
         assert told.exit_code == 0, told.output
         assert server.total == 0
@@ -57,21 +58,31 @@ def test_the_bound_holds_also_for_a_model_that_never_answers_usably(tmp_path: Pa
 PAID_FOR_NOTHING = ("malformed", "empty", "truncated")
 
 
+def forecast_of(request: RunRequest, run: Path) -> RunForecast:
+    models = RehearsedModels(request.models)
+    return forecast(request.resolve(models), models, run)
+
+
 def foreseen(options: ModelOptions, tmp_path: Path, **more: Any) -> tuple[RunRequest, dict[tuple[str, str], Any]]:
     given: dict[str, Any] = {"policies": ("local/tiny",), "tasks": "bargaining", "n": 2, "rules": Rules(max_turns=4)}
-    given |= {"evaluator": "judge:local/tiny?max_tokens=2000", "manner": {"max_tokens": 300}, "models": options}
+    given |= {"evaluator": "judge:local/tiny:max_tokens=2000", "manner": {"max_tokens": 300}, "models": options}
     request = RunRequest(**{**given, **more})
-    _, _, found = foresee(request, tmp_path / "run")
-    return request, {(each.model, each.role): each for each in found}
+    models = forecast_of(request, tmp_path / "run").models
+    return request, {(each.model, each.role): each for each in models}
 
 
 async def play(request: RunRequest, run: Path) -> None:
-    models = RunModels(request.models)
+    models = ModelPool(request.models)
     try:
-        plans, judge = request.plans(models), request.judge(models)
+        resolved = request.resolve(models)
         models.open(run)
         await run_episodes_async(
-            plans, evaluator=judge, run_dir=run, concurrency=1, progress=False, ledger=models.ledger
+            resolved.plans(),
+            evaluator=resolved.evaluator,
+            run_dir=run,
+            concurrency=1,
+            progress=False,
+            ledger=models.ledger,
         )
     finally:
         await models.close()
@@ -152,11 +163,11 @@ def test_a_context_bounds_what_answers_without_a_limit_can_cost(tmp_path: Path, 
 def test_the_limits_of_the_run_are_said_beside_the_bound(tmp_path: Path) -> None:
     options = ModelOptions(api_base="http://localhost:9", price=Price(1, 1), max_cost=2.5, max_tokens=100_000)
     request, _ = foreseen(options, tmp_path)
-    *_, total, stops, end = forecast(request, tmp_path / "run")
+    *_, total, stops, end = forecast_of(request, tmp_path / "run").lines()
     assert re.fullmatch(
         r"in all at most \$\d+\.\d{4}, with every re-ask.*; about \$0\.\d{4} if nothing goes wrong", total
     )
-    assert stops == "the run stops before it would pass $2.5 (--max-cost) or 100000 tokens (--max-tokens)"
+    assert stops == "the run stops before it would pass max_cost $2.5 or max_tokens 100000"
     assert end == "nothing was sent"
 
 
@@ -181,7 +192,7 @@ def test_without_a_limit_on_answers_there_is_none_on_tokens_and_that_is_said(tmp
         "http://localhost:9",
     ]
     told = CliRunner().invoke(app, [*words, "--out", str(tmp_path / "run"), "--dry-run"])
-    assert "tokens without limit, since its answers have none (--max-completion-tokens)" in told.output
+    assert "tokens without limit, since its answers have none (PROVIDER/MODEL:max_tokens=…)" in told.output
     assert re.search(r"about 20 calls, \d+ prompt tokens and 1200 answer tokens if nothing goes wrong", told.output)
     assert "in all without limit, with every re-ask, paid failure and fallback" in told.output
 

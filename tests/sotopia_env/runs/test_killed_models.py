@@ -12,7 +12,7 @@ from pathlib import Path
 
 from sotopia_env.chat_model import Totals, read_ledger
 from sotopia_env.chat_model.spending.ledger import LEDGER
-from sotopia_env.runs.rollout import read_run
+from sotopia_env.storage import read_run
 from sotopia_env.storage.directory import read_failures
 from sotopia_env.storage.manifest import read_manifest
 from tests.sotopia_env.chat_model.server import LoopbackServer

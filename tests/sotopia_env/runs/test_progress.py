@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 
 from sotopia_env.chat_model import Ledger, LedgerEntry
-from sotopia_env.cli.runs import LiveTranscript
+from sotopia_env.cli.rollout import LiveTranscript
+from sotopia_env.runs import run_episodes
 from sotopia_env.runs.plan import plan_episodes
 from sotopia_env.runs.progress import Progress
-from sotopia_env.runs.rollout import run_episodes
 from tests.sotopia_env.runs.rollout_doubles import Faulty, FixedEvaluator, Speaker, make_task
 
 
 def entry(**change: object) -> LedgerEntry:
     return LedgerEntry.model_validate(
-        {"role": "agent", "asked": "local/a", "model": "a", "prompt_tokens": 1_000, "completion_tokens": 500, **change}
+        {"role": "agent", "spec": "local/a", "model": "a", "prompt_tokens": 1_000, "completion_tokens": 500, **change}
     )
 
 
@@ -42,7 +42,7 @@ def test_the_line_counts_resumed_episodes_and_shows_the_time_left(monkeypatch: p
 
     async def work() -> None:
         shown = Progress(10, 4, True, "episodes", Ledger())
-        async with shown.shown():
+        async with shown.refreshed():
             shown.begin()
             await asyncio.sleep(0.05)
             shown.end()

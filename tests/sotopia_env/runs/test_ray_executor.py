@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from sotopia_env.chat_model import Totals, read_ledger
-from sotopia_env.chat_model.pool import ModelOptions, RunModels
+from sotopia_env.chat_model.pool import ModelOptions, ModelPool
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.runs.ray_executor import Part, load_ray, play_part
 from sotopia_env.runs.request import RunRequest
-from sotopia_env.runs.rollout import read_run
 from sotopia_env.runs.shards import SHARDS
+from sotopia_env.storage import read_run
 from sotopia_env.storage.directory import read_failures
 from sotopia_env.storage.manifest import read_manifest
 from tests.sotopia_env.runs.model_runs import ROOT, keys_of, start, table_server
@@ -84,10 +84,10 @@ def test_a_part_of_the_limits_is_not_held_against_the_longest_answer_of_the_run(
     policies = ("local/tiny:max_tokens=500",)
     with table_server() as server:
         models = ModelOptions(api_base=server.api_base, tpm=2_000, max_tokens=40_000)
-        request = RunRequest(policies, tasks="bargaining", n=1, evaluator="judge:local/tiny?max_tokens=400")
+        request = RunRequest(policies, tasks="bargaining", n=1, evaluator="judge:local/tiny:max_tokens=400")
         with pytest.raises(InvalidValueError, match="max_tokens 500 is more than"):
-            replace(request, models=models.share(100, Totals())).plans(RunModels(models.share(100, Totals())))
-        keys = frozenset(plan.key for plan in replace(request, models=models).plans(RunModels(models)))
+            replace(request, models=models.share(100, Totals())).resolve(ModelPool(models.share(100, Totals())))
+        keys = frozenset(plan.key for plan in replace(request, models=models).resolve(ModelPool(models)).plans())
         share = replace(models, max_tokens=300)
         said = play_part(Part(replace(request, models=share), keys, tmp_path / "shard", 1, None, 0.0))
     assert "max_tokens" in said.stopped or "budget" in said.stopped, said

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sotopia_env.runs.rollout import read_run
+from sotopia_env.storage import read_run
 from sotopia_env.storage.directory import read_failures
 from sotopia_env.storage.manifest import read_manifest
 from tests.sotopia_env.chat_model.server import LoopbackServer

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from sotopia_env.errors import DamagedRecordError, InvalidValueError
-from sotopia_env.runs.rollout import EpisodePlan, evaluate_run, plan_episodes, read_run, run_episodes
+from sotopia_env.runs import EpisodePlan, evaluate_run, plan_episodes, run_episodes
+from sotopia_env.storage import read_run
 from sotopia_env.storage.directory import RunDirectory, read_failures
 from sotopia_env.storage.manifest import read_manifest
 from sotopia_env.world.dynamics import Rules

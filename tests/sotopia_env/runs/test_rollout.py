@@ -16,14 +16,8 @@ import pytest
 
 from sotopia_env.errors import InvalidValueError, UnknownNameError
 from sotopia_env.policies.policy import Decision, turn_seed
+from sotopia_env.runs import EpisodePlan, all_matchups, plan_episodes, run_episodes, run_episodes_async
 from sotopia_env.runs.play import play_episode
-from sotopia_env.runs.rollout import (
-    EpisodePlan,
-    all_matchups,
-    plan_episodes,
-    run_episodes,
-    run_episodes_async,
-)
 from sotopia_env.storage.directory import read_failures
 from sotopia_env.storage.manifest import FailureRecord
 from sotopia_env.world.action import Action, ActionType

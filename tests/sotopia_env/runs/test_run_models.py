@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from sotopia_env.chat_model import ChatRequest, Price, Totals, cache_info, read_ledger
-from sotopia_env.chat_model.pool import ModelOptions, RunModels, parse_per_model, parse_prices
+from sotopia_env.chat_model import ChatRequest, Totals, cache_info, read_ledger
+from sotopia_env.chat_model.pool import ModelOptions, ModelPool
 from sotopia_env.errors import InvalidValueError, UnknownNameError
 from sotopia_env.evaluators import LLMJudge
 from sotopia_env.world.episode import Evaluation
@@ -20,12 +20,12 @@ REQUEST = ChatRequest(messages=({"role": "user", "content": "Good morning."},))
 
 
 def test_a_model_is_made_once_and_agents_and_judges_share_its_connections(tmp_path: Path) -> None:
-    models = RunModels(ModelOptions(api_base="http://localhost:1/v1"))
+    models = ModelPool(ModelOptions(api_base="http://localhost:1/v1"))
     assert models("local/a") is models("local/a") is models.judge("local/a")
     assert models("local/a") is not models("local/b")
     assert models("local/a", api_base="http://localhost:2/v1") is not models("local/a")
     assert models.names == ("local/a", "local/b")
-    cached = RunModels(ModelOptions(api_base="http://localhost:1/v1", cache_dir=tmp_path))
+    cached = ModelPool(ModelOptions(api_base="http://localhost:1/v1", cache_dir=tmp_path))
     agent, judge = cached("local/a"), cached.judge("local/a")
     assert judge is not agent
     assert judge.routes == agent.routes  # type: ignore[attr-defined]  # the same limits hold for both
@@ -34,7 +34,7 @@ def test_a_model_is_made_once_and_agents_and_judges_share_its_connections(tmp_pa
 
 def test_one_ledger_counts_every_model_and_only_judges_answers_are_kept(tmp_path: Path) -> None:
     async def work(api_base: str) -> None:
-        models = RunModels(ModelOptions(api_base=api_base, cache_dir=tmp_path / "cache"))
+        models = ModelPool(ModelOptions(api_base=api_base, cache_dir=tmp_path / "cache"))
         agent, judge = models("local/tiny"), models.judge("local/tiny")
         await models.check()
         models.open(tmp_path)
@@ -53,7 +53,7 @@ def test_one_ledger_counts_every_model_and_only_judges_answers_are_kept(tmp_path
 
 def test_nothing_is_written_before_the_models_are_known_to_be_there(tmp_path: Path) -> None:
     async def work(api_base: str, name: str) -> None:
-        models = RunModels(ModelOptions(api_base=api_base))
+        models = ModelPool(ModelOptions(api_base=api_base))
         models(f"local/{name}")
         try:
             await models.check()
@@ -65,30 +65,6 @@ def test_nothing_is_written_before_the_models_are_known_to_be_there(tmp_path: Pa
     with pytest.raises(InvalidValueError, match=r"expected a server at http://127.0.0.1:9"):
         asyncio.run(work("http://127.0.0.1:9/v1", "tiny"))
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
-    ("texts", "expected"),
-    [
-        ([], None),
-        (["http://a:1/v1"], {"": "http://a:1/v1"}),
-        (["http://a:1/v1?x=y"], {"": "http://a:1/v1?x=y"}),
-        (["local/m=http://a:1/v1", "http://b/v1"], {"local/m": "http://a:1/v1", "": "http://b/v1"}),
-        (["openai/gpt-4o=MY_KEY"], {"openai/gpt-4o": "MY_KEY"}),
-        (["MY_KEY"], {"": "MY_KEY"}),
-    ],
-)
-def test_values_for_all_or_one_model(texts: list[str], expected: dict[str, str] | None) -> None:
-    assert parse_per_model(texts, "--x") == expected
-
-
-def test_values_that_contradict_each_other_or_are_no_prices_are_refused() -> None:
-    with pytest.raises(InvalidValueError, match="--api-base: every model is given two values"):
-        parse_per_model(["http://a", "http://b"], "--api-base")
-    assert parse_prices(["1,2", "local/a=0,0"]) == {"": Price(1, 2), "local/a": Price(0, 0)}
-    for text in ("1", "1,2,3", "cheap", "1,two"):
-        with pytest.raises(InvalidValueError, match="--price: expected 'PROMPT,COMPLETION'"):
-            parse_prices([text])
 
 
 def test_what_several_processes_may_use_adds_up_to_what_is_left() -> None:
@@ -103,11 +79,11 @@ def test_what_several_processes_may_use_adds_up_to_what_is_left() -> None:
 def test_one_address_never_serves_ones_own_model_and_a_providers(monkeypatch):
     """A key of a provider must not reach one's own server, nor a prompt meant for it the provider."""
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-of-the-provider")
-    models = RunModels(ModelOptions(api_base="http://localhost:1/v1"))
+    models = ModelPool(ModelOptions(api_base="http://localhost:1/v1"))
     models("local/tiny")
-    with pytest.raises(InvalidValueError, match="are not on one server; expected --api-base MODEL=VALUE"):
+    with pytest.raises(InvalidValueError, match=r"api_base: .* are not on one server; expected MODEL=VALUE for each"):
         models.judge("openai/gpt-4o-mini")
-    apart = RunModels(ModelOptions(api_base={"local/tiny": "http://localhost:1/v1"}))
+    apart = ModelPool(ModelOptions(api_base={"local/tiny": "http://localhost:1/v1"}))
     apart("local/tiny")
     apart.judge("openai/gpt-4o-mini")
 
@@ -121,7 +97,7 @@ def test_a_models_own_address_gets_the_key_that_is_named_and_no_other(monkeypatc
 
     def sent(key: Any, spec: str = "local/j") -> list[tuple[str, str]]:
         bases = {"": home, "local/third": third}
-        models = RunModels(ModelOptions(bases, key, fallbacks=("local/spare", "local/third")))
+        models = ModelPool(ModelOptions(bases, key, fallbacks=("local/spare", "local/third")))
         routes = models.judge(spec, api_base=away).routes  # type: ignore[attr-defined]
         return [(route.transport.identity.split(" at ")[1], route.transport._key) for route in routes]
 
@@ -140,7 +116,7 @@ def test_only_accepted_verdicts_are_kept_and_every_re_ask_reaches_the_server(tmp
 
     def judge(run: str) -> tuple[Evaluation, Totals]:
         async def work() -> Evaluation:
-            models = RunModels(ModelOptions(api_base=server.api_base, cache_dir=tmp_path / "cache"))
+            models = ModelPool(ModelOptions(api_base=server.api_base, cache_dir=tmp_path / "cache"))
             evaluator = LLMJudge(models.judge("local/tiny"), reasks=2)
             models.open(tmp_path / run)
             try:

@@ -11,9 +11,11 @@ import pytest
 from sotopia_env.chat_model import Ledger, LedgerEntry, read_ledger
 from sotopia_env.chat_model.spending.ledger import LEDGER
 from sotopia_env.errors import InvalidValueError
+from sotopia_env.runs import run_episodes
 from sotopia_env.runs.plan import EpisodePlan, plan_episodes
-from sotopia_env.runs.rollout import open_run, read_run, run_episodes
+from sotopia_env.runs.rollout import open_run
 from sotopia_env.runs.shards import SHARDS, merge_shards, shard_path
+from sotopia_env.storage import read_run
 from sotopia_env.storage.directory import RunDirectory, read_failures
 from tests.sotopia_env.runs.rollout_doubles import Faulty, Speaker, make_task
 
@@ -26,7 +28,7 @@ def plans() -> list[EpisodePlan]:
 def write_ledger(path: Path, count: int) -> None:
     with Ledger(path) as ledger:
         for _ in range(count):
-            ledger.record(LedgerEntry(role="agent", asked="local/a", model="a", prompt_tokens=10))
+            ledger.record(LedgerEntry(role="agent", spec="local/a", model="a", prompt_tokens=10))
 
 
 @pytest.fixture

@@ -16,10 +16,11 @@ import pytest
 
 from sotopia_env import naming, tasks
 from sotopia_env.chat_model import Totals, read_ledger
-from sotopia_env.chat_model.pool import ModelOptions, RunModels
+from sotopia_env.chat_model.pool import ModelOptions, ModelPool
+from sotopia_env.runs import RunResult, evaluate_run_async, run_episodes_async
 from sotopia_env.runs.plan import plan_episodes
-from sotopia_env.runs.rollout import RunResult, evaluate_run_async, read_run, run_episodes_async
 from sotopia_env.runs.stopping import Stop, stop_on_signals, woken_by_signals
+from sotopia_env.storage import read_run
 from sotopia_env.storage.directory import read_failures
 from sotopia_env.storage.manifest import read_manifest
 from sotopia_env.world.dynamics import Rules
@@ -136,8 +137,8 @@ def test_without_a_loop_a_second_signal_stops_where_it_comes() -> None:
 
 async def play(
     server: LoopbackServer, run: Path, options: ModelOptions, stop: Stop | None = None, episodes: int = 12
-) -> tuple[RunResult, RunModels]:
-    models = RunModels(options)
+) -> tuple[RunResult, ModelPool]:
+    models = ModelPool(options)
     policy, judge = (
         naming.make_policy("local/tiny", models),
         naming.make_evaluator("judge:local/tiny", model_factory=models.judge),
@@ -177,7 +178,7 @@ def test_a_spent_budget_ends_the_run_and_a_higher_one_continues_it(tmp_path: Pat
     PRICE = Price(1.0, 1.0)  # noqa: N806 - a dollar for a million tokens: cost is tokens / 1e6
     scale = 1e-6 if limit == "max_cost" else 1
     with table_server(latency=0.01) as server:
-        first, _ = asyncio.run(play(server, tmp_path, options(15_000 * scale)))
+        first, _ = asyncio.run(play(server, tmp_path, options(30_000 * scale)))
         assert limit in first.stopped
         assert "nothing more is sent" in first.stopped
         assert first.failures == read_failures(tmp_path) == ()
@@ -185,11 +186,11 @@ def test_a_spent_budget_ends_the_run_and_a_higher_one_continues_it(tmp_path: Pat
         assert 1 <= first.dropped <= 4
         assert all(episode.evaluations[-1].unscored is None for episode in read_run(tmp_path))
         spent = booked(tmp_path)
-        assert 15_000 - 8_000 < spent.tokens <= 15_000  # what a judge might have needed did not fit any more
+        assert 30_000 - 8_000 < spent.tokens <= 30_000  # what a judge might have needed did not fit any more
         assert spent.attempts == spent.answered == server.total
-        at_once, _ = asyncio.run(play(server, tmp_path, options(15_000 * scale)))
+        at_once, _ = asyncio.run(play(server, tmp_path, options(30_000 * scale)))
         assert at_once.stopped
-        assert booked(tmp_path).tokens <= 15_000
+        assert booked(tmp_path).tokens <= 30_000
         result, _ = asyncio.run(play(server, tmp_path, options(1_000_000 * scale)))
         assert (result.stopped, result.played + result.resumed, result.failures) == ("", 12, ())
         assert set(keys_of(tmp_path).values()) == {1}
@@ -212,7 +213,7 @@ def test_an_evaluation_that_the_budget_stops_keeps_its_verdicts_for_the_next_tim
     asyncio.run(run_episodes_async(plans, run_dir=tmp_path))
 
     async def judge(limit: int) -> object:
-        models = RunModels(ModelOptions(api_base=server.api_base, max_tokens=limit))
+        models = ModelPool(ModelOptions(api_base=server.api_base, max_tokens=limit))
         evaluator = naming.make_evaluator("judge:local/tiny", model_factory=models.judge)
         models.open(tmp_path)
         try:

@@ -8,12 +8,13 @@ import pytest
 
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.tasks import people
+from sotopia_env.tasks.texts import people as texts
 from sotopia_env.world.scenario import RelationshipKind
 
 
 def test_the_lists_are_long_and_without_repetition() -> None:
-    firsts = (*people.WOMEN, *people.MEN, *people.NEUTRAL)
-    for names, least in ((firsts, 60), (people.LAST_NAMES, 60), (people.OCCUPATIONS, 30), (people.SECRETS, 20)):
+    firsts = (*texts.WOMEN, *texts.MEN, *texts.NEUTRAL)
+    for names, least in ((firsts, 60), (texts.LAST_NAMES, 60), (texts.OCCUPATIONS, 30), (texts.SECRETS, 20)):
         assert len(names) >= least
         assert len(set(names)) == len(names)
 
@@ -26,14 +27,14 @@ def test_equal_generators_draw_equal_people() -> None:
 @pytest.mark.parametrize("n", [1, 2, 5, 60])
 def test_people_of_one_draw_share_no_name(n: int) -> None:
     for seed in range(20):
-        drawn = people.draw_characters(random.Random(seed), n)
-        assert len(drawn) == n
-        assert len({character.first_name for character in drawn}) == n
-        assert len({character.last_name for character in drawn}) == n
+        characters = people.draw_characters(random.Random(seed), n)
+        assert len(characters) == n
+        assert len({character.first_name for character in characters}) == n
+        assert len({character.last_name for character in characters}) == n
 
 
 def test_people_are_varied_and_complete() -> None:
-    drawn = [character for seed in range(150) for character in people.draw_characters(random.Random(seed), 2)]
+    characters = [character for seed in range(150) for character in people.draw_characters(random.Random(seed), 2)]
     for field, least in (
         ("occupation", 35),
         ("secret", 20),
@@ -44,9 +45,9 @@ def test_people_are_varied_and_complete() -> None:
         ("age", 35),
         ("decision_style", 4),
     ):
-        assert len({getattr(character, field) for character in drawn}) >= least, field
+        assert len({getattr(character, field) for character in characters}) >= least, field
     pronouns = {"woman": "she/her", "man": "he/him", "nonbinary": "they/them"}
-    for character in drawn:
+    for character in characters:
         assert character.pronouns == pronouns[character.gender]
         assert 21 <= character.age <= 68
         assert all((character.public_info, character.personality, character.secret, character.schwartz_values))
@@ -59,16 +60,16 @@ def test_an_impossible_number_of_people_is_refused(n: int) -> None:
 
 
 def test_relationships_cover_every_kind_and_name_both() -> None:
-    drawn = people.draw_characters(random.Random(0), 3)
+    characters = people.draw_characters(random.Random(0), 3)
     kinds = set()
     for seed in range(80):
-        relationship = people.draw_relationship(random.Random(seed), drawn, (0, 2))
+        relationship = people.draw_relationship(random.Random(seed), characters, (0, 2))
         kinds.add(relationship.kind)
         if relationship.kind is not RelationshipKind.STRANGER:
-            assert drawn[0].name in relationship.backstory
-            assert drawn[2].name in relationship.backstory
+            assert characters[0].name in relationship.backstory
+            assert characters[2].name in relationship.backstory
     assert kinds == set(RelationshipKind)
-    only = people.draw_relationship(random.Random(0), drawn, kinds=(RelationshipKind.FRIEND,))
+    only = people.draw_relationship(random.Random(0), characters, kinds=(RelationshipKind.FRIEND,))
     assert only.kind is RelationshipKind.FRIEND
     with pytest.raises(InvalidValueError, match="at least one kind"):
-        people.draw_relationship(random.Random(0), drawn, kinds=())
+        people.draw_relationship(random.Random(0), characters, kinds=())

@@ -78,7 +78,7 @@ def test_huggingface_datasets_reads_a_mixed_file(tmp_path, monkeypatch):
     ("damage", "said"),
     [
         (lambda line: line[: len(line) // 2], "JSON"),
-        (lambda line: line.replace('"schema_version":1', '"schema_version":99'), "reads version 1, got 99"),
+        (lambda line: line.replace('"schema_version":2', '"schema_version":99'), "reads version 2, got 99"),
         (lambda line: line.replace('"speak"', '"speek"', 1), "speek"),
         (lambda line: line.replace('"key":', '"kez":'), "did you mean"),
         (lambda line: "[]", "got"),

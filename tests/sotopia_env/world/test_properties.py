@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 
 from sotopia_env.envs.pettingzoo_env import SotopiaEnv, SotopiaParallelEnv
 from sotopia_env.errors import InvalidActionError
+from sotopia_env.outcomes import Move, MoveKind, OutcomeSpec
 from sotopia_env.world.action import ACTION_TYPES, Action, ActionType
 from sotopia_env.world.dynamics import Rules, initial_state, transition
 from sotopia_env.world.observation import DISCLOSURE, SeatView, observe
 from sotopia_env.world.quoting import quote
-from sotopia_env.world.scenario import OutcomeSpec, Relationship, RelationshipKind, Seat, Task
+from sotopia_env.world.scenario import Relationship, RelationshipKind, Seat, Task
 from tests.sotopia_env.attacks import ATTACKS
 from tests.sotopia_env.envs.env_doubles import ORDERS, FixedEvaluator, options
 from tests.sotopia_env.factories import FIRST_NAMES, character, scenario, task
@@ -57,7 +58,8 @@ def states(seated: Task, order: str, seed: int, moves: list[Action], **rules):
 def everything(seen) -> str:
     """All that an observation holds: typed fields, text, messages."""
     public = [getattr(seen, field.name) for field in dataclasses.fields(seen) if not field.name.startswith("_")]
-    return "\n".join([repr(public), seen.text, seen.history, json.dumps(seen.messages, ensure_ascii=False)])
+    stands = [repr((seen.table, seen.moves)), seen.table_text, seen.moves_text]
+    return "\n".join([repr(public), seen.text, seen.history, *stands, json.dumps(seen.messages, ensure_ascii=False)])
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -75,6 +77,11 @@ PROFILE = {
 
 def mark(*parts: object) -> str:
     return "-".join(["MARK", *map(str, parts), "END"])
+
+
+def worth_of(seat: int) -> int:
+    """A number found nowhere else."""
+    return 90_417 + 1_000 * seat
 
 
 def marked_task(kinds: tuple[RelationshipKind, ...]) -> Task:
@@ -99,7 +106,17 @@ def marked_task(kinds: tuple[RelationshipKind, ...]) -> Task:
         )
         for seat in range(SEATS)
     )
-    outcome = OutcomeSpec(family="bargaining", parameters={mark("outcome", "key"): mark("outcome")})
+    outcome = OutcomeSpec.model_validate(
+        {
+            "protocol": {
+                "kind": "claims",
+                "answer": mark("answer"),
+                "candidates": [mark("answer"), mark("candidate")],
+                "tries": 2,
+            },
+            "worth": [{"right": worth_of(seat), "wrong": -1, "none": 0} for seat in range(SEATS)],
+        }
+    )
     pairs = itertools.combinations(range(SEATS), 2)
     return task(
         SEATS,
@@ -130,7 +147,10 @@ def entitled(seated: Task, viewer: int, witnessed: set[str]) -> set[str]:
 MARK = re.compile(r"MARK-.*?-END")
 kinds3 = st.tuples(*[st.sampled_from(list(RelationshipKind))] * SEATS)
 whispers = st.lists(
-    st.tuples(st.sampled_from(ACTION_TYPES), st.lists(st.integers(0, SEATS - 1), max_size=2, unique=True)), max_size=10
+    st.tuples(
+        st.sampled_from(ACTION_TYPES), st.lists(st.integers(0, SEATS - 1), max_size=2, unique=True), st.booleans()
+    ),
+    max_size=10,
 )
 
 
@@ -148,9 +168,13 @@ def test_no_observation_holds_what_its_seat_may_not_know(kinds, order, seed, scr
             seen = env.observation(agent)
             assert all(turn.violation is None for turn in seen.turns if turn.actor != agent)
             tried = {turn.attempted.argument for turn in turns if turn.attempted and turn.actor == agent}
+            own = [turn.attempted or turn.action for turn in turns if turn.actor == agent]
+            tried |= {action.move.content for action in own if action.move is not None}
             found = set(MARK.findall(everything(seen)))
             allowed = entitled(seated, viewer, witnessed | tried)
             assert found <= allowed, found - allowed
+            numbers = [str(worth_of(seat)) in everything(seen) for seat in range(SEATS)]
+            assert numbers == [seat == viewer for seat in range(SEATS)]
             words = [
                 seen.text,
                 seen.history,
@@ -159,12 +183,13 @@ def test_no_observation_holds_what_its_seat_may_not_know(kinds, order, seed, scr
                 repr(env.infos[agent]),
             ]
             said = set(MARK.findall("\n".join(words)))
-            assert said <= entitled(seated, viewer, witnessed), said - entitled(seated, viewer, witnessed)
+            assert said <= allowed, said - allowed
             assert entitled(seated, viewer, witnessed) <= found, "something is withheld"
         if state.stop is not None or number == len(script):
             break
-        kind, to = script[number]
-        env.step(Action(kind, mark("turn", number), tuple(f"agent_{seat}" for seat in to)))
+        kind, to, claims = script[number]
+        move = Move(MoveKind.CLAIM, mark("claim", number)) if claims else None
+        env.step(Action(kind, mark("turn", number), tuple(f"agent_{seat}" for seat in to), move))
 
 
 def may_see(agent, turn, state) -> bool:
@@ -288,9 +313,10 @@ JUNK = (
     np.int64(1), np.int64(-9), np.float32(2.5), np.bool_(True), np.str_("speak"), np.array(1), np.array([1, 0, 1]),
     np.array(["agent_1", "agent_2", "x"]), np.zeros((2, 2)), np.ones(3, np.int8), np.array([1, 2, 3]),
     np.array([None, 1, Odd()], dtype=object), Odd(), Odd, object(), ActionType.SPEAK, ACTION_TYPES, lambda: 1, ...,
+    {"accept": 1}, '{"vote": null}', {"propose": {"price": 3}}, {"accept": Odd()}, '{"accept": 1', {"claim": "x" * 999},
     *ATTACKS[:8],
 )  # fmt: skip
-KEYS = ("action_type", "argument", "to", "action_type", "argument", "to", "Action_type", "", 0, None, ("to",))
+KEYS = (*("action_type", "argument", "to", "move") * 2, "Action_type", "", 0, None, ("to",))
 
 
 def junk_action(draw: random.Random):
@@ -299,8 +325,8 @@ def junk_action(draw: random.Random):
         return draw.choice(JUNK)
     if kind <= 3:  # mostly well-formed: the episode has to go on
         action = {"action_type": draw.choice([*range(4), *range(4), "speak", 4]), "argument": draw.choice(ATTACKS)}
-        return action if draw.random() < 0.5 else {**action, "to": draw.choice(JUNK)}
-    return {draw.choice(KEYS[: 6 if kind <= 8 else None]): draw.choice(JUNK) for _ in range(draw.randrange(5))}
+        return action if draw.random() < 0.5 else {**action, draw.choice(("to", "move")): draw.choice(JUNK)}
+    return {draw.choice(KEYS[: 8 if kind <= 8 else None]): draw.choice(JUNK) for _ in range(draw.randrange(5))}
 
 
 def check_books(env: SotopiaEnv) -> None:
@@ -428,8 +454,9 @@ def check_messages(seen, names, witnessed) -> None:
         told += read_lines("\n".join(line for line in news if line not in refused))
     me = names[seen.agent]
     assert sorted(told) == sorted(line for line in witnessed if line[1] != me)
+    attempts = [turn.attempted or turn.action for turn in seen.turns if turn.actor == seen.agent]
     assert [(item["action_type"], item["argument"]) for item in own] == [
-        (turn.action.action_type.value, turn.action.argument) for turn in seen.turns if turn.actor == seen.agent
+        (action.action_type.value, action.argument) for action in attempts
     ]
 
 

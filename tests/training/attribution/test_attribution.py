@@ -7,8 +7,7 @@ import pytest
 
 from sotopia_env import tasks
 from sotopia_env.errors import DamagedRecordError, InvalidValueError, UnknownNameError
-from sotopia_env.naming import make_evaluator as make_evaluator
-from sotopia_env.naming import make_policy as make_policy
+from sotopia_env.naming import make_evaluator, make_policy
 from sotopia_env.runs.plan import plan_episodes
 from sotopia_env.runs.rollout import run_episodes
 from sotopia_env.testing import FixedEvaluator
@@ -16,7 +15,7 @@ from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.dynamics import Rules, TurnOrder
 from sotopia_env.world.episode import write_episodes
 from sotopia_env.world.reward import RANGES, CustomDimension, Dimension
-from tests.training.played import LEAVE, NONE, haggling, played
+from tests.training.played import ACCEPT, LEAVE, NONE, haggling, played
 from training.attribution.agreement import AgreementTable
 from training.attribution.by_outcome import OFFLINE, make_attributor, prospect_gains
 from training.attribution.credits import (
@@ -159,93 +158,77 @@ def test_scores_on_custom_dimensions_come_with_their_range():
 
 # --- attributors without a model ----------------------------------------------------------------------------------
 
-OPENING = ("offer: price=61", "offer: price=83", "offer: price=72")
+OPENING = (56, 74, 62)
 
 
 @pytest.mark.parametrize(
     ("acts", "gains"),
     [
-        # At turn 1: 0.2 in hand, 1 achievable; at turn 3: 0.4 and 0.6; then a deal worth 0.4.
-        ((*OPENING, "accept"), {1: 0.25 - 0.3, 3: 0.4 - 0.25}),
+        # At turn 1: 0.2 in hand, 1 achievable; at turn 3: 0.4 and 0.8; then a deal worth 0.4.
+        ((*OPENING, ACCEPT), {1: 0.3 - 0.3, 3: 0.4 - 0.3}),
         # Holding out for 1 draws the same answer and loses nothing.
-        (("offer: price=61", "offer: price=100", "offer: price=72", "accept"), {1: 0.35 - 0.3, 3: 0.4 - 0.35}),
+        ((56, 80, 62, ACCEPT), {1: 0.35 - 0.3, 3: 0.4 - 0.35}),
         # Words that draw an offer gain what is in hand then: from (0 + 1) / 4 to (0.4 + 1) / 4.
-        (("Good day.", "It is a lovely lamp.", "offer: price=72", "accept"), {1: 0.1, 3: 0.05}),
+        (("Good day.", "It is a lovely lamp.", 62, ACCEPT), {1: 0.1, 3: 0.05}),
         # To accept at once what is worth 0.2 gives away more than the risk.
-        (("offer: price=61", "accept"), {1: 0.2 - 0.3}),
+        ((56, ACCEPT), {1: 0.2 - 0.3}),
         # To leave without an agreement loses everything.
-        (("offer: price=61", LEAVE), {1: -0.3}),
+        ((56, LEAVE), {1: -0.3}),
         # What happens over a silent turn is credited to nobody else.
-        (("Good day.", NONE, "offer: price=72", "accept"), {1: 0.1, 3: 0.05}),
+        (("Good day.", NONE, 62, ACCEPT), {1: 0.1, 3: 0.05}),
         # After the agreement nothing changes.
-        ((*OPENING, "accept", "Fine.", "See you."), {1: -0.05, 3: 0.15, 5: 0.0}),
+        ((*OPENING, ACCEPT, "Fine.", "See you."), {1: 0.0, 3: 0.1, 5: 0.0}),
+        # Words bind nobody: a deal that was only spoken of is none.
+        (("Shall we say 62?", "Deal, 62!", "Agreed, 62.", "Done."), {1: 0.0, 3: -0.25}),
     ],
 )
 def test_prospect(acts, gains):
-    episode = played(haggling(), *acts)
+    episode = played(haggling(), *acts, end_when_settled=False)
     assert prospect_gains(episode, SELLER) == pytest.approx(gains)
     spoken = set(attributable_turns(episode, SELLER))
     top = max(0.0, *(gain for turn, gain in gains.items() if turn in spoken))
-    expected = {turn: max(0.0, gains[turn]) / top if top > 0 else 0.0 for turn in spoken}
+    expected = {turn: max(0.0, gains[turn]) / top if top > 1e-9 else 0.0 for turn in spoken}
     assert importance(episode, SELLER, "prospect") == pytest.approx(expected)
 
 
 def test_acts():
     """The numbers of the module's formula, by hand."""
-    episode = played(haggling(), *OPENING, "accept")
-    s = 22 / 30
+    episode = played(haggling(), 56, 68, 62, ACCEPT)
     # The first offer goes from 1 to 0.6; 0.2 had been offered; 0.8 lay between: a quarter of the room unreturned.
-    assert importance(episode, SELLER, "acts") == pytest.approx({1: 0.5 * s * 0.75, 3: 0.5 + 0.5 * s})
-    s = 8 / 35
-    # The buyer's second offer, which was accepted, goes from 0.38 to 0.16 and nothing had come back.
-    first, second = 0.5 * s * (1 - 0.62), 0.5 + 0.5 * s * (1 - 0.22 / 0.38)
-    assert importance(episode, BUYER, "acts") == pytest.approx({0: first, 2: second})
+    assert importance(episode, SELLER, "acts") == pytest.approx({1: 0.5 * 0.4 * 0.75, 3: 0.5 + 0.5 * 0.4})
+    # The buyer's first offer gives 0.2 for nothing; the second, which was accepted, less than had come back.
+    assert importance(episode, BUYER, "acts") == pytest.approx({0: 0.5 * 0.6 * 0.8, 2: 0.5 + 0.5 * 0.6})
 
 
 def test_small_talk_and_offers_that_came_to_nothing_are_no_acts():
-    talk = played(haggling(), "Good day.", "It is a lovely lamp.", "offer: price=72", "accept", "Bye.", "Bye.")
-    assert importance(talk, SELLER, "acts") == pytest.approx({1: 0.0, 3: 0.5 + 0.5 * 22 / 30, 5: 0.0})
+    talk = played(haggling(), "Good day.", "It is a lovely lamp.", 62, ACCEPT, "Bye.", "Bye.", end_when_settled=False)
+    assert importance(talk, SELLER, "acts") == pytest.approx({1: 0.0, 3: 0.5 + 0.5 * 0.4, 5: 0.0})
     nothing = played(haggling(), *OPENING, LEAVE)
     assert set(importance(nothing, SELLER, "acts").values()) == {0.0}
 
 
 def test_a_premature_concession_gets_less_than_one_that_was_returned():
-    rash = played(haggling(), "offer: price=61", "offer: price=90", "No.", "offer: price=77", "accept")
-    fair = played(haggling(), "offer: price=61", "offer: price=90", "offer: price=72", "offer: price=77", "accept")
+    rash = played(haggling(), 56, 74, "No.", 68, ACCEPT)
+    fair = played(haggling(), 56, 74, 62, 68, ACCEPT)
     assert importance(rash, SELLER, "acts")[3] < importance(fair, SELLER, "acts")[3]
 
 
 @pytest.mark.parametrize("name", ["prospect", "silence:verified"])
 def test_a_loss_is_blamed_on_what_brought_it_about(name):
-    episode = played(haggling(), "offer: price=40", "Hm, let me think.", "Come on.", "accept")
+    episode = played(haggling(), 40, "Hm, let me think.", "Come on.", ACCEPT)
     score = seat_score(episode, SELLER, "financial_and_material_benefits")
     assert score.value < 0
-    blamed = importance(episode, SELLER, name, "financial_and_material_benefits", blame=True)
-    assert blamed == pytest.approx({1: 0.0, 3: 1.0})
+    blame = importance(episode, SELLER, name, "financial_and_material_benefits", blame=True)
+    assert blame == pytest.approx({1: 0.0, 3: 1.0})
     assert importance(episode, SELLER, name, "financial_and_material_benefits")[3] == 0.0
 
 
 def test_silence_is_what_the_score_would_have_been_without_the_exchange():
-    episode = played(haggling(), *OPENING, "accept")
-    # Without the seller's first offer, and the buyer's answer to it, "accept" would have met 61.
-    loss = (22 - 11) / 22
-    assert importance(episode, SELLER, "silence") == pytest.approx({1: loss, 3: 1.0})
-    assert importance(episode, BUYER, "silence")[2] == 1.0
-
-
-def test_in_a_family_about_facts_telling_is_an_act():
-    pair = (make_policy("linear"), make_policy("linear"))
-    episodes = run_episodes(
-        plan_episodes(tasks.generate("mutual_friend", 4, seed=3, level="easy"), [pair]),
-        evaluator=make_evaluator("verified"),
-        progress=False,
-    ).episodes
-    solved = [episode for episode in episodes if episode.evaluation().outcome.agreement]
-    assert solved
-    for episode in solved:
-        found = importance(episode, BUYER, "acts")
-        assert max(found.values()) == 1.0  # the claim that closed it, with the whole share
-        assert sum(value == 0.5 for value in found.values()) >= 1  # telling
+    episode = played(haggling(), 56, "Hm.", "Well?", ACCEPT)
+    # Without the seller's first words the offer would have stood all the same; without its assent, nothing comes of it.
+    assert importance(episode, SELLER, "silence") == pytest.approx({1: 0.0, 3: 1.0})
+    # Without the second offer, what was accepted was never on the table.
+    assert importance(played(haggling(), *OPENING, ACCEPT), BUYER, "silence")[2] == 1.0
 
 
 @pytest.mark.parametrize("family", list(tasks.FAMILIES))
@@ -267,7 +250,7 @@ def test_every_attributor_on_every_family(family, order):
                 assert all(0 <= value <= 1 for value in found.values())
                 assert found == importance(episode, seat, name)
             gains = prospect_gains(episode, seat)
-            if not outcome.agreement and outcome.shares[place] == 0 and gains:
+            if not outcome.agreed and outcome.shares[place] == 0 and gains:
                 assert -0.5 <= sum(gains.values()) <= 0  # nothing at the end, less the first prospect
 
 
@@ -315,7 +298,7 @@ def deals(tmp_path_factory):
     """A file of three episodes: a deal, none, and one whose evaluation failed."""
     path = tmp_path_factory.mktemp("deals") / "episodes.jsonl"
     made = [
-        played(haggling(), *OPENING, "accept"),
+        played(haggling(), *OPENING, ACCEPT),
         played(haggling(), *OPENING, LEAVE),
         played(haggling(), *OPENING, LEAVE, judge=FixedEvaluator(unscored="no answer", name="verified+rules")),
     ]
@@ -342,8 +325,8 @@ def test_the_stage(deals, tmp_path):
     assert set(rewards.by_turn) == {
         (f"episode {n}", f"agent_{t % 2}", t) for n, t in itertools.product((0, 1), range(4))
     }
-    goal = 10 * 22 / 30
-    assert rewards.by_turn["episode 0", SELLER, 3]["goal"] == pytest.approx(goal * (0.5 + 0.5 * 22 / 30))
+    goal = 10 * 0.4
+    assert rewards.by_turn["episode 0", SELLER, 3]["goal"] == pytest.approx(goal * (0.5 + 0.5 * 0.4))
     assert set(rewards.by_turn["episode 0", SELLER, 3]) == {"goal", "relationship"}
     assert rewards.dimensions == ("goal", "relationship")
     uniform = read_rewards(tmp_path / "out", "uniform")

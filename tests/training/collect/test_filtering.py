@@ -11,7 +11,8 @@ from sotopia_env.storage.directory import read_run
 from sotopia_env.tasks.people import draw_characters, draw_relationship
 from sotopia_env.world.episode import Episode, Evaluation, PolicyInfo, Score
 from sotopia_env.world.reward import RANGES, CustomDimension, Dimension
-from training.collect.filtering import BCFilter, FilteringSettings, SRFilter, run, select, selection_path
+from training.collect.filtering import FilteringSettings, run, select, selection_path
+from training.collect.selection import BCFilter, SRFilter
 from training.data.held_out import task_key
 from training.data.samples import RowMaker
 from training.data.sources import read_selection
@@ -44,7 +45,7 @@ def episode(key, verdict, task="A", policies=("p", "p")):
 
 
 def taken(selection):
-    return {(item.episode, item.seat.removeprefix("agent_"), item.why) for item in selection.chosen}
+    return {(item.episode, item.seat.removeprefix("agent_"), item.why) for item in selection.entries}
 
 
 def data(goals, task="A"):
@@ -125,10 +126,10 @@ SR_EXAMPLES = [
 def test_sr_filter_takes_the_best_share_of_every_seat(episodes, ratio, at_least, expected):
     goals = [(number % 11, (7 * number) % 11) for number in range(episodes)]
     found = select(data(goals), SRFilter(ratio=ratio, at_least=at_least))
-    assert len(found.chosen) == 2 * expected
+    assert len(found.entries) == 2 * expected
     for seat in (0, 1):
         scores = {f"A{number}": pair[seat] for number, pair in enumerate(goals, start=1)}
-        kept = [scores[item.episode] for item in found.chosen if item.seat == f"agent_{seat}"]
+        kept = [scores[item.episode] for item in found.entries if item.seat == f"agent_{seat}"]
         assert sorted(kept) == sorted(scores.values())[len(scores) - expected :]
 
 
@@ -156,13 +157,13 @@ def test_sr_ranks_within_each_task_only():
 def test_bc_thresholds(options, expected):
     episodes = [*data([(goal, goal) for goal in (9, 8, 7, 5, 1)]), *data([(2.5, 2.5)] * 2, "B")]
     found = select(episodes, BCFilter(**options))
-    assert {item.episode for item in found.chosen if item.why == "rank" and item.episode < "B"} == expected
+    assert {item.episode for item in found.entries if item.why == "rank" and item.episode < "B"} == expected
 
 
 def test_local_and_global_thresholds_differ():
     episodes = [*data([(4, 4), (4, 4), (4, 4), (0, 0)]), *data([(9, 9), (9, 9)], "B")]
     ranks = {
-        how: sum(item.why == "rank" for item in select(episodes, BCFilter(threshold=how)).chosen)
+        how: sum(item.why == "rank" for item in select(episodes, BCFilter(threshold=how)).entries)
         for how in ("min", "local", "global", "max")
     }
     assert ranks == {"min": 2, "local": 2, "global": 0, "max": 0}
@@ -181,13 +182,13 @@ def test_other_dimensions(asked):
         episode("first", evaluation((5, 5), others=(0, 0), custom=(1, 1))),
         episode("second", evaluation((4, 4), others=(5, 5), custom=(2, 2))),
     ]
-    assert {item.episode for item in select(episodes, SRFilter(dimension=asked)).chosen} == {"second"}
-    assert {item.episode for item in select(episodes, SRFilter()).chosen} == {"first"}
+    assert {item.episode for item in select(episodes, SRFilter(dimension=asked)).entries} == {"second"}
+    assert {item.episode for item in select(episodes, SRFilter()).entries} == {"first"}
 
 
 def test_seven_dimensions_are_needed_for_overall_but_not_for_goal():
     lacking = evaluation((5, 5), lacking=(Dimension.SECRET,))
-    assert len(select([episode("a", lacking)], SRFilter()).chosen) == 2
+    assert len(select([episode("a", lacking)], SRFilter()).entries) == 2
     with pytest.raises(InvalidValueError, match="no seat of 1 episodes has a score on 'overall'"):
         select([episode("a", lacking)], SRFilter(dimension="overall"))
 
@@ -203,7 +204,7 @@ def test_unscored_episodes_are_dropped_and_counted_and_enter_no_mean(settings):
     assert found.report.reasons == {"the call failed": 4}
     assert found.report.global_means == {"agent_0": 6, "agent_1": 6}
     assert [(line.scored, line.unscored, line.local_mean) for line in found.report.seats] == [(4, 2, 6)] * 2
-    assert not {"x", "y"} & {item.episode for item in found.chosen}
+    assert not {"x", "y"} & {item.episode for item in found.entries}
     assert {item for item in taken(found) if item[0] != "x"} == taken(select(data(goals), settings))
     assert "4 × the call failed" in found.report.text()
 
@@ -212,7 +213,7 @@ def test_a_task_whose_episodes_all_failed_is_reported_not_fatal():
     """Guards P: an IndexError for an environment whose episodes had all failed."""
     for settings in (BCFilter(), SRFilter()):
         found = select([*data([(9, 9)]), episode("x", FAILED, "B")], settings)
-        assert {item.episode for item in found.chosen} == {"A1"}
+        assert {item.episode for item in found.entries} == {"A1"}
         lines = [line for line in found.report.seats if line.task == TASKS["B"].scenario.id]
         assert [(line.scored, line.unscored, line.local_mean, line.lowest) for line in lines] == [
             (0, 1, None, None)
@@ -251,7 +252,7 @@ def test_episodes_that_nobody_has_evaluated_are_dropped_and_counted_where_one_ev
         assert (found.report.episodes, found.report.unscored_episodes) == (3, 1)
         assert found.report.reasons == {"not evaluated by judge": 2}
         assert found.report.global_means == {"agent_0": 5, "agent_1": 5}
-        assert "A0" not in {item.episode for item in found.chosen}
+        assert "A0" not in {item.episode for item in found.entries}
 
 
 def test_scores_of_one_evaluator_only():
@@ -260,8 +261,8 @@ def test_scores_of_one_evaluator_only():
         episode("b", evaluation((2, 2))).with_evaluation(evaluation((8, 8), judge="other")),
     ]
     for judge, best in (("judge", "a"), ("other", "b")):
-        assert {item.episode for item in select(both, SRFilter(evaluator=judge)).chosen} == {best}
-        assert {item.episode for item in select(both, SRFilter(), preferred=[judge]).chosen} == {best}
+        assert {item.episode for item in select(both, SRFilter(evaluator=judge)).entries} == {best}
+        assert {item.episode for item in select(both, SRFilter(), preferred=[judge]).entries} == {best}
 
 
 # --- whose seats -------------------------------------------------------------------------------------------------
@@ -301,8 +302,8 @@ def test_a_task_is_a_scenario_whoever_plays_it():
     """Ten pairs of one scenario are ten ranks, not ten tasks of one episode each."""
     episodes = [episode(f"e{n}", (n, n)).model_copy(update={"task": recast(TASKS["A"], n)}) for n in range(10)]
     assert len({task_key(item.task) for item in episodes}) == 1
-    assert {item.episode for item in select(episodes, SRFilter()).chosen} == {"e9", "e8"}
-    assert len(select(episodes, SRFilter(group="task")).chosen) == 20
+    assert {item.episode for item in select(episodes, SRFilter()).entries} == {"e9", "e8"}
+    assert len(select(episodes, SRFilter(group="task")).entries) == 20
 
 
 # --- what is left on disk ------------------------------------------------------------------------------------------

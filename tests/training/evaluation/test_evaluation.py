@@ -19,7 +19,8 @@ from sotopia_env.runs.rollout import run_episodes
 from sotopia_env.storage.directory import read_run
 from sotopia_env.world.dynamics import Rules
 from sotopia_env.world.taskset import TaskSet
-from training.evaluation import PRESETS, EvaluationSettings, evaluation, read_tasks, run
+from training.evaluation import evaluation
+from training.evaluation.evaluation import PRESETS, EvaluationSettings, read_tasks, run
 from training.stage.script import run_script
 from training.stage.settings import settings_of
 
@@ -136,7 +137,7 @@ def test_an_interrupted_evaluation_goes_on_where_it_was(tmp_path, monkeypatch):
                 raise BudgetExceededError("the limit of $1 is reached")
             return await super().evaluate_async(transcript)
 
-    monkeypatch.setattr(evaluation, "make_judge", lambda spec, models: Limited())
+    monkeypatch.setattr(evaluation.naming, "make_evaluator", lambda spec, **_: Limited())
     small = settings(tmp_path / "e", policies=["linear"], partners=["conceder"], judges=["verified"], metrics=["goal"])
     with pytest.raises(BudgetExceededError, match=r"the limit of \$1 is reached; with a higher access.max_cost"):
         run(small)
@@ -156,7 +157,7 @@ def test_a_signal_ends_an_evaluation_with_the_code_of_every_script(tmp_path, mon
                 signal.raise_signal(number)
             return await super().evaluate_async(transcript)
 
-    monkeypatch.setattr(evaluation, "make_judge", lambda spec, models: Signalled())
+    monkeypatch.setattr(evaluation.naming, "make_evaluator", lambda spec, **_: Signalled())
     small = settings(tmp_path / "e", policies=["linear"], partners=["conceder"], judges=["verified"], metrics=["goal"])
     config = tmp_path / "c.yaml"
     config.write_text(small.model_dump_json())

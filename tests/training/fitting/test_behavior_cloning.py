@@ -18,8 +18,8 @@ from training.fitting.behavior_cloning import (
     Prepared,
     marked,
     prepare,
+    run,
     tokenise,
-    train,
     training_rows,
 )
 from training.fitting.loop import begin_from, check_trained_model, load_for_training
@@ -288,26 +288,26 @@ def test_a_killed_run_continues_with_the_losses_of_an_unbroken_one(ask, monkeypa
     fit = {"save_steps": 3, "gradient_accumulation_steps": 2}
     start = {}
     if earlier is not None:
-        first = train(ask("earlier", fit={**fit, "max_steps": 3}))
+        first = run(ask("earlier", fit={**fit, "max_steps": 3}))
         start = {"start_from": ask("earlier").output}
-    whole = train(ask("whole", fit=fit, **start))
+    whole = run(ask("whole", fit=fit, **start))
     assert not start or losses(whole)[0][1] != losses(first)[0][1]  # the same rows and dropout, other weights
     settings = ask("broken", fit=fit, **start)
     with monkeypatch.context() as patched:
         killed_after(patched, 5)
         with pytest.raises(StoppedError):
-            train(settings)
+            run(settings)
     stage = stage_of(settings)
     assert not stage.model.exists()
     cut = stage.checkpoints / "checkpoint-5"
     shutil.copytree(stage.checkpoints / "checkpoint-3", cut)
     (cut / "trainer_state.json").write_text('{"global_step": 5, "log')
-    continued = train(settings)
+    continued = run(settings)
     assert losses(continued) == losses(whole)
     assert [step for step, _, _ in losses(whole)] == [1, 2, 3, 4, 5, 6]
     one, other = (load_file(stage_of(s).model / "adapter_model.safetensors") for s in (settings, ask("whole")))
     assert all(torch.equal(one[name], other[name]) for name in one)
-    assert train(settings) == stage.figures  # done: nothing is trained again
+    assert run(settings) == stage.figures  # done: nothing is trained again
 
     # R18: warm-up is a fifth of the six optimiser steps (rounded up), although there are twelve batches.
     rates = [rate for _, _, rate in losses(whole)]
@@ -332,10 +332,10 @@ def test_a_run_killed_after_the_kept_epoch_still_keeps_that_epoch(ask, monkeypat
     with monkeypatch.context() as patched:
         patched.setattr(fitting, "save_model", lambda trainer, stage: (_ for _ in ()).throw(StoppedError()))
         with pytest.raises(StoppedError):
-            train(settings)
+            run(settings)
     last = stage_of(settings).complete_checkpoints()[-1][1]
     assert last["epoch"] == 2
-    figures = train(settings)
+    figures = run(settings)
     assert (figures["epochs"], figures["steps"]) == (2, last["global_step"])
     assert len(figures["validation_losses"]) == 2
     assert losses(figures)[-1][1] < losses(figures)[0][1]
@@ -359,7 +359,7 @@ def test_the_trainer_feeds_the_model_labels_on_answers_alone(ask, tokenizer, mon
 
     trainers, build = [], SFTTrainer.__init__
     monkeypatch.setattr(SFTTrainer, "__init__", lambda self, *a, **k: (build(self, *a, **k), trainers.append(self))[0])
-    train(ask(rows=rows, model={"lora": None}, fit={"max_steps": 1}))
+    run(ask(rows=rows, model={"lora": None}, fit={"max_steps": 1}))
     (trainer,) = trainers
     batch = next(iter(trainer.get_train_dataloader()))
     assert set(batch) == set(NAMES)
@@ -389,7 +389,7 @@ def test_the_quantised_model_is_the_one_that_is_trained(ask, monkeypatch):
 
     monkeypatch.setattr(SFTTrainer, "__init__", note)
     monkeypatch.setattr(fitting, "prepare_quantised", lambda *args: prepared.append(1) or ready(*args))
-    train(ask("qlora", model={"quantization": "nf4"}, fit={"epochs": 1, "max_steps": 1}))
+    run(ask("qlora", model={"quantization": "nf4"}, fit={"epochs": 1, "max_steps": 1}))
     (trainer,) = seen
     adapted = [m for m in trainer.model.modules() if hasattr(m, "lora_A")]
     assert len(adapted) == 14  # q, k, v, o, gate, up, down of two layers

@@ -22,14 +22,14 @@ def test_dev_episodes_are_sampled_at_their_own_temperature_by_trl_as_well(cloned
     """As with vLLM, or with weights that no process holds whole; and the spare rows of other processes are sampled."""
     for module in (multi_turn, dev_episodes):
         monkeypatch.setattr(module, "samples_through_trl", lambda trainer: True)
-    monkeypatch.setattr(multi_turn, "most", lambda count, trainer: count + 1 if count else 0)
-    monkeypatch.setattr(dev_episodes, "most", lambda count, trainer: count + 1 if count else 0)
+    monkeypatch.setattr(multi_turn, "largest_count", lambda count, trainer: count + 1 if count else 0)
+    monkeypatch.setattr(dev_episodes, "largest_count", lambda count, trainer: count + 1 if count else 0)
     valid = {}
     for temperature in (0.01, 5.0):
         dev = DevSettings(situations=SITUATIONS, every=9, temperature=temperature)
         out = tmp_path / str(temperature)
         one = FIT.model_copy(update={"max_steps": 1})
-        figures = grpo.train(asked(start_from=str(cloned), output=str(out), dev=dev, fit=one))
+        figures = grpo.run(asked(start_from=str(cloned), output=str(out), dev=dev, fit=one))
         valid[temperature] = figures["dev"][0]["valid"]
         assert any("episodes/valid" in entry for entry in figures["log"])
     assert valid[5.0] < 0.2 < 0.4 < valid[0.01]

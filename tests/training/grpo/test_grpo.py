@@ -97,7 +97,7 @@ def test_a_model_of_single_prompts_is_not_refused_for_its_format_where_no_whole_
     more = {"start_from": str(tmp_path / "bc"), "output": str(tmp_path / "out"), "data": (SourceSettings(run="r"),)}
     single = asked(mode="single-turn", situations=None, reward=RewardSettings(model=str(tmp_path / "none")), **more)
     with pytest.raises(InvalidValueError, match="none: expected an adapter or a model"):
-        grpo.train(single)
+        grpo.run(single)
 
 
 def test_an_answer_longer_than_the_prompt_allows_is_refused(cloned):
@@ -128,7 +128,7 @@ def test_a_block_shares_task_seat_partner_and_seed(tokenizer, monkeypatch):
     played = []
 
     class Player(TokenPlayer):
-        def play(self, asked, sample, most=int):
+        def play(self, asked, sample, row_count=int):
             played.extend(asked)
             raise InterruptedError
 
@@ -155,7 +155,7 @@ def test_whole_episodes_train_and_are_logged_by_part(cloned, tmp_path, monkeypat
         dev=DevSettings(situations=SITUATIONS.model_copy(update={"task_seed": 9}), every=1),
         keep="best",
     )
-    figures = grpo.train(settings)
+    figures = grpo.run(settings)
     state = json.loads(next((tmp_path / "out/checkpoints/checkpoint-2").glob("trainer_state.json")).read_text())
     logged = set().union(*(entry for entry in state["log_history"]))
     assert {"rewards/episode_reward/mean", "scores/GOAL", "scores/REL", "episodes/valid", "dev/reward"} <= logged
@@ -166,7 +166,7 @@ def test_whole_episodes_train_and_are_logged_by_part(cloned, tmp_path, monkeypat
     best = max(range(3), key=lambda look: (rewards[look], look))  # of equals the latest
     kept = {0: cloned, 1: tmp_path / "out/checkpoints/checkpoint-1", 2: tmp_path / "out/checkpoints/checkpoint-2"}
     assert torch.equal(weights(tmp_path / "out"), weights(kept[best]))
-    assert grpo.train(settings) == figures
+    assert grpo.run(settings) == figures
 
 
 def test_a_frozen_model_on_a_server_is_a_partner_that_is_looked_for_before_the_policy_is_loaded(
@@ -179,7 +179,7 @@ def test_a_frozen_model_on_a_server_is_a_partner_that_is_looked_for_before_the_p
         settings = asked(
             start_from=str(cloned), output=str(tmp_path / "out"), situations=served, dev=dev, access=access
         )
-        figures = grpo.train(settings)
+        figures = grpo.run(settings)
         assert [look["unscored"] for look in figures["dev"]] == [0, 0]
         assert server.total > 2 * 8  # of two batches of eight episodes, and of two looks
         ledger = Ledger(tmp_path / "out")

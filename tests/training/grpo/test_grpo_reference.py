@@ -53,7 +53,7 @@ def test_a_policy_that_has_not_moved_has_no_kl_to_where_it_began(adapted, cloned
     table = {"adapter": (adapted, LoraSettings(dropout=0.3)), "weights": (cloned, None)}
     for name, (start, lora) in table.items():
         settings = asked(start_from=str(start), lora=lora, beta=0.04, output=str(tmp_path / name), fit=still)
-        steps = [entry for entry in grpo.train(settings)["log"] if "kl" in entry]
+        steps = [entry for entry in grpo.run(settings)["log"] if "kl" in entry]
         assert len(steps) == 2
         assert [entry["kl"] for entry in steps] == pytest.approx([0, 0], abs=1e-6), name
 

@@ -103,7 +103,7 @@ def test_a_reward_model_that_was_shown_other_prompts_is_refused(cloned, expert_r
 def test_a_gated_reward_model_trains_inside_trl(cloned, scored_by, expert_run, tmp_path):
     settings = single_turn(cloned, scored_by, expert_run, output=str(tmp_path / "out"))
     settings = settings.model_copy(update={"reward": settings.reward.model_copy(update={"gate": True})})
-    steps = [entry for entry in grpo.train(settings)["log"] if "loss" in entry]
+    steps = [entry for entry in grpo.run(settings)["log"] if "loss" in entry]
     assert len(steps) == 2
     assert all(0 <= entry["reward_model/refused"] <= 1 for entry in steps)
     assert all(entry["reward"] >= -1 for entry in steps)

@@ -150,7 +150,7 @@ def test_partners_may_be_past_selves_and_frozen_models(tiny_model, tokenizer):
     (itself,) = situations(SituationSettings(partners=(f"{tiny_model}:temperature=0,max_tokens=4",), **given))
     answers = [answer_ids(tokenizer, said("How about $300?"))]
     (episode,) = TokenPlayer(tokenizer, PROMPT, make_evaluator("verified")).play([itself], lambda prompts: answers)
-    assert len(episode.state.turns) == 2
+    assert len(episode.state.turns) == 2, episode.failure
     with pytest.raises(InvalidValueError, match="api_base"):
         situations(SituationSettings(partners=("local/frozen",), **given))
     access = ModelAccess(api_base="http://127.0.0.1:9/v1")

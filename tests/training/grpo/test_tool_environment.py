@@ -47,10 +47,16 @@ def test_a_deal_made_with_tools_is_worth_what_the_evaluator_says(wanted):
     told = environment.reset(**row)
     task = wanted[0].task
     assert task.scenario.seats[0].private_info in told
-    offered = environment.speak("How about $54?").split("$")[1]  # the seller would take 48, the buyer give 78
-    price = environment.speak(f"How about ${offered}").split("$")[1].rstrip('."?')
-    environment.speak(f"I accept ${price}.")
-    assert environment.get_reward() > 0
+    low = task.scenario.outcome.issues[0].low
+    answer = environment.speak("Let me begin.", move={"propose": {"price": int(low)}})
+    assert "offers (#2): price $" in answer
+    assert '{"accept": 2}' in answer
+    assert "I accept, in words" not in environment.speak("I accept, in words.")
+    assert environment.get_reward() == 0, "words bind nobody"
+    assert "not possible" in environment.speak("Deal!", move={"accept": 99})
+    number = max(environment._observe("agent_0").moves.accept)
+    environment.speak("Deal!", move={"accept": number})
+    assert environment._state.stop.value == "settled"
 
 
 def test_the_end_is_final_and_a_new_episode_begins_afresh(wanted):
@@ -200,7 +206,7 @@ def test_trl_plays_an_episode_with_the_tools_and_trains_no_word_of_the_partner(t
             str(tmp_path / "out"),
             per_device_train_batch_size=4,
             num_generations=4,
-            max_completion_length=200,
+            max_completion_length=500,
             max_steps=1,
             temperature=0.2,
             use_cpu=True,

@@ -8,13 +8,12 @@ from datasets import Dataset
 
 from sotopia_env import tasks
 from sotopia_env.errors import InvalidValueError
-from sotopia_env.naming import make_evaluator as make_evaluator
-from sotopia_env.naming import make_policy as make_policy
+from sotopia_env.naming import make_evaluator, make_policy
 from sotopia_env.world.dynamics import Rules, initial_state, transition
 from sotopia_env.world.taskset import TaskSet
 from tests.training.conftest import SHORT
 from tests.training.grpo.grpo_asked import SITUATIONS, asked
-from tests.training.played import haggling, played
+from tests.training.played import ACCEPT, haggling, played
 from training.attribution.by_outcome import make_attributor
 from training.grpo import multi_turn
 from training.grpo import stage as grpo
@@ -27,7 +26,7 @@ from training.stage.directory import StageDirectory
 from training.stage.settings import ModelSettings
 
 SELLER = "agent_1"
-LOSING = ("offer: price=40", "Hm, let me think.", "Come on.", "accept")
+LOSING = (40, "Hm, let me think.", "Come on.", ACCEPT)
 """The seller, whose walk-away price is 50, accepts 40."""
 OFFER, GARBAGE = '{"action_type": "speak", "argument": "How about $70?"}', "hm"
 
@@ -58,7 +57,7 @@ def test_a_loss_falls_on_the_turn_that_brought_it_about(credit, part):
 
 @pytest.mark.parametrize(("short", "name"), [("GOAL", "goal"), ("FIN", "financial_and_material_benefits")])
 def test_abbreviations_of_dimensions_are_their_names(short, name):
-    episode = episode_of("offer: price=61", "offer: price=83", "offer: price=72", "accept")
+    episode = episode_of(56, 68, 62, ACCEPT)
     attributor = make_attributor("acts")
     found = turn_rewards(attributor, episode, RewardSettings(scalarisation=short, credit="acts"))
     assert found == turn_rewards(attributor, episode, RewardSettings(scalarisation=name, credit="acts"))

@@ -43,7 +43,7 @@ def rollout_of(tokenizer, evaluator, monkeypatch, reward=GOAL):
     said = tokenizer.encode('{"action_type": "speak", "argument": "How about $70?"}')
     answer = [*said, tokenizer.eos_token_id]
     monkeypatch.setattr(multi_turn, "trainer_sample", lambda trainer: lambda prompts: [answer] * len(prompts))
-    monkeypatch.setattr(multi_turn, "most", lambda count, trainer: count)
+    monkeypatch.setattr(multi_turn, "largest_count", lambda count, trainer: count)
     wanted = situations(SITUATIONS)
     prompts = [row["prompt"] for row in prompt_rows(wanted)]
     return EpisodeRollout(TokenPlayer(tokenizer, BRIEF, evaluator), wanted, reward), prompts

@@ -64,7 +64,8 @@ def test_a_row_depends_on_its_prompt_and_seed_not_on_its_batch(model, tokenizer,
     shared = generator(model, tokenizer, [END], max_batch=max_batch)
     found = shared.generate([asked[i] for i in order], [seeds[i] for i in order])
     assert [f.ids for f in found] == [alone[i].ids for i in order]
-    assert found[0].logprobs == pytest.approx(alone[order[0]].logprobs, abs=1e-5)
+    # Sums in another order differ in the last digits of float32, which has seven.
+    assert found[0].logprobs == pytest.approx(alone[order[0]].logprobs, rel=1e-5, abs=1e-5)
 
 
 def test_seeds_make_the_difference_and_equal_prompts_are_read_once(model, tokenizer):

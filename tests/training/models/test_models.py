@@ -13,7 +13,7 @@ from transformers.integrations import integration_utils
 
 from sotopia_env.errors import InvalidValueError
 from training.data.sources import SourceSettings
-from training.fitting import FitSettings, behavior_cloning
+from training.fitting import behavior_cloning
 from training.fitting import checks as fit_checks
 from training.fitting.checks import (
     OPTIMIZERS,
@@ -23,6 +23,7 @@ from training.fitting.checks import (
     check_scheduler,
     check_target_modules,
 )
+from training.fitting.loop import FitSettings
 from training.grpo import stage as grpo
 from training.grpo.settings import GRPOSettings, RewardSettings
 from training.models.loading import (
@@ -233,17 +234,17 @@ def test_four_bit_is_nf4_with_double_quantisation_or_a_sentence(monkeypatch, tmp
 
 
 STAGES = {
-    "behavior_cloning": lambda model, asked, folder: behavior_cloning.train(
+    "behavior_cloning": lambda model, asked, folder: behavior_cloning.run(
         behavior_cloning.BehaviorCloningSettings(
             model=ModelSettings(base=model, **asked), data=(SourceSettings(run=folder),), output=f"{folder}/out"
         )
     ),
-    "reward_model": lambda model, asked, folder: reward_model.train(
+    "reward_model": lambda model, asked, folder: reward_model.run(
         reward_model.RewardModelSettings(
             model=ModelSettings(base=model, **asked), rows=(folder,), output=f"{folder}/out"
         )
     ),
-    "grpo": lambda model, asked, folder: grpo.train(
+    "grpo": lambda model, asked, folder: grpo.run(
         GRPOSettings(
             mode="single-turn",
             start_from=model,

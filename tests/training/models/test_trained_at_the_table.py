@@ -11,7 +11,8 @@ from sotopia_env.storage.directory import read_run
 from tests.training.conftest import SHORT
 from training.data.sources import SourceSettings
 from training.evaluation import evaluation
-from training.fitting import FitSettings, behavior_cloning
+from training.fitting import behavior_cloning
+from training.fitting.loop import FitSettings
 from training.stage.settings import LoraSettings, ModelSettings
 
 

@@ -100,7 +100,7 @@ def names(folder):
 
 def test_every_stage_is_a_directory_that_is_done(finished):
     asked, trainer = finished
-    stages = Pipeline(asked, trainer, play).stages()
+    stages = Pipeline(asked, trainer, play).steps()
     assert [stage.name for stage in stages] == STAGES
     assert all(stage.done for stage in stages)
 
@@ -166,9 +166,9 @@ def test_tasks_are_new_for_every_update_and_never_those_of_the_evaluation(finish
     assert Pipeline(given)._tasks(1).earlier == ()  # given tasks are every update's
     # Family tasks of the evaluation's own sequence: those that are evaluated are left out.
     clash = settings(out.parent / "clash", tasks=TaskSettings(scenarios=3, pairs=1, families=FamilySettings(seed=0)))
-    for stage in Pipeline(clash, Trainer(), play).stages():
+    for stage in Pipeline(clash, Trainer(), play).steps():
         if stage.name in ("evaluation/tasks", "1-bc/tasks"):
-            stage.work()
+            stage.run()
     found = {task_key(t) for t in load_tasks(Path(clash.output) / "1-bc" / "tasks" / "tasks.jsonl")}
     assert len(found) == 3
     assert not found & held
@@ -351,7 +351,7 @@ def test_training_can_be_launched_in_processes_of_its_own(tmp_path):
 def test_shipped_configurations_can_be_read(file):
     found = read_settings(file, PipelineSettings)
     assert f"--config configs/{file.name}" in file.read_text().splitlines()[0]
-    assert len(Pipeline(found).stages()) >= 8
+    assert len(Pipeline(found).steps()) >= 8
 
 
 # --- with a real model ---------------------------------------------------------------------------------------------

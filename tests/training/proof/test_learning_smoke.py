@@ -48,7 +48,7 @@ def goals(cloned):
     return found
 
 
-def test_cloning_plays_better_on_scenarios_people_prices_and_words_it_never_met(goals):
+def test_cloning_plays_better_on_scenarios_people_prices_it_never_met(goals):
     """The expert scores about 5, the base model about 1.6; this small, cloning reaches about 2.7."""
     assert len(goals["bc"]) == len(goals["untrained"]) == 180
     gain = fmean(one - other for one, other in zip(goals["bc"], goals["untrained"], strict=True))

@@ -21,7 +21,7 @@ from tests.training.conftest import BRIEF, StoppedError, killed_after
 from training.data.samples import RowMaker
 from training.fitting.behavior_cloning import IGNORED
 from training.models.loading import answer_ids, prompt_ids
-from training.reward.model import RewardModelSettings, collate, padding_id, prepare, regression_figures, train
+from training.reward.model import RewardModelSettings, collate, padding_id, prepare, regression_figures, run
 from training.reward.scorer import NOTE, RewardScorer, score_ids
 from training.reward.text import fitting_ids, read_rows, scored_ids, shortened
 from training.stage.settings import PromptSettings, settings_of
@@ -81,7 +81,7 @@ def ask(tiny_model, rows, output, model=None, fit=None, **other):
 def trained(tiny_model, rows_file, tmp_path_factory):
     """A stage whose weights were all trained, with its figures."""
     output = tmp_path_factory.mktemp("stages") / "rm"
-    return output, train(ask(tiny_model, rows_file, output))
+    return output, run(ask(tiny_model, rows_file, output))
 
 
 @pytest.fixture(scope="module")
@@ -255,12 +255,12 @@ def test_a_killed_run_continues_with_the_losses_and_ends_with_the_weights_of_an_
         kept = ("step", "loss", "eval_loss", "eval_mse", "learning_rate", "grad_norm")
         return [{name: entry[name] for name in kept if name in entry} for entry in figures["log"]]
 
-    whole = train(asked("whole"))
+    whole = run(asked("whole"))
     with monkeypatch.context() as patched:
         killed_after(patched, 5)
         with pytest.raises(StoppedError):
-            train(asked("broken"))
-    continued = train(asked("broken"))
+            run(asked("broken"))
+    continued = run(asked("broken"))
     assert losses(continued) == losses(whole)
     assert continued["held_out"] == whole["held_out"]
     (one,), (other,) = (list((tmp_path / name / "model").glob("*.safetensors")) for name in ("whole", "broken"))
@@ -307,7 +307,7 @@ def test_adapter_and_score_head_are_reloaded_bit_for_bit(
         fit={"max_steps": 3, "save_steps": 3, "batch_size": 4},
         validation=0,
     )
-    train(settings)
+    run(settings)
     (trainer,) = seen
     model = trainer.model.eval()
     loaded = RewardScorer.load(tmp_path / "rm")
@@ -351,7 +351,7 @@ def test_an_adapter_of_a_language_model_is_no_beginning(tiny_model, rows_file, t
     (place / "sotopia_policy.json").write_text(json.dumps({"prompt": BRIEF.model_dump()}))
     settings = ask(tiny_model, rows_file, tmp_path / "rm", model={"lora": {}}, start_from=str(tmp_path / "bc"))
     with pytest.raises(InvalidValueError, match="begins with a base or full model"):
-        train(settings)
+        run(settings)
 
 
 def test_rows_that_hold_nothing_out_train_without_validation(tiny_model, made, tmp_path):
@@ -361,11 +361,11 @@ def test_rows_that_hold_nothing_out_train_without_validation(tiny_model, made, t
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     one = {"max_steps": 1, "save_steps": 1}
     with pytest.raises(InvalidValueError, match="hold nothing out"):
-        train(ask(tiny_model, tmp_path, tmp_path / "best", fit={**one, "keep": "best"}))
-    assert "held_out" not in train(ask(tiny_model, tmp_path, tmp_path / "last", fit=one))
+        run(ask(tiny_model, tmp_path, tmp_path / "best", fit={**one, "keep": "best"}))
+    assert "held_out" not in run(ask(tiny_model, tmp_path, tmp_path / "last", fit=one))
     other = BRIEF.model_copy(update={"format": "chat"}).model_dump()
     with pytest.raises(InvalidValueError, match=r"prompt.format: .* prompts of 'brief', got 'chat'"):
-        train(ask(tiny_model, tmp_path, tmp_path / "chat", fit=one, prompt=other))
+        run(ask(tiny_model, tmp_path, tmp_path / "chat", fit=one, prompt=other))
 
 
 # --- as scorer and as reward --------------------------------------------------------------------------------------

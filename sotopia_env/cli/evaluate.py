@@ -1,0 +1,77 @@
+"""``sotopia evaluate``: one more evaluation of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sotopia_env.cli.models import exit_if_stopped, run_with_models, takes_model_options
+from sotopia_env.cli.options import EVALUATOR_HELP, Concurrency, Timeout, path_argument
+
+if TYPE_CHECKING:
+    from sotopia_env.runs.evaluate import EvaluationResult
+    from sotopia_env.runs.stopping import Stop
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command to ``app``."""
+    app.command("evaluate")(takes_model_options(evaluate))
+
+
+def evaluate(
+    run: Annotated[Path, path_argument("Run directory.", "RUN")],
+    evaluator: Annotated[str, typer.Option(help=EVALUATOR_HELP)],
+    concurrency: Concurrency = 128,
+    timeout: Timeout = None,
+    force: Annotated[bool, typer.Option("--force", help="Evaluate all again; failures may replace scores.")] = False,
+    *,
+    models: Any = None,
+) -> None:
+    """Add an evaluation to every episode of a run, beside those it has; turns stay as they are.
+
+    The same command again continues one that was interrupted.
+
+    \b
+    Examples:
+      sotopia evaluate runs/a --evaluator rules
+      sotopia evaluate runs/a --evaluator rules --force
+      sotopia evaluate runs/a --evaluator "judge:local/my-model:bands=true" --api-base http://localhost:8000/v1
+      sotopia evaluate runs/a --evaluator "mean(judge:openai/gpt-4o+judge:anthropic/claude-sonnet-4-5)"
+      sotopia evaluate runs/a --evaluator "views:local/my-model:interviewee=local/my-model,deciding=all" --api-base …
+    """
+    from sotopia_env import naming
+    from sotopia_env.chat_model.pool import ModelPool
+    from sotopia_env.runs.evaluate import evaluate_run_async
+    from sotopia_env.storage.directory import check_run
+
+    pool = ModelPool(models)
+    judge = naming.make_evaluator(evaluator, model_factory=pool.judge)
+    pool.check_answers(judge.parameters)
+    check_run(run)
+
+    async def work(stop: Stop) -> EvaluationResult:
+        return await evaluate_run_async(
+            run, judge, concurrency=concurrency, timeout=timeout, force=force, stop=stop, ledger=pool.ledger
+        )
+
+    advice = f"the same command continues the evaluation of {run}"
+    result, number = run_with_models(pool, run, work, advice)
+    if result.stopped:
+        typer.echo(f"{run}: {result.evaluated} of {result.episodes} episodes evaluated now, kept for the next time")
+        exit_if_stopped(result.stopped, number, advice)
+    typer.echo(f"{run}: {_summary(judge.name, result)}")
+    if result.unscored or result.refused:
+        raise typer.Exit(1)
+
+
+def _summary(judge: str, result: EvaluationResult) -> str:
+    parts = [f"{result.evaluated} episodes evaluated by {judge}, {result.unscored} unscored"]
+    if result.kept:
+        parts.append(f"{result.kept} had its scores and kept them (--force evaluates them again)")
+    if result.refused:
+        parts.append(f"{result.refused} failed now and keep their earlier scores (--force replaces them)")
+    if result.reason:
+        parts.append(f"the first because of {result.reason}; the same command tries again")
+    return "; ".join(parts)

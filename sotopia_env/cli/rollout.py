@@ -1,0 +1,236 @@
+"""``sotopia policies``: the policies by name; ``sotopia rollout``: episodes between them."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sotopia_env.cli.models import exit_if_stopped, exit_on_signals, run_with_models, takes_model_options
+from sotopia_env.cli.options import (
+    Concurrency,
+    EvaluatorName,
+    LevelName,
+    Number,
+    Seed,
+    SourceOption,
+    Timeout,
+    path_option,
+)
+from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
+
+if TYPE_CHECKING:
+    from sotopia_env.runs.plan import EpisodePlan
+    from sotopia_env.runs.request import RunRequest
+    from sotopia_env.runs.rollout import RunResult
+    from sotopia_env.runs.stopping import Stop
+    from sotopia_env.world.episode import Episode, RecordedTurn
+
+_EXECUTORS = ("local", "ray")
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands to ``app``."""
+    app.command("policies")(list_policies)
+    app.command("rollout")(takes_model_options(rollout))
+
+
+def list_policies() -> None:
+    """List the policies that need no language model, those of other packages included.
+
+    \b
+    Others are named by what they are made of, wherever a command takes a policy:
+      local/my-model                           a model on a server of your own (--api-base)
+      openai/gpt-4o:temperature=0.7,reasks=1   a provider's model, with settings
+      best-of-8(local/my-model by offer-worth) the best of 8 candidates by a scorer
+      my_package.my_module:factory:key=value   your own class or function (scorers too)
+      runs/sft/adapter/                        a directory that an installed package opens (scorers too)
+
+    \b
+    Example:
+      sotopia policies
+    """
+    from sotopia_env import naming
+
+    typer.echo("\n".join((*naming.POLICY_NAMES, *naming.POLICY_PLUGINS.names)))
+
+
+def rollout(
+    out: Annotated[Path, path_option("Run directory; one that holds this run is continued.")],
+    policy: Annotated[list[str], typer.Option(help="Each plays each; commas or repeats. See `sotopia policies`.")] = [],  # noqa: B006
+    matchup: Annotated[list[str], typer.Option(help="A single pairing, as 'a vs b'.")] = [],  # noqa: B006
+    tasks: SourceOption = "starter",
+    n: Number = None,
+    level: LevelName = "medium",
+    evaluator: EvaluatorName = "verified+rules",
+    repeats: Annotated[int, typer.Option(min=1, help="Repetitions with other seeds.")] = 1,
+    seed: Seed = 0,
+    turn_order: Annotated[str, typer.Option(help="round-robin, random or simultaneous.")] = "round-robin",
+    max_turns: Annotated[int | None, typer.Option(min=1, help="Turn limit; the task's or 20.")] = None,
+    self_play: Annotated[bool, typer.Option(help="Policies also play themselves.")] = True,
+    both_seats: Annotated[bool, typer.Option(help="Play every pairing in both seats.")] = True,
+    both_orders: Annotated[bool, typer.Option(help="Let every seat begin once.")] = False,
+    concurrency: Concurrency = 128,
+    timeout: Timeout = None,
+    temperature: Annotated[float | None, typer.Option(min=0, max=2, help="Of models in seats; 1 by default.")] = None,
+    max_completion_tokens: Annotated[int | None, typer.Option(min=1, help="Limit on a seat's answers.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be asked at most; ask nothing.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Show one transcript as it grows.")] = False,
+    executor: Annotated[str, typer.Option(help="Where episodes are played: local or ray.")] = "local",
+    workers: Annotated[int, typer.Option(min=1, help="Processes of --executor ray.")] = 2,
+    *,
+    models: Any = None,
+) -> None:
+    """Play episodes and record them; the same command again continues a run that was stopped.
+
+    \b
+    Examples:
+      sotopia rollout --policy boulware,conceder --tasks bargaining -n 20 --out runs/a
+      sotopia rollout --matchup "stubborn vs generous" --tasks all --both-orders --out runs/b
+      sotopia rollout --policy random --evaluator none --out runs/c
+      sotopia rollout --policy local/my-model --api-base http://localhost:8000/v1 --out runs/d
+      sotopia rollout --policy "best-of-4(local/m by offer-worth)" --api-base http://localhost:8000/v1 --out runs/f
+      sotopia rollout --policy openai/gpt-4o --evaluator "judge:openai/gpt-4o" --max-cost 5 --dry-run --out runs/e
+    """
+    from sotopia_env.chat_model.pool import ModelOptions
+    from sotopia_env.runs.request import RunRequest
+    from sotopia_env.world.dynamics import Rules
+
+    manner = {"temperature": temperature, "max_tokens": max_completion_tokens}
+    request = RunRequest(
+        policies=tuple(policy),
+        matchups=tuple(matchup),
+        tasks=tasks,
+        n=n,
+        level=level,
+        seed=seed,
+        evaluator=evaluator,
+        repeats=repeats,
+        rules=Rules(turn_order=turn_order, max_turns=max_turns),  # type: ignore[arg-type]  # checked there
+        self_play=self_play,
+        both_seats=both_seats,
+        both_orders=both_orders,
+        manner={name: value for name, value in manner.items() if value is not None},
+        models=models or ModelOptions(),
+    )
+    if executor not in _EXECUTORS:
+        raise UnknownNameError(f"--executor: {name_hint(executor, _EXECUTORS)}")
+    if executor == "ray" and verbose:
+        raise InvalidValueError("--verbose: expected --executor local, whose episodes are played here, got 'ray'")
+    if dry_run:
+        _forecast(request, out)
+        return
+    if executor == "ray":
+        result, number = _run_on_ray(request, out, concurrency, timeout, workers)
+    else:
+        result, number = _run_here(request, out, concurrency, timeout, verbose)
+    typer.echo(f"{out}: {_summary(result, out, evaluator)}")
+    budget = "" if number else " with a higher limit"
+    exit_if_stopped(result.stopped, number, f"the same command{budget} continues the run in {out}")
+    if result.failures or (result.unscored and result.unscored == result.played + result.resumed):
+        raise typer.Exit(1)
+
+
+def _run_here(
+    request: RunRequest, out: Path, concurrency: int, timeout: float | None, verbose: bool
+) -> tuple[RunResult, int | None]:
+    """The run, and the signal that stopped it if one did."""
+    from tqdm import tqdm
+
+    from sotopia_env.chat_model.pool import ModelPool
+    from sotopia_env.runs.rollout import run_episodes_async
+
+    models = ModelPool(request.models)
+    run = request.resolve(models)
+    plans = run.plans()
+
+    async def play(stop: Stop) -> RunResult:
+        return await run_episodes_async(
+            plans,
+            evaluator=run.evaluator,
+            run_dir=out,
+            concurrency=concurrency,
+            timeout=timeout,
+            stop=stop,
+            ledger=models.ledger,
+            watcher=LiveTranscript(tqdm.write) if verbose else None,
+        )
+
+    return run_with_models(models, out, play, f"the same command continues the run in {out}")
+
+
+def _run_on_ray(
+    request: RunRequest, out: Path, concurrency: int, timeout: float | None, workers: int
+) -> tuple[RunResult, int | None]:
+    """The run, and the signal that stopped it if one did."""
+    from sotopia_env.runs.ray_executor import run_on_ray
+    from sotopia_env.runs.stopping import Stop
+
+    stop = Stop()
+    with exit_on_signals(stop, f"the same command continues the run in {out}"):
+        result = run_on_ray(request, out, workers=workers, concurrency=concurrency, timeout=timeout, stop=stop)
+    return result, stop.signal
+
+
+def _forecast(request: RunRequest, out: Path) -> None:
+    from sotopia_env.runs.forecast import forecast
+    from sotopia_env.runs.rehearsal import RehearsedModels
+
+    models = RehearsedModels(request.models)
+    for line in forecast(request.resolve(models), models, out).lines():
+        typer.echo(line)
+
+
+def _summary(result: RunResult, out: Path, evaluator: str) -> str:
+    parts = [f"{result.planned} episodes planned, {result.played} played now, {result.resumed} were there"]
+    if result.unscored:
+        every = "every one" if result.unscored == result.played + result.resumed else str(result.unscored)
+        again = f"`sotopia evaluate {out} --evaluator {shlex.quote(evaluator)}` evaluates again"
+        parts.append(f"{every} unscored (`sotopia compare` says why, {again})")
+    if result.dropped:
+        parts.append(f"{result.dropped} under way were dropped and will be played again")
+    if result.failures:
+        first = result.failures[0]
+        parts.append(f"{len(result.failures)} failed, the first with {first.kind}: {first.message} (failures.jsonl)")
+        parts.append("run the same command again to retry them")
+    return "; ".join((*parts, *result.repaired))
+
+
+class LiveTranscript:
+    """A :class:`~sotopia_env.runs.play.Watcher` that writes one episode at a time."""
+
+    def __init__(self, write: Callable[[str], object]) -> None:
+        """Begins without an episode.
+
+        Args:
+            write: writes some lines.
+        """
+        self._write = write
+        self._key = ""
+
+    def turn(self, plan: EpisodePlan, turn: RecordedTurn) -> None:
+        """Writes the turn if its episode is the one that is followed."""
+        from sotopia_env.reports.transcript import beginning, turn_text
+
+        if not self._key and turn.turn.index == 0:  # from the beginning or not at all
+            self._key = plan.key
+            policies = dict(zip(plan.task.agents, (policy.name for policy in plan.policies), strict=True))
+            self._print(beginning(plan.key, plan.task, plan.episode_seed, policies))
+        if plan.key == self._key:
+            self._print(turn_text(turn, plan.task, plan.rules))
+
+    def end(self, plan: EpisodePlan, episode: Episode | None, why: str = "") -> None:
+        """Writes how it ended, and looks for another episode to follow."""
+        from sotopia_env.reports.transcript import conclusion
+
+        if plan.key == self._key:
+            self._key = ""
+            self._print((conclusion(episode) if episode is not None else f"Not finished: {why}") + "\n")
+
+    def _print(self, text: str) -> None:
+        from sotopia_env.world.quoting import printable
+
+        self._write(printable(text))

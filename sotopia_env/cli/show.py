@@ -1,0 +1,80 @@
+"""``sotopia show``: the transcripts of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sotopia_env.cli.options import path_argument
+from sotopia_env.errors import InvalidValueError
+
+if TYPE_CHECKING:
+    from sotopia_env.world.episode import Episode
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command to ``app``."""
+    app.command()(show)
+
+
+def show(
+    run: Annotated[Path, path_argument("Run directory or .jsonl file of episodes.", "RUN")],
+    episode: Annotated[str | None, typer.Argument(help="Index from 0, or beginning of a key.")] = None,
+) -> None:
+    """Show a transcript, private messages marked; without an episode, list them.
+
+    \b
+    Examples:
+      sotopia show runs/a
+      sotopia show runs/a 0
+      sotopia show runs/a bargaining-medium-0-3
+    """
+    from sotopia_env.reports.transcript import to_text
+
+    if episode is None:
+        _list(run)
+    else:
+        typer.echo(to_text(_find(run, episode)), nl=False)
+
+
+def _list(run: Path) -> None:
+    from sotopia_env.storage.directory import read_failures, read_run
+    from sotopia_env.world.quoting import printable
+
+    for index, episode in enumerate(read_run(run)):
+        stop = episode.stop.value if episode.stop else ""
+        typer.echo(f"{index}\t{episode.key}\t{len(episode.turns)} turns\t{stop}{_marks(episode)}")
+    for failure in read_failures(run) if run.is_dir() else ():
+        reason = printable(f"{failure.kind}: {failure.message}")
+        typer.echo(f"failed\t{failure.key}\t{len(failure.turns)} turns\t{reason}")
+
+
+def _marks(episode: Episode) -> str:
+    """The irregularities of an episode, in few words."""
+    generations = [turn.generation for turn in episode.turns if turn.generation is not None]
+    latest = episode.evaluation()
+    counts = {
+        "asked again": sum(generation.reasks for generation in generations),
+        "call failed": len(episode.errors),
+        "not an action": sum(generation.parse_failure is not None for generation in generations),
+        "not possible": sum(bool(turn.turn.violation) for turn in episode.turns),
+        "shortened": sum(generation.dropped_turns > 0 for generation in generations),
+        "unscored": int(latest is not None and latest.unscored is not None),
+    }
+    marks = ", ".join(f"{mark} {count}" if count > 1 else mark for mark, count in counts.items() if count)
+    return f"\t{marks}" if marks else ""
+
+
+def _find(run: Path, name: str) -> Episode:
+    from sotopia_env.storage.directory import read_run
+
+    matches = [item for index, item in enumerate(read_run(run)) if str(index) == name or item.key.startswith(name)]
+    exact = [item for item in matches if item.key == name]
+    if len(exact or matches) != 1:
+        raise InvalidValueError(
+            f"episode: expected an index or the beginning of one key in {run}, got {name!r}, which fits "
+            f"{len(matches)}; `sotopia show {run}` lists them"
+        )
+    return (exact or matches)[0]

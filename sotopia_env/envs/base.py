@@ -1,0 +1,393 @@
+"""The episode of an environment: its state, each seat's view of it, its evaluation, and what PettingZoo asks for.
+
+Everything that the faces of the environment share is here; :mod:`sotopia_env.envs.pettingzoo_env` adds PettingZoo's
+calling conventions, one agent at a time or all in parallel.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from functools import cached_property, partial
+from typing import Any, NamedTuple, Unpack
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.utils import seeding
+
+from sotopia_env.envs.options import RENDER_MODES, CheckedOptions, EnvOptions, excerpt, read_seed
+from sotopia_env.envs.spaces import action_space, observation_space, state_space
+from sotopia_env.errors import EvaluationError, InvalidTaskError, InvalidValueError, UnknownNameError, name_hint
+from sotopia_env.outcomes import Menu
+from sotopia_env.records import canonical_json
+from sotopia_env.world.action import ACTION_TYPES, ActionType
+from sotopia_env.world.dynamics import EpisodeState, StopReason, TurnOrder, initial_state
+from sotopia_env.world.episode import Episode, Evaluation, Evaluator, RecordedTurn, Transcript
+from sotopia_env.world.observation import Observation, SeatView
+from sotopia_env.world.outcome import outcome_at
+from sotopia_env.world.quoting import disarm
+from sotopia_env.world.rendering import extend_lines, render_turn
+from sotopia_env.world.reward import HIGH, LOW, RewardVector, zero_vector
+from sotopia_env.world.scenario import Task
+
+ObservationDict = dict[str, Any]
+"""One agent's observation as PettingZoo's tools see it; :meth:`EpisodeEnv.observation` gives the typed one.
+
+Keys: ``text`` (everything as one prompt), ``history`` (the turns this agent witnessed, one line each), ``table`` (what
+stands on the table, as far as it may know), ``moves`` (those open to it now, a line each with its JSON), ``turn``
+(number of the coming turn, from 1; int64, shape ()) and ``available_action_types`` (int8, shape (5,), in the order of
+:data:`~sotopia_env.world.action.ACTION_TYPES`; only ``none`` when it is not the agent's turn). ``table`` is empty in a
+task without a protocol, ``moves`` also when it is not the agent's turn.
+"""
+
+InfoDict = dict[str, Any]
+"""``acting``: whether it is the agent's turn. ``has_left``. ``violation``: why its last action, or the move in it, was
+not allowed, when it was not. At the end: ``stop_reason``, and ``reward_vector`` (float32, shape (7,)) or ``unscored``
+with the reason; in a task with a protocol ``outcome``, the numbers a log wants, as plain JSON: ``agreed``, the agent's
+own ``payoff`` and ``share``, ``efficiency`` and ``fairness`` (``None`` where the space is too large for exact reference
+points). The terms are in :meth:`EpisodeEnv.episode`, for not every agent may know them."""
+
+
+class Books(NamedTuple):
+    """What PettingZoo asks for after a step, by agent."""
+
+    rewards: dict[str, Any]
+    terminations: dict[str, bool]
+    truncations: dict[str, bool]
+    infos: dict[str, InfoDict]
+
+
+class EpisodeEnv:
+    """The episode being played: its state, each seat's view of it, and its evaluation.
+
+    Args:
+        vector: whether rewards are vectors (float32, shape (7,)) instead of their scalarisation.
+        options: see :class:`~sotopia_env.envs.options.EnvOptions`; ``task`` and ``evaluator`` are needed here, and have
+            defaults in :mod:`sotopia_env.sotopia_v0`.
+
+    Raises:
+        InvalidValueError: an option is unknown or has a value that cannot be meant.
+    """
+
+    metadata: dict[str, Any] = {  # noqa: RUF012 - PettingZoo's and Gymnasium's tools read it from the class
+        "name": "sotopia_v0",
+        "render_modes": list(RENDER_MODES),
+        "is_parallelizable": False,
+        "render_fps": 1,
+    }
+
+    def __init__(self, *, vector: bool = False, **options: Unpack[EnvOptions]) -> None:
+        self.options = CheckedOptions.read(options)
+        self.vector = vector
+        self.render_mode = self.options.render_mode
+        self.possible_agents = [f"agent_{seat}" for seat in range(self.options.seats)]
+        self.agents: list[str] = []
+        self._np_random: np.random.Generator | None = None
+        self._available = {kinds: _mask(kinds) for kinds in (self.options.rules.action_types, (ActionType.NONE,))}
+        self._state: EpisodeState | None = None
+        self._views: dict[str, SeatView] = {}
+        self._lines: list[str] = []  # every turn as others see it, rendered once for all views and for render()
+        self._violations: dict[str, str] = {}
+        self._evaluator: Evaluator = self.options.evaluator
+        self._evaluation: Evaluation | None = None
+        self._failure: EvaluationError | None = None
+        self._output: int | None = None  # turns already written in mode "human"
+
+    # Spaces are built when they are first asked for: a rollout that reads typed observations never asks.
+    @cached_property
+    def observation_spaces(self) -> dict[str, spaces.Space[Any]]:
+        """The space of :data:`ObservationDict`, one object per agent."""
+        return {agent: observation_space() for agent in self.possible_agents}
+
+    @cached_property
+    def action_spaces(self) -> dict[str, spaces.Space[Any]]:
+        """The space of actions (see :func:`~sotopia_env.envs.actions.read_action`), one object per agent."""
+        return {agent: action_space(self.options.seats, partial(self._menu, agent)) for agent in self.possible_agents}
+
+    @cached_property
+    def reward_spaces(self) -> dict[str, spaces.Space[Any]]:
+        """The space of reward vectors: the native ranges, in the order of the dimensions."""
+        return {agent: spaces.Box(LOW, HIGH, dtype=np.float32) for agent in self.possible_agents}
+
+    @cached_property
+    def state_space(self) -> spaces.Space[Any]:
+        """The space of :meth:`state`."""
+        return state_space()
+
+    def _menu(self, agent: str) -> Menu | None:
+        """The moves open to ``agent`` now."""
+        return None if self._state is None else self.observation(agent).moves
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        for agent, space in state.get("action_spaces", {}).items():
+            space["move"].menu = partial(self._menu, agent)  # a copied space forgets whose it was
+
+    def observation_space(self, agent: str) -> spaces.Space[Any]:
+        """Returns the agent's observation space: the same object at every call."""
+        return self.observation_spaces[self._checked(agent)]
+
+    def action_space(self, agent: str) -> spaces.Space[Any]:
+        """Returns the agent's action space: the same object at every call."""
+        return self.action_spaces[self._checked(agent)]
+
+    def reward_space(self, agent: str) -> spaces.Space[Any]:
+        """Returns the space of the agent's reward vector: the same object at every call."""
+        return self.reward_spaces[self._checked(agent)]
+
+    def observe(self, agent: str) -> ObservationDict:
+        """Returns the agent's observation as a fresh dictionary."""
+        observation = self.observation(agent)
+        return {
+            "text": observation.text,
+            "history": observation.history,
+            "table": observation.table_text,
+            "moves": observation.moves_text,
+            "turn": np.array(observation.turn, dtype=np.int64),
+            "available_action_types": self._available[observation.available].copy(),
+        }
+
+    def observation(self, agent: str) -> Observation:
+        """Returns the agent's typed observation, from which policies act."""
+        view = self._views.get(agent)
+        if view is None:
+            view = self._views[agent] = SeatView(self.task, self.options.rules, agent, self._lines)
+        return view.observe(self.episode_state)
+
+    @property
+    def episode_state(self) -> EpisodeState:
+        """The state of the running or finished episode.
+
+        Raises:
+            InvalidValueError: ``reset`` was not called yet.
+        """
+        if self._state is None:
+            raise InvalidValueError("there is no episode yet; call reset() first")
+        return self._state
+
+    @property
+    def task(self) -> Task:
+        """The task that is played."""
+        return self.episode_state.task
+
+    @property
+    def transcript(self) -> Transcript:
+        """What an evaluator reads: task and all turns so far, private ones included."""
+        return Transcript.of_state(self.episode_state)
+
+    def episode(self) -> Episode:
+        """Returns the record of the episode so far, with its evaluation when it has ended."""
+        state = self.episode_state
+        return Episode(
+            task=state.task,
+            rules=state.rules,
+            seed=state.seed,
+            turns=tuple(RecordedTurn(turn=turn) for turn in state.turns),
+            stop=state.stop,
+            evaluations=() if self._evaluation is None else (self._evaluation,),
+        )
+
+    def state(self) -> dict[str, Any]:
+        """Returns everything there is to know, for centralised critics: never show it to an agent.
+
+        Keys: ``task`` (the whole task with all secrets and goals, as canonical JSON), ``history`` (all turns, one line
+        each, private ones and secret votes included), ``table`` (everything that stands; empty without a protocol) and
+        ``turn`` (number of the coming turn; int64, shape ()).
+        """
+        state = self.episode_state
+        if "json" not in state.task.memo:
+            state.task.memo["json"] = canonical_json(state.task.model_dump(mode="json"))
+        protocol = state.task.protocol
+        return {
+            "task": state.task.memo["json"],
+            "history": self._history(),
+            "table": "" if protocol is None else protocol.table(state.table, None).text,
+            "turn": np.array(len(state.turns) + 1, dtype=np.int64),
+        }
+
+    def render(self) -> str | None:
+        """Shows the episode, private turns and secret votes included.
+
+        Returns:
+            In mode ``ansi`` the whole transcript. In mode ``human`` nothing: what is new since the last call goes to
+            standard output (``step`` and ``reset`` do that by themselves).
+        """
+        if self.render_mode is None:
+            gymnasium.logger.warn(f"render() needs a render_mode, one of {', '.join(RENDER_MODES)}; none was given")
+            return None
+        if self.render_mode == "ansi":
+            return self._heading() + self._history() + self._ending()
+        news = (self._heading() if self._output is None else "") + self._history(self._output or 0)
+        self._output = len(self.episode_state.turns)
+        if news:
+            sys.stdout.write(news + self._ending())
+            sys.stdout.flush()
+        return None
+
+    def close(self) -> None:
+        """Releases nothing: the environment holds no window, file or connection."""
+
+    def _checked(self, agent: str) -> str:
+        if agent not in self.possible_agents:
+            raise UnknownNameError(f"agent: {name_hint(str(agent), self.possible_agents)}")
+        return agent
+
+    def _begin(self, seed: int | None, options: Mapping[str, Any] | None) -> Books:
+        """Starts an episode; task and episode seed are drawn from the environment's own generator."""
+        changes, seed = self.options.of_reset(options), read_seed(seed)
+        if seed is not None or self._np_random is None:
+            self._np_random, _ = seeding.np_random(seed)
+        index = int(self._np_random.integers(len(self.options.tasks)))
+        # Both are drawn even when a task is pinned, so that pinning does not shift the seeds that follow.
+        episode_seed = int(self._np_random.integers(2**31))
+        task = self.options.tasks[index] if changes.tasks is None else changes.tasks[episode_seed % len(changes.tasks)]
+        self._evaluator = changes.evaluator
+        self._state = initial_state(task, self.options.rules, episode_seed)
+        self._views, self._lines, self._violations, self._output = {}, [], {}, None
+        self._evaluation = self._failure = None
+        self.agents = list(self.possible_agents)
+        self._show()
+        return self._running_books()
+
+    def _advance(self, state: EpisodeState) -> Books:
+        """Makes ``state`` the present one and draws up the books; ends the episode when it stopped."""
+        for turn in state.turns[len(self.episode_state.turns) :]:
+            if turn.violation is not None:
+                self._violations[turn.actor] = turn.violation
+            elif self._violations:
+                self._violations.pop(turn.actor, None)
+        self._state = state
+        books = self._running_books() if state.stop is None else self._final_books(state.stop)
+        self._show()
+        return books
+
+    def _show(self) -> None:
+        if self.render_mode == "human":
+            self.render()
+
+    def _running_books(self) -> Books:
+        agents = self.possible_agents
+        return Books(self._no_rewards(), dict.fromkeys(agents, False), dict.fromkeys(agents, False), self._infos())
+
+    def _final_books(self, stop: StopReason) -> Books:
+        agents, vectors, infos = self.possible_agents, self._score(), self._infos()
+        for agent, outcome in zip(agents, self._outcomes(), strict=False):
+            infos[agent]["outcome"] = outcome
+        for agent in agents:
+            infos[agent]["stop_reason"] = stop.value
+            if self._failure is not None:
+                infos[agent]["unscored"] = str(self._failure)
+            else:
+                infos[agent]["reward_vector"] = vectors[agent].copy()
+        rewards = {agent: self._reward(vectors.get(agent)) for agent in agents}
+        ended, cut = dict.fromkeys(agents, not stop.truncated), dict.fromkeys(agents, stop.truncated)
+        return Books(rewards, ended, cut, infos)
+
+    def _infos(self) -> dict[str, InfoDict]:
+        state = self.episode_state
+        acting, left = frozenset(acting_agents(state)), state.left
+        infos: dict[str, InfoDict] = {
+            agent: {"acting": agent in acting, "has_left": agent in left} for agent in self.possible_agents
+        }
+        for agent, reason in self._violations.items():
+            infos[agent]["violation"] = reason
+        return infos
+
+    def _outcomes(self) -> list[dict[str, Any]]:
+        """For every agent what came of it, in numbers; none in a task without a protocol."""
+        state, protocol = self.episode_state, self.task.protocol
+        if protocol is None:
+            return []
+        result = None if self._evaluation is None else self._evaluation.outcome
+        turns = len(state.turns) if state.settled_after is None else state.settled_after
+        try:
+            result = result or outcome_at(state.task, state.table, turns)
+        except InvalidTaskError:  # more outcomes than can be counted: no reference points
+            agreed, payoffs = protocol.outcome(state.table).decided, protocol.payoffs(state.table, turns)
+            unknown = {"share": None, "efficiency": None, "fairness": None}
+            return [{"agreed": agreed, "payoff": payoff, **unknown} for payoff in payoffs]
+        joint = {"efficiency": result.efficiency, "fairness": result.fairness}
+        rows = zip(result.payoffs, result.shares, strict=True)
+        return [{"agreed": result.agreed, "payoff": payoff, "share": share, **joint} for payoff, share in rows]
+
+    def _no_rewards(self) -> dict[str, Any]:
+        """Zero rewards; each vector is an array of its own."""
+        if self.vector:
+            return {agent: zero_vector() for agent in self.agents}
+        return dict.fromkeys(self.agents, 0.0)
+
+    def _nothing(self) -> RewardVector | float:
+        return zero_vector() if self.vector else 0.0
+
+    def _reward(self, vector: RewardVector | None) -> RewardVector | float:
+        if vector is None:
+            return self._nothing()
+        return vector if self.vector else self.options.scalarisation(vector)
+
+    def _score(self) -> dict[str, RewardVector]:
+        """Reward vectors by agent; none, with the failure and its record, when the evaluator cannot score."""
+        evaluator = self._evaluator
+        try:
+            evaluation = self._ask_evaluator()
+            vectors = {agent: evaluation.vector(agent) for agent in self.possible_agents}
+        except EvaluationError as error:
+            self._failure = error
+            self._evaluation = Evaluation(
+                evaluator=evaluator.name, parameters=dict(evaluator.parameters), unscored=str(error)
+            )
+            return {}
+        self._evaluation = evaluation
+        return vectors
+
+    def _ask_evaluator(self) -> Evaluation:
+        """The evaluation, or an :class:`EvaluationError` for whatever went wrong: an evaluator is foreign code."""
+        evaluator = self._evaluator
+        try:
+            evaluation = evaluator.evaluate(self.transcript)
+        except EvaluationError:
+            raise
+        except Exception as error:
+            raise EvaluationError(f"{evaluator.name}: {type(error).__name__}: {error}") from error
+        if not isinstance(evaluation, Evaluation):
+            raise EvaluationError(f"{evaluator.name}: expected an Evaluation, got {excerpt(evaluation)}")
+        for agent in evaluation.by_agent:
+            if agent not in self.possible_agents:
+                raise EvaluationError(f"{evaluator.name}: scores for {agent!r}, who is no agent of the task")
+        return evaluation
+
+    def _raise_if_unscored(self) -> None:
+        if self._failure is not None and self.options.on_unscored == "raise":
+            raise self._failure
+
+    def _heading(self) -> str:
+        situation = "\n  ".join(self.task.scenario.context.splitlines())
+        return f"Situation: {situation}\nParticipants: {', '.join(self.task.names.values())}\n"
+
+    def _history(self, start: int = 0) -> str:
+        """All turns from ``start`` on, as lines."""
+        state, lines = self.episode_state, self._lines
+        names, by_round = state.task.names, state.rules.turn_order is TurnOrder.SIMULTANEOUS
+        extend_lines(lines, state.turns, names, by_round)
+        # The lines are what others see; here a secret vote stands open.
+        return "".join(
+            line if turn.hidden is None else render_turn(turn, names, by_round)
+            for turn, line in zip(state.turns[start:], lines[start:], strict=True)
+        )
+
+    def _ending(self) -> str:
+        state = self.episode_state
+        if state.stop is None:
+            return ""
+        protocol = state.task.protocol
+        outcome = "" if protocol is None else f"{disarm(protocol.outcome(state.table).reason)}\n"
+        return f"The episode ended: {state.stop.value}.\n{outcome}"
+
+
+def acting_agents(state: EpisodeState) -> tuple[str, ...]:
+    """Returns the agents whose turn it is now: all that still have to act in a simultaneous round."""
+    return state.waiting if state.rules.turn_order is TurnOrder.SIMULTANEOUS else state.waiting[:1]
+
+
+def _mask(kinds: tuple[ActionType, ...]) -> np.ndarray[Any, np.dtype[np.int8]]:
+    return np.array([kind in kinds for kind in ACTION_TYPES], dtype=np.int8)

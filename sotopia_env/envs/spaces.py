@@ -1,0 +1,119 @@
+"""The spaces of actions and observations: texts, numbers, masks, and the moves that are open now."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from gymnasium.spaces import Space
+
+from sotopia_env.outcomes import InvalidMoveError, Menu
+from sotopia_env.world.action import ACTION_TYPES, WORDLESS, UtteranceSpace, move_json, optional_move
+
+MAX_TEXT_LENGTH = 2**31 - 1
+"""Bound of the text spaces of observations and states; real texts are far shorter."""
+
+MenuSource = Callable[[], Menu | None]
+
+
+class MoveSpace(Space[str]):
+    """Moves as JSON text, such as ``{"accept": 2}``; empty for none.
+
+    ``contains`` says whether a text can be read as a move at all. ``sample`` draws one that its agent may make now,
+    from the menu of the environment that the space belongs to; it is empty where none is open. A copy of the space (a
+    vector environment makes some) belongs to no environment, and samples none.
+    """
+
+    def __init__(self, menu: MenuSource | None = None, seed: int | None = None) -> None:
+        """Creates the space; ``menu`` returns the moves open to the agent at the time it is called."""
+        self.menu = menu
+        super().__init__(dtype=str, seed=seed)
+
+    @property
+    def is_np_flattenable(self) -> bool:
+        """Texts have no fixed-size array form."""
+        return False
+
+    def sample(self, mask: Any | None = None, probability: Any | None = None) -> str:
+        """Draws an open move; masks do not apply, for the menu is one."""
+        menu = None if self.menu is None else self.menu()
+        if not menu:
+            return ""
+        move = menu.sample(random.Random(int(self.np_random.integers(2**63))))
+        return "" if move is None else move_json(move)
+
+    def contains(self, x: Any) -> bool:
+        """Whether ``x`` is empty or the JSON text of a move."""
+        if not isinstance(x, str):
+            return False
+        try:
+            optional_move(x)
+        except InvalidMoveError:
+            return False
+        return True
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy of the space alone must not drag its environment along; the environment binds its own again.
+        return {**self.__dict__, "menu": None}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, MoveSpace)
+
+    def __hash__(self) -> int:
+        return hash(MoveSpace)
+
+    def __repr__(self) -> str:
+        return "MoveSpace()"
+
+
+class ActionSpace(spaces.Dict):
+    """``action_type``, ``argument``, ``to`` and ``move``; ``sample`` makes no move that the rest of it would forbid."""
+
+    def sample(self, mask: Any | None = None, probability: Any | None = None) -> dict[str, Any]:
+        """Draws each part; a move comes with words only, and before everybody."""
+        action = super().sample(mask, probability)
+        if ACTION_TYPES[action["action_type"]] in WORDLESS:
+            action["move"] = ""
+        elif action["move"]:
+            action["to"][:] = 0  # a private offer must reach every seat whose assent it needs
+        return action
+
+
+def action_space(seats: int, menu: MenuSource) -> ActionSpace:
+    """Returns the space of actions at a table of ``seats`` (see :func:`~sotopia_env.envs.actions.read_action`)."""
+    return ActionSpace(
+        {
+            "action_type": spaces.Discrete(len(ACTION_TYPES)),
+            "argument": UtteranceSpace(),
+            "to": spaces.MultiBinary(seats),
+            "move": MoveSpace(menu),
+        }
+    )
+
+
+def observation_space() -> spaces.Dict:
+    """Returns the space of :data:`~sotopia_env.envs.base.ObservationDict`."""
+    return spaces.Dict(
+        {
+            "text": UtteranceSpace(MAX_TEXT_LENGTH),
+            "history": UtteranceSpace(MAX_TEXT_LENGTH),
+            "table": UtteranceSpace(MAX_TEXT_LENGTH),
+            "moves": UtteranceSpace(MAX_TEXT_LENGTH),
+            "turn": turn_space(),
+            "available_action_types": spaces.MultiBinary(len(ACTION_TYPES)),
+        }
+    )
+
+
+def state_space() -> spaces.Dict:
+    """Returns the space of :meth:`sotopia_env.envs.base.EpisodeEnv.state`."""
+    text = UtteranceSpace(MAX_TEXT_LENGTH)
+    return spaces.Dict({"task": text, "history": text, "table": text, "turn": turn_space()})
+
+
+def turn_space() -> spaces.Box:
+    """Returns the space of turn numbers, from 1."""
+    return spaces.Box(1, 2**31 - 1, shape=(), dtype=np.int64)

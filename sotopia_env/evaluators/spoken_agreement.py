@@ -1,0 +1,185 @@
+"""An agreement in words: the answer of a language model about it, read strictly, and what it amounts to in moves.
+
+Nothing is repaired and nothing is guessed. The terms must be a point of the task's outcome space, and for every seat
+whose assent is needed the answer names the turn that shows it: one of that seat's own, with words in it. Whether the
+assents suffice is decided by the task's own protocol: each is taken for the move that it amounts to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pydantic import Field, ValidationError
+
+from sotopia_env.errors import EvaluationError
+from sotopia_env.evaluators.judge.prompt import closed_object
+from sotopia_env.evaluators.judge.verdict import Refusal, object_members, read_object, refusal, short_form, text_problem
+from sotopia_env.outcomes import AnyProtocol, InvalidMoveError, Menu, Move, MoveKind
+from sotopia_env.outcomes.space import OPTION
+from sotopia_env.records import JsonObject, Record
+from sotopia_env.world.dynamics import Turn, final_table
+from sotopia_env.world.episode import Evaluation, OutcomeResult, Transcript
+from sotopia_env.world.outcome import outcome_of
+from sotopia_env.world.scenario import Task
+
+
+class SpokenAgreement(Record):
+    """What an episode came to in words, in the opinion of a language model.
+
+    Attributes:
+        agreed: whether anything was agreed.
+        terms: what, in normal form; empty where nothing was.
+        turns: agent id to the number of its turn, from 1, that shows its assent; only seats that gave one.
+        reasoning: the model's.
+        outcome: what it is worth, computed from the terms: an opinion still, and never a verified outcome.
+        remarks: who answered, after how many re-asks, and how many turns were left out.
+    """
+
+    agreed: bool
+    terms: JsonObject = Field(default_factory=dict)
+    turns: JsonObject = Field(default_factory=dict)
+    reasoning: str = ""
+    outcome: OutcomeResult | None = None
+    remarks: str = ""
+
+
+def spoken_agreement_of(evaluation: Evaluation) -> SpokenAgreement:
+    """Returns what a spoken outcome was scored by; the evaluation keeps it as JSON in its ``comment``.
+
+    Raises:
+        EvaluationError: it is unscored, or another evaluator's.
+    """
+    try:
+        return SpokenAgreement.model_validate_json(evaluation.comment)
+    except ValidationError:
+        reason = f"unscored ({evaluation.unscored})" if evaluation.unscored else "its comment holds no agreement"
+        raise EvaluationError(f"{evaluation.evaluator}: expected an evaluation of a spoken outcome, {reason}") from None
+
+
+def agreement_schema(task: Task, turns: int) -> dict[str, Any]:
+    """Returns the JSON schema of an answer about an episode of so many turns."""
+    number = {"anyOf": [{"type": "integer", "minimum": 1, "maximum": max(turns, 1)}, {"type": "null"}]}
+    # The terms are those of an offer; a ballot's space is one choice.
+    terms = Menu(propose=True, space=protocol_of(task).space).json_schema()["properties"][MoveKind.PROPOSE.value]
+    agreement = closed_object({"terms": terms, "turns": closed_object(dict.fromkeys(task.agents, number))})
+    return closed_object({"reasoning": {"type": "string"}, "agreement": {"anyOf": [agreement, {"type": "null"}]}})
+
+
+def protocol_of(task: Task) -> AnyProtocol:
+    """Returns the protocol of a task in which words can amount to an agreement or a decision.
+
+    Raises:
+        EvaluationError: the task has no outcome, or one that is claimed, not agreed on.
+    """
+    protocol = task.protocol
+    if protocol is None:
+        raise EvaluationError(f"task {task.id!r}: expected one with an outcome that can be agreed on, got none")
+    if not protocol.space.issues:
+        raise EvaluationError(f"task {task.id!r}: expected an outcome that can be agreed on, got {protocol.kind}")
+    return protocol
+
+
+def read_agreement(text: str, transcript: Transcript) -> SpokenAgreement | Refusal:
+    """Returns the agreement in a model's answer, or why the answer is refused."""
+    answer = read_object(text)
+    if isinstance(answer, Refusal):
+        return answer
+    problems: list[str] = []
+    parts = object_members(answer, ("reasoning", "agreement"), "the answer", problems)
+    if "reasoning" in parts and (problem := text_problem(parts["reasoning"])):
+        problems.append(f"reasoning: {problem}")
+    agreement = parts.get("agreement")
+    if problems or agreement is None:
+        return refusal(problems) or SpokenAgreement(agreed=False, reasoning=parts["reasoning"])
+    details = object_members(agreement, ("terms", "turns"), "agreement", problems)
+    terms = _terms(details.get("terms"), transcript.task, problems)
+    turns = _citations(details.get("turns"), transcript, problems)
+    return refusal(problems) or _sufficient(
+        SpokenAgreement(agreed=True, terms=terms, turns=turns, reasoning=parts["reasoning"]), transcript
+    )
+
+
+def _terms(value: Any, task: Task, problems: list[str]) -> dict[str, Any]:
+    try:
+        return protocol_of(task).space.normalise(value)
+    except InvalidMoveError as error:
+        problems.append(f"agreement.terms: {error}")
+        return {}
+
+
+def _citations(value: Any, transcript: Transcript, problems: list[str]) -> dict[str, int]:
+    numbers = object_members(value, transcript.task.agents, "agreement.turns", problems)
+    cited = {agent: number for agent, number in numbers.items() if number is not None}
+    for agent, number in cited.items():
+        if problem := _citation_problem(agent, number, transcript.turns):
+            problems.append(f"agreement.turns.{agent}: {problem}")
+    return cited
+
+
+def _citation_problem(agent: str, number: Any, turns: Sequence[Turn]) -> str:
+    if type(number) is not int:  # bool is an int to isinstance
+        return f"expected the number of a turn, or null, got {short_form(number)}"
+    turn = next((turn for turn in turns if turn.index + 1 == number), None)
+    if turn is None:
+        return f"there is no turn {short_form(number)}; expected one of the turns of {agent}"
+    if turn.actor != agent:
+        return f"turn {number} is a turn of {turn.actor}; expected one of the turns of {agent}"
+    return "" if turn.action.argument.strip() else f"turn {number} carries no words"
+
+
+def _sufficient(agreement: SpokenAgreement, transcript: Transcript) -> SpokenAgreement | Refusal:
+    protocol = protocol_of(transcript.task)
+    settlement = protocol.outcome(final_table(transcript.task, as_moves(agreement, transcript))[0])
+    if settlement.decided:
+        return agreement
+    cited = ", ".join(agreement.turns) or "nobody"
+    return Refusal(
+        f"agreement.turns: the assent of {cited} is not enough here; cite a turn for every other seat whose assent is "
+        "needed, or say that nothing was agreed (null)"
+    )
+
+
+def as_moves(agreement: SpokenAgreement, transcript: Transcript) -> tuple[Turn, ...]:
+    """Returns the turns, with those that show assent carrying the move that their words amount to.
+
+    Each is an offer of the terms, open to all (equal offers of all who are needed are an agreement, in whatever order
+    they come), or a vote for the option. An assent after the settlement adds nothing.
+    """
+    protocol = protocol_of(transcript.task)
+    move = _move(protocol, agreement.terms)
+    turns = list(transcript.turns)
+    positions = {turn.index + 1: position for position, turn in enumerate(turns)}
+    for number in sorted(agreement.turns.values()):
+        position = positions[number]
+        if protocol.settled(final_table(transcript.task, turns[:position])[0]):
+            break
+        turns[position] = replace(turns[position], action=replace(turns[position].action, to=(), move=move))
+    return tuple(turns)
+
+
+def _move(protocol: AnyProtocol, terms: Mapping[str, Any]) -> Move:
+    ballot = MoveKind.VOTE in protocol.kinds
+    return Move(MoveKind.VOTE, terms[OPTION]) if ballot else Move(MoveKind.PROPOSE, dict(terms))
+
+
+def with_outcome(agreement: SpokenAgreement, transcript: Transcript, reader: str) -> SpokenAgreement:
+    """Returns the agreement with what it is worth to the seats, as the task's own worths have it.
+
+    Args:
+        agreement: as it was read.
+        transcript: the episode.
+        reader: whose opinion it is; the reason says so.
+
+    Raises:
+        InvalidTaskError: the task has more outcomes than can be counted exactly.
+    """
+    task = transcript.task
+    outcome = outcome_of(task, as_moves(agreement, transcript) if agreement.agreed else transcript.turns)
+    reason = f"in the reading of {reader}, nothing was agreed in words."
+    if agreement.agreed:
+        cited = ", ".join(f"{task.names[agent]} in turn {number}" for agent, number in agreement.turns.items())
+        terms = protocol_of(task).space.describe(agreement.terms)
+        reason = f"in the reading of {reader}, agreed in words on {terms} ({cited})."
+    return agreement.model_copy(update={"outcome": outcome.model_copy(update={"reason": reason})})

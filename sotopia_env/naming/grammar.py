@@ -1,0 +1,136 @@
+"""The one grammar of names: ``HEAD:key=value,key=value`` and ``HEAD(INNER)``.
+
+A comma, a plus sign or a word between names separates them only outside parentheses. A value in parentheses may hold
+commas: ``dimensions=(goal,secret)``. Heads may hold colons (``ollama/llama3:8b``), and so may values (URLs): the
+options begin at the first colon that ``key=`` follows.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
+
+_OPTIONS = re.compile(r"\s*:\s*(?=\w+\s*=|$)")
+_OPTION = re.compile(r"\w+\s*=")
+_CALL = re.compile(r"(?P<head>[^(:]*)\((?P<inner>.*)\)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Reads the text of one option.
+
+    Attributes:
+        read: returns the value; raises ValueError or KeyError for a text that is none.
+        expected: what the text must be, in messages.
+    """
+
+    read: Callable[[str], Any]
+    expected: str
+
+
+def optional(reader: Reader) -> Reader:
+    """Returns a reader that also takes ``none``."""
+    return Reader(lambda text: None if text.lower() == "none" else reader.read(text), f"{reader.expected} or 'none'")
+
+
+def _json_or_text(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+WORD = Reader(str, "a word")
+NUMBER = Reader(float, "a number")
+WHOLE = Reader(int, "a whole number")
+PATH = Reader(Path, "a path")
+BOOLEAN = Reader(lambda text: {"true": True, "false": False}[text.lower()], "'true' or 'false'")
+JSON = Reader(_json_or_text, "JSON or text")
+
+
+def words(text: str) -> tuple[str, ...]:
+    """Returns the words of a list with commas, without empty ones."""
+    return tuple(word for word in split(text) if word)
+
+
+WORDS = Reader(words, "words with commas between, in parentheses")
+
+
+def split(text: str, separator: str = ",") -> list[str]:
+    """Returns the parts of ``text`` between separators outside parentheses, without the spaces around them."""
+    parts, depth, start = [], 0, 0
+    for position, character in enumerate(text):
+        depth = max(0, depth + (character == "(") - (character == ")"))
+        if not depth and position >= start and text.startswith(separator, position):
+            parts.append(text[start:position].strip())
+            start = position + len(separator)
+    return [*parts, text[start:].strip()]
+
+
+def split_names(text: str) -> list[str]:
+    """Returns the names in ``"a,b:x=1,y=2,c"``: a comma before ``key=`` belongs to the name before it."""
+    names: list[str] = []
+    for part in split(text):
+        if names and _OPTION.match(part):
+            names[-1] += f",{part}"
+        else:
+            names.append(part)
+    return names
+
+
+def split_options(name: str) -> tuple[str, str]:
+    """Returns the head and the text of the options in ``HEAD:key=value,…``; that text is empty without options."""
+    name = name.strip()
+    match = _OPTIONS.search(name)
+    return (name, "") if match is None else (name[: match.start()], name[match.end() :])
+
+
+def split_call(name: str) -> tuple[str, str] | None:
+    """Returns head and inner text of ``HEAD(INNER)``; ``None`` for a name of another form."""
+    match = _CALL.fullmatch(name.strip())
+    return None if match is None else (match["head"].strip(), match["inner"].strip())
+
+
+def read_options(owner: str, text: str, readers: Mapping[str, Reader], default: Reader | None = None) -> dict[str, Any]:
+    """Returns the values in ``key=value,key=value``.
+
+    Args:
+        owner: whose options they are, in messages.
+        text: the options; may be empty.
+        readers: of the keys that are known.
+        default: of every other key; without one a key outside ``readers`` is refused.
+
+    Raises:
+        UnknownNameError: a key is not known; names the nearest.
+        InvalidValueError: a part is no pair, a key is given twice, or a value cannot be read.
+    """
+    options: dict[str, Any] = {}
+    for pair in split(text) if text else ():
+        key, equals, value = (part.strip() for part in pair.partition("="))
+        if not equals:
+            raise InvalidValueError(f"{owner}: expected key=value pairs with commas between, got {pair!r}")
+        reader = readers.get(key, default)
+        if reader is None:
+            hint = name_hint(key, readers) if readers else f"it has no parameters, got {key!r}"
+            raise UnknownNameError(f"{owner}, parameter: {hint}")
+        if key in options:
+            raise InvalidValueError(f"{owner}: parameter {key!r} is given twice")
+        options[key] = _read(f"{owner}, {key}", reader, value)
+    return options
+
+
+def _read(field: str, reader: Reader, text: str) -> Any:
+    if text.startswith("(") and text.endswith(")"):
+        text = text[1:-1]
+    try:
+        return reader.read(text)
+    except InvalidValueError:
+        raise
+    except (ValueError, KeyError):
+        raise InvalidValueError(f"{field}: expected {reader.expected}, got {text!r}") from None

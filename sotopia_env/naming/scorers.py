@@ -1,0 +1,43 @@
+"""Scorers of best-of-N by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
+from sotopia_env.naming.plugins import Plugins
+from sotopia_env.policies.best_of_n import OfferWorth, Scorer
+
+_BUILT_IN: Mapping[str, Callable[[], Scorer]] = {"offer-worth": OfferWorth}
+
+SCORERS: tuple[str, ...] = tuple(_BUILT_IN)
+"""The scorers that :func:`make_scorer` knows without another package."""
+
+SCORER_PLUGINS: Plugins[Scorer] = Plugins("scorer", "sotopia.scorers", lambda value: isinstance(value, Scorer))
+"""The scorers of other packages."""
+
+
+def make_scorer(spec: str | Scorer, arguments: Mapping[str, Any] | None = None) -> Scorer:
+    """Returns the scorer that ``spec`` names; a scorer is returned as it is.
+
+    Args:
+        spec: a name of :data:`SCORERS`, or what another package adds (:mod:`sotopia_env.naming.plugins`, group
+            ``sotopia.scorers``): an entry point, ``package.module:factory``, or a directory such as a trained reward
+            model's.
+        arguments: for factories that take them.
+
+    Raises:
+        UnknownNameError: there is no such scorer; names the nearest.
+        InvalidValueError: it cannot be made.
+    """
+    if not isinstance(spec, str):
+        if isinstance(spec, Scorer) and not isinstance(spec, type):
+            return spec
+        raise InvalidValueError(f"scorer: expected a name or a scorer, got {spec!r}")
+    name = spec.strip()
+    scorer = _BUILT_IN[name]() if name in _BUILT_IN else SCORER_PLUGINS.make(name, arguments or {})
+    if scorer is None:
+        names = [*SCORERS, *SCORER_PLUGINS.names]
+        raise UnknownNameError(f"scorer: {name_hint(name, names)} (your own: package.module:factory)")
+    return scorer

@@ -1,0 +1,83 @@
+"""Moves, outcome spaces, worths, protocols and reference points: everything that counts, and no dialogue."""
+
+from sotopia_env.outcomes.agreement import Agreement, AgreementState
+from sotopia_env.outcomes.ballot import Ballot, BallotState
+from sotopia_env.outcomes.claims import ClaimsProtocol, ClaimsState
+from sotopia_env.outcomes.descriptions import describe_space, describe_worth
+from sotopia_env.outcomes.issues import ChoiceIssue, Issue, ItemsIssue, NumberIssue, Seats
+from sotopia_env.outcomes.making import make_protocol
+from sotopia_env.outcomes.menu import Menu, Offer
+from sotopia_env.outcomes.move import InvalidMoveError, Move, MoveKind, read_move
+from sotopia_env.outcomes.protocol import AnyProtocol, Effect, Protocol, Settlement
+from sotopia_env.outcomes.reference import ReferencePoints, reference_points
+from sotopia_env.outcomes.space import OutcomeSpace, Terms
+from sotopia_env.outcomes.specification import (
+    AgreementRules,
+    BallotRules,
+    ClaimsRules,
+    OutcomeSpec,
+    Quorum,
+    check_seats,
+    worth_value,
+)
+from sotopia_env.outcomes.table import Claims, OpenOffer, Table, Votes
+from sotopia_env.outcomes.worth import (
+    AdditiveWorth,
+    BallotWorth,
+    ClaimsWorth,
+    TableEntry,
+    TableWorth,
+    Worth,
+    WorthForm,
+    own_outcomes,
+)
+
+__all__ = [
+    "AdditiveWorth",
+    "Agreement",
+    "AgreementRules",
+    "AgreementState",
+    "AnyProtocol",
+    "Ballot",
+    "BallotRules",
+    "BallotState",
+    "BallotWorth",
+    "ChoiceIssue",
+    "Claims",
+    "ClaimsProtocol",
+    "ClaimsRules",
+    "ClaimsState",
+    "ClaimsWorth",
+    "Effect",
+    "InvalidMoveError",
+    "Issue",
+    "ItemsIssue",
+    "Menu",
+    "Move",
+    "MoveKind",
+    "NumberIssue",
+    "Offer",
+    "OpenOffer",
+    "OutcomeSpace",
+    "OutcomeSpec",
+    "Protocol",
+    "Quorum",
+    "ReferencePoints",
+    "Seats",
+    "Settlement",
+    "Table",
+    "TableEntry",
+    "TableWorth",
+    "Terms",
+    "Votes",
+    "Worth",
+    "WorthForm",
+    "check_seats",
+    "describe_space",
+    "describe_worth",
+    "make_protocol",
+    "own_outcomes",
+    "read_move",
+    "reference_points",
+    "worth_value",
+]

@@ -1,0 +1,311 @@
+"""The agreement protocol: numbered offers that stand until they are accepted, rejected, replaced or withdrawn.
+
+What the rules leave open is decided here:
+
+- An offer is agreed when every seat whose assent is needed, and as many as the quorum asks for, have accepted it. Who
+  proposes has accepted. An acceptance cannot be taken back while the offer stands, and a rejection is final for it.
+- Equal offers to the same seats count together: seats that each bound themselves to the same terms have agreed, in one
+  simultaneous round (crossing offers) or one after the other. Repeating one's own open offer keeps its number and
+  acceptances. With ``standing: latest``, offering the terms of the last offer accepts it.
+- A private offer must reach every seat whose assent it needs. Others learn nothing of it but a gap in the numbers: that
+  somebody was addressed quietly is in the turns' numbers too. An answer to an offer counts, and stands on the table,
+  for all to whom the offer is open, however quietly its turn was spoken.
+- A seat that leaves takes its offers and its acceptances along, and sees of what follows only whether others agree.
+  Offers that cannot be agreed any more are off the table; when a seat left whose assent every agreement needs, nothing
+  can be agreed, and the protocol is settled.
+- In a simultaneous round only offers made before it can be answered; one that an earlier seat replaced, rejected or
+  withdrew in the same round is gone. What a seat has answered it cannot answer again, whatever it knew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import NamedTuple, NoReturn
+
+from sotopia_env.errors import UnknownNameError, name_hint
+from sotopia_env.outcomes.amounts import listed
+from sotopia_env.outcomes.issues import Seats
+from sotopia_env.outcomes.menu import NO_MOVES, Menu, Offer, from_fields
+from sotopia_env.outcomes.move import InvalidMoveError, Move, MoveKind, offer_number
+from sotopia_env.outcomes.protocol import Effect, Protocol, Settlement
+from sotopia_env.outcomes.space import Terms
+from sotopia_env.outcomes.specification import AgreementRules, OutcomeSpec
+from sotopia_env.outcomes.table import OpenOffer, Table
+
+# Looking a member up in its enum costs more than comparing it.
+PROPOSE, ACCEPT, REJECT, WITHDRAW = MoveKind.PROPOSE, MoveKind.ACCEPT, MoveKind.REJECT, MoveKind.WITHDRAW
+NOBODY: frozenset[str] = frozenset()
+
+
+class AgreementState(NamedTuple):
+    """What stands.
+
+    Attributes:
+        offers: the open ones, by number.
+        last: the number of the last offer; 0 before the first.
+        absent: who has left.
+        agreed: the offer that was agreed, with the equal ones that count together with it; empty before.
+    """
+
+    offers: tuple[Offer, ...] = ()
+    last: int = 0
+    absent: frozenset[str] = NOBODY
+    agreed: tuple[Offer, ...] = ()
+
+
+class Agreement(Protocol[AgreementState]):
+    """See the module's text for the rules."""
+
+    kind = "agreement"
+    kinds = frozenset((PROPOSE, ACCEPT, REJECT, WITHDRAW))
+
+    def __init__(self, spec: OutcomeSpec, names: Seats) -> None:
+        super().__init__(spec, names)
+        assert isinstance(spec.protocol, AgreementRules)
+        needs = spec.protocol.needs
+        self.latest = spec.protocol.standing == "latest"
+        self.required = frozenset(self.agents) if needs == "all" else frozenset(needs.veto)
+        self._in_order = tuple(agent for agent in self.agents if agent in self.required)
+        self.quorum = len(self.agents) if needs == "all" else max(needs.quorum, len(needs.veto))
+
+    def initial(self) -> AgreementState:
+        """An empty table."""
+        return AgreementState()
+
+    def menu(self, state: AgreementState, seat: str) -> Menu:
+        """Proposing, answering each open offer of others once, withdrawing the own one."""
+        offers, _, absent, agreed = state
+        if agreed or (absent and (seat in absent or self._impossible(absent))):
+            return NO_MOVES
+        answers: tuple[int, ...] = ()
+        own: tuple[int, ...] = ()
+        for number, proposer, _, audience, accepted, rejected in offers:
+            if proposer == seat:
+                own = (*own, number)
+            elif audience is not None and seat not in audience:
+                # Private offers are nobody's business but their audience's, numbers and terms alike.
+                offers = tuple([offer for offer in offers if offer.number != number])
+            elif seat not in accepted and seat not in rejected:
+                answers = (*answers, number)
+        return from_fields(Menu, (True, answers, answers, own, (), False, False, (), self.space, offers))
+
+    def apply(
+        self,
+        state: AgreementState,
+        seat: str,
+        move: Move,
+        visible_to: Collection[str] | None = None,
+        seen: AgreementState | None = None,
+    ) -> tuple[AgreementState, Effect]:
+        """See :meth:`Protocol.apply`."""
+        if seat not in self.names:
+            self._check_seat(seat)
+        if state.agreed or state.absent:
+            self._check_open(state, seat)
+        kind = move.kind
+        if kind is PROPOSE:
+            return self._propose(state, seat, move, visible_to)
+        if kind is not ACCEPT and kind is not REJECT and kind is not WITHDRAW:
+            self._refuse_kind(move)
+        offer = self._offer(state, seat, move, state if seen is None else seen)
+        act = self._accept if kind is ACCEPT else self._reject if kind is REJECT else self._withdraw
+        return act(state, seat, offer)
+
+    def _check_open(self, state: AgreementState, seat: str) -> None:
+        if state.agreed:
+            raise InvalidMoveError("the agreement is settled; no move is open any more")
+        if seat in state.absent:
+            raise InvalidMoveError("who has left can make no move")
+        if self._impossible(state.absent):
+            raise InvalidMoveError("a seat has left without whose assent nothing can be agreed; no move is open")
+
+    def _impossible(self, absent: frozenset[str]) -> bool:
+        return bool(self.required & absent) or len(self.agents) - len(absent) < self.quorum
+
+    def _can_be_agreed(self, offer: Offer, absent: frozenset[str]) -> bool:
+        able = frozenset(self.agents if offer.audience is None else offer.audience) - absent - offer.rejected
+        return self.required <= able and len(able) >= self.quorum
+
+    def _suffice(self, assents: Collection[str]) -> bool:
+        return len(assents) >= self.quorum and self.required.issubset(assents)
+
+    def _propose(
+        self, state: AgreementState, seat: str, move: Move, visible_to: Collection[str] | None
+    ) -> tuple[AgreementState, Effect]:
+        terms = self.space.normalise(move.content)
+        audience = None if visible_to is None else self._audience(state, seat, visible_to)
+        offers, last, absent, _ = state
+        move, number, latest = Move(PROPOSE, terms), last + 1, self.latest
+        new: Offer = from_fields(Offer, (number, seat, terms, audience, (seat,), NOBODY))
+        others, equal = [], False
+        for offer in offers:
+            is_own = offer.proposer == seat
+            if offer.terms == terms and offer.audience == audience:
+                equal = True
+                if is_own:
+                    return state, self._effect(move, f"repeats offer #{offer.number}: {{}}", terms)
+                if latest and offer.open_to(seat):
+                    phrase = f"accepts #{offer.number} by offering the same ({{}})"
+                    return self._after_assent(state, offer, seat), self._effect(move, phrase, terms)
+            if not (is_own or latest):
+                others.append(offer)
+        after: AgreementState = from_fields(AgreementState, ((*others, new), number, absent, ()))
+        private = "" if audience is None else " to some"
+        effect = self._effect(move, f"offers{private} (#{number}): {{}}", terms)
+        return self._with_agreement(after, new) if equal else after, effect
+
+    def _effect(self, move: Move, phrase: str, terms: Terms) -> Effect:
+        return from_fields(Effect, (move, phrase, None, terms, self.space))
+
+    def _audience(self, state: AgreementState, seat: str, visible_to: Collection[str]) -> frozenset[str] | None:
+        audience = frozenset(visible_to) | {seat}
+        for agent in visible_to:
+            if agent not in self.names:
+                raise UnknownNameError(f"visible_to: {name_hint(agent, self.agents)}")
+        if len(audience | state.absent) == len(self.agents):
+            return None
+        if missing := [agent for agent in self.agents if agent in self.required - audience]:
+            names = ", ".join(self.names[agent] for agent in missing[:6])
+            raise InvalidMoveError(f"a private offer must reach every seat whose assent it needs; missing: {names}")
+        if len(audience - state.absent) < self.quorum:
+            raise InvalidMoveError(f"a private offer must reach as many seats as an agreement needs, {self.quorum}")
+        return audience
+
+    def _with_agreement(self, state: AgreementState, offer: Offer) -> AgreementState:
+        """The state after ``offer``, one of its open ones, has got an assent."""
+        _, _, terms, audience, assents, _ = offer
+        equals = [other for other in state.offers if other.terms == terms and other.audience == audience]
+        if len(equals) > 1:
+            assents = tuple({agent for other in equals for agent in other.accepted})
+        if not self._suffice(assents):
+            return state
+        return from_fields(AgreementState, ((), state.last, state.absent, tuple(equals)))
+
+    def _offer(self, state: AgreementState, seat: str, move: Move, seen: AgreementState) -> Offer:
+        number = offer_number(move.kind, move.content)
+        if number is True:
+            number = self._only_offer(seat, move.kind, seen)
+        before = next((offer for offer in seen.offers if offer.number == number), None)
+        if before is None or not _is_open(before, seat, move.kind):
+            self._refuse_offer(seat, move.kind, number, before, seen)
+        if seen is state:
+            return before
+        # An earlier seat's rejection or acceptance in the same round is part of the offer as it stands, and so is an
+        # earlier answer of this seat.
+        offer = next((offer for offer in state.offers if offer.number == number), None)
+        if offer is None:
+            raise InvalidMoveError(f"{move.kind}: offer #{number} was taken off the table earlier in this round")
+        if not _is_open(offer, seat, move.kind):
+            self._refuse_offer(seat, move.kind, number, offer, state)
+        return offer
+
+    def _only_offer(self, seat: str, kind: MoveKind, seen: AgreementState) -> int:
+        offers = _open_offers(seen, seat, kind)
+        if len(offers) != 1:
+            raise InvalidMoveError(f"{kind}: true needs exactly one open offer, and {_open_text(offers)}")
+        return offers[0].number
+
+    def _refuse_offer(
+        self, seat: str, kind: MoveKind, number: int, offer: Offer | None, seen: AgreementState
+    ) -> NoReturn:
+        if offer is None or not offer.visible_to(seat):  # one that the seat may not know of is none
+            reason = "is not open"
+        elif kind is WITHDRAW:
+            reason = "is not your own"
+        elif offer.proposer == seat:
+            reason = "is your own, and who proposes has accepted"
+        else:
+            reason = "has your answer already"
+        raise InvalidMoveError(f"{kind}: offer #{number} {reason}; {_open_text(_open_offers(seen, seat, kind))}")
+
+    def _accept(self, state: AgreementState, seat: str, offer: Offer) -> tuple[AgreementState, Effect]:
+        move, phrase = Move(ACCEPT, offer.number), f"accepts #{offer.number}"
+        if offer.audience is not None:  # whoever hears this turn need not be entitled to the terms
+            return self._after_assent(state, offer, seat), Effect(move, phrase)
+        return self._after_assent(state, offer, seat), self._effect(move, f"{phrase} ({{}})", offer.terms)
+
+    def _after_assent(self, state: AgreementState, offer: Offer, seat: str) -> AgreementState:
+        number, proposer, terms, audience, assents, rejected = offer
+        accepted: Offer = from_fields(Offer, (number, proposer, terms, audience, (*assents, seat), rejected))
+        return self._with_agreement(_exchanged(state, offer, accepted), accepted)
+
+    def _reject(self, state: AgreementState, seat: str, offer: Offer) -> tuple[AgreementState, Effect]:
+        rejected = offer._replace(rejected=offer.rejected | {seat})
+        effect = Effect(Move(REJECT, offer.number), f"rejects #{offer.number}")
+        return _exchanged(state, offer, rejected if self._can_be_agreed(rejected, state.absent) else None), effect
+
+    def _withdraw(self, state: AgreementState, seat: str, offer: Offer) -> tuple[AgreementState, Effect]:
+        effect = Effect(Move(WITHDRAW, offer.number), f"withdraws #{offer.number}")
+        return _exchanged(state, offer, None), effect
+
+    def leave(self, state: AgreementState, seat: str) -> AgreementState:
+        """Its offers and acceptances go with it, and so does what can no longer be agreed; an agreement stays."""
+        self._check_seat(seat)
+        if state.agreed or seat in state.absent:
+            return state
+        absent = state.absent | {seat}
+        staying = [_without(offer, seat) for offer in state.offers if offer.proposer != seat]
+        offers = tuple(offer for offer in staying if self._can_be_agreed(offer, absent))
+        return AgreementState(offers, state.last, absent)
+
+    def settled(self, state: AgreementState) -> bool:
+        """Agreed, or impossible to agree because of who has left."""
+        return True if state.agreed else bool(state.absent) and self._impossible(state.absent)
+
+    def outcome(self, state: AgreementState) -> Settlement:
+        """The agreed terms, with each seat's binding move."""
+        if not state.agreed:
+            why = (
+                "a seat left whose assent was needed"
+                if self.settled(state)
+                else "no offer was accepted by enough seats"
+            )
+            return Settlement(False, reason=f"Nothing was agreed: {why}.")
+        first = state.agreed[0]
+        assents = {agent: Move(ACCEPT, offer.number) for offer in state.agreed for agent in offer.accepted}
+        assents |= {offer.proposer: Move(PROPOSE, offer.terms) for offer in state.agreed}
+        numbers = listed([f"#{offer.number}" for offer in state.agreed])
+        reason = f"Agreed on {numbers}: {self.space.describe(first.terms)}."
+        return Settlement(True, first.terms, reason, first.proposer, assents)
+
+    def table(self, state: AgreementState, seat: str | None) -> Table:
+        """The open offers that ``seat`` knows of: of those to all who are left, who has left knows none."""
+        present = seat not in state.absent
+        offers = [self._open_offer(offer, seat) for offer in state.offers if seat is None or offer.visible_to(seat)]
+        settled = self.settled(state)
+        result = self._result(state, seat) if settled else ""
+        return Table(self.kind, settled, self.space, tuple(offers) if present else (), result=result)
+
+    def _result(self, state: AgreementState, seat: str | None) -> str:
+        # Who was not among the seats of a private offer learns that something was agreed, not what.
+        if state.agreed and seat is not None and (seat in state.absent or not state.agreed[0].visible_to(seat)):
+            return "Others have come to an agreement."
+        return self.outcome(state).reason
+
+    def _open_offer(self, offer: Offer, seat: str | None) -> OpenOffer:
+        return OpenOffer(offer, self._in_order, self.quorum, seat is not None and offer.open_to(seat))
+
+
+def _exchanged(state: AgreementState, offer: Offer, successor: Offer | None) -> AgreementState:
+    offers = [successor if other is offer else other for other in state.offers]
+    return AgreementState(tuple([other for other in offers if other is not None]), state.last, state.absent)
+
+
+def _without(offer: Offer, seat: str) -> Offer:
+    if seat not in offer.accepted:
+        return offer
+    return offer._replace(accepted=tuple(agent for agent in offer.accepted if agent != seat))
+
+
+def _is_open(offer: Offer, seat: str, kind: MoveKind) -> bool:
+    """Whether ``seat`` may withdraw, or may answer, ``offer``."""
+    return offer.proposer == seat if kind is WITHDRAW else offer.open_to(seat)
+
+
+def _open_offers(state: AgreementState, seat: str, kind: MoveKind) -> list[Offer]:
+    return [offer for offer in state.offers if _is_open(offer, seat, kind)]
+
+
+def _open_text(offers: list[Offer]) -> str:
+    numbers = ", ".join(f"#{offer.number}" for offer in offers[:12])
+    return f"open to you: {numbers}" if offers else "none is open to you"

@@ -1,0 +1,141 @@
+"""The ballot protocol: one vote per seat, changeable until every seat that is present has one.
+
+What the rules leave open is decided here:
+
+- The ballot closes with the last missing vote; until then votes can be changed or taken back. Voting for the same
+  option again is open and changes nothing.
+- The vote of a seat that leaves stays as it was cast. When the last seat without a vote leaves, the ballot closes.
+- If the episode ends before, the votes that stand are counted. Plurality needs a unique maximum, majority more than
+  half of *all* seats, unanimity all seats; anything else is no decision.
+- In a simultaneous round the first in seat order wins: a change by a later seat is refused when an earlier seat's vote
+  has closed the ballot. A secret ballot is opened when it closes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from sotopia_env.outcomes.issues import ChoiceIssue, Seats
+from sotopia_env.outcomes.menu import NO_MOVES, Menu
+from sotopia_env.outcomes.move import InvalidMoveError, Move, MoveKind
+from sotopia_env.outcomes.protocol import Effect, Protocol, Settlement
+from sotopia_env.outcomes.space import OPTION
+from sotopia_env.outcomes.specification import BallotRules, OutcomeSpec
+from sotopia_env.outcomes.table import HIDDEN, Table, Votes
+
+
+@dataclass(frozen=True, slots=True)
+class BallotState:
+    """The votes that stand.
+
+    Attributes:
+        votes: per seat its option, or ``None``.
+        absent: who has left.
+        waiting: how many present seats have no vote; 0 closes the ballot.
+    """
+
+    votes: tuple[str | None, ...]
+    absent: frozenset[str]
+    waiting: int
+
+
+class Ballot(Protocol[BallotState]):
+    """See the module's text for the rules."""
+
+    kind = "ballot"
+    kinds = frozenset((MoveKind.VOTE,))
+
+    def __init__(self, spec: OutcomeSpec, names: Seats) -> None:
+        super().__init__(spec, names)
+        assert isinstance(spec.protocol, BallotRules)
+        self.rules = spec.protocol
+        self._options = ChoiceIssue(name="vote", options=self.rules.options)
+        self._seat_of = {agent: seat for seat, agent in enumerate(self.agents)}
+
+    def initial(self) -> BallotState:
+        """Nobody has voted."""
+        return BallotState((None,) * len(self.agents), frozenset(), len(self.agents))
+
+    def menu(self, state: BallotState, seat: str) -> Menu:
+        """Every option, and taking back a vote that stands."""
+        if not state.waiting or seat in state.absent:
+            return NO_MOVES
+        return Menu(vote=self.rules.options, unvote=state.votes[self._seat_of[seat]] is not None, space=self.space)
+
+    def apply(
+        self,
+        state: BallotState,
+        seat: str,
+        move: Move,
+        visible_to: Collection[str] | None = None,
+        seen: BallotState | None = None,
+    ) -> tuple[BallotState, Effect]:
+        """See :meth:`Protocol.apply`; a vote counts whoever sees the turn."""
+        self._check_seat(seat)
+        if not state.waiting:
+            raise InvalidMoveError("the ballot is closed; no move is open any more")
+        if seat in state.absent:
+            raise InvalidMoveError("who has left can make no move")
+        if move.kind is not MoveKind.VOTE:
+            self._refuse_kind(move)
+        if move.content is None:
+            return self._take_back(state, seat)
+        option = self._options.read(move.content, self.names)
+        hidden = "votes (secretly)" if self.rules.secret else None
+        return self._with_vote(state, seat, option), Effect(Move(MoveKind.VOTE, option), f"votes for {option}", hidden)
+
+    def _take_back(self, state: BallotState, seat: str) -> tuple[BallotState, Effect]:
+        if state.votes[self._seat_of[seat]] is None:
+            raise InvalidMoveError("vote: null takes a vote back, and none of yours stands")
+        return self._with_vote(state, seat, None), Effect(Move(MoveKind.VOTE, None), "takes the vote back")
+
+    def _with_vote(self, state: BallotState, seat: str, option: str | None) -> BallotState:
+        index = self._seat_of[seat]
+        change = (option is None) - (state.votes[index] is None)
+        votes = (*state.votes[:index], option, *state.votes[index + 1 :])
+        return BallotState(votes, state.absent, state.waiting + change)
+
+    def leave(self, state: BallotState, seat: str) -> BallotState:
+        """Its vote stays; without one, nobody waits for it any longer."""
+        self._check_seat(seat)
+        if seat in state.absent or not state.waiting:
+            return state
+        waiting = state.waiting - (state.votes[self._seat_of[seat]] is None)
+        return BallotState(state.votes, state.absent | {seat}, waiting)
+
+    def settled(self, state: BallotState) -> bool:
+        """Whether every seat that is present has a vote."""
+        return not state.waiting
+
+    def outcome(self, state: BallotState) -> Settlement:
+        """The option that the votes standing decide for."""
+        counts = Counter(option for option in state.votes if option is not None).most_common()
+        option = self._winner(counts)
+        tally = ", ".join(f"{name} {count}" for name, count in counts) or "no votes"
+        if option is None:
+            return Settlement(False, reason=f"Nothing was decided by {self.rules.rule}: {tally}.")
+        assents = {
+            agent: Move(MoveKind.VOTE, vote)
+            for agent, vote in zip(self.agents, state.votes, strict=True)
+            if vote == option
+        }
+        return Settlement(True, {OPTION: option}, f"Decided by {self.rules.rule}: {option} ({tally}).", None, assents)
+
+    def _winner(self, counts: list[tuple[str, int]]) -> str | None:
+        if not counts or (len(counts) > 1 and counts[0][1] == counts[1][1]):
+            return None
+        option, count = counts[0]
+        seats = len(self.agents)
+        enough = {"plurality": True, "majority": 2 * count > seats, "unanimity": count == seats}
+        return option if enough[self.rules.rule] else None
+
+    def table(self, state: BallotState, seat: str | None) -> Table:
+        """Who has voted and, as far as ``seat`` may know it, for what."""
+        settled, cast = not state.waiting, state.votes
+        if self.rules.secret and seat is not None and not settled:
+            own = self._seat_of[seat]
+            cast = tuple([vote and (vote if index == own else HIDDEN) for index, vote in enumerate(cast)])
+        result = self.outcome(state).reason if settled else ""
+        return Table(self.kind, settled, self.space, (), Votes(self.agents, cast, state.absent), None, result)

@@ -1,0 +1,167 @@
+"""The claims protocol: every seat claims an answer that only evaluators know, in a limited number of tries.
+
+What the rules leave open is decided here:
+
+- A claim is right when it is the answer after Unicode, case and blank normalisation. Where the list of candidates is
+  public, anything else is refused and costs no try; where it is not, it is a wrong claim: a refusal would tell who is
+  on the list.
+- Others learn that a claim was made, not which and not whether it was right: a right one would give the answer away.
+  What a seat tells of it in words is its own affair.
+- A seat that was right has no further claim. With ``needs: any`` the first right claim settles; with ``all`` the last
+  missing one, or whatever makes it impossible: a seat that used up its tries, or left without having been right.
+- The right claim of a seat that leaves stays.
+- In a simultaneous round, claims are taken in seat order, and one that comes after the settlement is refused.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from dataclasses import dataclass
+from decimal import Decimal
+
+from sotopia_env.outcomes.amounts import fold
+from sotopia_env.outcomes.issues import ChoiceIssue, Seats
+from sotopia_env.outcomes.menu import NO_MOVES, Menu
+from sotopia_env.outcomes.move import InvalidMoveError, Move, MoveKind, claim_text
+from sotopia_env.outcomes.protocol import Effect, Protocol, Settlement
+from sotopia_env.outcomes.specification import ClaimsRules, OutcomeSpec
+from sotopia_env.outcomes.table import Claims, Table
+from sotopia_env.outcomes.worth import ClaimsWorth, Valuation
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimsState:
+    """The claims so far.
+
+    Attributes:
+        right: per seat whether it has claimed the answer.
+        wrong: per seat its wrong claims, in order.
+        absent: who has left.
+    """
+
+    right: tuple[bool, ...]
+    wrong: tuple[tuple[str, ...], ...]
+    absent: frozenset[str] = frozenset()
+
+
+class ClaimsProtocol(Protocol[ClaimsState]):
+    """See the module's text for the rules."""
+
+    kind = "claims"
+    kinds = frozenset((MoveKind.CLAIM,))
+
+    def __init__(self, spec: OutcomeSpec, names: Seats) -> None:
+        super().__init__(spec, names)
+        assert isinstance(spec.protocol, ClaimsRules)
+        self.rules = spec.protocol
+        self._candidates = ChoiceIssue(name="claim", options=self.rules.candidates)
+        self._by_fold = {fold(candidate): candidate for candidate in self.rules.candidates}
+        self._answer = self._by_fold[fold(self.rules.answer)]
+        self._costs = [worth.wrong for worth in spec.worth if isinstance(worth, ClaimsWorth)]
+        self._seat_of = {agent: seat for seat, agent in enumerate(self.agents)}
+
+    def initial(self) -> ClaimsState:
+        """Nobody has claimed anything."""
+        return ClaimsState((False,) * len(self.agents), ((),) * len(self.agents))
+
+    def _tries_left(self, state: ClaimsState, seat: int) -> int:
+        if state.right[seat] or self.agents[seat] in state.absent:
+            return 0
+        return self.rules.tries - len(state.wrong[seat])
+
+    def menu(self, state: ClaimsState, seat: str) -> Menu:
+        """One claim; which, the menu says where the candidates are public."""
+        if self.settled(state) or not self._tries_left(state, self._seat_of[seat]):
+            return NO_MOVES
+        return Menu(claim=True, candidates=self.rules.candidates if self.rules.shown else (), space=self.space)
+
+    def apply(
+        self,
+        state: ClaimsState,
+        seat: str,
+        move: Move,
+        visible_to: Collection[str] | None = None,
+        seen: ClaimsState | None = None,
+    ) -> tuple[ClaimsState, Effect]:
+        """See :meth:`Protocol.apply`; a claim counts whoever sees the turn."""
+        self._check_seat(seat)
+        index = self._seat_of[seat]
+        self._check_open(state, index)
+        if move.kind is not MoveKind.CLAIM:
+            self._refuse_kind(move)
+        claim = self._read(claim_text(move.content))
+        right = claim == self._answer
+        verdict = "right" if right else "wrong"
+        text = f"claims {json.dumps(claim, ensure_ascii=not claim.isprintable())} ({verdict})"
+        effect = Effect(Move(MoveKind.CLAIM, claim), text, "makes a claim")
+        if right:
+            return ClaimsState(_exchanged(state.right, index, True), state.wrong, state.absent), effect
+        wrong = _exchanged(state.wrong, index, (*state.wrong[index], claim))
+        return ClaimsState(state.right, wrong, state.absent), effect
+
+    def _check_open(self, state: ClaimsState, index: int) -> None:
+        if self.agents[index] in state.absent:
+            raise InvalidMoveError("who has left can make no move")
+        if state.right[index]:
+            raise InvalidMoveError("claim: you have claimed the answer; no further claim is open to you")
+        if not self._tries_left(state, index):
+            raise InvalidMoveError(f"claim: your {self.rules.tries} tries are used up")
+        if self.settled(state):
+            raise InvalidMoveError("claim: nothing can change any more; no move is open")
+
+    def _read(self, text: str) -> str:
+        if self.rules.shown:
+            return self._candidates.read(text, self.names)
+        return self._by_fold.get(fold(text)) or " ".join(text.split())
+
+    def leave(self, state: ClaimsState, seat: str) -> ClaimsState:
+        """What it has claimed stays; it has no further try."""
+        self._check_seat(seat)
+        return state if seat in state.absent else ClaimsState(state.right, state.wrong, state.absent | {seat})
+
+    def settled(self, state: ClaimsState) -> bool:
+        """Whether enough seats were right, or can no longer be."""
+        hopeful = [self._tries_left(state, seat) > 0 for seat in range(len(self.agents))]
+        if self.rules.needs == "any":
+            return any(state.right) or not any(hopeful)
+        can_be = [right or hope for right, hope in zip(state.right, hopeful, strict=True)]
+        return all(state.right) or not all(can_be)
+
+    def _decided(self, state: ClaimsState) -> bool:
+        return any(state.right) if self.rules.needs == "any" else all(state.right)
+
+    def outcome(self, state: ClaimsState) -> Settlement:
+        """Whether all, or any, were right."""
+        right = [agent for agent, is_right in zip(self.agents, state.right, strict=True) if is_right]
+        names = ", ".join(self.names[agent] for agent in right) or "nobody"
+        if not self._decided(state):
+            return Settlement(False, reason=f"The answer was claimed by {names}; {self.rules.needs} had to.")
+        claims = {agent: Move(MoveKind.CLAIM, self._answer) for agent in right}
+        terms = {"claims": dict.fromkeys(right, self._answer)}
+        return Settlement(True, terms, f"The answer was claimed by {names}.", None, claims)
+
+    def _payoff(self, state: ClaimsState, seat: str, settlement: Settlement, valuation: Valuation, turns: int) -> float:
+        index = self._seat_of[seat]
+        base = super()._payoff(state, seat, settlement, valuation, turns)
+        cost = Decimal(repr(self._costs[index])) * len(state.wrong[index])  # no sum of binary fractions
+        return float(Decimal(repr(base)) + cost)
+
+    def table(self, state: ClaimsState, seat: str | None) -> Table:
+        """How often everybody has claimed, and what ``seat`` itself has."""
+        viewed = self.agents if seat is None else (seat,)
+        seats = {agent: self._seat_of[agent] for agent in viewed}
+        claims = Claims(
+            claimed={agent: len(state.wrong[i]) + state.right[i] for agent, i in self._seat_of.items()},
+            tries_left={agent: self._tries_left(state, i) for agent, i in seats.items()},
+            wrong={agent: state.wrong[i] for agent, i in seats.items()},
+            right=tuple(agent for agent, i in seats.items() if state.right[i]),
+        )
+        settled = self.settled(state)
+        return Table(
+            self.kind, settled, self.space, claims=claims, result=self.outcome(state).reason if settled else ""
+        )
+
+
+def _exchanged(values: tuple, index: int, value: object) -> tuple:  # type: ignore[type-arg]
+    return (*values[:index], value, *values[index + 1 :])

@@ -1,0 +1,137 @@
+"""Plain sentences about a verified task: what is public, and what one seat's own worth is."""
+
+from __future__ import annotations
+
+import json
+
+from sotopia_env.outcomes.amounts import json_number, listed, read_amount
+from sotopia_env.outcomes.issues import ChoiceIssue, ItemsIssue, NumberIssue, Seats
+from sotopia_env.outcomes.space import OutcomeSpace
+from sotopia_env.outcomes.specification import AgreementRules, BallotRules, ClaimsRules, OutcomeSpec, Quorum
+from sotopia_env.outcomes.worth import AdditiveWorth, BallotWorth, ClaimsWorth, TableWorth
+
+MOST_NAMES = 12
+"""A sentence names at most so many seats."""
+
+
+def describe_space(spec: OutcomeSpec, names: Seats) -> str:
+    """Returns the public part in plain sentences: what is at issue, the moves, and what happens without an outcome."""
+    rules = spec.protocol
+    if isinstance(rules, AgreementRules):
+        return f"{_issues_text(spec, names)} {_agreement_text(rules, names)}"
+    return _ballot_text(rules) if isinstance(rules, BallotRules) else _claims_text(rules)
+
+
+def _issues_text(spec: OutcomeSpec, names: Seats) -> str:
+    space = OutcomeSpace.of(spec, names)
+    issues = [f"{issue.name} ({_values_text(space, index)})" for index, issue in enumerate(space.issues)]
+    return f"To be agreed on: {'; '.join(issues)}."
+
+
+def _values_text(space: OutcomeSpace, index: int) -> str:
+    issue = space.issues[index]
+    if not isinstance(issue, ItemsIssue):
+        return space.values_text(index)
+    among = listed(list(space.names.values())) if len(space.names) <= MOST_NAMES else f"all {len(space.names)}"
+    return f"{issue.count} piece{'s' * (issue.count != 1)}, all to be divided among {among}"
+
+
+def _agreement_text(rules: AgreementRules, names: Seats) -> str:
+    latest = " Only the last offer can be accepted." if rules.standing == "latest" else ""
+    return (
+        "Words bind nobody; only moves count: propose complete terms, accept or reject an open offer by its number, "
+        f"withdraw your own.{latest} An offer is agreed once {_needs_text(rules.needs, names)} (who proposes has "
+        "accepted); without an agreement everybody gets what no agreement is worth to them."
+    )
+
+
+def _needs_text(needs: Quorum | str, names: Seats) -> str:
+    if not isinstance(needs, Quorum):
+        return "both of you have accepted it" if len(names) == 2 else f"all {len(names)} of you have accepted it"
+    veto = listed([names[agent] for agent in needs.veto])
+    return f"{needs.quorum} of {len(names)} have accepted it" + (f", among them {veto}" if veto else "")
+
+
+_RULES = {
+    "plurality": "the option with the most votes wins and a tie decides nothing",
+    "majority": "an option needs the votes of more than half of all",
+    "unanimity": "an option needs everybody's vote",
+}
+
+
+def _ballot_text(rules: BallotRules) -> str:
+    options = ", ".join(map(_quoted, rules.options))
+    secret = " Votes are secret until the end." if rules.secret else ""
+    return (
+        f"To be voted on: {options}. Words bind nobody; only moves count: vote for an option, or take your vote "
+        f"back with null, until everybody present has voted.{secret} By {rules.rule}, {_RULES[rules.rule]}; without a "
+        "decision everybody gets what no decision is worth to them."
+    )
+
+
+def _claims_text(rules: ClaimsRules) -> str:
+    candidates = f" Candidates: {', '.join(map(_quoted, rules.candidates))}." if rules.shown else ""
+    who = "everybody" if rules.needs == "all" else "somebody"
+    tries = "one try" if rules.tries == 1 else f"{rules.tries} tries"
+    return (
+        f"The answer is to be claimed.{candidates} Words bind nobody; only the move claim counts, each of you has "
+        f"{tries}, and others do not see what you claim. It is solved once {who} has claimed the right answer; else "
+        "everybody gets what no answer is worth to them."
+    )
+
+
+def describe_worth(spec: OutcomeSpec, seat: int, names: Seats) -> str:
+    """Returns in plain sentences, with exact numbers, what outcomes are worth to ``seat``: for its owner only."""
+    worth = spec.worth[seat]
+    if isinstance(worth, AdditiveWorth):
+        text = _additive_text(spec, worth)
+    elif isinstance(worth, TableWorth):
+        space = OutcomeSpace.of(spec, names)
+        rows = ((space.describe(space.normalise(e.terms)), _number(e.value)) for e in worth.table)
+        text = f"To you, {'; '.join(f'{terms} is worth {value}' for terms, value in rows)}."
+        text += f" No agreement is worth {_number(worth.no_agreement)}."
+    elif isinstance(worth, BallotWorth):
+        assert isinstance(spec.protocol, BallotRules)
+        # In the declared order, whatever the order of the worth's keys: equal tasks are told in equal words.
+        values = ", ".join(
+            f"{_number(worth.options[option])} for {_quoted(option)}" for option in spec.protocol.options
+        )
+        text = f"A decision is worth to you {values}. No decision is worth {_number(worth.no_decision)}."
+    else:
+        text = _claims_worth_text(worth)
+    return text + (f" Every turn taken costs you {_number(worth.per_turn)}." if worth.per_turn else "")
+
+
+def _additive_text(spec: OutcomeSpec, worth: AdditiveWorth) -> str:
+    parts = [_gain_text(issue, worth.issues[issue.name]) for issue in spec.issues]
+    if worth.constant:
+        parts.insert(0, f"the agreement itself is worth {_number(worth.constant)}")
+    return (
+        f"An agreement is worth to you the sum of its parts: {'; '.join(parts)}. "
+        f"No agreement is worth {_number(worth.no_agreement)}."
+    )
+
+
+def _gain_text(issue: NumberIssue | ChoiceIssue | ItemsIssue, gains: dict[str, float]) -> str:
+    if isinstance(issue, ChoiceIssue):
+        values = ", ".join(f"{_number(gains[option])} for {_quoted(option)}" for option in issue.options)
+        return f"{issue.name} is worth {values}"
+    if isinstance(issue, ItemsIssue):
+        return f"each piece of {issue.name} that you get is worth {_number(gains['each'])}"
+    # The worth is per unit of the number, not per step, whatever the grid.
+    return f"each {issue.unit_text()} is worth {_number(gains['per_unit'])}"
+
+
+def _claims_worth_text(worth: ClaimsWorth) -> str:
+    wrong = f" Each of your wrong claims costs you {_number(-worth.wrong)}." if worth.wrong else ""
+    return f"The right answer is worth {_number(worth.right)} to you, no answer {_number(worth.none)}.{wrong}"
+
+
+def _quoted(name: str) -> str:
+    return json.dumps(name, ensure_ascii=False)
+
+
+def _number(value: float) -> str:
+    amount = read_amount(value)
+    assert amount is not None
+    return str(json_number(amount))

@@ -1,0 +1,312 @@
+"""The three kinds of issue: a number on a grid, a choice among options, items to be divided over the seats.
+
+Each reads a value into its one normal form, counts and lists its values, and writes one for people.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+import unicodedata
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from fractions import Fraction
+from functools import cached_property
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from sotopia_env.errors import name_hint
+from sotopia_env.outcomes.amounts import Amount, decimals, fold, json_number, read_amount
+from sotopia_env.outcomes.move import InvalidMoveError, excerpt
+from sotopia_env.records import Line, Name, Record
+
+Seats = Mapping[str, str]
+"""Agent id to the name of its character, in seat order."""
+
+_DIGITS = 15  # what a float carries exactly in both directions
+_EXACT = 10.0**_DIGITS
+
+
+class NumberIssue(Record):
+    """A number on a grid: ``low``, ``low + step``, … up to ``high``, in ``unit``; exact, never a rounded float.
+
+    Its normal form is an int where the value is whole, else the float nearest to the decimal.
+    """
+
+    name: Name
+    kind: Literal["number"] = "number"
+    low: Amount
+    high: Amount
+    step: Amount = Decimal(1)
+    unit: Annotated[Line, Field(max_length=20)] = ""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.step <= 0:
+            raise ValueError(f"step: expected a positive number, got {self.step}")
+        if self.low > self.high:
+            raise ValueError(f"low: expected at most high ({self.high}), got {self.low}")
+        if self.decimals > _DIGITS or max(abs(self.low), abs(self.high)).scaleb(self.decimals) >= 10**_DIGITS:
+            raise ValueError(f"low, high, step: expected numbers of at most {_DIGITS} digits")
+        if (Fraction(self.high) - Fraction(self.low)) % Fraction(self.step):
+            near = self.nearest(self.high)
+            raise ValueError(f"high: expected low plus a whole number of steps, got {self.high}; the nearest is {near}")
+        return self
+
+    @cached_property
+    def decimals(self) -> int:
+        """Digits after the point that the grid needs."""
+        return decimals(self.low, self.high, self.step)
+
+    @cached_property
+    def _grid(self) -> tuple[int, int, int]:
+        """Low, high and step in units of the last decimal."""
+        return tuple(int(number.scaleb(self.decimals)) for number in (self.low, self.high, self.step))  # type: ignore[return-value]
+
+    def size(self, seats: int) -> int:
+        """How many values there are."""
+        low, high, step = self._grid
+        return (high - low) // step + 1
+
+    def value_at(self, index: int) -> int | float:
+        """The value ``index`` steps above ``low``."""
+        low, _, step = self._grid
+        return self._of_units(low + index * step)
+
+    def _of_units(self, units: int) -> int | float:
+        return units if not self.decimals else json_number(Decimal(units).scaleb(-self.decimals))
+
+    def units(self, value: int | float) -> int:
+        """A value of the grid in units of its last decimal, as an exact whole number."""
+        return round(value * 10**self.decimals) if self.decimals else int(value)
+
+    def values(self, seats: Seats) -> Iterator[int | float]:
+        """Every value, ascending."""
+        return (self.value_at(index) for index in range(self.size(len(seats))))
+
+    def draw(self, seats: Seats, rng: random.Random) -> int | float:
+        """A random value."""
+        return self.value_at(rng.randrange(self.size(len(seats))))
+
+    def nearest(self, amount: Decimal) -> int | float:
+        """The value of the grid nearest to ``amount``."""
+        if amount <= self.low or amount >= self.high:
+            limit = Decimal(self._grid[0] if amount <= self.low else self._top()).scaleb(-self.decimals)
+            return json_number(limit)
+        return self.value_at(round((Fraction(amount) - Fraction(self.low)) / Fraction(self.step)))
+
+    def _top(self) -> int:
+        low, high, step = self._grid
+        return low + (high - low) // step * step
+
+    def read(self, value: object, seats: Seats) -> int | float:
+        """Returns the normal form of ``value``.
+
+        Raises:
+            InvalidMoveError: it is no number, out of range or off the grid; the message has the nearest valid value.
+        """
+        # What policies send is nearly always in the grid already, as a number: no decimal needs to be built for it.
+        inverse, units = self._in_units
+        if type(value) is int and value * inverse in units:
+            return value
+        if type(value) is float and -_EXACT < value < _EXACT:
+            count = round(value * inverse)
+            if count / inverse == value and count in units:  # it is the float nearest to that decimal
+                return value if count % inverse else count // inverse
+        return self._read_amount(value, seats)
+
+    @cached_property
+    def _in_units(self) -> tuple[int, range]:
+        """Units of the last decimal in one, and the values of the grid in such units."""
+        low, high, step = self._grid
+        return 10**self.decimals, range(low, high + 1, step)
+
+    def _read_amount(self, value: object, seats: Seats) -> int | float:
+        amount = read_amount(value, self.unit)
+        if amount is None:
+            raise InvalidMoveError(f"{self.name}: expected {self.range_text()}, got {excerpt(value)}")
+        inside = self.low <= amount <= self.high
+        if not inside or (Fraction(amount) - Fraction(self.low)) % Fraction(self.step):
+            near = self.text(self.nearest(amount), seats)
+            raise InvalidMoveError(
+                f"{self.name}: expected {self.range_text()}, got {excerpt(value)}; the nearest is {near}"
+            )
+        return json_number(amount)
+
+    @cached_property
+    def _affixes(self) -> tuple[str, str]:
+        is_currency = all(unicodedata.category(character) == "Sc" for character in self.unit)
+        return (self.unit, "") if is_currency else ("", f" {self.unit}")
+
+    def range_text(self) -> str:
+        """The grid in words, such as ``a number from $0 to $394 in steps of $1``."""
+        low, high, step = (self.amount_text(number) for number in (self.low, self.high, self.step))
+        return f"a number from {low} to {high} in steps of {step}"
+
+    def text(self, value: Any, seats: Seats) -> str:
+        """The value with its unit and the decimals of the grid, such as ``$84.50``."""
+        return self.amount_text(value)
+
+    def unit_text(self) -> str:
+        """What one of it is: ``$ of price``, ``unit of duration (days)``, ``unit of rank``."""
+        if self._affixes[0]:
+            return f"{self.unit} of {self.name}"
+        return f"unit of {self.name}{f' ({self.unit})' if self.unit else ''}"
+
+    def amount_text(self, value: int | float | Decimal) -> str:
+        """Any number in this issue's unit: a currency sign before it, another unit after it."""
+        before, after = self._affixes
+        digits = str(abs(value)) if type(value) is int and not self.decimals else f"{abs(value):.{self.decimals}f}"
+        return f"{'-' if value < 0 else ''}{before}{digits}{after}"
+
+
+class ChoiceIssue(Record):
+    """One of several options; an option is read by its name, whatever its case."""
+
+    name: Name
+    kind: Literal["choice"] = "choice"
+    options: tuple[Name, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        check_distinct(self.options, "options")
+        return self
+
+    @cached_property
+    def _exact(self) -> frozenset[str]:
+        return frozenset(self.options)
+
+    @cached_property
+    def _by_fold(self) -> Mapping[str, str]:
+        return {fold(option): option for option in self.options}
+
+    def size(self, seats: int) -> int:
+        """How many options there are."""
+        return len(self.options)
+
+    def values(self, seats: Seats) -> Iterator[str]:
+        """Every option, as declared."""
+        return iter(self.options)
+
+    def draw(self, seats: Seats, rng: random.Random) -> str:
+        """A random option."""
+        return rng.choice(self.options)
+
+    def read(self, value: object, seats: Seats) -> str:
+        """Returns the option as declared; raises InvalidMoveError, with the nearest name, where there is none."""
+        if not isinstance(value, str):
+            listed = ", ".join(excerpt(option) for option in self.options[:12])
+            raise InvalidMoveError(f"{self.name}: expected one of {listed}, got {excerpt(value)}")
+        if value in self._exact:
+            return value
+        option = self._by_fold.get(fold(value[:400]))
+        if option is None:
+            raise InvalidMoveError(f"{self.name}: {name_hint(value[:40], self.options)}")
+        return option
+
+    def text(self, value: Any, seats: Seats) -> str:
+        """The option's name."""
+        return str(value)
+
+
+class ItemsIssue(Record):
+    """``count`` equal pieces, all of which are divided over the seats; normal form: agent id to pieces, every seat."""
+
+    name: Name
+    kind: Literal["items"] = "items"
+    count: int = Field(ge=1, le=1_000)
+
+    def size(self, seats: int) -> int:
+        """How many divisions there are."""
+        return math.comb(self.count + seats - 1, seats - 1)
+
+    def values(self, seats: Seats) -> Iterator[dict[str, int]]:
+        """Every division, the first seat's share ascending, then the second's."""
+        bars = itertools.combinations(range(self.count + len(seats) - 1), len(seats) - 1)
+        return (self._division(seats, positions) for positions in bars)
+
+    def draw(self, seats: Seats, rng: random.Random) -> dict[str, int]:
+        """A random division; each is equally likely."""
+        positions = sorted(rng.sample(range(self.count + len(seats) - 1), len(seats) - 1))
+        return self._division(seats, tuple(positions))
+
+    def _division(self, seats: Seats, positions: tuple[int, ...]) -> dict[str, int]:
+        # Stars and bars: the pieces between two bars are one seat's share.
+        edges = (-1, *positions, self.count + len(seats) - 1)
+        return {agent: edges[seat + 1] - edges[seat] - 1 for seat, agent in enumerate(seats)}
+
+    def read(self, value: object, seats: Seats) -> dict[str, int]:
+        """Returns the division by agent id; raises InvalidMoveError unless exactly all pieces are allotted.
+
+        A key is read as an agent id, then as a name as written, then as either in any case; a name that fits several
+        seats is refused.
+        """
+        if type(value) is dict and len(value) == len(seats) and self._is_division(value, seats):
+            return value.copy()
+        if not isinstance(value, Mapping):
+            raise InvalidMoveError(f"{self.name}: expected {self.example(seats)}, got {excerpt(value)}")
+        division = dict.fromkeys(seats, 0)
+        read: set[str] = set()
+        for key, pieces in value.items():
+            agent = self._agent(key, seats)
+            if agent in read:
+                raise InvalidMoveError(f"{self.name}: {excerpt(key)} is in the division twice")
+            read.add(agent)
+            division[agent] = self._pieces(key, pieces)
+        if (total := sum(division.values())) != self.count:
+            raise InvalidMoveError(f"{self.name}: expected all {self.count} pieces to be allotted, got {total}")
+        return division
+
+    def _is_division(self, value: dict[Any, Any], seats: Seats) -> bool:
+        """Whether ``value`` is in normal form, the order of the seats included."""
+        total = 0
+        for agent, key in zip(seats, value, strict=True):
+            pieces = value[key]
+            if key != agent or type(pieces) is not int or pieces < 0:
+                return False
+            total += pieces
+        return total == self.count
+
+    def _agent(self, key: object, seats: Seats) -> str:
+        if isinstance(key, str) and key in seats:
+            return key
+        folded = fold(key[:400]) if isinstance(key, str) else ""
+        agents = [agent for agent, name in seats.items() if name == key]
+        agents = agents or [agent for agent, name in seats.items() if folded in (agent, fold(name))]
+        if len(agents) == 1:
+            return agents[0]
+        if agents:
+            ids = ", ".join(agents[:6])
+            raise InvalidMoveError(f"{self.name}: {excerpt(key)} is the name of several seats; expected one of {ids}")
+        reason = name_hint(key[:40], seats.values()) if isinstance(key, str) else f"{excerpt(key)} is no seat"
+        raise InvalidMoveError(f"{self.name}: {reason}")
+
+    def _pieces(self, key: object, value: object) -> int:
+        pieces = read_amount(value)
+        if pieces is None or not 0 <= pieces <= self.count or pieces != pieces.to_integral_value():
+            near = 0 if pieces is None else min(max(round(min(pieces, Decimal(self.count))), 0), self.count)
+            reason = f"expected a whole number from 0 to {self.count}, got {excerpt(value)}; the nearest is {near}"
+            raise InvalidMoveError(f"{self.name}, {excerpt(key)}: {reason}")
+        return int(pieces)
+
+    def example(self, seats: Seats) -> str:
+        """The form of a division, such as ``{"agent_0": …, "agent_1": …}, 3 in all``."""
+        agents = ", ".join(f'"{agent}": …' for agent in itertools.islice(seats, 6))
+        return f"{{{agents}{', …' if len(seats) > 6 else ''}}}, {self.count} in all"
+
+    def text(self, value: Any, seats: Seats) -> str:
+        """Who gets how many, such as ``Ana 2, Ben 1``."""
+        return ", ".join(f"{seats.get(agent, agent)} {pieces}" for agent, pieces in value.items())
+
+
+Issue = Annotated[NumberIssue | ChoiceIssue | ItemsIssue, Field(discriminator="kind")]
+
+
+def check_distinct(names: tuple[str, ...], field: str) -> None:
+    """Raises ValueError where two ``names`` of ``field`` are one after Unicode and case normalisation."""
+    first: dict[str, str] = {}
+    for name in names:
+        if (earlier := first.setdefault(fold(name), name)) is not name:
+            raise ValueError(f"{field}: {name!r} and {earlier!r} are one name; names must differ beyond case")

@@ -1,0 +1,23 @@
+"""The one maker of protocols."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sotopia_env.outcomes.agreement import Agreement
+from sotopia_env.outcomes.ballot import Ballot
+from sotopia_env.outcomes.claims import ClaimsProtocol
+from sotopia_env.outcomes.issues import Seats
+from sotopia_env.outcomes.protocol import AnyProtocol
+from sotopia_env.outcomes.specification import OutcomeSpec
+
+PROTOCOLS: Mapping[str, type[AnyProtocol]] = {kind.kind: kind for kind in (Agreement, Ballot, ClaimsProtocol)}
+
+
+def make_protocol(spec: OutcomeSpec, names: Seats) -> AnyProtocol:
+    """Returns the protocol of a task; one serves all its episodes.
+
+    Raises:
+        InvalidValueError: ``names`` has another number of seats than ``spec``.
+    """
+    return PROTOCOLS[spec.protocol.kind](spec, names)

@@ -1,0 +1,199 @@
+"""The moves open to one seat, for models (text, JSON schema), for people (labels) and for random play."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any, NamedTuple
+
+from sotopia_env.outcomes.amounts import json_number
+from sotopia_env.outcomes.issues import NumberIssue
+from sotopia_env.outcomes.move import LONGEST_CLAIM, Move, MoveKind
+from sotopia_env.outcomes.space import OutcomeSpace, Terms
+
+LONGEST_ENUM = 64
+"""Numbers with at most so many values are listed in the schema; others get their limits and ``multipleOf``."""
+
+from_fields = tuple.__new__
+"""``from_fields(Offer, (…))`` is ``Offer(…)`` with every field in its order, at a third of the time."""
+
+
+class Offer(NamedTuple):
+    """A proposal that stands; a named tuple, like every record here that each turn builds: a third of the time.
+
+    Attributes:
+        number: from 1, in the order of the episode; never used twice.
+        proposer: agent id.
+        terms: in normal form.
+        audience: the seats it is open to, with the proposer; ``None`` is everybody.
+        accepted: who has accepted, the proposer first.
+        rejected: who has rejected it while it can still be agreed without them.
+    """
+
+    number: int
+    proposer: str
+    terms: Terms
+    audience: frozenset[str] | None = None
+    accepted: tuple[str, ...] = ()
+    rejected: frozenset[str] = frozenset()
+
+    def visible_to(self, agent: str) -> bool:
+        """Whether ``agent`` knows of the offer."""
+        return self.audience is None or agent in self.audience
+
+    def open_to(self, agent: str) -> bool:
+        """Whether ``agent`` may still accept or reject it."""
+        return agent not in self.accepted and agent not in self.rejected and self.visible_to(agent)
+
+
+class Menu(NamedTuple):
+    """Which moves are open to one seat now; false where none is.
+
+    Attributes:
+        propose: whether an offer may be made.
+        accept: numbers of the offers that may be accepted.
+        reject: numbers of the offers that may be rejected.
+        withdraw: numbers of the own offers that may be withdrawn.
+        vote: the options of an open ballot.
+        unvote: whether a vote stands that may be taken back.
+        claim: whether something may be claimed.
+        candidates: what may be claimed, where the list is public; empty with ``claim``: any text.
+        space: what offers are about.
+        offers: the offers that the numbers above name.
+    """
+
+    propose: bool = False
+    accept: tuple[int, ...] = ()
+    reject: tuple[int, ...] = ()
+    withdraw: tuple[int, ...] = ()
+    vote: tuple[str, ...] = ()
+    unvote: bool = False
+    claim: bool = False
+    candidates: tuple[str, ...] = ()
+    space: OutcomeSpace | None = None
+    offers: tuple[Offer, ...] = ()
+
+    def __bool__(self) -> bool:
+        # A vote that can be taken back is one that can be changed: ``unvote`` opens nothing alone.
+        return self.propose or bool(self.accept or self.reject or self.withdraw or self.vote) or self.claim
+
+    def _numbered(self) -> list[tuple[MoveKind, int]]:
+        kinds = ((MoveKind.ACCEPT, self.accept), (MoveKind.REJECT, self.reject), (MoveKind.WITHDRAW, self.withdraw))
+        return [(kind, number) for kind, numbers in kinds for number in numbers]
+
+    def moves(self) -> list[Move]:
+        """Every open move that needs no text or terms of one's own."""
+        return [Move(kind, number) for kind, number in self._numbered()] + self._unnumbered()
+
+    def _unnumbered(self) -> list[Move]:
+        moves = [Move(MoveKind.VOTE, option) for option in self.vote]
+        moves += [Move(MoveKind.VOTE, None)] if self.unvote else []
+        return moves + [Move(MoveKind.CLAIM, candidate) for candidate in self.candidates]
+
+    @property
+    def text(self) -> str:
+        """One line per open move with its exact JSON, for models; ``No move is open.`` where there is none."""
+        lines = [self.space.proposal_text] if self.propose and self.space is not None else []
+        offers = {offer.number: offer for offer in self.offers}
+        lines += [
+            f'{{"{kind}": {number}}} {self._offer_label(kind, offers[number])}' for kind, number in self._numbered()
+        ]
+        lines += [f"{_json(move)} {self._label(move)}" for move in self._unnumbered()]
+        if self.claim and not self.candidates:
+            lines.append('{"claim": "…"} claims an answer, in place of …')
+        return "\n".join(lines) or "No move is open."
+
+    def choices(self) -> list[tuple[str, Move | None]]:
+        """Every open move in words for people; ``None`` where terms or a text have yet to be asked for."""
+        choices: list[tuple[str, Move | None]] = [("make an offer", None)] if self.propose else []
+        labels = [(self._label(move), move) for move in self.moves()]
+        choices += [(_imperative(label), move) for label, move in labels]
+        return choices + ([("claim an answer", None)] if self.claim and not self.candidates else [])
+
+    def _label(self, move: Move) -> str:
+        if move.kind is MoveKind.VOTE:
+            return "takes the vote back" if move.content is None else f"votes for {move.content}"
+        if move.kind is MoveKind.CLAIM:
+            return f"claims {json.dumps(move.content, ensure_ascii=False)}"
+        return self._offer_label(move.kind, next(offer for offer in self.offers if offer.number == move.content))
+
+    def _offer_label(self, kind: MoveKind, offer: Offer) -> str:
+        assert self.space is not None
+        owner = "own" if kind is MoveKind.WITHDRAW else f"{self.space.names[offer.proposer]}'s"
+        return f"{kind.value}s {owner} offer #{offer.number} ({self.space.describe(offer.terms)})"
+
+    def sample(self, rng: random.Random) -> Move | None:
+        """Returns a random open move (first its kind, then its content); ``None`` where none is open."""
+        if not self:
+            return None
+        moves = self.moves()
+        kinds = sorted({move.kind for move in moves} | ({MoveKind.PROPOSE} if self.propose else set()))
+        kind = rng.choice(kinds + ([MoveKind.CLAIM] if self.claim and not self.candidates else []))
+        if kind is MoveKind.PROPOSE and self.space is not None:
+            return Move(kind, self.space.draw(rng))
+        if kind is MoveKind.CLAIM and not self.candidates:
+            return Move(kind, f"answer {rng.randrange(1000)}")
+        return rng.choice([move for move in moves if move.kind is kind])
+
+    def json_schema(self) -> dict[str, Any]:
+        """Returns a JSON schema of the moves open now; ``{"type": "null"}`` where none is.
+
+        Strict mode's rules hold (every key required, none besides), so two things are left to ``apply``: that the
+        pieces of a division add up, and that a large grid which does not contain 0 is met.
+        """
+        forms = [_object({MoveKind.PROPOSE: self._terms_schema()})] if self.propose else []
+        for kind, numbers in (
+            (MoveKind.ACCEPT, self.accept),
+            (MoveKind.REJECT, self.reject),
+            (MoveKind.WITHDRAW, self.withdraw),
+        ):
+            forms += [_object({kind: {"type": "integer", "enum": list(numbers)}})] if numbers else []
+        if self.vote:
+            forms.append(_object({MoveKind.VOTE: {"type": "string", "enum": list(self.vote)}}))
+        if self.unvote:
+            forms.append(_object({MoveKind.VOTE: {"type": "null"}}))
+        if self.claim:
+            free = {"type": "string", "minLength": 1, "maxLength": LONGEST_CLAIM}
+            listed = {"type": "string", "enum": list(self.candidates)}
+            forms.append(_object({MoveKind.CLAIM: listed if self.candidates else free}))
+        return {"anyOf": forms} if len(forms) > 1 else forms[0] if forms else {"type": "null"}
+
+    def _terms_schema(self) -> dict[str, Any]:
+        assert self.space is not None
+        return _object({issue.name: _value_schema(self.space, index) for index, issue in enumerate(self.space.issues)})
+
+
+NO_MOVES = Menu()
+"""The menu of a seat to which nothing is open."""
+
+
+def _json(move: Move) -> str:
+    return json.dumps(move.to_json(), ensure_ascii=False)
+
+
+def _imperative(label: str) -> str:
+    verb, rest = label.split(" ", 1)
+    return f"{verb.removesuffix('s')} {'your ' + rest.removeprefix('own ') if rest.startswith('own ') else rest}"
+
+
+def _object(properties: dict[Any, dict[str, Any]]) -> dict[str, Any]:
+    named = {str(key): value for key, value in properties.items()}
+    return {"type": "object", "properties": named, "required": list(named), "additionalProperties": False}
+
+
+def _value_schema(space: OutcomeSpace, index: int) -> dict[str, Any]:
+    issue = space.issues[index]
+    if issue.kind == "choice":
+        return {"type": "string", "enum": list(issue.options)}
+    if issue.kind == "items":
+        return _object({agent: {"type": "integer", "minimum": 0, "maximum": issue.count} for agent in space.names})
+    return _number_schema(issue)
+
+
+def _number_schema(issue: NumberIssue) -> dict[str, Any]:
+    kind = "number" if issue.decimals else "integer"
+    size = issue.size(1)
+    if size <= LONGEST_ENUM:
+        return {"type": kind, "enum": [issue.value_at(index) for index in range(size)]}
+    limits = {"type": kind, "minimum": issue.value_at(0), "maximum": issue.value_at(size - 1)}
+    return limits | ({"multipleOf": json_number(issue.step)} if issue.low % issue.step == 0 else {})

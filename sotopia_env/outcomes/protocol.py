@@ -1,0 +1,166 @@
+"""The protocol: a pure state machine over moves, one per task, shared by every episode of it.
+
+A protocol keeps nothing of an episode; the state is a frozen value that each call takes and returns. An illegal move
+raises and leaves the state as it was.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
+
+from sotopia_env.errors import UnknownNameError, name_hint
+from sotopia_env.outcomes.issues import Seats
+from sotopia_env.outcomes.menu import Menu
+from sotopia_env.outcomes.move import InvalidMoveError, Move, MoveKind
+from sotopia_env.outcomes.space import OutcomeSpace, Terms
+from sotopia_env.outcomes.specification import OutcomeSpec, check_seats
+from sotopia_env.outcomes.table import Table
+from sotopia_env.outcomes.worth import Valuation
+
+S = TypeVar("S")
+
+
+class Effect(NamedTuple):
+    """What a move that counted did.
+
+    Attributes:
+        move: in normal form; applied again to the same state it does the same.
+        phrase: ``text``, with ``{}`` where the terms belong.
+        hidden: what others than the actor learn instead; ``None`` where it is the same.
+        terms: of an offer that is named; written out only when the text is read.
+        space: to write them.
+    """
+
+    move: Move
+    phrase: str
+    hidden: str | None = None
+    terms: Terms | None = None
+    space: OutcomeSpace | None = None
+
+    @property
+    def text(self) -> str:
+        """One line for whoever may see the move, such as ``offers (#2): price $84``."""
+        if self.terms is None or self.space is None:
+            return self.phrase
+        return self.phrase.replace("{}", self.space.describe(self.terms), 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """What an episode came to.
+
+    Attributes:
+        decided: whether there is an outcome.
+        terms: of an agreement its terms, of a ballot ``{"option": …}``, of claims ``{"claims": {agent: claim}}`` with
+            the right ones; empty where nothing was decided.
+        reason: why it is or is not decided, in a sentence.
+        proposer: agent id of who offered what was agreed (the first, where equal offers met).
+        assents: agent id to the move by which that seat bound itself.
+    """
+
+    decided: bool
+    terms: Terms = field(default_factory=dict, hash=False)
+    reason: str = ""
+    proposer: str | None = None
+    assents: Mapping[str, Move] = field(default_factory=dict, hash=False)
+
+
+class Protocol(ABC, Generic[S]):
+    """Rules of one task: which moves are open, what they do, and what the outcome is worth.
+
+    Seats are agent ids. States are frozen, comparable and picklable.
+
+    Attributes:
+        kind: ``agreement``, ``ballot`` or ``claims``.
+        agents: agent ids in seat order.
+        names: agent id to character name.
+        space: the outcome space.
+    """
+
+    kind: str
+    kinds: frozenset[MoveKind]
+
+    def __init__(self, spec: OutcomeSpec, names: Seats) -> None:
+        check_seats(spec, len(names))
+        self.names = dict(names)
+        self.agents = tuple(names)
+        self.space = OutcomeSpace.of(spec, names)
+        self.valuations: tuple[Valuation, ...] = tuple(
+            worth.valuation(self.space, agent) for agent, worth in zip(self.agents, spec.worth, strict=True)
+        )
+
+    @abstractmethod
+    def initial(self) -> S:
+        """The state before the first turn."""
+
+    @abstractmethod
+    def menu(self, state: S, seat: str) -> Menu:
+        """The moves open to ``seat``; every one of them is accepted by :meth:`apply`."""
+
+    @abstractmethod
+    def apply(
+        self, state: S, seat: str, move: Move, visible_to: Collection[str] | None = None, seen: S | None = None
+    ) -> tuple[S, Effect]:
+        """Returns the state after ``move`` and what it did.
+
+        Args:
+            state: as it stands; in a simultaneous round, after the moves of the seats before this one.
+            seat: who makes the move.
+            move: as it was read; it need not be in normal form.
+            visible_to: who sees the turn; ``None`` is everybody.
+            seen: the state that the seat knew when it decided: in a simultaneous round the one before the round. What
+                was made since cannot be answered, and what was taken away since cannot be either: in a round the
+                first in seat order wins.
+
+        Raises:
+            InvalidMoveError: the move is not open, with the reason; the state is untouched.
+        """
+
+    @abstractmethod
+    def leave(self, state: S, seat: str) -> S:
+        """Returns the state after ``seat`` left the episode for good; leaving twice is leaving once."""
+
+    @abstractmethod
+    def settled(self, state: S) -> bool:
+        """Whether nothing can change any more: decided for good, or impossible to decide."""
+
+    @abstractmethod
+    def outcome(self, state: S) -> Settlement:
+        """What it came to if the episode ended in ``state``."""
+
+    @abstractmethod
+    def table(self, state: S, seat: str | None) -> Table:
+        """What stands, as far as ``seat`` may know it; ``None`` sees everything."""
+
+    def payoffs(self, state: S, turns: int = 0) -> tuple[float, ...]:
+        """What each seat gets, in seat order.
+
+        Args:
+            state: at the end of the episode.
+            turns: turns taken by all seats up to the settlement, or in the episode where there is none; they cost
+                ``per_turn`` each.
+        """
+        settlement = self.outcome(state)
+        return tuple(
+            self._payoff(state, seat, settlement, valuation, turns)
+            for seat, valuation in zip(self.agents, self.valuations, strict=True)
+        )
+
+    def _payoff(self, state: S, seat: str, settlement: Settlement, valuation: Valuation, turns: int) -> float:
+        exact = valuation.exact(self.space, settlement.terms) if settlement.decided else valuation.disagreement
+        return (exact - valuation.per_turn * turns) / valuation.scale
+
+    def _check_seat(self, seat: str) -> None:
+        if seat not in self.names:
+            raise UnknownNameError(f"seat: {name_hint(seat, self.agents)}")
+
+    def _refuse_kind(self, move: Move) -> NoReturn:
+        kinds = ", ".join(kind.value for kind in MoveKind if kind in self.kinds)
+        raise InvalidMoveError(f"{move.kind.value} is no move of {self.kind}; expected one of {kinds}")
+
+
+AnyProtocol = Protocol[Any]
+"""A protocol whose kind does not matter to the caller."""

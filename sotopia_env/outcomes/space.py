@@ -1,0 +1,172 @@
+"""The outcome space: everything that can be agreed on, as the product of its issues over the seats."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import random
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from sotopia_env.errors import UnknownNameError, name_hint
+from sotopia_env.outcomes.issues import ChoiceIssue, ItemsIssue, NumberIssue, Seats
+from sotopia_env.outcomes.move import InvalidMoveError, excerpt
+
+if TYPE_CHECKING:
+    from sotopia_env.outcomes.specification import OutcomeSpec
+
+Terms = dict[str, Any]
+"""One point of a space in normal form: issue name to value, in the order of the issues. Nobody may change it."""
+
+MOST_TEXTS = 4_096
+"""So many texts of terms are remembered per space."""
+
+OPTION = "option"
+"""The one issue of a ballot's space."""
+
+
+@dataclass(frozen=True)
+class OutcomeSpace:
+    """Issues and the seats they concern: the public half of a specification, all that a policy may know of it.
+
+    A ballot's space is the one choice ``option``; that of claims has no issue, and so one outcome, ``{}``.
+
+    Attributes:
+        issues: in the order of the file.
+        names: agent id to character name, in seat order.
+    """
+
+    issues: tuple[NumberIssue | ChoiceIssue | ItemsIssue, ...]
+    names: Seats = field(hash=False)
+
+    @classmethod
+    def of(cls, spec: OutcomeSpec, names: Seats) -> OutcomeSpace:
+        """Returns the space of ``spec`` for the seats in ``names``; it holds nothing of worths or answers."""
+        if spec.protocol.kind == "ballot":
+            return cls((ChoiceIssue(name=OPTION, options=spec.protocol.options),), dict(names))
+        return cls(spec.issues, dict(names))
+
+    @cached_property
+    def size(self) -> int:
+        """How many outcomes there are, exactly."""
+        return math.prod(issue.size(len(self.names)) for issue in self.issues)
+
+    @cached_property
+    def _issue_names(self) -> tuple[str, ...]:
+        return tuple(issue.name for issue in self.issues)
+
+    @cached_property
+    def _readers(self) -> tuple[tuple[str, Callable[[object, Seats], Any]], ...]:
+        return tuple((issue.name, issue.read) for issue in self.issues)
+
+    @cached_property
+    def _writers(self) -> tuple[tuple[str, str, Callable[[Any, Seats], str]], ...]:
+        return tuple((issue.name, f"{issue.name}{':' * (issue.kind == 'items')} ", issue.text) for issue in self.issues)
+
+    def outcomes(self) -> Iterator[Terms]:
+        """Every outcome in normal form; the last issue varies fastest."""
+        values = [list(issue.values(self.names)) for issue in self.issues]
+        for row in itertools.product(*values):
+            yield dict(zip(self._issue_names, row, strict=True))
+
+    def terms_at(self, index: int) -> Terms:
+        """The outcome at ``index`` in the order of :meth:`outcomes`."""
+        values: dict[str, Any] = {}
+        for issue in reversed(self.issues):
+            index, position = divmod(index, issue.size(len(self.names)))
+            values[issue.name] = next(itertools.islice(issue.values(self.names), position, None))
+        return {name: values[name] for name in self._issue_names}
+
+    def draw(self, rng: random.Random) -> Terms:
+        """A random outcome in normal form; each is equally likely."""
+        return {issue.name: issue.draw(self.names, rng) for issue in self.issues}
+
+    def key(self, terms: Mapping[str, Any]) -> tuple[Any, ...]:
+        """A hashable key of terms in normal form."""
+        values = (terms[name] for name in self._issue_names)
+        return tuple(tuple(value.values()) if isinstance(value, dict) else value for value in values)
+
+    def normalise(self, terms: object, seats: Seats | None = None) -> Terms:
+        """Returns complete ``terms`` in their one normal form; what is in normal form stays as it is.
+
+        Args:
+            terms: a mapping of issue names (whatever their case) to values.
+            seats: agent id to name; those of the space where left out.
+
+        Raises:
+            InvalidMoveError: an issue is missing or unknown, or a value cannot be; with the nearest valid one.
+        """
+        seats = self.names if seats is None else seats
+        readers = self._readers
+        if type(terms) is dict and len(terms) == len(readers):  # the usual case at a third of the time
+            normal: Terms = {}
+            try:
+                for name, read in readers:
+                    normal[name] = read(terms[name], seats)
+                return normal
+            except KeyError:
+                pass  # a name in another case, or none of ours
+        if not isinstance(terms, Mapping):
+            raise InvalidMoveError(f"terms: expected an object with {self._listed()}, got {excerpt(terms)}")
+        exact = self._by_exact_name(terms)
+        return {name: read(exact[name], seats) for name, read in self._readers}
+
+    def _listed(self) -> str:
+        return ", ".join(excerpt(name) for name in self._issue_names[:12])
+
+    def _by_exact_name(self, terms: Mapping[Any, Any]) -> dict[str, Any]:
+        names = ChoiceIssue(name="terms", options=self._issue_names) if self.issues else None
+        exact: dict[str, Any] = {}
+        for key in itertools.islice(terms, len(self.issues) + 1):
+            if names is None:
+                raise InvalidMoveError(f"terms: there is nothing to agree on, got {excerpt(key)}")
+            name = names.read(key, self.names)
+            if name in exact:
+                raise InvalidMoveError(f"terms: {excerpt(name)} occurs twice")
+            exact[name] = terms[key]
+        if missing := [name for name in self._issue_names if name not in exact]:
+            raise InvalidMoveError(f"terms: {excerpt(missing[0])} is missing; expected all of {self._listed()}")
+        return exact
+
+    def describe(self, terms: Mapping[str, Any], names: Seats | None = None) -> str:
+        """Returns terms in normal form for people: ``price $84, start June 1, firewood: Ana 2, Ben 1``."""
+        if names is not None:
+            return ", ".join([f"{label}{text(terms[name], names)}" for name, label, text in self._writers])
+        key = self.key(terms)
+        text = self._texts.get(key)
+        if text is None:
+            if len(self._texts) >= MOST_TEXTS:
+                self._texts.clear()
+            text = self._texts[key] = self.describe(terms, self.names)
+        return text
+
+    @cached_property
+    def _texts(self) -> dict[tuple[Any, ...], str]:
+        """Terms as text by key: each turn shows every open offer again."""
+        return {}
+
+    def values_text(self, index: int) -> str:
+        """What one issue's value may be, in words with the exact JSON forms."""
+        issue = self.issues[index]
+        if issue.kind == "number":
+            return issue.range_text()
+        if issue.kind == "items":
+            return issue.example(self.names)
+        return " or ".join(json.dumps(option, ensure_ascii=False) for option in issue.options)
+
+    @cached_property
+    def proposal_text(self) -> str:
+        """How to make an offer: the form of its JSON and what each value may be; one line."""
+        names = ", ".join(f"{json.dumps(issue.name, ensure_ascii=False)}: …" for issue in self.issues)
+        ranges = "; ".join(f"{issue.name}: {self.values_text(index)}" for index, issue in enumerate(self.issues))
+        return f'{{"propose": {{{names}}}}} makes an offer; {ranges}'
+
+    def issue(self, name: str) -> NumberIssue | ChoiceIssue | ItemsIssue:
+        """Returns the issue called ``name``; raises UnknownNameError where there is none."""
+        for issue in self.issues:
+            if issue.name == name:
+                return issue
+        raise UnknownNameError(name_hint(name, self._issue_names))

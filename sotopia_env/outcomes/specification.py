@@ -1,0 +1,217 @@
+"""The public file format of a verified outcome: protocol, issues, and what each outcome is worth to each seat.
+
+Mistakes are refused when the record is built, in one sentence that names the place and the mend. Whoever may not see
+all of it (a policy) gets an :class:`~sotopia_env.outcomes.space.OutcomeSpace` and its own worth instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Discriminator, Field, Tag, model_validator
+
+from sotopia_env.errors import InvalidValueError, name_hint
+from sotopia_env.outcomes.amounts import count_text, fold
+from sotopia_env.outcomes.issues import ChoiceIssue, Issue, ItemsIssue, NumberIssue, check_distinct
+from sotopia_env.outcomes.move import LONGEST_CLAIM, InvalidMoveError
+from sotopia_env.outcomes.space import OutcomeSpace
+from sotopia_env.outcomes.worth import AdditiveWorth, BallotWorth, ClaimsWorth, TableWorth, Worth
+from sotopia_env.records import Name, Record
+
+LARGEST_TABLE = 10_000
+
+
+class Quorum(Record):
+    """Agreed when at least ``quorum`` seats have accepted, among them every seat in ``veto`` (agent ids)."""
+
+    quorum: int = Field(ge=2)
+    veto: tuple[Name, ...] = ()
+
+
+def _form_of_needs(value: Any) -> str | None:
+    return "all" if value == "all" else "quorum" if isinstance(value, (dict, Quorum)) else None
+
+
+Needs = Annotated[
+    Annotated[Literal["all"], Tag("all")] | Annotated[Quorum, Tag("quorum")],
+    Discriminator(
+        _form_of_needs,
+        custom_error_type="needs_form",
+        custom_error_message='expected \'all\' or an object such as {"quorum": 3, "veto": ["agent_0"]}',
+    ),
+]
+
+
+class AgreementRules(Record):
+    """Offers that are accepted by number.
+
+    Attributes:
+        needs: whose assent makes an agreement.
+        standing: ``own``: every seat has at most one open offer, and a counter-offer leaves the others' standing;
+            ``latest``: only the last offer is open (stacked alternating offers, Aydoğan et al. 2017).
+    """
+
+    kind: Literal["agreement"] = "agreement"
+    needs: Needs = "all"
+    standing: Literal["own", "latest"] = "own"
+
+
+class BallotRules(Record):
+    """A vote of every seat; ``secret`` shows until the end that somebody voted, but not for what."""
+
+    kind: Literal["ballot"] = "ballot"
+    options: tuple[Name, ...] = Field(min_length=2)
+    rule: Literal["plurality", "majority", "unanimity"] = "plurality"
+    secret: bool = False
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        check_distinct(self.options, "options")
+        return self
+
+
+class ClaimsRules(Record):
+    """Claims against ``answer``, which only evaluators see; ``needs`` says whether all seats must be right or any.
+
+    ``shown`` says whether the list of candidates is public; if it is, only a candidate can be claimed.
+    """
+
+    kind: Literal["claims"] = "claims"
+    candidates: tuple[Name, ...] = Field(min_length=1)
+    answer: Name
+    needs: Literal["all", "any"] = "all"
+    tries: int = Field(default=1, ge=1)
+    shown: bool = False
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        check_distinct(self.candidates, "candidates")
+        if fold(self.answer) not in map(fold, self.candidates):
+            raise ValueError(f"answer: {name_hint(self.answer, self.candidates)}")
+        if long := [candidate for candidate in self.candidates if len(candidate) > LONGEST_CLAIM]:
+            raise ValueError(f"candidates: expected at most {LONGEST_CLAIM} characters each, got {long[0]!r}")
+        return self
+
+
+class OutcomeSpec(Record):
+    """A machine-checkable outcome. It holds every seat's worth, so it never reaches an observation.
+
+    Attributes:
+        protocol: the rules by which moves lead to an outcome.
+        issues: what an agreement is about; none for a ballot or claims.
+        worth: one per seat, in the form that fits the protocol.
+    """
+
+    protocol: Annotated[AgreementRules | BallotRules | ClaimsRules, Field(discriminator="kind")]
+    issues: tuple[Issue, ...] = ()
+    worth: tuple[Worth, ...] = Field(min_length=2)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        _check_issues(self)
+        for seat, worth in enumerate(self.worth):
+            try:
+                _check_worth(self, worth)
+            except ValueError as error:
+                raise ValueError(f"worth[{seat}]{'' if str(error)[:1] in '.[' else ': '}{error}") from None
+        _check_quorum(self, len(self.worth))
+        return self
+
+    @cached_property
+    def space_by_id(self) -> OutcomeSpace:
+        """The outcome space with agent ids for names."""
+        return OutcomeSpace.of(self, {f"agent_{seat}": f"agent_{seat}" for seat in range(len(self.worth))})
+
+
+def _check_issues(spec: OutcomeSpec) -> None:
+    kind = spec.protocol.kind
+    if kind == "agreement" and not spec.issues:
+        raise ValueError("issues: an agreement needs at least one issue to agree on")
+    if kind != "agreement" and spec.issues:
+        raise ValueError(f"issues: expected none for {kind}, got {spec.issues[0].name!r}; leave them out")
+    check_distinct(tuple(issue.name for issue in spec.issues), "issues")
+
+
+_WORTH_FORMS: dict[str, tuple[tuple[type, ...], str]] = {
+    "agreement": ((AdditiveWorth, TableWorth), "'issues' or 'table'"),
+    "ballot": ((BallotWorth,), "'options'"),
+    "claims": ((ClaimsWorth,), "'right'"),
+}
+
+
+def _check_worth(spec: OutcomeSpec, worth: AdditiveWorth | TableWorth | BallotWorth | ClaimsWorth) -> None:
+    types, keys = _WORTH_FORMS[spec.protocol.kind]
+    if not isinstance(worth, types):
+        raise ValueError(f"expected a worth with {keys} for the protocol {spec.protocol.kind!r}")
+    if isinstance(worth, AdditiveWorth):
+        _check_keys(worth.issues, [issue.name for issue in spec.issues], ".issues", "issue")
+        for issue in spec.issues:
+            _check_gains(issue, worth.issues[issue.name])
+    elif isinstance(worth, BallotWorth) and isinstance(spec.protocol, BallotRules):
+        _check_keys(worth.options, spec.protocol.options, ".options", "option")
+    elif isinstance(worth, TableWorth):
+        _check_table(spec, worth)
+
+
+def _check_gains(issue: NumberIssue | ChoiceIssue | ItemsIssue, gains: dict[str, float]) -> None:
+    field = f".issues.{issue.name}"
+    if isinstance(issue, ChoiceIssue):
+        _check_keys(gains, issue.options, field, "option")
+        return
+    key = "per_unit" if isinstance(issue, NumberIssue) else "each"
+    if list(gains) != [key]:
+        raise ValueError(f'{field}: expected {{"{key}": number}} for {issue.kind}, got the keys {list(gains)[:6]}')
+
+
+def _check_keys(keys: Iterable[str], expected: Iterable[str], field: str, noun: str) -> None:
+    names = list(expected)
+    if unknown := [key for key in keys if key not in names]:
+        raise ValueError(f"{field}: there is no {noun} {unknown[0]!r}; {name_hint(unknown[0], names)}")
+    if missing := [name for name in names if name not in keys]:
+        raise ValueError(f"{field}: no worth for the {noun} {missing[0]!r}; add it (0 where it does not matter)")
+
+
+def _check_table(spec: OutcomeSpec, worth: TableWorth) -> None:
+    agents = {f"agent_{seat}": f"agent_{seat}" for seat in range(len(spec.worth))}
+    space = OutcomeSpace(spec.issues, agents)
+    if space.size > LARGEST_TABLE:
+        raise ValueError(
+            f".table: expected at most {LARGEST_TABLE} outcomes, got {count_text(space.size)}; use 'issues' instead"
+        )
+    rows: dict[tuple[Any, ...], int] = {}
+    for row, entry in enumerate(worth.table):
+        try:
+            key = space.key(space.normalise(entry.terms))
+        except InvalidMoveError as error:
+            raise ValueError(f".table[{row}].terms: {error}") from None
+        if (earlier := rows.setdefault(key, row)) != row:
+            raise ValueError(f".table[{row}]: the same terms as table[{earlier}]; each outcome is valued once")
+    if len(rows) < space.size:
+        terms = next(terms for terms in space.outcomes() if space.key(terms) not in rows)
+        raise ValueError(f".table: no value for {space.describe(terms)}; add it ({space.size} outcomes in all)")
+
+
+def _check_quorum(spec: OutcomeSpec, seats: int) -> None:
+    needs = spec.protocol.needs if isinstance(spec.protocol, AgreementRules) else "all"
+    if not isinstance(needs, Quorum):
+        return
+    if needs.quorum > seats:
+        raise ValueError(f"protocol.needs.quorum: expected at most {seats}, the number of seats, got {needs.quorum}")
+    agents = [f"agent_{seat}" for seat in range(seats)]
+    for agent in needs.veto:
+        if agent not in agents:
+            raise ValueError(f"protocol.needs.veto: {name_hint(agent, agents)}")
+    check_distinct(needs.veto, "protocol.needs.veto")
+
+
+def check_seats(spec: OutcomeSpec, seats: int) -> None:
+    """Raises InvalidValueError unless ``spec`` is for ``seats`` seats."""
+    if len(spec.worth) != seats:
+        raise InvalidValueError(f"outcome.worth: expected one per seat ({seats}), got {len(spec.worth)}")
+
+
+def worth_value(spec: OutcomeSpec, seat: int, terms: Mapping[str, Any]) -> float:
+    """Returns what ``terms`` in normal form (divisions by agent id) are worth to ``seat``; about a microsecond."""
+    return spec.worth[seat].value(spec.space_by_id, terms, f"agent_{seat}")

@@ -1,0 +1,205 @@
+"""What stands on the table, as far as one seat may know it: open offers, votes, claims; as fields and as text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sotopia_env.outcomes.menu import Offer
+from sotopia_env.outcomes.space import OutcomeSpace
+
+NOTHING = "Nothing is on the table."
+HIDDEN = ""
+"""Stands for a secret vote; no option is empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenOffer:
+    """An open offer and who has yet to accept it.
+
+    Attributes:
+        offer: number, proposer, terms and who has accepted or rejected.
+        required: seats without whose assent it cannot be agreed, in seat order.
+        quorum: how many acceptances it takes in all.
+        open: whether it is open to the seat that looks.
+    """
+
+    offer: Offer
+    required: tuple[str, ...]
+    quorum: int
+    open: bool
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The required seats that have not accepted yet."""
+        accepted = self.offer.accepted
+        return tuple([agent for agent in self.required if agent not in accepted])
+
+    @property
+    def more(self) -> int:
+        """How many further acceptances it takes, those of ``missing`` included."""
+        return max(self.quorum - len(self.offer.accepted), len(self.missing))
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the offer as JSON."""
+        offer = self.offer
+        return {
+            "number": offer.number,
+            "proposer": offer.proposer,
+            "terms": offer.terms,
+            "accepted": list(offer.accepted),
+            "rejected": sorted(offer.rejected),
+            "missing": list(self.missing),
+            "more": self.more,
+            "private": offer.audience is not None,
+            "open": self.open,
+        }
+
+    def text(self, space: OutcomeSpace) -> str:
+        """One line, such as ``#2 by Ana: price $84 (needs Ben)``."""
+        names, offer = space.names, self.offer
+        notes = []
+        if len(offer.accepted) > 1:
+            notes.append(f"accepted by {_listed(names, offer.accepted)}")
+        if offer.rejected:
+            notes.append(f"rejected by {_listed(names, sorted(offer.rejected))}")
+        notes.append(self._needs(names))
+        private = " to some" if offer.audience is not None else ""
+        return (
+            f"#{offer.number} by {names[offer.proposer]}{private}: {space.describe(offer.terms)} ({'; '.join(notes)})"
+        )
+
+    def _needs(self, names: Mapping[str, str]) -> str:
+        missing, more = self.missing, self.more
+        if more <= len(missing):
+            return f"needs {_listed(names, missing)}"
+        named = f", among them {_listed(names, missing)}" if missing else ""
+        return f"needs {more} more{named}"
+
+
+@dataclass(frozen=True, slots=True)
+class Votes:
+    """The votes of a ballot, as far as the seat that looks may know them; its lists are made when they are read.
+
+    Attributes:
+        agents: agent ids in seat order.
+        cast: per seat its option, ``None`` without a vote, :data:`HIDDEN` for one that may not be known.
+        absent: who has left.
+    """
+
+    agents: tuple[str, ...]
+    cast: tuple[str | None, ...]
+    absent: frozenset[str]
+
+    @property
+    def voted(self) -> tuple[str, ...]:
+        """Who has a vote standing."""
+        return tuple([agent for agent, vote in zip(self.agents, self.cast, strict=True) if vote is not None])
+
+    @property
+    def waiting(self) -> tuple[str, ...]:
+        """Who is present and has none."""
+        seats = zip(self.agents, self.cast, strict=True)
+        return tuple([agent for agent, vote in seats if vote is None and agent not in self.absent])
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Agent id to option, where it is known."""
+        return {agent: vote for agent, vote in zip(self.agents, self.cast, strict=True) if vote}
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the votes as JSON."""
+        return {"voted": list(self.voted), "waiting": list(self.waiting), "options": self.options}
+
+    def lines(self, names: Mapping[str, str]) -> list[str]:
+        """One line for what has been cast, one for who is missing."""
+        votes = [(names[agent], vote) for agent, vote in zip(self.agents, self.cast, strict=True) if vote is not None]
+        if not votes:
+            return []
+        lines = [f"Votes: {', '.join(f'{name} for {vote}' if vote else f'{name} (secret)' for name, vote in votes)}."]
+        waiting = self.waiting
+        return [*lines, f"No vote yet: {_listed(names, waiting)}."] if waiting else lines
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """The claims so far.
+
+    Attributes:
+        claimed: agent id to the number of claims made; everybody knows it.
+        tries_left: agent id to claims left, of the seats that the viewer may know: its own, or all.
+        wrong: agent id to wrong claims, likewise.
+        right: who has claimed the answer, likewise.
+    """
+
+    claimed: Mapping[str, int] = field(hash=False)
+    tries_left: Mapping[str, int] = field(hash=False)
+    wrong: Mapping[str, tuple[str, ...]] = field(hash=False)
+    right: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the claims as JSON."""
+        wrong = {agent: list(claims) for agent, claims in self.wrong.items()}
+        return {
+            "claimed": dict(self.claimed),
+            "tries_left": dict(self.tries_left),
+            "wrong": wrong,
+            "right": list(self.right),
+        }
+
+    def lines(self, names: Mapping[str, str]) -> list[str]:
+        """One line per seat that has claimed."""
+        lines = []
+        for agent, count in self.claimed.items():
+            line = f"{names[agent]}: {count} claim{'s' * (count != 1)}"
+            if agent in self.right:
+                line += ", the last one right"
+            elif self.wrong.get(agent):
+                wrong = ", ".join(json.dumps(claim, ensure_ascii=False) for claim in self.wrong[agent])
+                line += f", wrong: {wrong}; tries left: {self.tries_left[agent]}"
+            lines += [line] if count else []
+        return lines
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """What a seat may know of what stands; exactly one of the three parts belongs to a protocol.
+
+    Attributes:
+        kind: of the protocol.
+        settled: whether nothing can change any more.
+        space: for names and texts; no part of the JSON.
+    """
+
+    kind: str
+    settled: bool
+    space: OutcomeSpace = field(repr=False, compare=False)
+    offers: tuple[OpenOffer, ...] = ()
+    votes: Votes | None = None
+    claims: Claims | None = None
+    result: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the table as JSON."""
+        fields: dict[str, Any] = {"kind": self.kind, "settled": self.settled, "result": self.result}
+        if self.votes is not None:
+            return fields | {"votes": self.votes.to_json()}
+        if self.claims is not None:
+            return fields | {"claims": self.claims.to_json()}
+        return fields | {"offers": [offer.to_json() for offer in self.offers]}
+
+    @property
+    def text(self) -> str:
+        """Short lines; ``Nothing is on the table.`` when it is empty."""
+        names = self.space.names
+        lines = [offer.text(self.space) for offer in self.offers]
+        lines += self.votes.lines(names) if self.votes is not None else []
+        lines += self.claims.lines(names) if self.claims is not None else []
+        lines += [self.result] if self.result else []
+        return "\n".join(lines) or NOTHING
+
+
+def _listed(names: Mapping[str, str], agents: tuple[str, ...] | list[str]) -> str:
+    return ", ".join(names[agent] for agent in agents)

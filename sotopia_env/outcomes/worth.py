@@ -1,0 +1,315 @@
+"""Worths: each seat's utility over the outcomes, in four forms, and their exact arithmetic.
+
+A worth is computed in whole numbers (all its numbers scaled by one power of ten) and divided once at the end, so equal
+utilities compare as equal and no sum depends on its order. A worth needs a space, never the specification.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import cached_property
+from typing import Annotated, Any
+
+from pydantic import Discriminator, Field, Tag
+
+from sotopia_env.errors import InvalidValueError
+from sotopia_env.outcomes.amounts import Value, count_text, decimals
+from sotopia_env.outcomes.issues import NumberIssue
+from sotopia_env.outcomes.space import OPTION, OutcomeSpace, Terms
+from sotopia_env.records import Name, Record
+
+MOST_RANKED = 100_000
+"""Above so many outcomes :func:`own_outcomes` takes a coarser grid of the numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Valuation:
+    """A worth made ready for one space and one seat: whole numbers, ``scale`` of which are one.
+
+    Attributes:
+        agent: the seat's agent id; ``None`` where no items are divided by pieces.
+        numbers: per number issue its name, the gain per unit of its last decimal, and that unit's inverse.
+        choices: per choice its name and the gain of each option.
+        items: per divided issue its name and the gain per own piece.
+        table: of a full table, outcome key to gain.
+    """
+
+    scale: int
+    constant: int
+    disagreement: int
+    per_turn: int
+    agent: str | None = None
+    numbers: tuple[tuple[str, int, int], ...] = ()
+    choices: tuple[tuple[str, Mapping[str, int]], ...] = ()
+    items: tuple[tuple[str, int], ...] = ()
+    table: Mapping[tuple[Any, ...], int] | None = None
+
+    def exact(self, space: OutcomeSpace, terms: Mapping[str, Any]) -> int:
+        """The worth of ``terms`` (in normal form) in parts of ``scale``."""
+        if self.table is not None:
+            return self.table[space.key(terms)]
+        total = self.constant
+        for name, gain, inverse in self.numbers:
+            total += gain * (terms[name] if inverse == 1 else round(terms[name] * inverse))
+        for name, gains in self.choices:
+            total += gains[terms[name]]
+        for name, gain in self.items:
+            total += gain * terms[name][self.agent]
+        return total
+
+    def columns(self, space: OutcomeSpace) -> list[list[int]]:
+        """Per issue of the space, the gain of each of its values, in their order; only for additive forms."""
+        gains = []
+        for issue in space.issues:
+            part = Valuation(
+                scale=self.scale,
+                constant=0,
+                disagreement=0,
+                per_turn=0,
+                agent=self.agent,
+                numbers=tuple(number for number in self.numbers if number[0] == issue.name),
+                choices=tuple(choice for choice in self.choices if choice[0] == issue.name),
+                items=tuple(division for division in self.items if division[0] == issue.name),
+            )
+            gains.append([part.exact(space, {issue.name: value}) for value in issue.values(space.names)])
+        return gains
+
+
+class WorthForm(Record):
+    """What the four forms share.
+
+    ``per_turn`` is what each turn costs that was taken before the settlement or, without one, in the whole episode:
+    a seat that lets time pass pays for it whether it agrees or not.
+    """
+
+    per_turn: Annotated[Value, Field(ge=0)] = 0.0
+
+    def value(self, space: OutcomeSpace, terms: Mapping[str, Any], agent: str | None = None) -> float:
+        """The worth of ``terms`` in normal form.
+
+        Args:
+            space: the outcome space.
+            terms: an outcome in normal form.
+            agent: the seat whose worth this is; needed where items are divided.
+        """
+        valuation = self.valuation(space, agent)
+        return valuation.exact(space, terms) / valuation.scale
+
+    @property
+    def disagreement(self) -> float:
+        """What the seat gets without an outcome."""
+        raise NotImplementedError
+
+    @cached_property
+    def _ready(self) -> dict[str | None, tuple[OutcomeSpace, Valuation]]:
+        return {}
+
+    def valuation(self, space: OutcomeSpace, agent: str | None = None) -> Valuation:
+        """Returns the worth made ready for ``space`` and ``agent``; computed once."""
+        ready = self._ready.get(agent)
+        if ready is None or ready[0] is not space:
+            ready = self._ready[agent] = (space, self._valuation(space, agent))
+        return ready[1]
+
+    def _valuation(self, space: OutcomeSpace, agent: str | None) -> Valuation:
+        raise NotImplementedError
+
+
+def _decimal(number: float) -> Decimal:
+    return Decimal(repr(float(number)))
+
+
+def _scale(numbers: list[float], digits: int = 0) -> int:
+    return int(10 ** (decimals(*map(_decimal, numbers)) + digits))
+
+
+def _scaled(number: float, scale: int) -> int:
+    numerator, denominator = _decimal(number).as_integer_ratio()
+    return numerator * scale // denominator  # exact: the scale has as many decimals as the number
+
+
+class AdditiveWorth(WorthForm):
+    """A sum over issues: ``{"per_unit": x}`` for a number, a table of options, ``{"each": x}`` per own piece of items.
+
+    ``constant`` is paid with an agreement only; without one the seat gets ``no_agreement``.
+    """
+
+    constant: Value = 0.0
+    issues: dict[Name, dict[Name, Value]]
+    no_agreement: Value = 0.0
+
+    @property
+    def disagreement(self) -> float:
+        """What the seat gets without an agreement."""
+        return self.no_agreement
+
+    def _valuation(self, space: OutcomeSpace, agent: str | None) -> Valuation:
+        digits = max((issue.decimals for issue in space.issues if isinstance(issue, NumberIssue)), default=0)
+        amounts = [gain for part in self.issues.values() for gain in part.values()]
+        scale = _scale([self.constant, self.no_agreement, self.per_turn, *amounts], digits)
+        numbers, choices, items = [], [], []
+        for issue in space.issues:
+            gains = {key: _scaled(gain, scale) for key, gain in self.issues[issue.name].items()}
+            if issue.kind == "number":
+                numbers.append((issue.name, gains["per_unit"] // 10**issue.decimals, 10**issue.decimals))
+            elif issue.kind == "choice":
+                choices.append((issue.name, gains))
+            else:
+                if agent not in space.names:
+                    raise InvalidValueError(f"agent: expected one of {', '.join(space.names)}, got {agent!r}")
+                items.append((issue.name, gains["each"]))
+        return Valuation(
+            scale=scale,
+            constant=_scaled(self.constant, scale),
+            disagreement=_scaled(self.no_agreement, scale),
+            per_turn=_scaled(self.per_turn, scale),
+            agent=agent,
+            numbers=tuple(numbers),
+            choices=tuple(choices),
+            items=tuple(items),
+        )
+
+
+class TableEntry(Record):
+    """The value of one outcome."""
+
+    terms: dict[Name, Any]
+    value: Value
+
+
+class TableWorth(WorthForm):
+    """A value for every outcome of a small space, each exactly once."""
+
+    table: tuple[TableEntry, ...] = Field(min_length=1)
+    no_agreement: Value = 0.0
+
+    @property
+    def disagreement(self) -> float:
+        """What the seat gets without an agreement."""
+        return self.no_agreement
+
+    def _valuation(self, space: OutcomeSpace, agent: str | None) -> Valuation:
+        scale = _scale([self.no_agreement, self.per_turn, *(entry.value for entry in self.table)])
+        table = {space.key(space.normalise(entry.terms)): _scaled(entry.value, scale) for entry in self.table}
+        return Valuation(
+            scale=scale,
+            constant=0,
+            disagreement=_scaled(self.no_agreement, scale),
+            per_turn=_scaled(self.per_turn, scale),
+            table=table,
+        )
+
+
+class BallotWorth(WorthForm):
+    """A value for each option of a ballot, and one for no decision."""
+
+    options: dict[Name, Value]
+    no_decision: Value = 0.0
+
+    @property
+    def disagreement(self) -> float:
+        """What the seat gets without a decision."""
+        return self.no_decision
+
+    def _valuation(self, space: OutcomeSpace, agent: str | None) -> Valuation:
+        scale = _scale([self.no_decision, self.per_turn, *self.options.values()])
+        return Valuation(
+            scale=scale,
+            constant=0,
+            disagreement=_scaled(self.no_decision, scale),
+            per_turn=_scaled(self.per_turn, scale),
+            choices=((OPTION, {option: _scaled(value, scale) for option, value in self.options.items()}),),
+        )
+
+
+class ClaimsWorth(WorthForm):
+    """``right`` when all who must be right are, else ``none``; ``wrong`` (0 or less) is added per own wrong claim."""
+
+    right: Value
+    wrong: Annotated[Value, Field(le=0)] = 0.0
+    none: Value = 0.0
+
+    @property
+    def disagreement(self) -> float:
+        """What the seat gets when the answer was not claimed."""
+        return self.none
+
+    def _valuation(self, space: OutcomeSpace, agent: str | None) -> Valuation:
+        scale = _scale([self.right, self.wrong, self.none, self.per_turn])
+        right, none, per_turn = (_scaled(number, scale) for number in (self.right, self.none, self.per_turn))
+        return Valuation(scale=scale, constant=right, disagreement=none, per_turn=per_turn)
+
+
+FORMS = {"table": "table", "options": "ballot", "right": "claims", "issues": "additive"}
+
+
+def _form(value: Any) -> str | None:
+    keys = value if isinstance(value, dict) else getattr(type(value), "model_fields", ())
+    return next((form for key, form in FORMS.items() if key in keys), None)
+
+
+Worth = Annotated[
+    Annotated[AdditiveWorth, Tag("additive")]
+    | Annotated[TableWorth, Tag("table")]
+    | Annotated[BallotWorth, Tag("ballot")]
+    | Annotated[ClaimsWorth, Tag("claims")],
+    Discriminator(
+        _form,
+        custom_error_type="worth_form",
+        custom_error_message="expected 'issues' or 'table' (agreement), 'options' (ballot) or 'right' (claims)",
+    ),
+]
+
+
+def own_outcomes(space: OutcomeSpace, worth: WorthForm, agent: str | None = None) -> list[tuple[Terms, float]]:
+    """Returns outcomes with their worth to one seat, best first; equally good ones in the order of the space.
+
+    Every outcome where there are at most 10⁵. In a larger space the numbers are taken on a coarser grid: the number
+    with most values keeps every second one and its highest, again and again, until 10⁵ outcomes are left.
+
+    Raises:
+        InvalidValueError: the choices and divisions alone are too many.
+    """
+    values = _thinned(space)
+    valuation = worth.valuation(space, agent)
+    names = [issue.name for issue in space.issues]
+    rows = [dict(zip(names, row, strict=True)) for row in itertools.product(*values)]
+    ranked = sorted(((valuation.exact(space, terms), terms) for terms in rows), key=lambda pair: -pair[0])
+    return [(terms, exact / valuation.scale) for exact, terms in ranked]
+
+
+def _thinned(space: OutcomeSpace) -> list[list[Any]]:
+    seats = len(space.names)
+    sizes = [issue.size(seats) for issue in space.issues]
+    strides = [1] * len(sizes)
+    while _product(sizes, strides) > MOST_RANKED:
+        numbers = [
+            i for i, issue in enumerate(space.issues) if issue.kind == "number" and _points(sizes[i], strides[i]) > 2
+        ]
+        if not numbers:
+            raise InvalidValueError(
+                f"space: expected at most {MOST_RANKED} outcomes to rank, got {count_text(space.size)}"
+            )
+        strides[max(numbers, key=lambda i: _points(sizes[i], strides[i]))] *= 2
+    grids: list[list[Any]] = []
+    for issue, size, stride in zip(space.issues, sizes, strides, strict=True):
+        if isinstance(issue, NumberIssue):
+            indexes = [*range(0, size - 1, stride), size - 1]
+            grids.append([issue.value_at(index) for index in indexes])
+        else:
+            grids.append(list(issue.values(space.names)))
+    return grids
+
+
+def _points(size: int, stride: int) -> int:
+    return len(range(0, size - 1, stride)) + 1
+
+
+def _product(sizes: list[int], strides: list[int]) -> int:
+    total = 1
+    for size, stride in zip(sizes, strides, strict=True):
+        total *= _points(size, stride)
+    return total

@@ -1,0 +1,95 @@
+"""Few-shot examples and the template of the ``single`` format, read from values or files and checked."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError, field_validator
+
+from sotopia_env.errors import InvalidValueError
+from sotopia_env.records import JsonObject, Record, explain
+from sotopia_env.world.action import ParseFailure, parse, to_json
+
+PLACEHOLDER = "{{observation}}"
+
+
+class Example(Record):
+    """One situation and a good answer to it, shown to the model before its own.
+
+    Attributes:
+        observation: the situation as text, such as ``Observation.text``.
+        action: the answer, an object with ``action_type``, ``argument`` and maybe ``to`` and ``move``; or its text.
+    """
+
+    observation: str
+    action: JsonObject
+
+    @field_validator("action")
+    @classmethod
+    def _is_an_action(cls, value: dict[str, Any]) -> dict[str, Any]:
+        action = parse(json.dumps(value))
+        if isinstance(action, ParseFailure):
+            raise ValueError(f"expected an action, but {action.reason}")
+        return value
+
+    @property
+    def answer(self) -> str:
+        """The action as a model is to write it."""
+        action = parse(json.dumps(self.action))  # terms keep the order of their issues
+        assert not isinstance(action, ParseFailure)
+        return to_json(action)
+
+
+_EXAMPLES: TypeAdapter[tuple[Example, ...]] = TypeAdapter(tuple[Example, ...])
+ExampleSource = Sequence[Example | tuple[str, str]] | Path
+"""Examples, pairs of observation text and action JSON, or a JSON file with a list of objects with these two keys."""
+
+
+def read_examples(source: ExampleSource) -> tuple[Example, ...]:
+    """Returns the examples in ``source``, checked.
+
+    Raises:
+        InvalidValueError: the file cannot be read, or something in it is no example; says which.
+    """
+    where = f"examples {source}" if isinstance(source, Path) else "examples"
+    try:
+        if isinstance(source, Path):
+            return _EXAMPLES.validate_python(json.loads(_read(source, "examples")))
+        pairs = [{"observation": e[0], "action": e[1]} if isinstance(e, tuple) and len(e) == 2 else e for e in source]
+        return _EXAMPLES.validate_python(pairs)
+    except ValidationError as error:
+        raise InvalidValueError(f"{where}: {explain(error)}") from None
+    except json.JSONDecodeError as error:
+        raise InvalidValueError(f"{where}: expected a JSON list of examples, got no JSON ({error})") from None
+
+
+def _read(path: Path, what: str) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InvalidValueError(f"{what} {path}: cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise InvalidValueError(f"{what} {path}: expected UTF-8 text") from None
+
+
+def read_template(source: str | Path | None) -> str:
+    """Returns the text of a template for the ``single`` format; ``None`` is the observation and nothing else.
+
+    Args:
+        source: the text itself, or the path of a file. It holds ``{{observation}}`` and no other placeholder.
+
+    Raises:
+        InvalidValueError: the file cannot be read, or the placeholders are not as they must be.
+    """
+    if source is None:
+        return PLACEHOLDER
+    where = f"template {source}" if isinstance(source, Path) else "template"
+    text = _read(source, "template").rstrip("\n") if isinstance(source, Path) else source
+    names = sorted(set(re.findall(r"\{\{\w+\}\}", text)))
+    if names != [PLACEHOLDER]:
+        raise InvalidValueError(f"{where}: expected the placeholder {PLACEHOLDER}, got {', '.join(names) or 'none'}")
+    return text

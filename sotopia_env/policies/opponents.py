@@ -1,0 +1,230 @@
+"""The field's standard opponents, as partners nobody has trained on: MiCRO, frequency models, random walk, a liar."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from numpy import float64
+from numpy.typing import NDArray
+
+from sotopia_env.outcomes import Move, MoveKind, OutcomeSpace, Terms
+from sotopia_env.policies.bidding import Bids, Ranking, Rows
+from sotopia_env.policies.claiming import records
+from sotopia_env.policies.negotiation import DEFAULT_FLOOR, DEFAULT_HORIZON, Negotiator
+from sotopia_env.policies.negotiators import TimeDependent, check
+from sotopia_env.world.observation import Observation
+
+_MEMORY = 32  # offers that a model looks back on: its cost stays the same in long episodes
+
+
+@dataclass(frozen=True, slots=True)
+class Micro(Negotiator):
+    """MiCRO, minimal concession in reply to new offers: one step down for every new offer of the partners.
+
+    Source: de Jonge, "An analysis of the linear bilateral ANAC domains using the MiCRO benchmark strategy" (IJCAI
+    2022). Own outcomes no worse than no agreement are sorted by utility. With m different own offers so far and n of
+    the partner, it makes the next one if m ≤ n and else repeats a random earlier one; it accepts what is worth at
+    least its lowest offer, the coming one included. With several partners n is that of the one who has moved least,
+    acceptances counted as offers (Aguilera-Luzon, de Jonge and Larrosa, arXiv 2510.17401). In a ballot, where a vote
+    is no new offer and the last one waits, it concedes linearly.
+
+    Attributes:
+        name: the policy's name.
+        steps: the most outcomes it goes through, at even distances of utility; at least 2. The paper's domains allow
+            thousands of offers, a dialogue ten: with every outcome of a long list it would concede next to nothing.
+    """
+
+    name: str = "micro"
+    steps: int = DEFAULT_HORIZON
+
+    def __post_init__(self) -> None:
+        check(self.name, "steps", self.steps, 2, 1e6)
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """The number of steps."""
+        return {"steps": self.steps}
+
+    def _rungs(self, bids: Bids) -> tuple[list[int], bool]:
+        """The rows from its best down to its lowest offer, the coming one included, and whether that one is new."""
+        ladder, count = bids.ranking.ladder(self.steps), bids.own_variety
+        new = count < len(ladder) and count <= min(map(bids.variety, bids.partners), default=0)
+        return ladder[: count + 1 if new else count], new
+
+    def target(self, bids: Bids) -> float:
+        """Returns the utility of its lowest offer, the coming one included; in a ballot what time leaves of 1."""
+        if bids.observation.briefing.protocol == "ballot":
+            return self.claim_target(bids.observation, bids.seed)
+        return float(bids.ranking.utilities[self._rungs(bids)[0][-1]])
+
+    def next_offer(self, bids: Bids) -> int:
+        """Returns the next row of the ladder, or one of those it has offered before."""
+        rows, new = self._rungs(bids)
+        return rows[-1] if new else random.Random(bids.seed).choice(rows)
+
+    def threshold(self, bids: Bids, offer: int) -> float:
+        """Returns the utility of its lowest offer, whichever it repeats."""
+        return self.target(bids)
+
+
+class FrequencyModel:
+    """What a partner seems to like, by how often it offers a value and how seldom it changes an issue.
+
+    The frequency model of HardHeaded (van Krimpen, Looije and Hajizadeh, ANAC 2011; in GENIUS
+    ``HardHeadedFrequencyModel``): all issues begin with equal weight; one whose value stays the same from one offer to
+    the next gains ``learning`` / issues, and weights are normalised. A value is worth (1 + count) / (1 + offers). Here
+    numbers and divisions, which are rarely repeated, count by nearness: an offer at distance d counts 1 - d.
+    """
+
+    __slots__ = ("_offers", "_ranking", "weights")
+
+    def __init__(self, ranking: Ranking, offers: Sequence[Terms], learning: float = 0.2) -> None:
+        """Learns from the last offers of a partner, oldest first."""
+        self._ranking = ranking
+        self._offers = offers[-_MEMORY:]
+        names = [issue.name for issue in ranking.space.issues]
+        self.weights = [1 / len(names)] * len(names)
+        for before, after in itertools.pairwise(self._offers):
+            gains = [learning / len(names) * (before[name] == after[name]) for name in names]
+            total = 1 + sum(gains)
+            self.weights = [(weight + gain) / total for weight, gain in zip(self.weights, gains, strict=True)]
+
+    def scores(self, rows: Rows) -> NDArray[float64]:
+        """The estimated utility of each row to the partner, from 0 to 1; shape (rows,)."""
+        count = 1 + len(self._offers)
+        return 1 - self._ranking.distances(rows, self._offers, self.weights) / count
+
+
+@dataclass(frozen=True, slots=True)
+class OpponentModeller(TimeDependent):
+    """Concedes with time and offers, among outcomes at its target, the one that a model says the partners like best.
+
+    With the parameters of ``hard-headed`` it is the winner of ANAC 2011 (van Krimpen, Looije and Hajizadeh,
+    "HardHeaded", 2013) without its rules for discounted domains: boulware with exponent 0.05, and it accepts what is
+    worth at least its lowest offer so far. The original's floor of 0.585 suits domains in which both sides can get so
+    much; ours is lower, because in a zone of agreement nobody could.
+
+    Attributes:
+        tolerance: outcomes worth up to so much more than the target are at the target, from 0 to 1.
+    """
+
+    tolerance: float = 0.05
+
+    def __post_init__(self) -> None:
+        # ``super()`` without arguments does not work in a dataclass with slots.
+        TimeDependent.__post_init__(self)
+        check(self.name, "tolerance", self.tolerance, 0, 1)
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """Those of time-dependent negotiators, and the tolerance."""
+        return {
+            "exponent": self.exponent,
+            "floor": self.floor,
+            "horizon": self.horizon,
+            "opening": self.opening,
+            "tolerance": self.tolerance,
+        }
+
+    def next_offer(self, bids: Bids) -> int:
+        """Returns the row with the highest mean score for the partners; of equal ones the best for itself."""
+        ranking, target = bids.ranking, self.target(bids)
+        cheapest = ranking.cheapest(target)
+        rows = ranking.band(target, max(target + self.tolerance, float(ranking.utilities[cheapest])))
+        models = [FrequencyModel(ranking, offers) for offers in bids.partners.values() if offers]
+        if len(rows) < 2 or not models:
+            return cheapest
+        scores = sum((model.scores(rows) for model in models[1:]), start=models[0].scores(rows))
+        return int(rows[scores.argmax()])
+
+    def threshold(self, bids: Bids, offer: int) -> float:
+        """Returns the lowest utility it has offered, the coming offer included."""
+        return min([float(bids.ranking.utilities[offer]), *map(bids.ranking.utility, bids.own)])
+
+
+@dataclass(frozen=True, slots=True)
+class RandomWalk(Negotiator):
+    """Starts anywhere, then asks for a little more or a little less than in its last offer, as chance will.
+
+    After the Random Walker of Hindriks, Jonker and Tykhonov, "Negotiation dynamics" (IAT 2007), a baseline that follows
+    no tactic; this one stays at or above a floor.
+
+    Attributes:
+        name: the policy's name.
+        step: the largest change from one offer to the next, from 0 to 1.
+        floor: the least it ever asks for, from 0 to 1.
+    """
+
+    name: str = "random-walk"
+    step: float = 0.3
+    floor: float = DEFAULT_FLOOR
+
+    def __post_init__(self) -> None:
+        check(self.name, "step", self.step, 0, 1)
+        check(self.name, "floor", self.floor, 0, 1)
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """Step and floor."""
+        return {"step": self.step, "floor": self.floor}
+
+    def target(self, bids: Bids) -> float:
+        """Returns a draw around the utility of its last offer; before the first, anything at or above the floor."""
+        rng = random.Random(bids.seed)
+        if not bids.own:
+            return rng.uniform(self.floor, 1.0)
+        return min(1.0, max(self.floor, bids.ranking.utility(bids.own[-1]) + rng.uniform(-self.step, self.step)))
+
+
+@dataclass(frozen=True, slots=True)
+class Liar(TimeDependent):
+    """Makes the moves of a linear negotiator and says the opposite, to show that words bind nobody.
+
+    It says "deal" while it proposes something else, names terms it does not propose, sounds like a refusal when it
+    accepts, announces votes for other options, and names people who are not the answer.
+    """
+
+    name: str = "liar"
+
+    def words(self, observation: Observation, move: Move, seed: int) -> str:
+        """Returns what an honest negotiator would say along with another move."""
+        return Negotiator.words(self, observation, _pretended(observation, move, random.Random(seed)), seed)
+
+    def tell(self, observation: Observation, seed: int) -> str | None:
+        """Returns a claim that it does not make in place of a fact; ``None`` when it would have nothing to tell."""
+        if Negotiator.tell(self, observation, seed) is None:
+            return None
+        names = [entry["name"] for entry in records(observation.briefing)]
+        name = random.Random(seed).choice(names) if names else None
+        return None if name is None else Negotiator.words(self, observation, Move(MoveKind.CLAIM, name), seed)
+
+
+_ATTEMPTS = 8
+
+
+def _other_terms(space: OutcomeSpace, terms: Terms, rng: random.Random) -> Terms:
+    """Random terms, and other ones than ``terms`` wherever chance finds any."""
+    draws = (space.draw(rng) for _ in range(_ATTEMPTS))
+    return next((other for other in draws if other != terms), terms)
+
+
+def _pretended(observation: Observation, move: Move, rng: random.Random) -> Move:
+    """A move of the same protocol with another meaning."""
+    moves, space = observation.moves, observation.briefing.space
+    assert moves is not None
+    assert space is not None
+    if move.kind is MoveKind.ACCEPT:
+        return Move(MoveKind.REJECT, move.content)
+    if move.kind is MoveKind.PROPOSE:
+        if moves.accept and rng.random() < 0.5:
+            return Move(MoveKind.ACCEPT, rng.choice(moves.accept))
+        return Move(MoveKind.PROPOSE, _other_terms(space, move.content, rng))
+    if move.kind is MoveKind.VOTE:
+        return Move(MoveKind.VOTE, rng.choice([option for option in moves.vote if option != move.content]))
+    names = [entry["name"] for entry in records(observation.briefing)] or list(moves.candidates)
+    others = [name for name in names if name != move.content]
+    return Move(MoveKind.CLAIM, rng.choice(others)) if others else move

@@ -1,0 +1,80 @@
+"""``campsite``: two campers divide food, water and firewood, each with needs of their own.
+
+The setting is that of the CaSiNo corpus (Chawla et al., NAACL 2021): three packages of each, a high, a middle and a
+low priority worth 5, 4 and 3 points a package, and 5 points to each without an agreement. The texts are our own.
+
+**Levels.** ``easy``: the sides' priorities are in opposite order. ``medium``: they differ in the highest priority, but
+are not in opposite order. ``hard``: both need the same thing most.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Mapping
+
+from sotopia_env.tasks.division import division_outcome, share_fields
+from sotopia_env.tasks.family import Draft, Family, Phrases
+from sotopia_env.tasks.people import draw_characters
+from sotopia_env.tasks.texts import campsite as texts
+from sotopia_env.tasks.texts import division as division_texts
+from sotopia_env.tasks.wording import listed, points
+from sotopia_env.world.scenario import Seat
+
+NAME = "campsite"
+COUNT = 3
+"""Packages of each kind."""
+PRIORITIES = (5, 4, 3)
+"""Points per package of the high, the middle and the low priority."""
+NO_AGREEMENT = 5
+ITEMS = tuple(texts.NOUNS)
+
+Order = tuple[str, ...]
+"""The items from the high to the low priority."""
+
+
+def _level(first: Order, second: Order) -> str:
+    if first[0] == second[0]:
+        return "hard"
+    return "easy" if first == second[::-1] else "medium"
+
+
+def _draw(rng: random.Random, index: int, level: str) -> Draft:
+    orders = list(itertools.permutations(ITEMS))
+    pairs = [pair for pair in itertools.product(orders, repeat=2) if _level(*pair) == level]
+    sides = rng.choice(pairs)
+    values = [dict(zip(order, PRIORITIES, strict=True)) for order in sides]
+    return Draft(
+        characters=draw_characters(rng, 2),
+        context=f"{rng.choice(texts.CONTEXTS)} {rng.choice(texts.RULES)}",
+        seats=tuple(_seat(rng, side) for side in values),
+        outcome=division_outcome(
+            dict.fromkeys(ITEMS, COUNT), [{name: side[name] for name in ITEMS} for side in values], NO_AGREEMENT
+        ),
+        tags=("mixed",),
+    )
+
+
+def _seat(rng: random.Random, values: Mapping[str, int]) -> Seat:
+    worths = listed([f"each {texts.NOUNS[name][0]} {points(value)}" for name, value in values.items()])
+    reasons = [rng.choice(texts.REASONS[name][rank]) for rank, name in enumerate(values)]
+    return Seat(
+        goals=(rng.choice(texts.GOALS).format(points=worths, no_agreement=NO_AGREEMENT),),
+        hints=(rng.choice(texts.HINTS),),
+        private_info=" ".join(reasons),
+        private_data={"role": "camper"},
+    )
+
+
+FAMILY = Family(
+    NAME,
+    _draw,
+    Phrases(
+        propose=texts.OFFERS,
+        accept=texts.ACCEPTANCES,
+        reject=division_texts.REJECTIONS,
+        withdraw=division_texts.WITHDRAWALS,
+        fields=share_fields(texts.NOUNS),
+    ),
+)
+"""The family; see the module's text for its rules."""

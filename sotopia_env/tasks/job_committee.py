@@ -1,0 +1,161 @@
+"""``job_committee``: five people fill a post; three of them suffice, but nothing is agreed without the chair.
+
+Two issues, the candidate and one condition of the contract, are agreed on together. An agreement needs three seats,
+among them the chair's (a quorum with a veto), so a coalition can pass over two members. Each seat adds its points for
+the candidate (0 to 10) and for the condition (0 to 5), and gets its ``no_agreement`` points when nobody is hired.
+
+**Levels.** ``easy``: 3 candidates, 2 conditions; the chair and two members share their favourite. ``medium``: 4
+candidates, 3 conditions; two pairs of members have a favourite each, and the chair a third. ``hard``: 5 candidates, 3
+conditions; all favourites differ, and to hire nobody is not so bad (5 to 7 points; 2 to 4 and 4 to 6 below). In every
+task some agreement is worth at least as much as none to everybody, and more to the chair and two others.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from sotopia_env.outcomes import AdditiveWorth, AgreementRules, ChoiceIssue, OutcomeSpec, Quorum, Terms
+from sotopia_env.tasks.family import Draft, Family, Phrases
+from sotopia_env.tasks.people import draw_characters
+from sotopia_env.tasks.texts import job_committee as texts
+from sotopia_env.tasks.texts.people import LAST_NAMES
+from sotopia_env.tasks.wording import capitalise, listed, points
+from sotopia_env.world.observation import Briefing
+from sotopia_env.world.scenario import Character, Seat
+
+NAME = "job_committee"
+SEATS = 5
+QUORUM = 3
+CANDIDATE = "candidate"
+_FAVOURITES = {"easy": (0, 0, 0, 1, 1), "medium": (0, 1, 1, 2, 2), "hard": (0, 1, 2, 3, 4)}
+"""Per level the favourite candidate of the chair and of each member."""
+_CANDIDATES = {"easy": 3, "medium": 4, "hard": 5}
+_CONDITIONS = {"easy": 2, "medium": 3, "hard": 3}
+_NO_AGREEMENT = {"easy": (2, 4), "medium": (4, 6), "hard": (5, 7)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """One member's points: by candidate, by condition, and when nobody is hired."""
+
+    candidates: tuple[int, ...]
+    conditions: tuple[int, ...]
+    no_agreement: int
+    is_chair: bool
+
+    def gain(self, candidate: int, condition: int) -> int:
+        return self.candidates[candidate] + self.conditions[condition] - self.no_agreement
+
+
+def _draw_members(rng: random.Random, level: str) -> tuple[_Member, ...]:
+    """The chair first; drawn until some agreement is good for the chair and two others and bad for nobody."""
+    while True:
+        members = tuple(_draw_member(rng, level, seat) for seat in range(SEATS))
+        for agreement in itertools.product(range(_CANDIDATES[level]), range(_CONDITIONS[level])):
+            gains = [member.gain(*agreement) for member in members]
+            if min(gains) >= 0 and gains[0] > 0 and sum(gain > 0 for gain in gains) >= QUORUM:
+                return members
+
+
+def _draw_member(rng: random.Random, level: str, seat: int) -> _Member:
+    candidates = [rng.randint(0, 6) for _ in range(_CANDIDATES[level])]
+    candidates[_FAVOURITES[level][seat]] = rng.randint(8, 10)
+    conditions = rng.sample((0, 1, 3, 5), _CONDITIONS[level])
+    return _Member(tuple(candidates), tuple(conditions), rng.randint(*_NO_AGREEMENT[level]), seat == 0)
+
+
+def _draw(rng: random.Random, index: int, level: str) -> Draft:
+    """The chair sits in seat ``index % 5``."""
+    chair = index % SEATS
+    members = _seated(rng, _draw_members(rng, level), chair)
+    characters = draw_characters(rng, SEATS)
+    candidates = _draw_candidates(rng, level, characters)
+    condition = rng.choice(tuple(texts.CONDITIONS))
+    options = texts.CONDITIONS[condition][: _CONDITIONS[level]]
+    outcome = _outcome(members, chair, {CANDIDATE: candidates, condition: options})
+    return Draft(
+        characters=characters,
+        context=_context(rng, candidates, condition, options),
+        seats=tuple(_seat(rng, member, candidates, condition, options) for member in members),
+        outcome=outcome,
+        shared_data={"chair": f"agent_{chair}"},
+        tags=("mixed",),
+        private_messages=True,
+        max_turns=6 * SEATS,
+    )
+
+
+def _seated(rng: random.Random, members: Sequence[_Member], chair: int) -> list[_Member]:
+    """Members in seat order and candidates in a drawn order, so that neither tells whose favourite is whose."""
+    first, *others = members
+    seats = rng.sample(others, len(others))
+    seats.insert(chair, first)
+    order = rng.sample(range(len(first.candidates)), len(first.candidates))
+    return [replace(member, candidates=tuple(member.candidates[i] for i in order)) for member in seats]
+
+
+def _outcome(members: Sequence[_Member], chair: int, issues: Mapping[str, Sequence[str]]) -> OutcomeSpec:
+    worths = []
+    for member in members:
+        rows = zip(issues.items(), (member.candidates, member.conditions), strict=True)
+        tables = {name: dict(zip(options, map(float, values), strict=True)) for (name, options), values in rows}
+        worths.append(AdditiveWorth(issues=tables, no_agreement=member.no_agreement))
+    return OutcomeSpec(
+        protocol=AgreementRules(needs=Quorum(quorum=QUORUM, veto=(f"agent_{chair}",))),
+        issues=tuple(ChoiceIssue(name=name, options=tuple(options)) for name, options in issues.items()),
+        worth=tuple(worths),
+    )
+
+
+def _draw_candidates(rng: random.Random, level: str, characters: tuple[Character, ...]) -> list[str]:
+    last_names = {character.last_name for character in characters}
+    return rng.sample([name for name in LAST_NAMES if name not in last_names], _CANDIDATES[level])
+
+
+def _context(rng: random.Random, candidates: Sequence[str], condition: str, options: Sequence[str]) -> str:
+    traits = rng.sample(texts.TRAITS, len(candidates))
+    shortlist = "; ".join(f"{name}, {trait}" for name, trait in zip(candidates, traits, strict=True))
+    context = rng.choice(texts.CONTEXTS).format(position=rng.choice(texts.POSITIONS), candidates=shortlist)
+    matter = rng.choice(texts.MATTERS).format(condition=condition, options=listed(options))
+    return capitalise(f"{context} {matter} {rng.choice(texts.RULES)}")
+
+
+def _seat(
+    rng: random.Random, member: _Member, candidates: Sequence[str], condition: str, options: Sequence[str]
+) -> Seat:
+    by_candidate = ", ".join(f"{name} {value}" for name, value in zip(candidates, member.candidates, strict=True))
+    by_option = ", ".join(f"{option} {value}" for option, value in zip(options, member.conditions, strict=True))
+    goal = rng.choice(texts.GOALS).format(points=f"candidate: {by_candidate}; {condition}: {by_option}")
+    role = rng.choice(texts.CHAIR if member.is_chair else texts.MEMBER)
+    no_agreement = rng.choice(texts.NO_AGREEMENT).format(points=points(member.no_agreement))
+    return Seat(
+        goals=(goal,),
+        hints=(rng.choice(texts.HINTS),),
+        private_info=f"{role} {no_agreement}",
+        private_data={"role": "chair" if member.is_chair else "member"},
+    )
+
+
+def _fields(briefing: Briefing, terms: Terms) -> Mapping[str, str] | None:
+    conditions = [name for name in terms if name in texts.CONDITIONS]
+    if len(terms) != 2 or CANDIDATE not in terms or not conditions:
+        return None
+    condition = conditions[0]
+    return {"candidate": str(terms[CANDIDATE]), "condition": f"{condition}: {terms[condition]}"}
+
+
+FAMILY = Family(
+    NAME,
+    _draw,
+    Phrases(
+        propose=texts.OFFERS,
+        accept=texts.ACCEPTANCES,
+        reject=texts.REJECTIONS,
+        withdraw=texts.WITHDRAWALS,
+        fields=_fields,
+    ),
+)
+"""The family; see the module's text for its rules."""

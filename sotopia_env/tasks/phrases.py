@@ -1,0 +1,91 @@
+"""Words that scripted policies say beside their moves: in the style of the task's family, else in plain English.
+
+Words bind nobody. These fit the move they go with; nothing reads them but the partners.
+"""
+
+from __future__ import annotations
+
+from sotopia_env.outcomes import Move, MoveKind, Terms
+from sotopia_env.tasks.family import Phrases
+from sotopia_env.tasks.registry import family_named_in
+from sotopia_env.tasks.wording import pick
+from sotopia_env.world.observation import Observation
+
+GENERIC = Phrases()
+"""Words for the moves of any scenario."""
+_WITHOUT_TERMS = {
+    MoveKind.ACCEPT: ("I accept.", "Agreed."),
+    MoveKind.REJECT: ("No, I cannot agree to that.", "That will not do for me."),
+    MoveKind.WITHDRAW: ("I take my offer back.", "My offer no longer stands."),
+}
+
+
+def phrase(observation: Observation, move: Move, seed: int) -> str:
+    """Returns words that fit ``move``, the same for the same seed.
+
+    Args:
+        observation: of the seat that makes the move.
+        move: of any kind. An offer's terms are complete; an answer to an offer that is not on the table gets words
+            without terms.
+        seed: picks the phrasing; any whole number.
+
+    Raises:
+        InvalidMoveError: terms that the outcome space does not have.
+    """
+    family = family_named_in(observation.briefing.shared_data)
+    style = GENERIC if family is None else family.phrases
+    if move.kind is MoveKind.VOTE:
+        return _vote_words(observation, move.content, style, seed)
+    if move.kind is MoveKind.CLAIM:
+        templates = style.confirm if _is_named(observation, move.content) else style.claim
+        return pick(templates, seed).format(claim=move.content)
+    terms = _terms(observation, move)
+    return (
+        pick(_WITHOUT_TERMS[move.kind], seed) if terms is None else _offer_words(observation, move, terms, style, seed)
+    )
+
+
+def share(observation: Observation, seed: int) -> str | None:
+    """Returns words that tell the partners a fact worth telling which this seat has not told yet.
+
+    ``None`` where all has been told, and in tasks without facts to tell (all but ``mutual_friend``).
+    """
+    family = family_named_in(observation.briefing.shared_data)
+    return None if family is None or family.share is None else family.share(observation, seed)
+
+
+def _vote_words(observation: Observation, option: str | None, style: Phrases, seed: int) -> str:
+    if option is None:
+        return pick(style.unvote, seed)
+    votes = observation.table.votes.options if observation.table and observation.table.votes else {}
+    joins = any(vote == option for agent, vote in votes.items() if agent != observation.agent)
+    return pick(style.join if joins else style.vote, seed).format(option=option)
+
+
+def _is_named(observation: Observation, claim: str) -> bool:
+    return any(claim in turn.action.argument for turn in observation.turns if turn.actor != observation.agent)
+
+
+def _terms(observation: Observation, move: Move) -> Terms | None:
+    """The terms in normal form that ``move`` is about; ``None`` where the offer is not on the table."""
+    space, table = observation.briefing.space, observation.table
+    if space is None or table is None:
+        return None
+    if move.kind is MoveKind.PROPOSE:
+        return space.normalise(move.content)
+    offers = [standing.offer for standing in table.offers]
+    if move.content is True:
+        own = move.kind is MoveKind.WITHDRAW
+        offers = [offer for offer in offers if (offer.proposer == observation.agent) is own]
+        return offers[0].terms if len(offers) == 1 else None
+    return next((offer.terms for offer in offers if offer.number == move.content), None)
+
+
+def _offer_words(observation: Observation, move: Move, terms: Terms, style: Phrases, seed: int) -> str:
+    briefing = observation.briefing
+    assert briefing.space is not None
+    fields = style.fields(briefing, terms)
+    if fields is None:  # terms of another kind than the family's own: somebody has rewritten its task
+        style, fields = GENERIC, {}
+    templates: tuple[str, ...] = getattr(style, move.kind.value)
+    return pick(templates, seed).format(terms=briefing.space.describe(terms), **fields)

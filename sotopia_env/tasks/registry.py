@@ -1,0 +1,91 @@
+"""The families by name, each loaded when it is first asked for."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+
+from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
+from sotopia_env.tasks.family import Family
+from sotopia_env.world.scenario import Task
+from sotopia_env.world.taskset import TaskSet
+
+_NAMES = ("bargaining", "division", "mutual_friend", "hiring", "group_decision", "campsite", "job_committee")
+_MODULES: Mapping[str, str] = MappingProxyType({name: f"sotopia_env.tasks.{name}" for name in _NAMES})
+
+
+class _Families(Mapping[str, Family]):
+    """Family by name; the module that holds it is imported on first use."""
+
+    def __getitem__(self, name: str) -> Family:
+        family: Family = importlib.import_module(_MODULES[name]).FAMILY
+        return family
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_MODULES)
+
+    def __len__(self) -> int:
+        return len(_MODULES)
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and name in _MODULES
+
+    def __repr__(self) -> str:
+        return f"FAMILIES({', '.join(_MODULES)})"
+
+
+FAMILIES: Mapping[str, Family] = _Families()
+"""The seven families by name."""
+
+
+def family(name: str) -> Family:
+    """Returns the family called ``name``.
+
+    Raises:
+        UnknownNameError: there is none; the message offers the nearest name.
+    """
+    if name not in FAMILIES:
+        raise UnknownNameError(f"family: {name_hint(str(name), FAMILIES)}")
+    return FAMILIES[name]
+
+
+def family_named_in(shared_data: Mapping[str, object]) -> Family | None:
+    """Returns the family that ``shared_data["family"]`` names, or ``None``: in other scenarios it may mean anything."""
+    name = shared_data.get("family")
+    return FAMILIES[name] if isinstance(name, str) and name in FAMILIES else None
+
+
+def family_of(task: Task) -> Family | None:
+    """Returns the family that made ``task``, or ``None`` for any other task."""
+    return family_named_in(task.scenario.shared_data)
+
+
+def generate(family: str | Sequence[str], n: int, seed: int, level: str = "medium", start: int = 0) -> TaskSet:
+    """Returns ``n`` generated tasks.
+
+    Args:
+        family: a family's name, or several; several take turns, so that task ``k`` of the set is task
+            ``start + k // len(family)`` of family ``k % len(family)``.
+        n: how many tasks in all; 0 or more.
+        seed: fixes the sequence of every family; 0 or more.
+        level: ``"easy"``, ``"medium"`` or ``"hard"``.
+        start: index of the first task in each family's sequence.
+
+    Raises:
+        UnknownNameError: a family or the level does not exist.
+        InvalidValueError: ``n``, ``seed`` or ``start`` is not a whole number of at least 0, or no family is named.
+    """
+    if not isinstance(family, str | Iterable):
+        raise InvalidValueError(f"family: expected a name or several, got {family!r}")
+    names = [family] if isinstance(family, str) else list(family)
+    makers = [_named(name) for name in names]
+    if not names or len(set(names)) != len(names):
+        raise InvalidValueError(f"family: expected one or more different names, got {names}")
+    for field, value in (("n", n), ("start", start)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise InvalidValueError(f"{field}: expected a whole number of at least 0, got {value!r}")
+    return TaskSet([makers[k % len(makers)].generate(start + k // len(makers), seed, level) for k in range(n)])
+
+
+_named = family  # ``generate`` has a parameter of the same name

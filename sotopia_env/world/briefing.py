@@ -1,0 +1,223 @@
+"""The briefing: the part of a seat's observation that never changes, and the table of who may know what of whom.
+
+The text holds the information of SOTOPIA-π's prompt (arXiv 2403.08715, appendix B.3) in our own words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sotopia_env.outcomes import OutcomeSpace, Worth, describe_space, describe_worth
+from sotopia_env.prompts import fill, load
+from sotopia_env.world.action import ActionType
+from sotopia_env.world.quoting import disarm
+from sotopia_env.world.scenario import Character, Relationship, RelationshipKind, Task
+
+_ACQUAINTANCE = ("age", "gender", "occupation", "pronouns", "public_info", "public_attributes")
+_CLOSE = (
+    *_ACQUAINTANCE,
+    "personality",
+    "big_five",
+    "moral_foundations",
+    "schwartz_values",
+    "decision_style",
+)
+DISCLOSURE: Mapping[RelationshipKind, tuple[str, ...]] = {
+    RelationshipKind.STRANGER: (),
+    RelationshipKind.KNOW_BY_NAME: (),
+    RelationshipKind.ACQUAINTANCE: _ACQUAINTANCE,
+    RelationshipKind.FRIEND: _CLOSE,
+    RelationshipKind.ROMANTIC: _CLOSE,
+    RelationshipKind.FAMILY: _CLOSE,
+}
+"""Which fields of a partner's profile each relationship reveals (SOTOPIA §2.1; ``know-by-name`` as in the reference
+code). The *name* is not in the table: it is how participants are addressed and is shown to all, strangers included, as
+in the papers' prompts. ``secret`` and ``private_attributes`` are revealed by none."""
+
+OWN_FIELDS = (*_CLOSE, "private_attributes", "secret")
+
+
+@dataclass(frozen=True, slots=True)
+class Partner:
+    """What a seat knows of another one; ``text`` is all of it in words."""
+
+    agent: str
+    name: str
+    kind: RelationshipKind
+    backstory: str
+    profile: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Briefing:
+    """The part of a seat's observation that never changes during an episode.
+
+    Attributes:
+        agent: the seat's id.
+        name: the name of the character it enacts.
+        context: the scenario as everybody reads it.
+        shared_data: the context's numbers, for programs.
+        profile: the own profile in words, secret included.
+        partners: the others in seat order, as far as the relationship reveals them.
+        goals: own goals.
+        hints: own hints.
+        private_info: own private information.
+        private_data: its numbers, for programs.
+        recipients: every name that may stand in an action's ``to``, with the agent id it means; empty where private
+            actions are not possible.
+        protocol: the kind of the task's protocol (``agreement``, ``ballot``, ``claims``); empty without one.
+        space: what can be agreed on; ``None`` without a protocol.
+        worth: what each outcome is worth to this seat; also in ``private_data`` under ``worth``.
+        head: the text of all this.
+        answer: how to answer, with the action types at hand.
+    """
+
+    agent: str
+    name: str
+    context: str
+    shared_data: Mapping[str, object]
+    profile: str
+    partners: tuple[Partner, ...]
+    goals: tuple[str, ...]
+    hints: tuple[str, ...]
+    private_info: str
+    private_data: Mapping[str, object]
+    recipients: Mapping[str, str]
+    head: str
+    answer: str
+    protocol: str = ""
+    space: OutcomeSpace | None = None
+    worth: Worth | None = None
+
+
+def briefing(task: Task, agent: str, action_types: tuple[ActionType, ...]) -> Briefing:
+    """Returns the unchanging part of ``agent``'s observations in ``task``; built once per task."""
+    key = ("briefing", agent, action_types)
+    if key not in task.memo:
+        task.memo[key] = _brief(task, agent, action_types)
+    entry: Briefing = task.memo[key]
+    return entry
+
+
+def _brief(task: Task, agent: str, action_types: tuple[ActionType, ...]) -> Briefing:
+    seat = task.seat_of[agent]
+    own, side, scenario = task.characters[seat], task.scenario.seats[seat], task.scenario
+    partners = [_partner(task, seat, other) for other in range(len(task.agents)) if other != seat]
+    recipients = {}
+    if scenario.private_messages:
+        recipients = {key: partner.agent for partner, _ in partners for key in (partner.agent, partner.name)}
+    profile = describe(own, OWN_FIELDS)
+    answer = fill(
+        load("answer"),
+        types=", ".join(f'"{kind.value}"' for kind in action_types),
+        name=own.name,
+        private=load("private") if recipients else "",
+        move="" if scenario.outcome is None else load("move"),
+    )
+    spec = scenario.outcome
+    worth = None if spec is None else spec.worth[seat]
+    return Briefing(
+        agent,
+        own.name,
+        scenario.context,
+        scenario.shared_data,
+        profile,
+        tuple([partner for partner, _ in partners]),
+        side.goals,
+        side.hints,
+        side.private_info,
+        side.private_data if worth is None else {**side.private_data, "worth": worth.model_dump(mode="json")},
+        recipients,
+        _head(task, seat, profile, "\n".join([line for _, line in partners])),
+        answer,
+        "" if spec is None else spec.protocol.kind,
+        None if task.protocol is None else task.protocol.space,
+        worth,
+    )
+
+
+def _head(task: Task, seat: int, profile: str, others: str) -> str:
+    """The briefing's text. Authors' texts, too, may hold control tokens of chat templates: each is disarmed."""
+    side = task.scenario.seats[seat]
+    wishes = [f"{number}. {goal}" for number, goal in enumerate(side.goals, start=1)]
+    wishes += [f"Hint: {hint}" for hint in side.hints]
+    wishes += [f"Only you know: {side.private_info}"] if side.private_info else []
+    return fill(
+        load("briefing"),
+        context=disarm(_indent(task.scenario.context)),
+        participants=disarm(", ".join(task.names.values())),
+        name=disarm(task.characters[seat].name),
+        profile=disarm(f"  {profile}"),
+        others=others,
+        goals=disarm("\n".join(f"  {wish}" for wish in wishes)),
+        outcome=disarm(_outcome_text(task, seat)),
+    )
+
+
+def _outcome_text(task: Task, seat: int) -> str:
+    """The rules of the task's protocol and the seat's own worth, in words; empty without a protocol."""
+    spec = task.scenario.outcome
+    if spec is None:
+        return ""
+    rules, worth = describe_space(spec, task.names), describe_worth(spec, seat, task.names)
+    return f"\nWhat counts\n  {_indent(rules)}\n  {_indent(worth)}\n"
+
+
+def _indent(text: str) -> str:
+    """Author's text may have lines of its own; none of them may begin where ours do."""
+    return "\n  ".join(text.splitlines())
+
+
+def _partner(task: Task, seat: int, other: int) -> tuple[Partner, str]:
+    """What ``seat`` knows of ``other``, and the line that says so; the same for all who stand so to it."""
+    relationship = task.relationship(seat, other)
+    key = ("partner", other, relationship.kind, relationship.backstory)
+    entry: tuple[Partner, str] | None = task.memo.get(key)
+    if entry is None:
+        partner = _acquaintance(task, other, relationship)
+        entry = task.memo[key] = (partner, disarm(f"  {partner.text}"))
+    return entry
+
+
+def _acquaintance(task: Task, other: int, relationship: Relationship) -> Partner:
+    character, kind = task.characters[other], relationship.kind
+    profile = describe(character, DISCLOSURE[kind])
+    story = f" You two: {relationship.backstory}" if relationship.backstory else ""
+    text = f"{character.name}: {_KIND_WORDS[kind]}.{' ' if profile else ''}{profile}{story}"
+    return Partner(task.agents[other], character.name, kind, relationship.backstory, profile, text)
+
+
+_KIND_WORDS: Mapping[RelationshipKind, str] = {
+    RelationshipKind.FAMILY: "family",
+    RelationshipKind.FRIEND: "a friend",
+    RelationshipKind.ROMANTIC: "your romantic partner",
+    RelationshipKind.ACQUAINTANCE: "an acquaintance",
+    RelationshipKind.KNOW_BY_NAME: "known to you by name only",
+    RelationshipKind.STRANGER: "a stranger",
+}
+
+
+def describe(character: Character, fields: tuple[str, ...]) -> str:
+    """Returns the named fields of a profile in words, in a fixed order, and nothing of the other fields."""
+    return " ".join(part for part in (_describe_field(character, field) for field in fields) if part)
+
+
+def _describe_field(character: Character, field: str) -> str:
+    value = getattr(character, field)
+    if not value and value != 0:
+        return ""
+    match field:
+        case "public_info" | "personality":
+            return str(value)
+        case "secret":
+            return f"Secret: {value}"
+        case "big_five":
+            return "Traits: " + ", ".join(f"{level} {trait}" for trait, level in value) + "."
+        case "public_attributes" | "private_attributes":
+            return " ".join(f"{key}: {text}." for key, text in value.items())
+        case "moral_foundations" | "schwartz_values":
+            return f"{field.replace('_', ' ').capitalize()}: {', '.join(value)}."
+        case _:
+            return f"{field.replace('_', ' ').capitalize()}: {value}."

@@ -1,0 +1,93 @@
+"""A seat's observations as chat messages, extended turn by turn and never rewritten."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypedDict
+
+from sotopia_env.world.action import to_json
+from sotopia_env.world.briefing import Briefing
+from sotopia_env.world.dynamics import Turn
+from sotopia_env.world.rendering import refusal, render_turn
+
+NOTHING_YET = "(nobody has acted yet)\n"
+NOTHING_NEW = "(nothing that you noticed)\n"
+LEFT_OUT = "(oldest turns left out here, because not all fit: {})\n"
+"""Stands where the oldest turns would, with their number."""
+
+Standing = Callable[[int], str]
+"""Returns, for the index of one of a seat's own turns, what it knew of the table before it; whole lines."""
+
+
+class ChatMessage(TypedDict):
+    """One message for a chat model; ``role`` is ``system``, ``user`` or ``assistant``."""
+
+    role: str
+    content: str
+
+
+class Conversation:
+    """One seat's turns as chat messages, extended as turns come in.
+
+    Attributes:
+        length: how many of the turns that the seat witnessed are part of it.
+    """
+
+    __slots__ = ("_agent", "_briefing", "_by_round", "_messages", "_names", "_news", "_standing", "length")
+
+    def __init__(
+        self, briefing: Briefing, names: Mapping[str, str], by_round: bool, standing: Standing, dropped: int = 0
+    ) -> None:
+        """Begins a conversation.
+
+        Args:
+            briefing: of the seat.
+            names: agent id to character name.
+            by_round: whether turns are numbered by round, and others' turns of a round follow the own one.
+            standing: what stood before each of the seat's own turns.
+            dropped: how many of its oldest turns are left out.
+        """
+        self._briefing = briefing
+        self._agent = briefing.agent
+        self._names = names
+        self._by_round = by_round
+        self._standing = standing
+        system = f"{briefing.head} is told to you turn by turn.\n\n{briefing.answer}"
+        self._messages: list[ChatMessage] = [{"role": "system", "content": system}]
+        self._news = LEFT_OUT.format(dropped) if dropped else ""
+        self.length = dropped
+
+    def anew(self, dropped: int = 0) -> Conversation:
+        """Returns an empty conversation of the same seat, without its ``dropped`` oldest turns."""
+        return Conversation(self._briefing, self._names, self._by_round, self._standing, dropped)
+
+    def messages(self, turns: Sequence[Turn], number: int, acting: bool, stands: str) -> list[ChatMessage]:
+        """Returns the messages of an observation.
+
+        Args:
+            turns: all that the seat has witnessed; those before :attr:`length` are not read.
+            number: of the coming turn.
+            acting: whether it is the seat's own.
+            stands: what is on the table now; whole lines.
+        """
+        news = list(turns[self.length :])
+        self.length = len(turns)
+        if self._by_round:  # the others' actions of a round become known only after one's own
+            news.sort(key=lambda turn: (turn.round, turn.actor != self._agent))
+        for turn in news:
+            self._append(turn)
+        return [*[message.copy() for message in self._messages], self._cue(number, acting, stands)]
+
+    def _append(self, turn: Turn) -> None:
+        if turn.actor != self._agent:
+            self._news += render_turn(turn, self._names, self._by_round)
+            return
+        number = (turn.round if self._by_round else turn.index) + 1
+        own: ChatMessage = {"role": "assistant", "content": to_json(turn.attempted or turn.action, self._names)}
+        self._messages += (self._cue(number, True, self._standing(turn.index)), own)
+        self._news = refusal(turn)
+
+    def _cue(self, number: int, acting: bool, stands: str) -> ChatMessage:
+        nothing = NOTHING_YET if len(self._messages) == 1 else NOTHING_NEW
+        call = f"Turn #{number} is yours." if acting else "It is not your turn."
+        return {"role": "user", "content": f"{self._news or nothing}{stands}{call}"}

@@ -1,0 +1,78 @@
+"""Outcomes: what the moves of an episode came to, measured against the exact reference points of its task.
+
+Nothing here reads words. The table is folded from the recorded moves
+(:func:`sotopia_env.world.dynamics.final_table`); payoffs follow from the seats' worths, shares and efficiency from the
+reference points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sotopia_env.errors import InvalidTaskError, InvalidValueError
+from sotopia_env.outcomes import AnyProtocol, InvalidMoveError, ReferencePoints, reference_points
+from sotopia_env.world.dynamics import Turn, final_table
+from sotopia_env.world.episode import OutcomeResult
+from sotopia_env.world.scenario import Task
+
+
+def references(task: Task) -> ReferencePoints:
+    """Returns the exact reference points of ``task``; computed once per task.
+
+    Raises:
+        InvalidTaskError: the task has no outcome, or more outcomes than can be counted exactly.
+    """
+    points = task.memo.get("reference points")
+    if points is None:
+        spec = task.scenario.outcome
+        if spec is None:
+            raise InvalidTaskError(f"task {task.id!r}: expected one with an outcome, got none")
+        try:
+            points = reference_points(spec, task.names)
+        except InvalidValueError as error:
+            raise InvalidTaskError(f"task {task.id!r}: {error}") from None
+        task.memo["reference points"] = points
+    result: ReferencePoints = points
+    return result
+
+
+def outcome_of(task: Task, turns: Sequence[Turn]) -> OutcomeResult:
+    """Returns what the moves of ``turns`` came to.
+
+    Raises:
+        InvalidTaskError: the task has no outcome, too many outcomes, or a recorded move was never open in it.
+    """
+    try:
+        table, settled_after = final_table(task, turns)
+    except InvalidMoveError as error:
+        raise InvalidTaskError(f"task {task.id!r}: a recorded move was not open: {error}") from None
+    return outcome_at(task, table, len(turns) if settled_after is None else settled_after)
+
+
+def outcome_at(task: Task, table: Any, turns: int) -> OutcomeResult:
+    """Returns what ``table`` comes to if the episode ends with it.
+
+    Args:
+        task: what the episode is about.
+        table: the state of the task's protocol.
+        turns: actions until it was settled, or all of them; they cost where a worth says so.
+    """
+    points, protocol = references(task), _protocol(task)
+    settlement = protocol.outcome(table)
+    payoffs = protocol.payoffs(table, turns)
+    return OutcomeResult(
+        agreed=settlement.decided,
+        reason=settlement.reason,
+        terms=dict(settlement.terms),
+        payoffs=payoffs,
+        shares=points.shares(payoffs),
+        efficiency=points.efficiency(payoffs),
+        fairness=points.fairness(payoffs),
+    )
+
+
+def _protocol(task: Task) -> AnyProtocol:
+    if task.protocol is None:
+        raise InvalidTaskError(f"task {task.id!r}: expected one with an outcome, got none")
+    return task.protocol

@@ -1,0 +1,71 @@
+r"""Turns, refusals and the table as lines of text.
+
+Other agents' text is data. Wherever it is shown, it stands inside a JSON string literal on a single line, with the
+characters that end lines, reorder text or open a chat template's control tokens written as ``\uXXXX``. So no
+argument can begin a line, close its quotes or pose as a turn, and ``json.loads`` of the literal gives back
+exactly what was said. What a move did stands behind the quotes, after `` · ``, in words of the protocol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from sotopia_env.world.action import Action, ActionType
+from sotopia_env.world.dynamics import Turn
+from sotopia_env.world.quoting import disarm, quote
+
+
+def render_turn(turn: Turn, names: Mapping[str, str], by_round: bool = False) -> str:
+    """Returns one turn as one line: number, who, privately to whom, what; ``by_round`` numbers by round."""
+    return _line(turn, turn.effect, names, by_round)
+
+
+def extend_lines(lines: list[str], turns: Sequence[Turn], names: Mapping[str, str], by_round: bool = False) -> None:
+    """Appends the lines of those ``turns`` that have none yet, each as the seats that did not act may see it."""
+    for turn in turns[len(lines) :]:
+        lines.append(_line(turn, turn.effect if turn.hidden is None else turn.hidden, names, by_round))
+
+
+def _line(turn: Turn, effect: str | None, names: Mapping[str, str], by_round: bool) -> str:
+    number = (turn.round if by_round else turn.index) + 1
+    return f"Turn #{number} | {render_action(turn.actor, turn.action, names, effect)}\n"
+
+
+def refusal(turn: Turn) -> str:
+    """Returns the line that tells a seat why its own turn, or the move in it, did not count; empty where it did."""
+    if turn.violation is None:
+        return ""
+    heard = turn.action.action_type is not ActionType.NONE
+    what = "Your words were heard, but your move did not count" if heard else "Your action was not possible"
+    return f"{what}: {quote(turn.violation)}\n"
+
+
+def indented(text: str) -> str:
+    """Returns lines that hold authors' names and terms, two blanks before each and every control token disarmed."""
+    return disarm("\n".join([f"  {line}" for line in text.splitlines()]))
+
+
+def render_action(actor: str, action: Action, names: Mapping[str, str], effect: str | None = None) -> str:
+    """Returns who did what, without the turn's number.
+
+    The argument stands quoted (:func:`~sotopia_env.world.quoting.quote`); what a move did stands behind it, where no
+    argument can reach.
+    """
+    silent = (effect is not None or action.move is not None) and not action.argument.strip()
+    words = f"{names[actor]}{_aside(action, names)}" if silent else _render_words(names[actor], action, names)
+    return words if effect is None else f"{words} · {disarm(effect)}"
+
+
+def _render_words(name: str, action: Action, names: Mapping[str, str]) -> str:
+    kind, aside = action.action_type, _aside(action, names)
+    if kind is ActionType.SPEAK:
+        return f"{name}{aside} said: {quote(action.argument)}"
+    if kind is ActionType.NONE:
+        return f"{name}{aside} did nothing"
+    if kind is ActionType.LEAVE:
+        return f"{name}{aside} left"
+    return f"{name}{aside} [{kind.value}]: {quote(action.argument)}"
+
+
+def _aside(action: Action, names: Mapping[str, str]) -> str:
+    return f" [privately to {', '.join([names[agent] for agent in action.to])}]" if action.to else ""

@@ -1,0 +1,134 @@
+"""Tasks, evaluators and partners by the command line's names, in constructors and in ``reset``."""
+
+import gymnasium
+import pytest
+
+from sotopia_env import sotopia_v0
+from sotopia_env.envs.gymnasium_env import SotopiaSingleAgentEnv
+from sotopia_env.errors import InvalidTaskError, InvalidValueError, UnknownNameError
+from sotopia_env.tasks import starter_tasks
+from sotopia_env.world.taskset import TaskSet
+from tests.sotopia_env.envs.env_doubles import FixedEvaluator, Partner, options, say, table_task
+
+CONSTRUCTORS = (
+    sotopia_v0.env, sotopia_v0.raw_env, sotopia_v0.mo_env, sotopia_v0.parallel_env, sotopia_v0.mo_parallel_env,
+    SotopiaSingleAgentEnv,
+)  # fmt: skip
+every_constructor = pytest.mark.parametrize("constructor", CONSTRUCTORS)
+
+
+@every_constructor
+def test_tasks_and_evaluators_go_by_name(constructor):
+    env = constructor(task="starter", seats=2, evaluator="verified+rules").unwrapped
+    env.reset(seed=0)
+    assert env.episode().task.id in {task.id for task in starter_tasks()}
+    inner = getattr(env, "_aec", env)
+    assert inner.options.evaluator.name == "verified+rules"
+
+
+@every_constructor
+def test_a_file_is_a_name(constructor, tmp_path):
+    TaskSet([table_task(id="from a file")]).save(tmp_path / "tasks.jsonl")
+    env = constructor(task=str(tmp_path / "tasks.jsonl"), evaluator=FixedEvaluator()).unwrapped
+    env.reset(seed=0)
+    assert env.episode().task.id == "from a file"
+
+
+@every_constructor
+def test_reset_takes_an_id_a_name_or_a_task(constructor):
+    env = constructor(**options()).unwrapped
+    starters = {task.id for task in starter_tasks() if len(task.agents) == 2}
+    ids = set()
+    for seed in range(4):
+        env.reset(seed=seed, options={"task": "starter"})
+        ids.add(env.episode().task.id)
+    assert ids <= starters
+    assert len(ids) > 1
+    env.reset(seed=0, options={"task": "test-task", "something": "else"})
+    assert env.episode().task.id == "test-task"
+    env.reset(seed=0, options={"task": table_task(id="given here")})
+    assert env.episode().task.id == "given here"
+    env.reset(seed=0)
+    assert env.episode().task.id == "test-task"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "reason"),
+    [
+        ({"task": "bargainin"}, UnknownNameError, "tasks: .*did you mean 'bargaining'"),
+        ({"task": "no/such.jsonl"}, InvalidTaskError, "no/such.jsonl: cannot be read"),
+        ({"task": " "}, InvalidValueError, "tasks: expected 'starter'"),
+        ({"evaluator": "verifed"}, UnknownNameError, "evaluator: .*did you mean 'verified'"),
+        ({"evaluator": 5}, InvalidValueError, "evaluator: expected an object that is an Evaluator, or a name, got 5"),
+    ],
+)
+@every_constructor
+def test_wrong_names_are_answered_with_the_nearest(constructor, wrong, error, reason):
+    with pytest.raises(error, match=reason) as caught:
+        constructor(**{**options(), **wrong})
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "reason"),
+    [
+        ({"task": "bargainin"}, UnknownNameError, r"options\['task'\]: .*did you mean 'bargaining'"),
+        ({"task": "test-taks"}, UnknownNameError, r"options\['task'\]: .*did you mean 'test-task'"),
+        ({"evaluator": "rule"}, UnknownNameError, "evaluator: .*did you mean 'rules'"),
+    ],
+)
+@every_constructor
+def test_wrong_names_in_reset_leave_the_running_episode(constructor, wrong, error, reason):
+    env = constructor(**options()).unwrapped
+    env.reset(seed=3)
+    before = env.episode()
+    with pytest.raises(error, match=reason):
+        env.reset(options=wrong)
+    assert env.episode() == before
+
+
+def test_a_named_set_keeps_the_number_of_seats():
+    env = sotopia_v0.raw_env(**options(3))
+    with pytest.raises(InvalidValueError, match=r"options\['task'\]: expected tasks with 3 seats, got none"):
+        env.reset(options={"task": "bargaining"})
+
+
+def test_an_evaluator_of_reset_scores_one_episode():
+    env = sotopia_v0.raw_env(**options(max_turns=1))
+    names = []
+    for changes in ({"evaluator": "rules"}, None, {"evaluator": FixedEvaluator(name="mine")}):
+        env.reset(seed=0, options=changes)
+        env.step(say())
+        names.append(env.episode().evaluations[0].evaluator)
+    assert names == ["rules", "fixed", "mine"]
+
+
+def test_partners_go_by_name_in_the_constructor_and_in_reset():
+    env = gymnasium.make("sotopia_env/Sotopia-v0", partner="silent", **options()).unwrapped
+
+    def types(**changes):
+        env.reset(seed=0, options=changes or None)
+        env.step(say())
+        return [item.turn.action.action_type.value for item in env.episode().turns]
+
+    assert types() == ["speak", "none"]
+    assert types(partner="leaver")[1] in ("speak", "leave")
+    assert types(partner=Partner(leaves=True)) == ["speak", "leave"]
+    assert types(partner={1: Partner()}) == ["speak", "speak"]
+    assert types() == ["speak", "none"]
+    with pytest.raises(UnknownNameError, match=r"policy: .*did you mean 'boulware'"):
+        env.reset(options={"partner": "boulwar"})
+    with pytest.raises(InvalidValueError, match="partner: expected a policy"):
+        env.reset(options={"partner": 5})
+
+
+def test_the_families_play_against_the_opponents_by_name():
+    env = gymnasium.make(
+        "sotopia_env/Sotopia-v0", task="bargaining", partner="boulware", evaluator="verified+rules"
+    ).unwrapped
+    env.reset(seed=1)
+    for _ in range(20):
+        *_, terminated, truncated, info = env.step(env.action_space.sample())
+        if terminated or truncated:
+            break
+    assert set(info["outcome"]) == {"agreed", "payoff", "share", "efficiency", "fairness"}

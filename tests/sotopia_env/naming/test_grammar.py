@@ -1,0 +1,131 @@
+"""The grammar of names: heads, options, lists in parentheses, and several names in one text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sotopia_env.errors import InvalidValueError, UnknownNameError
+from sotopia_env.naming import make_evaluator, make_optional_evaluator
+from sotopia_env.naming.grammar import (
+    BOOLEAN,
+    JSON,
+    NUMBER,
+    PATH,
+    WHOLE,
+    WORD,
+    WORDS,
+    optional,
+    read_options,
+    split,
+    split_call,
+    split_names,
+    split_options,
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "head", "options"),
+    [
+        ("boulware", "boulware", ""),
+        ("boulware:", "boulware", ""),
+        (" linear : floor = 0.2 ", "linear", "floor = 0.2"),
+        ("ollama/llama3:8b", "ollama/llama3:8b", ""),
+        ("ollama/llama3:8b:reasks=1", "ollama/llama3:8b", "reasks=1"),
+        ("package.module:factory:a=1,b=http://x:1/v1", "package.module:factory", "a=1,b=http://x:1/v1"),
+        ("judge:local/m:api_base=http://x:1/v1", "judge:local/m", "api_base=http://x:1/v1"),
+        ("views:interviewee=local/m", "views", "interviewee=local/m"),
+        ("", "", ""),
+    ],
+)
+def test_options_begin_at_the_first_colon_before_a_key(name: str, head: str, options: str) -> None:
+    assert split_options(name) == (head, options)
+
+
+@pytest.mark.parametrize(
+    ("text", "separator", "parts"),
+    [
+        ("", ",", [""]),
+        ("a, b,c", ",", ["a", "b", "c"]),
+        ("a(b,c),d", ",", ["a(b,c)", "d"]),
+        ("a)b,c", ",", ["a)b", "c"]),
+        ("a(b,c", ",", ["a(b,c"]),
+        ("mean(a+b) + c", "+", ["mean(a+b)", "c"]),
+        ("best-of-2(x by y) by z", " by ", ["best-of-2(x by y)", "z"]),
+        ("a vs b vs c", " vs ", ["a", "b", "c"]),
+    ],
+)
+def test_separators_in_parentheses_separate_nothing(text: str, separator: str, parts: list[str]) -> None:
+    assert split(text, separator) == parts
+
+
+def test_a_comma_before_a_key_belongs_to_the_name_before_it() -> None:
+    assert split_names("a:x=1, y=2,b,c(d,e):f=(1,2)") == ["a:x=1,y=2", "b", "c(d,e):f=(1,2)"]
+
+
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("mean(a+b)", ("mean", "a+b")),
+        ("best-of-2( x by y )", ("best-of-2", "x by y")),
+        ("a:b=(c,d)", None),
+        ("a", None),
+    ],
+)
+def test_a_call_is_a_head_with_parentheses(name: str, call: tuple[str, str] | None) -> None:
+    assert split_call(name) == call
+
+
+READERS = {"n": WHOLE, "x": optional(NUMBER), "yes": BOOLEAN, "word": WORD, "list": WORDS, "file": PATH}
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("", {}),
+        ("n=2, x = 0.5", {"n": 2, "x": 0.5}),
+        ("x=None,yes=TRUE", {"x": None, "yes": True}),
+        ("list=(a, b),word=c=d", {"list": ("a", "b"), "word": "c=d"}),
+        ("list=a,file=my/file(1).txt", {"list": ("a",), "file": Path("my/file(1).txt")}),
+    ],
+)
+def test_values_are_read_by_their_key(text: str, values: dict[str, Any]) -> None:
+    assert read_options("policy 'p'", text, READERS) == values
+
+
+def test_a_default_reads_every_other_key() -> None:
+    assert read_options("p", "n=1,a=([1, 2]),b=x y,c=true", {"n": WORD}, JSON) == {
+        "n": "1",
+        "a": [1, 2],
+        "b": "x y",
+        "c": True,
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "message"),
+    [
+        ("m=1", UnknownNameError, r"policy 'p', parameter: expected one of 'n', .*, got 'm'"),
+        ("wrod=1", UnknownNameError, "did you mean 'word'"),
+        ("n=1,n=2", InvalidValueError, "policy 'p': parameter 'n' is given twice"),
+        ("n=1,", InvalidValueError, "policy 'p': expected key=value pairs with commas between, got ''"),
+        ("n=1,x", InvalidValueError, "expected key=value pairs with commas between, got 'x'"),
+        ("n=two", InvalidValueError, "policy 'p', n: expected a whole number, got 'two'"),
+        ("x=hot", InvalidValueError, "policy 'p', x: expected a number or 'none', got 'hot'"),
+        ("yes=maybe", InvalidValueError, "policy 'p', yes: expected 'true' or 'false', got 'maybe'"),
+    ],
+)
+def test_options_that_cannot_be_read_are_one_sentence(text: str, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        read_options("policy 'p'", text, READERS)
+
+
+def test_only_the_optional_maker_takes_none() -> None:
+    assert make_optional_evaluator("none") is None
+    assert make_optional_evaluator("rules") is not None
+    with pytest.raises(UnknownNameError, match="got 'none'"):
+        make_evaluator("none")
+    with pytest.raises(UnknownNameError, match="evaluator 'rules', parameter: it has no parameters, got 'x'"):
+        make_evaluator("rules:x=1")

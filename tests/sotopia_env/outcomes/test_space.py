@@ -1,0 +1,208 @@
+"""Outcome spaces: exact numbers, options, divisions."""
+
+import math
+import random
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from sotopia_env.outcomes import ChoiceIssue, InvalidMoveError, ItemsIssue, NumberIssue, OutcomeSpace
+
+from .specs import names, trade
+
+SEATS = names(2)
+DOLLARS = NumberIssue(name="price", low=0, high=2000, step=1, unit="$")  # type: ignore[arg-type]
+CENTS = NumberIssue(name="price", low="0.10", high=5, step=0.1, unit="€")  # type: ignore[arg-type]
+DAYS = NumberIssue(name="days", low=-3, high=12, step=5, unit="days")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("issue", "value", "expected"),
+    [
+        *(
+            (DOLLARS, value, 84)
+            for value in (84, 84.0, "84", "$84", "84.00", "$ 84.0", "+84", " 84 ", "\uff18\uff14", "84$")
+        ),
+        *((DOLLARS, value, 1250) for value in ("1,250", "$1,250.00", "1250")),
+        (CENTS, 0.3, 0.3),
+        (CENTS, "0.30", 0.3),
+        (CENTS, "€2", 2),
+        (CENTS, 2.0, 2),
+        (DAYS, "-3 days", -3),
+        (DAYS, "\u22123", -3),
+        (DAYS, 12, 12),
+    ],
+)
+def test_one_value_has_one_form(issue: NumberIssue, value: Any, expected: Any) -> None:
+    read = issue.read(value, SEATS)
+    assert (read, type(read)) == (expected, type(expected))
+    assert issue.read(read, SEATS) == read
+    assert issue.read(issue.text(read, SEATS), SEATS) == read
+
+
+@pytest.mark.parametrize(
+    ("issue", "value", "reason"),
+    [
+        (DOLLARS, True, "got true"),
+        (DOLLARS, None, "got null"),
+        (DOLLARS, "84 €", "expected a number from"),
+        (DOLLARS, "1,25", "expected a number from"),
+        (DOLLARS, "12,50", "expected a number from"),
+        (DOLLARS, "--1", "expected a number from"),
+        (DOLLARS, float("nan"), "expected a number from"),
+        (DOLLARS, float("inf"), "expected a number from"),
+        (DOLLARS, "9" * 1000, "expected a number from"),
+        (DOLLARS, 10**400, "expected a number from"),
+        (DOLLARS, 84.4, r"nearest is \$84$"),
+        (DOLLARS, "84." + "0" * 30 + "1", r"nearest is \$84$"),
+        (DOLLARS, 1e300, r"nearest is \$2000$"),
+        (DOLLARS, -5, r"nearest is \$0$"),
+        (DAYS, 3, "nearest is 2 days$"),
+        (CENTS, 0.1 + 0.2, "nearest is €0.3$"),
+    ],
+)
+def test_what_is_no_value_is_refused_with_the_nearest(issue: NumberIssue, value: Any, reason: str) -> None:
+    with pytest.raises(InvalidMoveError, match=reason):
+        issue.read(value, SEATS)
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"low": 0, "high": 5, "step": 0}, "step: expected a positive"),
+        ({"low": 6, "high": 5}, "low: expected at most high"),
+        ({"low": 0, "high": 5, "step": 2}, "high: .* nearest is 4"),
+        ({"low": 0, "high": 10**20}, "15 digits"),
+        ({"low": 0, "high": True}, "must be a number"),
+        ({"low": "x", "high": 1}, "must be a number"),
+    ],
+)
+def test_a_grid_that_cannot_be_is_refused(fields: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValidationError, match=reason):
+        NumberIssue.model_validate({"name": "price", **fields})
+
+
+@given(
+    step=st.integers(1, 999),
+    places=st.integers(0, 6),
+    low=st.integers(-(10**6), 10**6),
+    count=st.integers(0, 10**6),
+    index=st.integers(0, 10**6),
+)
+def test_numbers_are_exact(step: int, places: int, low: int, count: int, index: int) -> None:
+    scale = Decimal(1).scaleb(-places)
+    issue = NumberIssue(name="x", low=low * scale, high=(low + count * step) * scale, step=step * scale)
+    value = issue.value_at(min(index, count))
+    assert issue.read(value, SEATS) == value
+    assert Decimal(repr(value)) == (low + min(index, count) * step) * scale
+    assert NumberIssue.model_validate_json(issue.model_dump_json()) == issue
+    assert issue.units(value) == round(Decimal(repr(value)).scaleb(issue.decimals))
+
+
+def test_options_are_read_by_name_whatever_the_case() -> None:
+    issue = ChoiceIssue(name="where", options=("Straße", "Café"))
+    assert issue.read("STRASSE", SEATS) == "Straße"
+    assert issue.read("cafe\u0301", SEATS) == "Café"
+    for value in ("Strase", 3, None, ["Café"], "x" * 10**6):
+        with pytest.raises(InvalidMoveError):
+            issue.read(value, SEATS)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ({"Ana": 2, "Ben": 1}, (2, 1)),
+        ({"ana": "2", "agent_1": 1.0}, (2, 1)),
+        ({"BEN": 3}, (0, 3)),
+        ({"agent_1": 1, "agent_0": 2}, (2, 1)),
+    ],
+)
+def test_a_division_is_by_seat_or_name(value: Any, expected: tuple[int, int]) -> None:
+    division = ItemsIssue(name="wood", count=3).read(value, SEATS)
+    assert list(division.items()) == list(zip(SEATS, expected, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ({"Ana": 2}, "all 3 pieces"),
+        ({"Ana": 2, "Ben": 2}, "all 3 pieces"),
+        ({"Ana": 4, "Ben": -1}, "nearest is 3"),
+        ({"Ana": 1.5, "Ben": 1.5}, "whole number"),
+        ({"Ana": True, "Ben": 2}, "whole number"),
+        ({"Ana": 1, "agent_0": 2}, "twice"),
+        ({"Anna": 3}, "did you mean 'Ana'"),
+        ({7: 3}, "is no seat"),
+        (3, "got 3"),
+    ],
+)
+def test_a_division_that_cannot_be_is_refused(value: Any, reason: str) -> None:
+    with pytest.raises(InvalidMoveError, match=reason):
+        ItemsIssue(name="wood", count=3).read(value, SEATS)
+
+
+@pytest.mark.parametrize(
+    ("terms", "reason"),
+    [
+        (None, "expected an object"),
+        ({"price": 1, "start": "June 1"}, '"firewood" is missing'),
+        ({"price": 1, "start": "June 1", "firewod": {}}, "did you mean 'firewood'"),
+        ({"price": 1, "PRICE": 1, "start": "June 1", "firewood": {"Ana": 3}}, "twice"),
+        ({"price": 1, 3: 4}, "got 3"),
+    ],
+)
+def test_terms_are_complete(terms: Any, reason: str) -> None:
+    with pytest.raises(InvalidMoveError, match=reason):
+        OutcomeSpace.of(trade(), SEATS).normalise(terms)
+
+
+@pytest.mark.parametrize("seats", [2, 3, 4])
+def test_a_space_lists_exactly_its_size(seats: int) -> None:
+    space = OutcomeSpace.of(trade(seats), names(seats))
+    outcomes = list(space.outcomes())
+    assert len(outcomes) == space.size == 11 * 2 * math.comb(3 + seats - 1, seats - 1)
+    assert len({space.key(terms) for terms in outcomes}) == space.size
+    assert all(space.normalise(terms) == terms for terms in outcomes)
+    assert all(space.terms_at(index) == terms for index, terms in enumerate(outcomes))
+    rng = random.Random(0)
+    assert all(space.draw(rng) in outcomes for _ in range(50))
+
+
+def test_terms_are_written_for_people() -> None:
+    space = OutcomeSpace.of(trade(), SEATS)
+    terms = space.normalise({"Price": "$8", "start": "june 1", "firewood": {"Ben": 1, "Ana": 2}})
+    assert space.describe(terms) == "price $8, start June 1, firewood: Ana 2, Ben 1"
+    assert CENTS.text(2, SEATS) == "€2.0"
+
+
+def test_a_name_that_several_seats_bear_is_not_guessed() -> None:
+    issue = ItemsIssue(name="wood", count=3)
+    twins = {"agent_0": "Ana", "agent_1": "ana", "agent_2": "Ben", "agent_3": "Ben"}
+    assert issue.read({"Ana": 1, "ana": 2}, twins) == {"agent_0": 1, "agent_1": 2, "agent_2": 0, "agent_3": 0}
+    assert issue.read({"agent_3": 3}, twins)["agent_3"] == 3
+    for name in ("ANA", "Ben"):
+        with pytest.raises(InvalidMoveError, match="is the name of several seats; expected one of agent_"):
+            issue.read({name: 3}, twins)
+    # An agent id is read as one, even where it is somebody's name too.
+    assert issue.read({"agent_1": 3}, {"agent_0": "agent_1", "agent_1": "Ben"}) == {"agent_0": 0, "agent_1": 3}
+
+
+@pytest.mark.parametrize(
+    ("step", "value", "expected"), [(0.01, 0.29, 0.29), (0.05, 0.15, 0.15), (0.05, 1, 1), (0.01, 3.0, 3)]
+)
+def test_cents_are_exact(step: float, value: Any, expected: Any) -> None:
+    issue = NumberIssue(name="price", low=0.1, high=5, step=step, unit="€")  # type: ignore[arg-type]
+    for form in (value, str(value), f"{value} €", f"€ {value}", f"{value:.2f}€"):
+        read = issue.read(form, SEATS)
+        assert (read, type(read)) == (expected, type(expected))
+    with pytest.raises(InvalidMoveError, match="nearest"):
+        issue.read(0.1 + 0.2, SEATS)
+
+
+def test_a_bare_number_is_read_before_its_unit() -> None:
+    issue = NumberIssue(name="area", low=0, high=100, unit="2")  # type: ignore[arg-type]
+    assert issue.read("82", SEATS) == 82

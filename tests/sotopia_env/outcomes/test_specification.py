@@ -1,0 +1,147 @@
+"""The file format: what is refused, with the place and the mend, and what is described."""
+
+import copy
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from sotopia_env.outcomes import OutcomeSpec, describe_space, describe_worth
+
+from .specs import ballot, claims, names, trade
+
+
+def changed(spec: OutcomeSpec, path: str, value: Any) -> dict[str, Any]:
+    """The specification as JSON with ``value`` at ``path``; ``...`` deletes."""
+    document: Any = copy.deepcopy(spec.model_dump(mode="json"))
+    *steps, last = [int(step) if step.isdigit() else step for step in path.split("/")]
+    parent = document
+    for step in steps:
+        parent = parent[step]
+    if value is ...:
+        del parent[last]
+    else:
+        parent[last] = value
+    return document  # type: ignore[no-any-return]
+
+
+MISTAKES: list[tuple[OutcomeSpec, str, Any, str]] = [
+    (
+        trade(),
+        "worth/1/issues/prize",
+        {"per_unit": 1},
+        r"worth\[1\].issues: there is no issue 'prize'.*did you mean 'price'",
+    ),
+    (trade(), "worth/1/issues/price", ..., r"worth\[1\].issues: no worth for the issue 'price'; add it"),
+    (trade(), "worth/0/issues/start/June 15", ..., r"worth\[0\].issues.start: no worth for the option 'June 15'"),
+    (trade(), "worth/0/issues/start/May", 1, r"worth\[0\].issues.start: there is no option 'May'"),
+    (trade(), "worth/0/issues/price", {"each": 1}, r'worth\[0\].issues.price: expected {"per_unit": number}'),
+    (trade(), "worth/0/issues/price/per_unit", True, "must be a number"),
+    (trade(), "worth/0/issues/price/per_unit", float("nan"), "finite"),
+    (trade(), "worth/0/per_turn", -1, "greater than or equal to 0"),
+    (
+        trade(),
+        "worth/0",
+        {"options": {"a": 1}},
+        r"worth\[0\]: expected a worth with 'issues' or 'table' for the protocol",
+    ),
+    (trade(), "worth/0", {"x": 1}, r"expected 'issues' or 'table' \(agreement\)"),
+    (trade(), "protocol/needs", {"quorum": 3}, "protocol.needs.quorum: expected at most 2, the number of seats, got 3"),
+    (trade(), "protocol/needs", {"quorum": 2, "veto": ["agent_2"]}, "protocol.needs.veto: .*'agent_0', 'agent_1'"),
+    (trade(), "protocol/needs", {"quorum": 2, "veto": ["Ana"]}, "protocol.needs.veto: expected one of 'agent_0'"),
+    (trade(), "protocol/needs", {"quorum": 1}, "greater than or equal to 2"),
+    (trade(), "protocol/needs", "everyone", r"""expected 'all' or an object such as {"quorum": 3"""),
+    (trade(), "protocol/kind", "auction", "agreement"),
+    (trade(), "issues", [], "issues: an agreement needs at least one issue"),
+    (trade(), "issues/1/name", "PRICE", "issues: 'PRICE' and 'price' are one name"),
+    (trade(), "issues/1/options", ["a", "A"], "options: 'A' and 'a' are one name"),
+    (trade(), "issues/0/low", 0.5, "high: expected low plus a whole number of steps, got 10; the nearest is 9.5"),
+    (ballot(), "worth/2/options/zoo", ..., r"worth\[2\].options: no worth for the option 'zoo'"),
+    (ballot(), "worth/2/options/zo", 1, r"worth\[2\].options: there is no option 'zo'.*did you mean 'zoo'"),
+    (ballot(), "issues", [{"name": "n", "kind": "items", "count": 1}], "issues: expected none for ballot"),
+    (claims(), "protocol/answer", "Ana Li", "answer: .*did you mean 'Ana Lee'"),
+    (claims(), "protocol/candidates", ["Ana Lee", "ANA lee"], "candidates: .* are one name"),
+    (claims(), "worth/0/wrong", 2, "less than or equal to 0"),
+]
+
+
+@pytest.mark.parametrize(("spec", "path", "value", "reason"), MISTAKES, ids=[f"{m[1]}={m[2]}"[:40] for m in MISTAKES])
+def test_a_mistake_is_named_with_its_place(spec: OutcomeSpec, path: str, value: Any, reason: str) -> None:
+    with pytest.raises(ValidationError, match=reason):
+        OutcomeSpec.model_validate(changed(spec, path, value))
+
+
+@pytest.mark.parametrize("spec", [trade(), trade(3), ballot(), claims()])
+def test_a_specification_survives_json(spec: OutcomeSpec) -> None:
+    assert OutcomeSpec.model_validate_json(spec.model_dump_json()) == spec
+
+
+ISSUES = [{"name": "wood", "kind": "items", "count": 1}]
+TABLE = [{"terms": {"wood": {"agent_0": 1}}, "value": 0.1}, {"terms": {"wood": {"agent_1": 1}}, "value": 3}]
+
+
+@pytest.mark.parametrize(
+    ("table", "reason"),
+    [
+        (TABLE[:1], r"worth\[0\].table: no value for wood: agent_0 0, agent_1 1; add it"),
+        ([*TABLE, TABLE[0]], r"worth\[0\].table\[2\]: the same terms as table\[0\]"),
+        ([{"terms": {"wood": {"agent_9": 1}}, "value": 1}], r"worth\[0\].table\[0\].terms: wood: expected one of"),
+        (TABLE, None),
+    ],
+)
+def test_a_table_values_every_outcome_once(table: Any, reason: str | None) -> None:
+    document = {"protocol": {"kind": "agreement"}, "issues": ISSUES, "worth": [{"table": table}, {"table": TABLE}]}
+    if reason is None:
+        assert "wood: Ana 1, Ben 0 is worth 0.1" in describe_worth(OutcomeSpec.model_validate(document), 0, names(2))
+        return
+    with pytest.raises(ValidationError, match=reason):
+        OutcomeSpec.model_validate(document)
+
+
+def test_the_public_part_holds_no_worth_and_no_answer() -> None:
+    assert "Ana Lee" not in describe_space(claims(), names(2))
+    assert "Ana Lee" in describe_space(claims(shown=True), names(2))
+    for spec in (trade(), ballot(), claims()):
+        assert "Words bind nobody" in describe_space(spec, names(len(spec.worth)))
+    assert "2 of 2 have accepted it, among them Ben" in describe_space(
+        trade(needs={"quorum": 2, "veto": ["agent_1"]}), names(2)
+    )
+
+
+def test_a_worth_is_told_in_exact_numbers() -> None:
+    assert describe_worth(trade(), 1, names(2)) == (
+        "An agreement is worth to you the sum of its parts: the agreement itself is worth 3; "
+        "each $ of price is worth 2; "
+        'start is worth 3 for "June 1", 1 for "June 15"; each piece of firewood that you get is worth 3. '
+        "No agreement is worth 2."
+    )
+    assert "Each of your wrong claims costs you 2." in describe_worth(claims(), 0, names(2))
+    assert '1 for "museum", 2 for "park", -1 for "zoo"' in describe_worth(ballot(), 1, names(3))
+
+
+@pytest.mark.parametrize(
+    ("spec", "texts"),
+    [
+        (trade(), ["once both of you have accepted", "3 pieces, all to be divided among Ana and Ben"]),
+        (trade(5), ["once all 5 of you have accepted", "among Ana, Ben, Cleo, Dan and Eva"]),
+        (
+            trade(3, needs={"quorum": 2, "veto": ["agent_0", "agent_2"]}),
+            ["2 of 3 have accepted it, among them Ana and"],
+        ),
+    ],
+)
+def test_the_public_part_is_plain_english(spec: OutcomeSpec, texts: list[str]) -> None:
+    described = describe_space(spec, names(len(spec.worth)))
+    assert all(text in described for text in texts), described
+    assert "agent_" not in described
+
+
+def test_one_unit_is_named_with_its_issue() -> None:
+    document = trade().model_dump(mode="json")
+    for unit, text in (
+        ("$", "each $ of price is"),
+        ("days", "each unit of price (days) is"),
+        ("", "each unit of price is"),
+    ):
+        document["issues"][0]["unit"] = unit
+        assert text in describe_worth(OutcomeSpec.model_validate(document), 0, names(2))

@@ -1,0 +1,20 @@
+"""What annotators read of an episode with moves."""
+
+from __future__ import annotations
+
+from sotopia_env.people import write_template
+from tests.sotopia_env.outcome_tasks import acts, episode, sale
+from tests.sotopia_env.people.annotation_doubles import cells
+
+
+def test_rules_own_worth_and_effects_are_on_the_sheet(tmp_path):
+    played = episode(sale(), acts("40?", {"propose": {"price": 40}}), acts("No.", {"accept": 9}))
+    write_template([played], tmp_path / "sheet.csv", per_episode=1)
+    header, *rows = cells(tmp_path / "sheet.csv")
+    by_name = {row[header.index("participant")]: dict(zip(header, row, strict=True)) for row in rows}
+    ada, bram = by_name["Ada Testa"], by_name["Bram Testa"]
+    assert "only moves count" in ada["situation"]
+    assert "price: -1 times the number" in ada["participant_profile"]
+    assert "price: 1 times the number" in bram["participant_profile"]
+    assert 'Ada Testa said: "40?" · offers (#1): price $40.0\n' in ada["transcript"]
+    assert 'Bram Testa said: "No."\n' in ada["transcript"]

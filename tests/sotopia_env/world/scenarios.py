@@ -1,0 +1,149 @@
+"""Small verified tasks for every protocol, and moves to play them with."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import random
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from sotopia_env.outcomes import Move, MoveKind, OutcomeSpec
+from sotopia_env.tasks.starter import starter_tasks
+from sotopia_env.world.action import Action, ActionType
+from sotopia_env.world.dynamics import EpisodeState, Rules, initial_state, transition
+from sotopia_env.world.observation import observe
+from sotopia_env.world.scenario import Relationship, Task
+from tests.sotopia_env.factories import FIRST_NAMES, character
+
+KINDS = ("agreement", "latest", "quorum", "ballot", "secret ballot", "claims", "hidden claims")
+"""Protocols to test with; ``quorum`` has a veto, ``latest`` is the one in which only the last offer stands, and with
+``hidden claims`` nobody knows the candidates."""
+ISSUES = [
+    {"name": "price", "kind": "number", "low": 0, "high": 20, "step": 1, "unit": "$"},
+    {"name": "start", "kind": "choice", "options": ["June 1", "June 15"]},
+]
+OPTIONS = ["museum", "lake", "zoo"]
+CANDIDATES = ["Ana Lee", "Ben Ross", "Cy Young"]
+
+
+def outcome_spec(kind: str, seats: int) -> OutcomeSpec:
+    """The outcome of a task with ``seats`` seats; even seats want a low price, odd ones a high one."""
+    return OutcomeSpec.model_validate(_SPECS[kind](seats))
+
+
+def _agreement(seats: int, **rules: Any) -> dict[str, Any]:
+    worth = [
+        {
+            "constant": 2 if seat % 2 else 15,
+            "issues": {
+                "price": {"per_unit": 1 if seat % 2 else -1},
+                "start": {"June 1": seat, "June 15": 3},
+            },
+            "no_agreement": 0,
+        }
+        for seat in range(seats)
+    ]
+    return {"protocol": {"kind": "agreement", **rules}, "issues": ISSUES, "worth": worth}
+
+
+def _ballot(seats: int, **rules: Any) -> dict[str, Any]:
+    worth = [
+        {"options": {name: (seat + rank) % 3 for rank, name in enumerate(OPTIONS)}, "no_decision": -1}
+        for seat in range(seats)
+    ]
+    return {"protocol": {"kind": "ballot", "options": OPTIONS, **rules}, "worth": worth}
+
+
+def _claims(seats: int, **rules: Any) -> dict[str, Any]:
+    protocol = {"kind": "claims", "candidates": CANDIDATES, "answer": "Ben Ross", "needs": "all", "tries": 3}
+    return {"protocol": {**protocol, **rules}, "worth": [{"right": 10, "wrong": -2, "none": 0}] * seats}
+
+
+def _quorum(seats: int) -> dict[str, Any]:
+    return _agreement(seats, needs={"quorum": max(2, seats - 1), "veto": ["agent_0"]})
+
+
+_SPECS = {
+    "agreement": _agreement,
+    "latest": lambda seats: _agreement(seats, standing="latest"),
+    "quorum": _quorum,
+    "ballot": _ballot,
+    "secret ballot": lambda seats: _ballot(seats, secret=True),
+    "claims": lambda seats: _claims(seats, shown=True),
+    "hidden claims": _claims,
+}
+
+
+@functools.cache
+def verified_task(kind: str, seats: int = 2, private: bool = False) -> Task:
+    """A starter scenario's situation with ``seats`` seats and the outcome that ``kind`` names; ``""`` has none.
+
+    Args:
+        kind: one of :data:`KINDS`, or empty.
+        seats: from 2 to 5.
+        private: whether private actions are possible.
+    """
+    base = starter_tasks()[0].scenario
+    spec = outcome_spec(kind, seats) if kind else None
+    scenario = base.model_copy(
+        update={
+            "id": f"{kind or 'talk'}-{seats}",
+            "seats": (base.seats[0],) * seats,
+            "private_messages": private,
+            "constraints": type(base.constraints)(),
+            "outcome": spec,
+        }
+    )
+    pairs = itertools.combinations(range(seats), 2)
+    return Task(
+        id=scenario.id,
+        scenario=scenario,
+        characters=tuple(character(name) for name in FIRST_NAMES[:seats]),
+        relationships=tuple(Relationship(seats=pair, kind="friend") for pair in pairs),
+    )
+
+
+def say(text: str = "Hm.", *to: str, **move: Any) -> Action:
+    """What an agent says, privately to ``to``, with a move: ``say("Deal.", accept=1)``."""
+    moves = [Move(MoveKind(kind), content) for kind, content in move.items()]
+    return Action(ActionType.SPEAK, text, to, moves[0] if moves else None)
+
+
+def offer(price: int, start: str = "June 1") -> dict[str, Any]:
+    """Terms of an agreement."""
+    return {"price": price, "start": start}
+
+
+def random_action(state: EpisodeState, rng: random.Random, exit_share: float = 0.02) -> Action:
+    """What the acting agent may do now, mostly with a move that is open to it."""
+    assert state.actor is not None
+    chance = rng.random()
+    if chance < exit_share:
+        return Action(ActionType.LEAVE)
+    if chance < 0.1:
+        return Action(ActionType.NONE)
+    menu = observe(state, state.actor).moves
+    move = menu.sample(rng) if menu is not None and chance < 0.8 else None
+    others = [agent for agent in state.active if agent != state.actor]
+    to = ()
+    if state.task.scenario.private_messages and rng.random() < 0.3:
+        to = tuple(rng.sample(others, rng.randint(1, len(others))))
+    return Action(rng.choice(list(ActionType)[1:4]), rng.choice(["", "Well.", "I accept.", "Take it or go."]), to, move)
+
+
+def random_states(task: Task, rules: Rules, seed: int, **chances: float) -> Iterator[EpisodeState]:
+    """The states of one episode of random play, the first and the last included."""
+    rng, state = random.Random(f"random play {seed}"), initial_state(task, rules, seed)
+    yield state
+    while state.stop is None:
+        state = transition(state, random_action(state, rng, **chances))
+        yield state
+
+
+def play(task: Task, rules: Rules | Mapping[str, Any], *actions: Action, seed: int = 0) -> EpisodeState:
+    """The state after ``actions``, one for each turn."""
+    state = initial_state(task, rules if isinstance(rules, Rules) else Rules(**rules), seed)
+    for action in actions:
+        state = transition(state, action)
+    return state

@@ -1,4 +1,4 @@
-"""What a protocol costs by itself: a turn of a price agreement, reference points, a round of 150 votes."""
+"""The cost of a protocol by itself: a turn of a price agreement, reference points, a round of 150 votes."""
 
 from __future__ import annotations
 

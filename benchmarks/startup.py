@@ -42,7 +42,7 @@ def figures() -> list[Figure]:
     """Start-up times and memory."""
     seconds, mebibytes = import_cost()
     return [
-        Figure("import sotopia_env", seconds, "s", 0.6),
+        Figure("import sotopia_env", seconds, "s", 0.4),
         Figure("import sotopia_env, peak memory", mebibytes, "MiB", 70),
         Figure("sotopia --help", help_cost(), "s", 0.8),
     ]

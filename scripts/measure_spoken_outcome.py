@@ -2,245 +2,20 @@
 
     python scripts/measure_spoken_outcome.py local/NAME dialogues.jsonl --api-base http://localhost:8000/v1
 
-Each line of the file is one of two things:
-
-- a recorded episode, such as a line of a run's ``episodes.jsonl``. Its outcome is computed from its moves, which are
-  then taken away; the model reads the words alone. Episodes without an outcome that can be agreed on are left out.
-- a dialogue: ``outcome`` as in a scenario file, the ``names`` of the seats, the ``turns``, the ``terms`` that were
-  agreed on (null for none), and maybe the ``context`` that all participants knew::
-
-    {"outcome": {"protocol": {"kind": "agreement"}, "issues": [{"name": "price", "kind": "number", "low": 0,
-     "high": 100}], "worth": [{"issues": {"price": {"per_unit": -1}}}, {"issues": {"price": {"per_unit": 1}}}]},
-     "names": ["Ana", "Ben"], "turns": [{"seat": 0, "text": "40?"}, {"seat": 1, "text": "Deal."}],
-     "terms": {"price": 40}}
-
-Printed are precision (exact deals of all deals that were read), recall (exact deals of all known ones, those of
-unscored dialogues included), Cohen's kappa of deal or no deal over the scored dialogues, and how many are unscored.
+The two forms of a line, and the numbers that are printed, stand in ``sotopia_env.people.spoken_outcomes``.
 """
 
 import argparse
 import asyncio
-import itertools
 import json
 import sys
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
-
-from pydantic import Field, ValidationError
 
 from sotopia_env.chat_model import make_model
-from sotopia_env.errors import DamagedRecordError, EvaluationError, InvalidTaskError, InvalidValueError, SotopiaError
+from sotopia_env.errors import SotopiaError
 from sotopia_env.evaluators import SpokenOutcome
-from sotopia_env.evaluators.spoken_agreement import protocol_of
-from sotopia_env.files import read_lines, write_text_atomically
-from sotopia_env.outcomes import OutcomeSpec
-from sotopia_env.records import Name, Record, explain
-from sotopia_env.world.action import Action, ActionType
-from sotopia_env.world.dynamics import Turn
-from sotopia_env.world.episode import Transcript, read_episode
-from sotopia_env.world.outcome import outcome_of
-from sotopia_env.world.scenario import (
-    BigFive,
-    Character,
-    DecisionStyle,
-    Relationship,
-    RelationshipKind,
-    Scenario,
-    Seat,
-    Task,
-)
-
-
-class DialogueTurn(Record):
-    """Who spoke, and what."""
-
-    seat: int = Field(ge=0)
-    text: str
-
-
-class Dialogue(Record):
-    """A line of the second kind, see above."""
-
-    outcome: OutcomeSpec
-    names: tuple[Name, ...]
-    turns: tuple[DialogueTurn, ...]
-    terms: dict[str, Any] | None
-    context: str = "A conversation."
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """A dialogue with the terms that were agreed on; ``None`` for no agreement."""
-
-    where: str
-    transcript: Transcript
-    terms: dict[str, Any] | None
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """What was read in a case: terms, ``None`` for no agreement, or why nothing was."""
-
-    case: Case
-    terms: dict[str, Any] | None = None
-    unscored: str = ""
-
-    @property
-    def exact(self) -> bool:
-        """Whether exactly the known deal was read."""
-        return not self.unscored and self.case.terms is not None and self.terms == self.case.terms
-
-    def to_json(self) -> dict[str, Any]:
-        """The case in one row."""
-        return {"where": self.case.where, "known": self.case.terms, "read": self.terms, "unscored": self.unscored}
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Reading
-def cases(path: Path) -> Iterator[Case]:
-    """Yields the dialogues of a file.
-
-    Raises:
-        DamagedRecordError: a line is neither an episode nor a dialogue; names the line and what is wrong.
-    """
-    for where, line in read_lines(path):
-        case = episode_case(line, where) if '"schema_version":' in line else dialogue_case(line, where)
-        if case is not None:
-            yield case
-
-
-def episode_case(line: str, where: str) -> Case | None:
-    """The words of an episode and what its moves came to; ``None`` where nothing could be agreed on."""
-    episode = read_episode(line, where)
-    transcript = Transcript.of_episode(episode)
-    try:
-        protocol_of(episode.task)
-        outcome = outcome_of(episode.task, transcript.turns)
-    except EvaluationError:
-        return None
-    except InvalidTaskError as error:
-        raise DamagedRecordError(f"{where}: {error}") from None
-    turns = tuple(words_of(turn) for turn in transcript.turns)
-    return Case(where, replace(transcript, turns=turns), outcome.terms if outcome.agreed else None)
-
-
-def words_of(turn: Turn) -> Turn:
-    """The turn without its move."""
-    action = Action(turn.action.action_type, turn.action.argument, turn.action.to)
-    return Turn(turn.index, turn.round, turn.actor, action, veiled=turn.veiled)
-
-
-def dialogue_case(line: str, where: str) -> Case:
-    """The case of a line of the second kind."""
-    try:
-        dialogue = Dialogue.model_validate_json(line)
-        task = task_of(dialogue, where)
-        terms = None if dialogue.terms is None else protocol_of(task).space.normalise(dialogue.terms)
-        return Case(where, Transcript(task, turns_of(dialogue)), terms)
-    except ValidationError as error:
-        raise DamagedRecordError(f"{where}: {explain(error)}") from None
-    except (EvaluationError, InvalidValueError) as error:
-        raise DamagedRecordError(f"{where}: {error}") from None
-
-
-def turns_of(dialogue: Dialogue) -> tuple[Turn, ...]:
-    """The turns; a turn without text is silence."""
-    turns = []
-    for index, (seat, text) in enumerate((turn.seat, turn.text) for turn in dialogue.turns):
-        if seat >= len(dialogue.names):
-            raise InvalidValueError(f"turns.{index}.seat: expected 0 to {len(dialogue.names) - 1}, got {seat}")
-        action = Action(ActionType.SPEAK, text) if text.strip() else Action(ActionType.NONE)
-        turns.append(Turn(index, index // len(dialogue.names), f"agent_{seat}", action))
-    return tuple(turns)
-
-
-_TRAITS = dict.fromkeys(BigFive.model_fields, "high")
-
-
-def task_of(dialogue: Dialogue, where: str) -> Task:
-    """A task of strangers about whom nothing is known but their names; the model reads no more of them anyway."""
-    seats = len(dialogue.names)
-    people = [
-        Character(
-            first_name=name,
-            age=30,
-            gender="",
-            pronouns="",
-            occupation="",
-            big_five=BigFive.model_validate(_TRAITS),
-            decision_style=DecisionStyle.ANALYTICAL,
-        )
-        for name in dialogue.names
-    ]
-    scenario = Scenario(
-        id=where[-80:],
-        context=dialogue.context,
-        seats=(Seat(goals=("Come to an agreement.",)),) * seats,
-        outcome=dialogue.outcome,
-    )
-    pairs = itertools.combinations(range(seats), 2)
-    strangers = tuple(Relationship(seats=pair, kind=RelationshipKind.STRANGER) for pair in pairs)
-    return Task(id=where[-80:], scenario=scenario, characters=tuple(people), relationships=strangers)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Measuring
-async def read(evaluator: SpokenOutcome, case: Case) -> Result:
-    """What the evaluator reads in a case."""
-    try:
-        answer = await evaluator.read(case.transcript)
-    except EvaluationError as error:
-        return Result(case, unscored=str(error))
-    if answer.value is None:
-        return Result(case, unscored=answer.refusal)
-    return Result(case, answer.value.terms if answer.value.agreed else None)
-
-
-def cohens_kappa(pairs: Sequence[tuple[bool, bool]]) -> float | None:
-    """Cohen's kappa of two readers' yes or no (Cohen 1960); ``None`` where chance alone would agree on everything."""
-    if not pairs:
-        return None
-    n = len(pairs)
-    observed = sum(first == second for first, second in pairs) / n
-    first, second = (sum(pair[side] for pair in pairs) / n for side in (0, 1))
-    chance = first * second + (1 - first) * (1 - second)
-    return None if chance == 1 else (observed - chance) / (1 - chance)
-
-
-def ratio(part: int, whole: int) -> float | None:
-    """A share; ``None`` of nothing."""
-    return part / whole if whole else None
-
-
-def summary(results: Sequence[Result]) -> dict[str, Any]:
-    """Every number that is printed, by name."""
-    scored = [result for result in results if not result.unscored]
-    pairs = [(result.case.terms is not None, result.terms is not None) for result in scored]
-    exact, deals = sum(result.exact for result in results), sum(read for _, read in pairs)
-    known = sum(result.case.terms is not None for result in results)
-    return {
-        "dialogues": len(results),
-        "unscored": len(results) - len(scored),
-        "known_deals": known,
-        "deals_read": deals,
-        "exact": exact,
-        "precision": ratio(exact, deals),
-        "recall": ratio(exact, known),
-        "kappa": cohens_kappa(pairs),
-    }
-
-
-def report(results: Sequence[Result]) -> str:
-    """The numbers, and the reasons why dialogues are unscored, in words."""
-    lines = [
-        f"{name:12} {'n/a' if value is None else format(value, '.3f') if isinstance(value, float) else value}"
-        for name, value in summary(results).items()
-    ]
-    reasons = Counter(result.unscored for result in results if result.unscored)
-    return "\n".join([*lines, *(f"unscored ({count}): {reason}" for reason, count in reasons.most_common())])
+from sotopia_env.files import write_text_atomically
+from sotopia_env.people import known_cases, read_case, spoken_report
 
 
 async def main() -> int:
@@ -254,17 +29,17 @@ async def main() -> int:
     parser.add_argument("--out", type=Path, help="write one row for each dialogue to this JSON Lines file")
     options = parser.parse_args()
     try:
-        dialogues = list(cases(options.file))
+        dialogues = list(known_cases(options.file))
         async with make_model(options.model, api_base=options.api_base, cache_dir=options.cache) as model:
             evaluator = SpokenOutcome(model, reasks=options.reasks)
-            results = await asyncio.gather(*(read(evaluator, case) for case in dialogues))
+            results = await asyncio.gather(*(read_case(evaluator, case) for case in dialogues))
         if options.out:
             rows = [json.dumps(result.to_json(), ensure_ascii=False) for result in results]
             write_text_atomically(options.out, "".join(f"{row}\n" for row in rows))
     except SotopiaError as error:
         print(f"measure_spoken_outcome: {error}", file=sys.stderr)
         return 2
-    print(report(results))
+    print(spoken_report(results))
     return 0
 
 

@@ -8,7 +8,7 @@ import platform
 import re
 import shutil
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -154,28 +154,93 @@ def short_repr(value: object) -> str:
     return text if len(text) <= 80 else text[:77] + "…"
 
 
-def explain(error: ValidationError, names: Iterable[str] = ()) -> str:
+def explain(error: ValidationError, names: Iterable[str] = (), value: Any = _MISSING) -> str:
     """Returns the first problem of a validation as one sentence: field, what was expected, what came, nearest name.
 
     Args:
         error: of pydantic.
         names: the valid field names, for a hint at a misspelt one.
+        value: what was validated; with it, fields are named as they stand there, without the tags of unions.
     """
-    problem = error.errors(include_url=False)[0]
-    field = ".".join(str(part) for part in problem["loc"]) or "record"
-    sentence = f"{field}: {problem['msg'].removeprefix('Value error, ')}"
-    value = problem["input"]
-    if problem["type"] not in ("missing", "value_error") or isinstance(value, str):
-        sentence += f", got {short_repr(value)}"
+    problem = _telling(error.errors(include_url=False), names)
+    field, received, kind = _path(problem, value), problem["input"], problem["type"]
+    message = problem["msg"].removeprefix("Value error, ")
+    if kind in ("union_tag_invalid", "union_tag_not_found"):
+        field, message, received = _tag_problem(problem, field)
+    sentence = f"{field or 'record'}: {message}"
+    if kind not in ("missing", "value_error", "union_tag_not_found") or isinstance(received, str):
+        sentence += f", got {short_repr(received)}"
     close = _nearest_name(problem, names)
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
     return sentence + (f"; did you mean {close!r}?" if close else "") + more
 
 
+def _telling(problems: Sequence[Any], names: Iterable[str]) -> Any:
+    """The first problem; where a field is missing because it is misspelt, the misspelt one."""
+    first = problems[0]
+    if first["type"] != "missing":
+        return first
+    misspelt = (
+        problem
+        for problem in problems
+        if problem["type"] == "extra_forbidden"
+        and problem["loc"][:-1] == first["loc"][:-1]
+        and nearest(str(problem["loc"][-1]), names) == first["loc"][-1]
+    )
+    return next(misspelt, first)
+
+
+def _path(problem: Any, value: Any) -> str:
+    """The place as a dotted path; a part that ``value`` does not have is the tag of a union, unless it is missing."""
+    parts = problem["loc"]
+    if value is _MISSING:
+        return ".".join(map(str, parts))
+    path = []
+    for part, following in itertools.pairwise((*parts, _MISSING)):
+        value = _parsed_or_missing(value) if isinstance(value, str) else value
+        # A tag may have the name of a field: {"quorum": 2, "veto": 1} with the path quorum.veto.
+        is_tag = _has(value, following) and not (_has(value, part) and _has(value[part], following))
+        if _has(value, part) and not is_tag:
+            path.append(str(part))
+            value = value[part]
+        elif problem["type"] == "missing" and following is _MISSING:
+            path.append(str(part))
+    return ".".join(path)
+
+
+def _has(value: Any, part: Any) -> bool:
+    if isinstance(value, list):
+        return isinstance(part, int) and part < len(value)
+    return isinstance(value, dict) and part in value
+
+
+def _parsed_or_missing(text: str) -> Any:
+    try:
+        return parse_json(text)
+    except ValueError:
+        return _MISSING
+
+
+def _tag_problem(problem: Any, field: str) -> tuple[str, str, Any]:
+    """Field, expectation and value where ``kind`` (or another discriminator) is missing or names no form."""
+    key = problem["ctx"]["discriminator"].strip("'")
+    expected = problem["ctx"].get("expected_tags")
+    message = f"expected one of {expected}" if expected else "Field required"
+    return f"{field}.{key}" if field else key, message, problem["input"].get(key) if expected else None
+
+
 def _nearest_name(problem: Any, names: Iterable[str]) -> str | None:
-    if problem["type"] == "extra_forbidden":
+    kind, value = problem["type"], problem["input"]
+    if kind == "extra_forbidden":
         return nearest(str(problem["loc"][-1]), names)
-    if problem["type"] in ("enum", "literal_error") and isinstance(problem["input"], str):
+    if kind == "union_tag_invalid":
+        return nearest(
+            str(problem["ctx"]["tag"]), [tag.strip("'") for tag in problem["ctx"]["expected_tags"].split(", ")]
+        )
+    if kind in ("enum", "literal_error") and isinstance(value, str):
         options = str(problem["ctx"]["expected"]).replace(" or ", ", ").split(", ")
-        return nearest(problem["input"], [name.strip("'") for name in options])
+        return nearest(value, [name.strip("'") for name in options])
+    if kind.endswith("_form") and isinstance(value, dict):  # told by its keys, one of which may be misspelt
+        valid = frozenset(names)
+        return next((close for key in value if key not in valid and (close := nearest(str(key), names))), None)
     return None

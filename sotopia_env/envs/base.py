@@ -250,17 +250,19 @@ class EpisodeEnv:
         self._show()
         return self._running_books()
 
-    def _advance(self, state: EpisodeState) -> Books:
-        """Makes ``state`` the present one and draws up the books; ends the episode when it stopped."""
+    def _advance(self, state: EpisodeState) -> None:
+        """Makes ``state`` the present one."""
         for turn in state.turns[len(self.episode_state.turns) :]:
             if turn.violation is not None:
                 self._violations[turn.actor] = turn.violation
             elif self._violations:
                 self._violations.pop(turn.actor, None)
         self._state = state
-        books = self._running_books() if state.stop is None else self._final_books(state.stop)
-        self._show()
-        return books
+
+    def _books(self) -> Books:
+        """The books of the present state; evaluates an episode that has ended."""
+        stop = self.episode_state.stop
+        return self._running_books() if stop is None else self._final_books(stop)
 
     def _show(self) -> None:
         if self.render_mode == "human":

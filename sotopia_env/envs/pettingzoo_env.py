@@ -30,6 +30,10 @@ class SotopiaEnv(EpisodeEnv, AECEnv[str, ObservationDict, Any]):  # type: ignore
     (:func:`~sotopia_env.envs.actions.read_action`). The reward is paid once, at the end, to every agent.
     """
 
+    agent_selection: str
+    terminations: dict[str, bool]
+    truncations: dict[str, bool]
+
     def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> None:
         """Starts an episode.
 
@@ -65,11 +69,19 @@ class SotopiaEnv(EpisodeEnv, AECEnv[str, ObservationDict, Any]):  # type: ignore
             return
         state = self.episode_state
         state = transition(state, read_action(action, agent, state.task))
-        books = self._advance(state)
-        self._open(books, state.actor)
-        if state.stop is not None:  # before the end every reward is zero: nothing to add, nothing to reset
-            self._accumulate_rewards()
-            self._raise_if_unscored()
+        self._advance(state)
+        if state.stop is None:  # every reward is zero and nobody has ended, as in the books of reset()
+            self._go_on(state.waiting[0])
+            return
+        self._open(self._books(), None)
+        self._show()
+        self._accumulate_rewards()
+        self._raise_if_unscored()
+
+    def _go_on(self, actor: str) -> None:
+        self.infos = self._infos()
+        self.agent_selection = actor
+        self._show()
 
     def _open(self, books: Books, actor: str | None) -> None:
         self.rewards, self.infos = books.rewards, books.infos
@@ -123,7 +135,9 @@ class SotopiaParallelEnv(EpisodeEnv, ParallelEnv[str, ObservationDict, Any]):  #
             if agent not in actions:
                 raise InvalidActionError(f"actions: expected one for {agent}, whose turn it is, got {list(actions)}")
             state = transition(state, read_action(actions[agent], agent, state.task))
-        books = self._advance(state)
+        self._advance(state)
+        books = self._books()
+        self._show()
         if state.stop is not None:
             self.agents = []
             self._raise_if_unscored()

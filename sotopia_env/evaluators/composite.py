@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from sotopia_env.errors import EvaluationError, InvalidValueError, UnknownNameError, name_hint
-from sotopia_env.evaluators.evaluator import ComputedEvaluator, MemberResult, evaluate_member
+from sotopia_env.evaluators.evaluator import MemberResult, applies, evaluate_member
 from sotopia_env.world.episode import Evaluation, Evaluator, Score, Transcript
 from sotopia_env.world.reward import Dimension
 
@@ -25,9 +24,10 @@ AGGREGATES = ("first", *_STATISTICS)
 class Composite:
     """Evaluators in order of precedence.
 
-    Every score keeps its own ``source``. A member that does not apply to a task (``verified`` on a task without an
-    outcome) is skipped. When a member fails, the episode is unscored: another evaluator in its place would change the
-    experiment. Only with ``strict=False`` does the next one take its place, with the reason in ``comment``.
+    Every score keeps its own ``source``. A member that does not apply to a task (``verified`` or ``spoken-outcome`` on
+    a task without an outcome) is skipped. When a member fails, the episode is unscored: another evaluator in its place
+    would change the experiment. Only with ``strict=False`` does the next one take its place, with the reason in
+    ``comment``.
 
     Args:
         evaluators: the members, the most trusted first.
@@ -62,6 +62,13 @@ class Composite:
         members = {evaluator.name: dict(evaluator.parameters) for evaluator in self.evaluators}
         return {"aggregate": self.aggregate, "strict": self.strict, "members": members}
 
+    def applies(self, transcript: Transcript) -> bool:
+        """Whether any member applies; only then can the composite score as a member of another."""
+        return bool(self._applicable(transcript))
+
+    def _applicable(self, transcript: Transcript) -> list[Evaluator]:
+        return [member for member in self.evaluators if applies(member, transcript)]
+
     def evaluate(self, transcript: Transcript) -> Evaluation:
         """Returns the combined evaluation.
 
@@ -70,7 +77,7 @@ class Composite:
                 one of them failed.
         """
         results = []
-        for member in filter(partial(_applies, transcript), self.evaluators):
+        for member in self._applicable(transcript):
             try:
                 results.append(MemberResult.of(member.name, member.evaluate(transcript)))
             except EvaluationError as error:
@@ -79,7 +86,7 @@ class Composite:
 
     async def evaluate_async(self, transcript: Transcript) -> Evaluation:
         """As :meth:`evaluate`, with all members at the same time."""
-        members = filter(partial(_applies, transcript), self.evaluators)
+        members = self._applicable(transcript)
         return self._combine(transcript, await asyncio.gather(*(evaluate_member(m, transcript) for m in members)))
 
     def _combine(self, transcript: Transcript, results: Sequence[MemberResult]) -> Evaluation:
@@ -95,7 +102,8 @@ class Composite:
             raise EvaluationError(f"{self.name}: no member scored the episode ({'; '.join(reasons)})")
         outcomes = [evaluation.outcome for evaluation in evaluations if evaluation.outcome is not None]
         comments = [evaluation.comment for evaluation in evaluations if evaluation.comment]
-        return Evaluation(
+        # Every part was validated by its member, and no score is there twice.
+        return Evaluation.model_construct(
             evaluator=self.name,
             parameters=dict(self.parameters),
             dimensions=tuple({d.name: d for evaluation in evaluations for d in evaluation.dimensions}.values()),
@@ -113,10 +121,6 @@ class Composite:
         if self.aggregate == "first":
             return tuple([scores[0] for scores in by_key.values()])
         return tuple([_aggregate(self.aggregate, scores) for scores in by_key.values()])
-
-
-def _applies(transcript: Transcript, member: Evaluator) -> bool:
-    return member.applies(transcript) if isinstance(member, ComputedEvaluator) else True
 
 
 def _aggregate(aggregate: str, scores: Sequence[Score]) -> Score:

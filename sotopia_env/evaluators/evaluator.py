@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from sotopia_env.errors import EvaluationError
 from sotopia_env.world.episode import Evaluation, Evaluator, Transcript
@@ -55,6 +55,20 @@ class MemberResult:
         if evaluation.unscored is not None:
             return cls(member, failure=evaluation.unscored or "unscored")
         return cls(member, evaluation)
+
+
+@runtime_checkable
+class Selective(Protocol):
+    """An evaluator of certain transcripts only, such as those of tasks with an outcome."""
+
+    def applies(self, transcript: Transcript) -> bool:
+        """Whether the transcript is of a kind this evaluator scores; one that does not apply has not failed."""
+        ...
+
+
+def applies(member: Evaluator, transcript: Transcript) -> bool:
+    """Whether ``member`` scores transcripts of this kind; evaluators that do not say so score all."""
+    return member.applies(transcript) if isinstance(member, Selective) else True
 
 
 async def evaluate_member(member: Evaluator, transcript: Transcript) -> MemberResult:

@@ -96,6 +96,14 @@ class SpokenOutcome(AskingEvaluator):
     def __repr__(self) -> str:
         return f"SpokenOutcome({self._name!r})"
 
+    def applies(self, transcript: Transcript) -> bool:
+        """Whether the task has an outcome that can be agreed on."""
+        try:
+            protocol_of(transcript.task)
+        except EvaluationError:
+            return False
+        return True
+
     async def evaluate_async(self, transcript: Transcript) -> Evaluation:
         """Returns GOAL and FIN for every agent, or an unscored evaluation with the reason.
 

@@ -47,7 +47,7 @@ class VerifiedOutcome(ComputedEvaluator):
                 "use an evaluator that judges the transcript, such as 'rules'"
             )
         try:
-            outcome = outcome_of(task, transcript.turns)
+            outcome = outcome_of(task, transcript.turns, transcript.folded)
         except InvalidTaskError as error:
             raise EvaluationError(f"{self.name}: {error}") from error
         scores = share_scores(task, outcome, self.name)

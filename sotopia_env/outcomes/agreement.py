@@ -139,8 +139,9 @@ class Agreement(Protocol[AgreementState]):
         new: Offer = from_fields(Offer, (number, seat, terms, audience, (seat,), NOBODY))
         others, equal = [], False
         for offer in offers:
-            is_own = offer.proposer == seat
-            if offer.terms == terms and offer.audience == audience:
+            _, proposer, offered, to, _, _ = offer
+            is_own = proposer == seat
+            if offered == terms and to == audience:
                 equal = True
                 if is_own:
                     return state, self._effect(move, f"repeats offer #{offer.number}: {{}}", terms)
@@ -150,8 +151,8 @@ class Agreement(Protocol[AgreementState]):
             if not (is_own or latest):
                 others.append(offer)
         after: AgreementState = from_fields(AgreementState, ((*others, new), number, absent, ()))
-        private = "" if audience is None else " to some"
-        effect = self._effect(move, f"offers{private} (#{number}): {{}}", terms)
+        phrase = f"offers (#{number}): {{}}" if audience is None else f"offers to some (#{number}): {{}}"
+        effect = from_fields(Effect, (move, phrase, None, terms, self.space))
         return self._with_agreement(after, new) if equal else after, effect
 
     def _effect(self, move: Move, phrase: str, terms: Terms) -> Effect:
@@ -270,11 +271,12 @@ class Agreement(Protocol[AgreementState]):
 
     def table(self, state: AgreementState, seat: str | None) -> Table:
         """The open offers that ``seat`` knows of: of those to all who are left, who has left knows none."""
-        present = seat not in state.absent
-        offers = [self._open_offer(offer, seat) for offer in state.offers if seat is None or offer.visible_to(seat)]
         settled = self.settled(state)
         result = self._result(state, seat) if settled else ""
-        return Table(self.kind, settled, self.space, tuple(offers) if present else (), result=result)
+        absent = seat in state.absent
+        offers = [self._open_offer(offer, seat) for offer in state.offers if seat is None or offer.visible_to(seat)]
+        fields = (self.kind, settled, self.space, () if absent else tuple(offers), None, None, result)
+        return from_fields(Table, fields)
 
     def _result(self, state: AgreementState, seat: str | None) -> str:
         # Who was not among the seats of a private offer learns that something was agreed, not what.
@@ -283,7 +285,8 @@ class Agreement(Protocol[AgreementState]):
         return self.outcome(state).reason
 
     def _open_offer(self, offer: Offer, seat: str | None) -> OpenOffer:
-        return OpenOffer(offer, self._in_order, self.quorum, seat is not None and offer.open_to(seat))
+        is_open = seat is not None and offer.open_to(seat)
+        return from_fields(OpenOffer, (offer, self._in_order, self.quorum, is_open))
 
 
 def _exchanged(state: AgreementState, offer: Offer, successor: Offer | None) -> AgreementState:

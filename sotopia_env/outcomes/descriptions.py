@@ -10,6 +10,7 @@ from sotopia_env.outcomes.space import OutcomeSpace
 from sotopia_env.outcomes.specification import AgreementRules, BallotRules, ClaimsRules, OutcomeSpec, Quorum
 from sotopia_env.outcomes.worth import AdditiveWorth, BallotWorth, ClaimsWorth, TableWorth
 
+_EXACT = 10**15  # what a float carries exactly
 MOST_NAMES = 12
 """A sentence names at most so many seats."""
 
@@ -92,7 +93,7 @@ def describe_worth(spec: OutcomeSpec, seat: int, names: Seats) -> str:
         text += f" No agreement is worth {_number(worth.no_agreement)}."
     elif isinstance(worth, BallotWorth):
         assert isinstance(spec.protocol, BallotRules)
-        # In the declared order, whatever the order of the worth's keys: equal tasks are told in equal words.
+        # In the declared order, whatever the order of the worth's keys: equal tasks are described in equal words.
         values = ", ".join(
             f"{_number(worth.options[option])} for {_quoted(option)}" for option in spec.protocol.options
         )
@@ -132,6 +133,8 @@ def _quoted(name: str) -> str:
 
 
 def _number(value: float) -> str:
+    if value % 1 == 0 and abs(value) < _EXACT:
+        return str(int(value))
     amount = read_amount(value)
     assert amount is not None
     return str(json_number(amount))

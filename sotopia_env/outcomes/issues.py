@@ -109,7 +109,7 @@ class NumberIssue(Record):
         """
         # What policies send is nearly always in the grid already, as a number: no decimal needs to be built for it.
         inverse, units = self._in_units
-        if type(value) is int and value * inverse in units:
+        if type(value) is int and (value if inverse == 1 else value * inverse) in units:
             return value
         if type(value) is float and -_EXACT < value < _EXACT:
             count = round(value * inverse)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from sotopia_env.outcomes.amounts import json_number
 from sotopia_env.outcomes.issues import NumberIssue
 from sotopia_env.outcomes.move import LONGEST_CLAIM, Move, MoveKind
-from sotopia_env.outcomes.space import OutcomeSpace, Terms
+from sotopia_env.outcomes.space import OutcomeSpace, Terms, remember
 
 LONGEST_ENUM = 64
 """Numbers with at most so many values are listed in the schema; others get their limits and ``multipleOf``."""
@@ -92,16 +92,32 @@ class Menu(NamedTuple):
 
     @property
     def text(self) -> str:
-        """One line per open move with its exact JSON, for models; ``No move is open.`` where there is none."""
-        lines = [self.space.proposal_text] if self.propose and self.space is not None else []
-        offers = {offer.number: offer for offer in self.offers}
-        lines += [
-            f'{{"{kind}": {number}}} {self._offer_label(kind, offers[number])}' for kind, number in self._numbered()
-        ]
-        lines += [f"{_json(move)} {self._label(move)}" for move in self._unnumbered()]
+        """One line per open move with its exact JSON, for models; ``No move is open.`` where there is none.
+
+        The terms of offers stand on the table and the form of one in the briefing; neither is written out again.
+        """
+        if self.propose and self.space is not None:
+            return self._agreement_text(self.space)
+        lines = [f"{_json(move)} {self._label(move)}" for move in self._unnumbered()]
         if self.claim and not self.candidates:
             lines.append('{"claim": "…"} claims an answer, in place of …')
         return "\n".join(lines) or "No move is open."
+
+    def _agreement_text(self, space: OutcomeSpace) -> str:
+        # Without terms it recurs from episode to episode, so it is remembered.
+        owners = tuple([(offer.number, offer.proposer) for offer in self.offers])
+        key = (self.accept, self.reject, self.withdraw, owners)
+        text = space.menus.get(key)
+        return remember(space.menus, key, "\n".join(self._agreement_lines(space))) if text is None else text
+
+    def _agreement_lines(self, space: OutcomeSpace) -> list[str]:
+        owners = {offer.number: space.names[offer.proposer] for offer in self.offers}
+        return [
+            '{"propose": {...}} makes an offer',
+            *[f'{{"accept": {number}}} accepts {owners[number]}\'s offer #{number}' for number in self.accept],
+            *[f'{{"reject": {number}}} rejects {owners[number]}\'s offer #{number}' for number in self.reject],
+            *[f'{{"withdraw": {number}}} withdraws own offer #{number}' for number in self.withdraw],
+        ]
 
     def choices(self) -> list[tuple[str, Move | None]]:
         """Every open move in words for people; ``None`` where terms or a text have yet to be asked for."""

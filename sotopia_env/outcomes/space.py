@@ -22,10 +22,18 @@ Terms = dict[str, Any]
 """One point of a space in normal form: issue name to value, in the order of the issues. Nobody may change it."""
 
 MOST_TEXTS = 4_096
-"""So many texts of terms are remembered per space."""
+"""So many texts of terms, of who has accepted an offer and of menus are remembered per space."""
 
 OPTION = "option"
 """The one issue of a ballot's space."""
+
+
+def remember(texts: dict[tuple[Any, ...], str], key: tuple[Any, ...], text: str) -> str:
+    """Returns ``text`` and stores it in ``texts``, which never grows beyond :data:`MOST_TEXTS`."""
+    if len(texts) >= MOST_TEXTS:
+        texts.clear()
+    texts[key] = text
+    return text
 
 
 @dataclass(frozen=True)
@@ -86,8 +94,14 @@ class OutcomeSpace:
 
     def key(self, terms: Mapping[str, Any]) -> tuple[Any, ...]:
         """A hashable key of terms in normal form."""
-        values = (terms[name] for name in self._issue_names)
-        return tuple(tuple(value.values()) if isinstance(value, dict) else value for value in values)
+        if not self._has_items:
+            return tuple([terms[name] for name in self._issue_names])
+        values = [terms[name] for name in self._issue_names]
+        return tuple([tuple(value.values()) if isinstance(value, dict) else value for value in values])
+
+    @cached_property
+    def _has_items(self) -> bool:
+        return any(issue.kind == "items" for issue in self.issues)
 
     def normalise(self, terms: object, seats: Seats | None = None) -> Terms:
         """Returns complete ``terms`` in their one normal form; what is in normal form stays as it is.
@@ -137,15 +151,21 @@ class OutcomeSpace:
             return ", ".join([f"{label}{text(terms[name], names)}" for name, label, text in self._writers])
         key = self.key(terms)
         text = self._texts.get(key)
-        if text is None:
-            if len(self._texts) >= MOST_TEXTS:
-                self._texts.clear()
-            text = self._texts[key] = self.describe(terms, self.names)
-        return text
+        return remember(self._texts, key, self.describe(terms, self.names)) if text is None else text
 
     @cached_property
     def _texts(self) -> dict[tuple[Any, ...], str]:
         """Terms as text by key: each turn shows every open offer again."""
+        return {}
+
+    @cached_property
+    def notes(self) -> dict[tuple[Any, ...], str]:
+        """What the table says of an offer's acceptances, by who has accepted and rejected it."""
+        return {}
+
+    @cached_property
+    def menus(self) -> dict[tuple[Any, ...], str]:
+        """Menus as text, by the numbers of the offers that are open."""
         return {}
 
     def values_text(self, index: int) -> str:
@@ -159,10 +179,10 @@ class OutcomeSpace:
 
     @cached_property
     def proposal_text(self) -> str:
-        """How to make an offer: the form of its JSON and what each value may be; one line."""
+        """The form of an offer's JSON and what each value may be; one line."""
         names = ", ".join(f"{json.dumps(issue.name, ensure_ascii=False)}: …" for issue in self.issues)
-        ranges = "; ".join(f"{issue.name}: {self.values_text(index)}" for index, issue in enumerate(self.issues))
-        return f'{{"propose": {{{names}}}}} makes an offer; {ranges}'
+        ranges = "; ".join(f"{issue.name} is {self.values_text(index)}" for index, issue in enumerate(self.issues))
+        return f'{{"propose": {{{names}}}}}, where {ranges}'
 
     def issue(self, name: str) -> NumberIssue | ChoiceIssue | ItemsIssue:
         """Returns the issue called ``name``; raises UnknownNameError where there is none."""

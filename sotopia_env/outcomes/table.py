@@ -5,18 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from sotopia_env.outcomes.menu import Offer
-from sotopia_env.outcomes.space import OutcomeSpace
+from sotopia_env.outcomes.space import OutcomeSpace, remember
 
 NOTHING = "Nothing is on the table."
 HIDDEN = ""
 """Stands for a secret vote; no option is empty."""
 
 
-@dataclass(frozen=True, slots=True)
-class OpenOffer:
+class OpenOffer(NamedTuple):
     """An open offer and who has yet to accept it.
 
     Attributes:
@@ -59,17 +58,22 @@ class OpenOffer:
 
     def text(self, space: OutcomeSpace) -> str:
         """One line, such as ``#2 by Ana: price $84 (needs Ben)``."""
-        names, offer = space.names, self.offer
-        notes = []
+        number, proposer, terms, audience, accepted, rejected = self.offer
+        key = (self.required, self.quorum, accepted, rejected)
+        notes = space.notes.get(key)
+        if notes is None:
+            notes = remember(space.notes, key, self._notes(space.names))
+        private = " to some" if audience is not None else ""
+        return f"#{number} by {space.names[proposer]}{private}: {space.describe(terms)} ({notes})"
+
+    def _notes(self, names: Mapping[str, str]) -> str:
+        """Who has accepted or rejected it, and who has yet to accept."""
+        offer, notes = self.offer, []
         if len(offer.accepted) > 1:
             notes.append(f"accepted by {_listed(names, offer.accepted)}")
         if offer.rejected:
             notes.append(f"rejected by {_listed(names, sorted(offer.rejected))}")
-        notes.append(self._needs(names))
-        private = " to some" if offer.audience is not None else ""
-        return (
-            f"#{offer.number} by {names[offer.proposer]}{private}: {space.describe(offer.terms)} ({'; '.join(notes)})"
-        )
+        return "; ".join([*notes, self._needs(names)])
 
     def _needs(self, names: Mapping[str, str]) -> str:
         missing, more = self.missing, self.more
@@ -115,10 +119,14 @@ class Votes:
 
     def lines(self, names: Mapping[str, str]) -> list[str]:
         """One line for what has been cast, one for who is missing."""
-        votes = [(names[agent], vote) for agent, vote in zip(self.agents, self.cast, strict=True) if vote is not None]
+        votes = [
+            f"{names[agent]} for {vote}" if vote else f"{names[agent]} (secret)"
+            for agent, vote in zip(self.agents, self.cast, strict=True)
+            if vote is not None
+        ]
         if not votes:
             return []
-        lines = [f"Votes: {', '.join(f'{name} for {vote}' if vote else f'{name} (secret)' for name, vote in votes)}."]
+        lines = [f"Votes: {', '.join(votes)}."]
         waiting = self.waiting
         return [*lines, f"No vote yet: {_listed(names, waiting)}."] if waiting else lines
 
@@ -163,8 +171,7 @@ class Claims:
         return lines
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(NamedTuple):
     """What a seat may know of what stands; exactly one of the three parts belongs to a protocol.
 
     Attributes:
@@ -175,7 +182,7 @@ class Table:
 
     kind: str
     settled: bool
-    space: OutcomeSpace = field(repr=False, compare=False)
+    space: OutcomeSpace
     offers: tuple[OpenOffer, ...] = ()
     votes: Votes | None = None
     claims: Claims | None = None
@@ -193,8 +200,8 @@ class Table:
     @property
     def text(self) -> str:
         """Short lines; ``Nothing is on the table.`` when it is empty."""
-        names = self.space.names
-        lines = [offer.text(self.space) for offer in self.offers]
+        space = self.space
+        names, lines = space.names, [offer.text(space) for offer in self.offers]
         lines += self.votes.lines(names) if self.votes is not None else []
         lines += self.claims.lines(names) if self.claims is not None else []
         lines += [self.result] if self.result else []
@@ -202,4 +209,4 @@ class Table:
 
 
 def _listed(names: Mapping[str, str], agents: tuple[str, ...] | list[str]) -> str:
-    return ", ".join(names[agent] for agent in agents)
+    return ", ".join([names[agent] for agent in agents])

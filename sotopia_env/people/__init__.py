@@ -1,4 +1,4 @@
-"""People's scores: annotation sheets, answers and their quality checks, and agreement with judges."""
+"""People's scores: annotation sheets, answers and their quality checks, agreement with judges; spoken outcomes."""
 
 from sotopia_env.people.against_judges import HumanAgreement, human_agreement
 from sotopia_env.people.answers import Annotation, AnnotationSet, read_annotations
@@ -6,6 +6,7 @@ from sotopia_env.people.between_annotators import BINS, Statistic, bin_of, pairw
 from sotopia_env.people.quality import LENIENT, QualityRules, Removal, RemovalReason, Screening, screen
 from sotopia_env.people.report import difference_chart, to_csv, to_json, to_text, write_report
 from sotopia_env.people.sheet import AnnotationKey, AnnotationRequest, draw, guide_path, key_path, write_template
+from sotopia_env.people.spoken_outcomes import known_cases, read_case, spoken_report, spoken_summary
 
 __all__ = [
     "BINS",
@@ -26,10 +27,14 @@ __all__ = [
     "guide_path",
     "human_agreement",
     "key_path",
+    "known_cases",
     "pairwise_agreement",
     "randolph_kappa",
     "read_annotations",
+    "read_case",
     "screen",
+    "spoken_report",
+    "spoken_summary",
     "to_csv",
     "to_json",
     "to_text",

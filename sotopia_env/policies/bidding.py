@@ -1,4 +1,4 @@
-"""What one seat knows when it bids: its own outcomes, best first, and the offers of an episode as it has seen them.
+"""Knowledge of one seat that bids: its own outcomes, best first, and the offers of an episode as it has seen them.
 
 Utilities are the seat's own, scaled: 0 is no agreement, 1 its best outcome, below 0 whatever is worse than none.
 """

@@ -1,4 +1,4 @@
-"""What a seat can work out about the answer of a claims task, from its own records and its partners' words.
+"""The likeliest answer of a claims task, as a seat works it out from its own records and its partners' words.
 
 Records are the objects with a ``name`` among the seat's private data; their other texts are facts. What partners tell
 is compared with them by exact phrase: enough between scripts, which tell all facts of a person in one breath. It

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from sotopia_env.outcomes import ClaimsWorth, Move, MoveKind, Table
+from sotopia_env.outcomes import BallotRules, ClaimsWorth, Move, MoveKind, Table
 from sotopia_env.outcomes.space import OPTION
 from sotopia_env.policies.bidding import EPSILON, Bids
 from sotopia_env.policies.claiming import SURE, expectation, fact, odds
@@ -118,16 +118,20 @@ class Negotiator:
         return self._move(observation, Move(MoveKind.VOTE, option), seed)
 
     def _waits(self, observation: Observation, table: Table, count: int) -> bool:
-        """Whether the seat holds back its vote, because it would close the ballot with no more than ``count`` alike.
+        """Whether the seat holds back its vote, because it would close the ballot with only ``count`` votes alike.
 
-        That is the vote of the last seat; half of all votes may decide nothing. The last is the last in seat order of
+        That is the vote of the last seat; half of all votes may decide nothing, and where unanimity is the rule all
+        but one decide nothing. The last is the last in seat order of
         those without a vote, so that a simultaneous round has one, too. Where votes are secret, waiting tells nothing.
         """
         votes = table.votes
         assert votes is not None
         if observation.agent not in votes.waiting[-1:] or len(votes.options) < len(votes.voted):
             return False
-        return 2 * count <= len(table.space.names) and elapsed(observation, DEFAULT_HORIZON) < 1
+        rules, seats = observation.briefing.rules, len(table.space.names)
+        unanimity = isinstance(rules, BallotRules) and rules.rule == "unanimity"
+        decides = count == seats if unanimity else 2 * count > seats
+        return not decides and elapsed(observation, DEFAULT_HORIZON) < 1
 
     def _solve(self, observation: Observation, seed: int) -> Decision:
         """Claims the likeliest answer once sure of it; tells facts before; then claims what is worth the target."""

@@ -1,4 +1,4 @@
-"""What a policy is: one observation in, one action out."""
+"""The policy protocol: one observation in, one action out."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from sotopia_env.records import (
     source_revision,
 )
 from sotopia_env.world.dynamics import Rules
-from sotopia_env.world.episode import SCHEMA_VERSION, EpisodeError, RecordedTurn
+from sotopia_env.world.episode import SCHEMA_VERSION, EpisodeError, RecordedTurn, SchemaVersion
 
 EPISODES, FAILURES, RUN, LOCK = "episodes.jsonl", "failures.jsonl", "run.json", ".lock"
 
@@ -117,7 +117,7 @@ class RunManifest(Record):
     evaluators hold their hashes.
     """
 
-    schema_version: int = SCHEMA_VERSION
+    schema_version: SchemaVersion = SCHEMA_VERSION
     config: RunConfig
     code_version: str = Field(default_factory=code_version)
     packages: JsonObject = Field(default_factory=package_versions)

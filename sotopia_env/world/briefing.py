@@ -8,7 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sotopia_env.outcomes import OutcomeSpace, Worth, describe_space, describe_worth
+from sotopia_env.outcomes import (
+    AgreementRules,
+    BallotRules,
+    ClaimsRules,
+    OutcomeSpace,
+    Worth,
+    describe_space,
+    describe_worth,
+)
 from sotopia_env.prompts import fill, load
 from sotopia_env.world.action import ActionType
 from sotopia_env.world.quoting import disarm
@@ -69,6 +77,8 @@ class Briefing:
             actions are not possible.
         protocol: the kind of the task's protocol (``agreement``, ``ballot``, ``claims``); empty without one.
         space: what can be agreed on; ``None`` without a protocol.
+        rules: of the protocol (whose assent it takes, how votes are counted); ``None`` without one, and for claims,
+            whose rules hold the answer.
         worth: what each outcome is worth to this seat; also in ``private_data`` under ``worth``.
         head: the text of all this.
         answer: how to answer, with the action types at hand.
@@ -90,6 +100,12 @@ class Briefing:
     protocol: str = ""
     space: OutcomeSpace | None = None
     worth: Worth | None = None
+    rules: AgreementRules | BallotRules | None = None
+
+    @property
+    def offer_form(self) -> str:
+        """How an offer is written, as a sentence for models; empty where none can be made."""
+        return _offer_form(self.space) if self.protocol == "agreement" and self.space is not None else ""
 
 
 def briefing(task: Task, agent: str, action_types: tuple[ActionType, ...]) -> Briefing:
@@ -104,7 +120,7 @@ def briefing(task: Task, agent: str, action_types: tuple[ActionType, ...]) -> Br
 def _brief(task: Task, agent: str, action_types: tuple[ActionType, ...]) -> Briefing:
     seat = task.seat_of[agent]
     own, side, scenario = task.characters[seat], task.scenario.seats[seat], task.scenario
-    partners = [_partner(task, seat, other) for other in range(len(task.agents)) if other != seat]
+    partners = _partners(task, seat)
     recipients = {}
     if scenario.private_messages:
         recipients = {key: partner.agent for partner, _ in partners for key in (partner.agent, partner.name)}
@@ -114,7 +130,7 @@ def _brief(task: Task, agent: str, action_types: tuple[ActionType, ...]) -> Brie
         types=", ".join(f'"{kind.value}"' for kind in action_types),
         name=own.name,
         private=load("private") if recipients else "",
-        move="" if scenario.outcome is None else load("move"),
+        move=_move_text(task),
     )
     spec = scenario.outcome
     worth = None if spec is None else spec.worth[seat]
@@ -135,7 +151,23 @@ def _brief(task: Task, agent: str, action_types: tuple[ActionType, ...]) -> Brie
         "" if spec is None else spec.protocol.kind,
         None if task.protocol is None else task.protocol.space,
         worth,
+        None if spec is None or isinstance(spec.protocol, ClaimsRules) else spec.protocol,
     )
+
+
+def _move_text(task: Task) -> str:
+    """How to make a move, with the form of an offer, which the open moves name only; empty without a protocol."""
+    protocol = task.protocol
+    if protocol is None:
+        return ""
+    if "move text" not in task.memo:
+        offer = f" {_offer_form(protocol.space)}" if protocol.kind == "agreement" else ""
+        task.memo["move text"] = fill(load("move"), offer=offer)
+    return str(task.memo["move text"])
+
+
+def _offer_form(space: OutcomeSpace) -> str:
+    return f"An offer is written {disarm(space.proposal_text)}."
 
 
 def _head(task: Task, seat: int, profile: str, others: str) -> str:
@@ -161,8 +193,10 @@ def _outcome_text(task: Task, seat: int) -> str:
     spec = task.scenario.outcome
     if spec is None:
         return ""
-    rules, worth = describe_space(spec, task.names), describe_worth(spec, seat, task.names)
-    return f"\nWhat counts\n  {_indent(rules)}\n  {_indent(worth)}\n"
+    if "rules text" not in task.memo:
+        task.memo["rules text"] = _indent(describe_space(spec, task.names))
+    worth = describe_worth(spec, seat, task.names)
+    return f"\nWhat counts\n  {task.memo['rules text']}\n  {_indent(worth)}\n"
 
 
 def _indent(text: str) -> str:
@@ -170,15 +204,21 @@ def _indent(text: str) -> str:
     return "\n  ".join(text.splitlines())
 
 
-def _partner(task: Task, seat: int, other: int) -> tuple[Partner, str]:
-    """What ``seat`` knows of ``other``, and the line that says so; the same for all who stand so to it."""
-    relationship = task.relationship(seat, other)
-    key = ("partner", other, relationship.kind, relationship.backstory)
-    entry: tuple[Partner, str] | None = task.memo.get(key)
-    if entry is None:
-        partner = _acquaintance(task, other, relationship)
-        entry = task.memo[key] = (partner, disarm(f"  {partner.text}"))
-    return entry
+def _partners(task: Task, seat: int) -> list[tuple[Partner, str]]:
+    """What ``seat`` knows of each other one, and the line that says so.
+
+    Both are the same for all who stand so to that one: 150 seats have 22,350 such pairs.
+    """
+    entries: dict[tuple[int, str, str], tuple[Partner, str]] = task.memo.setdefault("partners", {})
+    partners = []
+    for other, relationship in task.relationships_of(seat):
+        key = (other, relationship.kind.value, relationship.backstory)  # a member hashes at thrice the time
+        entry = entries.get(key)
+        if entry is None:
+            partner = _acquaintance(task, other, relationship)
+            entry = entries[key] = (partner, disarm(f"  {partner.text}"))
+        partners.append(entry)
+    return partners
 
 
 def _acquaintance(task: Task, other: int, relationship: Relationship) -> Partner:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Protocol, Self, runtime_checkable
 
-from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, ValidationError, model_validator
 
 from sotopia_env.errors import DamagedRecordError, EvaluationError, InvalidValueError, name_hint
 from sotopia_env.files import read_lines
@@ -26,6 +26,16 @@ logger = logging.getLogger(__name__)
 
 SCHEMA_VERSION = 2
 """Bumped, with a line in the changelog, whenever an old line could be read wrongly."""
+
+
+def _only_version(value: int) -> int:
+    if value != SCHEMA_VERSION:
+        raise ValueError(f"this code reads version {SCHEMA_VERSION}, got {value}; play the run again")
+    return value
+
+
+SchemaVersion = Annotated[int, AfterValidator(_only_version)]
+"""The version of a record on disk: only :data:`SCHEMA_VERSION` is read."""
 
 
 class Usage(Record):
@@ -208,7 +218,7 @@ class Episode(Record):
         errors: what failed outside and was survived, in the order of turns.
     """
 
-    schema_version: int = SCHEMA_VERSION
+    schema_version: SchemaVersion = SCHEMA_VERSION
     code_version: str = Field(default_factory=code_version)
     key: str = ""
     task: Task
@@ -220,13 +230,6 @@ class Episode(Record):
     evaluations: tuple[Evaluation, ...] = ()
     errors: tuple[EpisodeError, ...] = ()
     duration: float = 0.0
-
-    @field_validator("schema_version")
-    @classmethod
-    def _check_version(cls, value: int) -> int:
-        if value != SCHEMA_VERSION:
-            raise ValueError(f"this code reads version {SCHEMA_VERSION}, got {value}; play the run again")
-        return value
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -254,7 +257,12 @@ class Episode(Record):
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """What an evaluator reads: the task and every turn, private ones included."""
+    """What an evaluator reads: the task and every turn, private ones included.
+
+    Attributes:
+        folded: the table after the turns and after how many it was settled, where a state has them already; ``None``
+            leaves it to the reader to fold the turns.
+    """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
 
@@ -262,11 +270,12 @@ class Transcript:
     turns: tuple[Turn, ...]
     stop: StopReason | None = None
     seed: int = 0
+    folded: tuple[Any, int | None] | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def of_state(cls, state: EpisodeState) -> Transcript:
         """The transcript of a (finished or running) episode."""
-        return cls(state.task, state.turns, state.stop, state.seed)
+        return cls(state.task, state.turns, state.stop, state.seed, (state.table, state.settled_after))
 
     @classmethod
     def of_episode(cls, episode: Episode) -> Transcript:

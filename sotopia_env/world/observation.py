@@ -8,6 +8,7 @@ the table is the protocol's business (:class:`Outlook`).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
@@ -37,6 +38,10 @@ __all__ = [
     "render_action",
     "render_turn",
 ]
+
+
+_indented_menu = lru_cache(maxsize=4_096)(indented)
+"""Menus recur: they name offers by number, and never terms."""
 
 
 class Outlook:
@@ -77,7 +82,7 @@ class Outlook:
     def menu_text(self) -> str:
         """The open moves as indented lines."""
         if not self._menu_text:
-            self._menu_text = indented(self.menu.text)
+            self._menu_text = _indented_menu(self.menu.text)
         return self._menu_text
 
     def text(self, acting: bool) -> str:

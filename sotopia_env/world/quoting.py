@@ -43,6 +43,8 @@ def disarm(text: str) -> str:
     For showing a model its own words again: these stand in a message of their own, where no quotes are needed, but may
     repeat what somebody else said.
     """
+    if text.isascii() and "<" not in text and "[" not in text and "\x7f" not in text:
+        return text  # of ASCII nothing else is risky
     # Most lines hold nothing that could be risky, and to see so costs a tenth of the search.
     return "\n".join([line if _is_harmless(line) else _RISKY.sub(_escape, line) for line in text.split("\n")])
 

@@ -42,7 +42,7 @@ def refusal(turn: Turn) -> str:
 
 def indented(text: str) -> str:
     """Returns lines that hold authors' names and terms, two blanks before each and every control token disarmed."""
-    return disarm("\n".join([f"  {line}" for line in text.splitlines()]))
+    return disarm("  " + "\n  ".join(text.splitlines())) if text else ""
 
 
 def render_action(actor: str, action: Action, names: Mapping[str, str], effect: str | None = None) -> str:

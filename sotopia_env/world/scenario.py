@@ -265,6 +265,12 @@ class Task(Record):
         """The relationship of two different seats, in either order."""
         return self._kinds[(first, second) if first < second else (second, first)]
 
+    def relationships_of(self, seat: int) -> list[tuple[int, Relationship]]:
+        """The other seats in order, each with its relationship to ``seat``."""
+        kinds = self._kinds
+        before = [(other, kinds[other, seat]) for other in range(seat)]
+        return before + [(other, kinds[seat, other]) for other in range(seat + 1, len(self.characters))]
+
     @cached_property
     def protocol(self) -> AnyProtocol | None:
         """The machine that moves drive; ``None`` in a task in which nothing can be agreed on formally."""

@@ -227,7 +227,7 @@ def read_records(path: Path, record: type[_RecordT]) -> Iterator[tuple[str, _Rec
         try:
             yield where, record.model_validate(raw)
         except ValidationError as error:
-            raise InvalidTaskError(f"{where}: {explain(error, FIELD_NAMES)}") from None
+            raise InvalidTaskError(f"{where}: {explain(error, FIELD_NAMES, raw)}") from None
 
 
 def _read_json(path: Path) -> Iterator[tuple[str, Any]]:
@@ -249,9 +249,17 @@ def _read_json(path: Path) -> Iterator[tuple[str, Any]]:
         raise InvalidTaskError(f"{path}: expected a .json or .jsonl file, got {path.suffix or 'no suffix'!r}")
 
 
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    unique = dict(pairs)
+    if len(unique) != len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"the key {next(key for key in keys if keys.count(key) > 1)!r} stands twice in one object")
+    return unique
+
+
 def _loads(text: str, where: str) -> Any:
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=_unique_keys)
     except (ValueError, RecursionError) as error:  # also an integer of thousands of digits, or nested too deeply
         raise InvalidTaskError(f"{where}: not valid JSON ({error})") from None
 

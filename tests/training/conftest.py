@@ -26,7 +26,7 @@ from training.models.tiny_base import make_tiny_model, make_tiny_tokenizer
 from training.stage.settings import LoraSettings, ModelSettings, PromptSettings
 
 BRIEF = PromptSettings(format="brief", max_length=512, max_answer=48)
-SHORT = BRIEF.model_copy(update={"max_answer": 24})
+SHORT = BRIEF.model_copy(update={"max_answer": 40})
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -86,7 +86,7 @@ def cloned(tmp_path_factory, tiny_model, expert_run):
             data=(SourceSettings(run=str(expert_run)),),
             validation=0,
             output=str(out),
-            fit=FitSettings(learning_rate=3e-3, max_steps=40, batch_size=8, save_steps=40),
+            fit=FitSettings(learning_rate=3e-3, max_steps=100, batch_size=8, save_steps=100),
         )
     )
     return out

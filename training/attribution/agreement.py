@@ -1,4 +1,4 @@
-"""How far attributors agree on what was important (SOTOPIA-RL, §1: Spearman above 0.7 between language models)."""
+"""Agreement of attributors on what was important (SOTOPIA-RL, §1: Spearman above 0.7 between language models)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which scores there are to attribute, and asking language models about them, so that no answer is ever lost.
+"""Questions of attribution: the scores to attribute, put to language models so that no answer is ever lost.
 
 Every answer is kept in a file that only grows, one line for each seat of an episode and dimension, as it comes. A stage
 that was stopped or killed asks again for nothing that it has; what was missing is asked for once more.

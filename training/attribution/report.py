@@ -1,4 +1,4 @@
-"""What an attribution came to, in counts and tables."""
+"""Report of an attribution, in counts and tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the attribution stage is asked to do."""
+"""Settings of the attribution stage."""
 
 from __future__ import annotations
 

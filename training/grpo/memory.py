@@ -1,4 +1,4 @@
-"""How much memory a GRPO step needs, estimated from a model's configuration before anything is loaded.
+"""Memory that a GRPO step needs, estimated from a model's configuration before anything is loaded.
 
 It counts weights, gradients, AdamW's moments, the key-value cache while sampling, the activations of one forward and
 backward pass, the logits, which are often the largest part, and a reward model. It detects runs that cannot fit, such

@@ -89,7 +89,8 @@ class SocialEnvironment:
         self._error: SotopiaError | None = None
         self._let_partners_act()
         observation = self._observe(self._situation.seat)
-        return f"\n\n{observation.briefing.head}\n{self._news()}"
+        form = observation.briefing.offer_form
+        return f"\n\n{observation.briefing.head}\n{self._news()}{form and chr(10)}{form}"
 
     def speak(self, text: str, to: list[str] | None = None, move: dict[str, Any] | None = None) -> str:
         """Says something, and may commit you by a move.

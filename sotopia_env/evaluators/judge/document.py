@@ -84,23 +84,27 @@ def document(
 def perceived_turns(transcript: Transcript, viewer: str | None = None) -> list[tuple[Turn, tuple[str, ...]]]:
     """Returns the turns in order, each with its audience: the *other* agents that perceived it.
 
-    A private turn is perceived by its recipients; an open one by everybody who had not left before (in a simultaneous
-    round: before the round).
+    A private turn is perceived by its recipients, an open one by everybody, in both cases if they have not left before
+    it. Who leaves in a simultaneous round perceives nothing of it: a round is seen when it is over.
 
     Args:
         transcript: the episode.
         viewer: restricts them to this agent's own turns and those it perceived.
     """
-    leave_round: dict[str, int] = {}
+    exits = {turn.actor: turn for turn in transcript.turns if turn.action.action_type is ActionType.LEAVE}
     turns = []
     for turn in transcript.turns:
-        absent = {agent for agent, round_ in leave_round.items() if not turn.veiled or round_ < turn.round}
-        audience = turn.action.to or tuple(a for a in transcript.task.agents if a != turn.actor and a not in absent)
+        absent = {agent for agent, leave in exits.items() if _position(leave) <= _position(turn)}
+        others = turn.action.to or transcript.task.agents
+        audience = tuple(agent for agent in others if agent != turn.actor and agent not in absent)
         if viewer is None or viewer == turn.actor or viewer in audience:
             turns.append((turn, audience))
-        if turn.action.action_type is ActionType.LEAVE:
-            leave_round[turn.actor] = turn.round
     return turns
+
+
+def _position(turn: Turn) -> int:
+    """Orders turns by when they are perceived: those of a simultaneous round all at once."""
+    return turn.round if turn.veiled else turn.index
 
 
 def _turn(turn: Turn, audience: tuple[str, ...], viewer: str | None) -> str:

@@ -184,8 +184,8 @@ def test_validate_and_rollout_refuse_tasks_that_cannot_be_played(tmp_path: Path)
 
     text = tasks.generate("bargaining", 1, 0)[0].model_dump_json()
     file = tmp_path / "t.jsonl"
-    assert r"\"needs\":\"all\"" in text
-    file.write_text(text.replace(r"\"needs\":\"all\"", r"\"needs\":{\"quorum\":3}"))
+    assert r"\"needs\": \"all\"" in text
+    file.write_text(text.replace(r"\"needs\": \"all\"", r"\"needs\": {\"quorum\": 3}"))
     for command in (
         ["tasks", "validate", file],
         ["rollout", "--policy", "silent", "--tasks", file, "--out", tmp_path / "run"],

@@ -54,7 +54,7 @@ def test_who_has_left_sees_nothing_more():
     assert [turn["seen_by"] for turn in data["turns"]] == [["agent_1", "agent_2"], ["agent_2"], ["agent_1"]]
 
 
-def test_in_a_simultaneous_round_who_leaves_still_sees_the_round():
+def test_who_leaves_in_a_simultaneous_round_sees_nothing_of_it_as_its_observation_does_not():
     turns = tuple(
         Turn(index, index // 3, f"agent_{index % 3}", Action(LEAVE if index == 0 else SPEAK, "x"), veiled=True)
         for index in range(5)
@@ -62,7 +62,7 @@ def test_in_a_simultaneous_round_who_leaves_still_sees_the_round():
     )
     data = parse(Transcript(task(3), turns))
     seen_by = [turn["seen_by"] for turn in data["turns"]]
-    assert seen_by[1:] == [["agent_0", "agent_2"], ["agent_0", "agent_1"], ["agent_2"]]
+    assert seen_by[1:] == [["agent_2"], ["agent_1"], ["agent_2"]]
     assert all(turn["simultaneous"] for turn in data["turns"])
 
 
@@ -120,9 +120,10 @@ def test_rules_and_worths_are_in_the_document_of_a_judge_and_only_the_own_worth_
     played = Transcript.of_state(state_after(contract(), "Hello."))
     document_fields = parse(played)
     assert document_fields["rules"].startswith("To be agreed on: price")
-    assert ["start: June 1 1, June 15 4.5" in agent["worth"] for agent in document_fields["agents"]] == [False, True]
+    gains = 'start is worth 1 for "June 1", 4.5 for "June 15"'
+    assert [gains in agent["worth"] for agent in document_fields["agents"]] == [False, True]
     own, other = json.loads(document(played, viewer="agent_0").text)["agents"]
-    assert "price: -1 times" in own["worth"]
+    assert "each $ of price is worth -1" in own["worth"]
     assert "worth" not in other
 
 

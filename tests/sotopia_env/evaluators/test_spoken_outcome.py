@@ -11,7 +11,7 @@ import pytest
 
 from sotopia_env.chat_model.protocol import ChatReply
 from sotopia_env.errors import EvaluationError, InvalidValueError, ModelCallError, UnknownNameError
-from sotopia_env.evaluators import SpokenOutcome, VerifiedOutcome, spoken_agreement_of
+from sotopia_env.evaluators import Composite, RuleEvaluator, SpokenOutcome, VerifiedOutcome, spoken_agreement_of
 from sotopia_env.naming import make_evaluator
 from sotopia_env.testing import ScriptedChatModel, check_evaluator, state_after
 from sotopia_env.world.action import Action, ActionType
@@ -182,6 +182,17 @@ def test_episodes_of_another_kind_are_refused_before_anything_is_paid_for(played
     with pytest.raises(EvaluationError, match=reason):
         asyncio.run(SpokenOutcome(model).evaluate_async(played))
     assert model.requests == []
+
+
+@pytest.mark.parametrize("of", [task(), riddle()])
+def test_where_nothing_can_be_agreed_on_it_leaves_the_task_to_others(of):
+    members = [SpokenOutcome(ScriptedChatModel([])), RuleEvaluator()]
+    played = dialogue(of, "Hello.")
+    for evaluator in (Composite(members), Composite([Composite(members[:1], "mean"), members[1]])):
+        evaluation = asyncio.run(evaluator.evaluate_async(played))
+        assert {score.source for score in evaluation.scores} == {"rules"}
+    with pytest.raises(EvaluationError, match="does not apply to task"):
+        asyncio.run(Composite(members[:1]).evaluate_async(played))
 
 
 def test_a_move_that_did_not_count_leaves_an_episode_of_words():

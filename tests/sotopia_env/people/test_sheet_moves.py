@@ -14,7 +14,7 @@ def test_rules_own_worth_and_effects_are_on_the_sheet(tmp_path):
     by_name = {row[header.index("participant")]: dict(zip(header, row, strict=True)) for row in rows}
     ada, bram = by_name["Ada Testa"], by_name["Bram Testa"]
     assert "only moves count" in ada["situation"]
-    assert "price: -1 times the number" in ada["participant_profile"]
-    assert "price: 1 times the number" in bram["participant_profile"]
+    assert "each $ of price is worth -1" in ada["participant_profile"]
+    assert "each $ of price is worth 1" in bram["participant_profile"]
     assert 'Ada Testa said: "40?" · offers (#1): price $40.0\n' in ada["transcript"]
     assert 'Bram Testa said: "No."\n' in ada["transcript"]

@@ -291,6 +291,12 @@ def test_the_last_vote_waits_until_it_decides():
     assert act(make("linear"), observed(of, moving(vote="zoo"), moving(vote="zoo"))).move.content == "museum"
     late = [moving(vote="park"), moving(vote="zoo"), Action(ActionType.SPEAK, "Hm.")] * 10
     assert act(make("linear"), observed(of, *late[:-1], rules=Rules(max_turns=60))).move is not None
+    unanimous = verified(ballot("unanimity"))
+    divided = observed(unanimous, moving(vote="park"), moving(vote="museum"))
+    assert divided.briefing.rules == unanimous.scenario.outcome.protocol
+    assert act(make("linear"), divided).move is None
+    agreed = observed(unanimous, moving(vote="museum"), moving(vote="museum"))
+    assert act(make("linear"), agreed).move.content == "museum"
     secret = verified(ballot(secret=True))  # nobody can answer what nobody sees
     assert act(make("linear"), observed(secret, moving(vote="park"), moving(vote="zoo"))).move.content == "museum"
 

@@ -225,6 +225,13 @@ def test_a_path_that_is_no_run_directory_is_refused(tmp_path: Path, prepare, mes
         run_episodes(plans(), run_dir=path)
 
 
+def test_a_run_of_an_older_schema_is_refused_in_one_sentence(run: Path) -> None:
+    manifest = (run / "run.json").read_text()
+    (run / "run.json").write_text(manifest.replace('"schema_version": 2', '"schema_version": 1', 1))
+    with pytest.raises(DamagedRecordError, match="schema_version: this code reads version 2, got 1; play the run"):
+        run_episodes(plans(), run_dir=run)
+
+
 def test_s26_files_of_a_run_are_exchanged_whole_or_not_at_all(run: Path) -> None:
     """An evaluator that takes the process down half-way leaves every byte of the run as it was."""
     before = {file.name: file.read_bytes() for file in run.iterdir()}

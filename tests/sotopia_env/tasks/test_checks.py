@@ -110,6 +110,46 @@ MISTAKES: list[tuple[str, Spec, str]] = [
         changed(DEAL, lambda s: s["issues"][0].update(step=7)),
         "high: expected low plus a whole number of steps, got 300; the nearest is 294",
     ),
+    (
+        "a misspelt kind of protocol",
+        changed(DEAL, lambda s: s["protocol"].update(kind="agrement")),
+        r"scenario\.outcome\.protocol\.kind: expected one of .*, got 'agrement'; did you mean 'agreement'\?",
+    ),
+    (
+        "a misspelt kind of issue",
+        changed(DEAL, lambda s: s["issues"][0].update(kind="numbr")),
+        r"scenario\.outcome\.issues\.0\.kind: .*, got 'numbr'; did you mean 'number'\?",
+    ),
+    (
+        "no kind",
+        changed(DEAL, lambda s: s["issues"][0].pop("kind")),
+        r"scenario\.outcome\.issues\.0\.kind: Field required$",
+    ),
+    (
+        "needs in one's own words",
+        changed(DEAL, lambda s: s["protocol"].update(needs="everybody")),
+        r"outcome\.protocol\.needs: expected 'all' or an object such as .*, got 'everybody'",
+    ),
+    (
+        "a misspelt field that is needed",
+        changed(DEAL, lambda s: s["protocol"].update(needs={"quorm": 2})),
+        r"outcome\.protocol\.needs\.quorm: Extra inputs .*did you mean 'quorum'\?",
+    ),
+    (
+        "a field of a union whose tag is a field's name",
+        changed(DEAL, lambda s: s["protocol"].update(needs={"quorum": 2, "veto": "agent_0"})),
+        r"outcome\.protocol\.needs\.veto: ",
+    ),
+    (
+        "a misspelt part of a worth",
+        changed(DEAL, lambda s: s["worth"][0].update(isues=s["worth"][0].pop("issues"))),
+        r"outcome\.worth\.0: expected 'issues' .*did you mean 'issues'\?",
+    ),
+    (
+        "a step of nothing",
+        changed(DEAL, lambda s: s["issues"][0].update(step=0)),
+        r"outcome\.issues\.0: step: expected a positive number, got 0",
+    ),
     ("terms with a missing issue", table({"terms": {}, "value": 1}), r"table\[0\]\.terms: .*\"start\" is missing"),
     (
         "terms with an unknown issue",

@@ -217,6 +217,18 @@ def test_nobody_sees_moves_of_the_running_round():
     assert observe(state, "agent_1").moves.accept == (1,)
 
 
+def test_who_leaves_in_the_running_round_can_still_be_addressed():
+    """Neither the words nor the re-asks of a model may depend on what others did in the same round."""
+    state = play(verified_task("ballot", 4, private=True), ROUNDS, Action(ActionType.LEAVE))
+    whisper = Action(ActionType.SPEAK, "Psst.", ("agent_0",), Move(MoveKind.VOTE, OPTIONS[0]))
+    assert observe(state, "agent_1").move_problem(whisper) is None
+    state = transition(state, whisper)
+    assert state.turns[-1].violation is None
+    while state.round == 0:
+        state = transition(state, Action(ActionType.NONE))
+    assert "has left" in observe(state, "agent_1").move_problem(whisper)
+
+
 def test_a_round_that_is_settled_is_played_to_its_end():
     task = verified_task("quorum", 3)
     state = play(task, ROUNDS, say("x", propose=offer(5)), say(), say())

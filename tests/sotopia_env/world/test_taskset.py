@@ -29,6 +29,13 @@ def test_saving_and_loading_keeps_the_content(tmp_path):
     assert TaskSet.load(tmp_path / "tasks.jsonl").content_hash == tasks.content_hash
 
 
+def test_a_key_that_stands_twice_is_refused_and_not_read_by_its_last_value(tmp_path):
+    path = tmp_path / "tasks.jsonl"
+    path.write_text(task().model_dump_json().replace('"context":', '"context":"Another one.","context":', 1))
+    with pytest.raises(InvalidTaskError, match=r"line 1: not valid JSON .the key 'context' stands twice in one object"):
+        TaskSet.load(path)
+
+
 def broken(change):
     raw = json.loads(task().model_dump_json())
     change(raw)

@@ -32,7 +32,8 @@ def test_dev_episodes_are_sampled_at_their_own_temperature_by_trl_as_well(cloned
         figures = grpo.run(asked(start_from=str(cloned), output=str(out), dev=dev, fit=one))
         valid[temperature] = figures["dev"][0]["valid"]
         assert any("episodes/valid" in entry for entry in figures["log"])
-    assert valid[5.0] < 0.2 < 0.4 < valid[0.01]
+    # A move that is not open is no valid answer either, and this model names many a price outside the range.
+    assert valid[5.0] < 0.1 < 0.25 < valid[0.01]
 
 
 def test_a_look_that_is_made_again_cannot_part_the_best_model_from_its_figures(tmp_path, tokenizer):

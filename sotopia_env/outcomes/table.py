@@ -1,4 +1,4 @@
-"""What stands on the table, as far as one seat may know it: open offers, votes, claims; as fields and as text."""
+"""The table as one seat may know it: open offers, votes and claims, as fields and as text."""
 
 from __future__ import annotations
 

@@ -7,7 +7,8 @@ file of the user's, no socket, and loads neither a language-model client nor a d
 
 from sotopia_env import sotopia_v0
 from sotopia_env.errors import SotopiaError
-from sotopia_env.world.action import ACTION_TYPES, Action, ActionType, ParseFailure, parse
+from sotopia_env.table import Table
+from sotopia_env.world.action import ACTION_TYPES, NO_ACTION, Action, ActionType, ParseFailure, parse
 from sotopia_env.world.dynamics import EpisodeState, Rules, SilenceRule, StopReason, Turn, TurnOrder
 from sotopia_env.world.episode import Episode, Evaluation, Evaluator, Score, Transcript, read_episodes
 from sotopia_env.world.observation import Observation
@@ -20,6 +21,7 @@ sotopia_v0.register_environments()
 __all__ = [
     "ACTION_TYPES",
     "DIMENSIONS",
+    "NO_ACTION",
     "RANGES",
     "Action",
     "ActionType",
@@ -42,6 +44,7 @@ __all__ = [
     "SilenceRule",
     "SotopiaError",
     "StopReason",
+    "Table",
     "Task",
     "TaskSet",
     "Transcript",

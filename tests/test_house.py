@@ -16,7 +16,7 @@ FLOORS = (
     ("world",),
     ("tasks", "chat_model", "storage", "importers"),
     ("policies", "evaluators", "reports"),
-    ("naming", "people"),
+    ("naming", "people", "table"),
     ("testing", "envs", "runs"),
     ("sotopia_v0", "adapters", "service"),
     ("__init__", "cli"),

@@ -15,10 +15,11 @@ from sotopia_env.chat_model.pool import ModelOptions, ModelPool
 from sotopia_env.chat_model.protocol import ChatModel, ChatReply, ChatRequest, Role
 from sotopia_env.chat_model.remote import RemoteModel, check
 from sotopia_env.chat_model.retries import RetryPolicy
-from sotopia_env.chat_model.spending.budget import Price
+from sotopia_env.chat_model.spending.budget import Amount, Price
 from sotopia_env.chat_model.spending.ledger import Ledger, LedgerEntry, Totals, read_ledger
 
 __all__ = [
+    "Amount",
     "CacheInfo",
     "ChatModel",
     "ChatReply",

@@ -130,7 +130,7 @@ def rollout(
     typer.echo(f"{out}: {_summary(result, out, evaluator)}")
     budget = "" if number else " with a higher limit"
     exit_if_stopped(result.stopped, number, f"the same command{budget} continues the run in {out}")
-    if result.failures or (result.unscored and result.unscored == result.played + result.resumed):
+    if result.failures or result.unscored:
         raise typer.Exit(1)
 
 
@@ -189,9 +189,9 @@ def _summary(result: RunResult, out: Path, evaluator: str) -> str:
     if result.unscored:
         every = "every one" if result.unscored == result.played + result.resumed else str(result.unscored)
         again = f"`sotopia evaluate {out} --evaluator {shlex.quote(evaluator)}` evaluates again"
-        parts.append(f"{every} unscored (`sotopia compare` says why, {again})")
-    if result.dropped:
-        parts.append(f"{result.dropped} under way were dropped and will be played again")
+        parts.append(f"{every} unscored (`sotopia show` says why, {again})")
+    if result.unfinished:
+        parts.append(f"{result.unfinished} under way go on from their last turn when the run is continued")
     if result.failures:
         first = result.failures[0]
         parts.append(f"{len(result.failures)} failed, the first with {first.kind}: {first.message} (failures.jsonl)")

@@ -20,7 +20,7 @@ from sotopia_env.outcomes.specification import (
     check_seats,
     worth_value,
 )
-from sotopia_env.outcomes.table import Claims, OpenOffer, Table, Votes
+from sotopia_env.outcomes.table import Claims, OpenOffer, TableView, Votes
 from sotopia_env.outcomes.worth import (
     AdditiveWorth,
     BallotWorth,
@@ -65,8 +65,8 @@ __all__ = [
     "ReferencePoints",
     "Seats",
     "Settlement",
-    "Table",
     "TableEntry",
+    "TableView",
     "TableWorth",
     "Terms",
     "Votes",

@@ -30,7 +30,7 @@ from sotopia_env.outcomes.move import InvalidMoveError, Move, MoveKind, offer_nu
 from sotopia_env.outcomes.protocol import Effect, Protocol, Settlement
 from sotopia_env.outcomes.space import Terms
 from sotopia_env.outcomes.specification import AgreementRules, OutcomeSpec
-from sotopia_env.outcomes.table import OpenOffer, Table
+from sotopia_env.outcomes.table import OpenOffer, TableView
 
 # Looking a member up in its enum costs more than comparing it.
 PROPOSE, ACCEPT, REJECT, WITHDRAW = MoveKind.PROPOSE, MoveKind.ACCEPT, MoveKind.REJECT, MoveKind.WITHDRAW
@@ -269,14 +269,14 @@ class Agreement(Protocol[AgreementState]):
         reason = f"Agreed on {numbers}: {self.space.describe(first.terms)}."
         return Settlement(True, first.terms, reason, first.proposer, assents)
 
-    def table(self, state: AgreementState, seat: str | None) -> Table:
+    def table(self, state: AgreementState, seat: str | None) -> TableView:
         """The open offers that ``seat`` knows of: of those to all who are left, who has left knows none."""
         settled = self.settled(state)
         result = self._result(state, seat) if settled else ""
         absent = seat in state.absent
         offers = [self._open_offer(offer, seat) for offer in state.offers if seat is None or offer.visible_to(seat)]
         fields = (self.kind, settled, self.space, () if absent else tuple(offers), None, None, result)
-        return from_fields(Table, fields)
+        return from_fields(TableView, fields)
 
     def _result(self, state: AgreementState, seat: str | None) -> str:
         # Who was not among the seats of a private offer learns that something was agreed, not what.

@@ -23,7 +23,7 @@ from sotopia_env.outcomes.move import InvalidMoveError, Move, MoveKind
 from sotopia_env.outcomes.protocol import Effect, Protocol, Settlement
 from sotopia_env.outcomes.space import OPTION
 from sotopia_env.outcomes.specification import BallotRules, OutcomeSpec
-from sotopia_env.outcomes.table import HIDDEN, Table, Votes
+from sotopia_env.outcomes.table import HIDDEN, TableView, Votes
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,11 +131,11 @@ class Ballot(Protocol[BallotState]):
         enough = {"plurality": True, "majority": 2 * count > seats, "unanimity": count == seats}
         return option if enough[self.rules.rule] else None
 
-    def table(self, state: BallotState, seat: str | None) -> Table:
+    def table(self, state: BallotState, seat: str | None) -> TableView:
         """Who has voted and, as far as ``seat`` may know it, for what."""
         settled, cast = not state.waiting, state.votes
         if self.rules.secret and seat is not None and not settled:
             own = self._seat_of[seat]
             cast = tuple([vote and (vote if index == own else HIDDEN) for index, vote in enumerate(cast)])
         result = self.outcome(state).reason if settled else ""
-        return Table(self.kind, settled, self.space, (), Votes(self.agents, cast, state.absent), None, result)
+        return TableView(self.kind, settled, self.space, (), Votes(self.agents, cast, state.absent), None, result)

@@ -26,7 +26,7 @@ from sotopia_env.outcomes.menu import NO_MOVES, Menu
 from sotopia_env.outcomes.move import InvalidMoveError, Move, MoveKind, claim_text
 from sotopia_env.outcomes.protocol import Effect, Protocol, Settlement
 from sotopia_env.outcomes.specification import ClaimsRules, OutcomeSpec
-from sotopia_env.outcomes.table import Claims, Table
+from sotopia_env.outcomes.table import Claims, TableView
 from sotopia_env.outcomes.worth import ClaimsWorth, Valuation
 
 
@@ -147,7 +147,7 @@ class ClaimsProtocol(Protocol[ClaimsState]):
         cost = Decimal(repr(self._costs[index])) * len(state.wrong[index])  # no sum of binary fractions
         return float(Decimal(repr(base)) + cost)
 
-    def table(self, state: ClaimsState, seat: str | None) -> Table:
+    def table(self, state: ClaimsState, seat: str | None) -> TableView:
         """How often everybody has claimed, and what ``seat`` itself has."""
         viewed = self.agents if seat is None else (seat,)
         seats = {agent: self._seat_of[agent] for agent in viewed}
@@ -158,7 +158,7 @@ class ClaimsProtocol(Protocol[ClaimsState]):
             right=tuple(agent for agent, i in seats.items() if state.right[i]),
         )
         settled = self.settled(state)
-        return Table(
+        return TableView(
             self.kind, settled, self.space, claims=claims, result=self.outcome(state).reason if settled else ""
         )
 

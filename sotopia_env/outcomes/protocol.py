@@ -17,7 +17,7 @@ from sotopia_env.outcomes.menu import Menu
 from sotopia_env.outcomes.move import InvalidMoveError, Move, MoveKind
 from sotopia_env.outcomes.space import OutcomeSpace, Terms
 from sotopia_env.outcomes.specification import OutcomeSpec, check_seats
-from sotopia_env.outcomes.table import Table
+from sotopia_env.outcomes.table import TableView
 from sotopia_env.outcomes.worth import Valuation
 
 S = TypeVar("S")
@@ -132,7 +132,7 @@ class Protocol(ABC, Generic[S]):
         """What it came to if the episode ended in ``state``."""
 
     @abstractmethod
-    def table(self, state: S, seat: str | None) -> Table:
+    def table(self, state: S, seat: str | None) -> TableView:
         """What stands, as far as ``seat`` may know it; ``None`` sees everything."""
 
     def payoffs(self, state: S, turns: int = 0) -> tuple[float, ...]:

@@ -171,7 +171,7 @@ class Claims:
         return lines
 
 
-class Table(NamedTuple):
+class TableView(NamedTuple):
     """What a seat may know of what stands; exactly one of the three parts belongs to a protocol.
 
     Attributes:

@@ -16,7 +16,7 @@ from sotopia_env.outcomes import (
     MoveKind,
     NumberIssue,
     OutcomeSpace,
-    Table,
+    TableView,
     Terms,
     read_move,
 )
@@ -35,7 +35,7 @@ class MoveDialogue:
     read: Callable[[str], str]
     write: Callable[[str], None]
 
-    def move(self, menu: Menu, table: Table | None) -> Move | None:
+    def move(self, menu: Menu, table: TableView | None) -> Move | None:
         """Returns the move that the person chooses; ``None`` for none.
 
         Args:
@@ -71,7 +71,7 @@ class MoveDialogue:
             except InvalidMoveError as error:
                 self.write(printable(f"That cannot be claimed: {error}."))
 
-    def _offer(self, menu: Menu, table: Table | None) -> Move:
+    def _offer(self, menu: Menu, table: TableView | None) -> Move:
         assert menu.space is not None  # whoever may propose knows what about
         offers = [] if table is None else [standing.offer for standing in table.offers]
         newest: Terms = max(offers, key=lambda offer: offer.number).terms if offers else {}

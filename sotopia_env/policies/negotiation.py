@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from sotopia_env.outcomes import BallotRules, ClaimsWorth, Move, MoveKind, Table
+from sotopia_env.outcomes import BallotRules, ClaimsWorth, Move, MoveKind, TableView
 from sotopia_env.outcomes.space import OPTION
 from sotopia_env.policies.bidding import EPSILON, Bids
 from sotopia_env.policies.claiming import SURE, expectation, fact, odds
@@ -102,7 +102,7 @@ class Negotiator:
             return self._move(observation, Move(MoveKind.ACCEPT, best[0].offer.number), seed)
         return self._move(observation, Move(MoveKind.PROPOSE, bids.ranking.terms(offer)), seed)
 
-    def _vote(self, observation: Observation, table: Table, seed: int) -> Decision:
+    def _vote(self, observation: Observation, table: TableView, seed: int) -> Decision:
         """Votes, among the options worth the target, for the one with most votes of others; the best where none has."""
         bids = Bids(observation, seed)
         if bids.ranking.hopeless or not observation.moves:
@@ -117,7 +117,7 @@ class Negotiator:
             return say(observation, _PATIENCE)
         return self._move(observation, Move(MoveKind.VOTE, option), seed)
 
-    def _waits(self, observation: Observation, table: Table, count: int) -> bool:
+    def _waits(self, observation: Observation, table: TableView, count: int) -> bool:
         """Whether the seat holds back its vote, because it would close the ballot with only ``count`` votes alike.
 
         That is the vote of the last seat; half of all votes may decide nothing, and where unanimity is the rule all

@@ -238,22 +238,39 @@ async def evaluate_run_async(
     check_limits(concurrency, timeout)
     if not isinstance(evaluator, Evaluator):
         raise InvalidValueError(f"evaluator: expected an evaluator, got {evaluator!r}")
-    judge = named(evaluator)
     with RunDirectory(run_dir) as directory:
-        side, merged = _SideFile(directory.path, judge), False
         bar = Progress(len(directory.done), 0, progress, "evaluations", ledger)
-        job = _Job(directory, evaluator, judge, side, timeout, force, stop or Stop(), bar)
-        try:
-            async with bar.refreshed():
-                queue = job.pending()
-                workers = min(concurrency, len(directory.done))
-                await all_or_first_error([job.work(queue) for _ in range(workers)], job.stop)
-            if not side.empty and not job.stop.reason:
-                job.merge()
-            merged = not job.stop.reason
-            directory.note_models(ledger.answered() if ledger else {})
-        finally:
-            side.close(merged)
+        return await evaluate_directory(
+            directory, evaluator, bar, concurrency=concurrency, timeout=timeout, force=force, stop=stop, ledger=ledger
+        )
+
+
+async def evaluate_directory(
+    directory: RunDirectory,
+    evaluator: Evaluator,
+    bar: Progress,
+    *,
+    concurrency: int,
+    timeout: float | None = None,
+    force: bool = False,
+    stop: Stop | None = None,
+    ledger: Ledger | None = None,
+) -> EvaluationResult:
+    """As :func:`evaluate_run_async`, for a run directory that is open; ``bar`` shows the progress."""
+    judge = named(evaluator)
+    side, merged = _SideFile(directory.path, judge), False
+    job = _Job(directory, evaluator, judge, side, timeout, force, stop or Stop(), bar)
+    try:
+        async with bar.refreshed():
+            queue = job.pending()
+            workers = min(concurrency, len(directory.done))
+            await all_or_first_error([job.work(queue) for _ in range(workers)], job.stop)
+        if not side.empty and not job.stop.reason:
+            job.merge()
+        merged = not job.stop.reason
+        directory.note_models(ledger.answered() if ledger else {})
+    finally:
+        side.close(merged)
     if job.refusal is not None:
         raise job.refusal
     total = len(directory.done)

@@ -25,7 +25,7 @@ from sotopia_env.errors import InvalidValueError, ModelRefusedError, SotopiaErro
 from sotopia_env.runs.progress import Progress
 from sotopia_env.runs.request import RunRequest
 from sotopia_env.runs.rollout import RunResult, open_run, run_episodes_async
-from sotopia_env.runs.shards import merge_shards, shard_path
+from sotopia_env.runs.shards import hand_out, merge_shards, shard_path
 from sotopia_env.runs.stopping import Stop, stop_on_signals
 from sotopia_env.storage.manifest import EPISODES, FailureRecord
 
@@ -59,12 +59,12 @@ class PartResult:
 
     Attributes:
         stopped: why it ended before its part was done; empty when it did not.
-        dropped: episodes that were begun and given up for that reason.
+        unfinished: episodes that were begun and not ended for that reason.
         refusal: of a model that refuses every request, where that was the reason.
     """
 
     stopped: str = ""
-    dropped: int = 0
+    unfinished: int = 0
     refusal: ModelRefusedError | None = None
 
 
@@ -76,7 +76,7 @@ def play_part(part: Part) -> PartResult:
             result = asyncio.run(_play(part, stop))
         except ModelRefusedError as error:
             return PartResult(str(error), refusal=error)
-    return PartResult(result.stopped, result.dropped)
+    return PartResult(result.stopped, result.unfinished)
 
 
 async def _play(part: Part, stop: Stop) -> RunResult:
@@ -166,6 +166,8 @@ def run_on_ray(
         try:
             if todo:
                 parts = _parts(request, todo, directory.path, workers, concurrency, timeout, stop.grace)
+                for part in parts:
+                    hand_out(directory, part.directory, part.keys)
                 cluster.play(parts, Progress(len(plans), resumed, progress, "episodes"), stop, results)
         finally:
             _, failures = merge_shards(directory)
@@ -184,7 +186,7 @@ def run_on_ray(
         failures=failures,
         repaired=directory.repaired,
         stopped=stopped,
-        dropped=sum(result.dropped for result in results),
+        unfinished=sum(result.unfinished for result in results),
     )
 
 

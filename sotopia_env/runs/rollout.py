@@ -17,14 +17,17 @@ from pathlib import Path
 
 from sotopia_env.chat_model import Ledger
 from sotopia_env.errors import BudgetExceededError, InvalidValueError, ModelRefusedError
+from sotopia_env.runs.admission import Admission
+from sotopia_env.runs.evaluate import evaluate_directory
 from sotopia_env.runs.plan import EpisodePlan, run_config
 from sotopia_env.runs.play import Watcher, evaluate_episode, play_episode
 from sotopia_env.runs.progress import Progress
 from sotopia_env.runs.shards import merge_shards
 from sotopia_env.runs.stopping import EpisodeDropped, Stop, all_or_first_error, blocking, check_limits
 from sotopia_env.storage.directory import RunDirectory, is_unscored, read_run
-from sotopia_env.storage.manifest import FailureRecord, named
-from sotopia_env.world.episode import Episode, Evaluator
+from sotopia_env.storage.manifest import FailureRecord, UnfinishedTurn, named
+from sotopia_env.table import TurnListener
+from sotopia_env.world.episode import Episode, EpisodeError, Evaluator, RecordedTurn
 
 logger = logging.getLogger(__name__)
 _ALLOCATIONS = 50_000
@@ -43,8 +46,8 @@ class RunResult:
         failures: episodes that could not be finished, in the order of failing.
         repaired: sentences about lines that had been cut short and were removed.
         stopped: why the run ended before it was done; empty when it did not.
-        dropped: episodes that were begun and given up for that reason. They are no failures, and a resumed run plays
-            them again.
+        unfinished: episodes that were begun and not ended for that reason. They are no failures, and a resumed run
+            goes on with them, in a run directory from the turn at which they were left.
     """
 
     run_dir: Path | None
@@ -55,7 +58,7 @@ class RunResult:
     failures: tuple[FailureRecord, ...] = field(repr=False)
     repaired: tuple[str, ...]
     stopped: str = ""
-    dropped: int = 0
+    unfinished: int = 0
     # Not in the repr: asyncio writes out the result of its main task when it restores the Ctrl-C handler.
     _episodes: tuple[Episode, ...] = field(default=(), repr=False)
 
@@ -75,6 +78,7 @@ class _Run:
     progress: Progress
     stop: Stop
     watcher: Watcher | None
+    admission: Admission
     episodes: dict[str, Episode] = field(default_factory=dict)
     failed: list[FailureRecord] = field(default_factory=list)
     begun: int = 0
@@ -83,28 +87,32 @@ class _Run:
     refusal: ModelRefusedError | None = None
 
     @property
-    def dropped(self) -> int:
+    def unfinished(self) -> int:
         """Episodes that were begun and neither recorded nor failed."""
         return self.begun - self.played - len(self.failed)
 
     async def work(self, plans: Iterator[EpisodePlan]) -> None:
         """Takes plans from the shared iterator until it is empty or the run is stopped."""
         for plan in plans:
+            turns = [] if self.directory is None else self.directory.begun.pop(plan.key, [])
+            await self.admission.enter(plan.key, turns)
             if self.stop.reason:
                 return
             self.begun += 1
             self.progress.begin()
-            outcome = await self._produce(plan)
+            outcome = await self._produce(plan, turns)
+            self.admission.leave(plan.key, isinstance(outcome, Episode))
             if outcome is not None:
                 self._record(outcome)
             self.progress.end(isinstance(outcome, Episode), isinstance(outcome, FailureRecord))
             self._notify(plan, outcome)
             await asyncio.sleep(0)  # policies that never wait would otherwise keep the others from their turn
 
-    async def _produce(self, plan: EpisodePlan) -> Episode | FailureRecord | None:
-        """The episode with its evaluation, or its failure; ``None`` when it was dropped."""
+    async def _produce(self, plan: EpisodePlan, turns: list[UnfinishedTurn]) -> Episode | FailureRecord | None:
+        """The episode with its evaluation, or its failure; ``None`` when the run is stopped before its end."""
+        begun, listeners = _begun(plan, turns) if turns else None, self._listeners(plan, turns)
         try:
-            outcome = await play_episode(plan, timeout=self.timeout, stop=self.stop, watcher=self.watcher)
+            outcome = await play_episode(plan, begun=begun, timeout=self.timeout, stop=self.stop, listeners=listeners)
             if isinstance(outcome, Episode) and self.evaluator is not None:
                 return await evaluate_episode(outcome, self.evaluator, self.timeout)
             return outcome
@@ -116,6 +124,18 @@ class _Run:
         except EpisodeDropped:
             pass
         return None
+
+    def _listeners(self, plan: EpisodePlan, turns: list[UnfinishedTurn]) -> list[TurnListener]:
+        """Who hears of the turns of an episode: only those whose business it is, for every turn is a call."""
+        listeners: list[TurnListener] = []
+        if self.directory is not None:
+            listeners.append(_Safeguard(self.directory, plan.key, bool(turns)).add)
+        if self.admission.limited:
+            listeners.append(lambda turn, _: self.admission.note(plan.key, turn))
+        if self.watcher is not None:
+            watcher = self.watcher
+            listeners.append(lambda turn, _: watcher.turn(plan, turn))
+        return listeners
 
     def _notify(self, plan: EpisodePlan, outcome: Episode | FailureRecord | None) -> None:
         if self.watcher is None:
@@ -138,6 +158,39 @@ class _Run:
             self.directory.append(outcome)
         else:
             self.episodes[outcome.key] = outcome
+
+
+class _Safeguard:
+    """Writes the turns of an episode to the run directory while it is played.
+
+    It begins with the first turn that somebody was asked for, a model or a person: a turn without a generation costs
+    nothing and comes out the same when it is played again.
+    """
+
+    def __init__(self, directory: RunDirectory, key: str, writing: bool) -> None:
+        self._directory, self._key, self._writing = directory, key, writing
+        self._free: list[UnfinishedTurn] = []
+
+    def add(self, turn: RecordedTurn, errors: tuple[EpisodeError, ...]) -> None:
+        """Adds a turn."""
+        self._free.append(UnfinishedTurn(key=self._key, turn=turn, errors=errors))
+        if self._writing or turn.generation is not None:
+            for item in self._free:
+                self._directory.append_turn(item)
+            self._writing = True
+            self._free.clear()
+
+
+def _begun(plan: EpisodePlan, turns: list[UnfinishedTurn]) -> Episode:
+    """The record of an episode as far as it was played before."""
+    return Episode(
+        key=plan.key,
+        task=plan.task,
+        rules=plan.rules,
+        seed=plan.episode_seed,
+        turns=tuple([item.turn for item in turns]),
+        errors=tuple([error for item in turns for error in item.errors]),
+    )
 
 
 @contextmanager
@@ -180,8 +233,8 @@ async def run_episodes_async(
     Args:
         plans: what to play (:func:`sotopia_env.runs.plan.plan_episodes`).
         evaluator: scores each episode when it ends; ``None`` leaves that to :func:`evaluate_run`.
-        run_dir: where to write; a directory with the same run in it is continued, and episodes that failed before
-            are tried again. ``None`` keeps the episodes in memory.
+        run_dir: where to write; a directory with the same run in it is continued: unscored episodes are evaluated
+            again, those that were begun or failed go on from their last turn. ``None`` keeps the episodes in memory.
         concurrency: episodes in flight at once, at least 1.
         timeout: seconds for playing one episode, and again for evaluating it; ``None`` waits for ever. It takes effect
             where a policy or an evaluator awaits something: one that computes without ever awaiting holds up every
@@ -200,9 +253,14 @@ async def run_episodes_async(
     """
     plans, stop = _check(plans, concurrency, timeout), stop or Stop()
     with nullcontext() if run_dir is None else open_run(plans, evaluator, run_dir) as directory:
+        if directory is not None and directory.unscored and evaluator is not None:
+            again = Progress(len(directory.done), 0, progress, "evaluations", ledger)
+            await evaluate_directory(
+                directory, evaluator, again, concurrency=concurrency, timeout=timeout, stop=stop, ledger=ledger
+            )
         todo = [plan for plan in plans if directory is None or plan.key not in directory.done]
         bar = Progress(len(plans), len(plans) - len(todo), progress, "episodes", ledger)
-        run = _Run(evaluator, timeout, directory, bar, stop, watcher)
+        run = _Run(evaluator, timeout, directory, bar, stop, watcher, Admission(ledger))
         async with bar.refreshed():
             with _frozen_heap():
                 queue = iter(todo)
@@ -220,7 +278,7 @@ async def run_episodes_async(
         failures=tuple(run.failed),
         repaired=directory.repaired if directory else (),
         stopped=stop.reason,
-        dropped=run.dropped,
+        unfinished=run.unfinished,
         _episodes=tuple(run.episodes[plan.key] for plan in plans if plan.key in run.episodes),
     )
 

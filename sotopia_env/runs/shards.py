@@ -10,13 +10,14 @@ import json
 import logging
 import os
 import shutil
+from collections.abc import Collection
 from pathlib import Path
 
 from sotopia_env.chat_model.spending.ledger import LEDGER
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.files import repair_torn_line, write_text_atomically
 from sotopia_env.storage.directory import RunDirectory, read_failures, read_run
-from sotopia_env.storage.manifest import EPISODES, RUN, FailureRecord
+from sotopia_env.storage.manifest import EPISODES, RUN, UNFINISHED, FailureRecord
 
 logger = logging.getLogger(__name__)
 SHARDS = "shards"
@@ -55,12 +56,21 @@ def merge_shards(run: RunDirectory) -> tuple[int, tuple[FailureRecord, ...]]:
     return count, outstanding
 
 
+def hand_out(run: RunDirectory, shard: Path, keys: Collection[str]) -> None:
+    """Writes what the run has of unfinished episodes into the shard that is to play them."""
+    lines = [turn.model_dump_json() for key, turns in run.begun.items() if key in keys for turn in turns]
+    if lines:
+        write_text_atomically(shard / UNFINISHED, "".join(f"{line}\n" for line in lines))
+
+
 def _merge_episodes(run: RunDirectory, shard: Path) -> int:
     before = len(run.done)
-    with RunDirectory(shard):  # refuses if a process still writes there
+    with RunDirectory(shard) as directory:  # refuses if a process still writes there
         for episode in read_run(shard):
             if episode.key not in run.done:
                 run.append(episode)
+        for key, turns in directory.begun.items():
+            run.extend_turns(key, turns)
     return len(run.done) - before
 
 

@@ -1,16 +1,17 @@
-"""A run on disk: ``run.json`` (its configuration), ``episodes.jsonl``, ``failures.jsonl``.
+"""A run on disk: ``run.json`` (its configuration), ``episodes.jsonl``, ``failures.jsonl``, ``unfinished.jsonl``.
 
-Durability: an episode survives the death of the process at any moment (:mod:`sotopia_env.files`). The file is
-forced to the disk (``fsync``) when the run ends, not after each line: a power cut may cost the last lines, which a
-resumed run plays again. A line that was cut short is removed when the run is resumed, with a warning. One process at a
-time holds a directory (``flock``; POSIX systems).
+Durability: an episode survives the death of the process at any moment (:mod:`sotopia_env.files`), and so does each of
+its turns that somebody was asked for: those of episodes that have not ended are in ``unfinished.jsonl``, from which a
+resumed run goes on. The files are forced to the disk (``fsync``) when the run ends, not after each line: a power cut
+may cost the last lines, which a resumed run plays again. A line that was cut short is removed when the run is resumed,
+with a warning. One process at a time holds a directory (``flock``; POSIX systems).
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -19,17 +20,19 @@ from typing import Any, Self, TypeVar
 from pydantic import ValidationError
 
 from sotopia_env.errors import DamagedRecordError, InvalidValueError
-from sotopia_env.files import AppendOnlyFile, lock, read_lines, write_text_atomically
+from sotopia_env.files import AppendOnlyFile, lock, read_lines, repair_torn_line, write_text_atomically
 from sotopia_env.records import Record, explain
 from sotopia_env.storage.manifest import (
     EPISODES,
     FAILURES,
     LOCK,
     RUN,
+    UNFINISHED,
     FailureRecord,
     RunConfig,
     RunCounts,
     RunManifest,
+    UnfinishedTurn,
     now,
     read_manifest,
 )
@@ -47,6 +50,7 @@ class RunDirectory:
         manifest: contents of ``run.json``.
         done: keys of the episodes it holds.
         unscored: how many of these have no scores.
+        begun: by key, the turns of episodes that were begun and are not among these.
         repaired: sentences about lines that had been cut short and were removed.
     """
 
@@ -73,6 +77,8 @@ class RunDirectory:
             self._episodes = resources.enter_context(self._open(EPISODES))
             self._failures = resources.enter_context(self._open(FAILURES))
             self._scan()
+            self.begun = self._tidy()
+            self._unfinished: AppendOnlyFile | None = None
             self._resources = resources.pop_all()
 
     def _take_up(self, config: RunConfig | None) -> RunManifest:
@@ -106,6 +112,32 @@ class RunDirectory:
             self.done.add(episode.key)
             self.unscored += is_unscored(episode)
 
+    def _tidy(self) -> dict[str, list[UnfinishedTurn]]:
+        """Removes the turns of episodes that are there from the file of the unfinished, and returns the others."""
+        path = self.path / UNFINISHED
+        repair_torn_line(path)
+        begun: dict[str, list[UnfinishedTurn]] = {}
+        for turn in _read(path, UnfinishedTurn):
+            if turn.key not in self.done:
+                begun.setdefault(turn.key, []).append(turn)
+        if begun:
+            write_text_atomically(path, "".join(_line(turn) for turns in begun.values() for turn in turns))
+        else:
+            path.unlink(missing_ok=True)
+        return begun
+
+    def append_turn(self, turn: UnfinishedTurn) -> None:
+        """Adds a turn of an episode that is being played; it is superseded when the episode is added."""
+        if self._unfinished is None:
+            self._unfinished = self._resources.enter_context(self._open(UNFINISHED))
+        self._unfinished.append(_line(turn).encode())
+
+    def extend_turns(self, key: str, turns: Sequence[UnfinishedTurn]) -> None:
+        """Adds what another process has of an unfinished episode: the turns after those that are here."""
+        for turn in turns[len(self.begun.get(key, ())) :]:
+            self.append_turn(turn)
+            self.begun.setdefault(key, []).append(turn)
+
     def append(self, episode: Episode) -> None:
         """Adds one episode; it is safe from the death of the process when this returns."""
         self._episodes.append(to_line(episode).encode())
@@ -114,7 +146,7 @@ class RunDirectory:
 
     def append_failure(self, failure: FailureRecord) -> None:
         """Adds one failure; it is superseded when the episode succeeds later."""
-        self._failures.append(f"{failure.model_dump_json()}\n".encode())
+        self._failures.append(_line(failure).encode())
 
     def failures(self) -> tuple[FailureRecord, ...]:
         """The latest failure of every episode that has not succeeded since."""
@@ -130,7 +162,10 @@ class RunDirectory:
         """
         self._episodes.sync()
         failures = self.failures()
-        write_text_atomically(self.path / FAILURES, "".join(f.model_dump_json() + "\n" for f in failures))
+        write_text_atomically(self.path / FAILURES, "".join(map(_line, failures)))
+        if self._unfinished is not None:
+            self._unfinished.close()
+            self._unfinished, self.begun = None, self._tidy()
         counts = RunCounts(episodes=len(self.done), failed=len(failures), unscored=self.unscored)
         changes = {"finished": now() if complete else None, "counts": counts if complete else None}
         self._write_manifest(self.manifest.model_copy(update={**changes, "models": self._models(answered)}))
@@ -171,6 +206,10 @@ class RunDirectory:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _line(record: Record) -> str:
+    return f"{record.model_dump_json()}\n"
 
 
 def is_unscored(episode: Episode) -> bool:

@@ -25,6 +25,7 @@ from sotopia_env.world.dynamics import Rules
 from sotopia_env.world.episode import SCHEMA_VERSION, EpisodeError, RecordedTurn, SchemaVersion
 
 EPISODES, FAILURES, RUN, LOCK = "episodes.jsonl", "failures.jsonl", "run.json", ".lock"
+UNFINISHED = "unfinished.jsonl"
 
 
 def now() -> str:
@@ -145,6 +146,20 @@ class FailureRecord(Record):
     message: str
     traceback: str = ""
     turns: tuple[RecordedTurn, ...] = ()
+    errors: tuple[EpisodeError, ...] = ()
+
+
+class UnfinishedTurn(Record):
+    """A turn of an episode that is still being played.
+
+    Attributes:
+        key: of the episode.
+        turn: with the text behind it.
+        errors: what failed outside while it was made, and was survived.
+    """
+
+    key: str
+    turn: RecordedTurn
     errors: tuple[EpisodeError, ...] = ()
 
 

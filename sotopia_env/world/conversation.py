@@ -61,6 +61,11 @@ class Conversation:
         """Returns an empty conversation of the same seat, without its ``dropped`` oldest turns."""
         return Conversation(self._briefing, self._names, self._by_round, self._standing, dropped)
 
+    @property
+    def system(self) -> str:
+        """The content of the first message."""
+        return self._messages[0]["content"]
+
     def messages(self, turns: Sequence[Turn], number: int, acting: bool, stands: str) -> list[ChatMessage]:
         """Returns the messages of an observation.
 

@@ -379,9 +379,7 @@ def _violation(state: EpisodeState, actor: str, action: Action) -> str | None:
         return f"move: comes with speak, non-verbal communication or action, not with {action.action_type.value!r}"
     if not action.to:
         return None
-    for agent in action.to:
-        if agent not in state.task.names:
-            raise InvalidActionError(f"to: {name_hint(agent, state.task.agents)}")
+    check_recipients(state.task, action)
     if not state.task.scenario.private_messages:
         return "private actions are not possible in this scenario; address everybody"
     absent = _absent(state)
@@ -391,6 +389,13 @@ def _violation(state: EpisodeState, actor: str, action: Action) -> str | None:
         if agent in absent:
             return f"{state.task.names[agent]} has left and can receive nothing"
     return None
+
+
+def check_recipients(task: Task, action: Action) -> None:
+    """Raises :class:`InvalidActionError` if a recipient of ``action`` is no agent of the task."""
+    for agent in action.to:
+        if agent not in task.names:
+            raise InvalidActionError(f"to: {name_hint(agent, task.agents)}")
 
 
 def _absent(state: EpisodeState) -> frozenset[str]:

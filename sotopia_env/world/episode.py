@@ -317,6 +317,14 @@ def replay(episode: Episode) -> EpisodeState:
     Raises:
         DamagedRecordError: the record contradicts the rules (another actor's turn, turns after the end, …).
     """
+    state = replay_turns(episode)
+    if state.stop is not episode.stop:
+        raise DamagedRecordError(f"episode {episode.key!r}: expected stop {state.stop}, got {episode.stop}")
+    return state
+
+
+def replay_turns(episode: Episode) -> EpisodeState:
+    """As :func:`replay`, without a look at why the record says that the episode stopped: it may be unfinished."""
     state = initial_state(episode.task, episode.rules, episode.seed)
     for item in episode.turns:
         recorded = item.turn
@@ -326,8 +334,6 @@ def replay(episode: Episode) -> EpisodeState:
             raise DamagedRecordError(f"episode {episode.key!r}, turn {recorded.index}: {error}") from None
         if state.turns[-1] != recorded:
             raise DamagedRecordError(f"episode {episode.key!r}: expected {state.turns[-1]}, got {recorded}")
-    if state.stop is not episode.stop:
-        raise DamagedRecordError(f"episode {episode.key!r}: expected stop {state.stop}, got {episode.stop}")
     return state
 
 

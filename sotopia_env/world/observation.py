@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
-from sotopia_env.outcomes import AnyProtocol, Menu, Table
+from sotopia_env.outcomes import AnyProtocol, Menu, TableView
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.briefing import DISCLOSURE, OWN_FIELDS, Briefing, Partner, briefing, describe
 from sotopia_env.world.conversation import LEFT_OUT, NOTHING_NEW, NOTHING_YET, ChatMessage, Conversation
@@ -53,12 +53,12 @@ class Outlook:
         """Looks at ``state``, one of ``protocol``, with the eyes of ``agent``."""
         self._protocol, self._agent = protocol, agent
         self.state = state
-        self._table: Table | None = None
+        self._table: TableView | None = None
         self._menu: Menu | None = None
         self._table_text = self._menu_text = ""
 
     @property
-    def table(self) -> Table:
+    def table(self) -> TableView:
         """What stands, as far as the seat may know."""
         if self._table is None:
             self._table = self._protocol.table(self.state, self._agent)
@@ -122,7 +122,7 @@ class Observation:
         return self.briefing.agent
 
     @property
-    def table(self) -> Table | None:
+    def table(self) -> TableView | None:
         """What stands, as far as this seat may know; ``None`` in a task without a protocol."""
         return None if self._outlook is None else self._outlook.table
 
@@ -168,6 +168,16 @@ class Observation:
         if conversation.length > len(self.turns):  # this observation is older than the latest one that was read
             conversation = conversation.anew()
         return conversation.messages(self.turns, self.turn, self.acting, self._stands())
+
+    @property
+    def system(self) -> str:
+        """The first of :attr:`messages`: the briefing and the form of an answer, the same on every turn."""
+        return self._conversation.system
+
+    @property
+    def news(self) -> str:
+        """The last of :attr:`messages`: what is new since the seat's own last turn, the table, and whose turn it is."""
+        return self.messages[-1]["content"]
 
     def text_without(self, dropped: int) -> str:
         """Returns :attr:`text` with a marker in place of the ``dropped`` oldest turns; 0 drops none.

@@ -50,7 +50,7 @@ from typing import Any
 
 from sotopia_env.errors import UnknownNameError, name_hint
 from sotopia_env.naming import make_evaluator
-from sotopia_env.outcomes import MoveKind, Table
+from sotopia_env.outcomes import MoveKind, TableView
 from sotopia_env.world.action import NO_ACTION
 from sotopia_env.world.dynamics import Turn, initial_state, transition
 from sotopia_env.world.episode import Episode, Evaluation, Evaluator, OutcomeResult, Transcript, replay
@@ -258,7 +258,7 @@ class _Course:
         assert self._task.protocol is not None
         return outcome.agreed and (self._task.protocol.kind != "ballot" or end == len(self._turns))
 
-    def _in_hand(self, table: Table) -> float:
+    def _in_hand(self, table: TableView) -> float:
         """The best of what the partners offer."""
         if table.votes is not None:
             others = [option for agent, option in table.votes.options.items() if agent != self._seat]

@@ -113,6 +113,13 @@ class Budget:
         self._tokens += tokens
         self._cost += cost or 0.0
 
+    def covers(self, more: Amount) -> bool:
+        """Whether so much more may be spent in all, what is reserved now included."""
+        tokens, cost = self._tokens + more.tokens, self._cost + more.cost
+        return (self.max_tokens is None or tokens <= self.max_tokens) and (
+            self.max_cost is None or cost <= self.max_cost
+        )
+
     def check(self, more: Amount = NOTHING) -> None:
         """Raises :class:`BudgetExceededError` if a limit is reached, or would be passed by ``more``."""
         if self.max_cost is not None and (self._cost >= self.max_cost or self._cost + more.cost > self.max_cost):

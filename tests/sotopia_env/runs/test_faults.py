@@ -72,7 +72,7 @@ def check_counts(server: LoopbackServer, run: Path, result: RunResult, plans: li
     assert len(failed) == len(failures)
     assert recorded | failed == {plan.key for plan in plans}
     assert not recorded & failed
-    assert (result.played, len(result.failures), result.dropped, result.stopped) == (
+    assert (result.played, len(result.failures), result.unfinished, result.stopped) == (
         len(episodes),
         len(failures),
         0,

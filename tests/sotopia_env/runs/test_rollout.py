@@ -389,7 +389,7 @@ def test_a_full_disk_ends_the_run_with_its_own_error(tmp_path: Path, monkeypatch
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(run_directory.os, "write", full)
-    with pytest.raises(SotopiaError, match=r"episodes\.jsonl: cannot be written \(No space left on device\)"):
+    with pytest.raises(SotopiaError, match=r"unfinished\.jsonl: cannot be written \(No space left on device\)"):
         run_episodes([BASE], run_dir=tmp_path)
 
 

@@ -1,0 +1,92 @@
+"""The admission of episodes to a run with a limit: near the limit those that were begun finish before others begin."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from dataclasses import dataclass, field
+
+from sotopia_env.chat_model import Amount, Ledger
+from sotopia_env.chat_model.spending.budget import NOTHING
+from sotopia_env.storage.manifest import UnfinishedTurn
+from sotopia_env.world.episode import RecordedTurn
+
+FIRST = 8
+"""Episodes under way at once in a run with a limit, until one has shown what an episode uses."""
+
+
+@dataclass(slots=True)
+class _Sum:
+    """Tokens and US dollars; an unknown cost adds nothing, for only a known one can be limited."""
+
+    tokens: int = 0
+    cost: float = 0.0
+
+    def add(self, turn: RecordedTurn) -> None:
+        if turn.generation is not None:
+            usage = turn.generation.usage
+            self.tokens += usage.prompt_tokens + usage.completion_tokens
+            self.cost += usage.cost or 0.0
+
+
+@dataclass(slots=True)
+class Admission:
+    """Lets an episode begin when what is left of the budget is enough for it and for those under way.
+
+    What an episode uses is the mean of those that have ended in this process, its share of the judges' calls included.
+    Without a limit, or without models, everything is admitted at once.
+
+    Attributes:
+        ledger: of the models, with its limits.
+    """
+
+    ledger: Ledger | None
+    _under_way: dict[str, _Sum] = field(default_factory=dict)
+    _ended: _Sum = field(default_factory=_Sum)
+    _count: int = 0
+    _judged: Amount = NOTHING
+    _event: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        if self.ledger is not None:
+            totals = self.ledger.totals("judge")
+            self._judged = Amount(totals.tokens, totals.cost)
+
+    @property
+    def limited(self) -> bool:
+        """Whether there is a limit, so that anything may have to wait."""
+        return self.ledger is not None and self.ledger.budget.limited
+
+    async def enter(self, key: str, begun: list[UnfinishedTurn]) -> None:
+        """Waits until the episode may begin, or to go on from the turns that were ``begun`` before."""
+        while not self._fits():
+            self._event.clear()
+            await self._event.wait()
+        self._under_way[key] = _Sum()
+        for item in begun:
+            self._under_way[key].add(item.turn)
+
+    def note(self, key: str, turn: RecordedTurn) -> None:
+        """Adds what a turn of an episode under way has used."""
+        self._under_way[key].add(turn)
+
+    def leave(self, key: str, finished: bool) -> None:
+        """Takes an episode out that has ended; one that was ``finished`` shows what an episode uses."""
+        used = self._under_way.pop(key)
+        if finished:
+            self._count += 1
+            self._ended.tokens += used.tokens
+            self._ended.cost += used.cost
+        self._event.set()
+
+    def _fits(self) -> bool:
+        if self.ledger is None or not self.limited or not self._under_way:
+            return True  # alone, an episode may use all that is left
+        if not self._count:
+            return len(self._under_way) < FIRST
+        judged = self.ledger.totals("judge")
+        tokens = (self._ended.tokens + judged.tokens - self._judged.tokens) / self._count
+        cost = (self._ended.cost + judged.cost - self._judged.cost) / self._count
+        rest = sum(max(0.0, tokens - used.tokens) for used in self._under_way.values())
+        rest_cost = sum(max(0.0, cost - used.cost) for used in self._under_way.values())
+        return self.ledger.budget.covers(Amount(math.ceil(rest + tokens), rest_cost + cost))

@@ -1,0 +1,350 @@
+"""One episode being played: who is to act, what each seat sees, what it answers, and the record of it.
+
+A table is played from outside, one answer at a time, or by policies, or by both::
+
+    table = Table(task, Rules(max_turns=10), seed=3)
+    while await table.play({"agent_1": partner}):  # until agent_0, who has no policy, must act
+        failure = table.answer("agent_0", write(table.observe("agent_0").messages))
+    await table.evaluate(evaluator)
+    table.episode()
+
+The PettingZoo and Gymnasium environments, runs and TRL's tools are faces of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from sotopia_env.errors import FATAL, EvaluationError, InvalidActionError, PolicyError, UnknownNameError, name_hint
+from sotopia_env.policies.policy import Decision, Policy, turn_seed
+from sotopia_env.world.action import Action, ParseFailure, parse_possible
+from sotopia_env.world.dynamics import (
+    EpisodeState,
+    Rules,
+    StopReason,
+    TurnOrder,
+    check_recipients,
+    initial_state,
+    transition,
+)
+from sotopia_env.world.episode import (
+    Episode,
+    EpisodeError,
+    Evaluation,
+    Evaluator,
+    Generation,
+    PolicyInfo,
+    RecordedTurn,
+    Transcript,
+    replay_turns,
+)
+from sotopia_env.world.observation import Observation, SeatView
+from sotopia_env.world.scenario import Task
+
+DEFAULT_RULES = Rules()
+TurnListener = Callable[[RecordedTurn, tuple[EpisodeError, ...]], None]
+"""Gets every turn that was taken, with what failed outside while it was made and was survived."""
+_ResultT = TypeVar("_ResultT")
+
+
+class Table:
+    """One episode from the first turn to the verdict. It can be pickled between turns.
+
+    Attributes:
+        state: of the episode; immutable, replaced by every turn.
+        lines: every turn as others see it, rendered once for all seats.
+        key: of the record.
+    """
+
+    __slots__ = (
+        "_before", "_errors", "_evaluations", "_generations", "_pending", "_seated", "_started", "_turns", "_views",
+        "key", "lines", "state",
+    )  # fmt: skip
+
+    def __init__(self, task: Task, rules: Rules = DEFAULT_RULES, seed: int = 0, *, key: str = "") -> None:
+        """Lays the table for an episode.
+
+        Args:
+            task: what it is about.
+            rules: order and limits.
+            seed: of the turn order and of the policies; any non-negative integer.
+            key: identity of the record within a run.
+
+        Raises:
+            InvalidValueError: the rules do not fit the task, or the seed is none.
+        """
+        self.state: EpisodeState = initial_state(task, rules, seed)
+        self.key = key
+        self.lines: list[str] = []
+        self._views: dict[str, SeatView] = {}
+        self._pending: dict[str, Decision] = {}  # answers of a simultaneous round, until everybody's is there
+        self._generations: dict[int, Generation] = {}
+        self._turns: list[RecordedTurn] = []
+        self._errors: list[EpisodeError] = []
+        self._evaluations: tuple[Evaluation, ...] = ()
+        self._seated: dict[str, PolicyInfo] = {}
+        self._before = 0.0  # seconds played before this table was laid
+        self._started = time.perf_counter()
+
+    @classmethod
+    def resume(cls, episode: Episode) -> Table:
+        """Returns the table of a recorded episode, finished or not, as it stood after its last turn.
+
+        Raises:
+            DamagedRecordError: the record contradicts the rules.
+        """
+        table = cls(episode.task, episode.rules, episode.seed, key=episode.key)
+        table.state = replay_turns(episode)
+        table._turns = list(episode.turns)
+        table._errors, table._evaluations = list(episode.errors), episode.evaluations
+        table._seated = {policy.agent: policy for policy in episode.policies}
+        table._before = episode.duration
+        return table
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restore, (self.episode(), self._pending)
+
+    @property
+    def task(self) -> Task:
+        """The task that is played."""
+        return self.state.task
+
+    @property
+    def stop(self) -> StopReason | None:
+        """Why the episode ended; ``None`` while it goes on."""
+        return self.state.stop
+
+    @property
+    def acting(self) -> tuple[str, ...]:
+        """The agents who are to answer now: one, or all who have not answered yet in a simultaneous round."""
+        waiting = self.state.waiting
+        if self.state.rules.turn_order is not TurnOrder.SIMULTANEOUS:
+            return waiting[:1]
+        return tuple([agent for agent in waiting if agent not in self._pending]) if self._pending else waiting
+
+    @property
+    def turns(self) -> Sequence[RecordedTurn]:
+        """The turns so far, each with the text behind it where there is one."""
+        for turn in self.state.turns[len(self._turns) :]:
+            self._turns.append(RecordedTurn(turn=turn, generation=self._generations.get(turn.index)))
+        return self._turns
+
+    @property
+    def transcript(self) -> Transcript:
+        """What an evaluator reads: task and all turns so far, private ones included."""
+        return Transcript.of_state(self.state)
+
+    @property
+    def evaluation(self) -> Evaluation | None:
+        """The latest evaluation; ``None`` without any."""
+        return self._evaluations[-1] if self._evaluations else None
+
+    def observe(self, agent: str) -> Observation:
+        """Returns what ``agent`` may know now: everything it sees, and what is new to it, as fields, text and messages.
+
+        Raises:
+            UnknownNameError: it is no agent of the task.
+        """
+        view = self._views.get(agent) if agent.__class__ is str else None
+        if view is None:
+            if not isinstance(agent, str):
+                raise UnknownNameError(f"agent: {name_hint(repr(agent), self.task.agents)}")
+            view = self._views[agent] = SeatView(self.task, self.state.rules, agent, self.lines)
+        return view.observe(self.state)
+
+    def answer(self, agent: str, action: Action | str, generation: Generation | None = None) -> ParseFailure | None:
+        """Takes what ``agent`` does; in a simultaneous round, its part of it.
+
+        A text that is no action changes nothing, so that it can be asked for again; to go on without one, answer with
+        :data:`~sotopia_env.world.NO_ACTION` and a ``generation`` that says why.
+
+        Args:
+            agent: one of :attr:`acting`.
+            action: an action, or a model's text that holds one.
+            generation: the text behind it, for the record; by default the text.
+
+        Returns:
+            Why the text is no action that is possible now; ``None`` where it is one, and was taken.
+
+        Raises:
+            InvalidActionError: it is not the agent's turn, or a recipient is no agent of the task; nothing has changed.
+        """
+        if agent not in self.acting:
+            raise InvalidActionError(self._not_acting(agent))
+        if not isinstance(action, str):
+            self._take(agent, Decision(action, generation))
+            return None
+        observation = self.observe(agent)
+        answer = parse_possible(action, observation.available, observation.briefing.recipients)
+        if isinstance(answer, ParseFailure):
+            return answer
+        self._take(agent, Decision(answer, generation or Generation(text=action)))
+        return None
+
+    def _not_acting(self, agent: object) -> str:
+        if self.state.stop is not None:
+            return f"the episode has ended ({self.state.stop.value}); nobody can act, got an answer of {agent!r}"
+        return f"agent: expected one whose turn it is ({', '.join(self.acting)}), got {agent!r}"
+
+    def _take(self, agent: str, decision: Decision) -> None:
+        if decision.__class__ is not Decision:
+            raise PolicyError(f"expected a Decision from the policy, got {type(decision).__name__}")
+        if self.state.waiting[0] != agent:
+            check_recipients(self.task, decision.action)  # now, for the round is carried out when all have answered
+            self._pending[agent] = decision
+            return
+        self._carry_out(decision)
+        while self._pending and self.state.waiting and self.state.waiting[0] in self._pending:
+            self._carry_out(self._pending.pop(self.state.waiting[0]))
+
+    def _carry_out(self, decision: Decision) -> None:
+        index = len(self.state.turns)
+        self.state = transition(self.state, decision.action)
+        if decision.generation is not None:
+            self._generations[index] = decision.generation
+        if decision.errors:
+            self._errors += [error.model_copy(update={"turn": index}) for error in decision.errors]
+
+    async def play(
+        self,
+        policies: Policy | Mapping[str, Policy],
+        *,
+        before: Callable[[], None] | None = None,
+        after: TurnListener | None = None,
+    ) -> tuple[str, ...]:
+        """Lets policies act until a seat without one must, or the episode has ended.
+
+        Those who act in one simultaneous round are asked at once.
+
+        Args:
+            policies: by agent; or one for every seat.
+            before: called before anybody is asked; what it raises ends the play there.
+            after: gets every turn that was taken.
+
+        Returns:
+            :attr:`acting`: empty when the episode has ended.
+
+        Raises:
+            PolicyError: a policy produced no action; the turns before stand, and the play can go on.
+        """
+        seats = policies if isinstance(policies, Mapping) else dict.fromkeys(self.task.agents, policies)
+        self._seat(seats)
+        while agents := [agent for agent in self.acting if agent in seats]:
+            if before is not None:
+                before()
+            count = len(self.state.turns)
+            decisions = await _all_of([self._ask(agent, seats[agent]) for agent in agents])
+            for agent, decision in zip(agents, decisions, strict=True):
+                self._take(agent, decision)
+            self._tell(count, after)
+        return self.acting
+
+    def _seat(self, policies: Mapping[str, Policy]) -> None:
+        for agent, policy in policies.items():
+            if agent not in self.task.names:
+                raise UnknownNameError(f"policies: agent {name_hint(str(agent), self.task.agents)}")
+            if agent not in self._seated or self._seated[agent].name != policy.name:
+                self._seated[agent] = PolicyInfo(agent=agent, name=policy.name, parameters=dict(policy.parameters))
+
+    def _ask(self, agent: str, policy: Policy) -> Coroutine[Any, Any, Decision]:
+        state = self.state
+        return policy.act(self.observe(agent), turn_seed(state.seed, _turns_before(state), state.task.seat_of[agent]))
+
+    def _tell(self, count: int, after: TurnListener | None) -> None:
+        # Records are made now and not at the end: episodes that began together end together, and would queue up.
+        for turn in self.turns[count:]:
+            if after is not None:
+                after(turn, tuple([error for error in self._errors if error.turn == turn.turn.index]))
+
+    async def evaluate(self, evaluator: Evaluator) -> Evaluation:
+        """Returns the evaluator's verdict, which also goes into the record.
+
+        Raises:
+            EvaluationError: there is none; the record says why it is unscored.
+            BudgetExceededError: a model's budget is spent.
+            ModelRefusedError: a model refuses every request.
+        """
+        with self._noting_failures(evaluator, FATAL):
+            return self._record(evaluator, await evaluator.evaluate_async(self.transcript))
+
+    def evaluate_now(self, evaluator: Evaluator) -> Evaluation:
+        """As :meth:`evaluate`, for callers that cannot await; whatever goes wrong is an :class:`EvaluationError`."""
+        with self._noting_failures(evaluator, ()):
+            return self._record(evaluator, evaluator.evaluate(self.transcript))
+
+    @contextmanager
+    def _noting_failures(self, evaluator: Evaluator, fatal: tuple[type[Exception], ...]) -> Iterator[None]:
+        """Records what goes wrong, and raises it as an :class:`EvaluationError`: an evaluator is foreign code."""
+        try:
+            yield
+        except fatal:
+            raise
+        except EvaluationError as error:
+            self._unscore(evaluator, str(error))
+            raise
+        except Exception as error:
+            reason = f"{evaluator.name}: {type(error).__name__}: {error}"
+            self._unscore(evaluator, reason)
+            raise EvaluationError(reason) from error
+
+    def _unscore(self, evaluator: Evaluator, reason: str) -> None:
+        parameters = dict(evaluator.parameters)
+        self._record(evaluator, Evaluation(evaluator=evaluator.name, parameters=parameters, unscored=reason))
+
+    def _record(self, evaluator: Evaluator, verdict: Evaluation) -> Evaluation:
+        if not isinstance(verdict, Evaluation):
+            raise EvaluationError(f"{evaluator.name}: expected an Evaluation, got {type(verdict).__name__}")
+        stranger = next((agent for agent in verdict.by_agent if agent not in self.task.names), None)
+        if stranger is not None:
+            raise EvaluationError(f"{evaluator.name}: scores for {stranger!r}, who is no agent of the task")
+        self._evaluations = (*[e for e in self._evaluations if e.evaluator != verdict.evaluator], verdict)
+        return verdict
+
+    def episode(self) -> Episode:
+        """Returns the record of the episode so far."""
+        state = self.state
+        return Episode(
+            key=self.key,
+            task=state.task,
+            rules=state.rules,
+            seed=state.seed,
+            policies=tuple([self._seated[agent] for agent in state.task.agents if agent in self._seated]),
+            turns=tuple(self.turns),
+            stop=state.stop,
+            evaluations=self._evaluations,
+            errors=tuple(self._errors),
+            duration=self._before + time.perf_counter() - self._started,
+        )
+
+
+def _turns_before(state: EpisodeState) -> int:
+    """How many turns were taken before this one; in simultaneous order, before its round, whoever has answered yet."""
+    count = len(state.turns)
+    if state.rules.turn_order is TurnOrder.SIMULTANEOUS:
+        while count and state.turns[count - 1].round == state.round:
+            count -= 1
+    return count
+
+
+def _restore(episode: Episode, pending: dict[str, Decision]) -> Table:
+    table = Table.resume(episode)
+    table._pending = pending
+    return table
+
+
+async def _all_of(requests: Sequence[Coroutine[Any, Any, _ResultT]]) -> Sequence[_ResultT]:
+    """The results of all, asked at once; the first error cancels the others, whose cost is booked before it leaves."""
+    if len(requests) == 1:
+        return (await requests[0],)
+    tasks = [asyncio.ensure_future(request) for request in requests]
+    try:
+        return await asyncio.gather(*tasks)
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise

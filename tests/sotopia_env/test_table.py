@@ -1,0 +1,186 @@
+"""The table: one episode, played from outside, by policies, or by both; resumed and pickled between turns."""
+
+import asyncio
+import pickle
+from collections.abc import Mapping
+
+import pytest
+
+from sotopia_env import NO_ACTION, Action, Rules, Table, tasks
+from sotopia_env.errors import (
+    BudgetExceededError,
+    DamagedRecordError,
+    EvaluationError,
+    InvalidActionError,
+    PolicyError,
+    UnknownNameError,
+)
+from sotopia_env.evaluators import default_evaluator
+from sotopia_env.naming import make_policy
+from sotopia_env.policies import Policy
+from sotopia_env.runs import EpisodePlan, run_episodes
+from sotopia_env.table import DEFAULT_RULES
+from sotopia_env.testing import FixedEvaluator
+from sotopia_env.world import ActionType, Episode, Generation, ParseFailure, TurnOrder
+
+TASK = tasks.generate("bargaining", 1, seed=3)[0]
+GROUP = tasks.generate("group_decision", 1, seed=3)[0]
+ORDERS = [TurnOrder.ROUND_ROBIN, TurnOrder.RANDOM, TurnOrder.SIMULTANEOUS]
+
+
+def seats(task=TASK, name="boulware") -> Mapping[str, Policy]:
+    return dict.fromkeys(task.agents, make_policy(name))
+
+
+def content(episode: Episode) -> Episode:
+    """The record without its clock."""
+    return episode.model_copy(update={"duration": 0.0, "key": ""})
+
+
+def played(task=TASK, name="boulware", rules=DEFAULT_RULES) -> Episode:
+    table = Table(task, rules, 5)
+    asyncio.run(table.play(seats(task, name)))
+    return table.episode()
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("task", [TASK, GROUP], ids=["two", "four"])
+def test_played_by_policies_it_is_the_episode_of_a_run(task, order) -> None:
+    plan = EpisodePlan(task, tuple(seats(task, "random").values()), Rules(turn_order=order))
+    table = Table(task, plan.rules, plan.episode_seed)
+    assert asyncio.run(table.play(seats(task, "random"))) == ()
+    assert table.stop is not None
+    (recorded,) = run_episodes([plan]).episodes
+    assert content(table.episode()) == content(recorded)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("name", ["boulware", "random"])
+def test_resumed_or_unpickled_after_any_turn_it_ends_in_the_same_record(name, order) -> None:
+    rules = Rules(turn_order=order, max_turns=8)
+    whole = content(played(GROUP, name, rules))
+    for turns in range(len(whole.turns) + 1):
+        cut = whole.model_copy(update={"turns": whole.turns[:turns], "stop": None})
+        for table in (Table.resume(cut), pickle.loads(pickle.dumps(Table.resume(cut)))):
+            asyncio.run(table.play(seats(GROUP, name)))
+            assert content(table.episode()) == whole
+
+
+def test_a_seat_without_a_policy_is_waited_for_and_answers_in_text_or_as_an_action() -> None:
+    table = Table(TASK, Rules(max_turns=4, end_when_settled=False))
+    me, other = TASK.agents
+    partner = {other: make_policy("silent")}
+    assert asyncio.run(table.play(partner)) == (me,)
+    failure = table.answer(me, "I would rather not say it in JSON.")
+    assert isinstance(failure, ParseFailure)
+    assert len(table.turns) == 0
+    assert table.answer(me, '{"action_type": "speak", "argument": "Good morning."}') is None
+    assert asyncio.run(table.play(partner)) == (me,)
+    note = Generation(text="???", parse_failure="no action")
+    assert table.answer(me, NO_ACTION, note) is None
+    assert asyncio.run(table.play(partner)) == ()
+    record = table.episode()
+    assert [turn.generation and turn.generation.text for turn in record.turns] == [
+        '{"action_type": "speak", "argument": "Good morning."}', None, "???", None
+    ]  # fmt: skip
+    assert [policy.agent for policy in record.policies] == [other]
+
+
+def test_an_observation_has_its_system_message_and_its_news_beside_the_messages() -> None:
+    table = Table(TASK)
+    table.answer(TASK.agents[0], Action(ActionType.SPEAK, "Good morning."))
+    observation = table.observe(TASK.agents[1])
+    assert observation.messages[0] == {"role": "system", "content": observation.system}
+    assert observation.messages[-1] == {"role": "user", "content": observation.news}
+    assert "Good morning." in observation.news
+    assert "Good morning." not in observation.system
+
+
+def test_the_answers_of_a_simultaneous_round_come_in_any_order_and_survive_a_pickle() -> None:
+    rules = Rules(turn_order=TurnOrder.SIMULTANEOUS, max_turns=8)
+    forward, backward = Table(GROUP, rules), Table(GROUP, rules)
+    for agent in GROUP.agents:
+        forward.answer(agent, Action(ActionType.SPEAK, f"I am {agent}."))
+    for agent in reversed(GROUP.agents):
+        assert agent in backward.acting
+        assert len(backward.turns) == 0
+        backward.answer(agent, Action(ActionType.SPEAK, f"I am {agent}."))
+        backward = pickle.loads(pickle.dumps(backward))
+    assert len(backward.turns) == len(GROUP.agents)
+    assert content(forward.episode()) == content(backward.episode())
+
+
+def test_what_cannot_be_is_refused_and_changes_nothing() -> None:
+    first, second = TASK.agents
+    table = Table(TASK)
+    with pytest.raises(InvalidActionError, match=f"expected one whose turn it is \\({first}\\), got '{second}'"):
+        table.answer(second, NO_ACTION)
+    with pytest.raises(InvalidActionError, match=r"to: expected one of 'agent_0', 'agent_1', got 'agent_7'"):
+        table.answer(first, Action(ActionType.SPEAK, "Psst.", ("agent_7",)))
+    for agent in ("agent_7", None, [], 0):
+        with pytest.raises(UnknownNameError, match="agent: expected one of 'agent_0', 'agent_1', got"):
+            table.observe(agent)  # type: ignore[arg-type]
+    with pytest.raises(UnknownNameError, match="policies: agent expected one of 'agent_0', 'agent_1', got 'agent_2'"):
+        asyncio.run(table.play({"agent_2": make_policy("silent")}))
+    assert len(table.turns) == 0
+    ended = Table.resume(played())
+    with pytest.raises(InvalidActionError, match="the episode has ended"):
+        ended.answer(first, NO_ACTION)
+
+
+def test_an_unknown_recipient_is_refused_before_the_round_is_carried_out() -> None:
+    table = Table(TASK, Rules(turn_order=TurnOrder.SIMULTANEOUS))
+    with pytest.raises(InvalidActionError, match="agent_7"):
+        table.answer(TASK.agents[1], Action(ActionType.SPEAK, "Psst.", ("agent_7",)))
+    assert table.acting == TASK.agents
+
+
+def test_a_record_that_contradicts_the_rules_is_not_resumed() -> None:
+    record = played()
+    swapped = record.model_copy(update={"turns": record.turns[1:]})
+    with pytest.raises(DamagedRecordError):
+        Table.resume(swapped)
+
+
+class Broken:
+    name = "broken"
+    parameters: Mapping[str, object] = {}
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    async def act(self, observation: object, seed: int) -> object:
+        raise self.error
+
+    def evaluate(self, transcript: object) -> object:
+        raise self.error
+
+    async def evaluate_async(self, transcript: object) -> object:
+        raise self.error
+
+
+def test_a_policy_that_fails_leaves_the_turns_before_and_the_play_goes_on() -> None:
+    table = Table(TASK, Rules(max_turns=4, end_when_settled=False), 5)
+    broken = {**seats(), TASK.agents[1]: Broken(PolicyError("the wire was cut"))}
+    with pytest.raises(PolicyError, match="the wire was cut"):
+        asyncio.run(table.play(broken))  # type: ignore[arg-type]
+    assert len(table.turns) == 1
+    asyncio.run(table.play(seats()))
+    assert content(table.episode()).turns == played(rules=Rules(max_turns=4, end_when_settled=False)).turns
+
+
+def test_a_verdict_goes_into_the_record_and_a_failure_with_its_reason() -> None:
+    table = Table.resume(played())
+    verdict = asyncio.run(table.evaluate(default_evaluator()))
+    assert verdict == table.evaluate_now(default_evaluator())
+    assert table.episode().evaluations == (verdict,)
+    with pytest.raises(EvaluationError, match="no verdict"):
+        table.evaluate_now(FixedEvaluator(unscored="no verdict"))
+    with pytest.raises(EvaluationError, match="broken: KeyError: 'key'"):
+        asyncio.run(table.evaluate(Broken(KeyError("key"))))  # type: ignore[arg-type]
+    assert [(item.evaluator, item.unscored) for item in table.episode().evaluations[1:]] == [
+        ("fixed", "no verdict"), ("broken", "broken: KeyError: 'key'")
+    ]  # fmt: skip
+    with pytest.raises(BudgetExceededError):
+        asyncio.run(table.evaluate(Broken(BudgetExceededError("nothing is left"))))  # type: ignore[arg-type]
+    assert len(table.episode().evaluations) == 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +14,7 @@ from sotopia_env.outcomes import Move
 from sotopia_env.policies.move_dialogue import MoveDialogue
 from sotopia_env.policies.policy import Decision
 from sotopia_env.world.action import WORDLESS, Action, ActionType
+from sotopia_env.world.episode import Generation
 from sotopia_env.world.observation import NOTHING_YET, Observation
 from sotopia_env.world.quoting import printable
 
@@ -51,7 +53,9 @@ class HumanPolicy:
     def _decide(self, observation: Observation) -> Decision:
         self.write(printable(_situation(observation)))  # what others say must not steer the person's terminal
         try:
-            return Decision(self._action(observation))
+            started = time.perf_counter()
+            action = self._action(observation)
+            return Decision(action, Generation(latency=time.perf_counter() - started))
         except EOFError:
             possible = ActionType.LEAVE in observation.available
             return Decision(Action(ActionType.LEAVE if possible else ActionType.NONE))

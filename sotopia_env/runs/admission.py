@@ -11,6 +11,8 @@ from sotopia_env.chat_model.spending.budget import NOTHING
 from sotopia_env.storage.manifest import UnfinishedTurn
 from sotopia_env.world.episode import RecordedTurn
 
+MARGIN = 1.1
+"""Of the expectation: a call is sent only where the most that it may use is left, about twice what it uses."""
 FIRST = 8
 """Episodes under way at once in a run with a limit, until one has shown what an episode uses."""
 
@@ -33,8 +35,8 @@ class _Sum:
 class Admission:
     """Lets an episode begin when what is left of the budget is enough for it and for those under way.
 
-    What an episode uses is the mean of those that have ended in this process, its share of the judges' calls included.
-    Without a limit, or without models, everything is admitted at once.
+    An episode is expected to use as much as the longest one that has ended in this process, and its share of what the
+    judges have used. Without a limit, or without models, everything is admitted at once.
 
     Attributes:
         ledger: of the models, with its limits.
@@ -42,7 +44,7 @@ class Admission:
 
     ledger: Ledger | None
     _under_way: dict[str, _Sum] = field(default_factory=dict)
-    _ended: _Sum = field(default_factory=_Sum)
+    _longest: _Sum = field(default_factory=_Sum)
     _count: int = 0
     _judged: Amount = NOTHING
     _event: asyncio.Event = field(default_factory=asyncio.Event)
@@ -75,8 +77,8 @@ class Admission:
         used = self._under_way.pop(key)
         if finished:
             self._count += 1
-            self._ended.tokens += used.tokens
-            self._ended.cost += used.cost
+            self._longest.tokens = max(self._longest.tokens, used.tokens)
+            self._longest.cost = max(self._longest.cost, used.cost)
         self._event.set()
 
     def _fits(self) -> bool:
@@ -85,8 +87,8 @@ class Admission:
         if not self._count:
             return len(self._under_way) < FIRST
         judged = self.ledger.totals("judge")
-        tokens = (self._ended.tokens + judged.tokens - self._judged.tokens) / self._count
-        cost = (self._ended.cost + judged.cost - self._judged.cost) / self._count
-        rest = sum(max(0.0, tokens - used.tokens) for used in self._under_way.values())
-        rest_cost = sum(max(0.0, cost - used.cost) for used in self._under_way.values())
-        return self.ledger.budget.covers(Amount(math.ceil(rest + tokens), rest_cost + cost))
+        tokens = self._longest.tokens + (judged.tokens - self._judged.tokens) / self._count
+        cost = self._longest.cost + (judged.cost - self._judged.cost) / self._count
+        rest = tokens + sum(max(0.0, tokens - used.tokens) for used in self._under_way.values())
+        rest_cost = cost + sum(max(0.0, cost - used.cost) for used in self._under_way.values())
+        return self.ledger.budget.covers(Amount(math.ceil(MARGIN * rest), MARGIN * rest_cost))

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sotopia_env.chat_model import Ledger
-from sotopia_env.errors import BudgetExceededError, InvalidValueError, ModelRefusedError
+from sotopia_env.errors import BudgetExceededError, DamagedRecordError, InvalidValueError, ModelRefusedError
 from sotopia_env.runs.admission import Admission
 from sotopia_env.runs.evaluate import evaluate_directory
 from sotopia_env.runs.plan import EpisodePlan, run_config
@@ -25,7 +25,7 @@ from sotopia_env.runs.progress import Progress
 from sotopia_env.runs.shards import merge_shards
 from sotopia_env.runs.stopping import EpisodeDropped, Stop, all_or_first_error, blocking, check_limits
 from sotopia_env.storage.directory import RunDirectory, is_unscored, read_run
-from sotopia_env.storage.manifest import FailureRecord, UnfinishedTurn, named
+from sotopia_env.storage.manifest import UNFINISHED, FailureRecord, UnfinishedTurn, named
 from sotopia_env.table import TurnListener
 from sotopia_env.world.episode import Episode, EpisodeError, Evaluator, RecordedTurn
 
@@ -123,6 +123,9 @@ class _Run:
             self.stop.ask(str(error))
         except EpisodeDropped:
             pass
+        except DamagedRecordError as error:
+            path = (self.directory.path if self.directory else Path()) / UNFINISHED
+            raise DamagedRecordError(f"{path}: {error}; remove the episode's lines to play it anew") from None
         return None
 
     def _listeners(self, plan: EpisodePlan, turns: list[UnfinishedTurn]) -> list[TurnListener]:

@@ -201,7 +201,10 @@ def test_a_resumed_run_in_which_nothing_is_scored_says_what_scores_it(tmp_path: 
         again = sotopia(*command, code=1).output
         assert "0 played now, 2 were there; every one unscored" in again
         assert advice in again
-        assert server.total == calls
+        assert server.total == calls + 2  # the judge is asked again, nobody else
+        server.reply = answer
+        assert "0 played now, 2 were there\n" in sotopia(*command, code=0).output
+        assert server.total == calls + 4
 
 
 def test_ctrl_c_before_anything_is_played_is_a_sentence_and_130(tmp_path: Path) -> None:

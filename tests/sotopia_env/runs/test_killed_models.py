@@ -110,7 +110,8 @@ def check(run: Path, recorded: list[int]) -> None:
             (agent, name): score for agent in episode.task.agents for name, score in SCORES.items()
         }
     ledger = booked(run)
-    assert ledger.answered >= EPISODES * (TURNS + 1)
+    # What was answered is not asked again, but for an answer that came in the moment between its two lines on disk.
+    assert EPISODES * (TURNS + 1) <= ledger.answered <= 1.02 * EPISODES * (TURNS + 1)
     assert ledger.failed == 0
     manifest = read_manifest(run)
     assert manifest.counts is not None

@@ -20,15 +20,13 @@ from typing import TYPE_CHECKING, Any
 
 from sotopia_env.errors import InvalidValueError, SotopiaError, UnknownNameError, name_hint
 from sotopia_env.policies import KEPT_TURNS, AgentPrompt
+from sotopia_env.table import Table
 from sotopia_env.world import (
     ActionType,
     ChatMessage,
     Episode,
     Observation,
-    SeatView,
-    initial_state,
     to_json,
-    transition,
 )
 from training.data.held_out import task_key
 from training.stage.settings import PromptSettings
@@ -201,13 +199,12 @@ def fit_prompt(
 
 def observations(episode: Episode, seat: str) -> Iterator[tuple[Observation, int]]:
     """Yields what ``seat`` was told before each of its turns, with the turn's index."""
-    state = initial_state(episode.task, episode.rules, episode.seed)
-    view = SeatView(episode.task, episode.rules, seat)
+    table = Table(episode.task, episode.rules, episode.seed)
     for item in episode.turns:
         turn = item.turn
         if turn.actor == seat:
-            yield view.observe(state), turn.index
-        state = transition(state, turn.attempted or turn.action)
+            yield table.observe(seat), turn.index
+        table.answer(turn.actor, turn.attempted or turn.action, item.generation)
 
 
 def _partner(episode: Episode, seat: str) -> str:

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from sotopia_env.errors import FATAL, EvaluationError, InvalidValueError, SotopiaError
-from sotopia_env.policies import AgentPrompt, turn_seed
+from sotopia_env.policies import AgentPrompt
+from sotopia_env.table import Table
 from sotopia_env.world import (
     NO_ACTION,
     Action,
@@ -23,15 +24,11 @@ from sotopia_env.world import (
     EpisodeState,
     Evaluation,
     Evaluator,
+    Observation,
     ParseFailure,
     PolicyInfo,
-    RecordedTurn,
     RewardVector,
-    SeatView,
-    Transcript,
-    initial_state,
     parse_possible,
-    transition,
 )
 from training.grpo.situations import Situation
 from training.models.loading import glue_ids, prompt_ids
@@ -67,6 +64,7 @@ class TokenEpisode:
 
     Attributes:
         situation: of the episode.
+        table: at which it is played.
         prompt: token ids before the first answer.
         completion: token ids after the prompt, partners' included.
         mask: 1 for each token of ``completion`` that the focal policy sampled, 0 for the others.
@@ -77,7 +75,7 @@ class TokenEpisode:
     """
 
     situation: Situation
-    state: EpisodeState
+    table: Table
     prompt: list[int] = field(default_factory=list)
     completion: list[int] = field(default_factory=list)
     mask: list[int] = field(default_factory=list)
@@ -85,33 +83,25 @@ class TokenEpisode:
     too_long: bool = False
     failure: str = ""
     evaluation: Evaluation | None = None
-    _view: SeatView | None = None
-    _views: dict[str, SeatView] = field(default_factory=dict)
     _messages_read: int = 0
 
     @property
-    def transcript(self) -> Transcript:
-        """The evaluator's input."""
-        return Transcript.of_state(self.state)
+    def state(self) -> EpisodeState:
+        """The episode's state."""
+        return self.table.state
+
+    @property
+    def seen(self) -> Observation:
+        """What the focal seat may know now."""
+        return self.table.observe(self.situation.seat)
 
     @property
     def record(self) -> Episode:
         """The episode as it would be on disk, with its evaluation."""
-        turns = tuple(RecordedTurn(turn=turn) for turn in self.state.turns)
-        seated = tuple(
-            PolicyInfo(agent=agent, name="focal" if agent == self.situation.seat else self.situation.partner.name)
-            for agent in self.situation.task.agents
-        )
-        return Episode(
-            key=f"{self.situation.task.id}.{self.situation.seat}.{self.situation.seed}",
-            task=self.situation.task,
-            rules=self.situation.rules,
-            seed=self.situation.seed,
-            policies=seated,
-            turns=turns,
-            stop=self.state.stop,
-            evaluations=() if self.evaluation is None else (self.evaluation,),
-        )
+        focal, partner = self.situation.seat, self.situation.partner
+        seated = [PolicyInfo(agent=a, name="focal" if a == focal else partner.name) for a in self.table.task.agents]
+        evaluations = () if self.evaluation is None else (self.evaluation,)
+        return self.table.episode().model_copy(update={"policies": tuple(seated), "evaluations": evaluations})
 
     @property
     def vector(self) -> RewardVector:
@@ -182,10 +172,9 @@ class TokenPlayer:
         """Returns the episodes, each at its focal seat's first turn or already over."""
         episodes = []
         for situation in situations:
-            state = initial_state(situation.task, situation.rules, situation.seed)
-            episode = TokenEpisode(situation, state)
-            episode._view = SeatView(situation.task, situation.rules, situation.seat)
-            episodes.append(episode)
+            key = f"{situation.task.id}.{situation.seat}.{situation.seed}"
+            table = Table(situation.task, situation.rules, situation.seed, key=key)
+            episodes.append(TokenEpisode(situation, table))
         self._let_partners_act(episodes)
         for episode in episodes:
             self._append_news(episode)
@@ -217,7 +206,7 @@ class TokenPlayer:
 
         async def one(episode: TokenEpisode) -> None:
             try:
-                evaluation = await evaluator.evaluate_async(episode.transcript)
+                evaluation = await evaluator.evaluate_async(episode.table.transcript)
                 evaluation.vector(episode.situation.seat)  # raises if a score is missing
                 episode.evaluation = evaluation
             except FATAL:
@@ -239,12 +228,11 @@ class TokenPlayer:
         episode.completion += answer
         episode.mask += [1] * len(answer)
         episode.focal.append(FocalTurn(len(episode.state.turns), start, len(episode.completion), failure))
-        episode.state = transition(episode.state, action)
+        episode.table.answer(episode.situation.seat, action)
 
     def _read(self, episode: TokenEpisode, text: str) -> tuple[Action, str]:
         """The action in an answer, and why it, or the move in it, cannot count; empty where it can."""
-        assert episode._view is not None
-        observation = episode._view.observe(episode.state)
+        observation = episode.seen
         action = parse_possible(text, observation.available, observation.briefing.recipients)
         if isinstance(action, ParseFailure):
             return NO_ACTION, action.reason
@@ -257,36 +245,23 @@ class TokenPlayer:
         await asyncio.gather(*(self._partner_turns(episode) for episode in episodes))
 
     async def _partner_turns(self, episode: TokenEpisode) -> None:
+        partner = episode.situation.partner
+        others = {agent: partner for agent in episode.table.task.agents if agent != episode.situation.seat}
         try:
-            await self._play_partners(episode)
+            await episode.table.play(others)
         except FATAL:
             raise
         except SotopiaError as error:
-            episode.failure = f"partner {episode.situation.partner.name!r}: {error}"
-
-    @staticmethod
-    async def _play_partners(episode: TokenEpisode) -> None:
-        situation = episode.situation
-        while episode.state.stop is None and episode.state.waiting[0] != situation.seat:
-            agent = episode.state.waiting[0]
-            view = episode._views.get(agent)
-            if view is None:
-                view = episode._views[agent] = SeatView(situation.task, situation.rules, agent)
-            seed = turn_seed(situation.seed, len(episode.state.turns), situation.task.seat_of[agent])
-            decision = await situation.partner.act(view.observe(episode.state), seed)
-            episode.state = transition(episode.state, decision.action)
+            episode.failure = f"partner {partner.name!r}: {error}"
 
     def _append_news(self, episode: TokenEpisode) -> None:
         """Appends what the focal seat is told before it acts again."""
-        assert episode._view is not None
         if episode.state.stop is not None or episode.failure:
             if not episode.prompt:  # over before its first turn: trainers need a row, and this one trains nothing
-                episode.prompt = prompt_ids(
-                    self._tokenizer, self._prompt.messages(episode._view.observe(episode.state))
-                )
+                episode.prompt = prompt_ids(self._tokenizer, self._prompt.messages(episode.seen))
                 self._fill(episode)
             return
-        messages = self._prompt.messages(episode._view.observe(episode.state))
+        messages = self._prompt.messages(episode.seen)
         if not episode.focal:
             episode.prompt = prompt_ids(self._tokenizer, messages)
         else:
@@ -312,7 +287,7 @@ class TokenPlayer:
 
     def _cut_off(self, episode: TokenEpisode) -> None:
         episode.too_long = True
-        episode.state = transition(episode.state, Action(ActionType.LEAVE))
+        episode.table.answer(episode.situation.seat, Action(ActionType.LEAVE))
         if episode.focal:
             end = episode.focal[-1].end  # a partner's words at the end would count as an answer that was cut off
             del episode.completion[end:], episode.mask[end:]

@@ -22,20 +22,15 @@ from typing import Any
 
 from sotopia_env.errors import FATAL, InvalidValueError, SotopiaError
 from sotopia_env.naming import make_evaluator
-from sotopia_env.policies import turn_seed
+from sotopia_env.table import Table
 from sotopia_env.world import (
     Action,
     ActionType,
-    EpisodeState,
     Observation,
     ParseFailure,
     Scalarisation,
-    SeatView,
-    Transcript,
-    initial_state,
     parse_possible,
     render_action,
-    transition,
 )
 from training.grpo.settings import RewardSettings
 from training.grpo.situations import Situation
@@ -83,12 +78,11 @@ class SocialEnvironment:
             row: further columns; not read.
         """
         self._situation = self._situations[int(situation)]
-        self._state: EpisodeState = initial_state(self._situation.task, self._situation.rules, self._situation.seed)
-        self._views: dict[str, SeatView] = {}
+        self._table = Table(self._situation.task, self._situation.rules, self._situation.seed)
         self._calls = self._refused = self._turns_read = 0
         self._error: SotopiaError | None = None
         self._let_partners_act()
-        observation = self._observe(self._situation.seat)
+        observation = self._table.observe(self._situation.seat)
         form = observation.briefing.offer_form
         return f"\n\n{observation.briefing.head}\n{self._news()}{form and chr(10)}{form}"
 
@@ -147,7 +141,7 @@ class SocialEnvironment:
         value = 0.0
         if self._error is None:
             try:
-                verdict = self._evaluator.evaluate(Transcript.of_state(self._state))
+                verdict = self._evaluator.evaluate(self._table.transcript)
                 value = self._scalar(verdict.vector(self._situation.seat))
             except SotopiaError as error:
                 self._error = error
@@ -164,29 +158,23 @@ class SocialEnvironment:
         if self._over:
             return _OVER
         self._calls += 1
-        observation = self._observe(self._situation.seat)
+        observation = self._table.observe(self._situation.seat)
         action = _read(kind, text, to, move, observation)
         problem = action.reason if isinstance(action, ParseFailure) else observation.move_problem(action)
         if isinstance(action, ParseFailure) or problem is not None:
             self._refused += 1
             return f"That is not possible: {problem}"
-        self._state = transition(self._state, action)
+        self._table.answer(self._situation.seat, action)
         self._let_partners_act()
         return self._news()
 
     @property
     def _over(self) -> bool:
-        return self._state.stop is not None or self._error is not None
-
-    def _observe(self, agent: str) -> Observation:
-        view = self._views.get(agent)
-        if view is None:
-            view = self._views[agent] = SeatView(self._situation.task, self._situation.rules, agent)
-        return view.observe(self._state)
+        return self._table.stop is not None or self._error is not None
 
     def _news(self) -> str:
         seat = self._situation.seat
-        observation = self._observe(seat)
+        observation = self._table.observe(seat)
         turns, names = observation.turns, self._situation.task.names
         new = [
             render_action(turn.actor, turn.action, names, turn.effect)
@@ -198,22 +186,12 @@ class SocialEnvironment:
         return "\n".join([*(new or ["Nobody did anything."]), *stands, *([_OVER] if self._over else [])])
 
     def _let_partners_act(self) -> None:
+        situation = self._situation
+        others = {agent: situation.partner for agent in situation.task.agents if agent != situation.seat}
         try:
-            self._play_partners()
+            asyncio.run(self._table.play(others))
         except SotopiaError as error:
             self._error = error
-
-    def _play_partners(self) -> None:
-        situation = self._situation
-        while self._state.stop is None and self._state.waiting[0] != situation.seat:
-            agent = self._state.waiting[0]
-            seed = turn_seed(situation.seed, len(self._state.turns), situation.task.seat_of[agent])
-            decision = asyncio.run(_decide(situation, self._observe(agent), seed))
-            self._state = transition(self._state, decision)
-
-
-async def _decide(situation: Situation, observation: Observation, seed: int) -> Action:
-    return (await situation.partner.act(observation, seed)).action
 
 
 def _read(

@@ -54,9 +54,9 @@ def test_a_deal_made_with_tools_is_worth_what_the_evaluator_says(wanted):
     assert "I accept, in words" not in environment.speak("I accept, in words.")
     assert environment.get_reward() == 0, "words bind nobody"
     assert "not possible" in environment.speak("Deal!", move={"accept": 99})
-    number = max(environment._observe("agent_0").moves.accept)
+    number = max(environment._table.observe("agent_0").moves.accept)
     environment.speak("Deal!", move={"accept": number})
-    assert environment._state.stop.value == "settled"
+    assert environment._table.state.stop.value == "settled"
 
 
 def test_the_end_is_final_and_a_new_episode_begins_afresh(wanted):
@@ -153,7 +153,7 @@ def test_a_private_word_reaches_only_its_hearers():
     environment = SocialEnvironment([Situation(task, task.agents[0], make("silent"), 0, Rules(max_turns=6))])
     environment.reset(situation=0)
     environment.speak("Between us.", to=[task.characters[1].name])
-    turn = next(turn for turn in environment._state.turns if turn.actor == task.agents[0])
+    turn = next(turn for turn in environment._table.state.turns if turn.actor == task.agents[0])
     assert turn.action.to == (task.agents[1],)
 
 

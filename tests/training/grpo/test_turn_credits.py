@@ -9,7 +9,7 @@ from datasets import Dataset
 from sotopia_env import tasks
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.naming import make_evaluator, make_policy
-from sotopia_env.world.dynamics import Rules, initial_state, transition
+from sotopia_env.table import Table
 from sotopia_env.world.taskset import TaskSet
 from tests.training.conftest import SHORT
 from tests.training.grpo.grpo_asked import SITUATIONS, asked
@@ -33,13 +33,10 @@ OFFER, GARBAGE = '{"action_type": "speak", "argument": "How about $70?"}', "hm"
 
 def episode_of(*acts, seat=SELLER):
     """An evaluated episode of the given words with ``seat`` in training."""
-    task, done = haggling(), played(haggling(), *acts)
-    state = initial_state(task, Rules(), 0)
-    for item in done.turns:
-        state = transition(state, item.turn.action)
+    done = played(haggling(), *acts)
     focal = [FocalTurn(item.turn.index, 0, 1) for item in done.turns if item.turn.actor == seat]
-    situation = Situation(task, seat, make_policy("linear"))
-    return TokenEpisode(situation, state, focal=focal, evaluation=done.evaluation())
+    situation = Situation(done.task, seat, make_policy("linear"))
+    return TokenEpisode(situation, Table.resume(done), focal=focal, evaluation=done.evaluation())
 
 
 # --- what turns are worth -------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+OLDEST := $(VENV)/gymnasium-1.2.2
 
 .PHONY: help demo test learn soak check bench clean
 help: ## list the targets
@@ -26,10 +27,13 @@ test: $(STAMP) ## run the tests
 learn: $(STAMP) ## train a tiny model through every stage, three seeds, and write runs/learn/report.md
 	$(BIN)/python scripts/learn.py --config configs/learn.yaml
 
-soak: $(STAMP) ## kill a run with models 50 times, and play one on a local Ray
-	SOTOPIA_KILLS=50 $(BIN)/python -m pytest -n 0 tests/sotopia_env/test_killed_models.py
+soak: $(STAMP) ## kill a run with models 50 times, play one on a local Ray, and the environments on the oldest Gymnasium
+	SOTOPIA_KILLS=50 $(BIN)/python -m pytest -n 0 tests/sotopia_env/runs/test_killed_models.py
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[ray]"
-	SOTOPIA_SLOW=1 $(BIN)/python -m pytest -n 0 tests/sotopia_env/test_ray_executor.py
+	SOTOPIA_SLOW=1 $(BIN)/python -m pytest -n 0 tests/sotopia_env/runs/test_ray_executor.py
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(OLDEST) gymnasium==1.2.2
+	PYTHONPATH=$(OLDEST) $(BIN)/python -c "import gymnasium; assert gymnasium.__version__ == '1.2.2', gymnasium"
+	PYTHONPATH=$(OLDEST) $(BIN)/python -m pytest tests/contract tests/sotopia_env/envs
 
 check: $(STAMP) ## lint, types, spelling
 	$(BIN)/ruff check .

@@ -7,6 +7,7 @@
     │   ├── InvalidTaskError                  a character, scenario, task or task file is not well formed
     │   ├── InvalidActionError                an action that no rule of the environment can read
     │   ├── UnknownNameError                  a misspelt name; the message offers the nearest valid one
+    │   │   └── UnknownKeywordError (TypeError)   a keyword argument that a constructor does not have
     │   └── ConstraintError                   constraints that the available characters cannot meet
     ├── DamagedRecordError (ValueError)       a line of a record file that cannot be read; names file and line
     ├── EvaluationError                       an evaluator could not score an episode
@@ -50,6 +51,14 @@ class InvalidActionError(InvalidValueError):
 
 class UnknownNameError(InvalidValueError):
     """A name is not among the valid ones."""
+
+
+class UnknownKeywordError(UnknownNameError, TypeError):
+    """A constructor has no keyword argument of this name.
+
+    It is a :class:`TypeError` with Python's own words, because tools (TorchRL, Gymnasium) try keywords of theirs and
+    leave them out when they read these words.
+    """
 
 
 class ConstraintError(InvalidValueError):

@@ -70,5 +70,8 @@ def register_environments() -> None:
             entry = f"sotopia_env.sotopia_v0:{constructor}"
             pettingzoo.register(form, f"sotopia_env/{name}_v0", entry_point=entry)
     if "sotopia_env/Sotopia-v0" not in gymnasium.registry:
-        entry = "sotopia_env.envs.gymnasium_env:SotopiaSingleAgentEnv"
-        gymnasium.register(id="sotopia_env/Sotopia-v0", entry_point=entry)
+        gymnasium.register(
+            id="sotopia_env/Sotopia-v0",
+            entry_point="sotopia_env.envs.gymnasium_env:SotopiaSingleAgentEnv",
+            vector_entry_point="sotopia_env.envs.vector_env:SotopiaVectorEnv",
+        )

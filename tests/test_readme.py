@@ -1,4 +1,4 @@
-"""What the README shows runs as it stands there."""
+"""What the README and docs/environments.md show runs as it stands there."""
 
 import re
 import shlex
@@ -9,17 +9,27 @@ from typer.testing import CliRunner
 
 from sotopia_env.cli.app import app
 
-README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parent.parent
+README, ENVIRONMENTS = ((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/environments.md"))
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+def blocks(language: str, text: str = README) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
 
 
 @pytest.mark.parametrize("code", blocks("python"))
 def test_python_blocks_run(code, capsys):
     exec(compile(code, "README.md", "exec"), {})
     assert "You are" in capsys.readouterr().out
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # TorchRL names another release of PettingZoo
+@pytest.mark.parametrize(
+    ("code", "output"), list(zip(blocks("python", ENVIRONMENTS), ("You are", "reward: "), strict=True))
+)
+def test_the_environments_are_used_as_docs_say(code, output, capsys):
+    exec(compile(code, "docs/environments.md", "exec"), {})
+    assert output in capsys.readouterr().out
 
 
 def test_the_commands_run_in_order(tmp_path, monkeypatch):

@@ -7,7 +7,7 @@ calling conventions, one agent at a time or all in parallel.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property, partial
 from typing import Any, NamedTuple, Unpack
 
@@ -16,9 +16,9 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.utils import seeding
 
-from sotopia_env.envs.options import RENDER_MODES, CheckedOptions, EnvOptions, excerpt, read_seed
+from sotopia_env.envs.options import RENDER_MODES, CheckedOptions, EnvOptions, excerpt, read_seed, value_hint
 from sotopia_env.envs.spaces import action_space, observation_space, state_space
-from sotopia_env.errors import EvaluationError, InvalidTaskError, InvalidValueError, UnknownNameError, name_hint
+from sotopia_env.errors import EvaluationError, InvalidTaskError, InvalidValueError, UnknownNameError
 from sotopia_env.outcomes import Menu
 from sotopia_env.records import canonical_json
 from sotopia_env.world.action import ACTION_TYPES, ActionType
@@ -46,7 +46,10 @@ InfoDict = dict[str, Any]
 not allowed, when it was not. At the end: ``stop_reason``, and ``reward_vector`` (float32, shape (7,)) or ``unscored``
 with the reason; in a task with a protocol ``outcome``, the numbers a log wants, as plain JSON: ``agreed``, the agent's
 own ``payoff`` and ``share``, ``efficiency`` and ``fairness`` (``None`` where the space is too large for exact reference
-points). The terms are in :meth:`EpisodeEnv.episode`, for not every agent may know them."""
+points). The terms are in :meth:`EpisodeEnv.episode`, for not every agent may know them.
+
+With ``infos="flags"`` every info holds ``acting``, ``has_left``, ``violation`` and ``unscored``, whether it is so, as
+NumPy's bool, and nothing else."""
 
 
 class Books(NamedTuple):
@@ -70,7 +73,7 @@ class EpisodeEnv:
         InvalidValueError: an option is unknown or has a value that cannot be meant.
     """
 
-    metadata: dict[str, Any] = {  # noqa: RUF012 - PettingZoo's and Gymnasium's tools read it from the class
+    metadata: dict[str, Any] = {  # noqa: RUF012 - tools read it from the class too, and some write into it
         "name": "sotopia_v0",
         "render_modes": list(RENDER_MODES),
         "is_parallelizable": False,
@@ -80,6 +83,7 @@ class EpisodeEnv:
     def __init__(self, *, vector: bool = False, **options: Unpack[EnvOptions]) -> None:
         self.options = CheckedOptions.read(options)
         self.vector = vector
+        self.metadata = {**self.metadata, "is_parallelizable": _steps_in_cycles(self.options)}
         self.render_mode = self.options.render_mode
         self.possible_agents = [f"agent_{seat}" for seat in range(self.options.seats)]
         self.agents: list[str] = []
@@ -122,7 +126,7 @@ class EpisodeEnv:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         for agent, space in state.get("action_spaces", {}).items():
-            space["move"].menu = partial(self._menu, agent)  # a copied space forgets whose it was
+            space.bind(partial(self._menu, agent))
 
     def observation_space(self, agent: str) -> spaces.Space[Any]:
         """Returns the agent's observation space: the same object at every call."""
@@ -150,7 +154,7 @@ class EpisodeEnv:
 
     def observation(self, agent: str) -> Observation:
         """Returns the agent's typed observation, from which policies act."""
-        view = self._views.get(agent)
+        view = self._views.get(self._checked(agent))
         if view is None:
             view = self._views[agent] = SeatView(self.task, self.options.rules, agent, self._lines)
         return view.observe(self.episode_state)
@@ -229,8 +233,8 @@ class EpisodeEnv:
         """Releases nothing: the environment holds no window, file or connection."""
 
     def _checked(self, agent: str) -> str:
-        if agent not in self.possible_agents:
-            raise UnknownNameError(f"agent: {name_hint(str(agent), self.possible_agents)}")
+        if not isinstance(agent, str) or agent not in self.possible_agents:
+            raise UnknownNameError(f"agent: {value_hint(agent, self.possible_agents)}")
         return agent
 
     def _begin(self, seed: int | None, options: Mapping[str, Any] | None) -> Books:
@@ -262,7 +266,13 @@ class EpisodeEnv:
     def _books(self) -> Books:
         """The books of the present state; evaluates an episode that has ended."""
         stop = self.episode_state.stop
-        return self._running_books() if stop is None else self._final_books(stop)
+        return self._running_books() if stop is None else self._final_books(stop, self._evaluate)
+
+    def _evaluate(self) -> Evaluation:
+        return self._evaluator.evaluate(self.transcript)
+
+    async def _evaluate_async(self) -> Evaluation:
+        return await self._evaluator.evaluate_async(self.transcript)
 
     def _show(self) -> None:
         if self.render_mode == "human":
@@ -272,23 +282,33 @@ class EpisodeEnv:
         agents = self.possible_agents
         return Books(self._no_rewards(), dict.fromkeys(agents, False), dict.fromkeys(agents, False), self._infos())
 
-    def _final_books(self, stop: StopReason) -> Books:
-        agents, vectors, infos = self.possible_agents, self._score(), self._infos()
-        for agent, outcome in zip(agents, self._outcomes(), strict=False):
-            infos[agent]["outcome"] = outcome
-        for agent in agents:
-            infos[agent]["stop_reason"] = stop.value
-            if self._failure is not None:
-                infos[agent]["unscored"] = str(self._failure)
-            else:
-                infos[agent]["reward_vector"] = vectors[agent].copy()
+    def _final_books(self, stop: StopReason, evaluate: Callable[[], Evaluation]) -> Books:
+        agents, vectors, infos = self.possible_agents, self._score(evaluate), self._infos()
+        if self.options.infos == "full":
+            self._tell_results(infos, vectors, stop)
         rewards = {agent: self._reward(vectors.get(agent)) for agent in agents}
         ended, cut = dict.fromkeys(agents, not stop.truncated), dict.fromkeys(agents, stop.truncated)
         return Books(rewards, ended, cut, infos)
 
+    def _tell_results(self, infos: dict[str, InfoDict], vectors: dict[str, RewardVector], stop: StopReason) -> None:
+        for agent, outcome in zip(infos, self._outcomes(), strict=False):
+            infos[agent]["outcome"] = outcome
+        for agent, info in infos.items():
+            info["stop_reason"] = stop.value
+            if self._failure is not None:
+                info["unscored"] = str(self._failure)
+            else:
+                info["reward_vector"] = vectors[agent].copy()
+
     def _infos(self) -> dict[str, InfoDict]:
         state = self.episode_state
         acting, left = frozenset(acting_agents(state)), state.left
+        if self.options.infos == "flags":
+            unscored = self._failure is not None
+            return {
+                agent: _flags(agent in acting, agent in left, agent in self._violations, unscored)
+                for agent in self.possible_agents
+            }
         infos: dict[str, InfoDict] = {
             agent: {"acting": agent in acting, "has_left": agent in left} for agent in self.possible_agents
         }
@@ -327,11 +347,11 @@ class EpisodeEnv:
             return self._nothing()
         return vector if self.vector else self.options.scalarisation(vector)
 
-    def _score(self) -> dict[str, RewardVector]:
+    def _score(self, evaluate: Callable[[], Evaluation]) -> dict[str, RewardVector]:
         """Reward vectors by agent; none, with the failure and its record, when the evaluator cannot score."""
         evaluator = self._evaluator
         try:
-            evaluation = self._ask_evaluator()
+            evaluation = self._checked_evaluation(evaluate)
             vectors = {agent: evaluation.vector(agent) for agent in self.possible_agents}
         except EvaluationError as error:
             self._failure = error
@@ -342,11 +362,11 @@ class EpisodeEnv:
         self._evaluation = evaluation
         return vectors
 
-    def _ask_evaluator(self) -> Evaluation:
+    def _checked_evaluation(self, evaluate: Callable[[], Evaluation]) -> Evaluation:
         """The evaluation, or an :class:`EvaluationError` for whatever went wrong: an evaluator is foreign code."""
         evaluator = self._evaluator
         try:
-            evaluation = evaluator.evaluate(self.transcript)
+            evaluation = evaluate()
         except EvaluationError:
             raise
         except Exception as error:
@@ -389,6 +409,18 @@ class EpisodeEnv:
 def acting_agents(state: EpisodeState) -> tuple[str, ...]:
     """Returns the agents whose turn it is now: all that still have to act in a simultaneous round."""
     return state.waiting if state.rules.turn_order is TurnOrder.SIMULTANEOUS else state.waiting[:1]
+
+
+def _steps_in_cycles(options: CheckedOptions) -> bool:
+    """Whether every agent acts in every round, which PettingZoo's ``aec_to_parallel`` needs."""
+    rules = options.rules
+    stays = options.seats == 2 or ActionType.LEAVE not in rules.action_types
+    return stays and rules.turn_order is TurnOrder.SIMULTANEOUS
+
+
+def _flags(acting: bool, has_left: bool, violation: bool, unscored: bool) -> InfoDict:
+    flags = {"acting": acting, "has_left": has_left, "violation": violation, "unscored": unscored}
+    return {name: np.bool_(value) for name, value in flags.items()}
 
 
 def _mask(kinds: tuple[ActionType, ...]) -> np.ndarray[Any, np.dtype[np.int8]]:

@@ -1,7 +1,9 @@
 """A Gymnasium environment for one focal seat; partner policies sit in the others and act inside ``step``.
 
 ``gymnasium.make("sotopia_env/Sotopia-v0", partner=..., focal_seat=...)``. With ``first_seat`` the focal agent or a
-partner opens, so both speaking orders are possible whichever seat the focal agent has.
+partner opens, so both speaking orders are possible whichever seat the focal agent has. ``step`` blocks while partners
+think; several environments at once are :class:`~sotopia_env.envs.vector_env.SotopiaVectorEnv`, or coroutines that await
+``step_async``.
 """
 
 from __future__ import annotations
@@ -17,9 +19,11 @@ import gymnasium
 
 from sotopia_env.envs.base import EpisodeEnv, InfoDict, ObservationDict
 from sotopia_env.envs.defaults import with_defaults
-from sotopia_env.envs.options import EnvOptions, excerpt, read_seed
+from sotopia_env.envs.options import RESET_OPTIONS, EnvOptions, check_reset_options, excerpt, read_seed
 from sotopia_env.envs.pettingzoo_env import SotopiaEnv
+from sotopia_env.envs.spaces import ActionSpace, action_space
 from sotopia_env.errors import InvalidActionError, InvalidValueError
+from sotopia_env.outcomes import Menu
 from sotopia_env.policies.policy import Decision, Policy, turn_seed
 from sotopia_env.world.episode import Episode
 from sotopia_env.world.observation import Observation
@@ -28,6 +32,8 @@ DEFAULT_PARTNER = "random"
 """The partner when none is given: it draws its actions uniformly."""
 
 PartnerSpec = Policy | str
+Partners = Policy | Mapping[int, Policy]
+"""One policy for all other seats, or one for each."""
 _ResultT = TypeVar("_ResultT")
 
 
@@ -50,6 +56,8 @@ class SotopiaSingleAgentEnv(gymnasium.Env[ObservationDict, Any]):
     """
 
     metadata = EpisodeEnv.metadata
+    focal: str
+    action_space: ActionSpace
 
     def __init__(
         self,
@@ -59,17 +67,14 @@ class SotopiaSingleAgentEnv(gymnasium.Env[ObservationDict, Any]):
         **options: Unpack[EnvOptions],
     ) -> None:
         self._aec = SotopiaEnv(**with_defaults(options))
-        seats = self._aec.options.seats
-        if isinstance(focal_seat, bool) or not isinstance(focal_seat, int) or not 0 <= focal_seat < seats:
-            raise InvalidValueError(f"focal_seat: expected 0 to {seats - 1}, got {excerpt(focal_seat)}")
-        self.focal = self._aec.possible_agents[focal_seat]
-        self._others = [seat for seat in range(seats) if seat != focal_seat]
-        self._partners = self._episode_partners = _read_partners(partner, self._others)
-        self._waiter = _Waiter()
+        self._focal_seat, self._partners = focal_seat, read_partners(partner)
+        self.focal, self._seated = self._cast(self._focal_seat, self._partners)
+        self._waiter = Waiter()
         self._finished = True
+        self.metadata = self._aec.metadata
         self.render_mode = self._aec.render_mode
         self.observation_space = self._aec.observation_space(self.focal)
-        self.action_space = self._aec.action_space(self.focal)
+        self.action_space = action_space(self._aec.options.seats, self._menu)
 
     def reset(
         self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
@@ -78,21 +83,33 @@ class SotopiaSingleAgentEnv(gymnasium.Env[ObservationDict, Any]):
 
         Args:
             seed: as in Gymnasium; ``None`` goes on with the present generator.
-            options: for this episode, ``{"partner": …}`` says who sits in the other seats, as in the constructor;
-                ``task`` and ``evaluator`` as in :meth:`SotopiaEnv.reset`; other keys are ignored.
+            options: for this episode, ``partner`` and ``focal_seat`` as in the constructor, ``task`` and ``evaluator``
+                as in :meth:`SotopiaEnv.reset`.
 
         Raises:
-            InvalidValueError: the seed or an option cannot be meant.
+            InvalidValueError: the seed or an option cannot be meant, or there is no such option.
             PolicyError: a partner produced no action.
             EvaluationError: the episode ended at once and could not be scored.
         """
-        partner = options.get("partner") if isinstance(options, Mapping) else None
-        partners = self._partners if partner is None else _read_partners(partner, self._others)
+        return self._waiter.wait(self.reset_async(seed=seed, options=options))
+
+    async def reset_async(
+        self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
+    ) -> tuple[ObservationDict, InfoDict]:
+        """As :meth:`reset`, but awaits the partners instead of blocking the event loop."""
+        changes = check_reset_options(options, (*RESET_OPTIONS, "partner", "focal_seat"))
+        partner, seat = changes.get("partner"), changes.get("focal_seat")
+        cast = self._cast(
+            self._focal_seat if seat is None else seat, self._partners if partner is None else read_partners(partner)
+        )
         super().reset(seed=read_seed(seed))
-        self._aec.reset(seed=int(self.np_random.integers(2**31)), options=options)
-        self._episode_partners = partners
+        self._aec.reset(
+            seed=int(self.np_random.integers(2**31)),
+            options={name: changes[name] for name in RESET_OPTIONS if name in changes},
+        )
+        self.focal, self._seated = cast
         self._finished = True  # stays so when a partner or the evaluator fails
-        self._play_partners()
+        await self._play_partners()
         self._finished = False
         return self._aec.observe(self.focal), self._info()
 
@@ -104,12 +121,20 @@ class SotopiaSingleAgentEnv(gymnasium.Env[ObservationDict, Any]):
             PolicyError: a partner produced no action.
             EvaluationError: the evaluator failed (``on_unscored="raise"``).
         """
+        return self._waiter.wait(self.step_async(action))
+
+    async def step_async(self, action: Any) -> tuple[ObservationDict, float, bool, bool, InfoDict]:
+        """As :meth:`step`, but awaits the partners and the evaluator instead of blocking the event loop."""
         if self._finished:
             raise InvalidActionError("no episode is running; call reset() first")
         if self._aec.episode_state.stop is None:
-            self._aec.step(action)
-            self._finished = True
-            self._play_partners()
+            self._finished = True  # stays so when a partner or the evaluator fails, or the waiting is cancelled
+            try:
+                await self._aec.step_async(action)
+            except InvalidActionError:
+                self._finished = False
+                raise
+            await self._play_partners()
         self._finished = self._aec.episode_state.stop is not None
         return (
             self._aec.observe(self.focal),
@@ -140,22 +165,39 @@ class SotopiaSingleAgentEnv(gymnasium.Env[ObservationDict, Any]):
         info = self._aec.infos[self.focal]
         return {key: copy.copy(value) for key, value in info.items()}
 
-    def _play_partners(self) -> None:
+    def _menu(self) -> Menu | None:
+        """The moves open to the focal agent now."""
+        return None if self._finished else self.observation().moves
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.action_space.bind(self._menu)
+
+    def _cast(self, focal_seat: object, partners: Partners) -> tuple[str, dict[str, Policy]]:
+        """The focal agent, and who plays each other one."""
+        agents = self._aec.possible_agents
+        if isinstance(focal_seat, bool) or not isinstance(focal_seat, int) or not 0 <= focal_seat < len(agents):
+            raise InvalidValueError(f"focal_seat: expected 0 to {len(agents) - 1}, got {excerpt(focal_seat)}")
+        others = [seat for seat in range(len(agents)) if seat != focal_seat]
+        by_seat = partners if isinstance(partners, Mapping) else dict.fromkeys(others, partners)
+        if set(by_seat) != set(others):
+            raise InvalidValueError(f"partner: expected a policy for each of the seats {others}, got {list(by_seat)}")
+        return agents[focal_seat], {agents[seat]: by_seat[seat] for seat in others}
+
+    async def _play_partners(self) -> None:
         env = self._aec
         while (state := env.episode_state).stop is None and env.agent_selection != self.focal:
             agent = env.agent_selection
             seed = turn_seed(state.seed, len(state.turns), state.task.seat_of[agent])
-            policy = self._episode_partners[agent]
-            decision: Decision = self._waiter.wait(policy.act(env.observation(agent), seed))
-            env.step(decision.action)
+            decision: Decision = await self._seated[agent].act(env.observation(agent), seed)
+            await env.step_async(decision.action)
 
 
-def _read_partners(partner: object, seats: list[int]) -> dict[str, Policy]:
-    """Policies by agent, from one for all ``seats`` or a mapping of these."""
-    policies = partner if isinstance(partner, Mapping) else dict.fromkeys(seats, partner)
-    if set(policies) != set(seats):
-        raise InvalidValueError(f"partner: expected a policy for each of the seats {seats}, got {list(policies)}")
-    return {f"agent_{seat}": _read_policy(policies[seat]) for seat in seats}
+def read_partners(partner: object) -> Partners:
+    """Returns the policy that ``partner`` is or names, or one for each seat of a mapping."""
+    if isinstance(partner, Mapping):
+        return {seat: _read_policy(policy) for seat, policy in partner.items()}
+    return _read_policy(partner)
 
 
 def _read_policy(value: object) -> Policy:
@@ -168,7 +210,7 @@ def _read_policy(value: object) -> Policy:
     raise InvalidValueError(f"partner: expected a policy or the name of one, got {excerpt(value)}")
 
 
-class _Waiter:
+class Waiter:
     """Waits for coroutines from synchronous code, in one event loop that lives as long as the environment.
 
     Inside a running loop (a notebook) the waiting is done in a thread, for loops do not nest.
@@ -183,9 +225,7 @@ class _Waiter:
             self._loop = asyncio.new_event_loop()
             # Closing runs nothing in the loop, so it may happen whenever the garbage collector likes.
             weakref.finalize(self, self._loop.close)
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
+        if not _inside_a_loop():
             return self._loop.run_until_complete(coroutine)
         with ThreadPoolExecutor(max_workers=1) as pool:
             return pool.submit(self._loop.run_until_complete, coroutine).result()
@@ -196,5 +236,13 @@ class _Waiter:
             self._loop.close()
             self._loop = None
 
-    def __reduce__(self) -> tuple[type[_Waiter], tuple[()]]:
-        return _Waiter, ()  # a copy in another process opens a loop of its own
+    def __reduce__(self) -> tuple[type[Waiter], tuple[()]]:
+        return Waiter, ()  # a copy in another process opens a loop of its own
+
+
+def _inside_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, Self, TypedDict
 
 import numpy as np
 
-from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
+from sotopia_env.errors import InvalidValueError, UnknownKeywordError, UnknownNameError, name_hint
 from sotopia_env.world.action import ACTION_TYPES, ActionType
 from sotopia_env.world.dynamics import Rules, SilenceRule, TurnOrder
 from sotopia_env.world.episode import Evaluator
@@ -21,6 +21,12 @@ RENDER_MODES = ("human", "ansi")
 """``human`` writes to standard output as the episode goes on; ``ansi`` returns the transcript as text."""
 
 OnUnscored = Literal["raise", "zero"]
+InfoForm = Literal["full", "flags"]
+
+RESET_OPTIONS = ("task", "evaluator")
+"""What ``reset(options=...)`` may change for one episode, in every form of the environment."""
+
+_PROBE = "options"  # PettingZoo's and MOMAland's suites reset with this key, which asks for nothing
 
 
 class EnvOptions(TypedDict, total=False):
@@ -43,6 +49,8 @@ class EnvOptions(TypedDict, total=False):
         render_mode: one of :data:`RENDER_MODES`, or ``None``.
         on_unscored: when the evaluator fails, ``"raise"`` its error out of ``step``, or pay ``"zero"`` and give the
             reason in ``infos[agent]["unscored"]``.
+        infos: ``"full"`` (:data:`~sotopia_env.envs.base.InfoDict`), or ``"flags"`` for tools that make an array of each
+            info: truth values alone, the same ones in every info.
     """
 
     task: Task | TaskSet | Sequence[Task] | str
@@ -59,6 +67,7 @@ class EnvOptions(TypedDict, total=False):
     scalarisation: Scalarisation | str | Mapping[str, float] | None
     render_mode: str | None
     on_unscored: OnUnscored
+    infos: InfoForm
 
 
 _RULES = ("turn_order", "max_turns", "max_silent_turns", "silence_rule", "first_seat", "end_when_settled")
@@ -75,6 +84,7 @@ class CheckedOptions:
     scalarisation: Scalarisation
     render_mode: str | None
     on_unscored: OnUnscored
+    infos: InfoForm
     _named_tasks: dict[str, TaskSet] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
@@ -86,7 +96,10 @@ class CheckedOptions:
         """
         for name in options:
             if name not in EnvOptions.__annotations__:
-                raise UnknownNameError(f"environment option: {name_hint(name, EnvOptions.__annotations__)}")
+                raise UnknownKeywordError(
+                    f"environment option: got an unexpected keyword argument {name!r}; "
+                    + name_hint(name, EnvOptions.__annotations__)
+                )
         tasks, seats = _read_tasks(options.get("task"), options.get("seats"))
         return cls(
             tasks,
@@ -96,18 +109,18 @@ class CheckedOptions:
             Scalarisation.of(options.get("scalarisation")),
             _choice("render_mode", options.get("render_mode"), (None, *RENDER_MODES)),
             _choice("on_unscored", options.get("on_unscored", "raise"), ("raise", "zero")),
+            _choice("infos", options.get("infos", "full"), ("full", "flags")),
         )
 
     def of_reset(self, options: Mapping[str, Any] | None) -> EpisodeOptions:
-        """Returns what ``reset(options={"task": …, "evaluator": …})`` changes for one episode; other keys are not ours.
+        """Returns what ``reset(options={"task": …, "evaluator": …})`` changes for one episode.
 
         Raises:
             InvalidValueError: the task is neither a Task nor the id or name of some, or has another number of seats;
-                or the evaluator is none.
+                the evaluator is none; or there is another option.
         """
-        if options is not None and not isinstance(options, Mapping):
-            raise InvalidValueError(f"options: expected a mapping, got {excerpt(options)}")
-        task, evaluator = (options.get("task"), options.get("evaluator")) if options else (None, None)
+        changes = check_reset_options(options, RESET_OPTIONS, _PROBE)
+        task, evaluator = changes.get("task"), changes.get("evaluator")
         tasks = None if task is None else self._reset_tasks(task)
         return EpisodeOptions(tasks, self.evaluator if evaluator is None else _read_evaluator(evaluator))
 
@@ -207,6 +220,25 @@ def _choice(field: str, value: Any, valid: Sequence[Any]) -> Any:
     if value not in valid:
         raise UnknownNameError(f"{field}: {name_hint(str(value), [str(name) for name in valid])}")
     return value
+
+
+def check_reset_options(options: object, names: Sequence[str], unread: str | None = None) -> Mapping[str, Any]:
+    """Returns the options of ``reset``; raises :class:`InvalidValueError` unless each is ``unread`` or in ``names``."""
+    if options is None:
+        return {}
+    if not isinstance(options, Mapping):
+        raise InvalidValueError(f"options: expected a mapping, got {excerpt(options)}")
+    for name in options:
+        if name not in names and name != unread:
+            raise UnknownNameError(f"options: {value_hint(name, names)}")
+    return options
+
+
+def value_hint(value: object, valid: Sequence[str]) -> str:
+    """Returns :func:`~sotopia_env.errors.name_hint` for a value outside ``valid`` that need not be a name."""
+    if isinstance(value, str):
+        return name_hint(value[:80], valid)
+    return f"expected one of {', '.join(map(repr, valid))}, got {excerpt(value)}"
 
 
 def read_seed(seed: object) -> int | None:

@@ -11,6 +11,7 @@ situation ended, *truncated* at a limit.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,7 +21,7 @@ from pettingzoo.utils.wrappers import OrderEnforcingWrapper  # type: ignore[impo
 from sotopia_env.envs.actions import read_action
 from sotopia_env.envs.base import Books, EpisodeEnv, InfoDict, ObservationDict, acting_agents
 from sotopia_env.errors import InvalidActionError
-from sotopia_env.world.dynamics import transition
+from sotopia_env.world.dynamics import StopReason, transition
 
 
 class SotopiaEnv(EpisodeEnv, AECEnv[str, ObservationDict, Any]):  # type: ignore[misc]
@@ -40,10 +41,11 @@ class SotopiaEnv(EpisodeEnv, AECEnv[str, ObservationDict, Any]):  # type: ignore
         Args:
             seed: starts the environment's generator anew; ``None`` goes on with the present one.
             options: for this episode, ``{"task": …}`` pins the task (a Task, the id of one, or a name as in the
-                constructor) and ``{"evaluator": …}`` says who scores; other keys are ignored.
+                constructor) and ``{"evaluator": …}`` says who scores.
 
         Raises:
-            InvalidValueError: the seed or the task cannot be meant; the running episode is left as it was.
+            InvalidValueError: the seed or an option cannot be meant, or there is no such option; the running episode
+                is left as it was.
         """
         books = self._begin(seed, options)
         self._cumulative_rewards = self._no_rewards()
@@ -59,6 +61,20 @@ class SotopiaEnv(EpisodeEnv, AECEnv[str, ObservationDict, Any]):  # type: ignore
             EvaluationError: the episode has ended and its evaluator failed (``on_unscored="raise"``); all agents
                 are terminated or truncated then, with zero rewards and ``infos[agent]["unscored"]``.
         """
+        stop = self._take(action)
+        if stop is not None:
+            self._end(self._final_books(stop, self._evaluate))
+
+    async def step_async(self, action: object) -> None:
+        """As :meth:`step`, but awaits the evaluator instead of blocking the event loop."""
+        stop = self._take(action)
+        if stop is not None:
+            evaluation = asyncio.ensure_future(self._evaluate_async())
+            await asyncio.gather(evaluation, return_exceptions=True)
+            self._end(self._final_books(stop, evaluation.result))
+
+    def _take(self, action: object) -> StopReason | None:
+        """Takes the action; returns why the episode ends with it, when it does."""
         if not self.agents:
             raise InvalidActionError("no agent is left to act; call reset() first")
         agent = self.agent_selection
@@ -66,14 +82,16 @@ class SotopiaEnv(EpisodeEnv, AECEnv[str, ObservationDict, Any]):  # type: ignore
             if action is not None:
                 raise InvalidActionError("action: expected None, the episode has ended; step(None) or reset()")
             self._was_dead_step(None)
-            return
+            return None
         state = self.episode_state
         state = transition(state, read_action(action, agent, state.task))
         self._advance(state)
         if state.stop is None:  # every reward is zero and nobody has ended, as in the books of reset()
             self._go_on(state.waiting[0])
-            return
-        self._open(self._books(), None)
+        return state.stop
+
+    def _end(self, books: Books) -> None:
+        self._open(books, None)
         self._show()
         self._accumulate_rewards()
         self._raise_if_unscored()

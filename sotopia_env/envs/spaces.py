@@ -4,22 +4,84 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn, cast
 
 import numpy as np
 from gymnasium import spaces
-from gymnasium.spaces import Space
+from gymnasium.error import CustomSpaceError
+from gymnasium.vector.utils import create_shared_memory
 
 from sotopia_env.outcomes import InvalidMoveError, Menu
-from sotopia_env.world.action import ACTION_TYPES, WORDLESS, UtteranceSpace, move_json, optional_move
+from sotopia_env.world.action import ACTION_TYPES, MAX_ARGUMENT_LENGTH, WORDLESS, move_json, optional_move
 
-MAX_TEXT_LENGTH = 2**31 - 1
-"""Bound of the text spaces of observations and states; real texts are far shorter."""
+MAX_TEXT_LENGTH = 2**20
+"""Bound of the text spaces of observations and states: 20 turns of the longest utterances fit, each character escaped.
+
+It bounds the space, not the text: nothing is cut off.
+"""
 
 MenuSource = Callable[[], Menu | None]
 
 
-class MoveSpace(Space[str]):
+class UtteranceSpace(spaces.Text):
+    """All Unicode texts up to ``max_length`` characters (no lone surrogates).
+
+    Gymnasium's ``Text`` tests membership against its character set, which real sentences leave at the first curly
+    quote; here membership is a matter of type and length. The character set is what ``sample`` draws short texts from:
+    spaces, quotes, newlines, letters beyond ASCII and an emoji among it.
+    """
+
+    ALPHABET = "abcdefghij ABC 012 .,?!'\"“”\n éßж中🙂{}<>#:"
+    SAMPLE_LENGTH = 48
+
+    def __init__(self, max_length: int = MAX_ARGUMENT_LENGTH, seed: int | None = None) -> None:
+        """Creates the space; ``max_length`` counts characters."""
+        super().__init__(max_length, min_length=0, charset=self.ALPHABET, seed=seed)
+
+    @property
+    def is_np_flattenable(self) -> bool:
+        """Texts have no fixed-size array form."""
+        return False
+
+    def sample(self, mask: Any | None = None, probability: Any | None = None) -> str:
+        """Draws a text of 0 to ``SAMPLE_LENGTH`` characters; masks do not apply to texts."""
+        length = int(self.np_random.integers(0, min(self.SAMPLE_LENGTH, self.max_length) + 1))
+        return "".join(self.np_random.choice(list(self.ALPHABET), size=length).tolist())
+
+    def contains(self, x: Any) -> bool:
+        """Whether ``x`` is a text of admissible length without lone surrogates."""
+        if not isinstance(x, str) or len(x) > self.max_length:
+            return False
+        if x.isascii():
+            return True
+        try:
+            x.encode("utf-8")
+        except UnicodeEncodeError:
+            return False
+        return True
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, UtteranceSpace) and (type(other), other.max_length) == (type(self), self.max_length)
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.max_length))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.max_length})"
+
+
+# Gymnasium flattens a Text to a number for each possible character, of its character set only; ours stay texts.
+spaces.flatten_space.register(UtteranceSpace, lambda space: space)
+spaces.flatten.register(UtteranceSpace, lambda space, text: text)
+spaces.unflatten.register(UtteranceSpace, lambda space, text: text)
+
+
+@create_shared_memory.register
+def _refuse_shared_memory(space: UtteranceSpace, n: int = 1, ctx: Any = None) -> NoReturn:
+    raise CustomSpaceError(f"{space} has no array form; pass shared_memory=False")
+
+
+class MoveSpace(UtteranceSpace):
     """Moves as JSON text, such as ``{"accept": 2}``; empty for none.
 
     ``contains`` says whether a text can be read as a move at all. ``sample`` draws one that its agent may make now,
@@ -30,12 +92,7 @@ class MoveSpace(Space[str]):
     def __init__(self, menu: MenuSource | None = None, seed: int | None = None) -> None:
         """Creates the space; ``menu`` returns the moves open to the agent at the time it is called."""
         self.menu = menu
-        super().__init__(dtype=str, seed=seed)
-
-    @property
-    def is_np_flattenable(self) -> bool:
-        """Texts have no fixed-size array form."""
-        return False
+        super().__init__(seed=seed)
 
     def sample(self, mask: Any | None = None, probability: Any | None = None) -> str:
         """Draws an open move; masks do not apply, for the menu is one."""
@@ -59,15 +116,6 @@ class MoveSpace(Space[str]):
         # A copy of the space alone must not drag its environment along; the environment binds its own again.
         return {**self.__dict__, "menu": None}
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, MoveSpace)
-
-    def __hash__(self) -> int:
-        return hash(MoveSpace)
-
-    def __repr__(self) -> str:
-        return "MoveSpace()"
-
 
 class ActionSpace(spaces.Dict):
     """``action_type``, ``argument``, ``to`` and ``move``; ``sample`` makes no move that the rest of it would forbid."""
@@ -80,6 +128,10 @@ class ActionSpace(spaces.Dict):
         elif action["move"]:
             action["to"][:] = 0  # a private offer must reach every seat whose assent it needs
         return action
+
+    def bind(self, menu: MenuSource) -> None:
+        """Makes ``menu`` the source of moves again: a copied space forgets whose it was."""
+        cast(MoveSpace, self["move"]).menu = menu
 
 
 def action_space(seats: int, menu: MenuSource) -> ActionSpace:

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any
 
-import numpy as np
-from gymnasium.spaces import Space
 from pydantic import BeforeValidator, ConfigDict, PlainSerializer
 
 from sotopia_env.errors import InvalidActionError, name_hint
@@ -104,54 +102,6 @@ def _text_problem(text: object) -> str | None:
 
 
 NO_ACTION = Action(ActionType.NONE)
-
-
-class UtteranceSpace(Space[str]):
-    """All Unicode texts up to ``max_length`` characters (no lone surrogates).
-
-    Gymnasium's own ``Text`` tests membership against an explicit character set, which real sentences leave at the
-    first curly quote; here membership is a matter of type and length. ``sample`` draws short texts from
-    a small alphabet that includes spaces, quotes, newlines, letters beyond ASCII and an emoji.
-    """
-
-    ALPHABET = np.array(list("abcdefghij ABC 012 .,?!'\"“”\n éßж中🙂{}<>#:"))
-    SAMPLE_LENGTH = 48
-
-    def __init__(self, max_length: int = MAX_ARGUMENT_LENGTH, seed: int | None = None) -> None:
-        """Creates the space; ``max_length`` counts characters."""
-        self.max_length = max_length
-        super().__init__(dtype=str, seed=seed)
-
-    @property
-    def is_np_flattenable(self) -> bool:
-        """Texts have no fixed-size array form."""
-        return False
-
-    def sample(self, mask: Any | None = None, probability: Any | None = None) -> str:
-        """Draws a text of 0 to ``SAMPLE_LENGTH`` characters; masks do not apply to texts."""
-        length = int(self.np_random.integers(0, min(self.SAMPLE_LENGTH, self.max_length) + 1))
-        return "".join(self.np_random.choice(self.ALPHABET, size=length).tolist())
-
-    def contains(self, x: Any) -> bool:
-        """Whether ``x`` is a text of admissible length without lone surrogates."""
-        if not isinstance(x, str) or len(x) > self.max_length:
-            return False
-        if x.isascii():
-            return True
-        try:
-            x.encode("utf-8")
-        except UnicodeEncodeError:
-            return False
-        return True
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, UtteranceSpace) and other.max_length == self.max_length
-
-    def __hash__(self) -> int:
-        return hash((UtteranceSpace, self.max_length))
-
-    def __repr__(self) -> str:
-        return f"UtteranceSpace({self.max_length})"
 
 
 @dataclass(frozen=True, slots=True)

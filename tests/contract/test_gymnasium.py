@@ -6,7 +6,8 @@ import pickle
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.utils.env_checker import check_env
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.utils.env_checker import check_env, data_equivalence
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
 from sotopia_env import sotopia_v0
@@ -73,3 +74,33 @@ def test_gymnasium_make_passes_everything_on():
     env = make(2, "round-robin", 1, max_turns=7).unwrapped
     assert env.focal == "agent_1"
     assert env.spec.id == "sotopia_env/Sotopia-v0"
+
+
+def test_an_environment_of_names_is_written_as_json_and_made_again():
+    env = gymnasium.make("sotopia_env/Sotopia-v0", task="bargaining", evaluator="verified", partner="boulware")
+    again = gymnasium.make(EnvSpec.from_json(env.spec.to_json()))
+    assert again.spec.kwargs == {"task": "bargaining", "evaluator": "verified", "partner": "boulware"}
+    env.reset(seed=1)
+    again.reset(seed=1)
+    for _ in range(3):
+        action = {"action_type": "speak", "argument": "And now?"}
+        assert data_equivalence(env.step(action), again.step(action))
+    assert again.unwrapped.episode() == env.unwrapped.episode()
+
+
+@pytest.mark.parametrize("mode", ["sync", "async", "vector_entry_point"])
+def test_make_vec_in_every_mode(mode):
+    more = {"vector_kwargs": {"shared_memory": False}} if mode == "async" else {}
+    envs = gymnasium.make_vec(
+        "sotopia_env/Sotopia-v0", num_envs=2, vectorization_mode=mode, task="bargaining", partner="boulware", **more
+    )
+    try:
+        envs.action_space.seed(1)
+        seen, _ = envs.reset(seed=0)
+        assert seen["turn"].tolist() == [1, 1]
+        actions = {**envs.action_space.sample(), "action_type": np.array([1, 1])}
+        seen, rewards, *_ = envs.step(actions)
+        assert seen["turn"].tolist() == [3, 3]
+        assert rewards.tolist() == [0, 0]
+    finally:
+        envs.close()

@@ -15,8 +15,9 @@ from pettingzoo.test.state_test import state_test
 
 from sotopia_env import sotopia_v0
 from sotopia_env.envs.gymnasium_env import SotopiaSingleAgentEnv
+from sotopia_env.evaluators import default_evaluator
 from sotopia_env.outcomes import read_move
-from tests.sotopia_env.envs.env_doubles import ORDERS
+from tests.sotopia_env.envs.env_doubles import ORDERS, Tally
 from tests.sotopia_env.world.scenarios import KINDS, verified_task
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # "not a Box", "not an array": true of any text
@@ -34,21 +35,27 @@ def options(kind, seats, order, **more):
 
 @every_case
 def test_pettingzoo_aec(kind, seats, order):
-    api_test(sotopia_v0.env(**options(kind, seats, order)), num_cycles=60)
-    seed_test(functools.partial(sotopia_v0.env, **options(kind, seats, order)), num_cycles=30)
+    tally = Tally(default_evaluator())
+    api_test(sotopia_v0.env(**options(kind, seats, order, evaluator=tally)), num_cycles=60)
+    assert tally.episodes
+    seed_test(functools.partial(sotopia_v0.env, **options(kind, seats, order, evaluator=tally)), num_cycles=30)
 
 
 @every_case
 def test_momaland(kind, seats, order):
-    mo_api_test(sotopia_v0.mo_env(**options(kind, seats, order)), num_cycles=60)
+    tally = Tally(default_evaluator())
+    mo_api_test(sotopia_v0.mo_env(**options(kind, seats, order, evaluator=tally)), num_cycles=60)
+    assert tally.episodes
     seed_test(functools.partial(sotopia_v0.mo_env, **options(kind, seats, order)), num_cycles=30)
 
 
 @every_case
 def test_pettingzoo_parallel(kind, seats, order):
     for constructor in (sotopia_v0.parallel_env, sotopia_v0.mo_parallel_env):
-        make = functools.partial(constructor, **options(kind, seats, order))
+        tally = Tally(default_evaluator())
+        make = functools.partial(constructor, **options(kind, seats, order, evaluator=tally))
         parallel_api_test(make(), num_cycles=40)
+        assert tally.episodes
         parallel_seed_test(make, num_cycles=20)
     state_test(sotopia_v0.env(**options(kind, seats, order)), make())
 

@@ -10,7 +10,7 @@ from typing import Any
 from sotopia_env.errors import EvaluationError, PolicyError
 from sotopia_env.policies.policy import Decision
 from sotopia_env.world.action import Action, ActionType
-from sotopia_env.world.episode import Evaluation, Score, Transcript
+from sotopia_env.world.episode import Evaluation, Evaluator, Score, Transcript
 from sotopia_env.world.observation import Observation
 from sotopia_env.world.reward import DIMENSIONS
 from sotopia_env.world.scenario import Task
@@ -55,6 +55,23 @@ class FixedEvaluator:
         return self.evaluate(transcript)
 
 
+@dataclass
+class Tally:
+    """An evaluator that counts the episodes it is asked about: a suite that ends none has tested little."""
+
+    inner: Evaluator = field(default_factory=FixedEvaluator)
+    name: str = "tally"
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    episodes: int = 0
+
+    def evaluate(self, transcript: Transcript) -> Evaluation:
+        self.episodes += 1
+        return self.inner.evaluate(transcript)
+
+    async def evaluate_async(self, transcript: Transcript) -> Evaluation:
+        return self.evaluate(transcript)
+
+
 @dataclass(frozen=True)
 class Partner:
     """Says its seat and the seed it was given; or leaves, or fails, or waits in an event loop first."""
@@ -73,6 +90,29 @@ class Partner:
             raise PolicyError("the model is down")
         if self.leaves:
             return Decision(Action(ActionType.LEAVE))
+        return Decision(Action(ActionType.SPEAK, f"{observation.agent} {seed}"))
+
+
+@dataclass
+class Crowd:
+    """A partner that waits, counts how many wait at the same time, and fails once, at the call of a number."""
+
+    name: str = "crowd"
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    wait: float = 0.01
+    fails_at: int | None = None
+    calls: int = 0
+    present: int = 0
+    peak: int = 0
+
+    async def act(self, observation: Observation, seed: int) -> Decision:
+        self.calls += 1
+        if self.calls == self.fails_at:
+            raise PolicyError("the model is down")
+        self.present += 1
+        self.peak = max(self.peak, self.present)
+        await asyncio.sleep(self.wait)
+        self.present -= 1
         return Decision(Action(ActionType.SPEAK, f"{observation.agent} {seed}"))
 
 

@@ -172,7 +172,7 @@ def test_spaces_of_moves_say_what_can_be_read():
         assert text not in space
     assert space.sample() == ""
     assert space == MoveSpace()
-    assert repr(space) == "MoveSpace()"
+    assert repr(space) == "MoveSpace(16384)"
 
 
 def test_crossing_offers_of_one_parallel_round_settle_it():

@@ -1,6 +1,7 @@
-"""Tasks, evaluators and partners by the command line's names, in constructors and in ``reset``."""
+"""Names: of agents, and of tasks, evaluators and partners as on the command line, in constructors and in ``reset``."""
 
 import gymnasium
+import numpy as np
 import pytest
 
 from sotopia_env import sotopia_v0
@@ -15,6 +16,35 @@ CONSTRUCTORS = (
     SotopiaSingleAgentEnv,
 )  # fmt: skip
 every_constructor = pytest.mark.parametrize("constructor", CONSTRUCTORS)
+
+
+@pytest.mark.parametrize(
+    ("agent", "message"),
+    [
+        ("agent1", "got 'agent1'; did you mean 'agent_1'"),
+        (None, "got None"),
+        (0, "got 0"),
+        ([], "got a value of type list"),
+        (np.array(["agent_0", "agent_1"]), "got a value of type ndarray"),
+    ],
+)
+@pytest.mark.parametrize("constructor", CONSTRUCTORS[:-1])
+def test_every_method_that_takes_an_agent_refuses_other_values(constructor, agent, message):
+    env = constructor(**options())
+    env.reset(seed=0)
+    inner = env.unwrapped
+    for call in (env.observe, inner.observation, env.action_space, env.observation_space, inner.reward_space):
+        with pytest.raises(UnknownNameError, match=f"agent: expected one of 'agent_0', 'agent_1', {message}"):
+            call(agent)
+
+
+@pytest.mark.parametrize("agent", ["agent1", None, 7])
+def test_a_parallel_step_refuses_actions_of_others(agent):
+    env = sotopia_v0.parallel_env(**options())
+    env.reset(seed=0)
+    with pytest.raises(UnknownNameError, match="agent: expected one of 'agent_0', 'agent_1', got"):
+        env.step({"agent_0": say(), "agent_1": say(), agent: say()})
+    assert env.episode_state.turns == ()
 
 
 @every_constructor
@@ -44,7 +74,7 @@ def test_reset_takes_an_id_a_name_or_a_task(constructor):
         ids.add(env.episode().task.id)
     assert ids <= starters
     assert len(ids) > 1
-    env.reset(seed=0, options={"task": "test-task", "something": "else"})
+    env.reset(seed=0, options={"task": "test-task"})
     assert env.episode().task.id == "test-task"
     env.reset(seed=0, options={"task": table_task(id="given here")})
     assert env.episode().task.id == "given here"
@@ -75,6 +105,9 @@ def test_wrong_names_are_answered_with_the_nearest(constructor, wrong, error, re
         ({"task": "bargainin"}, UnknownNameError, r"options\['task'\]: .*did you mean 'bargaining'"),
         ({"task": "test-taks"}, UnknownNameError, r"options\['task'\]: .*did you mean 'test-task'"),
         ({"evaluator": "rule"}, UnknownNameError, "evaluator: .*did you mean 'rules'"),
+        ({"tsak": "test-task"}, UnknownNameError, "options: expected one of 'task', 'evaluator'.*did you mean 'task'"),
+        ({"task": "test-task", "seats": 3}, UnknownNameError, "options: expected one of .*, got 'seats'"),
+        ({7: "test-task"}, UnknownNameError, "options: expected one of .*, got 7"),
     ],
 )
 @every_constructor
@@ -85,6 +118,19 @@ def test_wrong_names_in_reset_leave_the_running_episode(constructor, wrong, erro
     with pytest.raises(error, match=reason):
         env.reset(options=wrong)
     assert env.episode() == before
+
+
+@pytest.mark.parametrize("option", ["partner", "focal_seat"])
+def test_only_an_environment_with_partners_takes_options_on_them(option):
+    for constructor in CONSTRUCTORS[:-1]:
+        with pytest.raises(UnknownNameError, match=f"options: expected one of 'task', 'evaluator', got '{option}'"):
+            constructor(**options()).reset(options={option: 1})
+
+
+def test_the_key_of_pettingzoo_s_own_suites_is_no_error():
+    env = sotopia_v0.raw_env(**options())
+    env.reset(seed=0, options={"options": 1})
+    assert env.task.id == "test-task"
 
 
 def test_a_named_set_keeps_the_number_of_seats():
@@ -120,6 +166,10 @@ def test_partners_go_by_name_in_the_constructor_and_in_reset():
         env.reset(options={"partner": "boulwar"})
     with pytest.raises(InvalidValueError, match="partner: expected a policy"):
         env.reset(options={"partner": 5})
+    every = "'task', 'evaluator', 'partner', 'focal_seat'"
+    for name, hint in [("focal", "; did you mean 'focal_seat'"), ("options", "")]:
+        with pytest.raises(UnknownNameError, match=f"options: expected one of {every}, got '{name}'{hint}"):
+            env.reset(options={name: 1})
 
 
 def test_the_families_play_against_the_opponents_by_name():

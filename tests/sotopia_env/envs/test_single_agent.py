@@ -1,15 +1,18 @@
 """One focal seat among partner policies."""
 
 import asyncio
-import warnings
+import gc
+import pickle
 
 import pytest
+from gymnasium.utils.env_checker import data_equivalence
 
 from sotopia_env.envs.gymnasium_env import SotopiaSingleAgentEnv
 from sotopia_env.errors import EvaluationError, InvalidActionError, InvalidValueError, PolicyError
+from sotopia_env.outcomes import MoveKind, read_move
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.episode import replay
-from tests.sotopia_env.envs.env_doubles import ORDERS, FixedEvaluator, Partner, options, say
+from tests.sotopia_env.envs.env_doubles import ORDERS, VECTORS, Crowd, FixedEvaluator, Partner, options, say
 
 
 def single(seats=2, partner=None, focal_seat=0, **more):
@@ -90,6 +93,55 @@ def test_the_default_partner_draws_its_actions_and_repeats_them_for_a_seed():
     assert words(3) == words(3)
 
 
+def test_the_focal_seat_of_reset_is_that_of_one_episode():
+    env = single(partner=Partner(), max_turns=4, first_seat=1)
+    for seat, options_of_reset in [(0, None), (1, {"focal_seat": 1}), (0, {}), (0, {"focal_seat": 0})]:
+        observation, _ = env.reset(seed=0, options=options_of_reset)
+        assert env.observation().agent == f"agent_{seat}"
+        assert observation["turn"] == 2 - seat
+        *_, info = env.step(say("focal"))
+        while "stop_reason" not in info:
+            *_, info = env.step(say("focal"))
+        focal = [item.turn.actor for item in env.episode().turns if item.turn.action.argument == "focal"]
+        assert focal == [f"agent_{seat}"] * 2
+        assert tuple(info["reward_vector"]) == VECTORS[f"agent_{seat}"]
+
+
+def test_the_partners_of_an_episode_fit_its_focal_seat():
+    env = single(3, partner={1: Partner(), 2: Partner(leaves=True)}, max_turns=6)
+    with pytest.raises(InvalidValueError, match=r"a policy for each of the seats \[0, 2\], got \[1, 2\]"):
+        env.reset(options={"focal_seat": 1})
+    env.reset(seed=0, options={"focal_seat": 1, "partner": {0: Partner(leaves=True), 2: Partner()}})
+    env.step(say("focal"))
+    assert [item.turn.action.argument == "focal" for item in env.episode().turns] == [False, True, False]
+    assert env.episode().turns[0].turn.action.action_type is ActionType.LEAVE
+
+
+@pytest.mark.parametrize("value", [2, -1, True, "1"])
+def test_a_focal_seat_of_reset_is_checked_before_anything_changes(value):
+    env = single()
+    env.reset(seed=0)
+    before = env.episode()
+    with pytest.raises(InvalidValueError, match="focal_seat: expected 0 to 1, got"):
+        env.reset(options={"focal_seat": value})
+    assert env.episode() == before
+    assert env.step(say())[2:4] == (False, False)
+
+
+def test_the_action_space_is_one_object_that_samples_the_focal_seats_moves():
+    env = SotopiaSingleAgentEnv(task="bargaining", partner="silent", max_silent_turns=0)
+    space = env.action_space
+    for twin in (env, pickle.loads(pickle.dumps(env))):
+        assert twin.action_space["move"].sample() == ""
+        for seat in (0, 1):
+            twin.reset(seed=0, options={"focal_seat": seat})
+            moves = {twin.action_space["move"].sample() for _ in range(20)}
+            assert len(moves) > 5
+            terms = {read_move(move).kind for move in moves if move}
+            assert terms == {MoveKind.PROPOSE}
+    assert env.action_space is space
+
+
 def test_an_episode_that_ends_before_the_focal_agent_acts_pays_at_the_first_step():
     env = single(partner=Partner(leaves=True), first_seat=1)
     _, info = env.reset(seed=0)
@@ -161,12 +213,81 @@ def test_partners_that_wait_are_waited_for_also_inside_a_running_loop():
     assert play(env)[0] == pytest.approx(24 / 7)
 
 
-def test_a_forgotten_close_leaves_no_open_loop():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", ResourceWarning)
-        env = single(max_turns=2)
-        play(env)
-        del env
+def test_a_forgotten_close_leaves_no_open_loop(monkeypatch):
+    loops = []
+    new_loop = asyncio.new_event_loop
+    monkeypatch.setattr(asyncio, "new_event_loop", lambda: loops.append(new_loop()) or loops[-1])
+    env = single(max_turns=2)
+    play(env)
+    assert [loop.is_closed() for loop in loops] == [False]
+    del env
+    gc.collect()
+    assert [loop.is_closed() for loop in loops] == [True]
+
+
+async def played(env, seed):
+    observation, info = await env.reset_async(seed=seed)
+    results = [(observation, info)]
+    while "stop_reason" not in results[-1][-1]:
+        results.append(await env.step_async(say("focal")))
+    return results
+
+
+def test_awaited_steps_wait_for_all_partners_at_once_and_are_the_same_steps():
+    crowd = Crowd()
+    envs = [single(partner=crowd, first_seat=1, max_turns=6) for _ in range(16)]
+
+    async def all_played():
+        return await asyncio.gather(*(played(env, seed) for seed, env in enumerate(envs)))
+
+    results = asyncio.run(all_played())
+    assert crowd.peak == 16
+    for seed, steps in enumerate(results):
+        env = single(partner=Crowd(wait=0), first_seat=1, max_turns=6)
+        assert data_equivalence(steps, [env.reset(seed=seed), *(env.step(say("focal")) for _ in steps[1:])])
+        assert env.episode() == envs[seed].episode()
+
+
+def test_an_awaited_step_awaits_the_evaluator():
+    class Patient(FixedEvaluator):
+        async def evaluate_async(self, transcript):
+            await asyncio.sleep(0)
+            return super().evaluate(transcript)
+
+        def evaluate(self, transcript):
+            raise AssertionError("this would block the loop")
+
+    env = single(evaluator=Patient(), max_turns=2)
+    assert asyncio.run(played(env, 0))[-1][1] == pytest.approx(24 / 7)
+
+
+def test_awaited_steps_raise_what_steps_raise():
+    failing = single(partner=Partner(fails=True))
+    failing.reset(seed=0)
+    with pytest.raises(PolicyError, match="the model is down"):
+        asyncio.run(failing.step_async(say()))
+    with pytest.raises(InvalidActionError, match=r"call reset\(\) first"):
+        asyncio.run(failing.step_async(say()))
+    with pytest.raises(EvaluationError, match="ill"):
+        asyncio.run(played(single(max_turns=2, evaluator=FixedEvaluator(error="ill")), 0))
+
+
+@pytest.mark.parametrize("slow", ["partner", "evaluator"])
+def test_a_step_that_is_cancelled_ends_the_episode(slow):
+    class Slow(FixedEvaluator):
+        async def evaluate_async(self, transcript):
+            await asyncio.sleep(60)
+
+    env = single(2, Partner(wait=60 if slow == "partner" else None), evaluator=Slow(), max_turns=2)
+
+    async def give_up():
+        await env.reset_async(seed=0)
+        await asyncio.wait_for(env.step_async(say()), timeout=0.01)
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(give_up())
+    with pytest.raises(InvalidActionError, match=r"call reset\(\) first"):
+        env.step(say())
 
 
 def test_the_typed_observation_is_the_focal_agents():

@@ -1,4 +1,4 @@
-"""Actions, the utterance space, quoting and parsing."""
+"""Actions, quoting and parsing."""
 
 import json
 
@@ -13,7 +13,6 @@ from sotopia_env.world.action import (
     Action,
     ActionType,
     ParseFailure,
-    UtteranceSpace,
     parse,
     to_json,
 )
@@ -141,29 +140,6 @@ def test_control_tokens_of_chat_templates_do_not_survive_quoting(token):
 def test_ordinary_text_is_shown_as_it_is(text):
     """Guards S16: the predecessor's markup renderer hid and changed what partners said."""
     assert quote(text) == f'"{text}"'
-
-
-@given(st.text(max_size=40))
-def test_the_utterance_space_contains_every_text_that_an_action_may_carry(text):
-    try:
-        Action(ActionType.SPEAK, text)
-    except InvalidActionError:
-        assert not UtteranceSpace().contains(text)
-    else:
-        assert UtteranceSpace().contains(text)
-
-
-def test_the_utterance_space_is_bounded_seeded_and_comparable():
-    space = UtteranceSpace(10, seed=3)
-    samples = [space.sample() for _ in range(50)]
-    space.seed(3)
-    assert samples == [space.sample() for _ in range(50)]
-    assert all(space.contains(sample) for sample in samples)
-    assert len(set(samples)) > 20
-    assert not space.contains("x" * 11)
-    assert not space.contains(7)
-    assert space == UtteranceSpace(10)
-    assert space != UtteranceSpace(11)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,171 @@
+"""Many single-agent environments in one, whose partners and evaluators are awaited together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Unpack, cast
+
+import numpy as np
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector.utils import iterate
+
+from sotopia_env.envs.defaults import with_defaults
+from sotopia_env.envs.gymnasium_env import (
+    DEFAULT_PARTNER,
+    PartnerSpec,
+    SotopiaSingleAgentEnv,
+    Waiter,
+    read_partners,
+)
+from sotopia_env.envs.options import CheckedOptions, EnvOptions, excerpt, read_seed, value_hint
+from sotopia_env.errors import InvalidValueError, UnknownNameError, check_whole
+
+_MASK = "reset_mask"
+
+
+class SotopiaVectorEnv(SyncVectorEnv):
+    """``num_envs`` environments that step together: what :func:`gymnasium.make_vec` makes unless told otherwise.
+
+    It is Gymnasium's :class:`~gymnasium.vector.SyncVectorEnv` in everything but the waiting: the partners of all
+    environments think at the same time, in one event loop, and so do evaluators. Tasks, evaluator and partners are made
+    once and shared.
+
+    When a partner or an evaluator fails, the step of the other environments is lost as well: ``reset`` all of them.
+
+    Args:
+        num_envs: how many.
+        autoreset_mode: when an environment whose episode has ended is reset (:class:`gymnasium.vector.AutoresetMode`).
+        partner: see :class:`~sotopia_env.envs.gymnasium_env.SotopiaSingleAgentEnv`.
+        focal_seat: likewise.
+        options: likewise.
+
+    Raises:
+        InvalidValueError: an argument is unknown or has a value that cannot be meant.
+    """
+
+    def __init__(
+        self,
+        num_envs: int = 1,
+        *,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        partner: PartnerSpec | Mapping[int, PartnerSpec] = DEFAULT_PARTNER,
+        focal_seat: int = 0,
+        **options: Unpack[EnvOptions],
+    ) -> None:
+        self._waiter = Waiter()  # first of all: Gymnasium closes what was made in part, too
+        check_whole("num_envs", num_envs, 1)
+        checked = CheckedOptions.read(with_defaults(options))
+        options["task"], options["evaluator"] = checked.tasks, checked.evaluator
+        member = partial(_Member, partner=read_partners(partner), focal_seat=focal_seat, **options)
+        super().__init__([member] * num_envs, autoreset_mode=_read_mode(autoreset_mode))
+        self._members = cast(list[_Member], self.envs)
+        self._over = np.zeros(num_envs, dtype=np.bool_)
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: Mapping[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Starts an episode in every environment, or in those of ``options["reset_mask"]``.
+
+        Args:
+            seed: one for each environment, or that of the first, which counts up.
+            options: as in :meth:`SotopiaSingleAgentEnv.reset`, for all.
+
+        Raises:
+            InvalidValueError: a seed or an option cannot be meant.
+            PolicyError: a partner produced no action.
+            EvaluationError: an episode ended at once and could not be scored.
+        """
+        seeds, mask = self._read_seeds(seed), self._read_mask(options)
+        rest = {name: options[name] for name in options if name != _MASK} if isinstance(options, Mapping) else options
+        members = [(env, seed) for env, seed, chosen in zip(self._members, seeds, mask, strict=True) if chosen]
+        self._wait(env.begin(seed, rest) for env, seed in members)
+        self._over[mask] = False
+        return super().reset(seed=seeds, options={_MASK: mask})
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Takes the focal agents' actions and plays on, in all environments at once, until it is their turn again.
+
+        Raises:
+            InvalidActionError: an action is none that the environment reads, or an episode is over.
+            PolicyError: a partner produced no action.
+            EvaluationError: the evaluator failed (``on_unscored="raise"``).
+        """
+        rows = zip(self._members, iterate(self.action_space, actions), self._over, strict=True)
+        self._wait(env.advance(action, bool(over), self.autoreset_mode) for env, action, over in rows)
+        results = super().step(actions)
+        self._over = results[2] | results[3]
+        return results
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Closes the environments and the event loop."""
+        super().close_extras(**kwargs)
+        self._waiter.close()
+
+    def _wait(self, coroutines: Iterable[Coroutine[Any, Any, None]]) -> None:
+        self._waiter.wait(_all(coroutines))
+
+    def _read_seeds(self, seed: object) -> list[int | None]:
+        if isinstance(seed, Sequence) and not isinstance(seed, str):
+            if len(seed) != self.num_envs:
+                raise InvalidValueError(
+                    f"seed: expected one for each of the {self.num_envs} environments, got {len(seed)}"
+                )
+            return [read_seed(item) for item in seed]
+        first = read_seed(seed)
+        return [None if first is None else first + number for number in range(self.num_envs)]
+
+    def _read_mask(self, options: object) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        if not isinstance(options, Mapping) or _MASK not in options:
+            return np.ones(self.num_envs, dtype=np.bool_)
+        mask = options[_MASK]
+        shape = getattr(mask, "shape", None), getattr(mask, "dtype", None)
+        if not isinstance(mask, np.ndarray) or shape != ((self.num_envs,), np.bool_) or not mask.any():
+            raise InvalidValueError(
+                f"options[{_MASK!r}]: expected an array of {self.num_envs} truth values, one of them true, "
+                f"got {excerpt(mask)}"
+            )
+        return mask
+
+
+class _Member(SotopiaSingleAgentEnv):
+    """One environment of a vector: ``reset`` and ``step`` return what was awaited before they are called."""
+
+    _start: Any = None
+    _step: Any = None
+
+    async def begin(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> None:
+        """Awaits what :meth:`reset` will return."""
+        self._start = await self.reset_async(seed=seed, options=options)
+
+    async def advance(self, action: Any, over: bool, mode: AutoresetMode) -> None:
+        """Awaits what the vector will ask for in its next step: a step, a reset where one is due, or both."""
+        if over and mode is AutoresetMode.NEXT_STEP:
+            await self.begin()
+            return
+        self._step = await self.step_async(action)
+        if mode is AutoresetMode.SAME_STEP and (self._step[2] or self._step[3]):
+            await self.begin()
+
+    def reset(self, **_: Any) -> Any:
+        return self._start
+
+    def step(self, action: Any) -> Any:
+        return self._step
+
+
+async def _all(coroutines: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Awaits all of them, also when one fails, and then raises the first failure."""
+    for result in await asyncio.gather(*coroutines, return_exceptions=True):
+        if isinstance(result, BaseException):
+            raise result
+
+
+def _read_mode(value: object) -> AutoresetMode:
+    names = [mode.value for mode in AutoresetMode]
+    if isinstance(value, AutoresetMode):
+        return value
+    if value not in names:
+        raise UnknownNameError(f"autoreset_mode: {value_hint(value, names)}")
+    return AutoresetMode(value)

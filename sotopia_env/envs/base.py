@@ -16,15 +16,16 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.utils import seeding
 
-from sotopia_env.envs.options import RENDER_MODES, CheckedOptions, EnvOptions, excerpt, read_seed, value_hint
+from sotopia_env.envs.options import RENDER_MODES, CheckedOptions, EnvOptions, read_seed, value_hint
 from sotopia_env.envs.spaces import action_space, observation_space, state_space
-from sotopia_env.errors import EvaluationError, InvalidTaskError, InvalidValueError, UnknownNameError
+from sotopia_env.errors import FATAL, EvaluationError, InvalidTaskError, InvalidValueError, UnknownNameError
 from sotopia_env.outcomes import Menu
 from sotopia_env.records import canonical_json
-from sotopia_env.world.action import ACTION_TYPES, ActionType
-from sotopia_env.world.dynamics import EpisodeState, StopReason, TurnOrder, initial_state
-from sotopia_env.world.episode import Episode, Evaluation, Evaluator, RecordedTurn, Transcript
-from sotopia_env.world.observation import Observation, SeatView
+from sotopia_env.table import Table
+from sotopia_env.world.action import ACTION_TYPES, Action, ActionType
+from sotopia_env.world.dynamics import EpisodeState, StopReason, TurnOrder
+from sotopia_env.world.episode import Episode, Evaluation, Evaluator, Transcript
+from sotopia_env.world.observation import Observation
 from sotopia_env.world.outcome import outcome_at
 from sotopia_env.world.quoting import disarm
 from sotopia_env.world.rendering import extend_lines, render_turn
@@ -89,12 +90,9 @@ class EpisodeEnv:
         self.agents: list[str] = []
         self._np_random: np.random.Generator | None = None
         self._available = {kinds: _mask(kinds) for kinds in (self.options.rules.action_types, (ActionType.NONE,))}
-        self._state: EpisodeState | None = None
-        self._views: dict[str, SeatView] = {}
-        self._lines: list[str] = []  # every turn as others see it, rendered once for all views and for render()
+        self._table: Table | None = None
         self._violations: dict[str, str] = {}
         self._evaluator: Evaluator = self.options.evaluator
-        self._evaluation: Evaluation | None = None
         self._failure: EvaluationError | None = None
         self._output: int | None = None  # turns already written in mode "human"
 
@@ -121,7 +119,7 @@ class EpisodeEnv:
 
     def _menu(self, agent: str) -> Menu | None:
         """The moves open to ``agent`` now."""
-        return None if self._state is None else self.observation(agent).moves
+        return None if self._table is None else self.observation(agent).moves
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -154,21 +152,23 @@ class EpisodeEnv:
 
     def observation(self, agent: str) -> Observation:
         """Returns the agent's typed observation, from which policies act."""
-        view = self._views.get(self._checked(agent))
-        if view is None:
-            view = self._views[agent] = SeatView(self.task, self.options.rules, agent, self._lines)
-        return view.observe(self.episode_state)
+        return self.table.observe(self._checked(agent))
 
     @property
-    def episode_state(self) -> EpisodeState:
-        """The state of the running or finished episode.
+    def table(self) -> Table:
+        """The running or finished episode.
 
         Raises:
             InvalidValueError: ``reset`` was not called yet.
         """
-        if self._state is None:
+        if self._table is None:
             raise InvalidValueError("there is no episode yet; call reset() first")
-        return self._state
+        return self._table
+
+    @property
+    def episode_state(self) -> EpisodeState:
+        """The state of the running or finished episode; an error before ``reset``."""
+        return self.table.state
 
     @property
     def task(self) -> Task:
@@ -178,19 +178,11 @@ class EpisodeEnv:
     @property
     def transcript(self) -> Transcript:
         """What an evaluator reads: task and all turns so far, private ones included."""
-        return Transcript.of_state(self.episode_state)
+        return self.table.transcript
 
     def episode(self) -> Episode:
-        """Returns the record of the episode so far, with its evaluation when it has ended."""
-        state = self.episode_state
-        return Episode(
-            task=state.task,
-            rules=state.rules,
-            seed=state.seed,
-            turns=tuple(RecordedTurn(turn=turn) for turn in state.turns),
-            stop=state.stop,
-            evaluations=() if self._evaluation is None else (self._evaluation,),
-        )
+        """Returns the record of the episode so far, with its evaluation when it has ended; without its duration."""
+        return self.table.episode().model_copy(update={"duration": 0.0})  # the clock is the caller's
 
     def state(self) -> dict[str, Any]:
         """Returns everything there is to know, for centralised critics: never show it to an agent.
@@ -247,21 +239,25 @@ class EpisodeEnv:
         episode_seed = int(self._np_random.integers(2**31))
         task = self.options.tasks[index] if changes.tasks is None else changes.tasks[episode_seed % len(changes.tasks)]
         self._evaluator = changes.evaluator
-        self._state = initial_state(task, self.options.rules, episode_seed)
-        self._views, self._lines, self._violations, self._output = {}, [], {}, None
-        self._evaluation = self._failure = None
+        self._table = Table(task, self.options.rules, episode_seed)
+        self._violations, self._output, self._failure = {}, None, None
         self.agents = list(self.possible_agents)
         self._show()
         return self._running_books()
 
-    def _advance(self, state: EpisodeState) -> None:
-        """Makes ``state`` the present one."""
-        for turn in state.turns[len(self.episode_state.turns) :]:
+    def _answer(self, agent: str, action: Action) -> None:
+        """Takes an agent's action, and notes whether it was allowed."""
+        count = len(self.table.state.turns)
+        self.table.answer(agent, action)
+        self._note_violations(count)
+
+    def _note_violations(self, start: int) -> None:
+        """Notes which agents' latest actions were not allowed, from the turn at index ``start`` on."""
+        for turn in self.table.state.turns[start:]:
             if turn.violation is not None:
                 self._violations[turn.actor] = turn.violation
             elif self._violations:
                 self._violations.pop(turn.actor, None)
-        self._state = state
 
     def _books(self) -> Books:
         """The books of the present state; evaluates an episode that has ended."""
@@ -269,10 +265,10 @@ class EpisodeEnv:
         return self._running_books() if stop is None else self._final_books(stop, self._evaluate)
 
     def _evaluate(self) -> Evaluation:
-        return self._evaluator.evaluate(self.transcript)
+        return self.table.evaluate_now(self._evaluator)
 
     async def _evaluate_async(self) -> Evaluation:
-        return await self._evaluator.evaluate_async(self.transcript)
+        return await self.table.evaluate(self._evaluator)
 
     def _show(self) -> None:
         if self.render_mode == "human":
@@ -302,7 +298,7 @@ class EpisodeEnv:
 
     def _infos(self) -> dict[str, InfoDict]:
         state = self.episode_state
-        acting, left = frozenset(acting_agents(state)), state.left
+        acting, left = frozenset(self.table.acting), state.left
         if self.options.infos == "flags":
             unscored = self._failure is not None
             return {
@@ -321,7 +317,7 @@ class EpisodeEnv:
         state, protocol = self.episode_state, self.task.protocol
         if protocol is None:
             return []
-        result = None if self._evaluation is None else self._evaluation.outcome
+        result = None if self.table.evaluation is None else self.table.evaluation.outcome
         turns = len(state.turns) if state.settled_after is None else state.settled_after
         try:
             result = result or outcome_at(state.task, state.table, turns)
@@ -348,35 +344,15 @@ class EpisodeEnv:
         return vector if self.vector else self.options.scalarisation(vector)
 
     def _score(self, evaluate: Callable[[], Evaluation]) -> dict[str, RewardVector]:
-        """Reward vectors by agent; none, with the failure and its record, when the evaluator cannot score."""
-        evaluator = self._evaluator
-        try:
-            evaluation = self._checked_evaluation(evaluate)
-            vectors = {agent: evaluation.vector(agent) for agent in self.possible_agents}
-        except EvaluationError as error:
-            self._failure = error
-            self._evaluation = Evaluation(
-                evaluator=evaluator.name, parameters=dict(evaluator.parameters), unscored=str(error)
-            )
-            return {}
-        self._evaluation = evaluation
-        return vectors
-
-    def _checked_evaluation(self, evaluate: Callable[[], Evaluation]) -> Evaluation:
-        """The evaluation, or an :class:`EvaluationError` for whatever went wrong: an evaluator is foreign code."""
-        evaluator = self._evaluator
+        """Reward vectors by agent; none when the evaluator cannot score, which is noted."""
         try:
             evaluation = evaluate()
-        except EvaluationError:
-            raise
-        except Exception as error:
-            raise EvaluationError(f"{evaluator.name}: {type(error).__name__}: {error}") from error
-        if not isinstance(evaluation, Evaluation):
-            raise EvaluationError(f"{evaluator.name}: expected an Evaluation, got {excerpt(evaluation)}")
-        for agent in evaluation.by_agent:
-            if agent not in self.possible_agents:
-                raise EvaluationError(f"{evaluator.name}: scores for {agent!r}, who is no agent of the task")
-        return evaluation
+            return {agent: evaluation.vector(agent) for agent in self.possible_agents}
+        except EvaluationError as error:
+            self._failure = error
+        except FATAL as error:
+            self._failure = EvaluationError(f"{self._evaluator.name}: {type(error).__name__}: {error}")
+        return {}
 
     def _raise_if_unscored(self) -> None:
         if self._failure is not None and self.options.on_unscored == "raise":
@@ -388,7 +364,7 @@ class EpisodeEnv:
 
     def _history(self, start: int = 0) -> str:
         """All turns from ``start`` on, as lines."""
-        state, lines = self.episode_state, self._lines
+        state, lines = self.episode_state, self.table.lines
         names, by_round = state.task.names, state.rules.turn_order is TurnOrder.SIMULTANEOUS
         extend_lines(lines, state.turns, names, by_round)
         # The lines are what others see; here a secret vote stands open.
@@ -404,11 +380,6 @@ class EpisodeEnv:
         protocol = state.task.protocol
         outcome = "" if protocol is None else f"{disarm(protocol.outcome(state.table).reason)}\n"
         return f"The episode ended: {state.stop.value}.\n{outcome}"
-
-
-def acting_agents(state: EpisodeState) -> tuple[str, ...]:
-    """Returns the agents whose turn it is now: all that still have to act in a simultaneous round."""
-    return state.waiting if state.rules.turn_order is TurnOrder.SIMULTANEOUS else state.waiting[:1]
 
 
 def _steps_in_cycles(options: CheckedOptions) -> bool:

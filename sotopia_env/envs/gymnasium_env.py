@@ -24,7 +24,7 @@ from sotopia_env.envs.pettingzoo_env import SotopiaEnv
 from sotopia_env.envs.spaces import ActionSpace, action_space
 from sotopia_env.errors import InvalidActionError, InvalidValueError
 from sotopia_env.outcomes import Menu
-from sotopia_env.policies.policy import Decision, Policy, turn_seed
+from sotopia_env.policies.policy import Policy
 from sotopia_env.world.episode import Episode
 from sotopia_env.world.observation import Observation
 
@@ -109,7 +109,7 @@ class SotopiaSingleAgentEnv(gymnasium.Env[ObservationDict, Any]):
         )
         self.focal, self._seated = cast
         self._finished = True  # stays so when a partner or the evaluator fails
-        await self._play_partners()
+        await self._aec.play_async(self._seated)
         self._finished = False
         return self._aec.observe(self.focal), self._info()
 
@@ -134,7 +134,7 @@ class SotopiaSingleAgentEnv(gymnasium.Env[ObservationDict, Any]):
             except InvalidActionError:
                 self._finished = False
                 raise
-            await self._play_partners()
+            await self._aec.play_async(self._seated)
         self._finished = self._aec.episode_state.stop is not None
         return (
             self._aec.observe(self.focal),
@@ -183,14 +183,6 @@ class SotopiaSingleAgentEnv(gymnasium.Env[ObservationDict, Any]):
         if set(by_seat) != set(others):
             raise InvalidValueError(f"partner: expected a policy for each of the seats {others}, got {list(by_seat)}")
         return agents[focal_seat], {agents[seat]: by_seat[seat] for seat in others}
-
-    async def _play_partners(self) -> None:
-        env = self._aec
-        while (state := env.episode_state).stop is None and env.agent_selection != self.focal:
-            agent = env.agent_selection
-            seed = turn_seed(state.seed, len(state.turns), state.task.seat_of[agent])
-            decision: Decision = await self._seated[agent].act(env.observation(agent), seed)
-            await env.step_async(decision.action)
 
 
 def read_partners(partner: object) -> Partners:

@@ -19,9 +19,11 @@ from pettingzoo.utils.env import AECEnv, ParallelEnv  # type: ignore[import-unty
 from pettingzoo.utils.wrappers import OrderEnforcingWrapper  # type: ignore[import-untyped]
 
 from sotopia_env.envs.actions import read_action
-from sotopia_env.envs.base import Books, EpisodeEnv, InfoDict, ObservationDict, acting_agents
+from sotopia_env.envs.base import Books, EpisodeEnv, InfoDict, ObservationDict
 from sotopia_env.errors import InvalidActionError
-from sotopia_env.world.dynamics import StopReason, transition
+from sotopia_env.policies.policy import Policy
+from sotopia_env.world.action import Action
+from sotopia_env.world.dynamics import StopReason, check_recipients
 
 
 class SotopiaEnv(EpisodeEnv, AECEnv[str, ObservationDict, Any]):  # type: ignore[misc]
@@ -67,7 +69,22 @@ class SotopiaEnv(EpisodeEnv, AECEnv[str, ObservationDict, Any]):  # type: ignore
 
     async def step_async(self, action: object) -> None:
         """As :meth:`step`, but awaits the evaluator instead of blocking the event loop."""
-        stop = self._take(action)
+        await self._end_async(self._take(action))
+
+    async def play_async(self, policies: Mapping[str, Policy]) -> None:
+        """Lets policies act for their agents until another agent must, or the episode has ended.
+
+        Raises:
+            PolicyError: one produced no action; ``reset`` is due.
+            EvaluationError: as in :meth:`step`.
+        """
+        count = len(self.episode_state.turns)
+        await self.table.play(policies)
+        self._note_violations(count)
+        if len(self.episode_state.turns) > count:
+            await self._end_async(self._after_turn())
+
+    async def _end_async(self, stop: StopReason | None) -> None:
         if stop is not None:
             evaluation = asyncio.ensure_future(self._evaluate_async())
             await asyncio.gather(evaluation, return_exceptions=True)
@@ -83,9 +100,11 @@ class SotopiaEnv(EpisodeEnv, AECEnv[str, ObservationDict, Any]):  # type: ignore
                 raise InvalidActionError("action: expected None, the episode has ended; step(None) or reset()")
             self._was_dead_step(None)
             return None
+        self._answer(agent, read_action(action, agent, self.task))
+        return self._after_turn()
+
+    def _after_turn(self) -> StopReason | None:
         state = self.episode_state
-        state = transition(state, read_action(action, agent, state.task))
-        self._advance(state)
         if state.stop is None:  # every reward is zero and nobody has ended, as in the books of reset()
             self._go_on(state.waiting[0])
         return state.stop
@@ -142,24 +161,32 @@ class SotopiaParallelEnv(EpisodeEnv, ParallelEnv[str, ObservationDict, Any]):  #
             InvalidActionError: an action is missing or none that the environment reads; nothing has changed then.
             EvaluationError: as in :meth:`SotopiaEnv.step`; ``agents`` is empty then.
         """
-        state = self.episode_state
+        table = self.table
         if not isinstance(actions, Mapping):
             raise InvalidActionError(f"actions: expected a mapping of agents to actions, got {type(actions).__name__}")
         for agent in actions:
             self._checked(agent)
         if not self.agents:
             return {}, {}, {}, {}, {}
-        for agent in acting_agents(state):
-            if agent not in actions:
-                raise InvalidActionError(f"actions: expected one for {agent}, whose turn it is, got {list(actions)}")
-            state = transition(state, read_action(actions[agent], agent, state.task))
-        self._advance(state)
+        for agent, action in self._read(actions).items():
+            self._answer(agent, action)
         books = self._books()
         self._show()
-        if state.stop is not None:
+        if table.stop is not None:
             self.agents = []
             self._raise_if_unscored()
         return self._observations(), books.rewards, books.terminations, books.truncations, books.infos
+
+    def _read(self, actions: Mapping[str, object]) -> dict[str, Action]:
+        """The actions of those whose turn it is, all of them read before one is taken."""
+        acting, task = self.table.acting, self.task
+        for agent in acting:
+            if agent not in actions:
+                raise InvalidActionError(f"actions: expected one for {agent}, whose turn it is, got {list(actions)}")
+        read = {agent: read_action(actions[agent], agent, task) for agent in acting}
+        for action in read.values():
+            check_recipients(task, action)
+        return read
 
     def _observations(self) -> dict[str, ObservationDict]:
         return {agent: self.observe(agent) for agent in self.possible_agents}

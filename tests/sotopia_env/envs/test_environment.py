@@ -401,7 +401,7 @@ def test_an_evaluator_that_returns_something_else_is_unscored():
         def evaluate(self, transcript):
             return []
 
-    with pytest.raises(EvaluationError, match="expected an Evaluation, got a value of type list"):
+    with pytest.raises(EvaluationError, match="fixed: expected an Evaluation, got list"):
         started(max_turns=1, evaluator=Odd()).step(say())
 
 

@@ -11,6 +11,7 @@ from sotopia_env.cli.options import path_argument
 from sotopia_env.errors import InvalidValueError
 
 if TYPE_CHECKING:
+    from sotopia_env.storage.manifest import FailureRecord
     from sotopia_env.world.episode import Episode
 
 
@@ -23,7 +24,7 @@ def show(
     run: Annotated[Path, path_argument("Run directory or .jsonl file of episodes.", "RUN")],
     episode: Annotated[str | None, typer.Argument(help="Index from 0, or beginning of a key.")] = None,
 ) -> None:
-    """Show a transcript, private messages marked; without an episode, list them.
+    """Show a transcript, private messages and failures marked; without an episode, list them.
 
     \b
     Examples:
@@ -31,22 +32,30 @@ def show(
       sotopia show runs/a 0
       sotopia show runs/a bargaining-medium-0-3
     """
-    from sotopia_env.reports.transcript import to_text
+    from sotopia_env.reports.transcript import failure_text, to_text
+    from sotopia_env.world.episode import Episode
 
     if episode is None:
         _list(run)
-    else:
-        typer.echo(to_text(_find(run, episode)), nl=False)
+        return
+    record = _find(run, episode)
+    typer.echo(to_text(record) if isinstance(record, Episode) else failure_text(record), nl=False)
+
+
+def _failures(run: Path) -> tuple[FailureRecord, ...]:
+    from sotopia_env.storage.directory import read_failures
+
+    return read_failures(run) if run.is_dir() else ()
 
 
 def _list(run: Path) -> None:
-    from sotopia_env.storage.directory import read_failures, read_run
+    from sotopia_env.storage.directory import read_run
     from sotopia_env.world.quoting import printable
 
     for index, episode in enumerate(read_run(run)):
         stop = episode.stop.value if episode.stop else ""
         typer.echo(f"{index}\t{episode.key}\t{len(episode.turns)} turns\t{stop}{_marks(episode)}")
-    for failure in read_failures(run) if run.is_dir() else ():
+    for failure in _failures(run):
         reason = printable(f"{failure.kind}: {failure.message}")
         typer.echo(f"failed\t{failure.key}\t{len(failure.turns)} turns\t{reason}")
 
@@ -67,14 +76,22 @@ def _marks(episode: Episode) -> str:
     return f"\t{marks}" if marks else ""
 
 
-def _find(run: Path, name: str) -> Episode:
+def _find(run: Path, name: str) -> Episode | FailureRecord:
+    """The one episode that ``name`` fits, or the last failure of one that was never finished."""
     from sotopia_env.storage.directory import read_run
 
-    matches = [item for index, item in enumerate(read_run(run)) if str(index) == name or item.key.startswith(name)]
-    exact = [item for item in matches if item.key == name]
-    if len(exact or matches) != 1:
+    matches: dict[str, Episode | FailureRecord] = {
+        failure.key: failure for failure in _failures(run) if failure.key.startswith(name)
+    }
+    matches |= {item.key: item for index, item in enumerate(read_run(run)) if _fits(name, index, item.key)}
+    exact = [matches[name]] if name in matches else list(matches.values())
+    if len(exact) != 1:
         raise InvalidValueError(
             f"episode: expected an index or the beginning of one key in {run}, got {name!r}, which fits "
-            f"{len(matches)}; `sotopia show {run}` lists them"
+            f"{len(exact)}; `sotopia show {run}` lists them"
         )
-    return (exact or matches)[0]
+    return exact[0]
+
+
+def _fits(name: str, index: int, key: str) -> bool:
+    return str(index) == name or key.startswith(name)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sotopia_env.errors import EvaluationError, InvalidValueError, UnknownNameError, name_hint
-from sotopia_env.evaluators.evaluator import evaluate_member
+from sotopia_env.evaluators.evaluator import MemberResult, evaluate_member
 from sotopia_env.evaluators.judge.question import AskingEvaluator, all_at_once
 from sotopia_env.records import canonical_json
 from sotopia_env.world.episode import Evaluation, Evaluator, Score, Transcript
@@ -41,7 +41,8 @@ class Ensemble(AskingEvaluator):
 
     Every score carries its ``spread`` (largest less smallest score of the judges, in the dimension's own unit) and
     each judge's score with its reasoning. A judge that fails or leaves the episode unscored is not replaced: unless
-    ``quorum`` judges answered, the episode is unscored with the reasons.
+    ``quorum`` judges answered, the episode is unscored with the reasons. In a run the judges' own evaluations are
+    recorded too (:class:`~sotopia_env.evaluators.evaluator.Panel`), and a later call asks only those who are missing.
 
     Args:
         judges: at least two, with different names. Judges that ask the same (they differ in nothing, or in ``reasks``)
@@ -63,7 +64,7 @@ class Ensemble(AskingEvaluator):
             raise InvalidValueError(f"judges: expected at least two, with different names, got {names}")
         if quorum is not None and not (type(quorum) is int and 1 <= quorum <= len(names)):
             raise InvalidValueError(f"quorum: expected a whole number from 1 to {len(names)}, got {quorum!r}")
-        self.judges = tuple(judges)
+        self.judges: Sequence[Evaluator] = tuple(judges)
         self.aggregate = aggregate
         self.quorum = len(names) if quorum is None else quorum
 
@@ -86,17 +87,26 @@ class Ensemble(AskingEvaluator):
             EvaluationError: the judges that answered did not score the same agents and dimensions.
             BudgetExceededError: the ledger's limit is reached.
         """
-        results = await all_at_once(evaluate_member(judge, transcript) for judge in self.judges)
+        return self.combine(await all_at_once(evaluate_member(judge, transcript) for judge in self.judges))
+
+    def combine(self, results: Sequence[MemberResult]) -> Evaluation:
+        """Returns the scores of judges who were asked one by one as :meth:`evaluate_async` does.
+
+        Raises:
+            EvaluationError: the judges that answered did not score the same agents and dimensions.
+        """
+        names = tuple(judge.name for judge in self.judges)
         failures = [f"{result.member} failed: {result.failure}" for result in results if result.evaluation is None]
         evaluations = [result.evaluation for result in results if result.evaluation is not None]
         if len(evaluations) < self.quorum:
             counts = f"{len(evaluations)} of {len(results)} judges answered, {self.quorum} needed"
             reason = "; ".join([counts, *failures])
-            return Evaluation(evaluator=self.name, parameters=dict(self.parameters), unscored=reason)
+            return Evaluation(evaluator=self.name, parameters=dict(self.parameters), members=names, unscored=reason)
         scores = self._scores(evaluations)
         return Evaluation(
             evaluator=self.name,
             parameters=dict(self.parameters),
+            members=names,
             dimensions=_dimensions(evaluations),
             scores=scores,
             comment="; ".join([_widest(scores), *failures]),

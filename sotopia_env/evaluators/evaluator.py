@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -63,6 +63,23 @@ class Selective(Protocol):
 
     def applies(self, transcript: Transcript) -> bool:
         """Whether the transcript is of a kind this evaluator scores; one that does not apply has not failed."""
+        ...
+
+
+@runtime_checkable
+class Panel(Evaluator, Protocol):
+    """An evaluator of several judges, whose evaluations stand in the record beside the one that combines them.
+
+    So a judge's verdict that was paid for is there for the next call, whatever becomes of the others'.
+    """
+
+    @property
+    def judges(self) -> Sequence[Evaluator]:
+        """The judges, with different names."""
+        ...
+
+    def combine(self, results: Sequence[MemberResult]) -> Evaluation:
+        """Returns one evaluation of the judges' results, in the order of the judges; it names them as ``members``."""
         ...
 
 

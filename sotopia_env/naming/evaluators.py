@@ -52,7 +52,8 @@ def make_evaluator(spec: str | Evaluator, *, model_factory: ModelFactory = make_
         spec: a name of :data:`EVALUATOR_NAMES`, a judge (``judge:MODEL``), goals by views (``views:MODEL``), several
             joined with ``+`` (the first that scores a dimension wins), or an aggregate of several:
             ``mean(verified+rules)``. An aggregate of judges alone is an
-            :class:`~sotopia_env.evaluators.ensemble.Ensemble`, which also knows ``majority``.
+            :class:`~sotopia_env.evaluators.ensemble.Ensemble`, which also knows ``majority``, and how many of them
+            must answer: ``mean(judge:A+judge:B+judge:C):quorum=2``; all, if nothing is said.
 
             After a judge's model may stand ``:`` and any of ``dimensions=(goal,relationship)``, ``custom=FILE``
             (YAML), ``bands=true``, ``per=agent``, ``temperature=0.5``, ``reasks=3``, ``max_tokens=2000``,
@@ -76,12 +77,20 @@ def make_evaluator(spec: str | Evaluator, *, model_factory: ModelFactory = make_
         if isinstance(spec, Evaluator) and not isinstance(spec, type):
             return spec
         raise InvalidValueError(f"evaluator: expected a name or an evaluator, got {spec!r}")
-    aggregate, text = split_call(spec) or ("first", spec)
-    members = [_make_one(name, model_factory) for name in split(text, "+")]
-    if aggregate == "first":
+    head, options = split_options(spec)
+    call = split_call(head)
+    if call is None:
+        members = [_make_one(name, model_factory) for name in split(spec, "+")]
         return members[0] if len(members) == 1 else Composite(members)
+    aggregate, inner = call
+    arguments = read_options(f"evaluator {aggregate!r}", options, {"quorum": WHOLE})
+    members = [_make_one(name, model_factory) for name in split(inner, "+")]
     if all(isinstance(member, LLMJudge) for member in members):
-        return Ensemble(members, aggregate)
+        return Ensemble(members, aggregate, **arguments)
+    if arguments:
+        raise InvalidValueError(
+            f"evaluator {aggregate!r}, quorum: expected judges alone in the parentheses, got {inner!r}"
+        )
     return Composite(members, aggregate)
 
 

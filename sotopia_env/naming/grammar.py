@@ -87,7 +87,8 @@ def split_names(text: str) -> list[str]:
 def split_options(name: str) -> tuple[str, str]:
     """Returns the head and the text of the options in ``HEAD:key=value,…``; that text is empty without options."""
     name = name.strip()
-    match = _OPTIONS.search(name)
+    matches = (m for m in _OPTIONS.finditer(name) if name.count("(", 0, m.start()) <= name.count(")", 0, m.start()))
+    match = next(matches, None)
     return (name, "") if match is None else (name[: match.start()], name[match.end() :])
 
 

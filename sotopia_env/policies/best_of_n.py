@@ -13,13 +13,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
-from sotopia_env.errors import InvalidValueError, PolicyError
+from sotopia_env.errors import InvalidValueError, ModelCallError, PolicyError
 from sotopia_env.outcomes import Move, MoveKind, Terms
 from sotopia_env.outcomes.space import OPTION
 from sotopia_env.policies.bidding import ranking
 from sotopia_env.policies.policy import Decision, Policy, turn_seed
 from sotopia_env.world.action import Action
-from sotopia_env.world.episode import Generation, Usage, total_cost
+from sotopia_env.world.episode import EpisodeError, Generation, Usage, total_cost
 from sotopia_env.world.observation import Observation
 
 
@@ -52,10 +52,11 @@ class BestOfNPolicy:
     """Takes the best of N candidates of another policy.
 
     A candidate whose text was unusable is taken only when all are; of equal scores the first wins. The first
-    candidate is the one that the policy alone would have given, so N = 1 changes nothing.
+    candidate is the one that the policy alone would have given, so N = 1 changes nothing. A candidate that could not be
+    produced is recorded among the turn's errors, and the choice is between the others.
 
     Attributes:
-        policy: gives the candidates; asked concurrently.
+        policy: gives the candidates; asked concurrently. One that samples at temperature 0 has no two to choose from.
         n: how many, at least 1.
         scorer: chooses.
         name: of the policy in records.
@@ -73,6 +74,12 @@ class BestOfNPolicy:
             raise InvalidValueError(f"policy: expected a policy, got {self.policy!r}")
         if not isinstance(self.scorer, Scorer) or isinstance(self.scorer, type):
             raise InvalidValueError(f"scorer: expected a scorer, got {self.scorer!r}")
+        temperature = self.policy.parameters.get("temperature")
+        if self.n > 1 and temperature == 0:
+            raise InvalidValueError(
+                f"policy: expected a temperature above 0 for {self.n} candidates of one prompt that differ, "
+                f"got {temperature!r} in {self.policy.name!r}; raise it, or set n to 1"
+            )
         object.__setattr__(self, "name", self.name or f"best-of-{self.n}({self.policy.name})")
 
     @property
@@ -88,19 +95,31 @@ class BestOfNPolicy:
         """Returns the best candidate, with what all of them cost.
 
         Raises:
-            PolicyError: one of the candidates could not be produced, or the scorer gave no usable scores.
+            PolicyError: none of the candidates could be produced, or the scorer gave no usable scores.
         """
         started = time.perf_counter()
         seeds = [seed, *(turn_seed(seed, candidate, 0) for candidate in range(1, self.n))]
-        candidates = await self._candidates(observation, seeds)
+        results = await self._candidates(observation, seeds)
+        candidates = [result for result in results if isinstance(result, Decision)]
+        failures = [result for result in results if isinstance(result, PolicyError)]
+        if not candidates:
+            raise PolicyError(
+                f"{self.name}: all {self.n} candidates failed, the first with: {failures[0]}"
+            ) from failures[0]
         usable = [c for c in candidates if c.generation is None or c.generation.parse_failure is None] or candidates
         scores = _checked(self.scorer.name, await self.scorer.score(observation, usable), len(usable))
         best = usable[scores.index(max(scores))]
-        errors = tuple([error for candidate in candidates for error in candidate.errors])
-        return Decision(best.action, _generation(best, candidates, time.perf_counter() - started), errors)
+        errors = [error for candidate in candidates for error in candidate.errors] + list(map(_error, failures))
+        return Decision(best.action, _generation(best, candidates, time.perf_counter() - started), tuple(errors))
 
-    async def _candidates(self, observation: Observation, seeds: Sequence[int]) -> list[Decision]:
-        requests = [asyncio.ensure_future(self.policy.act(observation, seed)) for seed in seeds]
+    async def _candidate(self, observation: Observation, seed: int) -> Decision | PolicyError:
+        try:
+            return await self.policy.act(observation, seed)
+        except PolicyError as error:
+            return error
+
+    async def _candidates(self, observation: Observation, seeds: Sequence[int]) -> list[Decision | PolicyError]:
+        requests = [asyncio.ensure_future(self._candidate(observation, seed)) for seed in seeds]
         try:
             return await asyncio.gather(*requests)
         except BaseException:
@@ -108,6 +127,12 @@ class BestOfNPolicy:
                 request.cancel()
             await asyncio.gather(*requests, return_exceptions=True)  # what they spent is booked before the run ends
             raise
+
+
+def _error(failure: PolicyError) -> EpisodeError:
+    cause = failure.__cause__
+    kind = cause.kind if isinstance(cause, ModelCallError) else type(failure).__name__
+    return EpisodeError(kind=kind, message=f"a candidate failed: {failure}")
 
 
 def _checked(scorer: str, scores: Sequence[float], count: int) -> list[float]:

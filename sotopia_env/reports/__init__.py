@@ -1,19 +1,24 @@
 """Reports: comparisons of runs, tables, charts and readable transcripts."""
 
 from sotopia_env.reports.charts import new_figure, save_png
-from sotopia_env.reports.compare import Comparison, Estimate, compare_runs, estimate
+from sotopia_env.reports.compare import Comparison, compare_runs
+from sotopia_env.reports.intervals import METHOD, Estimate, difference_estimate, estimate
 from sotopia_env.reports.seat_results import (
+    HEADLINES,
     METRICS,
     OVERALL,
     SHARE,
     SUCCESS,
     SeatResult,
     choose_evaluator,
+    metric_bounds,
     seat_results,
 )
 from sotopia_env.reports.tables import show_estimate, show_number, table, to_json
 
 __all__ = [
+    "HEADLINES",
+    "METHOD",
     "METRICS",
     "OVERALL",
     "SHARE",
@@ -23,7 +28,9 @@ __all__ = [
     "SeatResult",
     "choose_evaluator",
     "compare_runs",
+    "difference_estimate",
     "estimate",
+    "metric_bounds",
     "new_figure",
     "save_png",
     "seat_results",

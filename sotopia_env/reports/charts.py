@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from sotopia_env.files import write_atomically, write_texts
 from sotopia_env.reports.compare import Comparison
-from sotopia_env.reports.seat_results import OVERALL, SHARE, SUCCESS
 from sotopia_env.reports.tables import partner_columns, show_number, to_csv, to_json, to_text
 
 if TYPE_CHECKING:
@@ -62,13 +61,12 @@ def heat_map(comparison: Comparison, path: str | Path) -> Path:
 
 
 def bar_chart(comparison: Comparison, path: str | Path) -> Path:
-    """Draws the policies' means with 95 % intervals, a panel each for overall, goal, surplus share and success.
+    """Draws the policies' means with 95 % intervals, a panel for each headline metric.
 
     Returns:
         ``path``, written at once.
     """
-    candidates = dict.fromkeys((comparison.main, OVERALL, "goal", SHARE, SUCCESS))
-    metrics = [metric for metric in candidates if metric in comparison.metrics]
+    metrics = comparison.headlines
     figure = new_figure(max(4.0, (1.2 + 0.55 * len(comparison.policies)) * len(metrics)), 4.2)
     for number, metric in enumerate(metrics, start=1):
         axes = figure.add_subplot(1, len(metrics), number)

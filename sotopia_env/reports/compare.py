@@ -1,17 +1,8 @@
-r"""Comparison of policies over recorded episodes: means with intervals, paired differences, results by partner.
+"""Comparison of policies over recorded episodes: means with intervals, paired differences, results by partner.
 
-Every score belongs to the policy in the scored seat. **Every scenario weighs the same**, whatever the number
-of its seats, partners and repeats; otherwise a family of tasks with five seats would outweigh one with two. A mean is
-the mean of the scenarios' own means; with :math:`\bar y_g` the mean of scenario ``g`` of ``G``,
-
-.. math:: \bar y = \frac{1}{G} \sum_g \bar y_g, \qquad SE^2 = \frac{1}{G (G - 1)} \sum_g (\bar y_g - \bar y)^2
-
-and Student's t on ``G - 1`` degrees of freedom from scipy gives the interval and the test. This is at the same time the
-cluster-robust standard error (Liang and Zeger 1986; Cameron and Miller 2015, section II) of the mean in which each
-value has the weight ``1 / (G n_g)``: episodes of one scenario resemble each other and are one observation. statsmodels'
-WLS on a constant with these weights gives the same with ``cov_type="cluster"``. Families thus weigh as much as they
-have scenarios; the table by family shows each alone. With one scenario there is no interval: ``None``, shown as
-``n/a``. Intervals are not cut at the ends of a metric's range. Unscored seats are counted and left out, never zeros.
+Every score belongs to the policy in the scored seat. Every scenario weighs the same; families thus weigh as much as
+they have scenarios, and the table by family shows each alone. What a mean and its interval are is said in
+:mod:`sotopia_env.reports.intervals`. Unscored seats are counted and left out, never zeros.
 """
 
 from __future__ import annotations
@@ -23,42 +14,24 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
+from sotopia_env.errors import UnknownNameError, name_hint
+from sotopia_env.reports.intervals import Bounds, Estimate, difference_estimate, estimate
 from sotopia_env.reports.seat_results import (
     EFFICIENCY,
-    METRICS,
-    OVERALL,
+    HEADLINES,
     SHARE,
     SUCCESS,
     WORDS,
     SeatResult,
+    metric_bounds,
     rows_by_one,
 )
 from sotopia_env.storage.directory import read_run
 from sotopia_env.storage.manifest import configured_evaluator
 from sotopia_env.world.episode import Episode
-from sotopia_env.world.reward import DIMENSIONS
 
-_SCORE_METRICS = (*(d.value for d in DIMENSIONS), OVERALL)
-_HEADLINES = (OVERALL, "goal", SHARE, SUCCESS)
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A mean with its interval and test.
-
-    Attributes:
-        n: number of values; ``clusters`` is the number of scenarios they come from, each of which weighs the same.
-        low: lower end of the 95 % interval, ``None`` with fewer than two scenarios; ``high`` likewise.
-        p: two-sided p-value against 0, ``None`` where there is no interval or no variation at all.
-    """
-
-    n: int
-    clusters: int
-    mean: float
-    low: float | None
-    high: float | None
-    p: float | None
+_NOT_SCORED = (SUCCESS, SHARE, EFFICIENCY, WORDS)
+"""Metrics of episodes, which a seat has also where no evaluator scored it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +100,8 @@ class Comparison:
         evaluator: whose scores these are; ``None`` when no episode has been evaluated.
         outcomes_by: the evaluators that read the verified outcomes.
         policies: labels, in alphabetical order.
-        metrics: the metrics for which there are values, in the order of :data:`METRICS`.
+        metrics: those of :data:`~sotopia_env.reports.seat_results.METRICS` and the custom dimensions for which there
+            are values, in this order.
         main: the metric of the matrix and of the charts.
         episodes: number of episodes read.
         unscored: number of episodes with at least one seat without scores, and the reasons with their counts.
@@ -148,34 +122,14 @@ class Comparison:
     matrix: tuple[MatrixCell, ...]
     imbalances: tuple[Imbalance, ...] = ()
 
+    @property
+    def headlines(self) -> tuple[str, ...]:
+        """The main metric, and those of :data:`~sotopia_env.reports.seat_results.HEADLINES` that have values."""
+        return tuple(name for name in dict.fromkeys((self.main, *HEADLINES)) if name in self.metrics)
+
     def cell(self, policy: str, metric: str) -> Cell | None:
         """The cell of a policy and metric over all tasks, ``None`` where there are no values."""
         return next((cell for cell in self.cells if (cell.policy, cell.metric) == (policy, metric)), None)
-
-
-def estimate(values: Sequence[float], clusters: Sequence[str]) -> Estimate:
-    """Returns mean, 95 % interval and p-value against 0; clusters weigh the same (see the module's formula).
-
-    Raises:
-        InvalidValueError: no values, or not one cluster label for each.
-    """
-    from scipy import stats
-
-    if not values or len(values) != len(clusters):
-        raise InvalidValueError(f"expected one cluster per value, got {len(values)} values, {len(clusters)} clusters")
-    by_cluster: dict[str, list[float]] = defaultdict(list)
-    for value, cluster in zip(values, clusters, strict=True):
-        by_cluster[cluster].append(value)
-    means = [math.fsum(group) / len(group) for group in by_cluster.values()]
-    n, count, mean = len(values), len(means), math.fsum(means) / len(means)
-    if count < 2:
-        return Estimate(n, count, mean, None, None, None)
-    error = math.sqrt(math.fsum((m - mean) ** 2 for m in means) / (count * (count - 1)))
-    if error <= 1e-12 * max(1.0, abs(mean)):  # no variation beyond rounding
-        return Estimate(n, count, mean, mean, mean, None)
-    half = float(stats.t.ppf(0.975, count - 1)) * error
-    p = 2 * float(stats.t.sf(abs(mean) / error, count - 1))
-    return Estimate(n, count, mean, mean - half, mean + half, p)
 
 
 def compare(episodes: Iterable[Episode], *, evaluator: str | None = None, metric: str | None = None) -> Comparison:
@@ -194,18 +148,20 @@ def compare(episodes: Iterable[Episode], *, evaluator: str | None = None, metric
 
 
 def _comparison(evaluator: str | None, rows: Sequence[SeatResult], metric: str | None) -> Comparison:
+    bounds = metric_bounds(rows)
     present = {name for row in rows for name in row.values}
-    metrics = tuple(name for name in METRICS if name in present)
-    main = metric or next(name for name in (*_HEADLINES, *METRICS) if name in present or name == WORDS)
-    if main not in METRICS:
-        raise UnknownNameError(f"metric: {name_hint(main, METRICS)}")
+    metrics = tuple(name for name in bounds if name in present)
+    main = metric or next(name for name in (*HEADLINES, *bounds) if name in present or name == WORDS)
+    if main not in bounds:
+        raise UnknownNameError(f"metric: {name_hint(main, bounds)}")
     reasons: dict[str, set[str]] = defaultdict(set)
     for row in rows:
         if row.unscored is not None:
             reasons[row.unscored].add(row.key)
     policies = tuple(sorted({row.policy for row in rows}))
     families = sorted({row.family for row in rows if row.family is not None})
-    outcome_metrics = [name for name in (SUCCESS, SHARE, EFFICIENCY, "goal") if name in present]
+    limits = {name: bounds[name] for name in metrics}
+    outcome_limits = {name: bounds[name] for name in (SUCCESS, SHARE, EFFICIENCY, "goal") if name in present}
     return Comparison(
         evaluator=evaluator,
         outcomes_by=tuple(sorted({row.outcome_by for row in rows if row.outcome_by is not None})),
@@ -215,12 +171,12 @@ def _comparison(evaluator: str | None, rows: Sequence[SeatResult], metric: str |
         episodes=len({row.key for row in rows}),
         unscored=len({key for keys in reasons.values() for key in keys}),
         reasons=tuple(sorted((reason, len(keys)) for reason, keys in reasons.items())),
-        cells=_cells("all", rows, policies, metrics),
+        cells=_cells("all", rows, policies, limits),
         families=tuple(
-            cell for f in families for cell in _cells(f, [r for r in rows if r.family == f], policies, outcome_metrics)
+            cell for f in families for cell in _cells(f, [r for r in rows if r.family == f], policies, outcome_limits)
         ),
-        differences=_differences(rows, policies, metrics),
-        matrix=_matrix(rows, policies, main),
+        differences=_differences(rows, policies, limits),
+        matrix=_matrix(rows, policies, main, bounds[main]),
         imbalances=tuple(_imbalances(rows, policies)),
     )
 
@@ -239,19 +195,21 @@ def compare_runs(runs: Iterable[str | Path], *, evaluator: str | None = None, me
     return _comparison(*rows_by_one(episodes, evaluator, run_evaluators), metric)
 
 
-def _cells(group: str, rows: Sequence[SeatResult], policies: Iterable[str], metrics: Iterable[str]) -> tuple[Cell, ...]:
+def _cells(
+    group: str, rows: Sequence[SeatResult], policies: Iterable[str], limits: Mapping[str, Bounds]
+) -> tuple[Cell, ...]:
     cells = []
-    for metric, policy in itertools.product(metrics, policies):
+    for metric, policy in itertools.product(limits, policies):
         own = [row for row in rows if row.policy == policy]
         rows_with_metric = [row for row in own if metric in row.values]
         if rows_with_metric:
-            missing = sum(row.unscored is not None for row in own) if metric in _SCORE_METRICS else 0
-            cells.append(Cell(group, policy, metric, missing, _estimate(rows_with_metric, metric)))
+            missing = 0 if metric in _NOT_SCORED else sum(row.unscored is not None for row in own)
+            cells.append(Cell(group, policy, metric, missing, _estimate(rows_with_metric, metric, limits[metric])))
     return tuple(cells)
 
 
-def _estimate(rows: Sequence[SeatResult], metric: str) -> Estimate:
-    return estimate([row.values[metric] for row in rows], [row.scenario for row in rows])
+def _estimate(rows: Sequence[SeatResult], metric: str, bounds: Bounds) -> Estimate:
+    return estimate([row.values[metric] for row in rows], [row.scenario for row in rows], bounds)
 
 
 def _imbalances(rows: Sequence[SeatResult], policies: Iterable[str]) -> Iterable[Imbalance]:
@@ -264,13 +222,13 @@ def _imbalances(rows: Sequence[SeatResult], policies: Iterable[str]) -> Iterable
             yield Imbalance(policy, seats, by_seat, first, in_order)
 
 
-def _matrix(rows: Sequence[SeatResult], policies: Sequence[str], metric: str) -> tuple[MatrixCell, ...]:
+def _matrix(rows: Sequence[SeatResult], policies: Sequence[str], metric: str, bounds: Bounds) -> tuple[MatrixCell, ...]:
     partners = (*policies, *sorted({row.partner for row in rows} - set(policies)))
     cells = []
     for policy, partner in itertools.product(policies, partners):
         pair = [r for r in rows if (r.policy, r.partner) == (policy, partner) and metric in r.values]
         if pair:
-            cells.append(MatrixCell(policy, partner, metric, _estimate(pair, metric)))
+            cells.append(MatrixCell(policy, partner, metric, _estimate(pair, metric, bounds)))
     return tuple(cells)
 
 
@@ -283,14 +241,18 @@ _MATCHES: tuple[tuple[str, _Match], ...] = (
 )
 
 
-def _differences(rows: Sequence[SeatResult], policies: Sequence[str], metrics: Sequence[str]) -> tuple[Difference, ...]:
+def _differences(
+    rows: Sequence[SeatResult], policies: Sequence[str], limits: Mapping[str, Bounds]
+) -> tuple[Difference, ...]:
     by_policy = {policy: [row for row in rows if row.policy == policy] for policy in policies}
-    pairs = itertools.product(itertools.combinations(policies, 2), metrics)
-    differences = [_difference(by_policy, first, second, metric) for (first, second), metric in pairs]
+    pairs = itertools.product(itertools.combinations(policies, 2), limits)
+    differences = [_difference(by_policy, *names, metric, limits[metric]) for names, metric in pairs]
     return _with_q([difference for difference in differences if difference is not None])
 
 
-def _difference(rows: Mapping[str, Sequence[SeatResult]], first: str, second: str, metric: str) -> Difference | None:
+def _difference(
+    rows: Mapping[str, Sequence[SeatResult]], first: str, second: str, metric: str, bounds: Bounds
+) -> Difference | None:
     sides = [[row for row in rows[name] if metric in row.values] for name in (first, second)]
     # A closer match controls for more, but a single pair must not represent a whole run: coverage comes first.
     paired_by, match = max(_MATCHES, key=lambda item: _match_count(sides, item[1]))
@@ -299,7 +261,8 @@ def _difference(rows: Mapping[str, Sequence[SeatResult]], first: str, second: st
     if not common:
         return None
     scenario = {match(row): row.scenario for row in sides[0]}
-    mean = estimate([left[key] - right[key] for key in common], [scenario[key] for key in common])
+    gaps = [left[key] - right[key] for key in common]
+    mean = difference_estimate(gaps, [scenario[key] for key in common], bounds)
     return Difference(first, second, metric, paired_by, _match_count(sides, match), sum(map(len, sides)), mean, None)
 
 

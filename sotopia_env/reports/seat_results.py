@@ -8,22 +8,33 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
 from sotopia_env.records import canonical_json
+from sotopia_env.reports.intervals import UNBOUNDED, Bounds
 from sotopia_env.world.action import ActionType
 from sotopia_env.world.dynamics import TurnOrder
 from sotopia_env.world.episode import Episode, Evaluation, OutcomeResult
-from sotopia_env.world.reward import DIMENSIONS
+from sotopia_env.world.reward import DIMENSIONS, HIGH, LOW, RANGES
 from sotopia_env.world.scenario import Task
 
 OVERALL, SUCCESS, SHARE, EFFICIENCY, WORDS = "overall", "success", "surplus_share", "efficiency", "words_per_turn"
-METRICS: tuple[str, ...] = (*(d.value for d in DIMENSIONS), OVERALL, SUCCESS, SHARE, EFFICIENCY, WORDS)
+_BOUNDS: Mapping[str, Bounds] = {
+    **{d.value: RANGES[d] for d in DIMENSIONS},
+    OVERALL: (float(LOW.mean(dtype=float)), float(HIGH.mean(dtype=float))),
+    SUCCESS: (0, 1),
+    SHARE: UNBOUNDED,  # above 1 where an agreement leaves a partner below no deal
+    EFFICIENCY: (-math.inf, 1),
+    WORDS: (0, math.inf),
+}
+METRICS: tuple[str, ...] = tuple(_BOUNDS)
 """The metrics of a comparison: the seven dimensions and their mean (native ranges); for verified families the rate of
 agreement, the seat's share of the surplus (0 at disagreement, 1 at its best) and the joint efficiency; and the
-words that a seat spoke per turn of its own."""
+words that a seat spoke per turn of its own. Custom dimensions are metrics too."""
+HEADLINES: tuple[str, ...] = (OVERALL, "goal", SHARE, SUCCESS)
+"""The metrics that reports show first, where they have values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +49,7 @@ class SeatResult:
         family: the procedural family, or the protocol's kind (``agreement``, …) where the task is of none; ``None`` for
             a task without an outcome.
         values: metric to value; a metric that does not apply or was not scored is absent.
+        custom: ranges of the custom dimensions among them.
         unscored: why there are no scores, ``None`` when there are.
         outcome_by: the evaluator that computed the verified outcome, ``None`` where there is none.
         policy: label of the policy in the seat.
@@ -59,6 +71,24 @@ class SeatResult:
     outcome_by: str | None = None
     policy: str = ""
     partner: str = ""
+    custom: Mapping[str, Bounds] = field(default_factory=dict)
+
+
+def metric_bounds(rows: Iterable[SeatResult]) -> Mapping[str, Bounds]:
+    """Returns the range of every metric: those of :data:`METRICS`, then the custom dimensions of the rows.
+
+    Raises:
+        InvalidValueError: a custom dimension has two ranges.
+    """
+    custom: dict[str, Bounds] = {}
+    for name, bounds in (item for row in rows for item in row.custom.items()):
+        if custom.setdefault(name, bounds) != bounds:
+            (low, high), (other_low, other_high) = custom[name], bounds
+            raise InvalidValueError(
+                f"dimension {name!r}: expected one range in all episodes, got {low} to {high} and "
+                f"{other_low} to {other_high}; compare the runs one by one"
+            )
+    return {**_BOUNDS, **dict(sorted(custom.items()))}
 
 
 def choose_evaluator(
@@ -67,6 +97,7 @@ def choose_evaluator(
     evaluator: str | None = None,
     defaults: Iterable[str] = (),
     setting: str = "--evaluator",
+    members: Collection[str] = (),
 ) -> str | None:
     """Returns the one evaluator whose scores are compared; ``None`` when no episode has been evaluated.
 
@@ -76,6 +107,7 @@ def choose_evaluator(
         evaluator: the user's choice; by default one that all episodes share.
         defaults: evaluators of the runs' configurations; they decide between several that all episodes share.
         setting: name of the user's setting, for the message.
+        members: evaluators whose scores another one combines; that one goes before them.
 
     Raises:
         UnknownNameError: no episode has an evaluation by ``evaluator``.
@@ -88,7 +120,7 @@ def choose_evaluator(
     if not counts:
         return None
     common = sorted(name for name, count in counts.items() if count == episodes)
-    for names in (common, sorted(set(common) & set(defaults))):
+    for names in (common, sorted(set(common) & set(defaults)), sorted(set(common) - set(members))):
         if len(names) == 1:
             return names[0]
     listing = ", ".join(f"{name!r} ({count} of {episodes} episodes)" for name, count in sorted(counts.items()))
@@ -122,17 +154,19 @@ def rows_by_one(
     by_evaluator: list[Mapping[str | None, tuple[SeatResult, ...]]] = []
     counts: Counter[str] = Counter()
     keys: set[str] = set()
+    members: set[str] = set()
     for episode in episodes:
         if episode.key in keys:
             raise InvalidValueError(f"episode {episode.key!r} occurs twice; is a run named twice?")
         keys.add(episode.key)
         names = {evaluation.evaluator for evaluation in episode.evaluations}
         counts.update(names)
+        members.update(name for evaluation in episode.evaluations for name in evaluation.members)
         candidates: Iterable[str | None] = names if evaluator is None else (evaluator,)
         by_evaluator.append({name: tuple(_seats(episode, name)) for name in candidates or (None,)})
     if not by_evaluator:
         raise InvalidValueError("nothing to compare: expected at least one episode, got none")
-    choice = choose_evaluator(counts, len(by_evaluator), evaluator, defaults())
+    choice = choose_evaluator(counts, len(by_evaluator), evaluator, defaults(), members=members)
     return choice, _with_labels([row for rows in by_evaluator for row in rows[choice]])
 
 
@@ -180,6 +214,7 @@ def _seats(episode: Episode, evaluator: str | None) -> Iterator[SeatResult]:
             values={**scores, **_outcome_values(outcome, seat), **_words(episode, agent)},
             unscored=None if scores else unscored_reason(evaluation, evaluator, agent),
             outcome_by=outcome_by,
+            custom={} if evaluation is None else {d.name: (d.low, d.high) for d in evaluation.dimensions},
         )
 
 
@@ -203,7 +238,7 @@ def _scores(evaluation: Evaluation | None, agent: str) -> dict[str, float]:
     scores = {d.value: float(by_dimension[d].value) for d in DIMENSIONS if d in by_dimension}
     if len(scores) == len(DIMENSIONS):
         scores[OVERALL] = math.fsum(scores.values()) / len(DIMENSIONS)
-    return scores
+    return scores | {d.name: float(by_dimension[d.name].value) for d in evaluation.dimensions if d.name in by_dimension}
 
 
 def unscored_reason(evaluation: Evaluation | None, evaluator: str | None, agent: str) -> str:

@@ -8,15 +8,16 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 
-from sotopia_env.reports.compare import Cell, Comparison, Estimate, Imbalance
-from sotopia_env.reports.seat_results import EFFICIENCY, OVERALL, SHARE, SUCCESS
+from sotopia_env.reports.compare import Cell, Comparison, Imbalance
+from sotopia_env.reports.intervals import METHOD, Estimate
+from sotopia_env.reports.seat_results import EFFICIENCY, SHARE, SUCCESS
 
 _COLUMNS_ON_SCREEN = 4
 WEIGHTS = (
-    "(in every table each scenario weighs the same, however many seats, partners and repeats it has;\n"
-    "intervals are over the scenarios' means; n counts seats)"
+    "(in every table each scenario weighs the same, however many seats, partners and repeats it has; n counts seats)\n"
+    f"{METHOD}"
 )
-"""The note on weights under the tables."""
+"""The note on weights and intervals under the tables."""
 
 
 def show_number(value: float | None) -> str:
@@ -103,7 +104,6 @@ def _matrix_table(comparison: Comparison) -> str:
 
 
 def _difference_table(comparison: Comparison) -> str:
-    headlines = [m for m in (OVERALL, "goal", SHARE, SUCCESS) if m in comparison.metrics] or list(comparison.metrics)
     rows = [
         (
             f"{d.first} - {d.second}",
@@ -115,7 +115,7 @@ def _difference_table(comparison: Comparison) -> str:
             f"{d.matched}/{d.seats}",
         )
         for d in comparison.differences
-        if d.metric in headlines
+        if d.metric in (comparison.headlines or comparison.metrics)
     ]
     header = ("paired difference", "metric", "mean [95 % interval] n", "p", "q (BH)", "paired by", "seats paired")
     return table(header, rows) if rows else ""

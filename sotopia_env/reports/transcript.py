@@ -1,13 +1,15 @@
-"""A recorded episode as text for a person to read."""
+"""A recorded episode, or one that failed, as text for a person to read."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 
 from sotopia_env.outcomes import describe_space, describe_worth
+from sotopia_env.storage.manifest import FailureRecord
 from sotopia_env.world.action import ActionType, move_json
 from sotopia_env.world.dynamics import Rules, Turn, TurnOrder
-from sotopia_env.world.episode import Episode, Evaluation, RecordedTurn, Score
+from sotopia_env.world.episode import Episode, EpisodeError, Evaluation, RecordedTurn, Score
 from sotopia_env.world.observation import render_turn
 from sotopia_env.world.quoting import printable
 from sotopia_env.world.reward import ABBREVIATIONS, DIMENSIONS
@@ -18,13 +20,25 @@ def to_text(episode: Episode) -> str:
     """Returns situation, seats with policies and goals, every turn (private ones say so), end and scores.
 
     What a move did stands behind its words. A turn has remarks on its faults: an action that was not possible, a move
-    that did not count, text that was no action, the number of re-asks, turns that did not fit the model. A score has
-    the judge's reasoning below it.
+    that did not count, text that was no action, the number of re-asks, turns that did not fit the model, calls that
+    failed and why. A score has the judge's reasoning below it, an evaluation that failed its reason.
     """
     policies = {info.agent: info.name for info in episode.policies}
     lines = [beginning(episode.key, episode.task, episode.seed, policies), ""]
-    lines += [turn_text(item, episode.task, episode.rules) for item in episode.turns]
+    by_round = episode.rules.turn_order is TurnOrder.SIMULTANEOUS
+    lines += [_turn(item, episode.task.names, by_round, episode.errors) for item in episode.turns]
     return printable("\n".join([*lines, "", conclusion(episode)])) + "\n"
+
+
+def failure_text(failure: FailureRecord) -> str:
+    """Returns the turns of an episode that failed, with agents in the place of names, and at which turn and why."""
+    policies = {f"agent_{seat}": name for seat, name in enumerate(failure.policies)}
+    names = {agent: agent for agent in policies}
+    lines = [f"episode {failure.key}  task {failure.task}", ""]
+    lines += [*(f"{agent}: policy {name}" for agent, name in policies.items()), ""]
+    lines += [_turn(item, names, False, failure.errors) for item in failure.turns]
+    reason = f"Failed at turn #{len(failure.turns) + 1}: {failure.kind}: {_one_line(failure.message)}"
+    return printable("\n".join([*lines, "", reason])) + "\n"
 
 
 def beginning(key: str, task: Task, seed: int, policies: Mapping[str, str]) -> str:
@@ -41,9 +55,24 @@ def beginning(key: str, task: Task, seed: int, policies: Mapping[str, str]) -> s
 
 def turn_text(item: RecordedTurn, task: Task, rules: Rules) -> str:
     """Returns one turn with remarks on its faults; not escaped for a terminal."""
-    by_round = rules.turn_order is TurnOrder.SIMULTANEOUS
-    remarks = "".join(f"  ({remark})" for remark in _remarks(item))
-    return render_turn(item.turn, task.names, by_round).rstrip("\n") + remarks
+    return _turn(item, task.names, rules.turn_order is TurnOrder.SIMULTANEOUS)
+
+
+def _turn(item: RecordedTurn, names: Mapping[str, str], by_round: bool, errors: Iterable[EpisodeError] = ()) -> str:
+    own = [error for error in errors if error.turn == item.turn.index]
+    remarks = "".join(f"  ({remark})" for remark in (*_remarks(item), *_failed_calls(own)))
+    return render_turn(item.turn, names, by_round).rstrip("\n") + remarks
+
+
+def _failed_calls(errors: Iterable[EpisodeError]) -> Iterator[str]:
+    reasons = Counter(f"{error.kind}: {_one_line(error.message)}" for error in errors)
+    for reason, count in reasons.items():
+        yield f"{f'{count} calls' if count > 1 else 'a call'} failed: {reason}"
+
+
+def _one_line(text: str) -> str:
+    """So that it cannot imitate a turn or a score."""
+    return " ".join(text.split())
 
 
 def _remarks(item: RecordedTurn) -> Iterator[str]:
@@ -76,9 +105,10 @@ def conclusion(episode: Episode) -> str:
 
 
 def _verdict(episode: Episode, evaluation: Evaluation) -> Iterator[str]:
-    yield f"Scores by {evaluation.evaluator}:"
-    if evaluation.unscored is not None:
-        yield f"  unscored: {evaluation.unscored}"
+    if evaluation.unscored is None:
+        yield f"Scores by {evaluation.evaluator}:"
+    else:
+        yield f"Not scored by {evaluation.evaluator}: {_one_line(evaluation.unscored)}"
     for agent, scores in evaluation.by_agent.items():
         standard = "  ".join(f"{ABBREVIATIONS[d]} {scores[d].value:g}" for d in DIMENSIONS if d in scores)
         custom = "  ".join(f"{name} {score.value:g}" for name, score in scores.items() if name not in DIMENSIONS)
@@ -88,7 +118,7 @@ def _verdict(episode: Episode, evaluation: Evaluation) -> Iterator[str]:
         shares = ", ".join(f"{share:.2f}" for share in evaluation.outcome.shares)
         yield f"  outcome: {evaluation.outcome.reason} (shares of the surplus by seat: {shares})"
     if evaluation.comment:
-        yield f"  {' '.join(evaluation.comment.split())}"
+        yield f"  {_one_line(evaluation.comment)}"
 
 
 def _name(score: Score) -> str:
@@ -97,6 +127,5 @@ def _name(score: Score) -> str:
 
 
 def _flat(score: Score) -> str:
-    """The reasoning on one line, so that it cannot imitate a turn or a score; with the judges' spread."""
-    spread = f" (spread {score.spread:g})" if score.spread else ""
-    return " ".join(score.reasoning.split()) + spread
+    """The reasoning on one line, with the judges' spread."""
+    return _one_line(score.reasoning) + (f" (spread {score.spread:g})" if score.spread else "")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from sotopia_env.chat_model import Amount, Ledger
 from sotopia_env.chat_model.spending.budget import NOTHING
-from sotopia_env.storage.manifest import UnfinishedTurn
+from sotopia_env.storage.manifest import UnfinishedPart
 from sotopia_env.world.episode import RecordedTurn
 
 MARGIN = 1.1
@@ -59,14 +59,15 @@ class Admission:
         """Whether there is a limit, so that anything may have to wait."""
         return self.ledger is not None and self.ledger.budget.limited
 
-    async def enter(self, key: str, begun: list[UnfinishedTurn]) -> None:
-        """Waits until the episode may begin, or to go on from the turns that were ``begun`` before."""
+    async def enter(self, key: str, begun: list[UnfinishedPart]) -> None:
+        """Waits until the episode may begin, or go on from what was ``begun`` before."""
         while not self._fits():
             self._event.clear()
             await self._event.wait()
         self._under_way[key] = _Sum()
-        for item in begun:
-            self._under_way[key].add(item.turn)
+        for part in begun:
+            if part.turn is not None:
+                self._under_way[key].add(part.turn)
 
     def note(self, key: str, turn: RecordedTurn) -> None:
         """Adds what a turn of an episode under way has used."""

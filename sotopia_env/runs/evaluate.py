@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from sotopia_env.chat_model import Ledger
 from sotopia_env.errors import BudgetExceededError, DamagedRecordError, InvalidValueError, ModelRefusedError
+from sotopia_env.evaluators.evaluator import Panel
 from sotopia_env.files import AppendOnlyFile, read_lines, repair_torn_line
 from sotopia_env.records import Record, canonical_json, explain
 from sotopia_env.runs.play import evaluate_episode
@@ -53,7 +55,7 @@ class EvaluationResult:
 
 
 class _Line(Record):
-    """A verdict in the side file; ``content`` tells the transcript it is about from another under the same key."""
+    """An evaluation in the side file; ``content`` tells the transcript it is about from another under the same key."""
 
     key: str
     content: str
@@ -66,13 +68,14 @@ def _content(episode: Episode) -> str:
 
 
 class _SideFile:
-    """The verdicts so far; the index is in memory, the verdicts stay on disk."""
+    """The verdicts so far, and those of a panel's judges; the index is in memory, the evaluations stay on disk."""
 
     def __init__(self, folder: Path, judge: Named) -> None:
         identity = canonical_json([judge.name, judge.parameters])
         self.path = folder / f"evaluations-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.jsonl"
         repair_torn_line(self.path)
-        self._index: dict[tuple[str, str], tuple[int, bool]] = {}
+        self._judge = judge.name
+        self._index: dict[tuple[str, str], dict[str, tuple[int, bool]]] = {}
         self._end = 0
         if self.path.exists():
             for where, text in read_lines(self.path):
@@ -80,12 +83,16 @@ class _SideFile:
         self._file = AppendOnlyFile(self.path)
 
     def _add(self, line: _Line, size: int) -> None:
-        self._index[line.key, line.content] = (self._end, line.evaluation.unscored is None)
+        offsets = self._index.setdefault((line.key, line.content), {})
+        offsets[line.evaluation.evaluator] = (self._end, line.evaluation.unscored is None)
         self._end += size
 
     def scored(self, episode: Episode) -> bool:
         """Whether a verdict with scores is there."""
-        return self._index.get((episode.key, _content(episode)), (0, False))[1]
+        return self._offsets(episode).get(self._judge, (0, False))[1]
+
+    def _offsets(self, episode: Episode) -> Mapping[str, tuple[int, bool]]:
+        return self._index.get((episode.key, _content(episode)), {})
 
     @property
     def empty(self) -> bool:
@@ -99,11 +106,13 @@ class _SideFile:
         self._file.append(data)
         self._add(line, len(data))
 
-    def get(self, episode: Episode) -> Evaluation | None:
-        """The verdict on an episode, ``None`` when there is none."""
-        if (episode.key, _content(episode)) not in self._index:
-            return None
-        offset, _ = self._index[episode.key, _content(episode)]
+    def get(self, episode: Episode) -> tuple[dict[str, Evaluation], Evaluation | None]:
+        """The evaluations by the judges of a panel, by name, and the verdict itself; ``None`` when there is none."""
+        evaluations = {name: self._read(offset) for name, (offset, _) in self._offsets(episode).items()}
+        verdict = evaluations.pop(self._judge, None)
+        return evaluations, verdict
+
+    def _read(self, offset: int) -> Evaluation:
         with self.path.open("rb") as stream:
             stream.seek(offset)
             return _parse(stream.readline().decode(), f"{self.path}, byte {offset}").evaluation
@@ -162,7 +171,8 @@ class _Job:
                 return
             self.progress.begin()
             try:
-                scored = await evaluate_episode(episode, self.evaluator, self.timeout)
+                append = partial(self.side.append, episode)
+                scored = await evaluate_episode(self._begun(episode), self.evaluator, self.timeout, append)
             except ModelRefusedError as error:
                 self.refusal = self.refusal or error
                 self.stop.ask(str(error))
@@ -173,6 +183,15 @@ class _Job:
             self.side.append(episode, scored.evaluations[-1])
             self.evaluated += 1
             self.progress.end()
+
+    def _begun(self, episode: Episode) -> Episode:
+        """The episode with what the judges of a panel have answered already; with ``force``, in this work only."""
+        judges, _ = self.side.get(episode)
+        if self.force and isinstance(self.evaluator, Panel):
+            names = {judge.name for judge in self.evaluator.judges}
+            others = tuple(item for item in episode.evaluations if item.evaluator not in names)
+            episode = episode.model_copy(update={"evaluations": others})
+        return _with(episode, judges.values())
 
     def merge(self) -> None:
         """Puts the verdicts into the episodes, all or none."""
@@ -189,17 +208,24 @@ class _Job:
             temporary.unlink(missing_ok=True)
 
     def _merged(self, episode: Episode) -> Episode:
-        verdict = self.side.get(episode)
+        judges, verdict = self.side.get(episode)
         if verdict is None:
             return episode
+        earlier = episode.evaluation(self.judge.name)
         if verdict.unscored is None:
-            return episode.with_evaluation(verdict)
+            return _with(episode, [*judges.values(), verdict])
         self.reasons.append(verdict.unscored)
-        if self._good(episode) and not self.force:
+        if self._good(episode) and not self.force and earlier is not None:
             self.refused += 1
-            return episode
+            return _with(episode, [*judges.values(), earlier]) if judges else episode
         self.unscored += 1
-        return episode.with_evaluation(verdict)
+        return _with(episode, [*judges.values(), verdict])
+
+
+def _with(episode: Episode, evaluations: Iterable[Evaluation]) -> Episode:
+    for evaluation in evaluations:
+        episode = episode.with_evaluation(evaluation)
+    return episode
 
 
 async def evaluate_run_async(

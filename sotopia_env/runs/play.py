@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import traceback
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeVar
 
 from sotopia_env.errors import FATAL, SotopiaError
+from sotopia_env.evaluators import all_at_once
+from sotopia_env.evaluators.evaluator import MemberResult, Panel
 from sotopia_env.runs.plan import EpisodePlan
 from sotopia_env.runs.stopping import EpisodeDropped, Stop
-from sotopia_env.storage.manifest import FailureRecord
+from sotopia_env.storage.manifest import FailureRecord, named
 from sotopia_env.table import Table, TurnListener
 from sotopia_env.world.episode import Episode, EpisodeError, Evaluation, Evaluator, RecordedTurn, Transcript
 
@@ -67,22 +69,77 @@ async def _attempt(work: Awaitable[_T], timeout: float | None) -> _T | Exception
         return error
 
 
-async def evaluate_episode(episode: Episode, evaluator: Evaluator, timeout: float | None = None) -> Episode:
+def _ignore(_: Evaluation) -> None:
+    """Does nothing with a judge's evaluation."""
+
+
+async def evaluate_episode(
+    episode: Episode,
+    evaluator: Evaluator,
+    timeout: float | None = None,
+    on_judged: Callable[[Evaluation], None] = _ignore,
+) -> Episode:
     """Returns the episode with this evaluator's verdict; a failure of the evaluator makes it *unscored*, with why.
+
+    The judges of a :class:`~sotopia_env.evaluators.evaluator.Panel` are asked one by one, at the same time. Their
+    evaluations come before the panel's own, and one that the episode has already is not asked for again.
+
+    Args:
+        episode: finished.
+        evaluator: scores it.
+        timeout: seconds for the evaluation, or for each judge's; ``None`` waits for ever.
+        on_judged: gets the evaluation of each judge of a panel as soon as it is there.
 
     Raises:
         BudgetExceededError: a model's ledger has reached its limit; the episode is as it was.
         ModelRefusedError: a model refuses every request; likewise.
     """
-    verdict = await _attempt(evaluator.evaluate_async(Transcript.of_episode(episode)), timeout)
+    if not isinstance(evaluator, Panel):
+        work = evaluator.evaluate_async(Transcript.of_episode(episode))
+        return episode.with_evaluation(await _evaluation(episode, evaluator, work, timeout))
+    results = await all_at_once(_judged(episode, judge, timeout, on_judged) for judge in evaluator.judges)
+    for result in results:
+        if isinstance(result, Exception):  # only now: what the others were asked is paid for, and recorded
+            raise result
+    members = [result for result in results if isinstance(result, MemberResult)]
+    for member in members:
+        episode = episode if member.evaluation is None else episode.with_evaluation(member.evaluation)
+
+    async def combined() -> Evaluation:
+        return evaluator.combine(members)
+
+    return episode.with_evaluation(await _evaluation(episode, evaluator, combined(), None))
+
+
+async def _judged(
+    episode: Episode, judge: Evaluator, timeout: float | None, on_judged: Callable[[Evaluation], None]
+) -> MemberResult | Exception:
+    """The judge's scores, recorded or new; an exception only where it ends the run."""
+    recorded = episode.evaluation(judge.name)
+    if recorded is not None and recorded.unscored is None and recorded.parameters == named(judge).parameters:
+        return MemberResult(judge.name, recorded)
+    try:
+        work = judge.evaluate_async(Transcript.of_episode(episode))
+        evaluation = await _evaluation(episode, judge, work, timeout)
+    except FATAL as error:
+        return error
+    if evaluation.unscored is None:
+        on_judged(evaluation)
+    return MemberResult.of(judge.name, evaluation)
+
+
+async def _evaluation(
+    episode: Episode, evaluator: Evaluator, work: Awaitable[Evaluation], timeout: float | None
+) -> Evaluation:
+    """What ``work`` returns; unscored, with why, where it fails."""
+    verdict = await _attempt(work, timeout)
     if isinstance(verdict, Evaluation):
-        return episode.with_evaluation(verdict)
+        return verdict
     if not isinstance(verdict, Exception):
         verdict = SotopiaError(f"expected an Evaluation from the evaluator, got {type(verdict).__name__}")
     reason = f"{_kind(verdict)}: {verdict}"
     logger.warning("episode %s is unscored by %s: %s", episode.key, evaluator.name, reason)
-    evaluation = Evaluation(evaluator=evaluator.name, parameters=dict(evaluator.parameters), unscored=reason)
-    return episode.with_evaluation(evaluation)
+    return Evaluation(evaluator=evaluator.name, parameters=dict(evaluator.parameters), unscored=reason)
 
 
 async def play_episode(

@@ -13,6 +13,7 @@ import logging
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from sotopia_env.chat_model import Ledger
@@ -25,9 +26,9 @@ from sotopia_env.runs.progress import Progress
 from sotopia_env.runs.shards import merge_shards
 from sotopia_env.runs.stopping import EpisodeDropped, Stop, all_or_first_error, blocking, check_limits
 from sotopia_env.storage.directory import RunDirectory, is_unscored, read_run
-from sotopia_env.storage.manifest import UNFINISHED, FailureRecord, UnfinishedTurn, named
+from sotopia_env.storage.manifest import UNFINISHED, FailureRecord, UnfinishedPart, named
 from sotopia_env.table import TurnListener
-from sotopia_env.world.episode import Episode, EpisodeError, Evaluator, RecordedTurn
+from sotopia_env.world.episode import Episode, EpisodeError, Evaluation, Evaluator, RecordedTurn
 
 logger = logging.getLogger(__name__)
 _ALLOCATIONS = 50_000
@@ -94,13 +95,13 @@ class _Run:
     async def work(self, plans: Iterator[EpisodePlan]) -> None:
         """Takes plans from the shared iterator until it is empty or the run is stopped."""
         for plan in plans:
-            turns = [] if self.directory is None else self.directory.begun.pop(plan.key, [])
-            await self.admission.enter(plan.key, turns)
+            parts = [] if self.directory is None else self.directory.begun.pop(plan.key, [])
+            await self.admission.enter(plan.key, parts)
             if self.stop.reason:
                 return
             self.begun += 1
             self.progress.begin()
-            outcome = await self._produce(plan, turns)
+            outcome = await self._produce(plan, parts)
             self.admission.leave(plan.key, isinstance(outcome, Episode))
             if outcome is not None:
                 self._record(outcome)
@@ -108,13 +109,13 @@ class _Run:
             self._notify(plan, outcome)
             await asyncio.sleep(0)  # policies that never wait would otherwise keep the others from their turn
 
-    async def _produce(self, plan: EpisodePlan, turns: list[UnfinishedTurn]) -> Episode | FailureRecord | None:
+    async def _produce(self, plan: EpisodePlan, parts: list[UnfinishedPart]) -> Episode | FailureRecord | None:
         """The episode with its evaluation, or its failure; ``None`` when the run is stopped before its end."""
-        begun, listeners = _begun(plan, turns) if turns else None, self._listeners(plan, turns)
+        begun, listeners = _begun(plan, parts) if parts else None, self._listeners(plan, bool(parts))
         try:
             outcome = await play_episode(plan, begun=begun, timeout=self.timeout, stop=self.stop, listeners=listeners)
             if isinstance(outcome, Episode) and self.evaluator is not None:
-                return await evaluate_episode(outcome, self.evaluator, self.timeout)
+                return await evaluate_episode(outcome, self.evaluator, self.timeout, partial(self._keep, plan.key))
             return outcome
         except ModelRefusedError as error:
             self.refusal = self.refusal or error
@@ -128,11 +129,16 @@ class _Run:
             raise DamagedRecordError(f"{path}: {error}; remove the episode's lines to play it anew") from None
         return None
 
-    def _listeners(self, plan: EpisodePlan, turns: list[UnfinishedTurn]) -> list[TurnListener]:
+    def _keep(self, key: str, evaluation: Evaluation) -> None:
+        """Writes down what a judge of a panel has answered: the others may never do."""
+        if self.directory is not None:
+            self.directory.append_part(UnfinishedPart(key=key, evaluation=evaluation))
+
+    def _listeners(self, plan: EpisodePlan, begun: bool) -> list[TurnListener]:
         """Who hears of the turns of an episode: only those whose business it is, for every turn is a call."""
         listeners: list[TurnListener] = []
         if self.directory is not None:
-            listeners.append(_Safeguard(self.directory, plan.key, bool(turns)).add)
+            listeners.append(_Safeguard(self.directory, plan.key, begun).add)
         if self.admission.limited:
             listeners.append(lambda turn, _: self.admission.note(plan.key, turn))
         if self.watcher is not None:
@@ -172,27 +178,28 @@ class _Safeguard:
 
     def __init__(self, directory: RunDirectory, key: str, writing: bool) -> None:
         self._directory, self._key, self._writing = directory, key, writing
-        self._free: list[UnfinishedTurn] = []
+        self._free: list[UnfinishedPart] = []
 
     def add(self, turn: RecordedTurn, errors: tuple[EpisodeError, ...]) -> None:
         """Adds a turn."""
-        self._free.append(UnfinishedTurn(key=self._key, turn=turn, errors=errors))
+        self._free.append(UnfinishedPart(key=self._key, turn=turn, errors=errors))
         if self._writing or turn.generation is not None:
             for item in self._free:
-                self._directory.append_turn(item)
+                self._directory.append_part(item)
             self._writing = True
             self._free.clear()
 
 
-def _begun(plan: EpisodePlan, turns: list[UnfinishedTurn]) -> Episode:
-    """The record of an episode as far as it was played before."""
+def _begun(plan: EpisodePlan, parts: list[UnfinishedPart]) -> Episode:
+    """The record of an episode as far as it was played and judged before."""
     return Episode(
         key=plan.key,
         task=plan.task,
         rules=plan.rules,
         seed=plan.episode_seed,
-        turns=tuple([item.turn for item in turns]),
-        errors=tuple([error for item in turns for error in item.errors]),
+        turns=tuple([part.turn for part in parts if part.turn is not None]),
+        errors=tuple([error for part in parts for error in part.errors]),
+        evaluations=tuple([part.evaluation for part in parts if part.evaluation is not None]),
     )
 
 

@@ -58,7 +58,7 @@ def merge_shards(run: RunDirectory) -> tuple[int, tuple[FailureRecord, ...]]:
 
 def hand_out(run: RunDirectory, shard: Path, keys: Collection[str]) -> None:
     """Writes what the run has of unfinished episodes into the shard that is to play them."""
-    lines = [turn.model_dump_json() for key, turns in run.begun.items() if key in keys for turn in turns]
+    lines = [part.model_dump_json() for key, parts in run.begun.items() if key in keys for part in parts]
     if lines:
         write_text_atomically(shard / UNFINISHED, "".join(f"{line}\n" for line in lines))
 
@@ -69,8 +69,8 @@ def _merge_episodes(run: RunDirectory, shard: Path) -> int:
         for episode in read_run(shard):
             if episode.key not in run.done:
                 run.append(episode)
-        for key, turns in directory.begun.items():
-            run.extend_turns(key, turns)
+        for key, parts in directory.begun.items():
+            run.extend_parts(key, parts)
     return len(run.done) - before
 
 

@@ -1,5 +1,6 @@
 """Storage: the files that a run leaves."""
 
+from sotopia_env.storage.columns import arrow_schema, features
 from sotopia_env.storage.directory import RunDirectory, check_run, is_unscored, read_failures, read_run
 from sotopia_env.storage.manifest import RUN, FailureRecord, RunConfig, RunManifest, configured_evaluator, read_manifest
 
@@ -9,8 +10,10 @@ __all__ = [
     "RunConfig",
     "RunDirectory",
     "RunManifest",
+    "arrow_schema",
     "check_run",
     "configured_evaluator",
+    "features",
     "is_unscored",
     "read_failures",
     "read_manifest",

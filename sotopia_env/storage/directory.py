@@ -32,7 +32,7 @@ from sotopia_env.storage.manifest import (
     RunConfig,
     RunCounts,
     RunManifest,
-    UnfinishedTurn,
+    UnfinishedPart,
     now,
     read_manifest,
 )
@@ -50,7 +50,7 @@ class RunDirectory:
         manifest: contents of ``run.json``.
         done: keys of the episodes it holds.
         unscored: how many of these have no scores.
-        begun: by key, the turns of episodes that were begun and are not among these.
+        begun: by key, what there is of episodes that were begun and are not among these.
         repaired: sentences about lines that had been cut short and were removed.
     """
 
@@ -112,31 +112,31 @@ class RunDirectory:
             self.done.add(episode.key)
             self.unscored += is_unscored(episode)
 
-    def _tidy(self) -> dict[str, list[UnfinishedTurn]]:
-        """Removes the turns of episodes that are there from the file of the unfinished, and returns the others."""
+    def _tidy(self) -> dict[str, list[UnfinishedPart]]:
+        """Removes what belongs to recorded episodes from the file of the unfinished, and returns the rest."""
         path = self.path / UNFINISHED
         repair_torn_line(path)
-        begun: dict[str, list[UnfinishedTurn]] = {}
-        for turn in _read(path, UnfinishedTurn):
-            if turn.key not in self.done:
-                begun.setdefault(turn.key, []).append(turn)
+        begun: dict[str, list[UnfinishedPart]] = {}
+        for part in _read(path, UnfinishedPart):
+            if part.key not in self.done:
+                begun.setdefault(part.key, []).append(part)
         if begun:
-            write_text_atomically(path, "".join(_line(turn) for turns in begun.values() for turn in turns))
+            write_text_atomically(path, "".join(_line(part) for parts in begun.values() for part in parts))
         else:
             path.unlink(missing_ok=True)
         return begun
 
-    def append_turn(self, turn: UnfinishedTurn) -> None:
-        """Adds a turn of an episode that is being played; it is superseded when the episode is added."""
+    def append_part(self, part: UnfinishedPart) -> None:
+        """Adds a part of an episode that is being played or judged; it is superseded when the episode is added."""
         if self._unfinished is None:
             self._unfinished = self._resources.enter_context(self._open(UNFINISHED))
-        self._unfinished.append(_line(turn).encode())
+        self._unfinished.append(_line(part).encode())
 
-    def extend_turns(self, key: str, turns: Sequence[UnfinishedTurn]) -> None:
-        """Adds what another process has of an unfinished episode: the turns after those that are here."""
-        for turn in turns[len(self.begun.get(key, ())) :]:
-            self.append_turn(turn)
-            self.begun.setdefault(key, []).append(turn)
+    def extend_parts(self, key: str, parts: Sequence[UnfinishedPart]) -> None:
+        """Adds what another process has of an unfinished episode: the parts after those that are here."""
+        for part in parts[len(self.begun.get(key, ())) :]:
+            self.append_part(part)
+            self.begun.setdefault(key, []).append(part)
 
     def append(self, episode: Episode) -> None:
         """Adds one episode; it is safe from the death of the process when this returns."""

@@ -22,7 +22,7 @@ from sotopia_env.records import (
     source_revision,
 )
 from sotopia_env.world.dynamics import Rules
-from sotopia_env.world.episode import SCHEMA_VERSION, EpisodeError, RecordedTurn, SchemaVersion
+from sotopia_env.world.episode import SCHEMA_VERSION, EpisodeError, Evaluation, RecordedTurn, SchemaVersion
 
 EPISODES, FAILURES, RUN, LOCK = "episodes.jsonl", "failures.jsonl", "run.json", ".lock"
 UNFINISHED = "unfinished.jsonl"
@@ -149,18 +149,20 @@ class FailureRecord(Record):
     errors: tuple[EpisodeError, ...] = ()
 
 
-class UnfinishedTurn(Record):
-    """A turn of an episode that is still being played.
+class UnfinishedPart(Record):
+    """A turn of an episode that is not recorded yet, or the evaluation of a judge whose panel has not ended.
 
     Attributes:
         key: of the episode.
         turn: with the text behind it.
         errors: what failed outside while it was made, and was survived.
+        evaluation: of the judge.
     """
 
     key: str
-    turn: RecordedTurn
+    turn: RecordedTurn | None = None
     errors: tuple[EpisodeError, ...] = ()
+    evaluation: Evaluation | None = None
 
 
 def read_manifest(path: Path) -> RunManifest:

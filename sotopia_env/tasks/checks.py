@@ -1,4 +1,4 @@
-"""Checks of a task beyond its records: whether its outcome can be scored, and whether its texts fit its worths.
+"""Checks of a task beyond its records: whether its people fit it, its outcome can be scored, its texts fit its worths.
 
 A specification that can be read may still describe no game: too many outcomes for exact reference points, or none by
 which anybody could gain. And a goal may name a number that the worth does not have.
@@ -25,6 +25,7 @@ from sotopia_env.outcomes import (
     TableWorth,
     WorthForm,
 )
+from sotopia_env.records import canonical_json
 from sotopia_env.world.outcome import references
 from sotopia_env.world.scenario import Seat, Task
 
@@ -35,11 +36,12 @@ _DISAGREEMENT = {"agreement": "no_agreement", "ballot": "no_decision", "claims":
 
 
 def check(task: Task) -> None:
-    """Checks that exact reference points can be computed and that somebody can gain; tasks without outcome pass.
+    """Checks that the people are those whom the scenario admits, and that somebody can gain where there is an outcome.
 
     Raises:
         InvalidTaskError: names the task, the field, and what to change.
     """
+    _check_casting(task)
     spec = task.scenario.outcome
     if spec is None:
         return
@@ -51,6 +53,25 @@ def check(task: Task) -> None:
             f"somebody and no worse for those whose assent it needs, got none; raise a worth or lower {field!r} (now "
             f"{_text(points.disagreement)})"
         )
+
+
+def _check_casting(task: Task) -> None:
+    constraints = task.scenario.constraints
+    for seat, person in enumerate(task.characters):
+        if not constraints.admits(seat, person):
+            raise InvalidTaskError(
+                f"task {task.id!r}: characters.{seat}: expected somebody of the ages and occupations in "
+                f"scenario.constraints, got {person.name} ({person.age}, {person.occupation}); seat somebody else"
+            )
+    kinds, facts = constraints.relationships, constraints.facts
+    for index, pair in enumerate(task.relationships):
+        if not constraints.admits_pair(pair):
+            is_kind = bool(kinds) and pair.kind not in kinds
+            expected = f"one of {', '.join(kinds)}" if is_kind else f"the facts {canonical_json(facts)}"
+            raise InvalidTaskError(
+                f"task {task.id!r}: relationships.{index}: expected {expected} as scenario.constraints demand, got "
+                f"{pair.kind if is_kind else canonical_json(pair.facts)}; seat others, or change the relationship"
+            )
 
 
 def warnings(task: Task) -> list[str]:

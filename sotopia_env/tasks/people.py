@@ -7,10 +7,11 @@ Every draw depends on the generator that is handed in and on nothing else. Chara
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
-from sotopia_env.errors import InvalidValueError
+from sotopia_env.errors import ConstraintError, InvalidValueError, nearest
 from sotopia_env.tasks.texts import people as texts
 from sotopia_env.world.scenario import (
     BigFive,
@@ -94,6 +95,7 @@ def draw_relationship(
     characters: Sequence[Character],
     seats: tuple[int, int] = (0, 1),
     kinds: Sequence[RelationshipKind] = tuple(RelationshipKind),
+    facts: Mapping[str, str] = MappingProxyType({}),
 ) -> Relationship:
     """Returns a relationship, with its backstory, for two of ``characters``.
 
@@ -102,13 +104,32 @@ def draw_relationship(
         characters: everybody at the table, in seat order.
         seats: the pair, lower seat first.
         kinds: the kinds to choose from, each equally likely.
+        facts: what the backstory must state: one of :data:`~sotopia_env.tasks.texts.people.FACT_STORIES`, or nothing.
 
     Raises:
         InvalidValueError: ``kinds`` is empty.
+        ConstraintError: no backstory of these kinds states the facts.
     """
     if not kinds:
         raise InvalidValueError("kinds: expected at least one kind of relationship, got none")
-    kind = rng.choice(list(kinds))
-    story = rng.choice(texts.BACKSTORIES[kind])
+    stories = _fact_stories(kinds, facts) if facts else texts.BACKSTORIES
+    kind = rng.choice([kind for kind in kinds if kind in stories])
+    story = rng.choice(stories[kind])
     first, second = (characters[seat].name for seat in seats)
-    return Relationship(seats=seats, kind=kind, backstory=story.format(a=first, b=second))
+    return Relationship(seats=seats, kind=kind, backstory=story.format(a=first, b=second), facts=dict(facts))
+
+
+def _fact_stories(
+    kinds: Sequence[RelationshipKind], facts: Mapping[str, str]
+) -> Mapping[RelationshipKind, tuple[str, ...]]:
+    fact = next(iter(facts.items())) if len(facts) == 1 else ("", "")
+    stories = {kind: (story,) for kind, story in texts.FACT_STORIES.get(fact, {}).items() if kind in kinds}
+    if not stories:
+        names = [": ".join(known) for known, by_kind in texts.FACT_STORIES.items() if set(kinds) & set(by_kind)]
+        close = nearest(": ".join(fact), names)
+        raise ConstraintError(
+            f"facts: expected one of those that a drawn relationship of {', '.join(kinds)} can state "
+            f"({', '.join(names) or 'none'}), got {dict(facts)}"
+            + (f"; did you mean {close!r}?" if close else "; use a cast whose relationships state them")
+        )
+    return stories

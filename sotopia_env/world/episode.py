@@ -65,7 +65,8 @@ class Generation(Record):
         model: name and version of the language model that wrote ``text``, as its server answered.
         reasoning: what the model thought before ``text``, where the server tells; no other seat ever sees it.
         dropped_turns: how many of the oldest turns the policy was not shown, because all would not fit.
-        candidates: how many actions this one was chosen from; ``usage`` counts them all.
+        candidates: how many actions this one was chosen from; ``usage`` counts them all. One that could not be
+            produced is none of them, but an error of the episode.
     """
 
     text: str = ""
@@ -141,10 +142,14 @@ class OutcomeResult(Record):
 
 
 class Evaluation(Record):
-    """The verdict of one evaluator on one episode: scores, or the reason why there are none."""
+    """The verdict of one evaluator on one episode: scores, or the reason why there are none.
+
+    ``members`` names the evaluators whose evaluations this one combines, where they stand in the record themselves.
+    """
 
     evaluator: str
     parameters: JsonObject = Field(default_factory=dict)
+    members: tuple[str, ...] = ()
     dimensions: tuple[CustomDimension, ...] = ()
     scores: tuple[Score, ...] = ()
     unscored: str | None = None

@@ -58,11 +58,14 @@ ABBREVIATIONS: dict[Dimension, str] = {
 }
 
 
+_OTHER_METRICS = ("overall", "success", "surplus_share", "efficiency", "words_per_turn")
+
+
 class CustomDimension(BaseModel):
     """An axis beyond the seven (SOTOPIA-S4 §3.3): scored beside them, never part of the reward vector.
 
     Attributes:
-        name: lower-case identifier, different from the seven's names and abbreviations.
+        name: lower-case identifier, different from the seven's names and abbreviations and from the metrics of reports.
         low: lowest score, inclusive.
         high: highest score, inclusive; above ``low``.
         instruction: what a judge is asked; one paragraph.
@@ -79,9 +82,9 @@ class CustomDimension(BaseModel):
     def _check(self) -> Self:
         if self.low >= self.high:
             raise ValueError(f"low must be below high, got {self.low} and {self.high}")
-        built_in = {*(d.value for d in DIMENSIONS), *(short.casefold() for short in ABBREVIATIONS.values()), "overall"}
-        if self.name in built_in:
-            raise ValueError(f"name: {self.name!r} is one of the built-in dimensions")
+        abbreviations = (short.casefold() for short in ABBREVIATIONS.values())
+        if self.name in {*(d.value for d in DIMENSIONS), *abbreviations, *_OTHER_METRICS}:
+            raise ValueError(f"name: {self.name!r} is one of the built-in dimensions or metrics")
         return self
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import operator
 import re
 import unicodedata
 from collections.abc import Mapping
@@ -118,11 +119,16 @@ class RelationshipKind(StrEnum):
 
 
 class Relationship(Record):
-    """The relationship of the characters in seats ``i < j``; the backstory is known to these two only."""
+    """The relationship of the characters in seats ``i < j``; the backstory is known to these two only.
+
+    ``facts`` repeats, for :class:`Constraints`, what the backstory says in words, such as ``{"home": "shared"}``. It is
+    written only where there are some.
+    """
 
     seats: tuple[int, int]
     kind: RelationshipKind
     backstory: Line = ""
+    facts: TextMap = Field(default_factory=dict, exclude_if=operator.not_)
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -130,6 +136,8 @@ class Relationship(Record):
             raise ValueError(f"seats: expected (i, j) with 0 <= i < j, got {self.seats}")
         if self.backstory and self.kind is RelationshipKind.STRANGER:
             raise ValueError("backstory: strangers have none")
+        if self.facts and not self.backstory:
+            raise ValueError(f"facts: repeat the backstory, got {self.facts} without one")
         return self
 
 
@@ -152,13 +160,15 @@ class Seat(Record):
 
 
 class Constraints(Record):
-    """Which characters may sit down: allowed relationship kinds, age range per seat, occupations per seat.
+    """Which characters may sit down: allowed relationship kinds, age range per seat, occupations per seat, facts.
 
     An empty tuple means "no constraint". ``occupations`` holds, per seat, lower-case words of which one must occur in
-    the occupation.
+    the occupation. ``facts`` holds what the context says of any two at the table: each pair's relationship must state
+    it too, and one that is silent about it does not fit.
     """
 
     relationships: tuple[RelationshipKind, ...] = ()
+    facts: TextMap = Field(default_factory=dict, exclude_if=operator.not_)
     ages: tuple[tuple[int, int], ...] = ()
     occupations: tuple[tuple[Line, ...], ...] = ()
 
@@ -175,6 +185,11 @@ class Constraints(Record):
             return False
         words = self.occupations[seat] if self.occupations else ()
         return not words or any(word.casefold() in character.occupation.casefold() for word in words)
+
+    def admits_pair(self, relationship: Relationship) -> bool:
+        """Whether two who stand to each other like this may both sit down."""
+        kinds, facts = self.relationships, relationship.facts
+        return (not kinds or relationship.kind in kinds) and facts.items() >= self.facts.items()
 
 
 # On disk the specification is JSON text, whose columns differ from protocol to protocol; both forms are read. Its keys

@@ -162,7 +162,7 @@ def seat_characters(scenario: Scenario, cast: Cast, seating: Sequence[int], task
     relationships = []
     for i, j in itertools.combinations(range(len(seating)), 2):
         tie = cast.between(seating[i], seating[j])
-        relationships.append(Relationship(seats=(i, j), kind=tie.kind, backstory=tie.backstory))
+        relationships.append(tie.model_copy(update={"seats": (i, j)}))
     return Task(
         id=task_id,
         scenario=scenario,
@@ -173,7 +173,7 @@ def seat_characters(scenario: Scenario, cast: Cast, seating: Sequence[int], task
 
 def admissible_seatings(scenario: Scenario, cast: Cast) -> list[tuple[int, ...]]:
     """All seatings of the cast that honour the scenario's constraints, in index order."""
-    allowed = scenario.constraints.relationships
+    constraints = scenario.constraints
     seatings: list[tuple[int, ...]] = [()]
     for seat in range(len(scenario.seats)):
         seatings = [
@@ -181,8 +181,8 @@ def admissible_seatings(scenario: Scenario, cast: Cast) -> list[tuple[int, ...]]
             for seating in seatings
             for index, character in enumerate(cast.characters)
             if index not in seating
-            and scenario.constraints.admits(seat, character)
-            and (not allowed or all(cast.between(other, index).kind in allowed for other in seating))
+            and constraints.admits(seat, character)
+            and all(constraints.admits_pair(cast.between(other, index)) for other in seating)
         ]
     return seatings
 
@@ -199,12 +199,19 @@ def sample_tasks(scenarios: Sequence[Scenario], cast: Cast, per_scenario: int, s
         if len(seatings) < per_scenario:
             raise ConstraintError(
                 f"scenario {scenario.id!r}: {per_scenario} castings asked for, but its constraints admit "
-                f"{len(seatings)} of this cast of {len(cast.characters)} characters"
+                f"{len(seatings)} of this cast of {len(cast.characters)} characters{_fact_hint(scenario, cast)}"
             )
         generator = random.Random(f"{seed}:{scenario.id}")
         for number, seating in enumerate(generator.sample(seatings, per_scenario)):
             tasks.append(seat_characters(scenario, cast, seating, f"{scenario.id}/{number}"))
     return TaskSet(tasks)
+
+
+def _fact_hint(scenario: Scenario, cast: Cast) -> str:
+    """The nearest name for a fact that no relationship of the cast states; empty where all are stated."""
+    names = sorted({name for relationship in cast.relationships for name in relationship.facts})
+    unknown = [name for name in scenario.constraints.facts if name not in names]
+    return f"; facts: {name_hint(unknown[0], names)}" if unknown else ""
 
 
 # Field names people misspell in task files; only used to suggest the nearest one.

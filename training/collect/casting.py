@@ -160,10 +160,10 @@ def _people(casting: _Casting, rng: random.Random, previous: set[tuple[str, ...]
 
 
 def _relationships(scenario: Scenario, rng: random.Random, people: Sequence[Character]) -> list[Relationship]:
-    kinds = list(scenario.constraints.relationships or RelationshipKind)
+    kinds, facts = list(scenario.constraints.relationships or RelationshipKind), scenario.constraints.facts
     relationships = []
     for pair in itertools.combinations(range(len(people)), 2):
-        relationship = draw_relationship(rng, people, pair, kinds)
+        relationship = draw_relationship(rng, people, pair, kinds, facts)
         if relationship.kind is RelationshipKind.ROMANTIC and len(kinds) > 1:
             kinds.remove(RelationshipKind.ROMANTIC)  # at most one couple at a table
         relationships.append(relationship)

@@ -108,18 +108,20 @@ def select(episodes: Iterable[Episode], settings: AnyFilter, preferred: Iterable
     """
     inputs: dict[str, list[FilterInput]] = {}
     counts: Counter[str] = Counter()
+    members: set[str] = set()
     reader = _FilterReader(settings)
     for episode in episodes:
         if episode.key in inputs:
             raise InvalidValueError(f"episode {episode.key!r} occurs twice; is a run named twice?")
         counts.update({evaluation.evaluator for evaluation in episode.evaluations})
+        members.update(name for evaluation in episode.evaluations for name in evaluation.members)
         inputs[episode.key] = reader.inputs(episode)
     if not inputs:
         raise InvalidValueError("filter: expected at least one episode, got none")
     reader.check_names()
     # A single evaluator needs no choice: episodes without its evaluation are unscored.
     name = next(iter(counts)) if settings.evaluator is None and len(counts) == 1 else settings.evaluator
-    evaluator = choose_evaluator(counts, len(inputs), name, preferred, setting="filter.evaluator")
+    evaluator = choose_evaluator(counts, len(inputs), name, preferred, "filter.evaluator", members)
     if evaluator is None:
         raise InvalidValueError(f"filter: none of {len(inputs)} episodes has been evaluated; evaluate the run first")
     return _Selector(settings, evaluator, inputs, reader.not_focal).selection()

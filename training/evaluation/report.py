@@ -21,9 +21,12 @@ from sotopia_env.files import write_text_atomically
 from sotopia_env.policies import Policy
 from sotopia_env.records import canonical_json
 from sotopia_env.reports import (
+    METHOD,
     Estimate,
     SeatResult,
+    difference_estimate,
     estimate,
+    metric_bounds,
     new_figure,
     save_png,
     seat_results,
@@ -229,7 +232,8 @@ def _values(rows: _Rows, metric: str) -> dict[_Key, tuple[float, str, int]]:
 def _cell(pairing: Pairing, judge: str, metric: str, rows: _Rows) -> Cell:
     every = [row for group in rows.values() for row in group]
     valued = [row for row in every if metric in row.values]
-    mean = estimate([row.values[metric] for row in valued], [row.scenario for row in valued]) if valued else None
+    values, scenarios = [row.values[metric] for row in valued], [row.scenario for row in valued]
+    mean = estimate(values, scenarios, metric_bounds(valued)[metric]) if valued else None
     return Cell(pairing.policy.name, pairing.partner.name, judge, metric, mean, len(every) - len(valued))
 
 
@@ -243,7 +247,9 @@ def _gain(pairing: Pairing, judge: str, metric: str, own: _Rows, baseline: _Rows
                 "first speaker and seed as one of these; it was played with other settings"
             )
         return None
-    difference = estimate([first[key][0] - second[key][0] for key in common], [first[key][1] for key in common])
+    bounds = metric_bounds(row for rows in (own, baseline) for group in rows.values() for row in group)[metric]
+    gaps = [first[key][0] - second[key][0] for key in common]
+    difference = difference_estimate(gaps, [first[key][1] for key in common], bounds)
     pairs, seats = (sum(first[key][2] for key in keys) for keys in (common, first))
     return Gain(pairing.policy.name, pairing.partner.name, judge, metric, difference, pairs, seats)
 
@@ -305,7 +311,10 @@ def _markdown(
 
 
 def _notes(result: Findings) -> str:
-    lines = ["Cells: mean [95 % interval] number of seats; every scenario weighs the same."]
+    lines = [
+        "Cells: mean [95 % interval] number of seats; every scenario weighs the same.",
+        f"{METHOD[0].upper()}{METHOD[1:]}.",
+    ]
     missing = [cell for cell in result.cells if cell.missing]
     if missing:
         worst = max(missing, key=lambda cell: cell.missing)

@@ -24,7 +24,7 @@ from sotopia_env import naming, tasks
 from sotopia_env.errors import InvalidValueError, SotopiaError
 from sotopia_env.files import write_text_atomically
 from sotopia_env.policies import Policy
-from sotopia_env.reports import OVERALL, SHARE, SUCCESS, Comparison, compare_runs, show_estimate, table, to_json
+from sotopia_env.reports import HEADLINES, Comparison, compare_runs, show_estimate, table, to_json
 from training.collect import collection, filtering, task_generation
 from training.collect.collection import CollectionSettings, PlaySettings, RatingSettings, Seated
 from training.collect.filtering import FilteringSettings, selection_path
@@ -41,7 +41,6 @@ from training.stage.directory import DONE
 
 logger = logging.getLogger(__name__)
 SUMMARY, COMPARISON = "summary.txt", "comparison.json"
-_SHOWN = ("goal", OVERALL, SHARE, SUCCESS)
 Train = Callable[[BehaviorCloningSettings], None]
 Load = Callable[[Path, str, PipelineSettings], Policy]
 """Returns the policy of a trained model: from its directory, its name in records, and the settings."""
@@ -385,7 +384,7 @@ def summarise(pipeline: Pipeline) -> str:
 
 def summary_table(comparison: Comparison, names: Sequence[str]) -> str:
     """Returns means with 95 % intervals of these policies, a line for each."""
-    metrics = [metric for metric in _SHOWN if metric in comparison.metrics]
+    metrics = [metric for metric in HEADLINES if metric in comparison.metrics]
     cells = {(cell.policy, cell.metric): show_estimate(cell.estimate) for cell in comparison.cells}
     rows = [(name, *(cells.get((name, metric), "n/a") for metric in metrics)) for name in names]
     head = f"{comparison.episodes} episodes, {comparison.unscored} unscored; scores by {comparison.evaluator}"

@@ -179,3 +179,21 @@ BACKSTORIES: dict[RelationshipKind, tuple[str, ...]] = {
     RelationshipKind.STRANGER: ("",),
 }
 """Backstories by kind; strangers have none."""
+
+FACT_STORIES: dict[tuple[str, str], dict[RelationshipKind, str]] = {
+    ("home", "shared"): {
+        RelationshipKind.FAMILY: "{a} and {b} are cousins who share a flat.",
+        RelationshipKind.FRIEND: "{a} and {b} are friends and have shared a flat since they were students.",
+        RelationshipKind.ROMANTIC: "{a} and {b} have been a couple for two years and live together.",
+    },
+    ("home", "adjacent"): {
+        RelationshipKind.FAMILY: "{a} and {b} are cousins who live next door to each other.",
+        RelationshipKind.FRIEND: "{a} and {b} live next door to each other and became friends over the garden fence.",
+        RelationshipKind.ACQUAINTANCE: "{a} and {b} live next door to each other and talk about the weather.",
+    },
+    ("property", "shared"): {
+        RelationshipKind.FAMILY: "{a} and {b} are cousins who inherited a piece of land together.",
+        RelationshipKind.FRIEND: "{a} and {b} are friends who bought a piece of land together.",
+    },
+}
+"""Backstories that state a fact (its name and value), by kind; for scenarios that demand it."""

@@ -299,6 +299,8 @@ def test_rollout_with_failures_says_so_and_exits_1(
     text = sotopia(*command, code=1).output
     assert "3 failed, the first with RuntimeError: the wire was cut (failures.jsonl)" in text
     assert "run the same command again to retry them" in text
+    failure = sotopia("show", out).output.splitlines()[0].split("\t")[1]
+    assert "Failed at turn #2: RuntimeError: the wire was cut\n" in sotopia("show", out, failure).output
 
 
 class Whisperer(Speaker):
@@ -312,7 +314,7 @@ def test_show_lists_finds_and_marks_private_messages(tmp_path: Path, run: Path) 
     text = sotopia("show", tmp_path, 0).output
     assert 'Turn #1 | Ada Quill [privately to Cy Wren] said: "between\\nus\\u001b[2J"' in text
     assert "agent_0: Ada Quill, policy w" in text
-    assert "unscored: ValueError: no verdict" in text
+    assert "Not scored by fixed: ValueError: no verdict" in text
     assert "Ended: turn limit" in text
     listed = sotopia("show", run).output.splitlines()
     assert len(listed) == 6

@@ -64,8 +64,24 @@ def test_make_joins_judges_to_an_ensemble(aggregate):
 
 
 @pytest.mark.parametrize(
+    ("spec", "quorum"),
+    [
+        ("mean(judge:a+judge:b+judge:c)", 3),
+        ("mean(judge:a+judge:b+judge:c):quorum=2", 2),
+        (" median( judge:a:dimensions=(goal,secret)+judge:b ) : quorum = 1", 1),
+    ],
+)
+def test_an_ensemble_may_have_a_quorum(spec, quorum):
+    assert make(spec, model_factory=factory([])).quorum == quorum
+
+
+@pytest.mark.parametrize(
     ("spec", "error", "hint"),
     [
+        ("mean(judge:a+judge:b):quorum=3", InvalidValueError, "quorum: expected a whole number from 1 to 2, got 3"),
+        ("mean(judge:a+judge:b):quorum=two", InvalidValueError, "quorum: expected a whole number, got 'two'"),
+        ("mean(judge:a+judge:b):qorum=1", UnknownNameError, "did you mean 'quorum'"),
+        ("mean(judge:a+rules):quorum=1", InvalidValueError, "quorum: expected judges alone in the parentheses"),
         ("judge:", InvalidValueError, "a model's name"),
         ("judge", UnknownNameError, "judge:MODEL"),
         ("judge:m:pre=agent", UnknownNameError, "did you mean 'per'"),

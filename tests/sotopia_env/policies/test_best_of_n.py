@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sotopia_env.chat_model.protocol import ChatReply
-from sotopia_env.errors import InvalidValueError, ModelCallError, PolicyError
+from sotopia_env.errors import ContextLengthError, InvalidValueError, ModelCallError, ModelRefusedError, PolicyError
 from sotopia_env.naming import make_policy as make
 from sotopia_env.policies import BestOfNPolicy, LLMPolicy, OfferWorth, Scorer
 from sotopia_env.policies.policy import policy_identity
@@ -104,12 +104,51 @@ def test_candidates_are_asked_for_at_once():
     assert decision.action.argument == "a"
 
 
-def test_a_candidate_that_fails_fails_the_turn_and_cancels_the_rest():
+def failing_on(failures: Mapping[int, Exception]) -> LLMPolicy:
+    """Its candidates are the texts a, b, c in order; those with an exception fail with it."""
+    calls = iter(range(9))
+
+    async def answer(request):
+        index = next(calls)
+        if index in failures:
+            raise failures[index]
+        await asyncio.sleep(0)
+        return speech("abc"[index])
+
+    return LLMPolicy(ScriptedChatModel(answer))
+
+
+GONE = ModelCallError("gone", kind="connection")
+
+
+@pytest.mark.parametrize(
+    ("failures", "chosen", "kinds"),
+    [
+        ({0: GONE}, "c", ["connection"]),
+        ({2: GONE}, "b", ["connection"]),
+        ({1: GONE, 2: ContextLengthError("too long")}, "a", ["connection", "PolicyError"]),
+    ],
+)
+def test_a_candidate_that_fails_for_good_is_recorded_and_the_rest_go_on(failures, chosen, kinds):
+    decision = decide(BestOfNPolicy(failing_on(failures), 3, ByText({"b": 1, "c": 2})), observed(task()))
+    assert decision.action.argument == chosen
+    assert decision.generation.candidates == 3 - len(failures)
+    assert [error.kind for error in decision.errors] == kinds
+    assert all("candidate failed: " in error.message for error in decision.errors)
+
+
+def test_a_turn_fails_when_all_candidates_do():
+    policy = BestOfNPolicy(failing_on(dict.fromkeys(range(3), GONE)), 3, ByText({}))
+    with pytest.raises(PolicyError, match=r"all 3 candidates failed, the first with: .*gone"):
+        decide(policy, observed(task()))
+
+
+def test_a_model_that_refuses_everything_cancels_the_rest():
     cancelled = []
 
     async def answer(request):
         if request.replicate == 0:
-            raise ModelCallError("gone", kind="connection")
+            raise ModelRefusedError("no such model", kind="bad_request")
         try:
             await asyncio.sleep(60)
         except asyncio.CancelledError:
@@ -120,11 +159,18 @@ def test_a_candidate_that_fails_fails_the_turn_and_cancels_the_rest():
     policy = BestOfNPolicy(LLMPolicy(ScriptedChatModel(answer)), 3, ByText({}))
 
     async def turn():
-        with pytest.raises(PolicyError, match="gone"):
+        with pytest.raises(ModelRefusedError, match="no such model"):
             await policy.act(observed(task()), 0)
         assert len(cancelled) == 2
 
     asyncio.run(turn())
+
+
+def test_candidates_that_cannot_differ_are_refused():
+    greedy = LLMPolicy(ScriptedChatModel([speech("a")]), temperature=0)
+    with pytest.raises(InvalidValueError, match=r"policy: expected a temperature above 0 .* 2 candidates .* got 0"):
+        BestOfNPolicy(greedy, 2, ByText({}))
+    assert decide(BestOfNPolicy(greedy, 1, ByText({})), observed(task())).action.argument == "a"
 
 
 @pytest.mark.parametrize("scores", [[1.0], [1.0, 2.0, 3.0], [float("nan"), 1.0], [float("inf"), 1.0], []])

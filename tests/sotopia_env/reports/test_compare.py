@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
 import random
 import re
 import warnings
@@ -18,13 +17,14 @@ import pytest
 
 from sotopia_env.errors import InvalidValueError, UnknownNameError
 from sotopia_env.reports.charts import bar_chart, heat_map, write_report
-from sotopia_env.reports.compare import Comparison, compare, compare_runs, estimate
-from sotopia_env.reports.seat_results import seat_results
+from sotopia_env.reports.compare import Comparison, compare, compare_runs
+from sotopia_env.reports.intervals import METHOD
+from sotopia_env.reports.seat_results import HEADLINES, METRICS, seat_results
 from sotopia_env.reports.tables import partner_columns, show_number, to_csv, to_json, to_text
 from sotopia_env.runs import EpisodePlan, all_matchups, evaluate_run, plan_episodes, run_episodes
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.episode import Episode, Evaluation, OutcomeResult, Score
-from sotopia_env.world.reward import DIMENSIONS, RANGES
+from sotopia_env.world.reward import DIMENSIONS, RANGES, CustomDimension
 from tests.sotopia_env.outcome_tasks import sale
 from tests.sotopia_env.runs.rollout_doubles import NO_VERDICT, FixedEvaluator, Speaker, make_task
 
@@ -55,89 +55,13 @@ def mean(comparison: Comparison, policy: str, metric: str = "goal") -> float:
     return cell.estimate.mean
 
 
-def test_estimate_by_hand() -> None:
-    # Scenario means 2, 4, 9 with two values each: mean 5, s^2 = 13, SE = sqrt(13 / 3), t(0.975, 2) = 4.302653.
-    result = estimate([1.0, 3.0, 4.0, 4.0, 8.0, 10.0], ["x", "x", "y", "y", "z", "z"])
-    half = 4.302652729911275 * math.sqrt(13 / 3)
-    assert (result.n, result.clusters, result.mean) == (6, 3, 5.0)
-    assert (result.low, result.high) == pytest.approx((5 - half, 5 + half))
-
-
-def test_every_scenario_weighs_the_same_by_hand() -> None:
-    # Scenario means 2 (four values), 4 (one), 9 (one): mean 5 and not 3.5; the interval is that of three means.
-    result = estimate([1.0, 3.0, 2.0, 2.0, 4.0, 9.0], ["x", "x", "x", "x", "y", "z"])
-    half = 4.302652729911275 * math.sqrt(13 / 3)
-    assert (result.n, result.clusters, result.mean) == (6, 3, 5.0)
-    assert (result.low, result.high) == pytest.approx((5 - half, 5 + half))
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_estimate_is_statsmodels_cluster_robust_wls_also_when_unbalanced(seed: int) -> None:
-    import statsmodels.api as sm
-
-    generator = random.Random(seed)
-    groups = [generator.randrange(7) for _ in range(60)]
-    values = [group + generator.gauss(0, 2) for group in groups]
-    weights = [1 / groups.count(group) for group in groups]
-    fit = sm.WLS(np.array(values), np.ones((60, 1)), weights=np.array(weights)).fit(
-        cov_type="cluster", cov_kwds={"groups": np.array(groups), "use_correction": False}, use_t=True
-    )
-    count = len(set(groups))
-    result = estimate(values, [str(group) for group in groups])
-    assert result.mean == pytest.approx(fit.params[0])
-    assert result.low is not None
-    from scipy import stats
-
-    error = (result.mean - result.low) / stats.t.ppf(0.975, count - 1)
-    assert error == pytest.approx(fit.bse[0] * math.sqrt(count / (count - 1)))
-
-
 def test_a_group_of_many_seats_does_not_drown_a_pair() -> None:
     pair, group = make_task("s0"), make_task("s1", seats=5)
     episodes = [scored(EpisodePlan(pair, (A,) * 2), (0.0, 0.0)), scored(EpisodePlan(group, (A,) * 5), (10.0,) * 5)]
     result = compare(episodes)
     assert mean(result, "a") == 5.0  # seats alike would make it 50 / 7
     assert "each scenario weighs the same" in to_text(result)
-
-
-def test_interval_covers_the_truth_as_often_as_it_says_and_the_naive_one_does_not() -> None:
-    generator, covered, naive, rounds = random.Random(11), 0, 0, 1500
-    for _ in range(rounds):
-        values, clusters = [], []
-        for scenario in range(10):
-            shift = generator.gauss(0, 1)
-            values += [3.0 + shift + generator.gauss(0, 0.5) for _ in range(6)]
-            clusters += [f"s{scenario}"] * 6
-        result = estimate(values, clusters)
-        alone = estimate(values, [str(i) for i in range(len(values))])
-        assert result.low is not None
-        assert result.high is not None
-        assert alone.low is not None
-        assert alone.high is not None
-        covered += result.low <= 3.0 <= result.high
-        naive += alone.low <= 3.0 <= alone.high
-    assert 0.93 <= covered / rounds <= 0.97
-    assert naive / rounds < 0.75
-
-
-@pytest.mark.parametrize(
-    ("values", "clusters", "expected"),
-    [
-        ([2.0], ["x"], (1, 1, 2.0, None, None, None)),
-        ([2.0, 4.0], ["x", "x"], (2, 1, 3.0, None, None, None)),
-        ([2.0, 2.0], ["x", "y"], (2, 2, 2.0, 2.0, 2.0, None)),
-        ([0.1] * 3, ["x", "y", "z"], (3, 3, pytest.approx(0.1), pytest.approx(0.1), pytest.approx(0.1), None)),
-    ],
-)
-def test_degenerate_estimates_have_no_interval_and_no_nan(values, clusters, expected) -> None:  # type: ignore[no-untyped-def]
-    result = estimate(values, clusters)
-    assert (result.n, result.clusters, result.mean, result.low, result.high, result.p) == expected
-
-
-@pytest.mark.parametrize(("values", "clusters"), [([], []), ([1.0], [])])
-def test_estimate_refuses_nothing(values: list[float], clusters: list[str]) -> None:
-    with pytest.raises(InvalidValueError, match="expected one cluster per value"):
-        estimate(values, clusters)
+    assert METHOD in to_text(result)
 
 
 def test_s4_a_score_belongs_to_the_policy_in_the_scored_seat() -> None:
@@ -305,6 +229,44 @@ def test_overall_is_the_mean_of_seven_and_absent_with_fewer() -> None:
     assert result.reasons == (("v: no score for agent_1", 1),)
     full = compare([scored(EpisodePlan(make_task(), (A, B)), (10.0, 0.0))])
     assert mean(full, "a", "overall") == pytest.approx((5 + 0 + 5 - 5 - 5 + 0 + 10) / 7)
+
+
+def with_politeness(plan: EpisodePlan, scores: tuple[float, float], high: int = 5) -> Episode:
+    """A played plan scored on a dimension of the user's own and on no other."""
+    (episode,) = run_episodes([plan]).episodes
+    own = CustomDimension(name="politeness", low=1, high=high, instruction="How polite?")
+    values = zip(episode.task.agents, scores, strict=True)
+    verdict = tuple(Score(agent=agent, dimension="politeness", value=value) for agent, value in values)
+    return episode.with_evaluation(Evaluation(evaluator="own", dimensions=(own,), scores=verdict))
+
+
+def test_a_custom_dimension_is_a_metric_like_any_other(tmp_path: Path) -> None:
+    plans = plan_episodes([make_task(f"s{i}") for i in range(4)], [(A, B)], both_seats=False)
+    episodes = [with_politeness(plan, (5.0, 2.0 if i else 1.0)) for i, plan in enumerate(plans)]
+    result = compare(episodes, metric="politeness")
+    assert (result.main, result.metrics, result.unscored) == ("politeness", ("words_per_turn", "politeness"), 0)
+    assert (mean(result, "a", "politeness"), mean(result, "b", "politeness")) == (5.0, 1.75)
+    cell = result.cell("b", "politeness")
+    assert cell is not None
+    assert cell.estimate.low is not None
+    assert cell.estimate.low >= 1
+    text = to_text(result)
+    assert "politeness: policy \\ partner" in text
+    assert re.search(r"a - b +politeness", text)
+    assert {m.metric for m in result.matrix} == {"politeness"}
+    assert bar_chart(result, tmp_path / "b.png").exists()
+    with pytest.raises(UnknownNameError, match=r"metric: .* did you mean 'politeness'"):
+        compare(episodes, metric="politness")
+    other = with_politeness(EpisodePlan(make_task("s9"), (A, B)), (7.0, 7.0), high=7)
+    with pytest.raises(InvalidValueError, match="dimension 'politeness': expected one range in all episodes, got 1 to"):
+        compare([*episodes, other])
+
+
+def test_headlines_are_metrics_and_no_custom_dimension_has_the_name_of_a_metric() -> None:
+    assert set(HEADLINES) <= set(METRICS)
+    for name in METRICS:
+        with pytest.raises(ValueError, match="is one of the built-in"):
+            CustomDimension(name=name, low=0, high=1, instruction="How much?")
 
 
 def test_one_scenario_shows_na_and_no_nan(tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from sotopia_env.reports.transcript import to_text
+from sotopia_env.reports.transcript import failure_text, to_text
+from sotopia_env.storage.manifest import FailureRecord
+from sotopia_env.world.episode import EpisodeError, Evaluation
 from tests.sotopia_env.factories import task
 from tests.sotopia_env.outcome_tasks import acts, ballot, episode, sale
 
@@ -29,3 +31,44 @@ def test_a_move_that_did_not_count_is_remarked_upon():
 
 def test_a_person_reads_secret_votes_too():
     assert "· votes for park\n" in to_text(episode(ballot(2, secret=True), acts("I vote.", {"vote": "park"})))
+
+
+LATER = EpisodeError(kind="rate_limit", message="429:\ncome back", turn=1)
+LOST = EpisodeError(kind="connection", message="a candidate failed: gone", turn=1)
+
+
+def test_a_turn_says_which_calls_failed_and_why():
+    record = episode(task(), "Hello.", "Good evening.", "Bye.").model_copy(update={"errors": (LATER, LOST, LATER)})
+    lines = to_text(record).splitlines()
+    faults = "  (2 calls failed: rate_limit: 429: come back)  (a call failed: connection: a candidate failed: gone)"
+    assert [line for line in lines if line.endswith(faults)] == [f'Turn #2 | Bram Testa said: "Good evening."{faults}']
+    assert sum("failed" in line for line in lines) == 1
+
+
+def test_an_evaluation_that_failed_says_so_with_the_reason():
+    record = episode(task(), "Hello.").with_evaluation(Evaluation(evaluator="j", unscored="Timeout: not\nwithin 5 s"))
+    assert to_text(record).endswith("Not scored by j: Timeout: not within 5 s\n")
+
+
+def test_an_episode_that_failed_has_its_turns_and_the_failure():
+    turns = episode(task(), "Hello.", "Good evening.").turns
+    failure = FailureRecord(
+        key="k",
+        task="t",
+        policies=("a", "b"),
+        kind="PolicyError",
+        message="b: no\nanswer",
+        turns=turns,
+        errors=(LATER, LATER.model_copy(update={"turn": 2})),
+    )
+    assert failure_text(failure).splitlines() == [
+        "episode k  task t",
+        "",
+        "agent_0: policy a",
+        "agent_1: policy b",
+        "",
+        'Turn #1 | agent_0 said: "Hello."',
+        'Turn #2 | agent_1 said: "Good evening."  (a call failed: rate_limit: 429: come back)',
+        "",
+        "Failed at turn #3: PolicyError: b: no answer",
+    ]

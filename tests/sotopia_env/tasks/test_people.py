@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from sotopia_env.errors import InvalidValueError
+from sotopia_env.errors import ConstraintError, InvalidValueError
 from sotopia_env.tasks import people
 from sotopia_env.tasks.texts import people as texts
 from sotopia_env.world.scenario import RelationshipKind
@@ -73,3 +73,28 @@ def test_relationships_cover_every_kind_and_name_both() -> None:
     assert only.kind is RelationshipKind.FRIEND
     with pytest.raises(InvalidValueError, match="at least one kind"):
         people.draw_relationship(random.Random(0), characters, kinds=())
+
+
+def test_a_relationship_states_the_facts_that_are_demanded() -> None:
+    characters = people.draw_characters(random.Random(0), 2)
+    for facts, kinds in ((fact, kinds) for fact, kinds in texts.FACT_STORIES.items()):
+        for seed in range(20):
+            pair = people.draw_relationship(random.Random(seed), characters, facts=dict([facts]))
+            assert (pair.facts, pair.kind in kinds) == (dict([facts]), True)
+            assert all(character.name in pair.backstory for character in characters)
+    plain = [people.draw_relationship(random.Random(seed), characters) for seed in range(20)]
+    assert plain == [people.draw_relationship(random.Random(seed), characters, facts={}) for seed in range(20)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "facts", "message"),
+    [
+        ("stranger", {"home": "shared"}, "facts: expected .* of stranger .* got {'home': 'shared'}"),
+        ("family", {"hom": "shared"}, r"facts: expected .*, got {'hom': 'shared'}; did you mean 'home: shared'"),
+        ("family", {"home": "shared", "property": "shared"}, "one of .*, got {'home': 'shared', 'property'"),
+    ],
+)
+def test_facts_that_no_backstory_states_are_refused(kind: str, facts: dict[str, str], message: str) -> None:
+    characters = people.draw_characters(random.Random(0), 2)
+    with pytest.raises(ConstraintError, match=message):
+        people.draw_relationship(random.Random(0), characters, kinds=(RelationshipKind(kind),), facts=facts)

@@ -1,8 +1,11 @@
 """The shipped starter set: valid, varied, and castable."""
 
+import pytest
+
+from sotopia_env import tasks as task_sets
 from sotopia_env.tasks.starter import starter_cast, starter_scenarios, starter_tasks
 from sotopia_env.world.scenario import RelationshipKind
-from sotopia_env.world.taskset import admissible_seatings
+from sotopia_env.world.taskset import admissible_seatings, seat_characters
 
 
 def test_the_set_has_twelve_characters_and_twelve_scenarios():
@@ -39,3 +42,39 @@ def test_the_sampled_tasks_cover_every_relationship_kind_and_repeat():
     tasks = starter_tasks()
     assert {task.relationship(0, 1).kind for task in tasks} == set(RelationshipKind)
     assert tasks.content_hash == starter_tasks().content_hash
+
+
+def seatings(scenario: str) -> list[tuple[int, ...]]:
+    (frame,) = (item for item in starter_scenarios() if item.id == scenario)
+    return admissible_seatings(frame, starter_cast())
+
+
+@pytest.mark.parametrize(
+    ("scenario", "fact", "value"),
+    [
+        ("night-shift", "home", "shared"),  # two partners live together
+        ("fence-height", "home", "adjacent"),  # two neighbours at the border of their gardens
+        ("orchard-harvest", "property", "shared"),  # two relatives own an orchard together
+    ],
+)
+def test_what_a_context_says_of_the_two_their_backstory_says_too(scenario, fact, value):
+    (frame,) = (item for item in starter_scenarios() if item.id == scenario)
+    stories = {
+        starter_cast().between(*seating).facts.get(fact) for seating in admissible_seatings(frame, starter_cast())
+    }
+    assert stories == {value}
+
+
+def test_who_is_offered_night_work_has_an_occupation_with_nights():
+    (frame,) = (item for item in starter_scenarios() if item.id == "night-shift")
+    occupations = {
+        starter_cast().characters[seating[0]].occupation for seating in admissible_seatings(frame, starter_cast())
+    }
+    assert "ferry pilot" in occupations
+    assert not {"innkeeper", "notary", "community-theatre director"} & occupations
+
+
+def test_every_casting_there_can_be_fits_its_scenario():
+    for scenario in starter_scenarios():
+        for seating in admissible_seatings(scenario, starter_cast()):
+            task_sets.check(seat_characters(scenario, starter_cast(), seating, scenario.id))

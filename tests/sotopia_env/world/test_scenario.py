@@ -16,6 +16,7 @@ from tests.sotopia_env.factories import character, scenario, task
         (lambda: Relationship(seats=(1, 0), kind="friend"), "0 <= i < j"),
         (lambda: Relationship(seats=(0, 1), kind="stranger", backstory="Old pals."), "strangers have none"),
         (lambda: Relationship(seats=(0, 1), kind="freind"), "'friend'"),
+        (lambda: Relationship(seats=(0, 1), kind="friend", facts={"home": "shared"}), "facts: repeat the backstory"),
         (lambda: Seat(goals=()), "at least 1 item"),
         (lambda: Seat(goals=("  ",)), "a goal is empty"),
         (lambda: scenario(1), "at least 2 items"),
@@ -49,6 +50,16 @@ def test_a_task_survives_json_and_keeps_its_hash():
     again = Task.model_validate_json(original.model_dump_json())
     assert again == original
     assert again.content_hash == original.content_hash
+
+
+def test_facts_are_of_a_task_only_where_there_are_some():
+    """Seeds of episodes derive from the hash: a task that needs no facts is the task that it was without them."""
+    assert "facts" not in task().model_dump_json()
+    pair = Relationship(seats=(0, 1), kind="friend", backstory="Flatmates.", facts={"home": "shared"})
+    settled = task(relationships=(pair,))
+    assert Task.model_validate_json(settled.model_dump_json()) == settled
+    silent = task(relationships=(pair.model_copy(update={"facts": {}}),))
+    assert settled.content_hash != silent.content_hash
 
 
 def test_the_hash_covers_every_part():

@@ -113,22 +113,33 @@ CAST = Cast(
         character(name, age=age, occupation=job)
         for name, age, job in [("A", 20, "cook"), ("B", 40, "Nurse"), ("C", 60, "cook"), ("D", 30, "pilot")]
     ),
-    relationships=(Relationship(seats=(0, 1), kind="friend"), Relationship(seats=(1, 2), kind="family")),
+    relationships=(
+        Relationship(seats=(0, 1), kind="friend", backstory="Flatmates.", facts={"home": "shared", "pets": "a cat"}),
+        Relationship(seats=(1, 2), kind="family", backstory="Cousins in one street.", facts={"home": "adjacent"}),
+        Relationship(seats=(2, 3), kind="friend", backstory="They share a desk."),
+    ),
 )
 
 
 @pytest.mark.parametrize(
     ("constraints", "expected"),
     [
-        (Constraints(relationships=("friend",)), {(0, 1), (1, 0)}),
-        (Constraints(relationships=("friend", "family")), {(0, 1), (1, 0), (1, 2), (2, 1)}),
+        (Constraints(relationships=("friend",)), {(0, 1), (1, 0), (2, 3), (3, 2)}),
+        (Constraints(relationships=("family",)), {(1, 2), (2, 1)}),
+        (Constraints(facts={"home": "shared"}), {(0, 1), (1, 0)}),
+        (Constraints(facts={"home": "shared"}, occupations=(("nurse",), ())), {(1, 0)}),
+        (Constraints(facts={"home": "shared", "pets": "a dog"}), set()),
+        (Constraints(relationships=("friend",), facts={"home": "adjacent"}), set()),
         (Constraints(ages=((35, 70), (0, 35))), {(1, 0), (1, 3), (2, 0), (2, 3)}),
         (Constraints(occupations=(("nurse",), ("cook",))), {(1, 0), (1, 2)}),
         (Constraints(relationships=("romantic",)), set()),
     ],
 )
 def test_constraints_are_honoured(constraints, expected):
-    """Guards S22: age, occupation and relationship constraints all count, for any number of seats."""
+    """Guards S22: age, occupation and relationship constraints all count, for any number of seats.
+
+    A fact that a scenario demands must be stated: a backstory that is silent about the home does not fit either.
+    """
     assert set(admissible_seatings(scenario(constraints=constraints), CAST)) == expected
 
 
@@ -136,6 +147,9 @@ def test_unmeetable_constraints_are_said():
     impossible = scenario(constraints=Constraints(relationships=("romantic",)))
     with pytest.raises(ConstraintError, match="1 castings asked for, but its constraints admit 0"):
         sample_tasks([impossible], CAST, 1, seed=0)
+    misspelt = scenario(constraints=Constraints(facts={"hom": "shared"}))
+    with pytest.raises(ConstraintError, match=r"admit 0 .*; facts: expected one of 'home', 'pets', got 'hom'; did you"):
+        sample_tasks([misspelt], CAST, 1, seed=0)
 
 
 def test_sampled_tasks_carry_the_casts_relationships_and_repeat_for_a_seed():

@@ -112,6 +112,12 @@ def test_constraints_hold_for_drawn_people():
         assert task.characters[0].age <= 40 < task.characters[1].age
 
 
+def test_the_starter_scenarios_can_be_played_by_drawn_people():
+    frames = [OpenScenario(scenario) for scenario in tasks.starter_scenarios()]
+    for task in cast_scenarios(frames, None, 3, seed=0):
+        tasks.check(task)
+
+
 def test_nobody_is_called_like_somebody_in_the_text():
     seats = (Seat(goals=("Find Anneke.",)), Seat(goals=("Hide from Bogdan and Chiara Novak.",)))
     asked = OpenScenario(Scenario(id="s", context="Rowan Street.", seats=seats))

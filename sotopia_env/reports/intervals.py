@@ -1,0 +1,114 @@
+r"""Means over scenarios, with intervals that stay in the range of what they are about.
+
+**Every scenario weighs the same**, whatever the number of its seats, partners and repeats; otherwise a family of tasks
+with five seats would outweigh one with two. A mean is the mean of the scenarios' own means; with :math:`\bar y_g` the
+mean of scenario ``g`` of ``G``,
+
+.. math:: \bar y = \frac{1}{G} \sum_g \bar y_g, \qquad SE^2 = \frac{1}{G (G - 1)} \sum_g (\bar y_g - \bar y)^2
+
+and Student's t on ``G - 1`` degrees of freedom from scipy gives the interval and the test. This is at the same time the
+cluster-robust standard error (Liang and Zeger 1986; Cameron and Miller 2015, section II) of the mean in which each
+value has the weight ``1 / (G n_g)``: episodes of one scenario resemble each other and are one observation. statsmodels'
+WLS on a constant with these weights gives the same with ``cov_type="cluster"``. With one scenario there is no interval:
+``None``, shown as ``n/a``.
+
+A mean in :math:`[a, b]` gets its interval on the scale of :math:`g(y) = \log((y - a) / (b - y))`, where its standard
+error is :math:`g'(\bar y) SE` (the delta method), and the ends are transformed back; with one end of the range open
+:math:`g` is the logarithm of the distance from the other, with both it is :math:`y` itself. Near an end such an
+interval is lopsided as it should be, and covers the truth more often than one that is cut
+(``tests/sotopia_env/reports/test_intervals.py``). A *difference* lies in the middle of its range as a rule; its
+interval is on the plain scale, agrees with its p-value, and ends where no difference can lie. Without any variation
+between scenarios an interval is the mean alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from sotopia_env.errors import InvalidValueError
+
+Bounds = tuple[float, float]
+"""Lowest and highest possible value, inclusive; infinite where there is none."""
+UNBOUNDED: Bounds = (-math.inf, math.inf)
+METHOD = (
+    "Intervals: Student's t over scenarios, on the logit of the mean within its metric's range (the log where one end "
+    "is open), of differences on the plain scale; none leaves the range."
+)
+"""How the intervals of a report are computed, in one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A mean with its interval and test.
+
+    Attributes:
+        n: number of values; ``clusters`` is the number of scenarios they come from, each of which weighs the same.
+        low: lower end of the 95 % interval, ``None`` with fewer than two scenarios; ``high`` likewise.
+        p: two-sided p-value against 0, ``None`` where there is no interval or no variation at all.
+    """
+
+    n: int
+    clusters: int
+    mean: float
+    low: float | None
+    high: float | None
+    p: float | None
+
+
+def estimate(values: Sequence[float], clusters: Sequence[str], bounds: Bounds = UNBOUNDED) -> Estimate:
+    """Returns mean, 95 % interval within ``bounds`` and p-value against 0; clusters weigh the same (see the module).
+
+    Raises:
+        InvalidValueError: no values, or not one cluster label for each.
+    """
+    mean, error, count = _mean_and_error(values, clusters)
+    n = len(values)
+    if error is None:
+        return Estimate(n, count, mean, None, None, None)
+    if error <= 1e-12 * max(1.0, abs(mean)):  # no variation beyond rounding
+        return Estimate(n, count, mean, mean, mean, None)
+    from scipy import stats
+
+    low, high = _interval(mean, float(stats.t.ppf(0.975, count - 1)) * error, bounds)
+    p = 2 * float(stats.t.sf(abs(mean) / error, count - 1))
+    return Estimate(n, count, mean, low, high, p)
+
+
+def difference_estimate(values: Sequence[float], clusters: Sequence[str], bounds: Bounds = UNBOUNDED) -> Estimate:
+    """As :func:`estimate`, for differences of two values that lie within ``bounds`` each."""
+    result = estimate(values, clusters)
+    if result.low is None or result.high is None:
+        return result
+    largest = bounds[1] - bounds[0]
+    return replace(result, low=max(result.low, -largest), high=min(result.high, largest))
+
+
+def _mean_and_error(values: Sequence[float], clusters: Sequence[str]) -> tuple[float, float | None, int]:
+    """The mean of the clusters' means, its standard error (``None`` for one cluster) and the number of clusters."""
+    if not values or len(values) != len(clusters):
+        raise InvalidValueError(f"expected one cluster per value, got {len(values)} values, {len(clusters)} clusters")
+    by_cluster: dict[str, list[float]] = defaultdict(list)
+    for value, cluster in zip(values, clusters, strict=True):
+        by_cluster[cluster].append(value)
+    means = [math.fsum(group) / len(group) for group in by_cluster.values()]
+    count, mean = len(means), math.fsum(means) / len(means)
+    if count < 2:
+        return mean, None, count
+    return mean, math.sqrt(math.fsum((m - mean) ** 2 for m in means) / (count * (count - 1))), count
+
+
+def _interval(mean: float, half: float, bounds: Bounds) -> Bounds:
+    """The interval of ``mean`` plus and minus ``half``, computed on the scale on which ``bounds`` are infinite."""
+    below, above = mean - bounds[0], bounds[1] - mean
+    if math.isinf(below) and math.isinf(above):
+        return mean - half, mean + half
+    if math.isinf(above):
+        return bounds[0] + below * math.exp(-half / below), bounds[0] + below * math.exp(half / below)
+    if math.isinf(below):
+        return bounds[1] - above * math.exp(half / above), bounds[1] - above * math.exp(-half / above)
+    width = below + above
+    odds, factor = below / above, math.exp(half * width / (below * above))
+    return bounds[0] + width * odds / (odds + factor), bounds[0] + width * odds / (odds + 1 / factor)

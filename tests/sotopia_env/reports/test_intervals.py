@@ -1,0 +1,131 @@
+"""Means with intervals, checked against hand-made numbers, statsmodels and simulation."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import numpy as np
+import pytest
+
+from sotopia_env.errors import InvalidValueError
+from sotopia_env.reports.intervals import difference_estimate, estimate
+
+
+def test_estimate_by_hand() -> None:
+    # Scenario means 2, 4, 9 with two values each: mean 5, s^2 = 13, SE = sqrt(13 / 3), t(0.975, 2) = 4.302653.
+    result = estimate([1.0, 3.0, 4.0, 4.0, 8.0, 10.0], ["x", "x", "y", "y", "z", "z"])
+    half = 4.302652729911275 * math.sqrt(13 / 3)
+    assert (result.n, result.clusters, result.mean) == (6, 3, 5.0)
+    assert (result.low, result.high) == pytest.approx((5 - half, 5 + half))
+
+
+def test_every_scenario_weighs_the_same_by_hand() -> None:
+    # Scenario means 2 (four values), 4 (one), 9 (one): mean 5 and not 3.5; the interval is that of three means.
+    result = estimate([1.0, 3.0, 2.0, 2.0, 4.0, 9.0], ["x", "x", "x", "x", "y", "z"])
+    half = 4.302652729911275 * math.sqrt(13 / 3)
+    assert (result.n, result.clusters, result.mean) == (6, 3, 5.0)
+    assert (result.low, result.high) == pytest.approx((5 - half, 5 + half))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_estimate_is_statsmodels_cluster_robust_wls_also_when_unbalanced(seed: int) -> None:
+    import statsmodels.api as sm
+
+    generator = random.Random(seed)
+    groups = [generator.randrange(7) for _ in range(60)]
+    values = [group + generator.gauss(0, 2) for group in groups]
+    weights = [1 / groups.count(group) for group in groups]
+    fit = sm.WLS(np.array(values), np.ones((60, 1)), weights=np.array(weights)).fit(
+        cov_type="cluster", cov_kwds={"groups": np.array(groups), "use_correction": False}, use_t=True
+    )
+    count = len(set(groups))
+    result = estimate(values, [str(group) for group in groups])
+    assert result.mean == pytest.approx(fit.params[0])
+    assert result.low is not None
+    from scipy import stats
+
+    error = (result.mean - result.low) / stats.t.ppf(0.975, count - 1)
+    assert error == pytest.approx(fit.bse[0] * math.sqrt(count / (count - 1)))
+
+
+def test_interval_covers_the_truth_as_often_as_it_says_and_the_naive_one_does_not() -> None:
+    generator, covered, naive, rounds = random.Random(11), 0, 0, 1500
+    for _ in range(rounds):
+        values, clusters = [], []
+        for scenario in range(10):
+            shift = generator.gauss(0, 1)
+            values += [3.0 + shift + generator.gauss(0, 0.5) for _ in range(6)]
+            clusters += [f"s{scenario}"] * 6
+        result = estimate(values, clusters)
+        alone = estimate(values, [str(i) for i in range(len(values))])
+        assert result.low is not None
+        assert result.high is not None
+        assert alone.low is not None
+        assert alone.high is not None
+        covered += result.low <= 3.0 <= result.high
+        naive += alone.low <= 3.0 <= alone.high
+    assert 0.93 <= covered / rounds <= 0.97
+    assert naive / rounds < 0.75
+
+
+@pytest.mark.parametrize(
+    ("bounds", "low", "high"),
+    [
+        # Scenario means 2, 4, 9: mean 5, SE = sqrt(13 / 3), t(0.975, 2) = 4.302653; the delta method on each scale.
+        ((0, 10), lambda h: 10 / (1 + math.exp(h * 10 / 25)), lambda h: 10 / (1 + math.exp(-h * 10 / 25))),
+        ((0, math.inf), lambda h: 5 * math.exp(-h / 5), lambda h: 5 * math.exp(h / 5)),
+        ((-math.inf, 10), lambda h: 10 - 5 * math.exp(h / 5), lambda h: 10 - 5 * math.exp(-h / 5)),
+        ((-math.inf, math.inf), lambda h: 5 - h, lambda h: 5 + h),
+    ],
+)
+def test_an_interval_by_hand_on_the_scale_of_its_range(bounds, low, high) -> None:  # type: ignore[no-untyped-def]
+    result = estimate([2.0, 4.0, 9.0], ["x", "y", "z"], bounds)
+    half = 4.302652729911275 * math.sqrt(13 / 3)
+    assert (result.mean, result.low, result.high) == pytest.approx((5.0, low(half), high(half)))
+    assert result.p == estimate([2.0, 4.0, 9.0], ["x", "y", "z"]).p
+
+
+@pytest.mark.parametrize("truth", [0.1, 0.3, 0.5, 0.9])
+def test_intervals_of_a_rate_stay_in_its_range_and_cover_the_truth(truth: float) -> None:
+    """On the plain scale most of those of 0.1 and 0.9 leave the range, and too few cover."""
+    generator, covered, rounds = random.Random(5), 0, 1000
+    for _ in range(rounds):
+        rates = [generator.betavariate(3 * truth, 3 - 3 * truth) for _ in range(12)]
+        values = [float(generator.random() < rate) for rate in rates for _ in range(4)]
+        result = estimate(values, [f"s{i // 4}" for i in range(48)], (0, 1))
+        assert result.low is not None
+        assert result.high is not None
+        assert 0 <= result.low <= result.mean <= result.high <= 1
+        covered += result.low <= truth <= result.high
+    assert covered / rounds >= 0.92
+
+
+def test_the_interval_of_a_difference_ends_where_no_difference_can_lie() -> None:
+    values, clusters = [0.0, 10.0, 10.0], ["x", "y", "z"]
+    plain = estimate(values, clusters)
+    result = difference_estimate(values, clusters, (0, 10))
+    assert plain.high is not None
+    assert plain.high > 10
+    assert (result.low, result.high, result.p) == (plain.low, 10.0, plain.p)
+    assert difference_estimate(values, clusters, (0, math.inf)) == plain
+
+
+@pytest.mark.parametrize(
+    ("values", "clusters", "expected"),
+    [
+        ([2.0], ["x"], (1, 1, 2.0, None, None, None)),
+        ([2.0, 4.0], ["x", "x"], (2, 1, 3.0, None, None, None)),
+        ([2.0, 2.0], ["x", "y"], (2, 2, 2.0, 2.0, 2.0, None)),
+        ([0.1] * 3, ["x", "y", "z"], (3, 3, pytest.approx(0.1), pytest.approx(0.1), pytest.approx(0.1), None)),
+    ],
+)
+def test_degenerate_estimates_have_no_interval_and_no_nan(values, clusters, expected) -> None:  # type: ignore[no-untyped-def]
+    result = estimate(values, clusters)
+    assert (result.n, result.clusters, result.mean, result.low, result.high, result.p) == expected
+
+
+@pytest.mark.parametrize(("values", "clusters"), [([], []), ([1.0], [])])
+def test_estimate_refuses_nothing(values: list[float], clusters: list[str]) -> None:
+    with pytest.raises(InvalidValueError, match="expected one cluster per value"):
+        estimate(values, clusters)

@@ -1,0 +1,176 @@
+"""Several judges on a run: what each has answered is kept, and only who has not is asked again."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from sotopia_env.errors import BudgetExceededError, EvaluationError, ModelRefusedError
+from sotopia_env.evaluators import Ensemble
+from sotopia_env.reports import compare_runs
+from sotopia_env.runs import EpisodePlan, RunResult, evaluate_run, plan_episodes, run_episodes
+from sotopia_env.storage import read_run
+from sotopia_env.world.episode import Episode, Evaluation, Evaluator, Transcript
+from tests.sotopia_env.runs.rollout_doubles import FixedEvaluator, Speaker, make_task
+
+EPISODES = 3
+A, B = Speaker("a"), Speaker("b")
+
+
+@dataclass(frozen=True)
+class Judge(FixedEvaluator):
+    """Counts its transcripts; fails while the table says so."""
+
+    failures: dict[str, Exception] = field(default_factory=dict)
+    calls: Counter[str] = field(default_factory=Counter)
+
+    def evaluate(self, transcript: Transcript) -> Evaluation:
+        self.calls[self.name] += 1
+        if self.name in self.failures:
+            raise self.failures[self.name]
+        return super().evaluate(transcript)
+
+
+@dataclass
+class Bench:
+    """Judges of these names, who share a table of failures and the counts of their calls."""
+
+    names: tuple[str, ...] = ("j1", "j2", "j3")
+    failures: dict[str, Exception] = field(default_factory=dict)
+    calls: Counter[str] = field(default_factory=Counter)
+
+    def ensemble(self, quorum: int | None = None, versions: Mapping[str, int] = {}) -> Ensemble:
+        judges: list[Evaluator] = [
+            Judge(name, {"version": versions.get(name, 1)}, failures=self.failures, calls=self.calls)
+            for name in self.names
+        ]
+        return Ensemble(judges, quorum=quorum)
+
+
+def plans() -> list[EpisodePlan]:
+    return plan_episodes([make_task(f"s{i}") for i in range(EPISODES)], [(A, B)], both_seats=False)
+
+
+def rollout(run: Path, ensemble: Ensemble | None) -> RunResult:
+    return run_episodes(plans(), evaluator=ensemble, run_dir=run)
+
+
+def names(episode: Episode) -> list[str]:
+    return [evaluation.evaluator for evaluation in episode.evaluations]
+
+
+DEAD = EvaluationError("the line is dead")
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_the_verdicts_of_the_others_are_kept_and_only_the_missing_judge_is_asked(tmp_path: Path, later: bool) -> None:
+    bench = Bench(failures={"j3": DEAD})
+    ensemble = bench.ensemble()
+    result = rollout(tmp_path, None if later else ensemble)
+    if later:
+        assert evaluate_run(tmp_path, ensemble).unscored == EPISODES
+    else:
+        assert result.unscored == EPISODES
+    for episode in read_run(tmp_path):
+        assert names(episode) == ["j1", "j2", ensemble.name]
+        verdict = episode.evaluation()
+        assert verdict is not None
+        assert verdict.members == ("j1", "j2", "j3")
+        assert verdict.unscored == "2 of 3 judges answered, 3 needed; j3 failed: EvaluationError: the line is dead"
+    bench.failures.clear()
+    assert evaluate_run(tmp_path, ensemble).unscored == 0
+    assert bench.calls == {"j1": EPISODES, "j2": EPISODES, "j3": 2 * EPISODES}
+    for episode in read_run(tmp_path):
+        assert names(episode) == ["j1", "j2", "j3", ensemble.name]
+        assert len(episode.evaluation().scores) == 14  # type: ignore[union-attr]
+
+
+def test_a_quorum_scores_with_those_who_answered(tmp_path: Path) -> None:
+    bench = Bench(failures={"j3": DEAD})
+    assert rollout(tmp_path, bench.ensemble(quorum=2)).unscored == 0
+    assert {tuple(names(episode)) for episode in read_run(tmp_path)} == {
+        ("j1", "j2", "ensemble-mean(j1, j2, j3, 2 needed)")
+    }
+
+
+def test_a_judge_with_other_parameters_is_another_judge(tmp_path: Path) -> None:
+    bench = Bench()
+    rollout(tmp_path, bench.ensemble())
+    evaluate_run(tmp_path, bench.ensemble(versions={"j2": 2}))
+    assert bench.calls == {"j1": EPISODES, "j2": 2 * EPISODES, "j3": EPISODES}
+    evaluate_run(tmp_path, bench.ensemble(versions={"j2": 2}), force=True)
+    assert bench.calls == {"j1": 2 * EPISODES, "j2": 3 * EPISODES, "j3": 2 * EPISODES}
+
+
+def test_a_failure_replaces_no_judge_s_scores(tmp_path: Path) -> None:
+    bench = Bench()
+    rollout(tmp_path, bench.ensemble())
+    bench.failures["j2"] = DEAD
+    assert evaluate_run(tmp_path, bench.ensemble(versions={"j2": 2, "j3": 2})).refused == EPISODES
+    for episode in read_run(tmp_path):
+        assert [evaluation.unscored for evaluation in episode.evaluations] == [None] * 4
+        assert {e.evaluator: e.parameters.get("version") for e in episode.evaluations[:-1]} == {
+            "j1": 1,
+            "j2": 1,
+            "j3": 2,
+        }
+        assert names(episode)[-1] == bench.ensemble().name
+
+
+@pytest.mark.parametrize(
+    "fatal", [BudgetExceededError("spent"), ModelRefusedError("no such model", kind="bad_request")]
+)
+def test_what_ends_the_evaluation_loses_no_verdict_that_was_paid_for(tmp_path: Path, fatal: Exception) -> None:
+    bench = Bench(failures={"j2": fatal})
+    rollout(tmp_path, None)
+    if isinstance(fatal, ModelRefusedError):
+        with pytest.raises(ModelRefusedError):
+            evaluate_run(tmp_path, bench.ensemble())
+    else:
+        assert evaluate_run(tmp_path, bench.ensemble()).stopped == "spent"
+    assert {tuple(names(episode)) for episode in read_run(tmp_path)} == {()}
+    bench.failures.clear()
+    assert evaluate_run(tmp_path, bench.ensemble()).unscored == 0
+    assert (bench.calls["j1"], bench.calls["j3"]) == (EPISODES, EPISODES)
+    assert not list(tmp_path.glob("evaluations-*.jsonl"))
+
+
+def test_compare_reads_the_ensemble_and_each_judge(tmp_path: Path) -> None:
+    bench = Bench()
+    rollout(tmp_path, None)
+    ensemble = bench.ensemble()
+    evaluate_run(tmp_path, ensemble)
+    assert compare_runs([tmp_path]).evaluator == ensemble.name
+    assert compare_runs([tmp_path / "episodes.jsonl"]).evaluator == ensemble.name
+    assert compare_runs([tmp_path], evaluator="j2").evaluator == "j2"
+
+
+def test_a_judge_that_takes_too_long_costs_no_verdict_of_the_others(tmp_path: Path) -> None:
+    import asyncio
+
+    @dataclass(frozen=True)
+    class Slow(FixedEvaluator):
+        async def evaluate_async(self, transcript: Transcript) -> Evaluation:
+            await asyncio.sleep(60)
+            raise AssertionError
+
+    rollout(tmp_path, None)
+    result = evaluate_run(tmp_path, Ensemble([FixedEvaluator("quick"), Slow("slow")]), timeout=0.05)
+    assert result.reason == "1 of 2 judges answered, 2 needed; slow failed: Timeout: not finished within 0.05 s"
+    assert {names(episode)[0] for episode in read_run(tmp_path)} == {"quick"}
+
+
+def test_a_rollout_stopped_between_judges_keeps_what_they_answered_and_every_turn(tmp_path: Path) -> None:
+    bench = Bench(failures={"j3": BudgetExceededError("nothing is left")})
+    result = rollout(tmp_path, bench.ensemble())
+    assert (result.played, result.unfinished, result.stopped) == (0, EPISODES, "nothing is left")
+    asked = Counter(bench.calls)
+    assert asked["j1"] == asked["j2"] == EPISODES
+    bench.failures.clear()
+    assert rollout(tmp_path, bench.ensemble()).played == EPISODES
+    assert bench.calls["j1"] == bench.calls["j2"] == EPISODES
+    assert all(names(episode) == ["j1", "j2", "j3", bench.ensemble().name] for episode in read_run(tmp_path))

@@ -1,11 +1,14 @@
-"""Files that survive a kill: written whole or not at all, or append-only."""
+"""Files that survive a kill: written whole or not at all, or append-only; and the one writer of CSV sheets."""
 
 from __future__ import annotations
 
+import csv
 import fcntl
+import io
 import logging
 import os
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -43,6 +46,31 @@ def write_texts(folder: Path, texts: Mapping[str, str]) -> list[Path]:
     for name, text in texts.items():
         write_text_atomically(folder / name, text)
     return [folder / name for name in texts]
+
+
+# Where a spreadsheet program begins to read a cell: at its start and, if it splits the file at another separator than
+# the comma and so honours no quotes but those that begin a line, after separators and line ends inside it.
+_FORMULA = re.compile(r'(^(?=[\t\r\n])|(?:^|[;\t\r\n][ "]*)(?=[=+\-@＝＋－＠]))')
+_GUARDED = re.compile(r"""(^(?='[\t\r\n])|(?:^|[;\t\r\n][ "]*)(?='[=+\-@＝＋－＠]))'""")
+
+
+def guard(text: str) -> str:
+    """Returns ``text`` with an apostrophe wherever a spreadsheet program would begin to read a formula."""
+    return _FORMULA.sub(r"\1'", text)
+
+
+def unguard(text: str) -> str:
+    """Returns the text before :func:`guard`."""
+    return _GUARDED.sub(r"\1", text)
+
+
+def csv_text(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Returns CSV with every text cell guarded; ``None`` is an empty cell. Every sheet is written with it."""
+    stream = io.StringIO()
+    writer = csv.writer(stream)  # CRLF, or a carriage return inside a cell would not be quoted
+    for row in (header, *rows):
+        writer.writerow([guard(cell) if isinstance(cell, str) else cell for cell in row])
+    return stream.getvalue()
 
 
 _BLOCK = 65_536

@@ -25,6 +25,7 @@ from pydantic import (
 )
 
 from sotopia_env.errors import nearest
+from sotopia_env.quoting import pose
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
@@ -40,6 +41,13 @@ def not_blank(text: str) -> str:
     # Characters that are not printable (a zero-width space) are as invisible as blanks.
     if not any(character.isprintable() and not character.isspace() for character in text):
         raise ValueError("must not be blank")
+    return text
+
+
+def no_pose(text: str) -> str:
+    """Returns ``text``, unless it holds something by which it could pose as part of a turn."""
+    if character := pose(text):
+        raise ValueError(f"must not hold {character!r}: names stand unquoted in turns; leave it out, or use a word")
     return text
 
 
@@ -68,6 +76,8 @@ def _writable(value: dict[str, Any]) -> dict[str, Any]:
 
 Line = Annotated[str, AfterValidator(_one_line)]
 Name = Annotated[str, Field(min_length=1, max_length=80), AfterValidator(_one_line), AfterValidator(not_blank)]
+Label = Annotated[Name, AfterValidator(no_pose)]
+"""A name that stands unquoted in lines with turns and moves, see :func:`sotopia_env.quoting.pose`."""
 
 
 # Free-form data has another shape in every task family; as JSON *text* inside a record it keeps one column type, so

@@ -23,12 +23,12 @@ from sotopia_env.chat_model.limits import estimate_tokens
 from sotopia_env.chat_model.protocol import ChatReply, ChatRequest
 from sotopia_env.errors import EvaluationError, InvalidValueError
 from sotopia_env.policies.policy import Decision, Policy, policy_identity, turn_seed
+from sotopia_env.quoting import disarm, quote
 from sotopia_env.records import canonical_json
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.dynamics import EpisodeState, Rules, Turn, TurnOrder, initial_state, transition
 from sotopia_env.world.episode import Evaluation, Evaluator, Score, Transcript
 from sotopia_env.world.observation import DISCLOSURE, OWN_FIELDS, ChatMessage, describe, observe
-from sotopia_env.world.quoting import quote
 from sotopia_env.world.reward import DIMENSIONS, RANGES, Dimension
 from sotopia_env.world.scenario import Character, Seat, Task
 
@@ -257,7 +257,7 @@ def leaks(state: EpisodeState, agent: str, text: str) -> tuple[Leak, ...]:
         for leak in _private(state.task, agent)
         if len(leak.text) >= _SHORTEST
         and leak.text not in permitted
-        and (leak.text in text or quote(leak.text)[1:-1] in text)
+        and any(form in text for form in (leak.text, quote(leak.text)[1:-1], disarm(leak.text)))
     )
 
 

@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 
 from sotopia_env.cli import compare, evaluate, models, people, play, rollout, show, tasks
 from sotopia_env.errors import SotopiaError
+from sotopia_env.quoting import disarm
 
 _FLAGS = {
     "policies or matchups": "--policy or --matchup",
@@ -40,7 +41,7 @@ class _Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except SotopiaError as error:
-            typer.echo(f"sotopia: {_in_flags(error)}", err=True)
+            typer.echo(f"sotopia: {disarm(_in_flags(error))}", err=True)
             raise typer.Exit(2) from None
         except KeyboardInterrupt:  # before or after the work that a signal stops gracefully (`exit_on_signals`)
             typer.echo("\nsotopia: interrupted; nothing on disk is lost, the same command goes on from there", err=True)

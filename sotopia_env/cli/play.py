@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sotopia_env.cli.options import EvaluatorName, LevelName, Number, Seed, SourceOption, path_option
+from sotopia_env.quoting import disarm_line
 
 if TYPE_CHECKING:
     from sotopia_env.policies.policy import Policy
@@ -55,7 +56,7 @@ def play(
     with _leave_on_ctrl_c():
         result = run_episodes([plan], evaluator=judge, run_dir=out, progress=False)
     if result.failures:
-        typer.echo(f"sotopia: the episode failed: {result.failures[0].message}", err=True)
+        typer.echo(f"sotopia: the episode failed: {disarm_line(result.failures[0].message)}", err=True)
         raise typer.Exit(1)
     typer.echo(to_text(next(episode for episode in result.episodes if episode.key == plan.key)), nl=False)
 

@@ -21,6 +21,7 @@ from sotopia_env.cli.options import (
     path_option,
 )
 from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
+from sotopia_env.quoting import disarm, disarm_line
 
 if TYPE_CHECKING:
     from sotopia_env.runs.plan import EpisodePlan
@@ -194,7 +195,8 @@ def _summary(result: RunResult, out: Path, evaluator: str) -> str:
         parts.append(f"{result.unfinished} under way go on from their last turn when the run is continued")
     if result.failures:
         first = result.failures[0]
-        parts.append(f"{len(result.failures)} failed, the first with {first.kind}: {first.message} (failures.jsonl)")
+        reason = disarm_line(f"{first.kind}: {first.message}")
+        parts.append(f"{len(result.failures)} failed, the first with {reason} (failures.jsonl)")
         parts.append("run the same command again to retry them")
     return "; ".join((*parts, *result.repaired))
 
@@ -228,9 +230,7 @@ class LiveTranscript:
 
         if plan.key == self._key:
             self._key = ""
-            self._print((conclusion(episode) if episode is not None else f"Not finished: {why}") + "\n")
+            self._print((conclusion(episode) if episode is not None else f"Not finished: {disarm_line(why)}") + "\n")
 
     def _print(self, text: str) -> None:
-        from sotopia_env.world.quoting import printable
-
-        self._write(printable(text))
+        self._write(disarm(text))

@@ -9,6 +9,7 @@ import typer
 
 from sotopia_env.cli.options import path_argument
 from sotopia_env.errors import InvalidValueError
+from sotopia_env.quoting import disarm_line
 
 if TYPE_CHECKING:
     from sotopia_env.storage.manifest import FailureRecord
@@ -50,14 +51,13 @@ def _failures(run: Path) -> tuple[FailureRecord, ...]:
 
 def _list(run: Path) -> None:
     from sotopia_env.storage.directory import read_run
-    from sotopia_env.world.quoting import printable
 
     for index, episode in enumerate(read_run(run)):
         stop = episode.stop.value if episode.stop else ""
-        typer.echo(f"{index}\t{episode.key}\t{len(episode.turns)} turns\t{stop}{_marks(episode)}")
+        typer.echo(f"{index}\t{disarm_line(episode.key)}\t{len(episode.turns)} turns\t{stop}{_marks(episode)}")
     for failure in _failures(run):
-        reason = printable(f"{failure.kind}: {failure.message}")
-        typer.echo(f"failed\t{failure.key}\t{len(failure.turns)} turns\t{reason}")
+        reason = disarm_line(f"{failure.kind}: {failure.message}")
+        typer.echo(f"failed\t{disarm_line(failure.key)}\t{len(failure.turns)} turns\t{reason}")
 
 
 def _marks(episode: Episode) -> str:

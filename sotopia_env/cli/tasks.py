@@ -10,6 +10,7 @@ import typer
 from sotopia_env.cli.options import SOURCE_HELP, LevelName, Number, Seed, Source, path_argument, path_option
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.naming import check_seat, pick_task, task_set
+from sotopia_env.quoting import disarm
 
 
 def register(app: typer.Typer) -> None:
@@ -42,7 +43,8 @@ def list_tasks(
         typer.echo("starter (shipped tasks)\n" + "\n".join(f"{name} (generated)" for name in tasks.FAMILIES))
         return
     for task in task_set(source, n, seed, level):
-        typer.echo(f"{task.id}\t{len(task.agents)} seats\t{task.scenario.id}\t{' '.join(task.scenario.tags)}".rstrip())
+        names = f"{task.id}\t{len(task.agents)} seats\t{task.scenario.id}\t{' '.join(task.scenario.tags)}"
+        typer.echo(disarm(names).rstrip())
 
 
 def show_task(
@@ -64,7 +66,6 @@ def show_task(
     """
     from sotopia_env.world.dynamics import Rules, initial_state
     from sotopia_env.world.observation import observe
-    from sotopia_env.world.quoting import printable
 
     chosen = pick_task(task_set(source, n, seed, level), task)
     if as_json:
@@ -72,7 +73,7 @@ def show_task(
         return
     check_seat(chosen, seat)
     state = initial_state(chosen, Rules(), 0)
-    typer.echo(f"task {chosen.id}, {chosen.agents[seat]}\n\n{printable(observe(state, chosen.agents[seat]).text)}")
+    typer.echo(disarm(f"task {chosen.id}, {chosen.agents[seat]}\n\n{observe(state, chosen.agents[seat]).text}"))
 
 
 def sample_tasks(
@@ -117,5 +118,5 @@ def validate_tasks(files: Annotated[list[Path], path_argument("Task files, .json
         file_tasks = tasks.load(file)
         for task in file_tasks:
             for warning in tasks.warnings(task):
-                typer.echo(f"{file}: warning: task {task.id!r}: {warning}", err=True)
+                typer.echo(f"{file}: warning: task {task.id!r}: {disarm(warning)}", err=True)
         typer.echo(f"{file}: valid, {file_tasks!r}")

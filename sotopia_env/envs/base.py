@@ -20,6 +20,7 @@ from sotopia_env.envs.options import RENDER_MODES, CheckedOptions, EnvOptions, r
 from sotopia_env.envs.spaces import action_space, observation_space, state_space
 from sotopia_env.errors import FATAL, EvaluationError, InvalidTaskError, InvalidValueError, UnknownNameError
 from sotopia_env.outcomes import Menu
+from sotopia_env.quoting import disarm, disarm_line
 from sotopia_env.records import canonical_json
 from sotopia_env.table import Table
 from sotopia_env.world.action import ACTION_TYPES, Action, ActionType
@@ -27,7 +28,6 @@ from sotopia_env.world.dynamics import EpisodeState, StopReason, TurnOrder
 from sotopia_env.world.episode import Episode, Evaluation, Evaluator, Transcript
 from sotopia_env.world.observation import Observation
 from sotopia_env.world.outcome import outcome_at
-from sotopia_env.world.quoting import disarm
 from sotopia_env.world.rendering import extend_lines, render_turn
 from sotopia_env.world.reward import HIGH, LOW, RewardVector, zero_vector
 from sotopia_env.world.scenario import Task
@@ -198,7 +198,7 @@ class EpisodeEnv:
         return {
             "task": state.task.memo["json"],
             "history": self._history(),
-            "table": "" if protocol is None else protocol.table(state.table, None).text,
+            "table": "" if protocol is None else disarm(protocol.table(state.table, None).text),
             "turn": np.array(len(state.turns) + 1, dtype=np.int64),
         }
 
@@ -359,7 +359,7 @@ class EpisodeEnv:
             raise self._failure
 
     def _heading(self) -> str:
-        situation = "\n  ".join(self.task.scenario.context.splitlines())
+        situation = disarm("\n  ".join(self.task.scenario.context.splitlines()))
         return f"Situation: {situation}\nParticipants: {', '.join(self.task.names.values())}\n"
 
     def _history(self, start: int = 0) -> str:
@@ -378,7 +378,7 @@ class EpisodeEnv:
         if state.stop is None:
             return ""
         protocol = state.task.protocol
-        outcome = "" if protocol is None else f"{disarm(protocol.outcome(state.table).reason)}\n"
+        outcome = "" if protocol is None else f"{disarm_line(protocol.outcome(state.table).reason)}\n"
         return f"The episode ended: {state.stop.value}.\n{outcome}"
 
 

@@ -29,9 +29,9 @@ from sotopia_env.evaluators.spoken_agreement import (
 from sotopia_env.evaluators.verified import share_scores
 from sotopia_env.outcomes import AgreementRules, BallotRules, Quorum
 from sotopia_env.prompts import fill, load
+from sotopia_env.quoting import disarm, quote
 from sotopia_env.world.episode import Evaluation, Transcript
 from sotopia_env.world.outcome import references
-from sotopia_env.world.quoting import disarm, quote
 from sotopia_env.world.scenario import Task
 
 

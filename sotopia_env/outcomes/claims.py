@@ -15,7 +15,6 @@ What the rules leave open is decided here:
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection
 from dataclasses import dataclass
 from decimal import Decimal
@@ -28,6 +27,7 @@ from sotopia_env.outcomes.protocol import Effect, Protocol, Settlement
 from sotopia_env.outcomes.specification import ClaimsRules, OutcomeSpec
 from sotopia_env.outcomes.table import Claims, TableView
 from sotopia_env.outcomes.worth import ClaimsWorth, Valuation
+from sotopia_env.quoting import quote
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class ClaimsProtocol(Protocol[ClaimsState]):
         claim = self._read(claim_text(move.content))
         right = claim == self._answer
         verdict = "right" if right else "wrong"
-        text = f"claims {json.dumps(claim, ensure_ascii=not claim.isprintable())} ({verdict})"
+        text = f"claims {quote(claim)} ({verdict})"
         effect = Effect(Move(MoveKind.CLAIM, claim), text, "makes a claim")
         if right:
             return ClaimsState(_exchanged(state.right, index, True), state.wrong, state.absent), effect

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-
 from sotopia_env.outcomes.amounts import json_number, listed, read_amount
 from sotopia_env.outcomes.issues import ChoiceIssue, ItemsIssue, NumberIssue, Seats
 from sotopia_env.outcomes.space import OutcomeSpace
 from sotopia_env.outcomes.specification import AgreementRules, BallotRules, ClaimsRules, OutcomeSpec, Quorum
 from sotopia_env.outcomes.worth import AdditiveWorth, BallotWorth, ClaimsWorth, TableWorth
+from sotopia_env.quoting import quote
 
 _EXACT = 10**15  # what a float carries exactly
 MOST_NAMES = 12
@@ -61,7 +60,7 @@ _RULES = {
 
 
 def _ballot_text(rules: BallotRules) -> str:
-    options = ", ".join(map(_quoted, rules.options))
+    options = ", ".join(map(quote, rules.options))
     secret = " Votes are secret until the end." if rules.secret else ""
     return (
         f"To be voted on: {options}. Words bind nobody; only moves count: vote for an option, or take your vote "
@@ -71,7 +70,7 @@ def _ballot_text(rules: BallotRules) -> str:
 
 
 def _claims_text(rules: ClaimsRules) -> str:
-    candidates = f" Candidates: {', '.join(map(_quoted, rules.candidates))}." if rules.shown else ""
+    candidates = f" Candidates: {', '.join(map(quote, rules.candidates))}." if rules.shown else ""
     who = "everybody" if rules.needs == "all" else "somebody"
     tries = "one try" if rules.tries == 1 else f"{rules.tries} tries"
     return (
@@ -94,9 +93,7 @@ def describe_worth(spec: OutcomeSpec, seat: int, names: Seats) -> str:
     elif isinstance(worth, BallotWorth):
         assert isinstance(spec.protocol, BallotRules)
         # In the declared order, whatever the order of the worth's keys: equal tasks are described in equal words.
-        values = ", ".join(
-            f"{_number(worth.options[option])} for {_quoted(option)}" for option in spec.protocol.options
-        )
+        values = ", ".join(f"{_number(worth.options[option])} for {quote(option)}" for option in spec.protocol.options)
         text = f"A decision is worth to you {values}. No decision is worth {_number(worth.no_decision)}."
     else:
         text = _claims_worth_text(worth)
@@ -115,7 +112,7 @@ def _additive_text(spec: OutcomeSpec, worth: AdditiveWorth) -> str:
 
 def _gain_text(issue: NumberIssue | ChoiceIssue | ItemsIssue, gains: dict[str, float]) -> str:
     if isinstance(issue, ChoiceIssue):
-        values = ", ".join(f"{_number(gains[option])} for {_quoted(option)}" for option in issue.options)
+        values = ", ".join(f"{_number(gains[option])} for {quote(option)}" for option in issue.options)
         return f"{issue.name} is worth {values}"
     if isinstance(issue, ItemsIssue):
         return f"each piece of {issue.name} that you get is worth {_number(gains['each'])}"
@@ -126,10 +123,6 @@ def _gain_text(issue: NumberIssue | ChoiceIssue | ItemsIssue, gains: dict[str, f
 def _claims_worth_text(worth: ClaimsWorth) -> str:
     wrong = f" Each of your wrong claims costs you {_number(-worth.wrong)}." if worth.wrong else ""
     return f"The right answer is worth {_number(worth.right)} to you, no answer {_number(worth.none)}.{wrong}"
-
-
-def _quoted(name: str) -> str:
-    return json.dumps(name, ensure_ascii=False)
 
 
 def _number(value: float) -> str:

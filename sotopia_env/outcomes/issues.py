@@ -15,12 +15,12 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from sotopia_env.errors import name_hint
 from sotopia_env.outcomes.amounts import Amount, decimals, fold, json_number, read_amount
 from sotopia_env.outcomes.move import InvalidMoveError, excerpt
-from sotopia_env.records import Line, Name, Record
+from sotopia_env.records import Label, Line, Record, no_pose
 
 Seats = Mapping[str, str]
 """Agent id to the name of its character, in seat order."""
@@ -35,12 +35,12 @@ class NumberIssue(Record):
     Its normal form is an int where the value is whole, else the float nearest to the decimal.
     """
 
-    name: Name
+    name: Label
     kind: Literal["number"] = "number"
     low: Amount
     high: Amount
     step: Amount = Decimal(1)
-    unit: Annotated[Line, Field(max_length=20)] = ""
+    unit: Annotated[Line, Field(max_length=20), AfterValidator(no_pose)] = ""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -165,9 +165,9 @@ class NumberIssue(Record):
 class ChoiceIssue(Record):
     """One of several options; an option is read by its name, whatever its case."""
 
-    name: Name
+    name: Label
     kind: Literal["choice"] = "choice"
-    options: tuple[Name, ...] = Field(min_length=1)
+    options: tuple[Label, ...] = Field(min_length=1)
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -214,7 +214,7 @@ class ChoiceIssue(Record):
 class ItemsIssue(Record):
     """``count`` equal pieces, all of which are divided over the seats; normal form: agent id to pieces, every seat."""
 
-    name: Name
+    name: Label
     kind: Literal["items"] = "items"
     count: int = Field(ge=1, le=1_000)
 

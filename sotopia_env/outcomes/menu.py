@@ -10,6 +10,7 @@ from sotopia_env.outcomes.amounts import json_number
 from sotopia_env.outcomes.issues import NumberIssue
 from sotopia_env.outcomes.move import LONGEST_CLAIM, Move, MoveKind
 from sotopia_env.outcomes.space import OutcomeSpace, Terms, remember
+from sotopia_env.quoting import quote
 
 LONGEST_ENUM = 64
 """Numbers with at most so many values are listed in the schema; others get their limits and ``multipleOf``."""
@@ -130,7 +131,7 @@ class Menu(NamedTuple):
         if move.kind is MoveKind.VOTE:
             return "takes the vote back" if move.content is None else f"votes for {move.content}"
         if move.kind is MoveKind.CLAIM:
-            return f"claims {json.dumps(move.content, ensure_ascii=False)}"
+            return f"claims {quote(move.content)}"
         return self._offer_label(move.kind, next(offer for offer in self.offers if offer.number == move.content))
 
     def _offer_label(self, kind: MoveKind, offer: Offer) -> str:

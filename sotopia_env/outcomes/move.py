@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import Any, NoReturn
 
 from sotopia_env.errors import InvalidActionError, name_hint
+from sotopia_env.quoting import quote
 from sotopia_env.records import canonical_json
 
 LONGEST_CLAIM = 200
@@ -78,7 +79,7 @@ class Move:
 def excerpt(value: object) -> str:
     """Returns a short text for any value, for messages: quoted and cut; never slow, never failing."""
     if isinstance(value, str):
-        return json.dumps(value if len(value) <= 40 else value[:39] + "…", ensure_ascii=not _writable(value))
+        return quote(value if len(value) <= 40 else value[:39] + "…")
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, int):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import random
 from collections.abc import Callable, Iterator, Mapping
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from sotopia_env.errors import UnknownNameError, name_hint
 from sotopia_env.outcomes.issues import ChoiceIssue, ItemsIssue, NumberIssue, Seats
 from sotopia_env.outcomes.move import InvalidMoveError, excerpt
+from sotopia_env.quoting import quote
 
 if TYPE_CHECKING:
     from sotopia_env.outcomes.specification import OutcomeSpec
@@ -175,12 +175,12 @@ class OutcomeSpace:
             return issue.range_text()
         if issue.kind == "items":
             return issue.example(self.names)
-        return " or ".join(json.dumps(option, ensure_ascii=False) for option in issue.options)
+        return " or ".join(quote(option) for option in issue.options)
 
     @cached_property
     def proposal_text(self) -> str:
         """The form of an offer's JSON and what each value may be; one line."""
-        names = ", ".join(f"{json.dumps(issue.name, ensure_ascii=False)}: …" for issue in self.issues)
+        names = ", ".join(f"{quote(issue.name)}: …" for issue in self.issues)
         ranges = "; ".join(f"{issue.name} is {self.values_text(index)}" for index, issue in enumerate(self.issues))
         return f'{{"propose": {{{names}}}}}, where {ranges}'
 

@@ -18,7 +18,7 @@ from sotopia_env.outcomes.issues import ChoiceIssue, Issue, ItemsIssue, NumberIs
 from sotopia_env.outcomes.move import LONGEST_CLAIM, InvalidMoveError
 from sotopia_env.outcomes.space import OutcomeSpace
 from sotopia_env.outcomes.worth import AdditiveWorth, BallotWorth, ClaimsWorth, TableWorth, Worth
-from sotopia_env.records import Name, Record
+from sotopia_env.records import Label, Name, Record
 
 LARGEST_TABLE = 10_000
 
@@ -62,7 +62,7 @@ class BallotRules(Record):
     """A vote of every seat; ``secret`` shows until the end that somebody voted, but not for what."""
 
     kind: Literal["ballot"] = "ballot"
-    options: tuple[Name, ...] = Field(min_length=2)
+    options: tuple[Label, ...] = Field(min_length=2)
     rule: Literal["plurality", "majority", "unanimity"] = "plurality"
     secret: bool = False
 
@@ -79,7 +79,7 @@ class ClaimsRules(Record):
     """
 
     kind: Literal["claims"] = "claims"
-    candidates: tuple[Name, ...] = Field(min_length=1)
+    candidates: tuple[Label, ...] = Field(min_length=1)
     answer: Name
     needs: Literal["all", "any"] = "all"
     tries: int = Field(default=1, ge=1)

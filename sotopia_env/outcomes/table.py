@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from sotopia_env.outcomes.menu import Offer
 from sotopia_env.outcomes.space import OutcomeSpace, remember
+from sotopia_env.quoting import quote
 
 NOTHING = "Nothing is on the table."
 HIDDEN = ""
@@ -165,7 +165,7 @@ class Claims:
             if agent in self.right:
                 line += ", the last one right"
             elif self.wrong.get(agent):
-                wrong = ", ".join(json.dumps(claim, ensure_ascii=False) for claim in self.wrong[agent])
+                wrong = ", ".join(map(quote, self.wrong[agent]))
                 line += f", wrong: {wrong}; tries left: {self.tries_left[agent]}"
             lines += [line] if count else []
         return lines

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sotopia_env.errors import DamagedRecordError, InvalidValueError, UnknownNameError, name_hint
-from sotopia_env.people.sheet import ANNOTATOR, ID, REASONING, SECONDS, AnnotationKey, AnnotationRequest, unguard
+from sotopia_env.files import unguard
+from sotopia_env.people.sheet import ANNOTATOR, ID, REASONING, SECONDS, AnnotationKey, AnnotationRequest
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,9}(?:\.0+)?")
 

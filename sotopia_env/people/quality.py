@@ -20,7 +20,7 @@ from enum import StrEnum
 from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
 from sotopia_env.people.answers import Annotation, AnnotationSet
 from sotopia_env.people.sheet import AnnotationKey
-from sotopia_env.world.quoting import quote
+from sotopia_env.quoting import quote
 from sotopia_env.world.reward import Dimension
 
 _FEWEST_SCORES = 5

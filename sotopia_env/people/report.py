@@ -9,13 +9,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sotopia_env.files import write_texts
+from sotopia_env.files import csv_text, write_texts
 from sotopia_env.people.against_judges import HumanAgreement, JudgeOnDimension, JudgeOverall
 from sotopia_env.people.between_annotators import Statistic
-from sotopia_env.people.sheet import csv_text
+from sotopia_env.quoting import disarm
 from sotopia_env.reports.charts import new_figure, save_png
 from sotopia_env.reports.tables import reason_lines, show_number, show_p, table
-from sotopia_env.world.quoting import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,7 +29,7 @@ def to_text(result: HumanAgreement) -> str:
     """Returns the tables that ``sotopia judge-agreement`` prints; the reasons for ``n/a`` are below the tables."""
     judges = [_judge(result, overall) for overall in result.overall] or ["(the annotated episodes are not evaluated)"]
     parts = [_summary(result), *judges, _annotators(result), _between_judges(result)]
-    return printable("\n\n".join(part for part in parts if part)) + "\n"
+    return disarm("\n\n".join(part for part in parts if part)) + "\n"
 
 
 def _summary(result: HumanAgreement) -> str:
@@ -248,7 +247,7 @@ def _panel(result: HumanAgreement, dimension: str, axes: Axes) -> None:
 
 def _label(judge: str) -> str:
     """A name for the chart's legend: matplotlib hides labels that begin with "_" and reads "$" as mathematics."""
-    return f" {printable(judge)}".replace("$", r"\$")
+    return f" {disarm(judge)}".replace("$", r"\$")
 
 
 def write_report(result: HumanAgreement, folder: str | Path) -> list[Path]:

@@ -7,9 +7,7 @@ plays a character, and rate every agent on the dimensions that the judge rates, 
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import itertools
 import logging
 import random
@@ -21,14 +19,14 @@ from typing import Literal
 from pydantic import ValidationError
 
 from sotopia_env.errors import DamagedRecordError, InvalidValueError, check_whole
-from sotopia_env.files import write_text_atomically
+from sotopia_env.files import csv_text, write_text_atomically
 from sotopia_env.outcomes import describe_space, describe_worth
 from sotopia_env.prompts import fill, load
+from sotopia_env.quoting import disarm
 from sotopia_env.records import Record, explain
 from sotopia_env.world.dynamics import TurnOrder
 from sotopia_env.world.episode import Episode
 from sotopia_env.world.observation import OWN_FIELDS, describe, render_turn
-from sotopia_env.world.quoting import printable
 from sotopia_env.world.reward import DIMENSIONS, RANGES, CustomDimension
 from sotopia_env.world.scenario import Task
 
@@ -39,27 +37,7 @@ READ_ONLY = ("situation", "participant", "participant_profile", "participant_goa
 """Columns for the annotator to read; ignored, and optional, in a sheet that comes back."""
 REASONING = "_reasoning"
 """Suffix of the column with the reasoning for a dimension."""
-_FORMULA = tuple("=+-@\t\r\n＝＋－＠")
 _LONGEST_CELL = 32_767  # characters of a cell in spreadsheet programs
-
-
-def guard(text: str) -> str:
-    """Returns ``text`` with an apostrophe before it when a spreadsheet program would run it as a formula."""
-    return f"'{text}" if text.startswith(_FORMULA) else text
-
-
-def unguard(text: str) -> str:
-    """Returns the text before :func:`guard`."""
-    return text[1:] if text.startswith("'") and text[1:].startswith(_FORMULA) else text
-
-
-def csv_text(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Returns CSV with every text cell guarded; ``None`` is an empty cell."""
-    stream = io.StringIO()
-    writer = csv.writer(stream)  # CRLF, or a carriage return inside a cell would not be quoted
-    writer.writerow([guard(name) for name in header])
-    writer.writerows([guard(cell) if isinstance(cell, str) else cell for cell in row] for row in rows)
-    return stream.getvalue()
 
 
 class AnnotationRequest(Record):
@@ -239,7 +217,7 @@ def _row(episode: Episode, request: AnnotationRequest, width: int) -> list[str]:
     seat = task.agents.index(request.agent)
     goals = "\n".join(task.scenario.seats[seat].goals)
     texts = (_situation(task), task.characters[seat].name, _profile(task, seat), goals, transcript_text(episode))
-    cells = [request.annotation_id, "", *map(printable, texts)]
+    cells = [request.annotation_id, "", *map(disarm, texts)]
     return [*cells, *[""] * (width - len(cells))]
 
 
@@ -280,5 +258,6 @@ def fingerprint(episode: Episode) -> str:
 
 def _guide(file: str, key: AnnotationKey) -> str:
     texts = {d.value: load(f"judge_{d.value}") for d in DIMENSIONS} | {d.name: d.instruction for d in key.dimensions}
-    parts = [f"{name}, {low} to {high}\n  {texts[name].strip()}" for name, (low, high) in key.scales.items()]
+    scales = key.scales.items()
+    parts = [f"{name}, {low} to {high}\n  {disarm(texts[name].strip())}" for name, (low, high) in scales]
     return fill(load("annotation_guide"), file=file, dimensions="\n\n".join(parts)) + "\n"

@@ -21,11 +21,11 @@ from sotopia_env.errors import InvalidValueError, name_hint
 from sotopia_env.outcomes import WorthForm
 from sotopia_env.policies.examples import PLACEHOLDER, Example
 from sotopia_env.prompts import fill, load
+from sotopia_env.quoting import disarm, disarm_line, quote
 from sotopia_env.records import canonical_json
 from sotopia_env.world.action import ActionType, to_json
 from sotopia_env.world.dynamics import Turn
 from sotopia_env.world.observation import LEFT_OUT, Briefing, ChatMessage, Observation, render_action
-from sotopia_env.world.quoting import disarm, quote
 
 Format = Literal["chat", "single", "brief"]
 FORMATS: tuple[Format, ...] = get_args(Format)
@@ -84,7 +84,7 @@ class AgentPrompt:
         return [
             message
             for example in self.examples
-            for message in (_user(fill(frame, observation=example.observation)), _assistant(example.answer))
+            for message in (_user(fill(frame, observation=disarm(example.observation))), _assistant(example.answer))
         ]
 
 
@@ -136,7 +136,7 @@ def _own_consequence(turn: Turn) -> list[str]:
     """What the seat alone learns of its own turn: that it did not count, or whether a claim was right."""
     if turn.violation is not None:
         return [_REFUSED if turn.action.action_type is ActionType.NONE else _MOVE_REFUSED]
-    return [] if turn.hidden is None or turn.effect is None else [f"({disarm(turn.effect)})"]
+    return [] if turn.hidden is None or turn.effect is None else [f"({disarm_line(turn.effect)})"]
 
 
 def _in_order_of_notice(turns: Sequence[Turn], agent: str) -> Sequence[Turn]:

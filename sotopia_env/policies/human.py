@@ -13,10 +13,10 @@ from sotopia_env.errors import InvalidActionError
 from sotopia_env.outcomes import Move
 from sotopia_env.policies.move_dialogue import MoveDialogue
 from sotopia_env.policies.policy import Decision
+from sotopia_env.quoting import disarm
 from sotopia_env.world.action import WORDLESS, Action, ActionType
 from sotopia_env.world.episode import Generation
 from sotopia_env.world.observation import NOTHING_YET, Observation
-from sotopia_env.world.quoting import printable
 
 
 def _write(text: str) -> None:
@@ -51,7 +51,7 @@ class HumanPolicy:
         return await asyncio.to_thread(self._decide, observation)
 
     def _decide(self, observation: Observation) -> Decision:
-        self.write(printable(_situation(observation)))  # what others say must not steer the person's terminal
+        self.write(disarm(_situation(observation)))  # what others say must not steer the person's terminal
         try:
             started = time.perf_counter()
             action = self._action(observation)
@@ -117,7 +117,7 @@ class HumanPolicy:
             problem = observation.move_problem(proposed)
             if problem is None:
                 return proposed
-            self.write(printable(f"That move is not possible: {problem}."))
+            self.write(disarm(f"That move is not possible: {problem}."))
         return action
 
 

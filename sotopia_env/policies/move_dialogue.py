@@ -20,7 +20,7 @@ from sotopia_env.outcomes import (
     Terms,
     read_move,
 )
-from sotopia_env.world.quoting import printable
+from sotopia_env.quoting import disarm
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class MoveDialogue:
         """
         choices = menu.choices()
         lines = [f"  {number} = {label}" for number, (label, _) in enumerate(choices, start=1)]
-        self.write(printable("\n".join(["A move binds you; words alone bind nobody. Open to you:", *lines])))
+        self.write(disarm("\n".join(["A move binds you; words alone bind nobody. Open to you:", *lines])))
         number = self._number("Which move? (Enter for none) ", len(choices))
         if number is None:
             return None
@@ -69,7 +69,7 @@ class MoveDialogue:
             try:
                 return read_move({MoveKind.CLAIM.value: self.read("What is the answer? ").strip()})
             except InvalidMoveError as error:
-                self.write(printable(f"That cannot be claimed: {error}."))
+                self.write(disarm(f"That cannot be claimed: {error}."))
 
     def _offer(self, menu: Menu, table: TableView | None) -> Move:
         assert menu.space is not None  # whoever may propose knows what about
@@ -92,13 +92,13 @@ class MoveDialogue:
     def _valid(self, issue: NumberIssue | ChoiceIssue, prompt: str, names: Mapping[str, str], default: Any) -> Any:
         """The first answer that is a value of the issue; others are explained with the nearest valid one."""
         while True:
-            answer = self.read(printable(prompt)).strip()
+            answer = self.read(disarm(prompt)).strip()
             if not answer and default is not None:
                 return default
             try:
                 return issue.read(self._by_number(issue, answer), names)
             except InvalidMoveError as error:
-                self.write(printable(f"That cannot be offered: {error}."))
+                self.write(disarm(f"That cannot be offered: {error}."))
 
     def _by_number(self, issue: NumberIssue | ChoiceIssue, answer: str) -> str:
         """An option by its number in the list, unless the answer is itself the name of one."""
@@ -116,7 +116,7 @@ class MoveDialogue:
                 division[agent] = self._pieces(issue, space.names[agent], rest, default.get(agent))
                 rest -= division[agent]
         division[last] = rest
-        self.write(printable(f"{issue.name}: {issue.text(division, space.names)}."))
+        self.write(disarm(f"{issue.name}: {issue.text(division, space.names)}."))
         return division
 
     def _pieces(self, issue: ItemsIssue, name: str, rest: int, default: int | None) -> int:

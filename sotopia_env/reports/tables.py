@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 
+from sotopia_env.files import csv_text
+from sotopia_env.quoting import disarm_line
 from sotopia_env.reports.compare import Cell, Comparison, Imbalance
 from sotopia_env.reports.intervals import METHOD, Estimate
 from sotopia_env.reports.seat_results import EFFICIENCY, SHARE, SUCCESS
@@ -33,7 +33,7 @@ def show_estimate(estimate: Estimate) -> str:
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Returns aligned columns: the first to the left, the others to the right."""
-    lines = [list(header), *(list(row) for row in rows)]
+    lines = [[disarm_line(cell) for cell in line] for line in (header, *rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
     lines.insert(1, ["-" * width for width in widths])
     return "\n".join(_aligned_row(line, widths) for line in lines)
@@ -53,15 +53,15 @@ def to_text(comparison: Comparison) -> str:
 
 def _summary(comparison: Comparison) -> str:
     lines = [f"{comparison.episodes} episodes, {len(comparison.policies)} policies, {comparison.unscored} unscored"]
-    lines.append(f"scores by: {comparison.evaluator or 'nobody; the episodes have not been evaluated'}")
+    lines.append(f"scores by: {disarm_line(comparison.evaluator or 'nobody; the episodes have not been evaluated')}")
     if comparison.outcomes_by:
-        lines.append(f"verified outcomes by: {', '.join(comparison.outcomes_by)}")
+        lines.append(f"verified outcomes by: {disarm_line(', '.join(comparison.outcomes_by))}")
     return "\n".join([*lines, *reason_lines(comparison.reasons)])
 
 
 def reason_lines(reasons: Sequence[tuple[str, int]], most: int = 5) -> list[str]:
     """Returns a line for each of the first reasons why seats are unscored, with its count."""
-    lines = [f"  unscored, left out of the scores: {count} × {reason}" for reason, count in reasons[:most]]
+    lines = [f"  unscored, left out of the scores: {count} × {disarm_line(reason)}" for reason, count in reasons[:most]]
     return [*lines, f"  … and {len(reasons) - most} more reasons"] if len(reasons) > most else lines
 
 
@@ -134,7 +134,7 @@ def _imbalance_note(comparison: Comparison) -> str:
 def _imbalance(item: Imbalance) -> str:
     counts = ", ".join(f"seat {seat}: {count}" for seat, count in enumerate(item.by_seat))
     order = f"; began {item.first} of {item.in_order}" if item.first * item.seats != item.in_order else ""
-    return f"{item.policy} in tasks of {item.seats} seats ({counts}{order})"
+    return f"{disarm_line(item.policy)} in tasks of {item.seats} seats ({counts}{order})"
 
 
 def show_p(value: float | None) -> str:
@@ -148,14 +148,6 @@ def to_json(comparison: Comparison) -> str:
 
 
 _ESTIMATE = ("n", "scenarios", "mean", "low", "high", "p")
-
-
-def _csv(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(rows)
-    return stream.getvalue()
 
 
 def _numbers(e: Estimate) -> tuple[object, ...]:
@@ -174,9 +166,9 @@ def to_csv(comparison: Comparison) -> dict[str, str]:
     ]
     matrix = [(m.policy, m.partner, m.metric, *_numbers(m.estimate)) for m in comparison.matrix]
     return {
-        "policies": _csv(("group", "policy", "metric", "unscored", *_ESTIMATE), policies),
-        "differences": _csv(
+        "policies": csv_text(("group", "policy", "metric", "unscored", *_ESTIMATE), policies),
+        "differences": csv_text(
             ("first", "second", "metric", "paired_by", "matched", "seats", *_ESTIMATE, "q"), differences
         ),
-        "matrix": _csv(("policy", "partner", "metric", *_ESTIMATE), matrix),
+        "matrix": csv_text(("policy", "partner", "metric", *_ESTIMATE), matrix),
     }

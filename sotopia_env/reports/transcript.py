@@ -6,12 +6,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from sotopia_env.outcomes import describe_space, describe_worth
+from sotopia_env.quoting import disarm, disarm_line, quote
 from sotopia_env.storage.manifest import FailureRecord
 from sotopia_env.world.action import ActionType, move_json
 from sotopia_env.world.dynamics import Rules, Turn, TurnOrder
 from sotopia_env.world.episode import Episode, EpisodeError, Evaluation, RecordedTurn, Score
 from sotopia_env.world.observation import render_turn
-from sotopia_env.world.quoting import printable
+from sotopia_env.world.rendering import indented
 from sotopia_env.world.reward import ABBREVIATIONS, DIMENSIONS
 from sotopia_env.world.scenario import Task
 
@@ -27,28 +28,28 @@ def to_text(episode: Episode) -> str:
     lines = [beginning(episode.key, episode.task, episode.seed, policies), ""]
     by_round = episode.rules.turn_order is TurnOrder.SIMULTANEOUS
     lines += [_turn(item, episode.task.names, by_round, episode.errors) for item in episode.turns]
-    return printable("\n".join([*lines, "", conclusion(episode)])) + "\n"
+    return disarm("\n".join([*lines, "", conclusion(episode)])) + "\n"
 
 
 def failure_text(failure: FailureRecord) -> str:
     """Returns the turns of an episode that failed, with agents in the place of names, and at which turn and why."""
     policies = {f"agent_{seat}": name for seat, name in enumerate(failure.policies)}
     names = {agent: agent for agent in policies}
-    lines = [f"episode {failure.key}  task {failure.task}", ""]
-    lines += [*(f"{agent}: policy {name}" for agent, name in policies.items()), ""]
+    lines = [f"episode {disarm_line(failure.key)}  task {disarm_line(failure.task)}", ""]
+    lines += [*(f"{agent}: policy {disarm_line(name)}" for agent, name in policies.items()), ""]
     lines += [_turn(item, names, False, failure.errors) for item in failure.turns]
     reason = f"Failed at turn #{len(failure.turns) + 1}: {failure.kind}: {_one_line(failure.message)}"
-    return printable("\n".join([*lines, "", reason])) + "\n"
+    return disarm("\n".join([*lines, "", reason])) + "\n"
 
 
 def beginning(key: str, task: Task, seed: int, policies: Mapping[str, str]) -> str:
     """Returns situation and rules, and seats with policies, goals and worths, not yet fit for a terminal."""
-    lines = [f"episode {key}  task {task.id}  seed {seed}", "", task.scenario.context, ""]
+    lines = [f"episode {disarm_line(key)}  task {task.id}  seed {seed}", "", indented(task.scenario.context), ""]
     spec = task.scenario.outcome
     lines += [] if spec is None else [describe_space(spec, task.names), ""]
     for number, (agent, seat) in enumerate(zip(task.agents, task.scenario.seats, strict=True)):
-        lines.append(f"{agent}: {task.names[agent]}, policy {policies.get(agent, 'unknown')}")
-        lines += [f"  goal: {goal}" for goal in seat.goals]
+        lines.append(f"{agent}: {task.names[agent]}, policy {disarm_line(policies.get(agent, 'unknown'))}")
+        lines += [f"  goal: {disarm_line(goal)}" for goal in seat.goals]
         lines += [] if spec is None else [f"  worth: {describe_worth(spec, number, task.names)}"]
     return "\n".join(lines)
 
@@ -71,29 +72,29 @@ def _failed_calls(errors: Iterable[EpisodeError]) -> Iterator[str]:
 
 
 def _one_line(text: str) -> str:
-    """So that it cannot imitate a turn or a score."""
+    """Prose, so that it cannot imitate a turn or a score."""
     return " ".join(text.split())
 
 
 def _remarks(item: RecordedTurn) -> Iterator[str]:
     if item.turn.violation:
-        yield _violation(item.turn)
+        yield _violation(item.turn, item.turn.violation)
     generation = item.generation
     if generation is None:
         return
     if generation.parse_failure:
-        yield f"not an action: {generation.parse_failure}"
+        yield f"not an action: {quote(generation.parse_failure)}"
     if generation.reasks:
         yield f"asked again {generation.reasks} times" if generation.reasks > 1 else "asked again once"
     if generation.dropped_turns:
         yield f"without the {generation.dropped_turns} oldest turns, which did not fit"
 
 
-def _violation(turn: Turn) -> str:
+def _violation(turn: Turn, reason: str) -> str:
     move = turn.attempted.move if turn.attempted is not None else None
     if move is None or turn.action.action_type is ActionType.NONE:
-        return f"not possible: {turn.violation}"
-    return f"the move {move_json(move)} did not count: {turn.violation}"
+        return f"not possible: {quote(reason)}"
+    return f"the move {move_json(move)} did not count: {quote(reason)}"
 
 
 def conclusion(episode: Episode) -> str:
@@ -106,9 +107,9 @@ def conclusion(episode: Episode) -> str:
 
 def _verdict(episode: Episode, evaluation: Evaluation) -> Iterator[str]:
     if evaluation.unscored is None:
-        yield f"Scores by {evaluation.evaluator}:"
+        yield f"Scores by {disarm_line(evaluation.evaluator)}:"
     else:
-        yield f"Not scored by {evaluation.evaluator}: {_one_line(evaluation.unscored)}"
+        yield f"Not scored by {disarm_line(evaluation.evaluator)}: {_one_line(evaluation.unscored)}"
     for agent, scores in evaluation.by_agent.items():
         standard = "  ".join(f"{ABBREVIATIONS[d]} {scores[d].value:g}" for d in DIMENSIONS if d in scores)
         custom = "  ".join(f"{name} {score.value:g}" for name, score in scores.items() if name not in DIMENSIONS)
@@ -116,7 +117,7 @@ def _verdict(episode: Episode, evaluation: Evaluation) -> Iterator[str]:
         yield from (f"    {_name(score)}: {_flat(score)}" for score in scores.values() if score.reasoning)
     if evaluation.outcome is not None:
         shares = ", ".join(f"{share:.2f}" for share in evaluation.outcome.shares)
-        yield f"  outcome: {evaluation.outcome.reason} (shares of the surplus by seat: {shares})"
+        yield f"  outcome: {disarm_line(evaluation.outcome.reason)} (shares of the surplus by seat: {shares})"
     if evaluation.comment:
         yield f"  {_one_line(evaluation.comment)}"
 

@@ -1,5 +1,6 @@
 """The world: situations, actions, rules, observations, rewards and episodes; pure functions and frozen records."""
 
+from sotopia_env.quoting import disarm, quote
 from sotopia_env.world.action import NO_ACTION, Action, ActionType, ParseFailure, parse_possible, to_json
 from sotopia_env.world.dynamics import EpisodeState, Rules, Turn, TurnOrder, initial_state, transition
 from sotopia_env.world.episode import (
@@ -15,7 +16,6 @@ from sotopia_env.world.episode import (
     write_episodes,
 )
 from sotopia_env.world.observation import LEFT_OUT, NOTHING_NEW, ChatMessage, Observation, SeatView, render_action
-from sotopia_env.world.quoting import disarm, quote
 from sotopia_env.world.reward import (
     ABBREVIATIONS,
     DIMENSIONS,

@@ -17,7 +17,7 @@ from pydantic import BeforeValidator, ConfigDict, PlainSerializer
 
 from sotopia_env.errors import InvalidActionError, name_hint
 from sotopia_env.outcomes import InvalidMoveError, Move, read_move
-from sotopia_env.world.quoting import disarm, quote
+from sotopia_env.quoting import disarm, quote
 
 MAX_ARGUMENT_LENGTH = 16_384
 """Longest argument, in characters; longer ones are refused, never cut."""
@@ -187,7 +187,8 @@ def _parse(text: str, recipients: Mapping[str, str] | None) -> Action | ParseFai
     reasons: list[str] = []
     for item in _json_objects(visible):
         if "action_type" not in item:
-            reasons.append(f'a JSON object without the key "action_type" (keys: {", ".join(list(item)[:6]) or "none"})')
+            keys = ", ".join(quote(key[:40]) for key in list(item)[:6])
+            reasons.append(f'a JSON object without the key "action_type" (keys: {keys or "none"})')
             continue
         action = _read_object(item, recipients)
         if isinstance(action, ParseFailure):

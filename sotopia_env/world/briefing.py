@@ -18,8 +18,8 @@ from sotopia_env.outcomes import (
     describe_worth,
 )
 from sotopia_env.prompts import fill, load
+from sotopia_env.quoting import disarm
 from sotopia_env.world.action import ActionType
-from sotopia_env.world.quoting import disarm
 from sotopia_env.world.scenario import Character, Relationship, RelationshipKind, Task
 
 _ACQUAINTANCE = ("age", "gender", "occupation", "pronouns", "public_info", "public_attributes")

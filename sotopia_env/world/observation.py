@@ -1,8 +1,7 @@
 """Observations: what a seat may know at one moment, as fields, as text and as chat messages.
 
-Who may know what of whom is one table (:data:`~sotopia_env.world.briefing.DISCLOSURE`) and one rule for turns: a seat
-witnesses its own, those addressed to it or to everybody, and a simultaneous round once it is over. What it may know of
-the table is the protocol's business (:class:`Outlook`).
+Who may know what of whom is one table (:data:`~sotopia_env.world.briefing.DISCLOSURE`) and one rule for turns
+(:mod:`~sotopia_env.world.witness`). What a seat may know of the table is the protocol's business (:class:`Outlook`).
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from sotopia_env.world.conversation import LEFT_OUT, NOTHING_NEW, NOTHING_YET, C
 from sotopia_env.world.dynamics import EpisodeState, Rules, Turn, TurnOrder, move_problem
 from sotopia_env.world.rendering import extend_lines, indented, refusal, render_action, render_turn
 from sotopia_env.world.scenario import Task
+from sotopia_env.world.witness import exit_of, over, perspective, witnesses
 
 __all__ = [
     "DISCLOSURE",
@@ -283,13 +283,17 @@ class SeatView:
         """The table as far as time goes: who left knows nothing of what came later, nor of a veiled round."""
         if self._agent not in state.left or not state.tables:
             return state.round_table if self._veiled and state.stop is None else state.table
-        index = _exit(state, self._agent).index + (not self._veiled)
+        leave = exit_of(state.turns, self._agent)
+        assert leave is not None
+        index = leave.index + (not self._veiled)
         return state.tables[index] if index < len(state.tables) else state.table
 
     def _catch_up(self, state: EpisodeState) -> None:
         lines, names, turns, start = self._lines, state.task.names, state.turns, self._position
         self._outlooks.tables = state.tables
-        end = self._end_of_witnessed(state)
+        end = over(turns, state.round, state.stop)
+        leave = exit_of(turns, self._agent) if self._agent in state.left else None
+        self._open &= leave is None
         extend_lines(lines, turns[:end], names, self._veiled)
         for turn in turns[start:end]:
             if turn.violation is not None or turn.hidden is not None:
@@ -300,50 +304,18 @@ class SeatView:
             self._history += "".join(lines[start:end])
             self._turns = turns if end == len(turns) else turns[:end]
         else:
-            news = [turn for turn in turns[start:end] if self._witnesses(turn)]
+            news = [turn for turn in turns[start:end] if witnesses(self._agent, turn, leave)]
             self._history += "".join([self._line(turn, names) for turn in news])
-            self._turns += tuple([self._perspective(turn) for turn in news])
+            self._turns += tuple([perspective(self._agent, turn) for turn in news])
         self._position = end
-
-    def _end_of_witnessed(self, state: EpisodeState) -> int:
-        """Index after the last turn this seat may have witnessed: not after it left, not in a veiled round."""
-        turns = state.turns
-        if self._agent in state.left:
-            exit_ = _exit(state, self._agent)
-            if not self._veiled:
-                return exit_.index + 1
-            return next(turn.index for turn in turns if turn.round == exit_.round)  # the others acted unseen
-        if not self._veiled or state.stop is not None:
-            return len(turns)
-        end = self._position
-        while end < len(turns) and turns[end].round < state.round:
-            end += 1
-        return end
-
-    def _witnesses(self, turn: Turn) -> bool:
-        return not turn.action.to or turn.actor == self._agent or self._agent in turn.action.to
 
     def _line(self, turn: Turn, names: Any) -> str:
         if turn.hidden is not None and turn.actor == self._agent:
             return render_turn(turn, names, self._veiled)
         return self._lines[turn.index]
 
-    def _perspective(self, turn: Turn) -> Turn:
-        """The turn as this seat knows it: what another one tried in vain, or did secretly, is not its business."""
-        if turn.actor == self._agent or (turn.violation is None and turn.hidden is None):
-            return turn
-        action, effect = turn.action, turn.effect
-        if turn.hidden is not None:
-            action, effect = Action(action.action_type, action.argument, action.to), turn.hidden
-        return Turn(turn.index, turn.round, turn.actor, action, veiled=turn.veiled, effect=effect)
-
 
 _NONE_ONLY = (ActionType.NONE,)
-
-
-def _exit(state: EpisodeState, agent: str) -> Turn:
-    """The turn by which ``agent`` left."""
-    return next(turn for turn in reversed(state.turns) if turn.actor == agent)
 
 
 def observe(state: EpisodeState, agent: str) -> Observation:

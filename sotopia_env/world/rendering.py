@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from sotopia_env.quoting import disarm, disarm_line, quote
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.dynamics import Turn
-from sotopia_env.world.quoting import disarm, quote
 
 
 def render_turn(turn: Turn, names: Mapping[str, str], by_round: bool = False) -> str:
@@ -35,8 +35,11 @@ def refusal(turn: Turn) -> str:
     """Returns the line that tells a seat why its own turn, or the move in it, did not count; empty where it did."""
     if turn.violation is None:
         return ""
-    heard = turn.action.action_type is not ActionType.NONE
-    what = "Your words were heard, but your move did not count" if heard else "Your action was not possible"
+    if turn.action.action_type is ActionType.NONE:
+        what = "Your action was not possible"
+    else:
+        heard = "Your words were heard, but your" if turn.action.argument.strip() else "Your"
+        what = f"{heard} move did not count"
     return f"{what}: {quote(turn.violation)}\n"
 
 
@@ -48,12 +51,12 @@ def indented(text: str) -> str:
 def render_action(actor: str, action: Action, names: Mapping[str, str], effect: str | None = None) -> str:
     """Returns who did what, without the turn's number.
 
-    The argument stands quoted (:func:`~sotopia_env.world.quoting.quote`); what a move did stands behind it, where no
+    The argument stands quoted (:func:`~sotopia_env.quoting.quote`); what a move did stands behind it, where no
     argument can reach.
     """
     silent = (effect is not None or action.move is not None) and not action.argument.strip()
     words = f"{names[actor]}{_aside(action, names)}" if silent else _render_words(names[actor], action, names)
-    return words if effect is None else f"{words} · {disarm(effect)}"
+    return words if effect is None else f"{words} · {disarm_line(effect)}"
 
 
 def _render_words(name: str, action: Action, names: Mapping[str, str]) -> str:

@@ -20,7 +20,18 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, model_validator
 
 from sotopia_env.outcomes import AnyProtocol, OutcomeSpec, check_seats, make_protocol
-from sotopia_env.records import JsonObject, Line, Name, Record, TextMap, canonical_json, not_blank, parse_json
+from sotopia_env.records import (
+    JsonObject,
+    Label,
+    Line,
+    Name,
+    Record,
+    TextMap,
+    canonical_json,
+    no_pose,
+    not_blank,
+    parse_json,
+)
 
 _AGENT_ID = re.compile(r"agent_\d+", re.IGNORECASE)
 
@@ -85,8 +96,8 @@ class Character(Record):
     read of the rest depends on the relationship (:data:`sotopia_env.world.observation.DISCLOSURE`).
     """
 
-    first_name: Annotated[Name, AfterValidator(_nobodys_id)]
-    last_name: Annotated[Line, AfterValidator(_nobodys_id)] = ""
+    first_name: Annotated[Label, AfterValidator(_nobodys_id)]
+    last_name: Annotated[Line, AfterValidator(no_pose), AfterValidator(_nobodys_id)] = ""
     age: int = Field(ge=0, le=150)
     gender: Line
     pronouns: Line

@@ -1,8 +1,10 @@
-"""Files that only grow: whole lines, one writer where it is asked for, and what a death left behind."""
+"""Files that only grow: whole lines, one writer where it is asked for, what a death left behind; and CSV sheets."""
 
 from __future__ import annotations
 
+import csv
 import errno
+import io
 import os
 from pathlib import Path
 
@@ -10,7 +12,7 @@ import pytest
 
 from sotopia_env import files
 from sotopia_env.errors import InvalidValueError, SotopiaError
-from sotopia_env.files import AppendOnlyFile, repair_torn_line
+from sotopia_env.files import AppendOnlyFile, csv_text, guard, repair_torn_line, unguard
 
 
 @pytest.mark.parametrize(
@@ -114,3 +116,25 @@ def test_a_file_system_without_locks_is_named(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(files.fcntl, "flock", flock)
     with pytest.raises(InvalidValueError, match=r"f: expected a file system with file locks \(No locks available\)"):
         AppendOnlyFile(tmp_path / "f", exclusive=True)
+
+
+FORMULAS = (
+    "=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "＝1", "＋1", "－1", "＠1", "x;=1+1", "x; =1+1", "a\t+1",
+    "Rain.\n=1+1", "a\r\n-1", ";;=1", '=HYPERLINK("http://x")', "x,y;=1", 'x";=1', 'x;"=1"',
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", FORMULAS)
+def test_no_cell_of_a_sheet_begins_like_a_formula_however_it_is_split(text: str) -> None:
+    assert unguard(guard(text)) == text
+    sheet = csv_text(["a", text], [["b", text, 1, -1, None]])
+    assert list(csv.reader(io.StringIO(sheet, newline=""))) == [["a", guard(text)], ["b", guard(text), "1", "-1", ""]]
+    for delimiter in ",;\t":
+        rows = csv.reader(io.StringIO(sheet, newline=""), delimiter=delimiter)
+        begins = [cell.lstrip(' "')[:1] for row in rows for cell in row if cell != "-1"]
+        assert not set(begins) & set("=+-@＝＋－＠"), rows
+
+
+@pytest.mark.parametrize("text", ["", "plain", "'tis", "'quoted'", "3 - 2", " =1", "a\n\nb", "Well, - no; 'no", "a=b"])
+def test_texts_without_a_formula_stay_as_they_are(text: str) -> None:
+    assert guard(text) == unguard(text) == text

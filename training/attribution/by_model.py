@@ -25,6 +25,7 @@ from sotopia_env.evaluators.judge.prompt import Prompt, closed_object, fingerpri
 from sotopia_env.evaluators.judge.question import Manner, ask, check_model, tag
 from sotopia_env.evaluators.judge.verdict import Refusal, object_members, read_object, refusal, short_form
 from sotopia_env.prompts import fill
+from sotopia_env.quoting import disarm
 from sotopia_env.world.episode import Episode, Transcript
 from sotopia_env.world.reward import RANGES, Dimension
 from training.attribution.credits import Importance, Missing, SeatScore, attributable_turns
@@ -155,7 +156,7 @@ def _closing(name: str, seat: str, score: SeatScore, numbers: Sequence[int]) -> 
 
 
 def _description(score: SeatScore) -> str:
-    return load(f"attribution_{score.dimension}") if score.dimension in RANGES else score.instruction.strip()
+    return load(f"attribution_{score.dimension}") if score.dimension in RANGES else disarm(score.instruction.strip())
 
 
 def _fingerprint(scale: str) -> str:

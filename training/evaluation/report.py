@@ -7,8 +7,6 @@ episodes of the same task, seat, first speaker and seed, and every scenario has 
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from sotopia_env.errors import InvalidValueError, UnknownNameError
-from sotopia_env.files import write_text_atomically
+from sotopia_env.files import csv_text, write_text_atomically
 from sotopia_env.policies import Policy
 from sotopia_env.records import canonical_json
 from sotopia_env.reports import (
@@ -389,11 +387,7 @@ def _flat(item: Cell | Gain) -> dict[str, Any]:
 
 def _csv(items: Sequence[Cell] | Sequence[Gain]) -> str:
     rows = [_flat(item) for item in items]
-    stream = io.StringIO()
-    writer = csv.DictWriter(stream, list(rows[0]) if rows else ["policy"], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return stream.getvalue()
+    return csv_text(list(rows[0]) if rows else ["policy"], [list(row.values()) for row in rows])
 
 
 def _plot(result: Findings, metric: str, judges: Sequence[str], path: Path) -> Path:

@@ -22,6 +22,7 @@ from typing import Any
 
 from sotopia_env.errors import FATAL, InvalidValueError, SotopiaError
 from sotopia_env.naming import make_evaluator
+from sotopia_env.quoting import quote
 from sotopia_env.table import Table
 from sotopia_env.world import (
     Action,
@@ -163,7 +164,7 @@ class SocialEnvironment:
         problem = action.reason if isinstance(action, ParseFailure) else observation.move_problem(action)
         if isinstance(action, ParseFailure) or problem is not None:
             self._refused += 1
-            return f"That is not possible: {problem}"
+            return f"That is not possible: {quote(str(problem))}"
         self._table.answer(self._situation.seat, action)
         self._let_partners_act()
         return self._news()

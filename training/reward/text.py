@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 ROWS = "rows.jsonl"
 """The rows in a stage's directory."""
 _MARKER = re.compile(re.escape(LEFT_OUT).replace(r"\{\}", r"(\d+)"))
-_REFUSAL = r"Your (?:action was not possible|words were heard, but your move did not count): .*"
+_REFUSAL = r"Your (?:action was not possible|(?:words were heard, but your )?move did not count): .*"
 # Lines of a user's message that are no turns; arguments are quoted on one line and cannot begin such a line, and what
 # stands on the table is indented.
 _NO_TURN = re.compile(

@@ -15,6 +15,7 @@ from types import FrameType
 from typing import TypeVar
 
 from sotopia_env.errors import SotopiaError
+from sotopia_env.quoting import disarm
 from sotopia_env.runs import Terminated
 from training.stage.directory import DONE, STAGE, StageDirectory
 from training.stage.settings import Settings, read_settings
@@ -118,5 +119,5 @@ def _interrupted_stage(output: Path) -> Path:
 
 
 def _report(sentence: str, code: int) -> int:
-    sys.stderr.write(f"error: {sentence}\n")
+    sys.stderr.write(f"error: {disarm(sentence)}\n")
     return code

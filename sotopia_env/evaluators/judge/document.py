@@ -1,6 +1,6 @@
 r"""An episode as the one JSON document that a judge or an interviewed participant reads.
 
-Every text in it went through :func:`sotopia_env.world.quoting.quote`, so it stands on one line inside a JSON string
+Every text in it went through :func:`sotopia_env.quoting.quote`, so it stands on one line inside a JSON string
 literal, with control tokens, line ends of every alphabet and characters that reorder text as ``\uXXXX``. Only the
 structure begins lines. So no text can end its string, begin a turn or leave the document, and a JSON parser returns
 the exact utterance.
@@ -16,12 +16,13 @@ from typing import Any
 
 from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
 from sotopia_env.outcomes import describe_space, describe_worth
-from sotopia_env.world.action import ACTION_TYPES, ActionType
+from sotopia_env.quoting import quote
+from sotopia_env.world.action import ACTION_TYPES
 from sotopia_env.world.dynamics import Turn
 from sotopia_env.world.episode import Transcript
 from sotopia_env.world.observation import OWN_FIELDS, briefing, describe
-from sotopia_env.world.quoting import quote
 from sotopia_env.world.scenario import Task
+from sotopia_env.world.witness import exit_of, over, perspective, round_under_way, witnesses
 
 _PROFILE = tuple(field for field in OWN_FIELDS if field != "secret")
 
@@ -84,27 +85,22 @@ def document(
 def perceived_turns(transcript: Transcript, viewer: str | None = None) -> list[tuple[Turn, tuple[str, ...]]]:
     """Returns the turns in order, each with its audience: the *other* agents that perceived it.
 
-    A private turn is perceived by its recipients, an open one by everybody, in both cases if they have not left before
-    it. Who leaves in a simultaneous round perceives nothing of it: a round is seen when it is over.
+    Who witnesses what, and as what, is that of observations (:mod:`sotopia_env.world.witness`).
 
     Args:
         transcript: the episode.
-        viewer: restricts them to this agent's own turns and those it perceived.
+        viewer: restricts them to what this agent has witnessed, as it knows it.
     """
-    exits = {turn.actor: turn for turn in transcript.turns if turn.action.action_type is ActionType.LEAVE}
-    turns = []
-    for turn in transcript.turns:
-        absent = {agent for agent, leave in exits.items() if _position(leave) <= _position(turn)}
-        others = turn.action.to or transcript.task.agents
-        audience = tuple(agent for agent in others if agent != turn.actor and agent not in absent)
-        if viewer is None or viewer == turn.actor or viewer in audience:
-            turns.append((turn, audience))
-    return turns
-
-
-def _position(turn: Turn) -> int:
-    """Orders turns by when they are perceived: those of a simultaneous round all at once."""
-    return turn.round if turn.veiled else turn.index
+    turns, agents = transcript.turns, transcript.task.agents
+    leaves = {agent: exit_of(turns, agent) for agent in agents}
+    if viewer is not None:
+        turns = turns[: over(turns, round_under_way(turns, len(agents)), transcript.stop)]
+        turns = tuple(perspective(viewer, turn) for turn in turns if witnesses(viewer, turn, leaves[viewer]))
+    others = ([agent for agent in agents if agent != turn.actor] for turn in turns)
+    return [
+        (turn, tuple(agent for agent in audience if witnesses(agent, turn, leaves[agent])))
+        for turn, audience in zip(turns, others, strict=True)
+    ]
 
 
 def _turn(turn: Turn, audience: tuple[str, ...], viewer: str | None) -> str:
@@ -115,17 +111,16 @@ def _turn(turn: Turn, audience: tuple[str, ...], viewer: str | None) -> str:
     veiled = ', "simultaneous": true' if turn.veiled else ""
     return (
         f'{{"turn": {turn.index + 1}, "agent": {quote(turn.actor)}, "type": "{action.action_type.value}", '
-        f'"argument": {quote(action.argument)}, "to": {_names(action.to)}{seen_by}{veiled}{_move(turn, viewer)}}}'
+        f'"argument": {quote(action.argument)}, "to": {_names(action.to)}{seen_by}{veiled}{_move(turn)}}}'
     )
 
 
-def _move(turn: Turn, viewer: str | None) -> str:
-    """The move and what it did; of another's secret one, a participant learns only that it happened."""
+def _move(turn: Turn) -> str:
+    """The move, unless it is another's secret one, and what it did."""
     if turn.effect is None:
         return ""
-    secret = turn.hidden is not None and viewer not in (None, turn.actor)
-    move = "" if secret or turn.action.move is None else f', "move": {_json(turn.action.move.to_json())}'
-    return f'{move}, "effect": {quote(turn.hidden if secret and turn.hidden else turn.effect)}'
+    move = "" if turn.action.move is None else f', "move": {_json(turn.action.move.to_json())}'
+    return f'{move}, "effect": {quote(turn.effect)}'
 
 
 def _names(agents: tuple[str, ...]) -> str:

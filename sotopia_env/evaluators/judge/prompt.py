@@ -16,8 +16,8 @@ from sotopia_env.errors import InvalidValueError
 from sotopia_env.evaluators.judge.document import Document
 from sotopia_env.evaluators.judge.verdict import Axis
 from sotopia_env.prompts import fill, load
+from sotopia_env.quoting import disarm, quote
 from sotopia_env.world.observation import ChatMessage
-from sotopia_env.world.quoting import quote
 from sotopia_env.world.reward import DIMENSIONS, RANGES, CustomDimension, Dimension, dimension
 
 
@@ -90,7 +90,7 @@ class Rubric:
     def axes(self) -> tuple[Axis, ...]:
         """One axis per dimension: the seven in the order given, then the custom ones."""
         standard = [Axis(d.value, *RANGES[d], self._instruction(d)) for d in self.dimensions]
-        return (*standard, *(Axis(c.name, c.low, c.high, c.instruction.strip()) for c in self.custom))
+        return (*standard, *(Axis(c.name, c.low, c.high, disarm(c.instruction.strip())) for c in self.custom))
 
     def _instruction(self, dimension: Dimension) -> str:
         text = load(f"judge_{dimension.value}")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sotopia_env.errors import name_hint
-from sotopia_env.world.quoting import quote
+from sotopia_env.quoting import quote
 
 MAX_ANSWER = 262_144
 """Longest answer that is read, in characters."""

@@ -249,12 +249,12 @@ def test_no_text_of_an_author_leaves_the_data(field):
         try:
             of = with_field(field, attack.text)
         except ValidationError:
-            continue  # several lines or too long for a name: refused before anybody reads it
+            continue  # several lines, too long for a name, or one that poses: refused before anybody reads it
         count += 1
         evaluation = ask(replace(BASE, task=of), judge)
         assert judge.fault == "", attack.name
         assert {s.dimension.value: s.value for s in evaluation.scores if s.agent == "agent_0"} == WORST
-    assert count >= (len(ATTACKS) if field == "context" else 15)
+    assert count >= {"context": len(ATTACKS), "first_name": 8}.get(field, 15)
 
 
 def test_s18_the_instructions_do_not_change_with_what_is_judged():

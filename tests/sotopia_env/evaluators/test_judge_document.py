@@ -4,13 +4,16 @@ import asyncio
 import json
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from sotopia_env.errors import InvalidValueError, UnknownNameError
 from sotopia_env.evaluators import LLMJudge
-from sotopia_env.evaluators.judge.document import document
+from sotopia_env.evaluators.judge.document import document, perceived_turns
+from sotopia_env.outcomes import read_move
 from sotopia_env.testing import ScriptedChatModel, state_after
 from sotopia_env.world.action import Action
-from sotopia_env.world.dynamics import Turn
+from sotopia_env.world.dynamics import Rules, Turn, TurnOrder, initial_state, transition
 from sotopia_env.world.episode import Transcript
 from sotopia_env.world.observation import observe
 from tests.sotopia_env.evaluators.doubles import LEAVE, NONE, SPEAK, act, secretive_task, transcript
@@ -171,3 +174,42 @@ def test_the_judge_is_told_what_the_fields_mean():
     system = model.requests[0].messages[0]["content"]
     assert '"move", where present, is a commitment' in system
     assert "words alone bind nobody" in system
+
+
+PEOPLE = 3
+steps = st.lists(
+    st.tuples(
+        st.sampled_from([SPEAK, SPEAK, NONE, LEAVE]),
+        st.lists(st.sampled_from([f"agent_{seat}" for seat in range(PEOPLE)]), max_size=2, unique=True),
+        st.sampled_from([None, None, {"vote": "park"}, {"vote": "nowhere"}, {"accept": 1}]),
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(order=st.sampled_from(list(TurnOrder)), private=st.booleans(), secret=st.booleans(), script=steps)
+def test_a_participants_document_holds_exactly_the_turns_of_its_observation(order, private, secret, script):
+    of = ballot(PEOPLE, secret=secret, private_messages=private)
+    state = initial_state(of, Rules(turn_order=order, max_turns=10), 1)
+    for number, (kind, to, move) in enumerate(script):
+        if state.stop is None:
+            words = kind in (NONE, LEAVE)
+            commitment = None if words or move is None else read_move(move)
+            state = transition(state, Action(kind, f"remark {number}", tuple(to), commitment))
+        for agent in of.agents:
+            seen, played = observe(state, agent).turns, Transcript.of_state(state)
+            assert tuple(turn for turn, _ in perceived_turns(played, agent)) == seen
+            turns = json.loads(document(played, viewer=agent).text)["turns"]
+            assert [turn["turn"] for turn in turns] == [turn.index + 1 for turn in seen]
+            audiences = [turn.index for turn, audience in perceived_turns(played) if agent in (turn.actor, *audience)]
+            assert audiences[: len(seen)] == [turn.index for turn in seen]
+
+
+@pytest.mark.parametrize("viewer", ["agent_0", "agent_1"])
+def test_who_left_in_a_simultaneous_round_witnesses_of_it_only_the_own_turn(viewer):
+    state = initial_state(task(PEOPLE), Rules(turn_order=TurnOrder.SIMULTANEOUS), 0)
+    for kind in (LEAVE, SPEAK, LEAVE):
+        state = transition(state, Action(kind, "x"))
+    seen = {"agent_0": [0], "agent_1": [0, 1, 2]}[viewer]
+    assert [turn.index for turn in observe(state, viewer).turns] == seen

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +23,7 @@ from sotopia_env.people import (
     screen,
     write_template,
 )
-from sotopia_env.people.sheet import READ_ONLY, REASONING, csv_text, guard, transcript_text, unguard
+from sotopia_env.people.sheet import READ_ONLY, REASONING, transcript_text
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.dynamics import Turn
 from sotopia_env.world.episode import RecordedTurn
@@ -145,28 +144,13 @@ def test_custom_dimensions_are_asked_for_and_explained(tmp_path: Path) -> None:
     assert all(f"\n{d.value}, " in guide for d in DIMENSIONS)
 
 
-@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "＝1", "＋1", "－1", "＠1"])
-def test_formulas_are_disarmed_and_come_back(text: str) -> None:
-    assert guard(text) == f"'{text}"
-    assert unguard(guard(text)) == text
-    assert list(csv.reader(io.StringIO(csv_text(["a", text], [[text, 1]]), newline=""))) == [
-        ["a", f"'{text}"],
-        [f"'{text}", "1"],
-    ]
-
-
-@pytest.mark.parametrize("text", ["", "plain", "'tis", "'quoted'", "3 - 2", " =1"])
-def test_other_texts_stay_as_they_are(text: str) -> None:
-    assert guard(text) == unguard(text) == text
-
-
 def test_no_cell_of_a_sheet_begins_like_a_formula(tmp_path: Path) -> None:
     seats = tuple(seat.model_copy(update={"goals": ('=HYPERLINK("http://x")',)}) for seat in scenario(2).seats)
-    people = (character("=Ada"), character("@Bram", last_name=""))
+    people = (character("+Ada"), character("@Bram", last_name=""))
     task = plain_task(characters=people, scenario=scenario(2, context="+1\n=2", seats=seats))
     write_template([episode("e", text="=1+1", task=task)], tmp_path / "people.csv")
     result = [cell for row in cells(tmp_path / "people.csv") for cell in row]
-    assert "'+1\n=2" in result
+    assert "'+1\n'=2" in result
     assert "'@Bram" in result
     assert not [cell for cell in result if cell[:1] in tuple("=+-@\t\r\n") and cell]
 

@@ -97,4 +97,4 @@ def test_what_others_said_cannot_steer_the_terminal():
     nasty = task(scenario=scenario(context="A room.\x1b[2J\x07\u202eeno"))
     _, shown = at_the_keyboard("leave", of=nasty)
     assert not [c for text in shown for c in text if c in "\x1b\x07\u202e"]
-    assert "\\x1b[2J\\x07\\u202eeno" in shown[0]
+    assert "\\u001b[2J\\u0007\\u202eeno" in shown[0]

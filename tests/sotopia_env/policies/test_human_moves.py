@@ -14,7 +14,7 @@ from sotopia_env.world.dynamics import Rules, StopReason, initial_state, transit
 from sotopia_env.world.episode import Transcript
 from sotopia_env.world.observation import observe
 from sotopia_env.world.outcome import outcome_of
-from tests.sotopia_env.outcome_tasks import ballot, contract, riddle, sale, verified
+from tests.sotopia_env.outcome_tasks import ballot, contract, riddle, sale
 from tests.sotopia_env.policies.doubles import act, observed
 from tests.sotopia_env.policies.test_llm_moves import OFFER, action
 
@@ -119,14 +119,6 @@ def test_an_empty_claim_is_asked_for_again():
     chosen, screen = typed(observed(riddle()), "speak", "", "1", "", "Bo Li")
     assert chosen == action({"claim": "Bo Li"}, "")
     assert any(text.startswith("That cannot be claimed: ") for text in screen)
-
-
-def test_names_cannot_steer_the_terminal():
-    nasty = ballot(2).scenario.outcome.model_dump(mode="json")
-    nasty["protocol"]["options"] = ["mus\u202eeum", "park"]
-    nasty["worth"] = [{"options": {"mus\u202eeum": 1, "park": 0}}] * 2
-    _, screen = typed(observed(verified(nasty)), "speak", "", "1")
-    assert not any("\u202e" in text for text in screen)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

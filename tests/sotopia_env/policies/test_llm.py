@@ -22,6 +22,7 @@ from sotopia_env.errors import (
 from sotopia_env.naming import make_policy as make
 from sotopia_env.policies import LLMPolicy
 from sotopia_env.policies.policy import policy_identity
+from sotopia_env.quoting import disarm, quote
 from sotopia_env.runs.plan import EpisodePlan
 from sotopia_env.runs.rollout import run_episodes
 from sotopia_env.testing import (
@@ -36,7 +37,6 @@ from sotopia_env.world.action import MAX_ARGUMENT_LENGTH, NO_ACTION, Action, Act
 from sotopia_env.world.dynamics import Rules
 from sotopia_env.world.episode import Episode, to_line
 from sotopia_env.world.observation import LEFT_OUT, observe
-from sotopia_env.world.quoting import disarm, quote
 from tests.sotopia_env.attacks import ATTACKS
 from tests.sotopia_env.factories import scenario, task
 from tests.sotopia_env.policies.doubles import decide, observed

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from sotopia_env.errors import InvalidValueError, UnknownNameError
+from sotopia_env.files import guard
 from sotopia_env.reports.charts import bar_chart, heat_map, write_report
 from sotopia_env.reports.compare import Comparison, compare, compare_runs
 from sotopia_env.reports.intervals import METHOD
@@ -300,6 +301,18 @@ def test_report_files_hold_the_same_numbers(tmp_path: Path) -> None:
         (c["policy"], c["metric"], c["estimate"]["mean"]) for c in cells
     ]
     assert (tmp_path / "heat_map.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_policys_name_is_no_formula_in_a_sheet_and_one_cell_of_a_table() -> None:
+    name = '=HYPERLINK("x");=1\n<|im_end|>'
+    played = [scored(plan, (3.0, 4.0)) for plan in plan_episodes([make_task("s0"), make_task("s1")], [(A, B)])]
+    infos = [tuple(info.model_copy(update={"name": name}) for info in episode.policies) for episode in played]
+    result = compare([e.model_copy(update={"policies": i}) for e, i in zip(played, infos, strict=True)])
+    assert {row["policy"] for row in csv.DictReader(io.StringIO(to_csv(result)["policies"], newline=""))} == {
+        guard(name)
+    }
+    assert r'=HYPERLINK("x");=1\u000a\u003c|im_end|>' in to_text(result)
+    assert not [line for line in to_text(result).splitlines() if line.startswith("<|")]
 
 
 def evaluated(names: str, plan: EpisodePlan) -> Episode:

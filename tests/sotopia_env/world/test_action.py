@@ -1,7 +1,5 @@
 """Actions, quoting and parsing."""
 
-import json
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +14,6 @@ from sotopia_env.world.action import (
     parse,
     to_json,
 )
-from sotopia_env.world.quoting import quote
 
 HELLO = '{"action_type": "speak", "argument": "Hello"}'
 SAY_HELLO = Action(ActionType.SPEAK, "Hello")
@@ -107,39 +104,6 @@ def test_every_action_round_trips(kind, argument, to):
     action = Action(kind, argument, tuple(to))
     assert parse(to_json(action)) == action
     assert parse(f"Well.\n```json\n{to_json(action)}\n```") == action
-
-
-@given(TEXTS)
-def test_a_quoted_text_is_one_line_and_reads_back_exactly(text):
-    literal = quote(text)
-    assert json.loads(literal) == text
-    assert len(literal.splitlines()) == 1
-
-
-@pytest.mark.parametrize(
-    "token",
-    [
-        "<|im_start|>",
-        "<|eot_id|>",
-        "</s>",
-        "[/INST]",
-        "<start_of_turn>",
-        "<<SYS>>",
-        "<｜User｜>",
-        "[TOOL_CALLS]",
-        "[gMASK]",
-        "<start_of_image>",
-        "<mask>",
-    ],
-)
-def test_control_tokens_of_chat_templates_do_not_survive_quoting(token):
-    assert token not in quote(f"a {token} b")
-
-
-@pytest.mark.parametrize("text", ["I <3 you & me", "use <b>this</b>", "naïve café", "👩‍👩‍👧 ok", "¿qué?", "a[0] < b"])
-def test_ordinary_text_is_shown_as_it_is(text):
-    """Guards S16: the predecessor's markup renderer hid and changed what partners said."""
-    assert quote(text) == f'"{text}"'
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,6 @@ from sotopia_env.outcomes import Move, MoveKind, OutcomeSpec
 from sotopia_env.world.action import ACTION_TYPES, Action, ActionType
 from sotopia_env.world.dynamics import Rules, initial_state, transition
 from sotopia_env.world.observation import DISCLOSURE, SeatView, observe
-from sotopia_env.world.quoting import quote
 from sotopia_env.world.scenario import Relationship, RelationshipKind, Seat, Task
 from tests.sotopia_env.attacks import ATTACKS
 from tests.sotopia_env.envs.env_doubles import ORDERS, FixedEvaluator, options
@@ -488,13 +487,3 @@ def test_every_rendering_attributes_every_turn_rightly(order, seed, moves):
             break
         env.step(move)
     check_renderings(env)
-
-
-@pytest.mark.parametrize("attack", ATTACKS)
-def test_a_quoted_text_is_one_line_of_harmless_characters_and_reads_back(attack):
-    literal = quote(attack)
-    assert json.loads(literal) == attack
-    assert len(literal.splitlines()) == 1
-    assert not re.search(
-        r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\u200e\u200f\ufeff]|<\||</?s>|\[/?INST\]", literal
-    )

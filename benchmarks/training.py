@@ -16,8 +16,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from benchmarks.measure import Figure
 from sotopia_env import tasks
 from sotopia_env.evaluators import default_evaluator
@@ -26,6 +24,7 @@ from sotopia_env.runs.plan import plan_episodes
 from sotopia_env.runs.rollout import run_episodes
 from sotopia_env.storage.directory import read_run
 from sotopia_env.world.dynamics import Rules
+from sotopia_env.yaml_text import read_yaml, to_yaml
 from training.data.samples import Row, RowMaker
 from training.stage.settings import PromptSettings, settings_of
 
@@ -327,7 +326,7 @@ def first_lines(folder: Path, script: str, values: dict[str, Any], trains: bool 
     A script that does not train is stopped after its first line.
     """
     config = folder / f"{script}.yaml"
-    config.write_text(yaml.safe_dump(values), encoding="utf-8")
+    config.write_text(to_yaml(values), encoding="utf-8")
     start = time.perf_counter()
     process = subprocess.Popen(
         [sys.executable, "-u", str(ROOT / "scripts" / f"{script}.py"), "--config", str(config)],
@@ -389,7 +388,7 @@ def _other_scripts(folder: Path, run: Path) -> dict[str, dict[str, Any]]:
     generation = {"scenarios": 2, "pairs": 1, "families": {"names": ["bargaining"]}}
     attribution = {"runs": [str(run)], "attributors": ["silence"], "dimensions": ["relationship"]}
     values = {
-        name: yaml.safe_load((ROOT / "configs" / f"{config}.yaml").read_text(encoding="utf-8"))
+        name: read_yaml(ROOT / "configs" / f"{config}.yaml")
         for name, config in (("evaluate", "evaluate_verified"), ("run_pi", "run_pi_tiny"), ("learn", "learn"))
     }
     values |= {

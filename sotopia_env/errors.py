@@ -138,6 +138,32 @@ def check_whole(name: str, value: object, low: int) -> None:
         raise InvalidValueError(f"{name}: expected a whole number of at least {low}, got {value!r}")
 
 
+def short_repr(value: object) -> str:
+    """Returns the ``repr`` of a value, at most 78 characters of it."""
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "…"
+
+
+def check_members(field: str, expected: str, value: object, protocol: type) -> None:
+    """Raises :class:`InvalidValueError`, naming what is missing, unless an object has the members of a protocol.
+
+    Args:
+        field: that holds the value, in the message.
+        expected: what the field takes, in the message.
+        value: the object.
+        protocol: a protocol that extends no other.
+    """
+    members = [name for name in vars(protocol) if not name.startswith("_")]
+    missing = [name for name in members if not hasattr(value, name)]
+    problem = ""
+    if isinstance(value, type):
+        problem = ", a class; call it to make an object"
+    elif missing:
+        problem = f", which lacks {', '.join(missing)}" if len(missing) < len(members) else ""
+    if problem or missing:
+        raise InvalidValueError(f"{field}: expected {expected}, got {short_repr(value)}{problem}")
+
+
 def nearest(name: str, valid: Iterable[str]) -> str | None:
     """Returns the valid name most like ``name``, or ``None`` when nothing is close."""
     by_key = {candidate.casefold(): candidate for candidate in valid}

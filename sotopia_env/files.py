@@ -8,9 +8,11 @@ import io
 import logging
 import os
 import re
+import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Self
+from typing import BinaryIO, Self
 
 from sotopia_env.errors import DamagedRecordError, InvalidValueError, SotopiaError
 
@@ -23,17 +25,27 @@ def write_atomically(path: Path, data: bytes) -> None:
     Raises:
         InvalidValueError: nothing can be written there; says why.
     """
-    temporary = path.with_name(f".{path.name}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            temporary.write_bytes(data)
-            temporary.replace(path)
-        except OSError:
-            temporary.unlink(missing_ok=True)
-            raise
+        with replacement(path) as stream:
+            stream.write(data)
     except OSError as error:
         raise InvalidValueError(f"{path}: cannot be written ({error.strerror})") from None
+
+
+@contextmanager
+def replacement(path: Path) -> Iterator[BinaryIO]:
+    """Opens a new file beside ``path``, which takes its place when the block ends and goes when the block fails."""
+    # A name that nobody can foresee, and no file that is there: a link planted under it would lead anywhere.
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    with temporary.open("xb") as stream:
+        try:
+            yield stream
+            stream.flush()
+            temporary.replace(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
 
 
 def write_text_atomically(path: Path, text: str) -> None:
@@ -193,6 +205,23 @@ def _repair(descriptor: int) -> int:
     if end < size:
         os.ftruncate(descriptor, end)
     return size - end
+
+
+def read_text(path: str | Path, error: type[SotopiaError] = InvalidValueError) -> str:
+    """Returns the text of a file.
+
+    Raises:
+        SotopiaError: of type ``error``; the file cannot be opened, or is not UTF-8; names the line.
+    """
+    try:
+        data = Path(path).read_bytes()
+    except (OSError, ValueError) as problem:  # ValueError: a path with a null character
+        raise error(f"{path}: cannot be read ({getattr(problem, 'strerror', None) or problem})") from None
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as problem:
+        line = data.count(b"\n", 0, problem.start) + 1
+        raise error(f"{path}, line {line}: expected UTF-8 text, got byte {data[problem.start]:#04x}") from None
 
 
 def read_lines(path: Path) -> Iterator[tuple[str, str]]:

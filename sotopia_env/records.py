@@ -8,11 +8,11 @@ import platform
 import re
 import shutil
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -24,7 +24,8 @@ from pydantic import (
     ValidationError,
 )
 
-from sotopia_env.errors import nearest
+from sotopia_env.errors import DamagedRecordError, SotopiaError, nearest, short_repr
+from sotopia_env.json_text import decode_json
 from sotopia_env.quoting import pose
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -51,14 +52,14 @@ def no_pose(text: str) -> str:
     return text
 
 
-def parse_json(value: Any) -> Any:
+def json_or_value(value: Any) -> Any:
     """Returns JSON text as what it holds, and anything else as it is."""
     if not isinstance(value, str):
         return value
     try:
-        return json.loads(value)
-    except RecursionError:
-        raise ValueError("must be JSON that is not nested so deeply") from None
+        return decode_json(value)
+    except ValueError as problem:
+        raise ValueError(f"must be valid JSON ({problem})") from None
 
 
 def canonical_json(value: Any) -> str:
@@ -84,7 +85,7 @@ Label = Annotated[Name, AfterValidator(no_pose)]
 # that columnar readers (``datasets.load_dataset("json")``) can load files that mix families. Both forms are read.
 JsonObject = Annotated[
     dict[str, Any],
-    BeforeValidator(parse_json),
+    BeforeValidator(json_or_value),
     AfterValidator(_writable),
     PlainSerializer(canonical_json, return_type=str, when_used="json"),
 ]
@@ -92,7 +93,7 @@ JsonObject = Annotated[
 
 TextMap = Annotated[
     dict[Name, Line],
-    BeforeValidator(parse_json),
+    BeforeValidator(json_or_value),
     PlainSerializer(canonical_json, return_type=str, when_used="json"),
 ]
 
@@ -102,6 +103,39 @@ class Record(BaseModel):
 
     # Validators are built when a class is first used: building them all would be a sixth of the package's import time.
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
+
+
+_RecordT = TypeVar("_RecordT", bound=BaseModel)
+
+
+def read_record(
+    kind: type[_RecordT],
+    text: str | bytes,
+    where: str,
+    what: str = "record",
+    failure: type[SotopiaError] = DamagedRecordError,
+) -> _RecordT:
+    """Returns the record in a JSON text.
+
+    Args:
+        kind: of the record.
+        text: one JSON object.
+        where: file and line, in messages.
+        what: it should be, in messages.
+        failure: type of what is raised.
+
+    Raises:
+        SotopiaError: of type ``failure``; the text is not JSON, or not such a record.
+    """
+    raw = None
+    try:
+        raw = decode_json(text)
+        return kind.model_validate(raw)
+    except ValidationError as error:
+        problem = explain(error, kind.model_fields, raw)
+    except ValueError as error:
+        problem = f"not valid JSON: {error}"
+    raise failure(f"{where}: damaged {what} ({problem})")
 
 
 _MAX_DIFFERENCE = 100
@@ -135,18 +169,25 @@ def _cut(text: str, start: int) -> str:
 @cache
 def code_version() -> str:
     """The version of the installed package."""
-    try:
-        return version("sotopia-env")
-    except PackageNotFoundError:
-        return "0+uninstalled"
+    return _version("sotopia-env") or "0+uninstalled"
 
 
 _PACKAGES = ("pettingzoo", "gymnasium", "numpy", "pydantic", "aiohttp", "litellm")
 
 
-def package_versions() -> dict[str, str]:
-    """Returns the versions of Python and of the packages that affect episodes."""
-    return {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}}
+def package_versions(names: Iterable[str] = _PACKAGES) -> dict[str, str | None]:
+    """Returns the versions of Python and of packages, by default of those that affect episodes.
+
+    ``None`` for a package without metadata: one that is not installed, or was put on the path by hand.
+    """
+    return {"python": platform.python_version(), **{name: _version(name) for name in names}}
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
 
 
 def source_revision() -> str | None:
@@ -158,12 +199,6 @@ def source_revision() -> str | None:
     return process.stdout.strip() if process.returncode == 0 else None
 
 
-def short_repr(value: object) -> str:
-    """Returns the ``repr`` of a value, at most 78 characters of it."""
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "…"
-
-
 def explain(error: ValidationError, names: Iterable[str] = (), value: Any = _MISSING) -> str:
     """Returns the first problem of a validation as one sentence: field, what was expected, what came, nearest name.
 
@@ -173,16 +208,55 @@ def explain(error: ValidationError, names: Iterable[str] = (), value: Any = _MIS
         value: what was validated; with it, fields are named as they stand there, without the tags of unions.
     """
     problem = _telling(error.errors(include_url=False), names)
-    field, received, kind = _path(problem, value), problem["input"], problem["type"]
-    message = problem["msg"].removeprefix("Value error, ")
-    if kind in ("union_tag_invalid", "union_tag_not_found"):
-        field, message, received = _tag_problem(problem, field)
-    sentence = f"{field or 'record'}: {message}"
-    if kind not in ("missing", "value_error", "union_tag_not_found") or isinstance(received, str):
-        sentence += f", got {short_repr(received)}"
-    close = _nearest_name(problem, names)
+    field, close = _path(problem, value), _nearest_name(problem, names)
+    if problem["type"] in ("union_tag_invalid", "union_tag_not_found"):
+        key = problem["ctx"]["discriminator"].strip("'")
+        field = f"{field}.{key}" if field else key
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-    return sentence + (f"; did you mean {close!r}?" if close else "") + more
+    return f"{field or 'record'}: {expectation(problem)}" + (f"; did you mean {close!r}?" if close else "") + more
+
+
+_WHOLE, _NUMBER, _LIST, _OBJECT = "a whole number", "a number", "a list", "an object with fields"
+_EXPECTED: Mapping[str, str] = {
+    **dict.fromkeys(("int_type", "int_parsing", "int_parsing_size", "int_from_float"), _WHOLE),
+    **dict.fromkeys(("float_type", "float_parsing", "decimal_type", "decimal_parsing"), _NUMBER),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "true or false"),
+    **dict.fromkeys(("list_type", "tuple_type", "set_type", "frozen_set_type", "iterable_type"), _LIST),
+    **dict.fromkeys(("dict_type", "mapping_type", "model_type", "model_attributes_type", "dataclass_type"), _OBJECT),
+    **dict.fromkeys(("string_type", "string_unicode"), "a text"),
+    "string_too_short": "at least {min_length} characters",
+    "string_too_long": "at most {max_length} characters",
+    "string_pattern_mismatch": "a text that matches {pattern}",
+    "too_short": "at least {min_length} entries",
+    "too_long": "at most {max_length} entries",
+    "greater_than": "a number above {gt}",
+    "greater_than_equal": "a number of at least {ge}",
+    "less_than": "a number below {lt}",
+    "less_than_equal": "a number of at most {le}",
+    "literal_error": "{expected}",
+    "enum": "{expected}",
+    "union_tag_invalid": "one of {expected_tags}",
+}
+"""What a field must be, by pydantic's type of the problem and with its context."""
+
+
+def expectation(problem: Any) -> str:
+    """Returns one of a validation's problems as ``expected …, got …``, or in the words of the check that found it."""
+    kind, context, received = problem["type"], problem.get("ctx", {}), problem["input"]
+    if kind == "extra_forbidden":
+        return f"unknown field, got {short_repr(received)}"
+    if kind in ("missing", "union_tag_not_found"):
+        return "expected a value, got none"
+    if kind in ("too_short", "too_long"):
+        received = context["actual_length"]
+    if kind == "union_tag_invalid":
+        received = received.get(context["discriminator"].strip("'"))
+    if kind in _EXPECTED:
+        return f"expected {_EXPECTED[kind].format(**context)}, got {short_repr(received)}"
+    message = str(problem["msg"]).removeprefix("Value error, ")
+    message = message.replace("Input should be", "expected").replace("Input should", "expected it to")
+    own = kind == "value_error" and (not isinstance(received, str) or ", got " in message)
+    return message if own else f"{message}, got {short_repr(received)}"
 
 
 def _telling(problems: Sequence[Any], names: Iterable[str]) -> Any:
@@ -226,17 +300,9 @@ def _has(value: Any, part: Any) -> bool:
 
 def _parsed_or_missing(text: str) -> Any:
     try:
-        return parse_json(text)
+        return json_or_value(text)
     except ValueError:
         return _MISSING
-
-
-def _tag_problem(problem: Any, field: str) -> tuple[str, str, Any]:
-    """Field, expectation and value where ``kind`` (or another discriminator) is missing or names no form."""
-    key = problem["ctx"]["discriminator"].strip("'")
-    expected = problem["ctx"].get("expected_tags")
-    message = f"expected one of {expected}" if expected else "Field required"
-    return f"{field}.{key}" if field else key, message, problem["input"].get(key) if expected else None
 
 
 def _nearest_name(problem: Any, names: Iterable[str]) -> str | None:

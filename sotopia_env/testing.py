@@ -24,7 +24,7 @@ from sotopia_env.chat_model.protocol import ChatReply, ChatRequest
 from sotopia_env.errors import EvaluationError, InvalidValueError
 from sotopia_env.policies.policy import Decision, Policy, policy_identity, turn_seed
 from sotopia_env.quoting import disarm, quote
-from sotopia_env.records import canonical_json
+from sotopia_env.records import canonical_json, read_record
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.dynamics import EpisodeState, Rules, Turn, TurnOrder, initial_state, transition
 from sotopia_env.world.episode import Evaluation, Evaluator, Score, Transcript
@@ -227,7 +227,9 @@ def check_evaluator(evaluator: Evaluator, transcript: Transcript | None = None) 
     strangers = sorted(set(result.by_agent) - set(transcript.task.agents))
     assert not strangers, f"{evaluator.name}: scores for {', '.join(strangers)}, who were not there"
     assert result.scores or result.unscored, f"{evaluator.name}: neither scores nor a reason why there are none"
-    assert Evaluation.model_validate_json(result.model_dump_json()) == result, f"{evaluator.name}: no JSON round trip"
+    assert read_record(Evaluation, result.model_dump_json(), evaluator.name) == result, (
+        f"{evaluator.name}: no JSON round trip"
+    )
     return result
 
 

@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parent.parent / "sotopia_env"
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "sotopia_env"
 FLOORS = (
     ("errors", "quoting"),
-    ("records", "files", "prompts"),
+    ("files", "prompts"),
+    ("json_text",),
+    ("records", "yaml_text"),
     ("outcomes",),
     ("world",),
     ("tasks", "chat_model", "storage", "importers"),
@@ -80,6 +83,28 @@ def test_one_module_writes_csv():
     sources = {path: path.read_text(encoding="utf-8") for folder in folders for path in folder.rglob("*.py")}
     writers = [path.name for path, source in sources.items() if "csv.writer" in source or "DictWriter" in source]
     assert writers == ["files.py"]
+
+
+READERS = ("json_text.py", "yaml_text.py")
+OTHER_READERS = ("json.load", "json.loads", "json.JSONDecoder", "model_validate_json", "validate_json", "from_json")
+MODEL_TEXT = ("action.py", "move.py", "verdict.py")
+"""Modules that read what a model wrote: a failure there is an event of the episode, with a reason for the model."""
+
+
+@pytest.mark.parametrize(
+    "path",
+    [*modules(), *(ROOT / "training").rglob("*.py"), *ROOT.glob("scripts/*.py"), *ROOT.glob("benchmarks/*.py")],
+    ids=lambda path: str(path.relative_to(ROOT)),
+)
+def test_json_and_yaml_from_outside_have_one_reader_each(path):
+    """The readers of libraries construct, take the last of two equal keys, and raise what nobody catches."""
+    if path.name in READERS:
+        return
+    assert not {name.split(".")[0] for name in imports(path)} & {"yaml", "pickle", "dill", "joblib", "shelve"}
+    if path.name not in MODEL_TEXT and ROOT / "benchmarks" not in path.parents:
+        calls = (node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call))
+        names = [ast.unparse(call.func) for call in calls]
+        assert not [name for name in names if name.endswith(OTHER_READERS)]
 
 
 def broad_handlers(path: Path) -> list[str]:

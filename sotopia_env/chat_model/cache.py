@@ -6,23 +6,28 @@ Only answers that the caller accepts are stored: an unreadable verdict would be 
 from __future__ import annotations
 
 import hashlib
-import importlib
 import logging
 import sqlite3
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from sotopia_env.chat_model.protocol import ChatReply, ChatRequest
 from sotopia_env.errors import InvalidValueError
+from sotopia_env.json_text import decode_json
 from sotopia_env.records import canonical_json
 
 logger = logging.getLogger(__name__)
 
 _VERSION = 2  # of the key and of the stored value
-_FILE = "cache.db"
+_FILE = "answers.sqlite"
+_TABLE = "CREATE TABLE IF NOT EXISTS answers (key TEXT PRIMARY KEY, reply TEXT NOT NULL) WITHOUT ROWID"
+_SECONDS = 60  # to wait for another process that is writing
+# ValueError: text that is no Unicode, such as half of a surrogate pair.
+_ERRORS = (sqlite3.Error, OSError, ValueError)
 _REPLY: TypeAdapter[ChatReply] = TypeAdapter(ChatReply)
 
 
@@ -36,19 +41,19 @@ class CacheInfo:
 
 
 class ResponseCache:
-    """Answers by everything that determines them, including the replicate index and the number of the re-ask."""
+    """Answers by everything that determines them, including the replicate index and the number of the re-ask.
+
+    They lie as JSON text in one SQLite file, which several processes may use at once; anything else in it is no answer.
+    """
 
     def __init__(self, directory: str | Path) -> None:
         """Opens the cache, and makes its directory if there is none.
 
         Raises:
-            InvalidValueError: diskcache is not installed, or the directory cannot be used.
+            InvalidValueError: the directory cannot be used.
         """
         self._directory = Path(directory)
-        self._store = _open(self._directory)
-        timeout: type[Exception] = importlib.import_module("diskcache").Timeout
-        # ValueError: text that is no Unicode, such as half of a surrogate pair.
-        self._errors = (sqlite3.Error, timeout, OSError, ValueError)
+        self._answers = _open(self._directory)
         self._has_failed = False
 
     def key(self, identity: str, parameters: dict[str, Any], request: ChatRequest) -> str:
@@ -71,23 +76,24 @@ class ResponseCache:
     def get(self, key: str) -> ChatReply | None:
         """Returns the answer stored under ``key``, at no cost; ``None`` if there is none that can be read."""
         try:
-            text = self._store.get(key)
-        except self._errors as error:
+            row = self._answers.execute("SELECT reply FROM answers WHERE key = ?", (key,)).fetchone()
+        except _ERRORS as error:
             self._warn("read", error)
             return None
-        if text is None:
+        if row is None or not isinstance(row[0], str):
             return None
         try:
-            reply = _REPLY.validate_json(text)
-        except ValidationError:
+            reply = _REPLY.validate_python(decode_json(row[0]))
+        except ValueError:  # of pydantic, or no JSON
             return None
         return replace(reply, cost=0.0, latency=0.0, attempts=0, cached=True)
 
     def store(self, key: str, reply: ChatReply) -> None:
         """Stores an answer. A failure is only logged, since the caller has the answer already."""
         try:
-            self._store.set(key, _REPLY.dump_json(reply).decode("utf-8"))
-        except self._errors as error:
+            text = _REPLY.dump_json(reply).decode("utf-8")
+            self._answers.execute("INSERT OR REPLACE INTO answers VALUES (?, ?)", (key, text))
+        except _ERRORS as error:
             self._warn("stored", error)
 
     def _warn(self, operation: str, error: Exception) -> None:
@@ -96,20 +102,22 @@ class ResponseCache:
         logger.log(level, "%s: an answer could not be %s (%r)", self._directory, operation, error)
 
     def close(self) -> None:
-        """Closes the files."""
-        self._store.close()
+        """Closes the file."""
+        self._answers.close()
 
 
-def _open(directory: Path) -> Any:
+def _open(directory: Path) -> sqlite3.Connection:
     try:
-        diskcache = importlib.import_module("diskcache")  # optional, and without type annotations
-    except ImportError:
-        raise InvalidValueError("the response cache needs the package diskcache, which is not installed") from None
-    try:
-        # No eviction: only `clear_cache` removes answers.
-        return diskcache.Cache(str(directory), eviction_policy="none", cull_limit=0)
-    except OSError as error:
-        raise InvalidValueError(f"{directory}: expected a directory for the cache ({error.strerror})") from None
+        directory.mkdir(parents=True, exist_ok=True)
+        # Autocommit. One connection serves all threads of a run, one after the other.
+        connection = sqlite3.connect(directory / _FILE, timeout=_SECONDS, isolation_level=None, check_same_thread=False)
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = NORMAL")  # a power cut may cost the last answers, never the file
+        connection.execute(_TABLE)
+    except (OSError, sqlite3.Error) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise InvalidValueError(f"{directory}: expected a directory for the cache ({reason})") from None
+    return connection
 
 
 def _existing(directory: str | Path) -> Path:
@@ -126,8 +134,9 @@ def cache_info(directory: str | Path) -> CacheInfo:
         InvalidValueError: there is no cache.
     """
     path = _existing(directory)
-    with _open(path) as store:
-        return CacheInfo(path, len(store), store.volume())
+    with closing(_open(path)) as answers:
+        ((count,),) = answers.execute("SELECT count(*) FROM answers")
+    return CacheInfo(path, count, (path / _FILE).stat().st_size)
 
 
 def clear_cache(directory: str | Path) -> int:
@@ -136,5 +145,7 @@ def clear_cache(directory: str | Path) -> int:
     Raises:
         InvalidValueError: there is no cache.
     """
-    with _open(_existing(directory)) as store:
-        return int(store.clear())
+    with closing(_open(_existing(directory))) as answers:
+        count = answers.execute("DELETE FROM answers").rowcount
+        answers.execute("VACUUM")
+    return count

@@ -10,14 +10,24 @@ from __future__ import annotations
 from typing import Any
 
 import typer
+from pydantic import ValidationError
 from typer.core import TyperGroup
 
 from sotopia_env.cli import compare, evaluate, models, people, play, rollout, show, tasks
 from sotopia_env.errors import SotopiaError
 from sotopia_env.quoting import disarm
+from sotopia_env.records import expectation
 
 _FLAGS = {
     "policies or matchups": "--policy or --matchup",
+    "matchup": "--matchup",
+    "evaluator": "--evaluator",
+    "n": "-n",
+    "level": "--level",
+    "split": "--split",
+    "turn_order": "--turn-order",
+    "both_orders": "--both-orders",
+    "metric": "--metric",
     "seat": "--seat",
     "workers": "--workers",
     "price": "--price",
@@ -34,12 +44,26 @@ def _in_flags(error: SotopiaError) -> str:
     return f"{_FLAGS.get(field, field)}{colon}{rest}"
 
 
+def _refused(error: typer.BadParameter) -> str | None:
+    """The sentence for a value that pydantic has refused for typer; ``None`` for any other misuse."""
+    if not isinstance(error.__cause__, ValidationError) or error.param is None:
+        return None
+    problem = error.__cause__.errors(include_url=False)[0]
+    return f"{error.param.opts[-1]}: {expectation(problem)}"
+
+
 class _Commands(TyperGroup):
     """Turns the package's own errors into a sentence and exit code 2, and an early Ctrl-C into one and 130."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
+        except typer.BadParameter as error:
+            sentence = _refused(error)
+            if sentence is None:
+                raise
+            typer.echo(f"sotopia: {sentence}", err=True)
+            raise typer.Exit(2) from None
         except SotopiaError as error:
             typer.echo(f"sotopia: {disarm(_in_flags(error))}", err=True)
             raise typer.Exit(2) from None

@@ -50,6 +50,9 @@ def list_policies() -> None:
       my_package.my_module:factory:key=value   your own class or function (scorers too)
       runs/sft/adapter/                        a directory that an installed package opens (scorers too)
 
+    A module of your own is imported, from the working directory too, and that runs its code: name only modules that
+    you would run as a program. `run.json` records the file and the hash of its source under `code`.
+
     \b
     Example:
       sotopia policies
@@ -62,7 +65,7 @@ def list_policies() -> None:
 def rollout(
     out: Annotated[Path, path_option("Run directory; one that holds this run is continued.")],
     policy: Annotated[list[str], typer.Option(help="Each plays each; commas or repeats. See `sotopia policies`.")] = [],  # noqa: B006
-    matchup: Annotated[list[str], typer.Option(help="A single pairing, as 'a vs b'.")] = [],  # noqa: B006
+    matchup: Annotated[list[str], typer.Option(help="A single pairing, as 'a vs b'; 'a vs a' is self-play.")] = [],  # noqa: B006
     tasks: SourceOption = "starter",
     n: Number = None,
     level: LevelName = "medium",

@@ -82,7 +82,7 @@ def sample_tasks(
     n: Number = None,
     seed: Seed = 0,
     level: LevelName = "medium",
-    split: Annotated[str | None, typer.Option(help="Only this split by scenario: train, dev, test.")] = None,
+    split: Annotated[str | None, typer.Option(help="Draw from this split by scenario: train, dev, test.")] = None,
 ) -> None:
     """Draw or generate tasks and write them as JSON Lines.
 
@@ -93,11 +93,7 @@ def sample_tasks(
     """
     if out.suffix != ".jsonl":
         raise InvalidValueError(f"--out: expected a .jsonl file, got {str(out)!r}")
-    sample = task_set(source, n, seed, level)
-    if split is not None:
-        sample = sample.split(split)  # type: ignore[arg-type]  # names are checked there
-        if not len(sample):
-            raise InvalidValueError(f"--split: expected tasks in the split {split!r} of {source!r}, got none")
+    sample = task_set(source, n, seed, level, split)
     sample.save(out)
     typer.echo(f"{out}: {sample!r}")
 

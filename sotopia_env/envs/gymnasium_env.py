@@ -13,7 +13,7 @@ import copy
 import weakref
 from collections.abc import Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar, Unpack
+from typing import Any, TypeVar, Unpack, cast
 
 import gymnasium
 
@@ -22,7 +22,7 @@ from sotopia_env.envs.defaults import with_defaults
 from sotopia_env.envs.options import RESET_OPTIONS, EnvOptions, check_reset_options, excerpt, read_seed
 from sotopia_env.envs.pettingzoo_env import SotopiaEnv
 from sotopia_env.envs.spaces import ActionSpace, action_space
-from sotopia_env.errors import InvalidActionError, InvalidValueError
+from sotopia_env.errors import InvalidActionError, InvalidValueError, check_members
 from sotopia_env.outcomes import Menu
 from sotopia_env.policies.policy import Policy
 from sotopia_env.world.episode import Episode
@@ -197,9 +197,8 @@ def _read_policy(value: object) -> Policy:
         from sotopia_env.naming import make_policy
 
         return make_policy(value)
-    if isinstance(value, Policy) and not isinstance(value, type):
-        return value
-    raise InvalidValueError(f"partner: expected a policy or the name of one, got {excerpt(value)}")
+    check_members("partner", "a policy or the name of one", value, Policy)
+    return cast(Policy, value)
 
 
 class Waiter:

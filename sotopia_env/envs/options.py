@@ -5,11 +5,11 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Self, TypedDict
+from typing import Any, Literal, NamedTuple, Self, TypedDict, cast
 
 import numpy as np
 
-from sotopia_env.errors import InvalidValueError, UnknownKeywordError, UnknownNameError, name_hint
+from sotopia_env.errors import InvalidValueError, UnknownKeywordError, UnknownNameError, check_members, name_hint
 from sotopia_env.world.action import ACTION_TYPES, ActionType
 from sotopia_env.world.dynamics import Rules, SilenceRule, TurnOrder
 from sotopia_env.world.episode import Evaluator
@@ -197,9 +197,8 @@ def _read_evaluator(value: object) -> Evaluator:
         from sotopia_env.naming import make_evaluator
 
         return make_evaluator(value)
-    if not isinstance(value, Evaluator) or isinstance(value, type):
-        raise InvalidValueError(f"evaluator: expected an object that is an Evaluator, or a name, got {excerpt(value)}")
-    return value
+    check_members("evaluator", "an object that is an Evaluator, or a name", value, Evaluator)
+    return cast(Evaluator, value)
 
 
 def _read_rules(options: Mapping[str, Any], seats: int) -> Rules:

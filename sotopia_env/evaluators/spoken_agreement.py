@@ -11,14 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from sotopia_env.errors import EvaluationError
+from sotopia_env.errors import DamagedRecordError, EvaluationError
 from sotopia_env.evaluators.judge.prompt import closed_object
 from sotopia_env.evaluators.judge.verdict import Refusal, object_members, read_object, refusal, short_form, text_problem
 from sotopia_env.outcomes import AnyProtocol, InvalidMoveError, Menu, Move, MoveKind
 from sotopia_env.outcomes.space import OPTION
-from sotopia_env.records import JsonObject, Record
+from sotopia_env.records import JsonObject, Record, read_record
 from sotopia_env.world.dynamics import Turn, final_table
 from sotopia_env.world.episode import Evaluation, OutcomeResult, Transcript
 from sotopia_env.world.outcome import outcome_of
@@ -52,8 +52,8 @@ def spoken_agreement_of(evaluation: Evaluation) -> SpokenAgreement:
         EvaluationError: it is unscored, or another evaluator's.
     """
     try:
-        return SpokenAgreement.model_validate_json(evaluation.comment)
-    except ValidationError:
+        return read_record(SpokenAgreement, evaluation.comment, evaluation.evaluator)
+    except DamagedRecordError:
         reason = f"unscored ({evaluation.unscored})" if evaluation.unscored else "its comment holds no agreement"
         raise EvaluationError(f"{evaluation.evaluator}: expected an evaluation of a spoken outcome, {reason}") from None
 

@@ -8,6 +8,7 @@ made of another policy and a scorer. Evaluators: ``verified+rules``, ``judge:loc
 """
 
 from sotopia_env.naming.evaluators import EVALUATOR_NAMES, NO_EVALUATOR, make_evaluator, make_optional_evaluator
+from sotopia_env.naming.plugins import imported_code
 from sotopia_env.naming.policies import POLICY_NAMES, POLICY_PLUGINS, make_policy
 from sotopia_env.naming.scorers import SCORERS, make_scorer
 from sotopia_env.naming.task_sources import check_seat, pick_task, task_set
@@ -19,6 +20,7 @@ __all__ = [
     "POLICY_PLUGINS",
     "SCORERS",
     "check_seat",
+    "imported_code",
     "make_evaluator",
     "make_optional_evaluator",
     "make_policy",

@@ -8,7 +8,7 @@ from typing import Any
 
 from sotopia_env.chat_model.factory import make_model
 from sotopia_env.chat_model.protocol import ChatModel
-from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
+from sotopia_env.errors import InvalidValueError, UnknownNameError, check_members, name_hint
 from sotopia_env.evaluators.composite import Composite
 from sotopia_env.evaluators.ensemble import Ensemble
 from sotopia_env.evaluators.judge.dimensions_file import load_dimensions
@@ -25,6 +25,7 @@ from sotopia_env.naming.grammar import (
     WORD,
     WORDS,
     Reader,
+    options_of,
     read_options,
     split,
     split_call,
@@ -74,9 +75,8 @@ def make_evaluator(spec: str | Evaluator, *, model_factory: ModelFactory = make_
             missing.
     """
     if not isinstance(spec, str):
-        if isinstance(spec, Evaluator) and not isinstance(spec, type):
-            return spec
-        raise InvalidValueError(f"evaluator: expected a name or an evaluator, got {spec!r}")
+        check_members("evaluator", "a name or an evaluator", spec, Evaluator)
+        return spec
     head, options = split_options(spec)
     call = split_call(head)
     if call is None:
@@ -112,7 +112,8 @@ def _make_one(name: str, model_factory: ModelFactory) -> Evaluator:
     arguments = read_options(f"evaluator {head!r}", options, readers)
     if "api_base" in arguments:
         model_factory = partial(model_factory, api_base=arguments.pop("api_base"))
-    return make(model, model_factory, **arguments)
+    with options_of(f"evaluator {head!r}", readers):
+        return make(model, model_factory, **arguments)
 
 
 def _judge(model: str, make: ModelFactory, **arguments: Any) -> LLMJudge:

@@ -7,14 +7,15 @@ options begin at the first colon that ``key=`` follows.
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
+from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint, short_repr
+from sotopia_env.json_text import decode_json
 
 _OPTIONS = re.compile(r"\s*:\s*(?=\w+\s*=|$)")
 _OPTION = re.compile(r"\w+\s*=")
@@ -41,7 +42,7 @@ def optional(reader: Reader) -> Reader:
 
 def _json_or_text(text: str) -> Any:
     try:
-        return json.loads(text)
+        return decode_json(text)
     except ValueError:
         return text
 
@@ -126,6 +127,17 @@ def read_options(owner: str, text: str, readers: Mapping[str, Reader], default: 
     return options
 
 
+@contextmanager
+def options_of(owner: str, readers: Container[str]) -> Iterator[None]:
+    """Says whose option it is in an error about a field that is one of ``readers``."""
+    try:
+        yield
+    except InvalidValueError as error:
+        if str(error).partition(":")[0] in readers:
+            raise type(error)(f"{owner}, {error}") from None
+        raise
+
+
 def _read(field: str, reader: Reader, text: str) -> Any:
     if text.startswith("(") and text.endswith(")"):
         text = text[1:-1]
@@ -134,4 +146,4 @@ def _read(field: str, reader: Reader, text: str) -> Any:
     except InvalidValueError:
         raise
     except (ValueError, KeyError):
-        raise InvalidValueError(f"{field}: expected {reader.expected}, got {text!r}") from None
+        raise InvalidValueError(f"{field}: expected {reader.expected}, got {short_repr(text)}") from None

@@ -5,7 +5,8 @@
       [project.entry-points."sotopia.policies"]
       my-policy = "my_package.policies:MyPolicy"
 
-* ``package.module:factory`` is imported; the working directory counts as a place to import from.
+* ``package.module:factory`` is imported; the working directory counts as a place to import from. The import runs the
+  module's code: name only modules that you would run as a program. ``run.json`` lists what was imported.
 * A directory, such as one that holds a trained model, is opened by the first entry point of the group whose object says
   so: ``opens(path)`` is true. Objects that open directories should be quick to import; what is slow belongs into the
   call. A directory is written with a slash at its end, or beginning with ``/``, ``./``, ``../`` or ``~``; without these
@@ -19,6 +20,7 @@ the command line, a maker of models) those that its signature names.
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import importlib.util
 import inspect
@@ -26,13 +28,13 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from sotopia_env.errors import InvalidValueError, SotopiaError, UnknownNameError, name_hint
+from sotopia_env.errors import InvalidValueError, SotopiaError, UnknownNameError, check_members, name_hint
 from sotopia_env.naming.grammar import JSON, read_options, split_options
 
 logger = logging.getLogger(__name__)
@@ -65,12 +67,12 @@ class Plugins(Generic[T]):
     Attributes:
         kind: in messages, such as ``policy``.
         group: of entry points.
-        fits: whether an object is of this kind.
+        protocol: what an object of this kind has.
     """
 
     kind: str
     group: str
-    fits: Callable[[object], bool]
+    protocol: type
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -94,8 +96,7 @@ class Plugins(Generic[T]):
         if factory is None:
             return None
         value = self._call(head, factory, options, directory, arguments)
-        if not self.fits(value) or isinstance(value, type):
-            raise InvalidValueError(f"{self.kind} {head!r}: expected it to make a {self.kind}, got {value!r}")
+        check_members(f"{self.kind} {head!r}", f"it to make a {self.kind}", value, self.protocol)
         return value  # type: ignore[no-any-return]
 
     def _is_directory(self, head: str) -> bool:
@@ -117,6 +118,7 @@ class Plugins(Generic[T]):
             try:
                 opener = self._load(entry)
                 if hasattr(opener, "opens") and opener.opens(path):
+                    _note(entry.module)
                     return opener
             except _BROKEN as error:  # not the package that was meant, or the user would have named it
                 reason = f"{type(error).__name__}: {_line(error)}"
@@ -126,10 +128,15 @@ class Plugins(Generic[T]):
     def _named(self, head: str) -> Any:
         if "/" in head:
             return None
-        for entry in entry_points(group=self.group, name=head):
-            return self._load(entry)
         match = _IMPORT.fullmatch(head)
-        return self._imported(match["module"], match["name"]) if match else None
+        module, name = (match["module"], match["name"]) if match else ("", "")
+        for entry in entry_points(group=self.group, name=head):
+            module, name = entry.module, entry.attr
+        if not module:
+            return None
+        value = self._imported(module, name)
+        _note(module)
+        return value
 
     def _load(self, entry: EntryPoint) -> Any:
         return self._imported(entry.module, entry.attr)
@@ -180,6 +187,28 @@ class Plugins(Generic[T]):
             return factory(**keywords)
         except TypeError as error:
             raise InvalidValueError(f"{owner}: cannot be made ({_line(error)})") from error
+
+
+_CODE: dict[str, Mapping[str, str]] = {}
+
+
+def imported_code() -> Mapping[str, Mapping[str, str]]:
+    """The modules that names have imported in this process, each with its file and the SHA-256 of its source.
+
+    The file is relative to the working directory where it lies there, and its mere name elsewhere; the hash has 16 hex
+    digits. Modules that these import in turn are not listed.
+    """
+    return dict(_CODE)
+
+
+def _note(module: str) -> None:
+    source = getattr(sys.modules[module], "__file__", None)
+    if module in _CODE or source is None:
+        return
+    path = Path(source).resolve()
+    inside = path.is_relative_to(Path.cwd().resolve())
+    name = path.relative_to(Path.cwd().resolve()).as_posix() if inside else path.name
+    _CODE[module] = {"file": name, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()[:16]}
 
 
 def _is_pythons_own(factory: Any) -> bool:

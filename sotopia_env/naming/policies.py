@@ -9,7 +9,7 @@ from typing import Any
 
 from sotopia_env.chat_model.factory import make_model
 from sotopia_env.chat_model.protocol import ChatModel
-from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
+from sotopia_env.errors import InvalidValueError, UnknownNameError, check_members, name_hint
 from sotopia_env.naming.grammar import (
     BOOLEAN,
     NUMBER,
@@ -18,6 +18,7 @@ from sotopia_env.naming.grammar import (
     WORD,
     Reader,
     optional,
+    options_of,
     read_options,
     split,
     split_call,
@@ -60,7 +61,7 @@ _BUILT_IN: Mapping[str, Callable[..., Any]] = {
 POLICY_NAMES: tuple[str, ...] = tuple(_BUILT_IN)
 """The policies without a language model that :func:`make_policy` knows."""
 
-POLICY_PLUGINS: Plugins[Policy] = Plugins("policy", "sotopia.policies", lambda value: isinstance(value, Policy))
+POLICY_PLUGINS: Plugins[Policy] = Plugins("policy", "sotopia.policies", Policy)
 """The policies of other packages."""
 
 _LLM_OPTIONS: Mapping[str, Reader] = {
@@ -101,9 +102,8 @@ def make_policy(
         InvalidValueError: a parameter's value cannot be read or is out of range, or ``spec`` is no policy at all.
     """
     if not isinstance(spec, str):
-        if isinstance(spec, Policy) and not isinstance(spec, type):
-            return spec
-        raise InvalidValueError(f"policy: expected a name or a policy, got {spec!r}")
+        check_members("policy", "a name or a policy", spec, Policy)
+        return spec
     arguments = {"chat_model": chat_model, **(manner or {})}
     if spec.strip().startswith(_BEST_OF):
         return _best_of_n(spec.strip(), lambda inner: make_policy(inner, chat_model, manner), arguments)
@@ -115,8 +115,10 @@ def make_policy(
         return plugin
     if "/" in name:
         model, options = split_options(spec)
-        settings = read_options(f"policy {model!r}", options, _LLM_OPTIONS)
-        return LLMPolicy(chat_model(model), **{**(manner or {}), **settings})
+        owner = f"policy {model!r}"
+        settings = read_options(owner, options, _LLM_OPTIONS)
+        with options_of(owner, _LLM_OPTIONS):
+            return LLMPolicy(chat_model(model), **{**(manner or {}), **settings})
     names = [*POLICY_NAMES, *POLICY_PLUGINS.names, _BEST_OF_FORM]
     raise UnknownNameError(
         f"policy: {name_hint(name, names)} (a language model is named PROVIDER/MODEL, your own package.module:factory)"

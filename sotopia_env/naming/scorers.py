@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
+from sotopia_env.errors import UnknownNameError, check_members, name_hint
 from sotopia_env.naming.plugins import Plugins
 from sotopia_env.policies.best_of_n import OfferWorth, Scorer
 
@@ -14,7 +14,7 @@ _BUILT_IN: Mapping[str, Callable[[], Scorer]] = {"offer-worth": OfferWorth}
 SCORERS: tuple[str, ...] = tuple(_BUILT_IN)
 """The scorers that :func:`make_scorer` knows without another package."""
 
-SCORER_PLUGINS: Plugins[Scorer] = Plugins("scorer", "sotopia.scorers", lambda value: isinstance(value, Scorer))
+SCORER_PLUGINS: Plugins[Scorer] = Plugins("scorer", "sotopia.scorers", Scorer)
 """The scorers of other packages."""
 
 
@@ -32,9 +32,8 @@ def make_scorer(spec: str | Scorer, arguments: Mapping[str, Any] | None = None) 
         InvalidValueError: it cannot be made.
     """
     if not isinstance(spec, str):
-        if isinstance(spec, Scorer) and not isinstance(spec, type):
-            return spec
-        raise InvalidValueError(f"scorer: expected a name or a scorer, got {spec!r}")
+        check_members("scorer", "a name or a scorer", spec, Scorer)
+        return spec
     name = spec.strip()
     scorer = _BUILT_IN[name]() if name in _BUILT_IN else SCORER_PLUGINS.make(name, arguments or {})
     if scorer is None:

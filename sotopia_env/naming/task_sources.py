@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from pathlib import Path
 
 from sotopia_env import tasks
 from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
-from sotopia_env.naming.grammar import split
+from sotopia_env.naming import grammar
 from sotopia_env.world.scenario import Task
 from sotopia_env.world.taskset import TaskSet
 
 TASKS_PER_FAMILY = 5
 
 
-def task_set(source: str, n: int | None, seed: int, level: str) -> TaskSet:
+def task_set(source: str, n: int | None, seed: int, level: str, split: str | None = None) -> TaskSet:
     """Returns the tasks that ``source`` names.
 
     Args:
@@ -22,9 +22,10 @@ def task_set(source: str, n: int | None, seed: int, level: str) -> TaskSet:
         n: how many; by default :data:`TASKS_PER_FAMILY` for each family, the whole set otherwise.
         seed: of generated tasks, or of the draw from a set.
         level: difficulty of generated tasks.
+        split: only tasks of this split; ``n`` are drawn from it.
 
     Raises:
-        UnknownNameError: no family and no file is called so.
+        UnknownNameError: no family and no file is called so, or no split.
         InvalidTaskError: the file cannot be read as tasks, or holds one that cannot be played and scored.
         InvalidValueError: ``source`` is empty, or there are not so many tasks.
     """
@@ -32,12 +33,32 @@ def task_set(source: str, n: int | None, seed: int, level: str) -> TaskSet:
         raise InvalidValueError(f"tasks: expected 'starter', 'all', task families or a task file, got {source!r}")
     if source == "starter" or _is_file(source, tasks.FAMILIES):
         collection = tasks.starter_tasks() if source == "starter" else tasks.load(source)
+        if split is not None:
+            collection = _in_split(collection, split)
+            if not len(collection):
+                raise InvalidValueError(f"split: expected tasks in the split {split!r} of {source!r}, got none")
         return collection if n is None else collection.sample(n, seed)
-    names = list(tasks.FAMILIES) if source == "all" else split(source)
+    names = list(tasks.FAMILIES) if source == "all" else grammar.split(source)
     for name in names:
         if name not in tasks.FAMILIES:
             raise UnknownNameError(f"tasks: {name_hint(name, ['starter', 'all', *tasks.FAMILIES])}")
-    return tasks.generate(names, TASKS_PER_FAMILY * len(names) if n is None else n, seed, level)
+    count = TASKS_PER_FAMILY * len(names) if n is None else n
+    if split is None:
+        return tasks.generate(names, count, seed, level)
+    return _generate_in_split(names, count, seed, level, split)
+
+
+def _in_split(collection: TaskSet, split: str) -> TaskSet:
+    return collection.split(split)  # type: ignore[arg-type]  # names are checked there
+
+
+def _generate_in_split(names: Sequence[str], n: int, seed: int, level: str, split: str) -> TaskSet:
+    """The first ``n`` tasks of the families' sequences that fall into the split."""
+    for factor in (2, 16, 128):  # of three splits the smallest has a tenth of the scenarios
+        collection = _in_split(tasks.generate(names, factor * n, seed, level), split)
+        if len(collection) >= n:
+            return collection[:n]
+    raise InvalidValueError(f"n: expected 0 to {len(collection)}, the tasks in the split {split!r}, got {n}")
 
 
 def _is_file(source: str, families: Container[str]) -> bool:

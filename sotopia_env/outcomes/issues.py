@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from sotopia_env.errors import name_hint
-from sotopia_env.outcomes.amounts import Amount, decimals, fold, json_number, read_amount
+from sotopia_env.outcomes.amounts import Amount, decimals, fold, json_number, money_text, read_amount
 from sotopia_env.outcomes.move import InvalidMoveError, excerpt
 from sotopia_env.records import Label, Line, Record, no_pose
 
@@ -156,9 +156,10 @@ class NumberIssue(Record):
         return f"unit of {self.name}{f' ({self.unit})' if self.unit else ''}"
 
     def amount_text(self, value: int | float | Decimal) -> str:
-        """Any number in this issue's unit: a currency sign before it, another unit after it."""
+        """Any number in this issue's unit: money as ``$1,250`` or ``$40.50``, another unit after the number."""
         before, after = self._affixes
-        digits = str(abs(value)) if type(value) is int and not self.decimals else f"{abs(value):.{self.decimals}f}"
+        size = -value if value < 0 else value
+        digits = money_text(size, self.decimals) if before else f"{size:.{self.decimals}f}"
         return f"{'-' if value < 0 else ''}{before}{digits}{after}"
 
 

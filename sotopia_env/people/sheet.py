@@ -16,14 +16,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
-from pydantic import ValidationError
-
 from sotopia_env.errors import DamagedRecordError, InvalidValueError, check_whole
-from sotopia_env.files import csv_text, write_text_atomically
+from sotopia_env.files import csv_text, read_text, write_text_atomically
 from sotopia_env.outcomes import describe_space, describe_worth
 from sotopia_env.prompts import fill, load
 from sotopia_env.quoting import disarm
-from sotopia_env.records import Record, explain
+from sotopia_env.records import Record, read_record
 from sotopia_env.world.dynamics import TurnOrder
 from sotopia_env.world.episode import Episode
 from sotopia_env.world.observation import OWN_FIELDS, describe, render_turn
@@ -86,12 +84,9 @@ class AnnotationKey(Record):
     @classmethod
     def load(cls, path: str | Path) -> AnnotationKey:
         """Reads a key file, or raises :class:`DamagedRecordError`."""
-        try:
-            return cls.model_validate_json(Path(path).read_text(encoding="utf-8"))
-        except ValidationError as error:
-            raise DamagedRecordError(f"{path}: expected the key of an annotation sheet ({explain(error)})") from None
-        except (OSError, UnicodeDecodeError) as error:
-            raise DamagedRecordError(f"{path}: the key of an annotation sheet cannot be read ({error})") from None
+        if not Path(path).is_file():
+            raise DamagedRecordError(f"{path}: expected the key of an annotation sheet, found none")
+        return read_record(cls, read_text(path, DamagedRecordError), str(path), "key of an annotation sheet")
 
 
 def key_path(sheet: str | Path) -> Path:

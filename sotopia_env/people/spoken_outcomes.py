@@ -32,7 +32,7 @@ from sotopia_env.evaluators import SpokenOutcome
 from sotopia_env.evaluators.spoken_agreement import protocol_of
 from sotopia_env.files import read_lines
 from sotopia_env.outcomes import OutcomeSpec
-from sotopia_env.records import Name, Record, explain
+from sotopia_env.records import Name, Record, explain, read_record
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.dynamics import Turn
 from sotopia_env.world.episode import Transcript, read_episode
@@ -129,7 +129,7 @@ def _words_of(turn: Turn) -> Turn:
 def _dialogue_case(line: str, where: str) -> Case:
     """The case of a line of the second kind."""
     try:
-        dialogue = Dialogue.model_validate_json(line)
+        dialogue = read_record(Dialogue, line, where, "dialogue")
         task = _task_of(dialogue, where)
         terms = None if dialogue.terms is None else protocol_of(task).space.normalise(dialogue.terms)
         return Case(where, Transcript(task, _turns_of(dialogue)), terms)

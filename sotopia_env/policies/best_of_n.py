@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
-from sotopia_env.errors import InvalidValueError, ModelCallError, PolicyError
+from sotopia_env.errors import InvalidValueError, ModelCallError, PolicyError, check_members
 from sotopia_env.outcomes import Move, MoveKind, Terms
 from sotopia_env.outcomes.space import OPTION
 from sotopia_env.policies.bidding import ranking
@@ -70,10 +70,8 @@ class BestOfNPolicy:
     def __post_init__(self) -> None:
         if not isinstance(self.n, int) or isinstance(self.n, bool) or self.n < 1:
             raise InvalidValueError(f"n: expected a whole number, 1 or more, got {self.n!r}")
-        if not isinstance(self.policy, Policy) or isinstance(self.policy, type):
-            raise InvalidValueError(f"policy: expected a policy, got {self.policy!r}")
-        if not isinstance(self.scorer, Scorer) or isinstance(self.scorer, type):
-            raise InvalidValueError(f"scorer: expected a scorer, got {self.scorer!r}")
+        check_members("policy", "a policy", self.policy, Policy)
+        check_members("scorer", "a scorer", self.scorer, Scorer)
         temperature = self.policy.parameters.get("temperature")
         if self.n > 1 and temperature == 0:
             raise InvalidValueError(

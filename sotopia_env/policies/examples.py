@@ -11,6 +11,8 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError, field_validator
 
 from sotopia_env.errors import InvalidValueError
+from sotopia_env.files import read_text
+from sotopia_env.json_text import parse_json
 from sotopia_env.records import JsonObject, Record, explain
 from sotopia_env.world.action import ParseFailure, parse, to_json
 
@@ -58,22 +60,11 @@ def read_examples(source: ExampleSource) -> tuple[Example, ...]:
     where = f"examples {source}" if isinstance(source, Path) else "examples"
     try:
         if isinstance(source, Path):
-            return _EXAMPLES.validate_python(json.loads(_read(source, "examples")))
+            return _EXAMPLES.validate_python(parse_json(read_text(source), where))
         pairs = [{"observation": e[0], "action": e[1]} if isinstance(e, tuple) and len(e) == 2 else e for e in source]
         return _EXAMPLES.validate_python(pairs)
     except ValidationError as error:
         raise InvalidValueError(f"{where}: {explain(error)}") from None
-    except json.JSONDecodeError as error:
-        raise InvalidValueError(f"{where}: expected a JSON list of examples, got no JSON ({error})") from None
-
-
-def _read(path: Path, what: str) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InvalidValueError(f"{what} {path}: cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError:
-        raise InvalidValueError(f"{what} {path}: expected UTF-8 text") from None
 
 
 def read_template(source: str | Path | None) -> str:
@@ -88,7 +79,7 @@ def read_template(source: str | Path | None) -> str:
     if source is None:
         return PLACEHOLDER
     where = f"template {source}" if isinstance(source, Path) else "template"
-    text = _read(source, "template").rstrip("\n") if isinstance(source, Path) else source
+    text = read_text(source).rstrip("\n") if isinstance(source, Path) else source
     names = sorted(set(re.findall(r"\{\{\w+\}\}", text)))
     if names != [PLACEHOLDER]:
         raise InvalidValueError(f"{where}: expected the placeholder {PLACEHOLDER}, got {', '.join(names) or 'none'}")

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
+from sotopia_env.errors import InvalidValueError, UnknownNameError, check_members, name_hint
 from sotopia_env.policies.policy import Decision, Policy
 from sotopia_env.records import canonical_json
 from sotopia_env.world.observation import Observation
@@ -23,8 +23,7 @@ def _check_policies(what: str, policies: Sequence[object]) -> None:
     if not policies:
         raise InvalidValueError(f"{what}: expected at least one policy, got none")
     for policy in policies:
-        if not isinstance(policy, Policy) or isinstance(policy, type):
-            raise InvalidValueError(f"{what}: expected policies, got {policy!r}")
+        check_members(what, "policies", policy, Policy)
 
 
 @dataclass(frozen=True, slots=True)

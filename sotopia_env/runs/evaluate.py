@@ -13,19 +13,21 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from sotopia_env.chat_model import Ledger
-from sotopia_env.errors import BudgetExceededError, DamagedRecordError, InvalidValueError, ModelRefusedError
+from sotopia_env.errors import (
+    BudgetExceededError,
+    ModelRefusedError,
+    check_members,
+)
 from sotopia_env.evaluators.evaluator import Panel
 from sotopia_env.files import AppendOnlyFile, read_lines, repair_torn_line
-from sotopia_env.records import Record, canonical_json, explain
+from sotopia_env.records import Record, canonical_json, read_record
 from sotopia_env.runs.play import evaluate_episode
 from sotopia_env.runs.progress import Progress
 from sotopia_env.runs.stopping import Stop, all_or_first_error, blocking, check_limits
-from sotopia_env.storage.directory import RunDirectory, is_unscored, read_run
-from sotopia_env.storage.manifest import EPISODES, Named, named
-from sotopia_env.world.episode import Episode, Evaluation, Evaluator, to_line
+from sotopia_env.storage.directory import RunDirectory, read_run
+from sotopia_env.storage.manifest import Named, named
+from sotopia_env.world.episode import Episode, Evaluation, Evaluator
 
 logger = logging.getLogger(__name__)
 
@@ -125,10 +127,7 @@ class _SideFile:
 
 
 def _parse(text: str, where: str) -> _Line:
-    try:
-        return _Line.model_validate_json(text)
-    except ValidationError as error:
-        raise DamagedRecordError(f"{where}: damaged record ({explain(error)})") from None
+    return read_record(_Line, text, where)
 
 
 @dataclass(slots=True)
@@ -195,17 +194,7 @@ class _Job:
 
     def merge(self) -> None:
         """Puts the verdicts into the episodes, all or none."""
-        temporary = self.directory.path / f".{EPISODES}.tmp"
-        try:
-            unscored = 0
-            with temporary.open("w", encoding="utf-8", newline="\n") as stream:
-                for episode in read_run(self.directory.path):
-                    merged = self._merged(episode)
-                    unscored += is_unscored(merged)
-                    stream.write(to_line(merged))
-            self.directory.replace_episodes(temporary, unscored)
-        finally:
-            temporary.unlink(missing_ok=True)
+        self.directory.replace_episodes(self._merged(episode) for episode in read_run(self.directory.path))
 
     def _merged(self, episode: Episode) -> Episode:
         judges, verdict = self.side.get(episode)
@@ -262,8 +251,7 @@ async def evaluate_run_async(
         ModelRefusedError: a model refuses every request; verdicts given until then are kept for the next call.
     """
     check_limits(concurrency, timeout)
-    if not isinstance(evaluator, Evaluator):
-        raise InvalidValueError(f"evaluator: expected an evaluator, got {evaluator!r}")
+    check_members("evaluator", "an evaluator", evaluator, Evaluator)
     with RunDirectory(run_dir) as directory:
         bar = Progress(len(directory.done), 0, progress, "evaluations", ledger)
         return await evaluate_directory(

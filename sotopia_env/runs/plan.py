@@ -10,16 +10,19 @@ import hashlib
 import itertools
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
+from typing import Any
 
-from sotopia_env.errors import InvalidValueError
+from sotopia_env.errors import DamagedRecordError, InvalidValueError
+from sotopia_env.json_text import decode_json
 from sotopia_env.naming import make_policy
 from sotopia_env.policies.policy import Policy, policy_identity
-from sotopia_env.records import canonical_json
+from sotopia_env.records import canonical_json, first_difference
 from sotopia_env.storage.manifest import Named, RunConfig, named
 from sotopia_env.world.dynamics import Rules, TurnOrder
+from sotopia_env.world.episode import Episode
 from sotopia_env.world.scenario import Task
 
 DEFAULT_RULES = Rules()
@@ -182,6 +185,45 @@ def run_config(plans: Sequence[EpisodePlan], evaluator: Named | None) -> RunConf
         episodes=len(plans),
         plan_hash=_hash({plan.key for plan in plans}),
     )
+
+
+def planned_check(plans: Sequence[EpisodePlan]) -> Callable[[Episode], None]:
+    """Returns what raises :class:`DamagedRecordError` for a recorded episode that is none of ``plans``.
+
+    A key is not believed: task, seed, rules and policies of the record must be those of the plan with this key.
+    """
+    by_key = {plan.key: plan for plan in plans}
+
+    def check(episode: Episode) -> None:
+        plan = by_key.get(episode.key)
+        if plan is None:
+            where, expected, got = "key", "one of the run's", repr(episode.key)
+        else:
+            planned, recorded = _planned_content(plan), _recorded_content(episode)
+            if planned == recorded:
+                return
+            where, expected, got = first_difference(f"episode {episode.key!r}", planned, recorded)
+        raise DamagedRecordError(
+            f"{where}: expected {expected}, got {got}; the record was changed or is another run's: without its line, "
+            "the same command plays the episode again"
+        )
+
+    return check
+
+
+def _planned_content(plan: EpisodePlan) -> Any:
+    policies = [[policy.name, dict(policy.parameters)] for policy in plan.policies]
+    return _content(plan.task, plan.episode_seed, plan.rules, policies)
+
+
+def _recorded_content(episode: Episode) -> Any:
+    policies = [[info.name, info.parameters] for info in episode.policies]
+    return _content(episode.task, episode.seed, episode.rules, policies)
+
+
+def _content(task: Task, seed: int, rules: Rules, policies: Any) -> Any:
+    content = {"task": task.content_hash, "seed": seed, "rules": asdict(rules), "policies": policies}
+    return decode_json(canonical_json(content))  # tuples are lists in a record, and keys are texts
 
 
 def _hash(texts: set[str]) -> str:

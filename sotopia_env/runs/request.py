@@ -26,7 +26,7 @@ class RunRequest:
 
     Attributes:
         policies: names, each one or several with commas; each plays each.
-        matchups: single pairings, as ``"a vs b"``.
+        matchups: single pairings, as ``"a vs b"``; ``"a vs a"`` for a policy against itself.
         tasks: a source of tasks; see :func:`sotopia_env.naming.task_set`.
         n: how many tasks.
         level: difficulty of generated tasks.
@@ -81,6 +81,11 @@ class RunRequest:
         matchups = [split(text, " vs ") for text in self.matchups]
         if not names and not matchups:
             raise InvalidValueError("policies or matchups: expected at least one; `sotopia policies` lists the names")
+        for text, sides in zip(self.matchups, matchups, strict=True):
+            if len(sides) == 1:
+                raise InvalidValueError(
+                    f"matchup: expected 'a vs b', got {text!r}; a policy against itself is '{text} vs {text}'"
+                )
         if any(name.partition(":")[0].strip() == "human" for side in (names, *matchups) for name in side):
             raise InvalidValueError("policy 'human': a rollout asks nobody; take a seat yourself with `sotopia play`")
 

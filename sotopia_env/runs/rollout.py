@@ -17,10 +17,17 @@ from functools import partial
 from pathlib import Path
 
 from sotopia_env.chat_model import Ledger
-from sotopia_env.errors import BudgetExceededError, DamagedRecordError, InvalidValueError, ModelRefusedError
+from sotopia_env.errors import (
+    BudgetExceededError,
+    DamagedRecordError,
+    InvalidValueError,
+    ModelRefusedError,
+    check_members,
+)
+from sotopia_env.naming import imported_code
 from sotopia_env.runs.admission import Admission
 from sotopia_env.runs.evaluate import evaluate_directory
-from sotopia_env.runs.plan import EpisodePlan, run_config
+from sotopia_env.runs.plan import EpisodePlan, planned_check, run_config
 from sotopia_env.runs.play import Watcher, evaluate_episode, play_episode
 from sotopia_env.runs.progress import Progress
 from sotopia_env.runs.shards import merge_shards
@@ -262,6 +269,8 @@ async def run_episodes_async(
             on disk; no episode counts as failed for it.
     """
     plans, stop = _check(plans, concurrency, timeout), stop or Stop()
+    if evaluator is not None:
+        check_members("evaluator", "an evaluator or None", evaluator, Evaluator)
     with nullcontext() if run_dir is None else open_run(plans, evaluator, run_dir) as directory:
         if directory is not None and directory.unscored and evaluator is not None:
             again = Progress(len(directory.done), 0, progress, "evaluations", ledger)
@@ -314,6 +323,8 @@ def open_run(plans: list[EpisodePlan], evaluator: Evaluator | None, run_dir: str
         InvalidValueError: it is in use, or holds another run.
         DamagedRecordError: it holds a line that cannot be read.
     """
-    with RunDirectory(run_dir, run_config(plans, None if evaluator is None else named(evaluator))) as directory:
+    config = run_config(plans, None if evaluator is None else named(evaluator))
+    with RunDirectory(run_dir, config, planned_check(plans)) as directory:
+        directory.note_code(imported_code())
         merge_shards(directory)
         yield directory

@@ -16,6 +16,7 @@ from pathlib import Path
 from sotopia_env.chat_model.spending.ledger import LEDGER
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.files import repair_torn_line, write_text_atomically
+from sotopia_env.json_text import read_json
 from sotopia_env.storage.directory import RunDirectory, read_failures, read_run
 from sotopia_env.storage.manifest import EPISODES, RUN, UNFINISHED, FailureRecord
 
@@ -67,6 +68,7 @@ def _merge_episodes(run: RunDirectory, shard: Path) -> int:
     before = len(run.done)
     with RunDirectory(shard) as directory:  # refuses if a process still writes there
         for episode in read_run(shard):
+            run.check(episode, str(shard))
             if episode.key not in run.done:
                 run.append(episode)
         for key, parts in directory.begun.items():
@@ -96,7 +98,7 @@ def _take_back(run: Path) -> None:
     if not intent.exists():
         return
     try:
-        note = json.loads(intent.read_text(encoding="utf-8"))
+        note = read_json(intent)
         shard, size = run / SHARDS / str(note["shard"]), int(note["size"])
     except (ValueError, KeyError, TypeError):
         raise InvalidValueError(f"{intent}: expected the note of a merging, found something else") from None

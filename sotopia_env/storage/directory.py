@@ -11,17 +11,15 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from pydantic import ValidationError
-
 from sotopia_env.errors import DamagedRecordError, InvalidValueError
-from sotopia_env.files import AppendOnlyFile, lock, read_lines, repair_torn_line, write_text_atomically
-from sotopia_env.records import Record, explain
+from sotopia_env.files import AppendOnlyFile, lock, read_lines, repair_torn_line, replacement, write_text_atomically
+from sotopia_env.records import Record, read_record
 from sotopia_env.storage.manifest import (
     EPISODES,
     FAILURES,
@@ -54,18 +52,22 @@ class RunDirectory:
         repaired: sentences about lines that had been cut short and were removed.
     """
 
-    def __init__(self, path: str | Path, config: RunConfig | None = None) -> None:
+    def __init__(
+        self, path: str | Path, config: RunConfig | None = None, check: Callable[[Episode], None] | None = None
+    ) -> None:
         """Creates the directory, or takes up the one that is there.
 
         Args:
             path: where the run lies.
             config: what the run consists of; ``None`` takes up an existing run as it is.
+            check: raises :class:`DamagedRecordError` for an episode that is not one of the run.
 
         Raises:
             InvalidValueError: another process holds the directory, it holds another run, or there is none to take up.
             DamagedRecordError: a record in it cannot be read.
         """
         self.path = Path(path)
+        self._check = check
         self.done: set[str] = set()
         self.unscored = 0
         self.repaired: tuple[str, ...] = ()
@@ -107,8 +109,10 @@ class RunDirectory:
 
     def _scan(self) -> None:
         for number, episode in enumerate(read_run(self.path), start=1):
+            where = f"{self.path / EPISODES}, line {number}"
             if episode.key in self.done:
-                raise DamagedRecordError(f"{self.path / EPISODES}, line {number}: episode {episode.key!r} stands twice")
+                raise DamagedRecordError(f"{where}: episode {episode.key!r} stands twice")
+            self.check(episode, where)
             self.done.add(episode.key)
             self.unscored += is_unscored(episode)
 
@@ -137,6 +141,14 @@ class RunDirectory:
         for part in parts[len(self.begun.get(key, ())) :]:
             self.append_part(part)
             self.begun.setdefault(key, []).append(part)
+
+    def check(self, episode: Episode, where: str) -> None:
+        """Raises :class:`DamagedRecordError`, beginning with ``where``, for an episode that is not one of the run."""
+        if self._check is not None:
+            try:
+                self._check(episode)
+            except DamagedRecordError as error:
+                raise DamagedRecordError(f"{where}: {error}") from None
 
     def append(self, episode: Episode) -> None:
         """Adds one episode; it is safe from the death of the process when this returns."""
@@ -179,11 +191,26 @@ class RunDirectory:
         if answered:
             self._write_manifest(self.manifest.model_copy(update={"models": self._models(answered)}))
 
-    def replace_episodes(self, temporary: Path, unscored: int) -> None:
-        """Replaces the episodes by ``temporary``, a file in the same directory, at once or not at all."""
-        with temporary.open("rb") as stream:
+    def note_code(self, code: Mapping[str, Mapping[str, str]]) -> None:
+        """Records in ``run.json`` which modules were imported by name; one that has changed since is another entry."""
+        known = self.manifest.code
+        changed = [module for module in code if module in known and code[module] not in known[module]]
+        if changed:
+            logger.warning("%s: was begun with other code in %s; its episodes mix both", self.path, ", ".join(changed))
+        new = {module: [*known.get(module, ()), source] for module, source in code.items()}
+        new = {module: sources for module, sources in new.items() if code[module] not in known.get(module, ())}
+        if new:
+            self._write_manifest(self.manifest.model_copy(update={"code": {**known, **new}}))
+
+    def replace_episodes(self, episodes: Iterable[Episode]) -> None:
+        """Replaces the episodes, at once or not at all."""
+        unscored = 0
+        with replacement(self.path / EPISODES) as stream:
+            for episode in episodes:
+                stream.write(to_line(episode).encode())
+                unscored += is_unscored(episode)
+            stream.flush()
             os.fsync(stream.fileno())
-        temporary.replace(self.path / EPISODES)
         self._episodes.close()
         self._episodes = self._resources.enter_context(self._open(EPISODES))
         self.unscored = unscored
@@ -237,8 +264,10 @@ def read_run(path: str | Path) -> Iterator[Episode]:
     """
     path = Path(path)
     file = path / EPISODES if path.is_dir() else path
-    if path.is_dir() and not (path / RUN).exists():
-        raise InvalidValueError(f"{path}: expected a run directory with a {RUN}, found none")
+    if path.is_dir():
+        if not (path / RUN).exists():
+            raise InvalidValueError(f"{path}: expected a run directory with a {RUN}, found none")
+        read_manifest(path)  # a run of another version is not read as one of this
     if not path.exists():
         raise InvalidValueError(f"{path}: expected a run directory or a .jsonl file of episodes, found nothing")
     if file.exists():  # a run that was killed at once has none yet
@@ -247,10 +276,7 @@ def read_run(path: str | Path) -> Iterator[Episode]:
 
 def _read(file: Path, record: type[_RecordT]) -> Iterator[_RecordT]:
     for where, line in read_lines(file) if file.exists() else ():
-        try:
-            yield record.model_validate_json(line)
-        except ValidationError as error:
-            raise DamagedRecordError(f"{where}: damaged record ({explain(error)})") from None
+        yield read_record(record, line, where)
 
 
 def read_failures(path: str | Path) -> tuple[FailureRecord, ...]:

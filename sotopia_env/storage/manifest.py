@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,6 +10,8 @@ from typing import Any, Protocol
 from pydantic import Field, ValidationError
 
 from sotopia_env.errors import DamagedRecordError, InvalidValueError
+from sotopia_env.files import read_text
+from sotopia_env.json_text import decode_json
 from sotopia_env.records import (
     JsonObject,
     Record,
@@ -19,6 +20,7 @@ from sotopia_env.records import (
     explain,
     first_difference,
     package_versions,
+    read_record,
     source_revision,
 )
 from sotopia_env.world.dynamics import Rules
@@ -87,7 +89,7 @@ class RunConfig(Record):
 
     def _as_json(self) -> dict[str, Any]:
         # Not mode="json", in which parameters are text: differences are looked for inside them.
-        values: dict[str, Any] = json.loads(canonical_json(self.model_dump()))
+        values: dict[str, Any] = decode_json(canonical_json(self.model_dump()))
         return values
 
     def check_same(self, other: RunConfig, path: Path) -> None:
@@ -115,12 +117,14 @@ class RunManifest(Record):
 
     ``models`` holds the models that answered: by account (agent or judge) and model as it was named, the name and
     version that the server gave, with the number of answers. Prompts are in ``config``: the parameters of policies and
-    evaluators hold their hashes.
+    evaluators hold their hashes. ``code`` holds the modules that names of policies and scorers had imported: by module
+    its file and the hash of its source, several where a resumed run found it changed.
     """
 
     schema_version: SchemaVersion = SCHEMA_VERSION
     config: RunConfig
     code_version: str = Field(default_factory=code_version)
+    code: JsonObject = Field(default_factory=dict)
     packages: JsonObject = Field(default_factory=package_versions)
     revision: str | None = Field(default_factory=source_revision)
     started: str = Field(default_factory=now)
@@ -167,12 +171,8 @@ class UnfinishedPart(Record):
 
 def read_manifest(path: Path) -> RunManifest:
     """Returns a run's ``run.json``, or raises :class:`DamagedRecordError`."""
-    try:
-        return RunManifest.model_validate_json((path / RUN).read_text(encoding="utf-8"))
-    except ValidationError as error:
-        raise DamagedRecordError(f"{path / RUN}: damaged ({explain(error)})") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise DamagedRecordError(f"{path / RUN}: cannot be read ({error})") from None
+    file = path / RUN
+    return read_record(RunManifest, read_text(file, DamagedRecordError), str(file), "manifest")
 
 
 def configured_evaluator(path: Path) -> Named | None:

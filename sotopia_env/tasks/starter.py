@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import importlib
 import importlib.resources
-import json
 from functools import lru_cache
 
+from sotopia_env.json_text import decode_json
 from sotopia_env.world.scenario import Scenario
 from sotopia_env.world.taskset import Cast, TaskSet, sample_tasks
 
@@ -18,13 +18,13 @@ def _data(name: str) -> str:
 @lru_cache(maxsize=1)
 def starter_cast() -> Cast:
     """Returns the shipped characters with what they are to each other."""
-    return Cast.model_validate_json(_data("starter_cast.json"))
+    return Cast.model_validate(decode_json(_data("starter_cast.json")))
 
 
 @lru_cache(maxsize=1)
 def starter_scenarios() -> tuple[Scenario, ...]:
     """Returns the shipped scenarios."""
-    return tuple(Scenario.model_validate(item) for item in json.loads(_data("starter_scenarios.json")))
+    return tuple(Scenario.model_validate(item) for item in decode_json(_data("starter_scenarios.json")))
 
 
 @lru_cache(maxsize=1)

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, ConfigDict, PlainSerializer
 
-from sotopia_env.errors import InvalidActionError, name_hint
+from sotopia_env.errors import InvalidActionError, InvalidValueError, name_hint, short_repr
 from sotopia_env.outcomes import InvalidMoveError, Move, read_move
 from sotopia_env.quoting import disarm, quote
 
@@ -150,7 +150,12 @@ def parse(text: str, recipients: Mapping[str, str] | None = None) -> Action | Pa
 
     Returns:
         The action, or the reason why there is none.
+
+    Raises:
+        InvalidValueError: ``text`` is no text; a model's text that is no action raises nothing.
     """
+    if not isinstance(text, str):
+        raise InvalidValueError(f"text: expected what a model wrote, as a str, got {short_repr(text)}")
     if len(text) > _MAX_TEXT:
         return ParseFailure(f"the text has {len(text)} characters; at most {_MAX_TEXT} are read")
     try:

@@ -13,11 +13,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Protocol, Self, runtime_checkable
 
-from pydantic import AfterValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from sotopia_env.errors import DamagedRecordError, EvaluationError, InvalidValueError, name_hint
 from sotopia_env.files import read_lines
-from sotopia_env.records import JsonObject, Record, code_version, explain
+from sotopia_env.records import JsonObject, Record, code_version, read_record
 from sotopia_env.world.dynamics import EpisodeState, Rules, StopReason, Turn, initial_state, transition
 from sotopia_env.world.reward import DIMENSIONS, CustomDimension, Dimension, RewardVector, check_score, reward_vector
 from sotopia_env.world.scenario import Task
@@ -357,10 +357,7 @@ def read_episodes(path: str | Path) -> Iterator[Episode]:
 
 def read_episode(line: str, where: str) -> Episode:
     """Returns the episode in one JSON line, or raises :class:`DamagedRecordError` beginning with ``where``."""
-    try:
-        return Episode.model_validate_json(line)
-    except ValidationError as error:
-        raise DamagedRecordError(f"{where}: damaged episode record ({explain(error)})") from None
+    return read_record(Episode, line, where, "episode record")
 
 
 def write_episodes(path: str | Path, episodes: Iterable[Episode]) -> None:

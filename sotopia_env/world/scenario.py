@@ -28,9 +28,9 @@ from sotopia_env.records import (
     Record,
     TextMap,
     canonical_json,
+    json_or_value,
     no_pose,
     not_blank,
-    parse_json,
 )
 
 _AGENT_ID = re.compile(r"agent_\d+", re.IGNORECASE)
@@ -207,7 +207,7 @@ class Constraints(Record):
 # keep their order, which is that of the worths in a seat's briefing: a replayed episode shows the same text.
 OutcomeField = Annotated[
     OutcomeSpec | None,
-    BeforeValidator(parse_json),
+    BeforeValidator(json_or_value),
     PlainSerializer(
         lambda spec: None if spec is None else json.dumps(spec.model_dump(mode="json"), ensure_ascii=False),
         return_type=str | None,

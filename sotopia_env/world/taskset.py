@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import json
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -24,9 +23,11 @@ from sotopia_env.errors import (
     InvalidValueError,
     UnknownNameError,
     name_hint,
+    short_repr,
 )
-from sotopia_env.files import write_text_atomically
-from sotopia_env.records import Record, canonical_json, explain, short_repr
+from sotopia_env.files import read_text, write_text_atomically
+from sotopia_env.json_text import parse_json
+from sotopia_env.records import Record, canonical_json, explain
 from sotopia_env.world.scenario import Character, Relationship, RelationshipKind, Scenario, Task
 
 Split = Literal["train", "dev", "test"]
@@ -238,12 +239,9 @@ def read_records(path: Path, record: type[_RecordT]) -> Iterator[tuple[str, _Rec
 
 
 def _read_json(path: Path) -> Iterator[tuple[str, Any]]:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidTaskError(f"{path}: cannot be read as a UTF-8 text file ({error})") from None
+    text = read_text(path, InvalidTaskError)
     if path.suffix == ".json":
-        raw = _loads(text, str(path))
+        raw = parse_json(text, str(path), InvalidTaskError)
         if not isinstance(raw, list):
             raise InvalidTaskError(f"{path}: expected a JSON array of records, got {type(raw).__name__}")
         yield from ((f"{path}, record {index}", item) for index, item in enumerate(raw, start=1))
@@ -251,24 +249,9 @@ def _read_json(path: Path) -> Iterator[tuple[str, Any]]:
         # Not splitlines(): it also splits at characters such as U+2028, which may stand inside a JSON string.
         for number, line in enumerate(text.split("\n"), start=1):
             if line.strip():
-                yield f"{path}, line {number}", _loads(line, f"{path}, line {number}")
+                yield f"{path}, line {number}", parse_json(line, f"{path}, line {number}", InvalidTaskError)
     else:
         raise InvalidTaskError(f"{path}: expected a .json or .jsonl file, got {path.suffix or 'no suffix'!r}")
-
-
-def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    unique = dict(pairs)
-    if len(unique) != len(pairs):
-        keys = [key for key, _ in pairs]
-        raise ValueError(f"the key {next(key for key in keys if keys.count(key) > 1)!r} stands twice in one object")
-    return unique
-
-
-def _loads(text: str, where: str) -> Any:
-    try:
-        return json.loads(text, object_pairs_hook=_unique_keys)
-    except (ValueError, RecursionError) as error:  # also an integer of thousands of digits, or nested too deeply
-        raise InvalidTaskError(f"{where}: not valid JSON ({error})") from None
 
 
 __all__ = [

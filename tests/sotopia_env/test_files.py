@@ -12,7 +12,15 @@ import pytest
 
 from sotopia_env import files
 from sotopia_env.errors import InvalidValueError, SotopiaError
-from sotopia_env.files import AppendOnlyFile, csv_text, guard, repair_torn_line, unguard
+from sotopia_env.files import (
+    AppendOnlyFile,
+    csv_text,
+    guard,
+    repair_torn_line,
+    replacement,
+    unguard,
+    write_text_atomically,
+)
 
 
 @pytest.mark.parametrize(
@@ -40,6 +48,34 @@ def test_repair_keeps_exactly_the_whole_lines(tmp_path: Path, data: bytes, kept:
         assert opened.repaired == len(data) - len(kept)
         opened.append(b"next\n")
     assert file.read_bytes() == kept + b"next\n"
+
+
+def test_a_link_planted_for_a_temporary_file_leads_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = tmp_path / "target"
+    target.write_text("precious")
+    for name in (".run.json.tmp", ".run.json.00.tmp"):
+        (tmp_path / name).symlink_to(target)
+    write_text_atomically(tmp_path / "run.json", "{}")
+    assert ((tmp_path / "run.json").read_text(), (tmp_path / "run.json").is_symlink()) == ("{}", False)
+    monkeypatch.setattr(files.secrets, "token_hex", lambda _: "00")  # even if the name were known
+    with pytest.raises(InvalidValueError, match=r"run\.json: cannot be written \(File exists\)"):
+        write_text_atomically(tmp_path / "run.json", "[]")
+    assert target.read_text() == "precious"
+
+
+def test_a_replacement_that_fails_leaves_the_file_and_nothing_else(tmp_path: Path) -> None:
+    file = tmp_path / "f"
+    file.write_text("before")
+
+    def interrupted() -> None:
+        with replacement(file) as stream:
+            stream.write(b"half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert [path.name for path in tmp_path.iterdir()] == ["f"]
+    assert file.read_text() == "before"
 
 
 def test_what_is_not_there_is_whole_and_stays_away(tmp_path: Path) -> None:

@@ -39,11 +39,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from sotopia_env.errors import DamagedRecordError, InvalidValueError, UnknownNameError, name_hint
+from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
 from sotopia_env.files import read_lines
-from sotopia_env.records import Record, explain
+from sotopia_env.records import Record, read_record
 from sotopia_env.world.action import ActionType
 from sotopia_env.world.episode import Episode, Evaluation
 from sotopia_env.world.reward import RANGES, Dimension, dimension
@@ -261,10 +261,7 @@ def read_attributions(path: str | Path) -> Iterator[Attribution]:
     """
     file = Path(path) / FILE if Path(path).is_dir() else Path(path)
     for where, line in read_lines(file):
-        try:
-            yield Attribution.model_validate_json(line)
-        except ValidationError as error:
-            raise DamagedRecordError(f"{where}: damaged attribution ({explain(error)})") from None
+        yield read_record(Attribution, line, where, "attribution")
 
 
 FILE = "attributions.jsonl"

@@ -14,13 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from sotopia_env.chat_model.protocol import ChatModel
 from sotopia_env.errors import (
     FATAL,
     BudgetExceededError,
-    DamagedRecordError,
     InvalidValueError,
     ModelRefusedError,
     UnknownNameError,
@@ -28,7 +27,7 @@ from sotopia_env.errors import (
 )
 from sotopia_env.evaluators.judge.question import Manner
 from sotopia_env.files import AppendOnlyFile, read_lines
-from sotopia_env.records import Record, explain
+from sotopia_env.records import Record, read_record
 from sotopia_env.runs.progress import Progress
 from sotopia_env.runs.stopping import Stop, all_or_first_error, stop_on_signals
 from sotopia_env.storage.directory import read_run
@@ -145,10 +144,7 @@ class Answers:
         self._file = AppendOnlyFile(path, exclusive=True)
         self._found: dict[tuple[str, str, str, str], _Answer] = {}
         for where, line in read_lines(path):
-            try:
-                self._keep(_Answer.model_validate_json(line))
-            except ValidationError as error:
-                raise DamagedRecordError(f"{where}: damaged answer ({explain(error)})") from None
+            self._keep(read_record(_Answer, line, where, "answer"))
 
     def _keep(self, answer: _Answer) -> None:
         self._found[answer.episode, answer.seat, answer.dimension, answer.attributor] = answer

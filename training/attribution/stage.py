@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from sotopia_env.errors import InvalidValueError
-from sotopia_env.files import write_text_atomically
+from sotopia_env.files import replacement, write_text_atomically
 from sotopia_env.world.episode import Episode
 from training.attribution.agreement import AgreementTable
 from training.attribution.by_outcome import make_attributor
@@ -89,14 +89,9 @@ def _offline(settings: AttributionSettings) -> list[Attributor]:
 def _write(settings: AttributionSettings, folder: Path, offline: list[Attributor], answers: Answers) -> dict[str, Any]:
     """Writes rewards and report; returns their figures."""
     writer = _Writer(settings, offline, answers)
-    temporary = folder / f".{FILE}.tmp"
-    try:
-        with temporary.open("w", encoding="utf-8", newline="\n") as stream:
-            for line in writer.lines():
-                stream.write(line)
-        temporary.replace(folder / FILE)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with replacement(folder / FILE) as stream:
+        for line in writer.lines():
+            stream.write(line.encode())
     agreement = writer.agreement.rows()
     write_text_atomically(folder / REPORT, to_markdown(writer.tally, writer.spread, agreement))
     if not writer.spread.count:

@@ -14,11 +14,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from sotopia_env import tasks
 from sotopia_env.errors import ConstraintError, InvalidValueError
-from sotopia_env.records import canonical_json, explain
+from sotopia_env.files import read_text
+from sotopia_env.records import canonical_json, read_record
 from sotopia_env.tasks import draw_characters, draw_relationship
 from sotopia_env.world import (
     Cast,
@@ -46,14 +45,9 @@ def read_cast(name: str) -> Cast | None:
         return None
     if name == STARTER:
         return tasks.starter_cast()
-    try:
-        return Cast.model_validate_json(Path(name).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InvalidValueError(
-            f"cast: expected {DRAWN!r}, {STARTER!r} or a JSON file, {name} cannot be read ({error.strerror})"
-        ) from None
-    except ValidationError as error:
-        raise InvalidValueError(f"cast {name}: {explain(error)}") from None
+    if not Path(name).is_file():
+        raise InvalidValueError(f"cast: expected {DRAWN!r}, {STARTER!r} or a JSON file, found no file {name}")
+    return read_record(Cast, read_text(name), name, "cast", InvalidValueError)
 
 
 def cast_scenarios(open_scenarios: Iterable[OpenScenario], cast: Cast | None, pairs: int, seed: int) -> TaskSet:

@@ -22,6 +22,7 @@ from sotopia_env import tasks
 from sotopia_env.chat_model import ChatModel
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.files import write_text_atomically
+from sotopia_env.json_text import read_json
 from sotopia_env.naming import task_set
 from sotopia_env.world import Scenario, Task, TaskSet
 from training.collect.casting import cast_scenarios, read_cast
@@ -137,7 +138,7 @@ def run(settings: TaskGenerationSettings, model: ChatModel | None = None) -> Non
         return
     stage.open()
     make_tasks(settings, stage.path, model)
-    facts = json.loads((stage.path / FACTS).read_text(encoding="utf-8"))
+    facts = read_json(stage.path / FACTS)
     logger.info("%s", ", ".join(f"{name}: {value}" for name, value in facts.items()))
     stage.finish(facts)
 

@@ -33,8 +33,9 @@ from sotopia_env.errors import (
 )
 from sotopia_env.evaluators import Refusal, all_at_once, read_object
 from sotopia_env.files import AppendOnlyFile, read_lines
+from sotopia_env.json_text import decode_json
 from sotopia_env.prompts import fill
-from sotopia_env.records import Line, Record, explain
+from sotopia_env.records import Line, Record, explain, read_record
 from sotopia_env.world import ChatMessage, Constraints, RelationshipKind, Scenario, Seat, disarm, quote
 from training.prompts import load
 from training.stage.settings import Settings
@@ -123,7 +124,7 @@ def read_inspirations(paths: Iterable[str | Path]) -> list[Inspiration]:
 
 def _inspiration(origin: str, line: str) -> Inspiration:
     try:
-        item = json.loads(line)
+        item = decode_json(line)
         return Inspiration(str(item["source"]), str(item["text"]))
     except (ValueError, KeyError, TypeError):
         raise DamagedRecordError(f"{origin}: expected an object with source and text") from None
@@ -209,7 +210,7 @@ def question(inspiration: Inspiration) -> ChatMessage:
     """Returns the message that asks for a situation."""
     examples = "\n".join(
         json.dumps(Draft.model_validate(item).model_dump(mode="json"), ensure_ascii=False)
-        for item in json.loads(load("task_situation_examples"))
+        for item in decode_json(load("task_situation_examples"))
     )
     kinds = ", ".join(kind.value for kind in RelationshipKind)
     text = fill(
@@ -356,8 +357,5 @@ def read_written(path: Path) -> list[Written]:
     """
     records = []
     for origin, line in read_lines(path) if path.exists() else ():
-        try:
-            records.append(Written.model_validate_json(line))
-        except ValidationError as error:
-            raise DamagedRecordError(f"{origin}: damaged record ({explain(error)})") from None
+        records.append(read_record(Written, line, origin))
     return records

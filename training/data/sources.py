@@ -6,7 +6,6 @@ a JSON Lines file of ``{"episode", "seat", "why"}``, as the filters of SOTOPIA-Ï
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from pydantic import Field
 
 from sotopia_env.errors import DamagedRecordError, InvalidValueError, UnknownNameError, name_hint
 from sotopia_env.files import read_lines
+from sotopia_env.json_text import decode_json
 from sotopia_env.storage import is_unscored, read_run
 from sotopia_env.world import Episode
 from training.data.held_out import evaluation_scenarios
@@ -133,7 +133,7 @@ def read_selection(path: str | Path) -> frozenset[tuple[str, str]]:
 
 def _pair(origin: str, line: str) -> tuple[str, str]:
     try:
-        item = json.loads(line)
+        item = decode_json(line)
         return str(item["episode"]), str(item["seat"])
-    except (json.JSONDecodeError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError):
         raise DamagedRecordError(f"{origin}: expected an object with episode and seat") from None

@@ -21,6 +21,7 @@ from pydantic import Field, model_validator
 
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.files import write_text_atomically
+from sotopia_env.json_text import read_json
 from sotopia_env.world import ChatMessage
 from training.data.samples import Row, RowMaker, split_scenarios, stream_dataset
 from training.data.sources import SourceSettings, source_rows
@@ -214,7 +215,7 @@ def prepare(settings: BehaviorCloningSettings, stage: StageDirectory, tokenizer:
     folder = stage.path / "rows"
     facts = folder / "facts.json"
     if facts.is_file():
-        return Prepared(folder, json.loads(facts.read_text(encoding="utf-8")))
+        return Prepared(folder, read_json(facts))
     maker, rows = training_rows(settings, tokenizer)
     try:
         sizes = _divided(_dataset(rows, folder / "building"), settings, folder)

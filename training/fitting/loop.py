@@ -6,7 +6,6 @@ continues from its last complete checkpoint, with the losses of an uninterrupted
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import shutil
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from sotopia_env.errors import InvalidValueError
+from sotopia_env.json_text import read_json
 from training.fitting.checks import check_installed, check_optimizer, check_scheduler, check_target_modules
 from training.models.loading import (
     adapter_base,
@@ -208,7 +208,7 @@ def _check_same_adapter(model: ModelSettings) -> None:
     check_adapter(model.adapter, model.base)
     if model.lora is None:
         raise InvalidValueError(f"model.lora: {model.adapter} is an adapter; all weights cannot be trained from one")
-    config = json.loads((Path(model.adapter) / "adapter_config.json").read_text(encoding="utf-8"))
+    config = read_json(Path(model.adapter) / "adapter_config.json", finite=False)
     current, new = (config["r"], config["lora_alpha"]), (model.lora.rank, model.lora.alpha)
     if current != new:
         raise InvalidValueError(

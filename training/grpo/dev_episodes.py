@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from sotopia_env.chat_model import ModelPool
 from sotopia_env.errors import EvaluationError
 from sotopia_env.files import write_text_atomically
+from sotopia_env.json_text import read_json
 from sotopia_env.world import ABBREVIATIONS, DIMENSIONS, Scalarisation
 from training.grpo.multi_turn import largest_count, samples_through_trl, through_trl
 from training.grpo.settings import DevSettings, RewardSettings
@@ -115,7 +116,7 @@ class DevEpisodes:
         self._best = folder / "best"
         self._sampling = sampling
         self._score = score
-        self.looks: Looks = json.loads(self._file.read_text()) if self._file.is_file() else []
+        self.looks: Looks = read_json(self._file, finite=False) if self._file.is_file() else []
 
     def look(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, step: int) -> Figures:
         """Plays the dev episodes with ``model``, in this process only, and records their figures."""
@@ -164,7 +165,7 @@ class DevEpisodes:
         It is read from disk, because a resumed run may measure other figures if a partner is a model on a server.
         """
         file = self._best / LOOK
-        return float(json.loads(file.read_text(encoding="utf-8"))["reward"]) if file.is_file() else float("-inf")
+        return float(read_json(file, finite=False)["reward"]) if file.is_file() else float("-inf")
 
     @property
     def exhausted(self) -> bool:

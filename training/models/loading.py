@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sotopia_env.errors import InvalidValueError
+from sotopia_env.json_text import read_json
 from sotopia_env.policies import Format
 from sotopia_env.world import ChatMessage
 from training.stage.settings import LoraSettings, ModelSettings, PromptSettings
@@ -250,7 +251,7 @@ def adapter_base(directory: str | Path) -> str | None:
     if not file.is_file():
         return None
     try:
-        base = json.loads(file.read_text(encoding="utf-8"))["base_model_name_or_path"]
+        base = read_json(file, finite=False)["base_model_name_or_path"]
     except (ValueError, KeyError, TypeError):
         base = None
     if not isinstance(base, str):
@@ -297,7 +298,7 @@ def read_prompt_settings(directory: str | Path) -> PromptSettings:
     file = Path(directory) / POLICY_FILE
     if not file.is_file():
         return PromptSettings()
-    return PromptSettings.model_validate(json.loads(file.read_text(encoding="utf-8"))["prompt"])
+    return PromptSettings.model_validate(read_json(file)["prompt"])
 
 
 def first_line(error: Exception) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from sotopia_env.errors import InvalidValueError, ModelRefusedError, name_hint
+from sotopia_env.json_text import read_json
 from training.models.generation import BatchedGenerator, Batcher, Sampling
 from training.models.loading import (
     adapter_base,
@@ -62,7 +63,7 @@ def holds_causal_lm(path: str | Path) -> bool:
 def _json(file: Path) -> dict[str, Any]:
     if not file.is_file():
         return {}
-    content = json.loads(file.read_text(encoding="utf-8"))
+    content = read_json(file, finite=False)
     return content if isinstance(content, dict) else {}
 
 

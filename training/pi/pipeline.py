@@ -18,13 +18,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from sotopia_env import naming, tasks
 from sotopia_env.errors import InvalidValueError, SotopiaError
 from sotopia_env.files import write_text_atomically
 from sotopia_env.policies import Policy
-from sotopia_env.reports import HEADLINES, Comparison, compare_runs, show_estimate, table, to_json
+from sotopia_env.reports import (
+    HEADLINES,
+    Comparison,
+    compare_runs,
+    show_estimate,
+    table,
+    to_json,
+)
+from sotopia_env.yaml_text import to_yaml
 from training.collect import collection, filtering, task_generation
 from training.collect.collection import CollectionSettings, PlaySettings, RatingSettings, Seated
 from training.collect.filtering import FilteringSettings, selection_path
@@ -276,7 +282,7 @@ def launch(command: Sequence[str], settings: BehaviorCloningSettings, output: Pa
         SotopiaError: the command cannot be run, or fails.
     """
     file = output.with_suffix(".yaml")
-    write_text_atomically(file, yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False))
+    write_text_atomically(file, to_yaml(settings.model_dump(mode="json")))
     line = [*command, "--config", str(file)]
     try:
         process = subprocess.run(line, check=False)

@@ -20,6 +20,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from sotopia_env.files import write_text_atomically
+from sotopia_env.json_text import read_json
 from training.proof.seed_run import VARIANTS
 
 METRICS = ("valid", "agreement", "goal", "share", "overall")
@@ -179,7 +180,7 @@ def write_report(folder: Path, facts: Mapping[str, str], seeds: Sequence[int]) -
         seeds: training seeds.
     """
     runs = read_results(folder, seeds)
-    references = json.loads((folder / "references.json").read_text(encoding="utf-8"))
+    references = read_json(folder / "references.json")
     looks = {seed: _looks(folder / f"seed_{seed}") for seed in seeds}
     plot_stages(runs, references, folder / "stages.png")
     plot_looks(looks, folder / "reward_models.png")
@@ -271,7 +272,7 @@ def read_results(folder: Path, seeds: Sequence[int]) -> list[Results]:
     """Returns the results of every training seed, with those of the untrained model, which is one for all."""
 
     def read(name: str) -> dict[str, Any]:
-        figures: dict[str, Any] = json.loads((folder / name).read_text(encoding="utf-8"))
+        figures: dict[str, Any] = read_json(folder / name)
         return figures
 
     untrained = read(UNTRAINED)
@@ -286,7 +287,7 @@ def required_failures(runs: Sequence[Results]) -> list[str]:
 def _looks(folder: Path) -> dict[str, list[dict[str, float]]]:
     looks = {}
     for name in (*(f"grpo_{variant}" for variant in VARIANTS), "multi_turn"):
-        looks[name] = json.loads((folder / name / "dev.json").read_text(encoding="utf-8"))
+        looks[name] = read_json(folder / name / "dev.json", finite=False)
     return looks
 
 

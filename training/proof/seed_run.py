@@ -19,6 +19,7 @@ from typing import Any
 
 from sotopia_env.evaluators import default_evaluator
 from sotopia_env.files import write_text_atomically
+from sotopia_env.json_text import decode_json
 from sotopia_env.policies.policy import Policy
 from sotopia_env.runs.plan import plan_episodes
 from sotopia_env.runs.rollout import run_episodes
@@ -359,7 +360,7 @@ def corrupted(rows: Path, share: float, seed: int) -> Iterator[str]:
     rng = random.Random(seed)
     for line in rows.read_text(encoding="utf-8").splitlines():
         if rng.random() < share:
-            row = json.loads(line)
+            row = decode_json(line)
             text = row["completion"][0]["content"]
             row["completion"][0]["content"] = _broken(text, rng)
             row["value"] = 0.0

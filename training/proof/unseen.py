@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sotopia_env import tasks
+from sotopia_env.json_text import decode_json
 from sotopia_env.outcomes import AdditiveWorth, OutcomeSpec
 from sotopia_env.world.scenario import Scenario, Seat, Task
 
@@ -122,7 +123,7 @@ def _renumbered(scenario: Scenario, changes: Mapping[int, int]) -> Scenario:
     """The scenario with other numbers in all its texts and data."""
     pattern = re.compile(rf"(?<![\d.,])({'|'.join(map(str, changes))})(?![\d]|[.,]\d)")
     text = pattern.sub(lambda match: str(changes[int(match.group(1))]), scenario.model_dump_json())
-    return Scenario.model_validate_json(text)
+    return Scenario.model_validate(decode_json(text))
 
 
 def _parity(price: int, odd: bool | None) -> int:

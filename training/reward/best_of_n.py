@@ -21,7 +21,7 @@ from sotopia_env.policies import Decision
 from sotopia_env.world import Observation
 from training.models.loading import adapter_base, find_model
 from training.models.trained_model import identity
-from training.reward.scorer import NOTE, RewardNote, RewardScorer
+from training.reward.scorer import NOTE, RewardScorer, read_note
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,7 +44,7 @@ class TrainedScorer:
     def __post_init__(self) -> None:
         base = adapter_base(self.path)
         own = identity(base) if base is not None and Path(base).is_dir() else base
-        note = RewardNote.model_validate_json((self.path / NOTE).read_text(encoding="utf-8"))
+        note = read_note(self.path)
         settings = {"prompt": note.prompt.model_dump(mode="json"), "quantization": note.model.quantization}
         record = {"weights": identity(self.path), "base": own, "dtype": note.model.dtype, **settings}
         object.__setattr__(self, "_identity", record)

@@ -17,11 +17,11 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from sotopia_env.errors import DamagedRecordError, InvalidValueError, UnknownNameError, name_hint
-from sotopia_env.files import write_text_atomically
-from sotopia_env.records import Record, explain
+from sotopia_env.files import read_text, write_text_atomically
+from sotopia_env.records import Record, read_record
 from training.attribution.credits import Rewards, TurnKey, dimension_name
 
 logger = logging.getLogger(__name__)
@@ -91,12 +91,7 @@ class RewardDesign(Record):
 
 def read_design(path: str | Path) -> RewardDesign:
     """Reads what :meth:`RewardDesign.save` wrote, or raises :class:`DamagedRecordError`."""
-    try:
-        return RewardDesign.model_validate_json(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise DamagedRecordError(f"{path}: cannot be read ({error.strerror})") from None
-    except ValidationError as error:
-        raise DamagedRecordError(f"{path}: damaged ({explain(error, ('low', 'high', 'weight'))})") from None
+    return read_record(RewardDesign, read_text(path, DamagedRecordError), str(path), "reward design")
 
 
 def fit_design(rewards: Rewards, training: Collection[str], weights: Mapping[str, float] | None = None) -> RewardDesign:

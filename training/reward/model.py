@@ -18,6 +18,7 @@ from pydantic import Field, model_validator
 
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.files import write_text_atomically
+from sotopia_env.json_text import read_json
 from training.data.held_out import evaluation_scenarios
 from training.data.samples import split_scenarios, stream_dataset
 from training.fitting.loop import (
@@ -90,7 +91,7 @@ def prepare(settings: RewardModelSettings, folder: Path, tokenizer: PreTrainedTo
     """
     facts = folder / FACTS
     if facts.is_file():
-        record: dict[str, Any] = json.loads(facts.read_text(encoding="utf-8"))
+        record: dict[str, Any] = read_json(facts)
         return record
     counts = {"rows": 0, "without_value": 0, "too_long": 0}
     try:

@@ -16,6 +16,7 @@ from pathlib import Path
 from pydantic import Field
 
 from sotopia_env.errors import InvalidValueError
+from sotopia_env.files import replacement
 from sotopia_env.policies import Format
 from sotopia_env.storage import read_run
 from training.attribution.credits import Method, Rewards, TurnKey, content_of, read_rewards
@@ -120,16 +121,12 @@ def _write(
     maker = RowMaker(settings.prompt, _counter(settings.tokenizer, settings.prompt.format))
     columns = {"format": settings.prompt.format}
     parts: Counter[str] = Counter()
-    temporary = folder / f".{ROWS}.tmp"
-    try:
-        with temporary.open("w", encoding="utf-8", newline="\n") as stream:
-            for row in _rows(settings, maker, values):
-                part = "train" if row.scenario in split.train else "validation"
-                parts[part] += 1
-                stream.write(json.dumps({**row.columns(), **columns, "split": part}, ensure_ascii=False) + "\n")
-        temporary.replace(folder / ROWS)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with replacement(folder / ROWS) as stream:
+        for row in _rows(settings, maker, values):
+            part = "train" if row.scenario in split.train else "validation"
+            parts[part] += 1
+            line = json.dumps({**row.columns(), **columns, "split": part}, ensure_ascii=False)
+            stream.write(f"{line}\n".encode())
     counts = {"turns": len(rewards.by_turn), "without_a_dimension": len(rewards.by_turn) - len(values)}
     return {"rows": dict(parts), **counts, "counts": maker.counts.text()}
 

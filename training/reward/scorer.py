@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sotopia_env.errors import InvalidValueError, PolicyError
-from sotopia_env.files import write_text_atomically
+from sotopia_env.files import read_text, write_text_atomically
 from sotopia_env.policies import Decision
+from sotopia_env.records import read_record
 from sotopia_env.world import ChatMessage, Observation, to_json
 from training.data.samples import fit_prompt
 from training.models.loading import adapter_base, find_model, load_arguments, load_tokenizer, located
@@ -60,7 +61,7 @@ def read_note(directory: Path) -> RewardNote:
     file = directory / NOTE
     if not file.is_file():
         raise InvalidValueError(f"{directory}: expected a reward model of train_rm ({NOTE}), found another model")
-    return RewardNote.model_validate_json(file.read_text(encoding="utf-8"))
+    return read_record(RewardNote, read_text(file), str(file), "note")
 
 
 @dataclass

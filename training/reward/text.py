@@ -12,12 +12,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from sotopia_env.errors import DamagedRecordError, InvalidValueError
+from sotopia_env.errors import InvalidValueError
 from sotopia_env.files import read_lines
 from sotopia_env.policies import KEPT_TURNS
-from sotopia_env.records import explain
+from sotopia_env.records import read_record
 from sotopia_env.world import LEFT_OUT, NOTHING_NEW, ChatMessage
 from training.models.loading import prompt_ids
 
@@ -89,10 +89,7 @@ def read_rows(path: str | Path) -> Iterator[ValuedRow]:
     if not file.is_file():
         raise InvalidValueError(f"{file}: expected rows with prompt, completion, value and scenario, found none")
     for origin, line in read_lines(file):
-        try:
-            yield ValuedRow.model_validate_json(line)
-        except ValidationError as error:
-            raise DamagedRecordError(f"{origin}: {explain(error)}") from None
+        yield read_record(ValuedRow, line, origin, "row")
 
 
 # --- text ---------------------------------------------------------------------------------------------------------

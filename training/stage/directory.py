@@ -14,7 +14,6 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from pydantic import ValidationError
 
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.files import write_text_atomically
+from sotopia_env.json_text import read_json
 from sotopia_env.records import first_difference, package_versions, source_revision
 from training.stage.settings import Settings
 
@@ -96,7 +96,7 @@ class StageDirectory:
 
     def _read_record(self) -> dict[str, Any]:
         file = self.path / STAGE
-        record: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+        record: dict[str, Any] = read_json(file) if file.is_file() else {}
         return record
 
     def _with_defaults(self, settings: Any) -> Any:
@@ -120,7 +120,7 @@ class StageDirectory:
         file = self.path / DONE
         if not file.is_file():
             return None
-        figures: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        figures: dict[str, Any] = read_json(file, finite=False)
         return figures
 
     def finish(self, figures: Mapping[str, Any]) -> None:
@@ -140,8 +140,8 @@ class StageDirectory:
             if not (path / "rng_state.pth").is_file() and len(list(path.glob("rng_state_*.pth"))) < processes:
                 continue
             try:
-                state = json.loads((path / "trainer_state.json").read_text(encoding="utf-8"))
-            except (OSError, json.JSONDecodeError):
+                state = read_json(path / "trainer_state.json", finite=False)
+            except InvalidValueError:
                 continue
             checkpoints.append((path, state))
         return sorted(checkpoints, key=lambda item: int(item[1]["global_step"]))
@@ -160,11 +160,5 @@ def _comparable(settings: Any) -> Any:
 
 
 @cache
-def _versions() -> dict[str, str]:
-    versions = package_versions()
-    for package in PACKAGES:
-        try:
-            versions[package] = version(package)
-        except PackageNotFoundError:
-            versions[package] = "not installed"
-    return versions
+def _versions() -> dict[str, str | None]:
+    return {**package_versions(), **package_versions(PACKAGES)}

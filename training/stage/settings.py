@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
+from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint, short_repr
 from sotopia_env.policies import Format
+from sotopia_env.records import expectation
+from sotopia_env.yaml_text import parse_yaml, read_yaml
 
 
 class Settings(BaseModel):
@@ -79,12 +80,7 @@ def read_settings(path: str | Path, kind: type[_SettingsT], overrides: Sequence[
         InvalidValueError: the file cannot be read, is not YAML, or holds an invalid value.
         UnknownNameError: a key does not exist; the message names the nearest one.
     """
-    try:
-        values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InvalidValueError(f"{path}: cannot be read ({error.strerror})") from None
-    except yaml.YAMLError as error:
-        raise InvalidValueError(f"{path}: expected YAML, got {str(error).splitlines()[0]}") from None
+    values = read_yaml(path)
     if not isinstance(values, dict):
         raise InvalidValueError(f"{path}: expected a mapping of settings, got {type(values).__name__}")
     for override in overrides:
@@ -102,11 +98,8 @@ def settings_of(values: dict[str, Any], kind: type[_SettingsT], origin: str) -> 
             parent, prefix = _record_at(kind, first["loc"][:-1])
             hint = name_hint(str(first["loc"][-1]), parent.model_fields)
             raise UnknownNameError(f"{origin}: {prefix + ': ' if prefix else ''}setting {hint}") from None
-        message = first["msg"].removeprefix("Value error, ")
-        complete = first["type"] == "missing" or isinstance(first["input"], dict) or ", got " in message
-        got = "" if complete else f", got {first['input']!r}"
         at = [part for part in (origin, _record_at(kind, first["loc"])[1]) if part]
-        raise InvalidValueError(f"{': '.join(at)}: {message}{got}") from None
+        raise InvalidValueError(f"{': '.join(at)}: {expectation(first)}") from None
 
 
 def _override(values: dict[str, Any], override: str) -> None:
@@ -119,10 +112,7 @@ def _override(values: dict[str, Any], override: str) -> None:
         if not isinstance(inner, dict):
             raise InvalidValueError(f"--set {override}: {parent!r} holds no settings of its own")
         values = inner
-    try:
-        values[last] = yaml.safe_load(text)
-    except yaml.YAMLError:
-        raise InvalidValueError(f"--set {override}: expected a YAML value, got {text!r}") from None
+    values[last] = parse_yaml(text, f"--set {short_repr(override)}")
 
 
 def _record_at(kind: type[BaseModel], path: Sequence[int | str]) -> tuple[type[BaseModel], str]:

@@ -17,13 +17,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from sotopia_env.chat_model.protocol import Role
 from sotopia_env.chat_model.spending.budget import Budget
-from sotopia_env.errors import DamagedRecordError, InvalidValueError
+from sotopia_env.errors import InvalidValueError
 from sotopia_env.files import AppendOnlyFile
-from sotopia_env.records import Record, explain
+from sotopia_env.records import Record, read_record
 
 logger = logging.getLogger(__name__)
 
@@ -320,10 +320,9 @@ def read_ledger(path: str | Path) -> Iterator[LedgerEntry]:
 
 
 def _read(line: bytes, where: str) -> LedgerEntry | RequestNote:
-    try:
-        return (RequestNote if line.startswith(_NOTE_START) else LedgerEntry).model_validate_json(line)
-    except ValidationError as error:
-        raise DamagedRecordError(f"{where}: damaged record ({explain(error)})") from None
+    if line.startswith(_NOTE_START):
+        return read_record(RequestNote, line, where)
+    return read_record(LedgerEntry, line, where)
 
 
 @lru_cache(maxsize=256)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from typing import Any, NoReturn, Protocol
@@ -12,6 +11,7 @@ from sotopia_env.chat_model.retries import retry_after
 from sotopia_env.chat_model.spending.budget import Price
 from sotopia_env.chat_model.transports.keys import redact
 from sotopia_env.errors import ContextLengthError, ModelFailure
+from sotopia_env.json_text import decode_json
 
 RETRYABLE: frozenset[ModelFailure] = frozenset({"rate_limit", "server", "timeout", "connection", "malformed", "empty"})
 """Failures that may be gone the next time. A key or a request that is refused stays refused."""
@@ -143,7 +143,7 @@ def one_line(text: str) -> str:
 def error_message(body: str) -> tuple[str, str]:
     """Returns message and code of an error body: OpenAI's, vLLM's older one, FastAPI's, TGI's, or plain text."""
     try:
-        data = json.loads(body)
+        data = decode_json(body)
     except ValueError:
         return body, ""
     error = data.get("error", data) if isinstance(data, dict) else data

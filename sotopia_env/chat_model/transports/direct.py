@@ -24,6 +24,7 @@ from sotopia_env.chat_model.transports.completion import read_completion
 from sotopia_env.chat_model.transports.connections import Connections
 from sotopia_env.chat_model.transports.keys import DEFAULT_KEY, read_key
 from sotopia_env.chat_model.transports.listing import check_listed
+from sotopia_env.json_text import decode_json
 
 _CACHEABLE = 2_000  # characters; with the number of messages this bounds the memory to some tens of MB
 
@@ -84,8 +85,8 @@ class DirectTransport:
         if response.status != 200:
             raise_for_status(response.status, *error_message(raw.decode("utf-8", "replace")), response.headers)
         try:
-            answer = json.loads(raw)
-        except (ValueError, RecursionError) as error:
+            answer = decode_json(raw)
+        except ValueError as error:
             raise FailedAttempt("malformed", f"the answer is no JSON ({error})", status=200, doubtful=True) from None
         return read_completion(answer, latency)
 

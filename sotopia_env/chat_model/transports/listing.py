@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 
 import aiohttp
 
 from sotopia_env.chat_model.transports.attempt import one_line
 from sotopia_env.chat_model.transports.keys import redact
 from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
+from sotopia_env.json_text import decode_json
 
 _SECONDS = 5.0
 
@@ -66,7 +66,7 @@ def _same(model: str, entry: str) -> bool:
 
 def _names(raw: bytes) -> list[str]:
     try:
-        return [str(entry["id"]) for entry in json.loads(raw)["data"]]
+        return [str(entry["id"]) for entry in decode_json(raw)["data"]]
     except (ValueError, KeyError, TypeError):
         return []
 

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from sotopia_env.chat_model.protocol import ChatModel
 from sotopia_env.errors import EvaluationError
 from sotopia_env.evaluators.judge.prompt import closed_object
 from sotopia_env.evaluators.judge.verdict import Refusal, object_members, read_object, refusal, short_form, text_problem
+from sotopia_env.json_text import decode_json
 from sotopia_env.records import Record
 from sotopia_env.world.episode import Evaluation
 
@@ -57,8 +58,8 @@ def answers_of(evaluation: Evaluation) -> tuple[GoalAnswer, ...]:
         EvaluationError: it is unscored, or another evaluator's.
     """
     try:
-        return _ANSWERS.validate_json(evaluation.comment)
-    except ValidationError:
+        return _ANSWERS.validate_python(decode_json(evaluation.comment))
+    except ValueError:  # of pydantic, or no JSON
         reason = f"unscored ({evaluation.unscored})" if evaluation.unscored else "its comment holds no answers"
         raise EvaluationError(f"{evaluation.evaluator}: expected an evaluation of goals by views, {reason}") from None
 

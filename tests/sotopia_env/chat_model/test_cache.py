@@ -1,8 +1,9 @@
+import pickle
 import sqlite3
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
-import diskcache
 import pytest
 
 from sotopia_env.chat_model import Ledger, cache_info, clear_cache
@@ -84,6 +85,28 @@ def test_a_kept_answer_costs_nothing(way, serve, tmp_path):
     assert all(KEY.encode() not in file.read_bytes() for file in (tmp_path / "cache").iterdir())
 
 
+class Planted:
+    """An object whose unpickling would write a file."""
+
+    def __init__(self, marker):
+        self.marker = marker
+
+    def __reduce__(self):
+        return (Path.touch, (self.marker,))
+
+
+@pytest.mark.parametrize("planted", [pickle.dumps, lambda item: "[" * 9_999, lambda item: '{"text": NaN}', lambda _: 3])
+def test_a_planted_entry_runs_nothing_and_is_no_answer(direct, serve, tmp_path, planted):
+    server, marker = serve(), tmp_path / "marker"
+    ask(direct.make(server, cache_dir=tmp_path / "cache"), ASK)
+    for file in (tmp_path / "cache").glob("*.*"):
+        if file.read_bytes().startswith(b"SQLite"):
+            with sqlite3.connect(file) as connection:
+                connection.execute("UPDATE answers SET reply = ?", (planted(Planted(marker)),))
+    [reply] = ask(direct.make(server, cache_dir=tmp_path / "cache"), ASK)
+    assert (reply.text, reply.cached, server.total, marker.exists()) == (SPEAK, False, 2, False)
+
+
 def test_failures_and_fallbacks_are_not_kept(direct, serve, tmp_path):
     down, up = serve(script=["server_error"] * 2), serve()
     policy = replace(QUICK, retries=0)
@@ -130,16 +153,18 @@ def test_it_can_be_shown_and_cleared(direct, serve, tmp_path):
     assert cache_info(tmp_path).answers == 0
 
 
-@pytest.mark.parametrize("error", [sqlite3.OperationalError("disk is full"), diskcache.Timeout(), OSError(28, "full")])
-@pytest.mark.parametrize("broken", ["get", "set"])
+@pytest.mark.parametrize("error", [sqlite3.OperationalError("database is locked"), OSError(28, "full")])
+@pytest.mark.parametrize("broken", ["SELECT", "INSERT"])
 def test_a_cache_that_fails_loses_no_answer(direct, serve, tmp_path, caplog, broken, error):
-    def fail(*_):
-        raise error
+    def execute(statement, values):
+        if statement.startswith(broken):
+            raise error
+        return answers.execute(statement, values)
 
     server = serve()
     model = direct.make(server, cache_dir=tmp_path, concurrency=1)
-    store = model._cache._store
-    model._cache._store = SimpleNamespace(**{"get": store.get, "set": store.set, "close": store.close, broken: fail})
+    answers = model._cache._answers
+    model._cache._answers = SimpleNamespace(execute=execute, close=answers.close)
     replies = ask(model, ASK, replace(ASK, replicate=1))
     assert [reply.text for reply in replies] == [SPEAK] * 2
     assert [record.levelname for record in caplog.records if "could not be" in record.message] == ["WARNING"]

@@ -76,25 +76,40 @@ def test_help_loads_nothing_heavy() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+ROLLOUT = ["rollout", "--policy", "silent", "--out", "x"]
 WRONG = [
     (["tasks", "list", "bargainin"], "tasks: expected one of 'starter', 'all', ", "did you mean 'bargaining'?"),
     (["tasks", "list", "no/such.jsonl"], "no/such.jsonl: cannot be read", ""),
     (["tasks", "show", "starter", "nobody"], "task: expected one of", "got 'nobody'"),
     (["tasks", "show", "starter", "--seat", "9"], "--seat: task", "has seats 0 to 1, got 9"),
     (["tasks", "sample", "starter", "--out", "x.txt"], "--out: expected a .jsonl file, got 'x.txt'", ""),
-    (["tasks", "sample", "starter", "-n", "9999", "--out", "x.jsonl"], "n: expected 0 to", "got 9999"),
-    (["tasks", "sample", "starter", "--split", "trainn", "--out", "x.jsonl"], "split: ", "did you mean 'train'?"),
+    (["tasks", "sample", "starter", "-n", "9999", "--out", "x.jsonl"], "sotopia: -n: expected 0 to", "got 9999"),
+    (["tasks", "sample", "starter", "--split", "trainn", "--out", "x.jsonl"], "--split: ", "did you mean 'train'?"),
     (["rollout", "--out", "x"], "--policy or --matchup: expected at least one", ""),
     (["rollout", "--policy", "boulwar", "--out", "x"], "policy: ", "did you mean 'boulware'?"),
     (["rollout", "--policy", "boulware:exponnt=1", "--out", "x"], "parameter: ", "did you mean 'exponent'?"),
     (["rollout", "--policy", "silent", "--evaluator", "ruls", "--out", "x"], "evaluator: ", "did you mean 'rules'?"),
     (
         ["rollout", "--policy", "silent", "--turn-order", "randm", "--out", "x"],
-        "turn_order: ",
+        "--turn-order: ",
         "did you mean 'random'?",
     ),
     (["rollout", "--policy", "silent", "--timeout", "-1", "--out", "x"], "timeout: expected seconds above 0", "-1"),
-    (["rollout", "--policy", "silent", "--turn-order", "random", "--both-orders", "--out", "x"], "both_orders: ", ""),
+    (["rollout", "--policy", "silent", "--turn-order", "random", "--both-orders", "--out", "x"], "--both-orders: ", ""),
+    ([*ROLLOUT, "-n", "9999"], "sotopia: -n: expected 0 to", "got 9999"),
+    ([*ROLLOUT, "--seed", "-1"], "sotopia: --seed: expected a number of at least 0, got '-1'", ""),
+    ([*ROLLOUT, "-n", "0"], "sotopia: -n: expected a number of at least 1, got '0'", ""),
+    ([*ROLLOUT, "-n", "many"], "sotopia: -n: expected a whole number, got 'many'", ""),
+    ([*ROLLOUT, "--temperature", "3"], "sotopia: --temperature: expected a number of at most 2", "got '3'"),
+    ([*ROLLOUT, "--matchup", "silent"], "--matchup: expected 'a vs b', got 'silent'", "'silent vs silent'"),
+    (
+        [*ROLLOUT, "--policy", "local/m:temperature=3", "--api-base", "http://localhost:1/v1"],
+        "policy 'local/m', temperature: expected a number from 0 to 2",
+        "got 3.0",
+    ),
+    (["annotation-template", "x", "-n", "0", "--out", "y"], "sotopia: -n: expected a number of at least 1", "got '0'"),
+    (["tasks", "show", "starter", "--seat", "-1"], "--seat: expected a number of at least 0", "got '-1'"),
+    (["tasks", "sample", "starter", "--split", "test", "-n", "3", "--out", "x.jsonl"], "-n: expected 0 to 2", "got 3"),
     (["evaluate", "nowhere", "--evaluator", "rules"], "nowhere: expected a run directory with its run.json", ""),
     (["tasks", "list", ""], "tasks: expected 'starter', 'all', task families or a task file, got ''", ""),
     (["rollout", "--policy", "silent", "--tasks", " ", "--out", "x"], "tasks: expected 'starter'", "got ' '"),
@@ -127,10 +142,20 @@ def test_misuse_is_one_sentence_on_stderr_and_exit_code_2(
 
 @pytest.mark.parametrize(
     "arguments",
-    [["nothing"], ["rollout"], ["rollout", "--out", "x", "--seed", "-1"], ["rollout", "--out", "x", "-n", "many"]],
+    [["nothing"], ["rollout"], ["rollout", "--outt", "x"]],
 )
 def test_unreadable_command_lines_exit_2_too(arguments: list[str]) -> None:
     assert "Usage: " in sotopia(*arguments, code=2).stderr
+
+
+@pytest.mark.parametrize(("source", "n"), [("starter", 2), ("starter", 1), ("division,bargaining", 3), ("all", None)])
+def test_n_tasks_are_drawn_from_the_split(source: str, n: int | None, tmp_path: Path) -> None:
+    out = tmp_path / "test.jsonl"
+    options = [] if n is None else ["-n", n]
+    sotopia("tasks", "sample", source, "--split", "test", *options, "--out", out)
+    tasks = TaskSet.load(out)
+    assert len(tasks) == (35 if n is None else n)  # five for each of seven families
+    assert len(tasks.split("test")) == len(tasks)
 
 
 def test_tasks_can_be_sampled_validated_listed_and_shown(tmp_path: Path, task_file: Path) -> None:
@@ -160,11 +185,11 @@ BIG = "[" + "9" * 5000 + "]"
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("big.json", BIG, "big.json: not valid JSON (Exceeds the limit"),
+        ("big.json", BIG, "big.json: not valid JSON (a number has thousands of digits"),
         ("deep.json", "[" * 100_000 + "]" * 100_000, "deep.json: not valid JSON"),
         ("empty.jsonl", "", "empty.jsonl: expected at least one task, got none"),
         ("empty.json", "[]", "empty.json: expected at least one task, got none"),
-        ("inner.jsonl", "DEEP", "scenario.shared_data: must be JSON that is not nested so deeply"),
+        ("inner.jsonl", "DEEP", "scenario.shared_data: must be valid JSON (it is nested"),
         ("half.jsonl", "HALF", "scenario.shared_data: must be JSON that can be written"),
     ],
 )

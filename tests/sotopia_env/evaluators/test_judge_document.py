@@ -164,7 +164,7 @@ def test_a_private_offer_is_read_by_its_recipients_only():
     of = sale(3, needs={"quorum": 2}, private_messages=True)
     played = Transcript.of_state(state_after(of, acts("Psst.", {"propose": {"price": 5}}, to=("agent_1",))))
     turns = {viewer: json.loads(document(played, viewer=viewer).text)["turns"] for viewer in of.agents}
-    assert turns["agent_1"][0]["effect"] == "offers to some (#1): price $5.0"
+    assert turns["agent_1"][0]["effect"] == "offers to some (#1): price $5.00"
     assert turns["agent_2"] == []
 
 

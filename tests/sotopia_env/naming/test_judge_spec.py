@@ -90,7 +90,7 @@ def test_an_ensemble_may_have_a_quorum(spec, quorum):
         ("judge:m:reasks=two", InvalidValueError, "reasks: expected a whole number, got 'two'"),
         ("judge:m:per=agent,bands", InvalidValueError, "expected key=value pairs .*, got 'bands'"),
         ("judge:m:reasks=1,reasks=2", InvalidValueError, "given twice"),
-        ("judge:m:custom=nowhere.yaml", InvalidValueError, "nowhere.yaml: cannot be opened"),
+        ("judge:m:custom=nowhere.yaml", InvalidValueError, "nowhere.yaml: cannot be read"),
         ("majority(judge:a+rules)", UnknownNameError, "expected one of"),
         ("judge:a+judge:a", InvalidValueError, "different names"),
         ("mean(judge:a+judge:a)", InvalidValueError, r"told apart by replicate=1"),

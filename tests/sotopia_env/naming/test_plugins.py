@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import sys
 import types
 from pathlib import Path
@@ -13,9 +14,13 @@ from sotopia_env.errors import InvalidValueError, SotopiaError, UnknownNameError
 from sotopia_env.naming import make_policy as make
 from sotopia_env.naming import make_scorer
 from sotopia_env.policies import BestOfNPolicy, LLMPolicy, OfferWorth
+from sotopia_env.runs import plan_episodes, run_episodes
+from sotopia_env.runs.rollout import open_run
+from sotopia_env.storage.manifest import read_manifest
 from sotopia_env.testing import ScriptedChatModel, check_policy
 from tests.sotopia_env.factories import task
 from tests.sotopia_env.policies.doubles import act, observed
+from tests.sotopia_env.runs.rollout_doubles import make_task
 
 SOURCE = '''
 from dataclasses import dataclass, field
@@ -163,12 +168,12 @@ MISUSE = [
     ("no_such_module:x", InvalidValueError, "no_such_module:x: cannot be imported .*No module named"),
     ("plugged_in:needy", InvalidValueError, "expected wanted=…, got none"),
     ("plugged_in:not_a_policy", InvalidValueError, "expected it to make a policy, got 7"),
-    ("plugged_in:Longest", InvalidValueError, "expected it to make a policy"),
+    ("plugged_in:Longest", InvalidValueError, r"expected it to make a policy, got .*, which lacks act$"),
     ("plugged_in:constant", InvalidValueError, "expected something to call, got 7"),
     ("plugged_in:not_a_policy:x=1", UnknownNameError, "it has no parameters, got 'x'"),
     ("./nowhere", InvalidValueError, "policy './nowhere': expected a directory, found none"),
     ("best-of-2(echo by lonkest)", UnknownNameError, "scorer: .*did you mean 'longest'"),
-    ("best-of-2(echo by plugged_in:Echo)", InvalidValueError, "expected it to make a scorer"),
+    ("best-of-2(echo by plugged_in:Echo)", InvalidValueError, "expected it to make a scorer, .* which lacks score$"),
     ("best-of-2(ecko by longest)", UnknownNameError, "policy: .*did you mean 'echo'"),
     ("best-of-0(echo by longest)", InvalidValueError, "a whole number from 1 to 1024 after 'best-of-', got '0'"),
     ("best-of-two(echo by longest)", InvalidValueError, "a whole number from 1 to 1024 after 'best-of-', got 'two'"),
@@ -199,6 +204,28 @@ def test_what_lies_in_the_working_directory_can_be_imported(tmp_path: Path, monk
     monkeypatch.setattr(sys, "path", [place for place in sys.path if place not in ("", str(tmp_path))])
     assert said(make("my_own_policies:Echo:text=mine")) == "mine"
     sys.modules.pop("my_own_policies")
+
+
+def test_the_code_that_names_import_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "code_of_mine.py").write_text(SOURCE)
+    monkeypatch.syspath_prepend(tmp_path)
+    plans = plan_episodes([make_task("s0")], [(make("code_of_mine:Echo"), make("echo"))])
+    assert run_episodes(plans, run_dir=tmp_path / "run", progress=False).played == 1
+    code = read_manifest(tmp_path / "run").code
+    digest = hashlib.sha256(SOURCE.encode()).hexdigest()[:16]
+    assert code["code_of_mine"] == [{"file": "code_of_mine.py", "sha256": digest}]
+    assert code["plugged_in"][0]["sha256"] == digest
+    assert str(tmp_path) not in (tmp_path / "run" / "run.json").read_text()
+
+
+def test_a_run_that_is_resumed_with_other_code_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    code = [{"mine": {"file": "mine.py", "sha256": digest}} for digest in ("aa", "aa", "bb")]
+    plans = plan_episodes([make_task("s0")], [(make("echo"),)])
+    for item in code:
+        with open_run(plans, None, tmp_path / "run") as directory:
+            directory.note_code(item)
+    assert [source["sha256"] for source in read_manifest(tmp_path / "run").code["mine"]] == ["aa", "bb"]
+    assert caplog.text.count("was begun with other code in mine; its episodes mix both") == 1
 
 
 def test_a_module_that_is_there_already_is_taken_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,10 +59,10 @@ def test_one_value_has_one_form(issue: NumberIssue, value: Any, expected: Any) -
         (DOLLARS, 10**400, "expected a number from"),
         (DOLLARS, 84.4, r"nearest is \$84$"),
         (DOLLARS, "84." + "0" * 30 + "1", r"nearest is \$84$"),
-        (DOLLARS, 1e300, r"nearest is \$2000$"),
+        (DOLLARS, 1e300, r"nearest is \$2,000$"),
         (DOLLARS, -5, r"nearest is \$0$"),
         (DAYS, 3, "nearest is 2 days$"),
-        (CENTS, 0.1 + 0.2, "nearest is €0.3$"),
+        (CENTS, 0.1 + 0.2, "nearest is €0.30$"),
     ],
 )
 def test_what_is_no_value_is_refused_with_the_nearest(issue: NumberIssue, value: Any, reason: str) -> None:
@@ -176,7 +176,27 @@ def test_terms_are_written_for_people() -> None:
     space = OutcomeSpace.of(trade(), SEATS)
     terms = space.normalise({"Price": "$8", "start": "june 1", "firewood": {"Ben": 1, "Ana": 2}})
     assert space.describe(terms) == "price $8, start June 1, firewood: Ana 2, Ben 1"
-    assert CENTS.text(2, SEATS) == "€2.0"
+
+
+FINE = NumberIssue(name="fee", low=-5000, high=5000, step="0.125", unit="$")  # type: ignore[arg-type]
+YEARS = NumberIssue(name="year", low=0, high=3000, step=1)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("issue", "value", "text"),
+    [
+        (DOLLARS, 84, "$84"),
+        (DOLLARS, 1250, "$1,250"),
+        (CENTS, 2, "€2.00"),
+        (CENTS, 0.5, "€0.50"),
+        (FINE, -1250.125, "-$1,250.125"),
+        (DAYS, -3, "-3 days"),
+        (YEARS, 2026, "2026"),
+    ],
+)
+def test_what_is_written_is_money_for_people_and_is_read_back(issue: NumberIssue, value: float, text: str) -> None:
+    assert issue.text(value, SEATS) == text
+    assert issue.read(text, SEATS) == value
 
 
 def test_a_name_that_several_seats_bear_is_not_guessed() -> None:

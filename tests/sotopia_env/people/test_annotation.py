@@ -324,10 +324,10 @@ def test_a_file_that_is_no_csv_is_refused(sheet: Path, content: bytes, part: str
 def test_files_that_are_not_there_are_said(sheet: Path, tmp_path: Path) -> None:
     with pytest.raises(DamagedRecordError, match=r"no\.csv: cannot be read"):
         read_annotations(tmp_path / "no.csv", key_path(sheet))
-    with pytest.raises(DamagedRecordError, match=r"no\.key\.json: the key of an annotation sheet cannot be read"):
+    with pytest.raises(DamagedRecordError, match=r"no\.key\.json: expected the key of an annotation sheet"):
         read_annotations(sheet, tmp_path / "no.key.json")
     key_path(sheet).write_text('{"seed": 0, "per_epsiode": 2, "requests": []}', encoding="utf-8")
-    with pytest.raises(DamagedRecordError, match=r"people\.key\.json: expected the key of an annotation sheet"):
+    with pytest.raises(DamagedRecordError, match=r"people\.key\.json: damaged key of an annotation sheet"):
         read(sheet)
 
 

@@ -507,7 +507,7 @@ def test_a_sheet_that_nobody_filled_in_is_refused(tmp_path: Path, annotator: str
     ("arguments", "message"),
     [
         (["annotation-template", "no/run", "--out", "p.csv"], "no/run: expected a run directory"),
-        (["judge-agreement", "no/run", "--human", "no.csv"], "no.key.json: the key of an annotation sheet"),
+        (["judge-agreement", "no/run", "--human", "no.csv"], "no.key.json: expected the key of an annotation sheet"),
         (["judge-agreement", "no/run", "--human", ""], "--human: expected a path, got ''"),
     ],
 )

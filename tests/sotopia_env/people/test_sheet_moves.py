@@ -16,5 +16,5 @@ def test_rules_own_worth_and_effects_are_on_the_sheet(tmp_path):
     assert "only moves count" in ada["situation"]
     assert "each $ of price is worth -1" in ada["participant_profile"]
     assert "each $ of price is worth 1" in bram["participant_profile"]
-    assert 'Ada Testa said: "40?" · offers (#1): price $40.0\n' in ada["transcript"]
+    assert 'Ada Testa said: "40?" · offers (#1): price $40.00\n' in ada["transcript"]
     assert 'Bram Testa said: "No."\n' in ada["transcript"]

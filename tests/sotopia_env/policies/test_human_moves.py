@@ -188,13 +188,13 @@ def test_at_a_real_terminal():
         ("What do you do", "2"),
         ("What do you say", "How about 40?"),
         ("Which move", "1"),
-        ("price (a number from $0.0 to $100.0 in steps of $0.5): ", "140"),
-        ("the nearest is $100.0", "40"),
+        ("price (a number from $0.00 to $100.00 in steps of $0.50): ", "140"),
+        ("the nearest is $100.00", "40"),
         ("2 = speak", "speak"),
         ("What do you say", ""),
         ("2 = accept Ada Testa's offer", "2"),
     ):
         child.expect_exact(prompt)
         child.sendline(line)
-    child.expect_exact("END settled accepts #1 (price $40.0)")
+    child.expect_exact("END settled accepts #1 (price $40.00)")
     child.close()

@@ -282,9 +282,9 @@ def test_an_episode_between_models_is_settled_recorded_and_replays():
     (episode,) = run_episodes([EpisodePlan(sale(), (first, second))], progress=False).episodes
     assert episode.stop is StopReason.SETTLED
     assert [item.turn.effect for item in episode.turns] == [
-        "offers (#1): price $40.5",
-        "offers (#2): price $60.0",
-        "accepts #2 (price $60.0)",
+        "offers (#1): price $40.50",
+        "offers (#2): price $60.00",
+        "accepts #2 (price $60.00)",
     ]
     assert [item.generation.reasks for item in episode.turns] == [0, 1, 0]
     read = Episode.model_validate_json(to_line(episode))

@@ -166,7 +166,7 @@ def test_parameters_are_read(spec, expected):
         ("boulware:horizon=2.5", InvalidValueError, "horizon: expected a whole number, got '2.5'"),
         ("boulware:floor=0.1,floor=0.2", InvalidValueError, "'floor' is given twice"),
         (7, InvalidValueError, "expected a name or a policy, got 7"),
-        (TimeDependent, InvalidValueError, "expected a name or a policy"),
+        (TimeDependent, InvalidValueError, "expected a name or a policy, got .*, a class; call it to make an object"),
     ],
 )
 def test_make_refuses(spec, error, message):

@@ -98,7 +98,9 @@ def test_numbers_out_of_range_are_refused_by_name(
     server: LoopbackServer, tmp_path: Path, option: str, value: float
 ) -> None:
     place = ["--api-base", server.api_base, "--out", tmp_path / "run", option, value]
-    assert f"Invalid value for '{option}': " in sotopia("rollout", *MODEL, *place, code=2).stderr
+    errors = sotopia("rollout", *MODEL, *place, code=2).stderr
+    assert errors.startswith(f"sotopia: {option}: expected a number of at ")
+    assert errors.endswith(f", got '{value}'\n")
     assert server.total == 0
     assert not (tmp_path / "run").exists()
 

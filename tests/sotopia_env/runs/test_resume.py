@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -127,6 +128,37 @@ def test_an_episode_that_stands_twice_is_refused(run: Path) -> None:
     (run / "episodes.jsonl").write_bytes(b"".join([*lines(run), lines(run)[0]]))
     with pytest.raises(DamagedRecordError, match=r"line 9: episode '.*' stands twice"):
         run_episodes(plans(), run_dir=run)
+
+
+CHANGES = [
+    (
+        lambda item: item.update(key="s0.forged.r0.0123456789abcdef"),
+        "key: expected one of the run's",
+    ),
+    (lambda item: item.update(seed=item["seed"] + 1), r"\.seed: expected \d+, got"),
+    (lambda item: item["policies"][0].update(parameters='{"speed":9}'), r"\.policies"),
+    (lambda item: item["task"]["scenario"].update(context="Elsewhere."), r"\.task"),
+    (lambda item: item["rules"].update(max_turns=3), r"\.rules"),
+]
+
+
+@pytest.mark.parametrize(("change", "reason"), CHANGES)
+def test_a_record_that_is_not_what_its_key_says_is_refused(run: Path, change: Any, reason: str) -> None:
+    before = lines(run)
+    item = json.loads(before[2])
+    change(item)
+    (run / "episodes.jsonl").write_bytes(b"".join([*before[:2], json.dumps(item).encode() + b"\n", *before[3:]]))
+    with pytest.raises(DamagedRecordError, match=rf"episodes\.jsonl, line 3: .*{reason}"):
+        run_episodes(plans(), run_dir=run)
+    assert len(lines(run)) == len(before)
+
+
+def test_a_run_of_another_version_is_not_read(run: Path) -> None:
+    manifest = run / "run.json"
+    manifest.write_text(manifest.read_text().replace('"schema_version": 2', '"schema_version": 99'))
+    for attempt in (lambda: run_episodes(plans(), run_dir=run), lambda: list(read_run(run))):
+        with pytest.raises(DamagedRecordError, match=r"run\.json: .*reads version 2, got 99; play the run again"):
+            attempt()
 
 
 def test_s4_what_is_done_is_recognised_and_not_played_again(run: Path) -> None:

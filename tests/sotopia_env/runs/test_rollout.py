@@ -10,6 +10,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -435,3 +436,11 @@ def test_policies_may_be_named_and_nonsense_is_refused() -> None:
         plan_episodes([make_task("s")], [("silnt", "leaver")])
     with pytest.raises(InvalidValueError, match="policy"):
         plan_episodes([make_task("s")], [(3, "leaver")])  # type: ignore[list-item]
+
+
+def test_an_evaluator_that_is_none_is_refused_before_anything_is_played(tmp_path: Path) -> None:
+    with pytest.raises(InvalidValueError, match=r"evaluator: expected an evaluator or None, .* lacks parameters, eval"):
+        run_episodes(
+            plan_episodes([make_task()], [(A, B)]), evaluator=SimpleNamespace(name="x"), run_dir=tmp_path / "run"
+        )  # type: ignore[arg-type]
+    assert not (tmp_path / "run").exists()

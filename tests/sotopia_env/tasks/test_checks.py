@@ -123,7 +123,7 @@ MISTAKES: list[tuple[str, Spec, str]] = [
     (
         "no kind",
         changed(DEAL, lambda s: s["issues"][0].pop("kind")),
-        r"scenario\.outcome\.issues\.0\.kind: Field required$",
+        r"scenario\.outcome\.issues\.0\.kind: expected a value, got none$",
     ),
     (
         "needs in one's own words",
@@ -133,7 +133,7 @@ MISTAKES: list[tuple[str, Spec, str]] = [
     (
         "a misspelt field that is needed",
         changed(DEAL, lambda s: s["protocol"].update(needs={"quorm": 2})),
-        r"outcome\.protocol\.needs\.quorm: Extra inputs .*did you mean 'quorum'\?",
+        r"outcome\.protocol\.needs\.quorm: unknown field, got 2; did you mean 'quorum'\?",
     ),
     (
         "a field of a union whose tag is a field's name",

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sotopia_env.errors import InvalidActionError
+from sotopia_env.errors import InvalidActionError, InvalidValueError
 from sotopia_env.world.action import (
     ACTION_TYPES,
     MAX_ARGUMENT_LENGTH,
@@ -18,6 +18,12 @@ from sotopia_env.world.action import (
 HELLO = '{"action_type": "speak", "argument": "Hello"}'
 SAY_HELLO = Action(ActionType.SPEAK, "Hello")
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=200)
+
+
+@pytest.mark.parametrize("text", [None, 7, b"{}", {"action_type": "none"}])
+def test_what_is_no_text_is_the_callers_mistake(text):
+    with pytest.raises(InvalidValueError, match="text: expected what a model wrote, as a str, got "):
+        parse(text)
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ def test_swapped_seats_exchange_characters_only():
         (lambda: character(" Agent_12 "), "must not look like the id of an agent"),
         (lambda: character("Ada", last_name="agent_0"), "must not look like the id of an agent"),
         (lambda: scenario(shared_data={"x": "\ud800"}), "must be JSON that can be written"),
-        (lambda: scenario(shared_data='{"x":' * 99_000), "not nested so deeply"),
+        (lambda: scenario(shared_data='{"x":' * 99_000), r"must be valid JSON .it is nested"),
     ],
 )
 def test_blanks_agent_ids_and_unwritable_data_are_refused(build, said):

@@ -50,7 +50,10 @@ def broken(change):
         (broken(lambda t: t["relationships"][0].update(kind="freind")), ["kind", "'freind'", "did you mean 'friend'"]),
         (broken(lambda t: t["scenario"].update(contxt="x")), ["contxt", "did you mean 'context'"]),
         (broken(lambda t: t["characters"][1].update(age="old")), ["characters.1.age", "'old'"]),
-        (broken(lambda t: t["scenario"]["seats"][0].pop("goals")), ["scenario.seats.0.goals", "required"]),
+        (
+            broken(lambda t: t["scenario"]["seats"][0].pop("goals")),
+            ["scenario.seats.0.goals", "expected a value, got none"],
+        ),
         (broken(lambda t: t["characters"][0].update(decision_style="analytic")), ["did you mean 'analytical'"]),
         (broken(lambda t: t["characters"].pop()), ["expected 2, one per seat, got 1"]),
     ],

@@ -176,7 +176,7 @@ def test_a_misspelt_name_leaves_nothing_behind(changes, error, said, tmp_path):
     ("values", "said"),
     [
         ({"play": {"order": "both"}}, "play: setting expected one of 'orders'.*did you mean 'orders'"),
-        ({"play": {"both_seats": "perhaps"}}, "play.both_seats: .*valid boolean.*got 'perhaps'"),
+        ({"play": {"both_seats": "perhaps"}}, "play.both_seats: expected true or false, got 'perhaps'"),
         ({"play": {"orders": "twice"}}, "play.orders: .*'both', 'alternate' or 'first'"),
     ],
 )

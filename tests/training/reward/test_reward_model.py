@@ -152,14 +152,14 @@ def test_an_answer_is_never_cut(tokenizer):
         ),
         (
             {"prompt": [{"role": "user", "content": "x"}], "completion": GOOD, "value": math.nan, "scenario": "s"},
-            "value",
+            "not valid JSON: NaN is no JSON number",
         ),
     ],
 )
 def test_a_row_that_is_none_is_refused(tmp_path, line, told):
     """Guards R2 and R3: another script's columns, or a dictionary of values, are no rows without text or value."""
     (tmp_path / "rows.jsonl").write_text(json.dumps(line) + "\n")
-    with pytest.raises(DamagedRecordError, match=rf"rows.jsonl, line 1: {told}"):
+    with pytest.raises(DamagedRecordError, match=rf"rows.jsonl, line 1: damaged row .{told}"):
         list(read_rows(tmp_path))
 
 

@@ -44,7 +44,7 @@ def test_the_defaults_are_those_of_the_paper(tmp_path):
         ("model: {base: m, lora: {rnk: 4}}\ndata: [{run: r}]\noutput: o\n", UnknownNameError, "did you mean 'rank'"),
         ("model: {base: m}\ndata: [{run: r, wieght: 2}]\noutput: o\n", UnknownNameError, "did you mean 'weight'"),
         ("model: {base: m}\ndata: []\noutput: o\n", InvalidValueError, "data"),
-        ("model: {base: m}\noutput: o\n", InvalidValueError, "data: Field required"),
+        ("model: {base: m}\noutput: o\n", InvalidValueError, "data: expected a value, got none"),
         (GOOD + "fit: {learning_rate: -1}\n", InvalidValueError, "fit.learning_rate"),
         (GOOD + "fit: {keep: 21}\n", InvalidValueError, "epoch from 1 to 20"),
         (GOOD + "fit: {keep: 2, max_steps: 5}\n", InvalidValueError, "no max_steps"),
@@ -54,8 +54,15 @@ def test_the_defaults_are_those_of_the_paper(tmp_path):
             "c.yaml: fit.keep: 'best' needs a validation loss",
         ),
         (GOOD + "fit: {keep: first}\n", InvalidValueError, "fit.keep"),
-        (GOOD + "model: [\n", InvalidValueError, "expected YAML"),
+        (GOOD + "model: [\n", InvalidValueError, "not valid YAML"),
         ("- a\n", InvalidValueError, "expected a mapping"),
+        (GOOD + "output: p\n", InvalidValueError, "c.yaml, line 4: not valid YAML (the key 'output' stands twice"),
+        (GOOD + "fit: {epochs: 2001-99-99}\n", InvalidValueError, "c.yaml, line 4: not valid YAML ('2001-99-99' is no"),
+        (GOOD + "fit: {epochs: !!int x}\n", InvalidValueError, "'x' is no int"),
+        (GOOD + "fit: {epochs: .nan}\n", InvalidValueError, "'.nan' is no float"),
+        (GOOD + f"fit: {{epochs: {'9' * 5000}}}\n", InvalidValueError, "is no int"),
+        (GOOD + "fit: " + "[" * 2000, InvalidValueError, "levels deep"),
+        (GOOD + "fit: {epochs: many}\n", InvalidValueError, "c.yaml: fit.epochs: expected a number, got 'many'"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_sentence(tmp_path, text, error, told):
@@ -83,7 +90,7 @@ def test_a_union_offers_the_names_of_the_member_that_was_chosen(chosen, told):
 def test_overrides_reach_nested_settings(tmp_path):
     found = read(tmp_path, GOOD, ["fit.epochs=3", "model.lora=null", "fit.keep=best", "seeds.x=1"][:3])
     assert (found.fit.epochs, found.model.lora, found.fit.keep) == (3, None, "best")
-    for wrong in ("fit.epochs", "=3", "output.x=1", "fit.epochs=["):
+    for wrong in ("fit.epochs", "=3", "output.x=1", "fit.epochs=[", "fit.epochs=!!int x", "output={a: 1, a: 2}"):
         with pytest.raises(InvalidValueError, match="--set"):
             read(tmp_path, GOOD, [wrong])
     with pytest.raises(InvalidValueError, match="cannot be read"):

@@ -1,0 +1,97 @@
+"""JSON from outside, read as data: every key once, finite numbers, at most :data:`MOST_LEVELS` levels.
+
+Everything that is wrong with a text, a number of 5,000 digits and a thousand brackets included, is one exception.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, NoReturn
+
+from sotopia_env.errors import InvalidValueError, SotopiaError
+from sotopia_env.files import read_text
+
+MOST_LEVELS = 100
+"""How deeply objects and lists may be nested: far above any record, far below what a recursion can follow."""
+_MOST_VALUES = 100  # per character; more values than characters come from aliases, which only YAML has
+
+
+def parse_json(
+    text: str | bytes, where: str, error: type[SotopiaError] = InvalidValueError, *, finite: bool = True
+) -> Any:
+    """Returns what a JSON text holds.
+
+    Args:
+        text: the JSON.
+        where: it comes from, in messages.
+        error: type of what is raised.
+        finite: whether NaN and infinity are refused; trainers and model configurations write them.
+
+    Raises:
+        SotopiaError: of type ``error``, beginning with ``where``; the text is not JSON, a key stands twice in an
+            object, a number is not finite or has thousands of digits, or values are nested too deeply.
+    """
+    try:
+        return decode_json(text, finite=finite)
+    except ValueError as problem:
+        raise error(f"{where}: not valid JSON ({problem})") from None
+
+
+def read_json(path: str | Path, error: type[SotopiaError] = InvalidValueError, *, finite: bool = True) -> Any:
+    """Returns what a JSON file holds; raises as :func:`parse_json`, and when the file cannot be read."""
+    return parse_json(read_text(path, error), str(path), error, finite=finite)
+
+
+def decode_json(text: str | bytes, *, finite: bool = True) -> Any:
+    """As :func:`parse_json`; raises a :class:`ValueError` that says only what is wrong."""
+    numbers: dict[str, Any] = {"parse_float": _finite, "parse_constant": _no_number} if finite else {}
+    try:
+        value = json.loads(text, object_pairs_hook=_unique_keys, **numbers)
+    except RecursionError:
+        raise ValueError(f"it is nested more than {MOST_LEVELS} levels deep") from None
+    except (json.JSONDecodeError, UnicodeDecodeError, _RefusedError):
+        raise
+    except ValueError:  # Python's own limit, whose message is about an interpreter's setting
+        raise ValueError("a number has thousands of digits") from None
+    check_extent(value, len(text))
+    return value
+
+
+def check_extent(value: Any, characters: int) -> None:
+    """Raises :class:`ValueError` when ``value`` is nested too deeply, or far larger than the text it was read from."""
+    level = [value]
+    for _ in range(MOST_LEVELS + 1):
+        containers = [item for item in level if isinstance(item, (dict, list, tuple))]  # YAML's !!omap has tuples
+        if not containers:
+            return
+        values = chain.from_iterable(item.values() if isinstance(item, dict) else item for item in containers)
+        level = list(islice(values, _MOST_VALUES * characters + 1))
+        if len(level) > _MOST_VALUES * characters:
+            raise ValueError("its aliases stand for too many values")
+    raise ValueError(f"it is nested more than {MOST_LEVELS} levels deep")
+
+
+class _RefusedError(ValueError):
+    """Something that the JSON grammar admits, or Python's reader, and this one does not."""
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    unique = dict(pairs)
+    if len(unique) != len(pairs):
+        keys = [key for key, _ in pairs]
+        raise _RefusedError(f"the key {next(key for key in keys if keys.count(key) > 1)!r} stands twice in one object")
+    return unique
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise _RefusedError(f"{text[:40]} is too large for a number")
+    return number
+
+
+def _no_number(name: str) -> NoReturn:
+    raise _RefusedError(f"{name} is no JSON number")

@@ -14,6 +14,7 @@
     ├── PolicyError                           a policy could not produce an action (its model failed, not its text)
     ├── ModelCallError                        a call to a language model failed for good; says how and how often
     │   └── ModelRefusedError                 and so would every other: no such model, a key that is not accepted
+    │       └── ModelUnavailableError         or one that was waited for in vain
     ├── ContextLengthError                    a conversation does not fit into the model's context
     └── BudgetExceededError                   the ledger's limit is reached; nothing was sent
 
@@ -107,6 +108,10 @@ class ModelRefusedError(ModelCallError):
 
     The model does not exist, the key is not accepted, or the account has nothing left to spend.
     """
+
+
+class ModelUnavailableError(ModelRefusedError):
+    """A model gave no call an answer for as long as the patience allows; the run is continued when it is back."""
 
 
 class ContextLengthError(SotopiaError):

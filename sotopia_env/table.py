@@ -61,7 +61,8 @@ class Table:
     """
 
     __slots__ = (
-        "_before", "_errors", "_evaluations", "_generations", "_pending", "_seated", "_started", "_turns", "_views",
+        "_before", "_errors", "_evaluations", "_generations", "_pending", "_seated", "_started", "_texts", "_turns",
+        "_views",
         "key", "lines", "state",
     )  # fmt: skip
 
@@ -81,6 +82,7 @@ class Table:
         self.key = key
         self.lines: list[str] = []
         self._views: dict[str, SeatView] = {}
+        self._texts: dict[str, dict[int, str]] = {}  # what each agent wrote, for its own eyes only
         self._pending: dict[str, Decision] = {}  # answers of a simultaneous round, until everybody's is there
         self._generations: dict[int, Generation] = {}
         self._turns: list[RecordedTurn] = []
@@ -100,6 +102,8 @@ class Table:
         table = cls(episode.task, episode.rules, episode.seed, key=episode.key)
         table.state = replay_turns(episode)
         table._turns = list(episode.turns)
+        for item in episode.turns:
+            table._note_text(item.turn.actor, item.turn.index, item.generation)
         table._errors, table._evaluations = list(episode.errors), episode.evaluations
         table._seated = {policy.agent: policy for policy in episode.policies}
         table._before = episode.duration
@@ -153,7 +157,8 @@ class Table:
         if view is None:
             if not isinstance(agent, str):
                 raise UnknownNameError(f"agent: {name_hint(repr(agent), self.task.agents)}")
-            view = self._views[agent] = SeatView(self.task, self.state.rules, agent, self.lines)
+            texts = self._texts.setdefault(agent, {})
+            view = self._views[agent] = SeatView(self.task, self.state.rules, agent, self.lines, texts)
         return view.observe(self.state)
 
     def answer(self, agent: str, action: Action | str, generation: Generation | None = None) -> ParseFailure | None:
@@ -206,8 +211,13 @@ class Table:
         self.state = transition(self.state, decision.action)
         if decision.generation is not None:
             self._generations[index] = decision.generation
+            self._note_text(self.state.turns[-1].actor, index, decision.generation)
         if decision.errors:
             self._errors += [error.model_copy(update={"turn": index}) for error in decision.errors]
+
+    def _note_text(self, agent: str, index: int, generation: Generation | None) -> None:
+        if generation is not None and generation.message:
+            self._texts.setdefault(agent, {})[index] = generation.message
 
     async def play(
         self,

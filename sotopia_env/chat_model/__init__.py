@@ -14,11 +14,12 @@ from sotopia_env.chat_model.limits import Limits, estimate_tokens
 from sotopia_env.chat_model.pool import ModelOptions, ModelPool
 from sotopia_env.chat_model.protocol import ChatModel, ChatReply, ChatRequest, Role
 from sotopia_env.chat_model.remote import RemoteModel, check
-from sotopia_env.chat_model.retries import RetryPolicy
+from sotopia_env.chat_model.retries import PATIENCE, RetryPolicy, read_patience
 from sotopia_env.chat_model.spending.budget import Amount, Price
 from sotopia_env.chat_model.spending.ledger import Ledger, LedgerEntry, Totals, read_ledger
 
 __all__ = [
+    "PATIENCE",
     "Amount",
     "CacheInfo",
     "ChatModel",
@@ -40,4 +41,5 @@ __all__ = [
     "estimate_tokens",
     "make_model",
     "read_ledger",
+    "read_patience",
 ]

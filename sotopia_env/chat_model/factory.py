@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from sotopia_env.chat_model.cache import ResponseCache
 from sotopia_env.chat_model.limits import Limits
 from sotopia_env.chat_model.remote import RemoteModel
-from sotopia_env.chat_model.retries import RetryPolicy
+from sotopia_env.chat_model.retries import PATIENCE, RetryPolicy
 from sotopia_env.chat_model.route import Route, Structured
 from sotopia_env.chat_model.spending.budget import Price
 from sotopia_env.chat_model.spending.ledger import Ledger
@@ -31,6 +31,7 @@ def make_model(
     tpm: int | None = None,
     timeout: float = 60.0,
     retries: int | RetryPolicy = 6,
+    patience: float = PATIENCE,
     max_tokens: int | None = None,
     fallbacks: Sequence[str | RemoteModel] = (),
     ledger: Ledger | None = None,
@@ -52,6 +53,7 @@ def make_model(
         tpm: tokens per minute.
         timeout: seconds one attempt may take.
         retries: how often a request is sent again, or a whole policy.
+        patience: seconds to wait for a model that answers no call, unless ``retries`` is a whole policy.
         max_tokens: limit on answers, in tokens, for requests that name none.
         fallbacks: models to ask, in this order, when this one fails for good. A name is on the same server (for
             ``local/``) or with the same provider, under the same limits; for anything else give a model.
@@ -70,7 +72,7 @@ def make_model(
     if max_tokens is not None:
         check_whole("max_tokens", max_tokens, 1)
     limits.check_answer(max_tokens)
-    policy = retries if isinstance(retries, RetryPolicy) else RetryPolicy(retries)
+    policy = retries if isinstance(retries, RetryPolicy) else RetryPolicy(retries, patience=patience)
 
     def route(name: str) -> Route:
         transport = _transport(name, api_base, api_key_env, timeout, concurrency)

@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 
 from sotopia_env.chat_model.protocol import ChatReply, ChatRequest
-from sotopia_env.errors import InvalidValueError, check_whole
+from sotopia_env.errors import BudgetExceededError, InvalidValueError, check_whole
 
 _CHARACTERS_PER_TOKEN = 4
 _TOKENS_PER_MESSAGE = 4
@@ -50,6 +50,19 @@ class Limits:
                 f"limits contradict each other: an answer of max_tokens {max_tokens} is more than tpm {self.tpm} allows"
             )
 
+    def check_prompt(self, request: ChatRequest) -> int:
+        """Returns the tokens of a prompt, roughly, where there is a limit on tokens per minute, and 0 where not.
+
+        Raises:
+            BudgetExceededError: one prompt has more than a minute's tokens.
+        """
+        estimate = 0 if self.tpm is None else estimate_tokens(request)
+        if self.tpm is not None and estimate > self.tpm:
+            raise BudgetExceededError(
+                f"tpm: expected at least the tokens of one prompt (about {estimate}), got {self.tpm}; nothing is sent"
+            )
+        return estimate
+
 
 class Bucket:
     """A token bucket that may go into debt, which shrinks by ``per_minute / 60`` a second.
@@ -83,9 +96,12 @@ class Slot:
     estimate: int
 
     def settle(self, reply: ChatReply) -> None:
-        """Replaces the estimate by the server's count."""
+        """Replaces the estimate by the server's count; what it does not count is estimated."""
         if self.tokens is not None:
-            self.tokens.give_back(self.estimate - reply.prompt_tokens - reply.completion_tokens)
+            prompt = self.estimate if reply.prompt_tokens is None else reply.prompt_tokens
+            answer = -(-len(reply.reasoning + reply.text) // _CHARACTERS_PER_TOKEN)
+            answer = answer if reply.completion_tokens is None else reply.completion_tokens
+            self.tokens.give_back(self.estimate - prompt - answer)
 
 
 class _PlainSlot:
@@ -133,11 +149,7 @@ class Limiter:
     @asynccontextmanager
     async def _slot_with_rate(self, request: ChatRequest) -> AsyncIterator[Slot]:
         async with self._slots():
-            estimate = estimate_tokens(request) if self._tokens else 0
-            if self._limits.tpm is not None and estimate > self._limits.tpm:
-                raise InvalidValueError(
-                    f"tpm: expected at least the tokens of one prompt (about {estimate}), got {self._limits.tpm}"
-                )
+            estimate = self._limits.check_prompt(request)
             await self._wait_for_rate(estimate)
             yield Slot(self._tokens, estimate)
 

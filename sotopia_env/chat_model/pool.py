@@ -13,7 +13,7 @@ from sotopia_env.chat_model.factory import make_model
 from sotopia_env.chat_model.limits import Limits
 from sotopia_env.chat_model.protocol import ChatModel, Role
 from sotopia_env.chat_model.remote import RemoteModel, check
-from sotopia_env.chat_model.retries import RetryPolicy
+from sotopia_env.chat_model.retries import PATIENCE, RetryPolicy
 from sotopia_env.chat_model.route import Structured
 from sotopia_env.chat_model.spending.budget import Price
 from sotopia_env.chat_model.spending.ledger import Ledger, Totals
@@ -39,6 +39,7 @@ class ModelOptions:
         tpm: tokens per minute, likewise.
         timeout: seconds one attempt may take.
         retries: how often a request is sent again, or a whole policy.
+        patience: seconds to wait for a model that answers no call, unless ``retries`` is a whole policy.
         fallbacks: models to ask, in this order, when one fails for good; none unless they are listed. Where a model has
             an address of its own (a judge's ``api_base=``), fallbacks of its provider are asked there too, with its
             key, unless ``api_base`` names them.
@@ -56,6 +57,7 @@ class ModelOptions:
     tpm: int | None = None
     timeout: float = 60.0
     retries: int | RetryPolicy = 6
+    patience: float = PATIENCE
     fallbacks: tuple[str, ...] = ()
     structured: Structured = "auto"
     cache_dir: Path | None = None
@@ -189,6 +191,7 @@ class ModelPool:
             tpm=options.tpm,
             timeout=options.timeout,
             retries=options.retries,
+            patience=options.patience,
             fallbacks=[self._spare(name, spec, api_base, key) for name in fallbacks if name != spec],
             ledger=self.ledger,
             structured=options.structured,

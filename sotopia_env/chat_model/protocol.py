@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from sotopia_env.errors import ModelFailure
+from sotopia_env.world.episode import Usage
 from sotopia_env.world.observation import ChatMessage
 
 Role = Literal["agent", "judge"]
@@ -57,9 +58,9 @@ class ChatReply:
         text: the utterance, without reasoning.
         reasoning: thinking that the server sent in a field of its own or in a thinking block; never part of ``text``.
         finish_reason: why the server stopped, in its own word (``stop``, ``length``, …).
-        prompt_tokens: as counted by the server.
-        completion_tokens: as counted by the server, reasoning included.
-        cost: in US dollars; ``None`` when no price is known (a self-hosted server), never 0 for "unknown".
+        prompt_tokens: as counted by the server; ``None`` when it does not count.
+        completion_tokens: likewise, reasoning included.
+        cost: in US dollars; ``None`` when price or tokens are unknown, never 0 for "unknown".
         latency: seconds of the answered attempt.
         model: name and version as answered by the server.
         attempts: how many attempts it took.
@@ -74,8 +75,8 @@ class ChatReply:
     text: str
     reasoning: str = ""
     finish_reason: str = ""
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
     cost: float | None = None
     latency: float = 0.0
     model: str = ""
@@ -86,6 +87,11 @@ class ChatReply:
     logprobs: tuple[float, ...] | None = None
     prompt_token_ids: tuple[int, ...] | None = None
     failures: tuple[tuple[ModelFailure, str], ...] = ()
+
+    @property
+    def usage(self) -> Usage:
+        """Tokens and cost."""
+        return Usage(prompt_tokens=self.prompt_tokens, completion_tokens=self.completion_tokens, cost=self.cost)
 
 
 @runtime_checkable

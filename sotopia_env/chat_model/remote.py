@@ -12,8 +12,15 @@ from sotopia_env.chat_model.protocol import ChatModel, ChatReply, ChatRequest
 from sotopia_env.chat_model.route import Route
 from sotopia_env.chat_model.spending.budget import Price
 from sotopia_env.chat_model.spending.call import Call
-from sotopia_env.chat_model.spending.ledger import Ledger
-from sotopia_env.errors import InvalidValueError, ModelCallError, ModelFailure, ModelRefusedError
+from sotopia_env.chat_model.spending.ledger import Ledger, Outcome
+from sotopia_env.errors import (
+    ContextLengthError,
+    InvalidValueError,
+    ModelCallError,
+    ModelFailure,
+    ModelRefusedError,
+    ModelUnavailableError,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -106,11 +113,15 @@ class RemoteModel:
 
     async def _ask(self, request: ChatRequest) -> ChatReply:
         call, reply = Call(self._ledger, self.name, request), None
+        outcome: Outcome = "failed"
         try:
             reply = await first_answer(self.routes, request, call)
             return reply
+        except ContextLengthError:
+            outcome = "too_long"
+            raise
         finally:
-            call.end(reply)  # also after a failure or cancellation: every request is recorded
+            call.end(reply, outcome)  # also after a failure or cancellation: every request is recorded
 
     async def check(self) -> None:
         """Raises :class:`InvalidValueError` if a server or a model can be seen not to be there."""
@@ -146,18 +157,22 @@ async def first_answer(routes: Sequence[Route], request: ChatRequest, call: Call
     """Returns the answer of the first model that does not fail for good; the reply says whether it is a fallback.
 
     A conversation that is too long and a budget that is spent are not the model's failures, and end the call at once.
+    Only the last model is waited for when it answers nobody.
 
     Raises:
         ContextLengthError: the conversation does not fit.
         BudgetExceededError: the ledger's limit is reached.
         ModelRefusedError: every model refused, as each would any other request.
+        ModelUnavailableError: the last model was waited for in vain.
         ModelCallError: of the last model.
     """
     failures: list[tuple[ModelFailure, str]] = []
     all_final = True
     for index, route in enumerate(routes):
         try:
-            reply = await route.ask(request, call)
+            reply = await route.ask(request, call, patient=route is routes[-1])
+        except ModelUnavailableError:
+            raise
         except ModelCallError as error:
             all_final = all_final and isinstance(error, ModelRefusedError)
             if route is routes[-1]:

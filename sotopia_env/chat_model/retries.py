@@ -43,27 +43,50 @@ def _until(date: str, now: datetime) -> float | None:
     return max(0.0, (moment - now).total_seconds())
 
 
+PATIENCE = 600.0
+_UNITS = {"s": 1, "m": 60, "h": 3600}
+
+
+def read_patience(value: str | float) -> float:
+    """Returns the seconds in a number, or in a text such as ``90``, ``90s``, ``10m`` or ``1.5h``.
+
+    Raises:
+        InvalidValueError: it is none.
+    """
+    text = str(value).strip()
+    factor = _UNITS.get(text[-1:], 0)
+    try:
+        seconds = float(text[:-1]) * factor if factor else float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < float("inf"):
+        raise InvalidValueError(f"patience: expected seconds, zero or more, or such as '10m' or '1h', got {value!r}")
+    return seconds
+
+
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
     """The number of retries, and the wait before each.
 
     The wait is exponential with full jitter: uniform between zero and ``min(cap, base * 2**n)`` seconds before retry
     n = 0, 1, … (so that callers that failed together do not retry together). Where the server names a wait, the wait
-    is that and between zero and ``base`` seconds more.
+    is that and between zero and ``base`` seconds more. A model that stays silent is waited for with
+    :mod:`sotopia_env.chat_model.outage`.
 
     Attributes:
         retries: how many times a request is sent again at most.
         empty_retries: how many of these may follow an answer without text, which is paid for every time.
         base: seconds.
         cap: seconds.
-        patience: the longest wait a server may ask for, in seconds; beyond it the call fails at once.
+        patience: seconds to wait for a model that answers no call, before the run ends, to be continued later; 0 for
+            none, so that calls fail when their retries are used up.
     """
 
     retries: int = 6
     empty_retries: int = 2
     base: float = 0.5
     cap: float = 30.0
-    patience: float = 300.0
+    patience: float = PATIENCE
 
     def __post_init__(self) -> None:
         for name in ("retries", "empty_retries"):
@@ -72,10 +95,12 @@ class RetryPolicy:
             if not 0 <= getattr(self, name) < float("inf"):
                 raise InvalidValueError(f"{name}: expected seconds, zero or more, got {getattr(self, name)!r}")
 
-    def delay(self, retry: int, wait: float | None, rng: random.Random) -> float | None:
-        """Returns the seconds to wait before ``retry`` (0 for the first), ``None`` if the server asks for too many."""
-        if wait is not None and wait > self.patience:
-            return None
+    def is_long(self, wait: float | None) -> bool:
+        """Whether the server asks to wait for more than ``cap``, which no single call does."""
+        return wait is not None and wait > self.cap
+
+    def delay(self, retry: int, wait: float | None, rng: random.Random) -> float:
+        """Returns the seconds to wait before ``retry`` (0 for the first); at least ``wait``, if the server asks it."""
         if wait is not None:
             return wait + rng.uniform(0.0, self.base)
         return rng.uniform(0.0, min(self.cap, self.base * 2.0 ** min(retry, 60)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 import re
 from contextlib import AbstractAsyncContextManager, nullcontext
@@ -11,12 +12,21 @@ from dataclasses import replace
 from typing import Literal
 
 from sotopia_env.chat_model.limits import Limiter, Limits
+from sotopia_env.chat_model.outage import Gate, is_silence
 from sotopia_env.chat_model.protocol import ChatReply, ChatRequest
 from sotopia_env.chat_model.retries import RetryPolicy
 from sotopia_env.chat_model.spending.budget import Price, Requirement, Usage
 from sotopia_env.chat_model.spending.call import Call
 from sotopia_env.chat_model.transports.attempt import FailedAttempt, Transport
-from sotopia_env.errors import InvalidValueError, ModelCallError, ModelFailure, ModelRefusedError
+from sotopia_env.chat_model.transports.keys import redact_reply, secrets
+from sotopia_env.errors import (
+    ContextLengthError,
+    InvalidValueError,
+    ModelCallError,
+    ModelFailure,
+    ModelRefusedError,
+    ModelUnavailableError,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -26,6 +36,10 @@ _MODES = ("auto", "on", "off")
 _SCHEMA_ERROR = re.compile(
     r"response[_ ]?format|json[_ ]?schema|guided|structured output|grammar|requested parameters", re.IGNORECASE
 )
+
+
+class _GateClosed(Exception):  # noqa: N818 - an event
+    """The gate was closed while a request waited for its slot."""
 
 
 class Route:
@@ -64,56 +78,93 @@ class Route:
         self._timeout = timeout
         self._support = SchemaSupport(structured)
         self._rng = rng or random.Random()
-        self._refusals, self._refusal = 0, FailedAttempt("auth", "")  # number of final failures, and the latest
+        self._gate = Gate(transport.name, retries, self._rng)
+        self._refusals = 0  # number of final failures
+        self._refusal: FailedAttempt | ModelUnavailableError = FailedAttempt("auth", "")  # the latest
         self._has_answered = False
+        self._keys = secrets()
 
-    async def ask(self, request: ChatRequest, call: Call) -> ChatReply:
+    async def ask(self, request: ChatRequest, call: Call, patient: bool = True) -> ChatReply:
         """Returns the answer; ``call`` records every attempt.
 
         Requests that wait for a slot while the model refuses another for good are not sent.
+
+        Args:
+            request: the question.
+            call: its record.
+            patient: whether to wait for a model that answers nobody; there may be another one to ask.
 
         Raises:
             ContextLengthError: the conversation does not fit.
             BudgetExceededError: the ledger's limit is reached.
             ModelRefusedError: the model refuses this request as it would every other.
+            ModelUnavailableError: the model was waited for in vain.
             ModelCallError: no attempt brought a usable answer.
         """
         before, retry, empty, refusals = call.attempts, 0, 0, self._refusals
+        patient = patient and self.retries.patience > 0
+        latest = math.inf  # time of the call's latest failure
         failures: list[tuple[ModelFailure, str]] = []
         while True:
-            try:
-                reply = await self._attempt(request, call, refusals)
-                return replace(reply, failures=tuple(failures)) if failures else reply
-            except FailedAttempt as failure:
-                failures.append((failure.kind, str(failure)))
-                empty += failure.kind == "empty"
-                delay = self._delay(failure, retry, empty)
-                if delay is None:
-                    raise self._final_error(failure, call.attempts - before) from None
-                logger.debug("%s: %s; again in %.2f s", self.transport.name, failure, delay)
+            delay: float | None = 0.0
+            async with self._gate.passage() as is_probe:
+                try:
+                    reply = await self._attempt(request, call, refusals, is_probe)
+                    return replace(reply, failures=tuple(failures)) if failures else reply
+                except _GateClosed:
+                    continue
+                except FailedAttempt as failure:
+                    failures.append((failure.kind, str(failure)))
+                    empty += failure.kind == "empty"
+                    since, latest = latest, self._gate.clock()
+                    attempts = call.attempts - before
+                    if patient and self._gate.is_outage(failure, retry >= self.retries.retries, since):
+                        if not self._gate.close(failure, is_probe):
+                            raise self._give_up(failure, attempts) from None
+                        retry = 0
+                        continue
+                    delay = self._delay(failure, retry, empty)
+                    if delay is None:
+                        raise self._final_error(failure, attempts) from None
+                    logger.debug("%s: %s; again in %.2f s", self.transport.name, failure, delay)
             await asyncio.sleep(delay)
             retry += 1
 
     def _delay(self, failure: FailedAttempt, retry: int, empty: int) -> float | None:
         exhausted = retry >= self.retries.retries or empty > self.retries.empty_retries
-        if exhausted or not failure.retryable:
+        if exhausted or not failure.retryable or self.retries.is_long(failure.wait):
             return None
         return self.retries.delay(retry, failure.wait, self._rng)
 
+    def _give_up(self, failure: FailedAttempt, attempts: int) -> ModelUnavailableError:
+        """The end of the patience, for all calls that wait."""
+        self._gate.open()
+        message = f"no answer within a patience of {self.retries.patience:g} s: {self._reason(failure, attempts)}"
+        message = f"model {self.transport.name!r}: {message}"
+        self._refusal = ModelUnavailableError(message, kind=failure.kind, attempts=attempts, status=failure.status)
+        self._refusals += 1
+        return self._refusal
+
     def _final_error(self, failure: FailedAttempt, attempts: int) -> ModelCallError:
-        wait = f"; the server asks to wait {failure.wait:g} s" if failure.wait is not None else ""
-        times = "1 attempt" if attempts == 1 else f"{attempts} attempts"
-        message = f"model {self.transport.name!r}: {failure} ({failure.kind}, after {times}{wait})"
+        message = f"model {self.transport.name!r}: {self._reason(failure, attempts)}"
         error = ModelRefusedError if failure.final else ModelCallError
         return error(message, kind=failure.kind, attempts=attempts, status=failure.status)
 
-    async def _attempt(self, request: ChatRequest, call: Call, refusals: int) -> ChatReply:
+    @staticmethod
+    def _reason(failure: FailedAttempt, attempts: int) -> str:
+        wait = f"; the server asks to wait {failure.wait:g} s" if failure.wait is not None else ""
+        times = "1 attempt" if attempts == 1 else f"{attempts} attempts"
+        return f"{failure} ({failure.kind}, after {times}{wait})"
+
+    async def _attempt(self, request: ChatRequest, call: Call, refusals: int, is_probe: bool) -> ChatReply:
         async with self._limiter.slot(request) as slot:
             if self._refusals > refusals:
                 raise self._refusal.with_traceback(None)
+            if self._gate.outage is not None and not is_probe:
+                raise _GateClosed
             async with self._reservation(request, call):  # after the wait for a slot: the budget may have changed
                 reply = self._with_price(await self._answer(request, call))
-                call.bill(reply)
+                call.bill(reply, lambda: self._usage.of(request).most)
                 if call.ledger.budget.limited:
                     self._usage.learn(request, reply)
             slot.settle(reply)
@@ -135,18 +186,25 @@ class Route:
     def _with_price(self, reply: ChatReply) -> ChatReply:
         if self.price is None or (self._declared_price is None and reply.cost is not None):
             return reply
-        return replace(reply, cost=self.price.of(reply.prompt_tokens, reply.completion_tokens))
+        return replace(reply, cost=self.price.of_reply(reply))
 
     async def _answer(self, request: ChatRequest, call: Call) -> ChatReply:
-        """Remembers whether the model has answered, or refused for good."""
+        """Redacts the answer, and remembers whether the model has answered, or refused for good."""
+        sent = self._gate.clock()
         try:
-            reply = await self._with_schema(request, call)
+            reply = redact_reply(await self._with_schema(request, call), self._keys)
+        except ContextLengthError:
+            self._gate.note_answer(sent)
+            raise
         except FailedAttempt as failure:
+            if not is_silence(failure):
+                self._gate.note_answer(sent)
             if failure.status == 404 and self._has_answered and not failure.explicit:
                 failure.final = False  # the model has answered before: a gateway may be down
             if failure.final:
                 self._refusals, self._refusal = self._refusals + 1, failure
             raise
+        self._gate.note_answer(sent)
         self._has_answered = True
         return reply
 

@@ -14,34 +14,10 @@ from pydantic import ValidationError
 from typer.core import TyperGroup
 
 from sotopia_env.cli import compare, evaluate, models, people, play, rollout, show, tasks
+from sotopia_env.cli.options import in_flags
 from sotopia_env.errors import SotopiaError
 from sotopia_env.quoting import disarm
 from sotopia_env.records import expectation
-
-_FLAGS = {
-    "policies or matchups": "--policy or --matchup",
-    "matchup": "--matchup",
-    "evaluator": "--evaluator",
-    "n": "-n",
-    "level": "--level",
-    "split": "--split",
-    "turn_order": "--turn-order",
-    "both_orders": "--both-orders",
-    "metric": "--metric",
-    "seat": "--seat",
-    "workers": "--workers",
-    "price": "--price",
-    "api_base": "--api-base",
-    "api_key_env": "--api-key-env",
-    "max_cost": "--max-cost",
-    "max_tokens": "--max-tokens",
-}
-"""Fields with which the library's messages begin, as the options of the command line are called."""
-
-
-def _in_flags(error: SotopiaError) -> str:
-    field, colon, rest = str(error).partition(":")
-    return f"{_FLAGS.get(field, field)}{colon}{rest}"
 
 
 def _refused(error: typer.BadParameter) -> str | None:
@@ -65,7 +41,7 @@ class _Commands(TyperGroup):
             typer.echo(f"sotopia: {sentence}", err=True)
             raise typer.Exit(2) from None
         except SotopiaError as error:
-            typer.echo(f"sotopia: {disarm(_in_flags(error))}", err=True)
+            typer.echo(f"sotopia: {disarm(in_flags(str(error)))}", err=True)
             raise typer.Exit(2) from None
         except KeyboardInterrupt:  # before or after the work that a signal stops gracefully (`exit_on_signals`)
             typer.echo("\nsotopia: interrupted; nothing on disk is lost, the same command goes on from there", err=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
-from sotopia_env.cli.options import path_argument, path_option
+from sotopia_env.cli.options import in_flags, path_argument, path_option
 from sotopia_env.errors import InvalidValueError, ModelRefusedError, UnknownNameError, name_hint
 
 if TYPE_CHECKING:
@@ -41,6 +41,9 @@ def _options(
         float | None, typer.Option(help="Seconds one request may take; 60, or --timeout where that is less.")
     ] = None,
     retries: Annotated[int, typer.Option(min=0, help="How often a failed request is sent again.")] = 6,
+    patience: Annotated[
+        str, typer.Option(help="How long to wait for a model that answers nobody, in seconds or as 10m.")
+    ] = "10m",
     structured: Annotated[str, typer.Option(help="Servers enforce the form of answers: auto, on or off.")] = "auto",
     judge_cache: Annotated[Path | None, path_option("Directory that keeps judges' answers.", "--judge-cache")] = None,
     max_cost: Annotated[float | None, typer.Option(help="US dollars the whole run may spend.")] = None,
@@ -51,6 +54,7 @@ def _options(
     ] = [],  # noqa: B006
 ) -> Any:  # a ModelOptions; what typer reads must be there at run time
     from sotopia_env.chat_model.pool import ModelOptions
+    from sotopia_env.chat_model.retries import read_patience
 
     if structured not in STRUCTURED:
         raise UnknownNameError(f"--structured: {name_hint(structured, STRUCTURED)}")
@@ -62,6 +66,7 @@ def _options(
         tpm=tpm,
         timeout=_REQUEST_SECONDS if model_timeout is None else model_timeout,
         retries=retries,
+        patience=read_patience(patience),
         fallbacks=tuple(fallback),
         structured=structured,  # type: ignore[arg-type]  # checked above
         cache_dir=judge_cache,
@@ -191,7 +196,7 @@ def exit_on_signals(stop: Stop, advice: str) -> Iterator[None]:
 def exit_if_stopped(stopped: str, number: int | None, advice: str) -> None:
     """Leaves with the reason and what to do next: 128 + the signal's number, or 1 for a spent budget."""
     if stopped:
-        typer.echo(f"sotopia: {stopped}; {advice}", err=True)
+        typer.echo(f"sotopia: {in_flags(stopped)}; {advice}", err=True)
         raise typer.Exit(128 + number if number else 1)
 
 
@@ -199,14 +204,14 @@ def _print_spending(models: ModelPool) -> None:
     """Prints what the run has spent so far, agents apart from judges; nothing without calls."""
     for role in ("agent", "judge"):
         totals = models.ledger.totals(role)
-        if not (totals.answered or totals.failed or totals.interrupted):
+        if not (totals.answered or totals.failed or totals.interrupted or totals.too_long):
             continue
         calls = f"{role}s: {totals.answered} answers, {totals.failed} failed calls"
         calls += f", {totals.interrupted} interrupted (at a cost nobody knows)" if totals.interrupted else ""
+        calls += f", {totals.too_long} too long for the model" if totals.too_long else ""
         calls += f", {totals.cached} from the cache" if totals.cached else ""
         calls += f", {totals.fallbacks} by a fallback" if totals.fallbacks else ""
-        tokens = f"{totals.prompt_tokens} prompt and {totals.completion_tokens} answer tokens"
-        typer.echo(f"{calls}; {tokens}, cost {totals.cost_text}")
+        typer.echo(f"{calls}; {totals.tokens_text}, cost {totals.cost_text}")
 
 
 cache_app = typer.Typer(

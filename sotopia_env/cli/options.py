@@ -60,9 +60,39 @@ __all__ = [
     "Source",
     "SourceOption",
     "Timeout",
+    "in_flags",
     "path_argument",
     "path_option",
 ]
+
+
+_FLAGS = {
+    "policies or matchups": "--policy or --matchup",
+    "matchup": "--matchup",
+    "evaluator": "--evaluator",
+    "n": "-n",
+    "level": "--level",
+    "split": "--split",
+    "turn_order": "--turn-order",
+    "both_orders": "--both-orders",
+    "metric": "--metric",
+    "seat": "--seat",
+    "workers": "--workers",
+    "price": "--price",
+    "api_base": "--api-base",
+    "api_key_env": "--api-key-env",
+    "max_cost": "--max-cost",
+    "max_tokens": "--max-tokens",
+    "patience": "--patience",
+    "tpm": "--tpm",
+}
+"""Fields with which the library's messages begin, as the options of the command line are called."""
+
+
+def in_flags(message: str) -> str:
+    """Returns a message of the library with the field it begins with as the option of the command line."""
+    field, colon, rest = message.partition(":")
+    return f"{_FLAGS.get(field, field)}{colon}{rest}"
 
 
 def need(command: str, *modules: str) -> None:

@@ -145,10 +145,12 @@ def _run_here(
     from tqdm import tqdm
 
     from sotopia_env.chat_model.pool import ModelPool
+    from sotopia_env.runs.forecast import check_prompts
     from sotopia_env.runs.rollout import run_episodes_async
 
     models = ModelPool(request.models)
     run = request.resolve(models)
+    check_prompts(request, out)
     plans = run.plans()
 
     async def play(stop: Stop) -> RunResult:

@@ -1,11 +1,11 @@
 """Prompts of a language model in a seat: the observation, examples, complaints, and the turns left out to make it fit.
 
-Three formats. ``chat`` is a conversation in which the seat's own actions are the assistant's messages; each turn's
-messages extend the previous ones, so a server's prefix cache hits. ``single`` is one user message with the information
-of SOTOPIA-π's prompt (arXiv 2403.08715, appendix B.3), as models fine-tuned on that format expect. ``brief`` is a
-conversation with nothing but goals, private information, the seat's worth, who did what and the turn's number, for
-models of a few million parameters: a tenth of the length, and no instructions, which such a model learns by training or
-not at all. What stands on the table follows there from the effects of the moves.
+Three formats. ``chat`` is a conversation in which the seat's own texts are the assistant's messages, byte for byte;
+each turn's messages extend the previous ones, so a server's prefix cache hits. ``single`` is one user message with the
+information of SOTOPIA-π's prompt (arXiv 2403.08715, appendix B.3), as models fine-tuned on that format expect.
+``brief`` is a conversation with nothing but goals, private information, the seat's worth, who did what and the turn's
+number, for models of a few million parameters: a tenth of the length, and no instructions, which such a model learns by
+training or not at all. What stands on the table follows there from the effects of the moves.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sotopia_env.policies.examples import PLACEHOLDER, Example
 from sotopia_env.prompts import fill, load
 from sotopia_env.quoting import disarm, disarm_line, quote
 from sotopia_env.records import canonical_json
-from sotopia_env.world.action import ActionType, to_json
+from sotopia_env.world.action import ActionType
 from sotopia_env.world.dynamics import Turn
 from sotopia_env.world.observation import LEFT_OUT, Briefing, ChatMessage, Observation, render_action
 
@@ -103,7 +103,7 @@ def _brief_messages(observation: Observation, dropped: int) -> list[ChatMessage]
             news.append(render_action(turn.actor, turn.action, names, turn.effect))
             continue
         number = (turn.round if turn.veiled else turn.index) + 1
-        messages += (_call(messages, news, number), _assistant(to_json(turn.attempted or turn.action, names)))
+        messages += (_call(messages, news, number), _assistant(observation.own_text(turn)))
         news = _own_consequence(turn)
     return [*messages, _call(messages, news, observation.turn)]
 

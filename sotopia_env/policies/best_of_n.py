@@ -19,7 +19,7 @@ from sotopia_env.outcomes.space import OPTION
 from sotopia_env.policies.bidding import ranking
 from sotopia_env.policies.policy import Decision, Policy, turn_seed
 from sotopia_env.world.action import Action
-from sotopia_env.world.episode import EpisodeError, Generation, Usage, total_cost
+from sotopia_env.world.episode import EpisodeError, Generation, Usage
 from sotopia_env.world.observation import Observation
 
 
@@ -141,12 +141,7 @@ def _checked(scorer: str, scores: Sequence[float], count: int) -> list[float]:
 
 
 def _generation(best: Decision, candidates: Sequence[Decision], latency: float) -> Generation:
-    usages = [candidate.generation.usage for candidate in candidates if candidate.generation]
-    usage = Usage(
-        prompt_tokens=sum(usage.prompt_tokens for usage in usages),
-        completion_tokens=sum(usage.completion_tokens for usage in usages),
-        cost=total_cost(usage.cost for usage in usages),
-    )
+    usage = sum((candidate.generation.usage for candidate in candidates if candidate.generation), Usage())
     chosen = best.generation or Generation()
     return chosen.model_copy(update={"usage": usage, "latency": latency, "candidates": len(candidates)})
 

@@ -38,7 +38,7 @@ from sotopia_env.policies.answer_schema import action_schema
 from sotopia_env.policies.examples import ExampleSource, read_examples, read_template
 from sotopia_env.policies.policy import Decision
 from sotopia_env.world.action import NO_ACTION, Action, ActionType, ParseFailure, parse_possible
-from sotopia_env.world.episode import EpisodeError, Generation, Usage, total_cost
+from sotopia_env.world.episode import EpisodeError, Generation
 from sotopia_env.world.observation import ChatMessage, Observation
 
 Consequence = Literal["none", "forfeit"]
@@ -226,22 +226,11 @@ def _generation(
         text=_writable(last.text),
         parse_failure=answer.reason if isinstance(answer, ParseFailure) else None,
         reasks=len(replies) - 1,
-        usage=_usage(replies),
+        usage=sum((reply.usage for reply in replies[1:]), replies[0].usage),
         latency=latency,
         token_ids=last.token_ids,
         logprobs=last.logprobs,
         model=last.model,
         reasoning=_writable(last.reasoning),
         dropped_turns=dropped,
-    )
-
-
-def _usage(replies: Sequence[ChatReply]) -> Usage:
-    first, *more = replies
-    if not more:  # by far the most
-        return Usage(prompt_tokens=first.prompt_tokens, completion_tokens=first.completion_tokens, cost=first.cost)
-    return Usage(
-        prompt_tokens=sum(reply.prompt_tokens for reply in replies),
-        completion_tokens=sum(reply.completion_tokens for reply in replies),
-        cost=total_cost(reply.cost for reply in replies),
     )

@@ -6,10 +6,10 @@ import asyncio
 import math
 from dataclasses import dataclass, field
 
-from sotopia_env.chat_model import Amount, Ledger
+from sotopia_env.chat_model import Amount, Ledger, Totals
 from sotopia_env.chat_model.spending.budget import NOTHING
 from sotopia_env.storage.manifest import UnfinishedPart
-from sotopia_env.world.episode import RecordedTurn
+from sotopia_env.world.episode import RecordedTurn, Usage
 
 MARGIN = 1.1
 """Of the expectation: a call is sent only where the most that it may use is left, about twice what it uses."""
@@ -24,11 +24,9 @@ class _Sum:
     tokens: int = 0
     cost: float = 0.0
 
-    def add(self, turn: RecordedTurn) -> None:
-        if turn.generation is not None:
-            usage = turn.generation.usage
-            self.tokens += usage.prompt_tokens + usage.completion_tokens
-            self.cost += usage.cost or 0.0
+    def add(self, amount: Amount) -> None:
+        self.tokens += amount.tokens
+        self.cost += amount.cost
 
 
 @dataclass(slots=True)
@@ -51,8 +49,7 @@ class Admission:
 
     def __post_init__(self) -> None:
         if self.ledger is not None:
-            totals = self.ledger.totals("judge")
-            self._judged = Amount(totals.tokens, totals.cost)
+            self._judged = _spent(self.ledger.totals("judge"))
 
     @property
     def limited(self) -> bool:
@@ -67,11 +64,12 @@ class Admission:
         self._under_way[key] = _Sum()
         for part in begun:
             if part.turn is not None:
-                self._under_way[key].add(part.turn)
+                self.note(key, part.turn)
 
     def note(self, key: str, turn: RecordedTurn) -> None:
         """Adds what a turn of an episode under way has used."""
-        self._under_way[key].add(turn)
+        if turn.generation is not None and self.ledger is not None:
+            self._under_way[key].add(_used(turn.generation.usage, self.ledger))
 
     def leave(self, key: str, finished: bool) -> None:
         """Takes an episode out that has ended; one that was ``finished`` shows what an episode uses."""
@@ -87,9 +85,22 @@ class Admission:
             return True  # alone, an episode may use all that is left
         if not self._count:
             return len(self._under_way) < FIRST
-        judged = self.ledger.totals("judge")
+        judged = _spent(self.ledger.totals("judge"))
         tokens = self._longest.tokens + (judged.tokens - self._judged.tokens) / self._count
         cost = self._longest.cost + (judged.cost - self._judged.cost) / self._count
         rest = tokens + sum(max(0.0, tokens - used.tokens) for used in self._under_way.values())
         rest_cost = cost + sum(max(0.0, cost - used.cost) for used in self._under_way.values())
         return self.ledger.budget.covers(Amount(math.ceil(MARGIN * rest), MARGIN * rest_cost))
+
+
+def _spent(totals: Totals) -> Amount:
+    return Amount(totals.tokens + totals.doubtful_tokens, totals.cost + totals.doubtful_cost)
+
+
+def _used(usage: Usage, ledger: Ledger) -> Amount:
+    """What a turn has used; where the server did not count it, as much as the ledger holds for such a call."""
+    if usage.tokens is not None:
+        return Amount(usage.tokens, usage.cost or 0.0)
+    totals = ledger.totals()
+    calls = max(1, totals.uncounted)
+    return Amount(totals.doubtful_tokens // calls, totals.doubtful_cost / calls)

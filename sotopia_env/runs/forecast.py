@@ -7,7 +7,8 @@ about twice what tokenizers find in English.
 
 A request may have to be paid for although it brought nothing: an answer that is empty, malformed or cut off. So the
 bound counts each call as often as it may be sent, once more for every retry, and again for every fallback model. What
-a server refuses (a rate limit, a conversation that is too long) costs nothing and is not counted.
+a server refuses (a rate limit, a conversation that is too long) costs nothing and is not counted, nor is what finds out
+during an outage whether a model answers again.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,7 +35,7 @@ from sotopia_env.world.observation import observe
 from sotopia_env.world.scenario import Task
 
 if TYPE_CHECKING:
-    from sotopia_env.runs.request import ResolvedRun
+    from sotopia_env.runs.request import ResolvedRun, RunRequest
 
 FRAME = 64
 """Tokens around an utterance in a prompt, such as its speaker's name."""
@@ -331,6 +332,22 @@ def _sum_costs(costs: Sequence[float | None]) -> float | None:
     return None if None in costs else sum(cost or 0.0 for cost in costs)
 
 
+def check_prompts(request: RunRequest, directory: Path, workers: int = 1) -> None:
+    """Refuses a limit of tokens per minute that a first prompt of the run exceeds; without such a limit, does nothing.
+
+    Args:
+        request: the run.
+        directory: of the run; episodes that it holds are not played again.
+        workers: processes among which the limit is divided.
+
+    Raises:
+        BudgetExceededError: a prompt has more than a minute's tokens.
+    """
+    if request.models.tpm is not None:
+        models = RehearsedModels(replace(request.models, tpm=request.models.tpm // workers))
+        forecast(request.resolve(models), models, directory)
+
+
 def forecast(run: ResolvedRun, models: RehearsedModels, directory: Path) -> RunForecast:
     """Returns what a run asks; nothing is sent, and nothing is written.
 
@@ -341,6 +358,7 @@ def forecast(run: ResolvedRun, models: RehearsedModels, directory: Path) -> RunF
 
     Raises:
         InvalidValueError: there is nothing to play.
+        BudgetExceededError: a first prompt has more than a minute's tokens.
         DamagedRecordError: ``directory`` holds a record that cannot be read.
     """
     plans = run.plans()

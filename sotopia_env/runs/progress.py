@@ -69,7 +69,8 @@ class Progress:
             if totals.attempts:
                 rate = self._rate(totals.attempts)
                 cost = "" if totals.unpriced and not totals.cost else f", {totals.cost_text}"
-                parts.append(f"{rate:.0f} calls/s, {_short(totals.tokens)} tokens{cost}")
+                tokens = "? tokens" if totals.uncounted else f"{_short(totals.tokens)} tokens"
+                parts.append(f"{rate:.0f} calls/s, {tokens}{cost}")
         return ", ".join(parts)
 
     def _rate(self, calls: int) -> float:

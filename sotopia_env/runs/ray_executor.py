@@ -22,6 +22,7 @@ from typing import Any
 from sotopia_env.chat_model.pool import ModelPool
 from sotopia_env.chat_model.spending.ledger import LEDGER, Ledger
 from sotopia_env.errors import InvalidValueError, ModelRefusedError, SotopiaError
+from sotopia_env.runs.forecast import check_prompts
 from sotopia_env.runs.progress import Progress
 from sotopia_env.runs.request import RunRequest
 from sotopia_env.runs.rollout import RunResult, open_run, run_episodes_async
@@ -145,7 +146,7 @@ def run_on_ray(
 
     Raises:
         InvalidValueError: Ray is not installed, or the run cannot be meant.
-        BudgetExceededError: there was nothing left to spend.
+        BudgetExceededError: there was nothing left to spend, or a prompt has more tokens than a process per minute.
         ModelRefusedError: a model refuses every request; what was done until then is merged.
         SotopiaError: a process died; what it had written is merged, and the run can be resumed.
     """
@@ -156,6 +157,7 @@ def run_on_ray(
     plans = run.plans()
     if models.names:
         request.models.check_divisible(workers, models.longest)
+        check_prompts(request, run_dir, workers)
     cluster, stop = _Cluster(load_ray(), workers), stop or Stop()
     asyncio.run(_check(models))
     with open_run(plans, run.evaluator, run_dir) as directory:  # merges what a run that was cut short has left

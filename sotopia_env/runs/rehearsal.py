@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sotopia_env.chat_model import ChatModel, ChatReply, ChatRequest, Price, RemoteModel, Role
+from sotopia_env.chat_model import ChatModel, ChatReply, ChatRequest, Limits, Price, RemoteModel, Role
 from sotopia_env.chat_model.pool import ModelOptions, ModelPool
 
 _ECHO = 4_000
@@ -15,9 +15,16 @@ _ECHO = 4_000
 
 @dataclass
 class Rehearsal:
-    """Stand-in for a model that records its requests and gives no usable answer."""
+    """Stand-in for a model that records its requests and gives no usable answer.
+
+    Attributes:
+        model: that it stands for.
+        limits: on the model's requests.
+        requests: those it got.
+    """
 
     model: ChatModel
+    limits: Limits = Limits()  # noqa: RUF009 - frozen
     requests: list[ChatRequest] = field(default_factory=list)
 
     @property
@@ -31,7 +38,14 @@ class Rehearsal:
         return self.model.parameters
 
     async def complete(self, request: ChatRequest) -> ChatReply:
-        """Records the request."""
+        """Records the request.
+
+        Raises:
+            BudgetExceededError: its prompt has more than a minute's tokens; re-asks, which repeat an answer that is
+                longer here than any, are not held to that.
+        """
+        if not request.reask:
+            self.limits.check_prompt(request)
         self.requests.append(request)
         length = _ECHO if request.max_tokens is None else min(_ECHO, request.max_tokens)
         return ChatReply(text="é" * length)  # counts as one token each
@@ -85,5 +99,6 @@ class RehearsedModels(ModelPool):
 
     def __call__(self, spec: str, role: Role = "agent", *, api_base: str | None = None) -> ChatModel:
         """Returns a stand-in for the model that ``spec`` names."""
-        self.rehearsals.append(Rehearsal(super().__call__(spec, "agent", api_base=api_base)))
+        limits = Limits(tpm=self.options.tpm)
+        self.rehearsals.append(Rehearsal(super().__call__(spec, "agent", api_base=api_base), limits))
         return self.rehearsals[-1]

@@ -33,10 +33,16 @@ class Conversation:
         length: how many of the turns that the seat witnessed are part of it.
     """
 
-    __slots__ = ("_agent", "_briefing", "_by_round", "_messages", "_names", "_news", "_standing", "length")
+    __slots__ = ("_agent", "_briefing", "_by_round", "_messages", "_names", "_news", "_standing", "_texts", "length")
 
     def __init__(
-        self, briefing: Briefing, names: Mapping[str, str], by_round: bool, standing: Standing, dropped: int = 0
+        self,
+        briefing: Briefing,
+        names: Mapping[str, str],
+        by_round: bool,
+        standing: Standing,
+        texts: Mapping[int, str],
+        dropped: int = 0,
     ) -> None:
         """Begins a conversation.
 
@@ -45,6 +51,7 @@ class Conversation:
             names: agent id to character name.
             by_round: whether turns are numbered by round, and others' turns of a round follow the own one.
             standing: what stood before each of the seat's own turns.
+            texts: the texts that the seat wrote itself, by the index of their turns; it may grow.
             dropped: how many of its oldest turns are left out.
         """
         self._briefing = briefing
@@ -52,6 +59,7 @@ class Conversation:
         self._names = names
         self._by_round = by_round
         self._standing = standing
+        self._texts = texts
         system = f"{briefing.head} is told to you turn by turn.\n\n{briefing.answer}"
         self._messages: list[ChatMessage] = [{"role": "system", "content": system}]
         self._news = LEFT_OUT.format(dropped) if dropped else ""
@@ -59,7 +67,7 @@ class Conversation:
 
     def anew(self, dropped: int = 0) -> Conversation:
         """Returns an empty conversation of the same seat, without its ``dropped`` oldest turns."""
-        return Conversation(self._briefing, self._names, self._by_round, self._standing, dropped)
+        return Conversation(self._briefing, self._names, self._by_round, self._standing, self._texts, dropped)
 
     @property
     def system(self) -> str:
@@ -83,12 +91,16 @@ class Conversation:
             self._append(turn)
         return [*[message.copy() for message in self._messages], self._cue(number, acting, stands)]
 
+    def own_text(self, turn: Turn) -> str:
+        """One of the seat's own turns as it wrote it; as JSON where it wrote none."""
+        return self._texts.get(turn.index) or to_json(turn.attempted or turn.action, self._names)
+
     def _append(self, turn: Turn) -> None:
         if turn.actor != self._agent:
             self._news += render_turn(turn, self._names, self._by_round)
             return
         number = (turn.round if self._by_round else turn.index) + 1
-        own: ChatMessage = {"role": "assistant", "content": to_json(turn.attempted or turn.action, self._names)}
+        own: ChatMessage = {"role": "assistant", "content": self.own_text(turn)}
         self._messages += (self._cue(number, True, self._standing(turn.index)), own)
         self._news = refusal(turn)
 

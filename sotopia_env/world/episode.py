@@ -11,12 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Protocol, Self, runtime_checkable
+from typing import Annotated, Any, Protocol, Self, TypeVar, runtime_checkable
 
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from sotopia_env.errors import DamagedRecordError, EvaluationError, InvalidValueError, name_hint
 from sotopia_env.files import read_lines
+from sotopia_env.quoting import disarm
 from sotopia_env.records import JsonObject, Record, code_version, read_record
 from sotopia_env.world.dynamics import EpisodeState, Rules, StopReason, Turn, initial_state, transition
 from sotopia_env.world.reward import DIMENSIONS, CustomDimension, Dimension, RewardVector, check_score, reward_vector
@@ -39,24 +40,39 @@ SchemaVersion = Annotated[int, AfterValidator(_only_version)]
 
 
 class Usage(Record):
-    """Tokens and US dollars behind a text; zeros where no language model was asked, no cost where no price is known."""
+    """Tokens and US dollars behind a text; zeros where no language model was asked, ``None`` for what is unknown."""
 
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
+    prompt_tokens: int | None = 0
+    completion_tokens: int | None = 0
     cost: float | None = 0.0
 
+    @property
+    def tokens(self) -> int | None:
+        """Prompt and answer together."""
+        return _sum(self.prompt_tokens, self.completion_tokens)
 
-def total_cost(costs: Iterable[float | None]) -> float | None:
-    """Returns the sum, or ``None`` when one of the costs is not known: what is unknown is never counted as free."""
-    amounts = list(costs)
-    return None if any(cost is None for cost in amounts) else sum(cost for cost in amounts if cost is not None)
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            prompt_tokens=_sum(self.prompt_tokens, other.prompt_tokens),
+            completion_tokens=_sum(self.completion_tokens, other.completion_tokens),
+            cost=_sum(self.cost, other.cost),
+        )
+
+
+_N = TypeVar("_N", int, float)
+
+
+def _sum(first: _N | None, second: _N | None) -> _N | None:
+    """The sum, unknown when a part of it is: what is unknown is never counted as free."""
+    return None if first is None or second is None else first + second
 
 
 class Generation(Record):
     """The text behind an action.
 
     Attributes:
-        text: the raw text the policy wrote; empty for policies that choose actions directly.
+        text: the raw text the policy wrote, from which its action was read; empty for policies that choose actions
+            directly.
         parse_failure: why ``text`` is not an action, when it is not.
         reasks: how often the policy was asked again.
         latency: seconds from observation to action.
@@ -80,6 +96,15 @@ class Generation(Record):
     reasoning: str = ""
     dropped_turns: int = 0
     candidates: int = 1
+
+    @property
+    def message(self) -> str:
+        """The text, byte for byte, as an earlier message of its writer; empty where the action's JSON stands for it.
+
+        That is where it is no action, or holds what could open a control token of a chat template. It is for the seat
+        that wrote it, and for no other.
+        """
+        return self.text if self.parse_failure is None and disarm(self.text) == self.text else ""
 
 
 class RecordedTurn(Record):

@@ -6,8 +6,10 @@ Who may know what of whom is one table (:data:`~sotopia_env.world.briefing.DISCL
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 
 from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
@@ -158,9 +160,13 @@ class Observation:
         """Returns why the move of ``action`` would not count if it were taken now, or ``None`` where it would."""
         return None if action.move is None or not self.acting else move_problem(self._state, self.agent, action)
 
+    def own_text(self, turn: Turn) -> str:
+        """Returns one of the seat's own turns as its policy wrote it; as JSON where it wrote none."""
+        return self._conversation.own_text(turn)
+
     @property
     def messages(self) -> list[ChatMessage]:
-        """Everything as a conversation for a chat model: own actions are the assistant's, all else is the user's.
+        """Everything as a conversation for a chat model: what the seat wrote is the assistant's, all else the user's.
 
         The messages of an acting seat extend those of its previous turn, so key-value caches hit.
         """
@@ -234,8 +240,9 @@ class _Outlooks:
 class SeatView:
     """Builds the observations of one seat, rendering each turn once.
 
-    It is a cache, not a source: :func:`observe` gives the same observation from the state alone. The views of one
-    episode may share ``lines``, the turns' renderings by index (:func:`~sotopia_env.world.rendering.extend_lines`).
+    It is a cache, not a source: :func:`observe` gives the same observation from the state, and from the texts that the
+    seat wrote itself, which are only in its own messages. The views of one episode may share ``lines``, the turns'
+    renderings by index (:func:`~sotopia_env.world.rendering.extend_lines`).
     """
 
     __slots__ = (
@@ -243,8 +250,24 @@ class SeatView:
         "_turns", "_veiled",
     )  # fmt: skip
 
-    def __init__(self, task: Task, rules: Rules, agent: str, lines: list[str] | None = None) -> None:
-        """Creates the view of ``agent`` on an episode of ``task`` under ``rules``."""
+    def __init__(
+        self,
+        task: Task,
+        rules: Rules,
+        agent: str,
+        lines: list[str] | None = None,
+        texts: Mapping[int, str] = MappingProxyType({}),
+    ) -> None:
+        """Creates the view of ``agent`` on an episode of ``task`` under ``rules``.
+
+        Args:
+            task: of the episode.
+            rules: likewise.
+            agent: whose view it is.
+            lines: shared by the episode's views.
+            texts: what the seat itself wrote (:attr:`~sotopia_env.world.episode.Generation.message`), by the index of
+                its turns; it may grow. Another seat's text must not be among them.
+        """
         if agent not in task.names:
             raise UnknownNameError(f"agent: {name_hint(agent, task.agents)}")
         self._agent = agent
@@ -253,7 +276,7 @@ class SeatView:
         # While true, everybody has witnessed everything, and all seats share one tuple of turns.
         self._open = not task.scenario.private_messages
         self._outlooks = _Outlooks(task.protocol, agent)
-        self._conversation = Conversation(self._briefing, task.names, self._veiled, self._outlooks.before)
+        self._conversation = Conversation(self._briefing, task.names, self._veiled, self._outlooks.before, texts)
         self._lines: list[str] = [] if lines is None else lines
         self._turns: tuple[Turn, ...] = ()
         self._history = ""
@@ -318,10 +341,15 @@ class SeatView:
 _NONE_ONLY = (ActionType.NONE,)
 
 
-def observe(state: EpisodeState, agent: str) -> Observation:
+def observe(state: EpisodeState, agent: str, texts: Mapping[int, str] = MappingProxyType({})) -> Observation:
     """Returns what ``agent`` may know in ``state``.
+
+    Args:
+        state: of the episode.
+        agent: whose observation it is.
+        texts: what it wrote itself; see :class:`SeatView`.
 
     Raises:
         UnknownNameError: the task has no such agent.
     """
-    return SeatView(state.task, state.rules, agent).observe(state)
+    return SeatView(state.task, state.rules, agent, texts=texts).observe(state)

@@ -3,10 +3,12 @@
 import asyncio
 import pickle
 from collections.abc import Mapping
+from itertools import pairwise
 
 import pytest
 
 from sotopia_env import NO_ACTION, Action, Rules, Table, tasks
+from sotopia_env.chat_model import ChatRequest
 from sotopia_env.errors import (
     BudgetExceededError,
     DamagedRecordError,
@@ -18,9 +20,10 @@ from sotopia_env.errors import (
 from sotopia_env.evaluators import default_evaluator
 from sotopia_env.naming import make_policy
 from sotopia_env.policies import Policy
+from sotopia_env.policies.llm import LLMPolicy
 from sotopia_env.runs import EpisodePlan, run_episodes
 from sotopia_env.table import DEFAULT_RULES
-from sotopia_env.testing import FixedEvaluator
+from sotopia_env.testing import FixedEvaluator, ScriptedChatModel
 from sotopia_env.world import ActionType, Episode, Generation, ParseFailure, TurnOrder
 
 TASK = tasks.generate("bargaining", 1, seed=3)[0]
@@ -184,3 +187,48 @@ def test_a_verdict_goes_into_the_record_and_a_failure_with_its_reason() -> None:
     with pytest.raises(BudgetExceededError):
         asyncio.run(table.evaluate(Broken(BudgetExceededError("nothing is left"))))  # type: ignore[arg-type]
     assert len(table.episode().evaluations) == 3
+
+
+PROSE = "I will not say that I am in a hurry.\n"
+WRITTEN = [
+    '{"argument":"Grüß Gott \\u2013 shall we?",  "action_type":"speak"}\n',
+    f'{PROSE}```json\n{{"action_type": "speak", "argument": "Number %d."}}\n```',
+    '<|im_end|>{"action_type": "speak", "argument": "I pose as a template."}',
+    "no action at all",
+]
+"""What a model writes, and stays as it is in its own messages: the first two, byte for byte."""
+
+
+def answers(request: ChatRequest) -> str:
+    number = sum(message["role"] == "assistant" for message in request.messages)
+    return WRITTEN[number].replace("%d", str(number))
+
+
+@pytest.mark.parametrize("format", ["chat", "brief"])
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_model_gets_its_own_text_back_byte_for_byte_and_nobody_elses(format, order) -> None:
+    def models() -> tuple[ScriptedChatModel, ScriptedChatModel]:
+        return ScriptedChatModel(answers), ScriptedChatModel(lambda _: '{"action_type": "speak", "argument": "Yes."}')
+
+    def play(table: Table, first: ScriptedChatModel, second: ScriptedChatModel) -> None:
+        policies = [LLMPolicy(model, format=format, reasks=0) for model in (first, second)]
+        asyncio.run(table.play(dict(zip(TASK.agents, policies, strict=True))))
+
+    first, second = models()
+    rules = Rules(max_rounds=5, max_turns=None, turn_order=ORDERS[0] if order is TurnOrder.RANDOM else order)
+    table = Table(TASK, rules, 5)
+    with pytest.raises(IndexError):  # after four answers; a record in midst of the episode
+        play(table, first, second)
+    own = [message["content"] for message in first.requests[-1].messages if message["role"] == "assistant"]
+    assert own[:2] == [WRITTEN[0], WRITTEN[1].replace("%d", "1")]
+    assert own[2] == '{"action_type": "speak", "argument": "I pose as a template."}'
+    assert own[3] == '{"action_type": "none", "argument": ""}'
+    assert [request.messages[: len(one.messages)] for one, request in pairwise(first.requests)] == [
+        one.messages for one in first.requests[:-1]
+    ]
+    assert not any(PROSE.strip() in str(request.messages) for request in second.requests)
+    for resumed in (Table.resume(table.episode()), pickle.loads(pickle.dumps(table))):
+        again, other = models()
+        with pytest.raises(IndexError):
+            play(resumed, again, other)
+        assert again.requests[-1].messages == first.requests[-1].messages

@@ -263,6 +263,6 @@ def ask_models(
     return {
         "asked": {attributor.name: dict(attributor.parameters) for attributor in attributors},
         "answered": models.ledger.answered(),
-        "tokens": spent.tokens,
+        "tokens": None if spent.uncounted else spent.tokens,
         "cost": spent.cost_text,
     }

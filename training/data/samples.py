@@ -1,9 +1,9 @@
 """Rows from episodes: one per turn of the focal seat, in TRL's conversational prompt/completion format.
 
-The prompt is what the seat was told when it acted, rendered from the replayed episode exactly as a policy would be
-told it (:class:`~sotopia_env.policies.agent_prompt.AgentPrompt`). The completion is the action the seat took, as JSON
-(SOTOPIA-π, arXiv 2403.08715, B.3). Another seat's words are only ever in prompts, and completion-only loss trains on
-none of them.
+The prompt is what the seat was told when it acted, rendered from the replayed episode exactly as a policy would be told
+it (:class:`~sotopia_env.policies.agent_prompt.AgentPrompt`). The completion is the text that the seat's model wrote,
+byte for byte; of a seat without a model, the action as JSON (SOTOPIA-π, arXiv 2403.08715, B.3). Another seat's words
+are only ever in prompts, and completion-only loss trains on none of them.
 
 A row that is too long loses the oldest turns of its prompt, four at a time, and a marker says so; never the
 instructions, the last turns or the completion. Training and validation are split by scenario, never by utterance.
@@ -44,7 +44,7 @@ class Row:
 
     Attributes:
         prompt: what the seat was told, as chat messages.
-        completion: the action it took, as JSON.
+        completion: what its policy wrote, or the action it took, as JSON.
         value: what the turn is worth, where somebody said (reward model); ``None`` otherwise.
         episode: key of the episode.
         task: id of the task.
@@ -154,7 +154,9 @@ class RowMaker:
             if not selected or not self._usable(episode, index):
                 continue
             turn = episode.turns[index].turn
-            completion = to_json(turn.attempted or turn.action, episode.task.names)
+            generation = episode.turns[index].generation
+            written = "" if generation is None else generation.message
+            completion = written or to_json(turn.attempted or turn.action, episode.task.names)
             fit = self._fit(observation, completion)
             if fit is None:
                 self.counts.too_long += 1

@@ -24,6 +24,7 @@ from sotopia_env.world import (
     EpisodeState,
     Evaluation,
     Evaluator,
+    Generation,
     Observation,
     ParseFailure,
     PolicyInfo,
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 
 Sample = Callable[[list[list[int]]], list[list[int]]]
 """A batch sampler: token ids of prompts in, sampled ids out, with the end token if it was sampled."""
+_ANSWER: ChatMessage = {"role": "assistant", "content": "{}"}
+"""Stands for an answer where the glue behind it is cut out: a template may trim the blanks of a real one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,20 +226,20 @@ class TokenPlayer:
         # An empty answer has no token to blame; the end token stands for it.
         answer = answer or [int(self._tokenizer.eos_token_id)]
         text = str(self._tokenizer.decode(answer, skip_special_tokens=True))
-        action, failure = self._read(episode, text)
+        action, failure, generation = self._read(episode, text)
         start = len(episode.completion)
         episode.completion += answer
         episode.mask += [1] * len(answer)
         episode.focal.append(FocalTurn(len(episode.state.turns), start, len(episode.completion), failure))
-        episode.table.answer(episode.situation.seat, action)
+        episode.table.answer(episode.situation.seat, action, generation)
 
-    def _read(self, episode: TokenEpisode, text: str) -> tuple[Action, str]:
-        """The action in an answer, and why it, or the move in it, cannot count; empty where it can."""
+    def _read(self, episode: TokenEpisode, text: str) -> tuple[Action, str, Generation]:
+        """The action in an answer; why it, or the move in it, cannot count, empty where it can; and the answer."""
         observation = episode.seen
         action = parse_possible(text, observation.available, observation.briefing.recipients)
         if isinstance(action, ParseFailure):
-            return NO_ACTION, action.reason
-        return action, observation.move_problem(action) or ""
+            return NO_ACTION, action.reason, Generation(text=text, parse_failure=action.reason)
+        return action, observation.move_problem(action) or "", Generation(text=text)
 
     def _let_partners_act(self, episodes: Sequence[TokenEpisode]) -> None:
         asyncio.run(self._partners(episodes))
@@ -275,9 +278,8 @@ class TokenPlayer:
 
     def _glue(self, episode: TokenEpisode, messages: Sequence[ChatMessage]) -> list[int]:
         news = messages[episode._messages_read - 1 :]
-        answer = next(message for message in news if message["role"] == "assistant")
-        following = news[news.index(answer) + 1 :]
-        glue = glue_ids(self._tokenizer, [answer, *following])
+        following = news[[message["role"] for message in news].index("assistant") + 1 :]
+        glue = glue_ids(self._tokenizer, [_ANSWER, *following])
         # An answer that was cut off has no end token of its own.
         finished = episode.completion[-1] == self._tokenizer.eos_token_id
         return glue if finished else [int(self._tokenizer.eos_token_id), *glue]

@@ -131,6 +131,7 @@ class LocalPolicy:
             finish_reason="stop" if sampled.finished else "length",
             prompt_tokens=prompt_tokens,
             completion_tokens=len(sampled.ids),
+            cost=0.0,
             token_ids=sampled.ids,
             logprobs=sampled.logprobs,
         )
@@ -143,10 +144,7 @@ class LocalPolicy:
             text=last.text,
             parse_failure=result.reason if isinstance(result, ParseFailure) else None,
             reasks=len(replies) - 1,
-            usage=Usage(
-                prompt_tokens=sum(reply.prompt_tokens for reply in replies),
-                completion_tokens=sum(reply.completion_tokens for reply in replies),
-            ),
+            usage=sum((reply.usage for reply in replies), Usage()),
             latency=latency,
             token_ids=last.token_ids if self.logprobs else None,
             logprobs=last.logprobs if self.logprobs else None,

@@ -158,7 +158,10 @@ class RewardScorer:
             PolicyError: a decision is too long even without the oldest turns.
         """
         names = {agent: name for name, agent in observation.briefing.recipients.items() if name != agent}
-        answers = [to_json(decision.action, names) for decision in decisions]
+        answers = [
+            (decision.generation.message if decision.generation else "") or to_json(decision.action, names)
+            for decision in decisions
+        ]
 
         def count(prompt: Sequence[ChatMessage], answer: str) -> int:
             return len(scored_ids(self.tokenizer, prompt, answer))

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
-from sotopia_env.chat_model import ModelOptions, ModelPool, Price
+from sotopia_env.chat_model import PATIENCE, ModelOptions, ModelPool, Price, read_patience
 from training.stage.settings import Settings
 
 
@@ -25,6 +26,7 @@ class ModelAccess(Settings):
         tpm: tokens per minute, per model.
         timeout: seconds one attempt may take.
         retries: attempts after a failed request.
+        patience: how long to wait for a model that answers no call: seconds, or a text such as ``10m``.
         cache_dir: directory of the judges' cached answers.
         max_cost: US dollars that the stage may spend.
         max_tokens: tokens that it may use.
@@ -38,6 +40,7 @@ class ModelAccess(Settings):
     tpm: int | None = Field(default=None, ge=1)
     timeout: float = Field(default=60.0, gt=0)
     retries: int = Field(default=6, ge=0)
+    patience: Annotated[float, BeforeValidator(read_patience)] = PATIENCE
     cache_dir: str | None = None
     max_cost: float | None = Field(default=None, gt=0)
     max_tokens: int | None = Field(default=None, ge=1)
@@ -54,6 +57,7 @@ class ModelAccess(Settings):
                 tpm=self.tpm,
                 timeout=self.timeout,
                 retries=self.retries,
+                patience=self.patience,
                 cache_dir=None if self.cache_dir is None else Path(self.cache_dir),
                 max_cost=self.max_cost,
                 max_tokens=self.max_tokens,

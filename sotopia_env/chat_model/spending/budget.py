@@ -2,9 +2,10 @@
 
 Before a request is sent, the most that it is expected to use is reserved. A request whose reservation does not fit
 waits until another request ends. The reservation of a request without a whole answer (timeout, broken connection,
-unreadable body, cancellation) counts as spent, since the server may bill it. So a limit is exceeded only by a prompt
-with more than one token for every two bytes, before an answer has shown the real ratio, and by an answer longer than
-its own limit or, without a limit, longer than every earlier answer.
+unreadable body, cancellation) counts as spent, since the server may bill it, and so does that of an answer whose tokens
+the server does not count. So a limit is exceeded only by a prompt with more than one token for every two bytes, before
+an answer has shown the real ratio, and by an answer longer than its own limit or, without a limit, longer than every
+earlier answer.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ class Amount:
 
     tokens: int = 0
     cost: float = 0.0
+
+    def __add__(self, other: Amount) -> Amount:
+        return Amount(self.tokens + other.tokens, self.cost + other.cost)
 
 
 NOTHING = Amount()
@@ -69,9 +73,9 @@ class Usage:
         return Amount(prompt + answer, self._price.of(prompt, answer) if self._price else 0.0)
 
     def learn(self, request: ChatRequest, reply: ChatReply) -> None:
-        """Corrects the estimate by an answer."""
-        self._factor = max(self._factor, reply.prompt_tokens / max(1, most_tokens(request)))
-        self._longest = max(self._longest, reply.completion_tokens)
+        """Corrects the estimate by an answer, as far as the server counts."""
+        self._factor = max(self._factor, (reply.prompt_tokens or 0) / max(1, most_tokens(request)))
+        self._longest = max(self._longest, reply.completion_tokens or 0)
 
 
 @dataclass(slots=True)
@@ -204,3 +208,9 @@ class Price:
     def of(self, prompt_tokens: int, completion_tokens: int) -> float:
         """Returns the cost in US dollars."""
         return (self.prompt * prompt_tokens + self.completion * completion_tokens) / 1e6
+
+    def of_reply(self, reply: ChatReply) -> float | None:
+        """Returns the cost of an answer; ``None`` when its tokens are unknown and not free."""
+        if reply.prompt_tokens is None or reply.completion_tokens is None:
+            return None if self.prompt or self.completion else 0.0
+        return self.of(reply.prompt_tokens, reply.completion_tokens)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from sotopia_env.chat_model.protocol import ChatReply, ChatRequest
 from sotopia_env.chat_model.spending.budget import NOTHING, Amount
-from sotopia_env.chat_model.spending.ledger import Ledger, LedgerEntry, RequestNote
+from sotopia_env.chat_model.spending.ledger import Ledger, LedgerEntry, Outcome, RequestNote
+from sotopia_env.world.episode import Usage
+
+_FREE = Usage()
 
 
 class Call:
@@ -17,13 +22,12 @@ class Call:
     """
 
     __slots__ = (
-        "_completion_tokens",
-        "_cost",
+        "_billed",
+        "_counted",
         "_doubtful",
         "_id",
         "_label",
         "_model",
-        "_prompt_tokens",
         "_role",
         "attempts",
         "ledger",
@@ -43,9 +47,8 @@ class Call:
         self.most: Amount = NOTHING
         self._role, self._model, self._label = request.role, model, request.label
         self._id = ledger.new_id()
-        self._prompt_tokens = self._completion_tokens = 0
-        self._cost: float | None = 0.0
-        self._doubtful: Amount = NOTHING
+        self._billed = _FREE
+        self._counted = self._doubtful = NOTHING
 
     def record_request(self) -> str:
         """Records a request that is about to be sent, and returns its id.
@@ -57,52 +60,68 @@ class Call:
         if self.attempts == 1 and self.most is NOTHING:
             self.ledger.note_first(self._id, self._role, self._model)
         else:
+            most = self._most() + self.most
             self.ledger.note(
                 RequestNote(
                     sent=self._id,
                     role=self._role,
                     spec=self._model,
                     attempts=self.attempts,
-                    prompt_tokens=self._prompt_tokens,
-                    completion_tokens=self._completion_tokens,
-                    cost=self._cost,
-                    most_tokens=self._doubtful.tokens + self.most.tokens,
-                    most_cost=self._doubtful.cost + self.most.cost,
+                    prompt_tokens=self._billed.prompt_tokens,
+                    completion_tokens=self._billed.completion_tokens,
+                    cost=self._billed.cost,
+                    most_tokens=most.tokens,
+                    most_cost=most.cost,
                 )
             )
         return f"{self._id}.{self.attempts}"
 
-    def bill(self, reply: ChatReply) -> None:
-        """Adds an answer that is billed, usable or not."""
-        self._prompt_tokens += reply.prompt_tokens
-        self._completion_tokens += reply.completion_tokens
-        self._cost = None if reply.cost is None or self._cost is None else self._cost + reply.cost
-        self.ledger.budget.spend(reply.prompt_tokens + reply.completion_tokens, reply.cost)
+    def bill(self, reply: ChatReply, most: Callable[[], Amount]) -> None:
+        """Adds an answer that is billed, usable or not; one that the server did not count is spent at its ``most``."""
+        usage = reply.usage
+        self._billed = usage if self._billed is _FREE else self._billed + usage
+        if usage.tokens is None:
+            self._add_doubtful(most())
+        else:
+            self._counted += Amount(usage.tokens, usage.cost or 0.0)
+            self.ledger.budget.spend(usage.tokens, usage.cost)
 
     def mark_doubtful(self) -> None:
         """Counts the maximum usage of the latest request, which may or may not be billed, as spent."""
-        most, before = self.most, self._doubtful
-        self._doubtful = Amount(before.tokens + most.tokens, before.cost + most.cost)
+        self._add_doubtful(self.most)
+
+    def _add_doubtful(self, most: Amount) -> None:
+        self._doubtful += most
         self.ledger.budget.spend(most.tokens, most.cost)
 
-    def end(self, reply: ChatReply | None) -> None:
-        """Records the result of the call; a call without request and reply leaves no entry."""
+    def _most(self) -> Amount:
+        """What nobody has counted, at its most; of a call whose sum is unknown also what was counted."""
+        return self._doubtful if self._billed.tokens is not None else self._doubtful + self._counted
+
+    def end(self, reply: ChatReply | None, outcome: Outcome = "failed") -> None:
+        """Records the result of the call; a call without request and reply leaves no entry.
+
+        Args:
+            reply: the answer; ``None`` where there is none.
+            outcome: of a call without an answer.
+        """
         if not self.attempts and reply is None:
             return
+        most = self._most()
         entry = LedgerEntry(
             role=self._role,
             spec=self._model,
             model=reply.model if reply else "",
-            outcome="answered" if reply else "failed",
-            prompt_tokens=self._prompt_tokens,
-            completion_tokens=self._completion_tokens,
-            cost=self._cost,
+            outcome="answered" if reply else outcome,
+            prompt_tokens=self._billed.prompt_tokens,
+            completion_tokens=self._billed.completion_tokens,
+            cost=self._billed.cost,
             attempts=self.attempts,
             fallback=bool(reply and reply.fallback),
             cached=bool(reply and reply.cached),
             label=self._label,
             call=self._id if self.attempts else "",
-            most_tokens=self._doubtful.tokens,
-            most_cost=self._doubtful.cost,
+            most_tokens=most.tokens,
+            most_cost=most.cost,
         )
         self.ledger.record(entry, billed=True)

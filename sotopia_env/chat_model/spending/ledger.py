@@ -29,6 +29,8 @@ logger = logging.getLogger(__name__)
 
 LEDGER = "ledger.jsonl"
 ROLES: tuple[Role, ...] = ("agent", "judge")
+Outcome = Literal["answered", "too_long", "failed", "interrupted"]
+"""The result of a call; see :class:`LedgerEntry`."""
 _NOTE_START = b'{"sent":'
 _DOUBTFUL_FIELDS = {"most_tokens", "most_cost"}
 
@@ -40,27 +42,29 @@ class LedgerEntry(Record):
         role: on whose account.
         spec: the model as the user named it.
         model: the model as it answered; empty where none did.
-        outcome: ``answered``; ``failed``: for good, or because the run was stopped during the call; or ``interrupted``:
-            the process died during the call, and the result of its last request is unknown.
-        prompt_tokens: of every billed answer, usable or not.
+        outcome: ``answered``; ``too_long``: the conversation does not fit the model, which ends a call but is no
+            failure; ``failed``: for good, or because the run was stopped during the call; or ``interrupted``: the
+            process died during the call, and the result of its last request is unknown.
+        prompt_tokens: of every billed answer, usable or not; ``None`` when the server did not count one.
         completion_tokens: likewise.
-        cost: likewise, in US dollars; ``None`` when no price is known.
+        cost: likewise, in US dollars; ``None`` when a price or tokens are not known.
         attempts: requests that were sent; 0 for an answer from the cache.
         fallback: a declared fallback model answered.
         cached: the response cache answered.
         label: the caller's name for the question.
         call: id of the call; request n has the id ``CALL.n``. Empty where nothing was sent.
-        most_tokens: maximum usage of the requests that may or may not be billed, where there was a limit: those without
-            a whole answer, and the last one of an interrupted call.
+        most_tokens: maximum usage of the requests whose tokens nobody counted: those with an answer that the server did
+            not count, and, where there was a limit, those without a whole answer and the last one of an interrupted
+            call. Of a call without a sum, the tokens that were counted are part of it.
         most_cost: US dollars, likewise.
     """
 
     role: Role
     spec: str
     model: str = ""
-    outcome: Literal["answered", "failed", "interrupted"] = "answered"
-    prompt_tokens: int = Field(default=0, ge=0)
-    completion_tokens: int = Field(default=0, ge=0)
+    outcome: Outcome = "answered"
+    prompt_tokens: int | None = Field(default=0, ge=0)
+    completion_tokens: int | None = Field(default=0, ge=0)
     cost: float | None = Field(default=0.0, ge=0)
     attempts: int = Field(default=1, ge=0)
     fallback: bool = False
@@ -90,8 +94,8 @@ class RequestNote(Record):
     role: Role
     spec: str
     attempts: int = Field(default=1, ge=1)
-    prompt_tokens: int = Field(default=0, ge=0)
-    completion_tokens: int = Field(default=0, ge=0)
+    prompt_tokens: int | None = Field(default=0, ge=0)
+    completion_tokens: int | None = Field(default=0, ge=0)
     cost: float | None = Field(default=0.0, ge=0)
     most_tokens: int = Field(default=0, ge=0)
     most_cost: float = Field(default=0.0, ge=0)
@@ -107,17 +111,19 @@ class Totals:
 
     Attributes:
         answered: calls that brought an answer, those from the cache included.
-        failed: calls that did not.
+        failed: calls that did not, for another reason than the length of the conversation.
+        too_long: calls whose conversation did not fit the model.
         interrupted: calls during which the process died.
         cached: answers from the cache.
         fallbacks: answers of a fallback model.
         attempts: requests; the last one of an interrupted call may not have been sent.
         failed_attempts: requests without a usable answer, the last ones of interrupted calls excepted.
-        prompt_tokens: billed.
-        completion_tokens: billed.
+        prompt_tokens: billed, as far as the servers counted.
+        completion_tokens: likewise.
+        uncounted: billed calls of unknown tokens.
         cost: known part, in US dollars.
-        unpriced: billed calls of unknown price.
-        doubtful_tokens: maximum usage of requests without a whole answer, where there was a limit.
+        unpriced: billed calls of unknown cost.
+        doubtful_tokens: maximum usage of requests whose tokens nobody counted; see :class:`LedgerEntry`.
         doubtful_cost: likewise, in US dollars.
     """
 
@@ -134,24 +140,35 @@ class Totals:
     interrupted: int = 0
     doubtful_tokens: int = 0
     doubtful_cost: float = 0.0
+    uncounted: int = 0
+    too_long: int = 0
 
     @property
     def tokens(self) -> int:
-        """Prompt and completion tokens."""
+        """Prompt and completion tokens, as far as the servers counted."""
         return self.prompt_tokens + self.completion_tokens
+
+    @property
+    def tokens_text(self) -> str:
+        """The tokens in words, with their unknown part."""
+        if self.uncounted and not self.tokens:
+            return "unknown tokens"
+        unknown = f" + {self.uncounted} calls of unknown length" if self.uncounted else ""
+        return f"{self.prompt_tokens} prompt and {self.completion_tokens} answer tokens{unknown}"
 
     @property
     def cost_text(self) -> str:
         """The cost in words, with its unknown part."""
         if not self.unpriced:
             return f"${self.cost:.4f}"
-        return f"${self.cost:.4f} + {self.unpriced} calls of unknown price" if self.cost else "unknown"
+        return f"${self.cost:.4f} + {self.unpriced} calls of unknown cost" if self.cost else "unknown"
 
     def add(self, entry: LedgerEntry) -> None:
         """Adds one call."""
         is_answered, is_interrupted = entry.outcome == "answered", entry.outcome == "interrupted"
         self.answered += is_answered
         self.failed += entry.outcome == "failed"
+        self.too_long += entry.outcome == "too_long"
         self.interrupted += is_interrupted
         self.cached += entry.cached
         self.fallbacks += entry.fallback
@@ -159,8 +176,9 @@ class Totals:
         self.failed_attempts += entry.attempts - (is_interrupted or (is_answered and not entry.cached))
         self.doubtful_tokens += entry.most_tokens
         self.doubtful_cost += entry.most_cost
-        self.prompt_tokens += entry.prompt_tokens
-        self.completion_tokens += entry.completion_tokens
+        self.prompt_tokens += entry.prompt_tokens or 0
+        self.completion_tokens += entry.completion_tokens or 0
+        self.uncounted += entry.prompt_tokens is None or entry.completion_tokens is None
         if entry.cost is None:
             self.unpriced += 1
         else:
@@ -227,7 +245,8 @@ class Ledger:
         if entry.model:
             self._answers[entry.role, entry.spec, entry.model] += 1
         if not billed:
-            self.budget.spend(entry.prompt_tokens + entry.completion_tokens, entry.cost)
+            if entry.prompt_tokens is not None and entry.completion_tokens is not None:
+                self.budget.spend(entry.prompt_tokens + entry.completion_tokens, entry.cost)
             self.budget.spend(entry.most_tokens, entry.most_cost)
 
     def check(self) -> None:

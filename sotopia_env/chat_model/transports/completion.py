@@ -34,17 +34,17 @@ def read_completion(body: Any, latency: float) -> ChatReply:
 def _read(body: Any, latency: float) -> ChatReply:
     choice = body["choices"][0]
     message = choice["message"]
-    usage = body.get("usage") or {}
     text, thinking = split_reasoning(_text(message.get("content")) or _text(message.get("refusal")))
     reasoning = (_text(message.get("reasoning_content")) or _text(message.get("reasoning"))).strip()
     token_ids, logprobs = _tokens(choice)
+    prompt_tokens, completion_tokens = _usage(body.get("usage") or {}, bool(text or thinking or reasoning))
     prompt_ids, model = body.get("prompt_token_ids"), str(body.get("model") or "")
     return ChatReply(
         text=text.lstrip() if reasoning else text,  # servers that cut the thinking out leave its line ends
         reasoning=reasoning or thinking,
         finish_reason=str(choice.get("finish_reason") or ""),
-        prompt_tokens=_count(usage.get("prompt_tokens")),
-        completion_tokens=_count(usage.get("completion_tokens")),
+        prompt_tokens=prompt_tokens,
+        completion_tokens=completion_tokens,
         latency=latency,
         model=model if model.isascii() else model.encode("utf-8", "replace").decode("utf-8"),
         token_ids=token_ids,
@@ -53,9 +53,16 @@ def _read(body: Any, latency: float) -> ChatReply:
     )
 
 
-def _count(value: Any) -> int:
-    tokens = int(value or 0)
-    if tokens < 0:
+def _usage(usage: Any, has_text: bool) -> tuple[int | None, int | None]:
+    """The tokens of prompt and answer; 0 for a prompt, or for a text, is what servers say that do not count."""
+    prompt, completion = _count(usage.get("prompt_tokens")) or None, _count(usage.get("completion_tokens"))
+    is_counted = completion or (prompt and not has_text)
+    return prompt, completion if is_counted else None
+
+
+def _count(value: Any) -> int | None:
+    tokens = None if value is None else int(value)
+    if tokens is not None and tokens < 0:
         raise ValueError(f"usage: expected a number of tokens, got {tokens}")
     return tokens
 

@@ -1,8 +1,4 @@
-"""Posts to one URL over aiohttp's connections and its response parser, without a session's requests.
-
-A session builds every request from scratch, with cookies, redirects, middlewares, tracing and a task that writes the
-body: twice the work of the rest of a call. Here only the body differs from one request to the next.
-"""
+"""Keep-alive connections to one URL: an aiohttp session without cookies, redirects and limits of its own."""
 
 from __future__ import annotations
 
@@ -12,8 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
-from aiohttp.client_proto import ResponseHandler
-from aiohttp.http import HttpProcessingError
 from yarl import URL
 
 _KEEP_ALIVE_SECONDS = 30.0
@@ -30,6 +24,18 @@ class HttpResponse:
     body: bytes
 
 
+class _Connector(aiohttp.TCPConnector):
+    """Gives up an idle connection on which something came that nobody asked for: it would answer the next request."""
+
+    async def connect(self, *args: Any, **options: Any) -> aiohttp.connector.Connection:
+        """See aiohttp."""
+        connection = await super().connect(*args, **options)
+        while connection.protocol is not None and connection.protocol.should_close:
+            connection.close()
+            connection = await super().connect(*args, **options)
+        return connection
+
+
 class Connections:
     """Keep-alive connections of one event loop to one URL."""
 
@@ -42,11 +48,13 @@ class Connections:
             most: how many connections there may be at once.
         """
         self.loop = asyncio.get_running_loop()
-        self._headers, self._most = headers, most
-        self._connector = aiohttp.TCPConnector(limit=most, keepalive_timeout=_KEEP_ALIVE_SECONDS)
-        self._request = aiohttp.ClientRequest("POST", url, headers=headers, loop=self.loop)
-        lines = [f"{name}: {text}" for name, text in self._request.headers.items() if name != "Content-Length"]
-        self._head = "\r\n".join([f"POST {url.raw_path_qs} HTTP/1.1", *lines, "Content-Length: "])
+        self._url = url
+        self.session = aiohttp.ClientSession(
+            connector=_Connector(limit=most, keepalive_timeout=_KEEP_ALIVE_SECONDS),
+            timeout=_NO_LIMITS,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            headers=headers,
+        )
 
     async def post(self, body: bytes, mark: str) -> HttpResponse:
         """Sends ``body`` as the request of the id ``mark`` and returns the response, whatever its status.
@@ -57,51 +65,10 @@ class Connections:
             aiohttp.ClientError: no connection, one that was lost before the response was whole, or no HTTP.
             OSError: likewise.
         """
-        connection, protocol, transport = await self._connect()
-        try:
-            protocol.set_response_params(read_until_eof=True)
-            transport.write(f"{self._head}{len(body)}\r\n{_MARK}: {mark}\r\n\r\n".encode() + body)
-            response = await _read(protocol)
-        except BaseException:
-            connection.close()
-            raise
-        if transport.get_write_buffer_size():  # a response to half a request: the rest is still to come
-            connection.close()
-        else:
-            protocol._parser = None  # or data that arrives now would be parsed, and half a message lost
-            connection.release()
-        return response
-
-    async def _connect(self) -> tuple[aiohttp.connector.Connection, ResponseHandler, asyncio.Transport]:
-        """Returns a connection without unread data, which would be taken for the next response."""
-        for _ in range(self._most + 1):  # more than can lie idle
-            connection = await self._connector.connect(self._request, [], _NO_LIMITS)
-            protocol = connection.protocol
-            if protocol is not None and protocol.transport is not None and not protocol.should_close:
-                return connection, protocol, protocol.transport
-            connection.close()
-        raise aiohttp.ClientConnectionError("the server closes new connections, or speaks before it is asked")
-
-    def session(self) -> aiohttp.ClientSession:
-        """Returns a session over these connections for requests of other kinds; to be closed by the caller."""
-        return aiohttp.ClientSession(
-            connector=self._connector,
-            connector_owner=False,
-            timeout=_NO_LIMITS,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            headers=self._headers,
-        )
+        headers = {_MARK: mark}
+        async with self.session.post(self._url, data=body, headers=headers, allow_redirects=False) as response:
+            return HttpResponse(response.status, response.headers, await response.read())
 
     async def close(self) -> None:
         """Closes the connections."""
-        await self._connector.close()
-
-
-async def _read(protocol: Any) -> HttpResponse:
-    try:
-        message, payload = await protocol.read()
-        while 100 <= message.code < 200 and message.code != 101:  # not the response yet
-            message, payload = await protocol.read()
-    except HttpProcessingError as error:
-        raise aiohttp.ClientConnectionError(f"no HTTP response ({error.message})") from error
-    return HttpResponse(message.code, message.headers, await payload.read())
+        await self.session.close()

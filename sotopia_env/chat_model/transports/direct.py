@@ -1,7 +1,6 @@
 """Transport to OpenAI-compatible servers (vLLM, SGLang, TGI, llama.cpp), without an SDK.
 
-An SDK's call costs milliseconds of CPU, so one process could not feed a fast server; this path costs less than a plain
-loop over an aiohttp session.
+An SDK's call costs milliseconds of CPU, so one process could not feed a fast server.
 """
 
 from __future__ import annotations
@@ -135,8 +134,7 @@ class DirectTransport:
             UnknownNameError: it lists models, and this one is not among them.
         """
         key = self._key_variable or DEFAULT_KEY
-        async with (await self._open()).session() as session:
-            await check_listed(self.name, self._model, self._base, key, session)
+        await check_listed(self.name, self._model, self._base, key, (await self._open()).session)
 
     async def close(self) -> None:
         """Closes the connections."""

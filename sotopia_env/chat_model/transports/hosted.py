@@ -35,10 +35,19 @@ _users: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, set[int]] = weakref
 
 
 def load_litellm() -> ModuleType:
-    """Imports litellm: prices from its own file instead of the network, no ``.env`` files, no banners, no telemetry."""
+    """Imports litellm: prices from its own file instead of the network, no ``.env`` files, no banners, no telemetry.
+
+    Raises:
+        InvalidValueError: it is not installed.
+    """
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     os.environ.setdefault("LITELLM_MODE", "PRODUCTION")  # in its "DEV" mode it reads keys from .env files it finds
-    import litellm
+    try:
+        import litellm
+    except ImportError:
+        raise InvalidValueError(
+            "models of providers need the package litellm, which is not installed: pip install 'sotopia-env[hosted]'"
+        ) from None
 
     litellm.telemetry = False
     litellm.suppress_debug_info = True
@@ -59,7 +68,7 @@ class HostedTransport:
 
         Raises:
             UnknownNameError: there is no such provider.
-            InvalidValueError: the key is not in the environment.
+            InvalidValueError: the key is not in the environment, or litellm is not installed.
         """
         self.name = name
         self.identity = f"{name} at {api_base}" if api_base else name
@@ -109,8 +118,9 @@ class HostedTransport:
             answer = await self._litellm.acompletion(**self._options, **_arguments(request, structured))
         except self._errors as error:
             raise_failure(error)
-        cost = answer._hidden_params.get("response_cost")
-        return replace(read_completion(answer, time.perf_counter() - start), cost=cost if self.price else None)
+        reply = read_completion(answer, time.perf_counter() - start)
+        is_known = self.price is not None and reply.usage.tokens is not None
+        return replace(reply, cost=answer._hidden_params.get("response_cost") if is_known else None)
 
     async def check(self) -> None:
         """Checks, at no cost, that the model exists.

@@ -66,7 +66,7 @@ def _same(model: str, entry: str) -> bool:
 
 def _names(raw: bytes) -> list[str]:
     try:
-        return [str(entry["id"]) for entry in decode_json(raw)["data"]]
+        return [redact(str(entry["id"])) for entry in decode_json(raw)["data"]]
     except (ValueError, KeyError, TypeError):
         return []
 

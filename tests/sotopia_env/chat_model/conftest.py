@@ -9,7 +9,7 @@ from sotopia_env.chat_model import ChatRequest, RemoteModel, RetryPolicy, make_m
 from tests.sotopia_env.chat_model.server import LoopbackServer
 
 KEY = "sk-loopback-0123456789abcdef"
-QUICK = RetryPolicy(retries=3, base=0.001, cap=0.002)
+QUICK = RetryPolicy(retries=3, base=0.001, cap=0.002, patience=0)
 ASK = ChatRequest(messages=({"role": "system", "content": "Be brief."}, {"role": "user", "content": "Good morning."}))
 
 

@@ -91,6 +91,10 @@ class LoopbackServer:
         key: where not empty, requests without this bearer token are answered 401.
         models: names that ``GET /v1/models`` lists.
         refuses: of these, names that are answered 404 all the same.
+        usage: ``counted``, or what servers do that do not count: say ``nothing`` or ``zero``.
+        echo_model: the model's name in answers, where not empty.
+        outage: what happens to every request as long as it is set.
+        fails_on: a word that turns a request into a server error, where not empty.
         echo_key: put the caller's Authorization header into every error message, as careless gateways do.
         marks: the ids that requests came with, in the order they came; empty where there was none.
         served: requests that were answered with a completion, faulty or not; ``requests``: all that came.
@@ -108,7 +112,11 @@ class LoopbackServer:
     models: tuple[str, ...] = ("tiny", "gpt-4o-mini")
     refuses: tuple[str, ...] = ()
     finish_reason: str = "stop"
+    usage: str = "counted"
+    outage: str = ""
+    fails_on: str = ""
     echo_key: bool = False
+    echo_model: str = ""
     port: int = 0
     keep_requests: bool = True
 
@@ -177,7 +185,9 @@ class LoopbackServer:
         self.marks.append(request.headers.get("X-Request-Id", ""))
         if self.keep_requests:
             self.requests.append(Seen(body, dict(request.headers), time.monotonic()))
-        fault = self._next_fault()
+        fault = self.outage or self._next_fault()
+        if self.fails_on and self.fails_on in str(body["messages"]):
+            fault = "server_error"
         if not self._authorised(request):
             fault = "unauthorized"
         elif body["model"] in self.refuses:
@@ -243,14 +253,14 @@ class LoopbackServer:
             "id": f"chatcmpl-{self.total}",
             "object": "chat.completion",
             "created": 1_700_000_000,
-            "model": f"{body['model']}-2026",
+            "model": self.echo_model or f"{body['model']}-2026",
             "choices": [choice],
-            "usage": {
-                "prompt_tokens": prompt,
-                "completion_tokens": len(words),
-                "total_tokens": prompt + len(words),
-            },
         }
+        if self.usage != "nothing":
+            counts = (prompt, len(words)) if self.usage == "counted" else (0, 0)
+            completion["usage"] = dict(
+                zip(("prompt_tokens", "completion_tokens", "total_tokens"), (*counts, sum(counts)), strict=True)
+            )
         if body.get("logprobs"):
             content = [
                 {"token": w, "logprob": -0.5 - i, "bytes": None, "top_logprobs": []} for i, w in enumerate(words)

@@ -47,9 +47,19 @@ def test_text_and_reasoning(message, text, reasoning):
     assert (reply.text, reply.reasoning) == (text, reasoning)
 
 
-def test_usage_may_be_missing():
-    reply = read_completion({**body(), "usage": None}, 0.5)
-    assert (reply.prompt_tokens, reply.completion_tokens, reply.cost, reply.latency) == (0, 0, None, 0.5)
+UNCOUNTED = [
+    (None, (None, None)),
+    ({}, (None, None)),
+    ({"prompt_tokens": 0, "completion_tokens": 0}, (None, None)),
+    ({"prompt_tokens": 7}, (7, None)),
+    ({"prompt_tokens": 7, "completion_tokens": 0}, (7, None)),  # and yet there is a text
+]
+
+
+@pytest.mark.parametrize(("usage", "tokens"), UNCOUNTED)
+def test_what_a_server_does_not_count_is_unknown(usage, tokens):
+    reply = read_completion({**body(), "usage": usage}, 0.5)
+    assert (reply.prompt_tokens, reply.completion_tokens, reply.cost, reply.latency) == (*tokens, None, 0.5)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 
 from sotopia_env.chat_model import Price, check, make_model
 from sotopia_env.errors import InvalidValueError, UnknownNameError
+from sotopia_env.records import package_versions
 from tests.sotopia_env.chat_model.conftest import ASK, KEY, WAYS
 from tests.sotopia_env.chat_model.test_contract import ask
 
@@ -224,6 +225,40 @@ def test_the_direct_path_does_without_litellm(serve):
     )
     run = subprocess.run([sys.executable, "-W", "error", "-c", code, serve().api_base], capture_output=True, text=True)
     assert (run.returncode, run.stderr) == (0, "")
+
+
+WITHOUT_LITELLM = """
+import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("litellm", "openai", "httpx"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Absent())
+from sotopia_env.cli.app import main
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("model", "code", "sentence"),
+    [
+        ("local/tiny", 0, ""),
+        ("openai/gpt-4o", 2, "litellm, which is not installed: pip install 'sotopia-env[hosted]'"),
+    ],
+)
+def test_a_run_without_litellm(serve, tmp_path, model, code, sentence):
+    command = [sys.executable, "-c", WITHOUT_LITELLM, "rollout", "--policy", f"silent,{model}", "--tasks", "starter"]
+    command += ["-n", "1", "--api-base", serve().api_base, "--out", str(tmp_path / "run")]
+    run = subprocess.run(command, capture_output=True, text=True)
+    assert run.returncode == code, run.stderr
+    assert sentence in run.stderr
+    assert run.stderr.count("\n") == (code == 2)
+
+
+def test_a_package_that_is_not_installed_has_no_version():
+    versions = package_versions(("aiohttp", "no-such-package-of-ours"))
+    assert versions["no-such-package-of-ours"] is None
+    assert versions["aiohttp"]
 
 
 def test_token_ids_of_a_server_that_gives_them(direct, serve):

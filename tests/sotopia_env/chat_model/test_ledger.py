@@ -45,7 +45,7 @@ def test_an_unknown_price_is_called_unknown():
     ledger.record(JUDGE)
     assert ledger.totals().cost_text == "unknown"
     ledger.record(AGENT)
-    assert ledger.totals().cost_text == "$0.5000 + 1 calls of unknown price"
+    assert ledger.totals().cost_text == "$0.5000 + 1 calls of unknown cost"
     assert ledger.totals("agent").cost_text == "$0.5000"
 
 
@@ -141,6 +141,54 @@ def _with_triple_usage(attempt):
         return replace(reply, prompt_tokens=3 * reply.prompt_tokens)
 
     return wrapper
+
+
+@pytest.mark.parametrize("usage", ["nothing", "zero"])
+@pytest.mark.parametrize("limits", [{"max_tokens": 3000}, {"max_cost": 0.003}])
+def test_what_a_server_does_not_count_is_unknown_and_spent_at_its_most(way, serve, usage, limits, tmp_path):
+    server = serve(usage=usage, latency=0.01)
+    request = replace(ASK, max_tokens=40)
+    most = most_tokens(request) + 40
+    with Ledger(tmp_path, **limits) as ledger:
+        replies = ask(way.make(server, ledger=ledger, price=Price(1.0, 1.0)), *[request] * 100)
+        totals = ledger.totals()
+    answers = [one for one in replies if not isinstance(one, BudgetExceededError)]
+    assert len(answers) == server.total == 3000 // most
+    assert {(one.prompt_tokens, one.completion_tokens, one.cost) for one in answers} == {(None, None, None)}
+    assert (totals.tokens_text, totals.cost_text, totals.uncounted) == ("unknown tokens", "unknown", len(answers))
+    assert (totals.doubtful_tokens, totals.doubtful_cost) == (most * len(answers), pytest.approx(ledger.budget._cost))
+    assert ledger_lines(tmp_path)[0]["prompt_tokens"] is None
+    with Ledger(tmp_path, **limits) as again:
+        assert again.totals() == totals
+        outcomes = ask(way.make(server, ledger=again, price=Price(1.0, 1.0)), request)
+    assert [type(one) for one in outcomes] == [BudgetExceededError]
+
+
+def test_a_call_of_counted_and_uncounted_answers_is_spent_whole_by_a_resumed_run_too(direct, serve, tmp_path):
+    def attempts(first):
+        server.usage = "counted" if server.total == 1 else "nothing"
+        return ""
+
+    server = serve(reply=attempts)  # a counted empty answer of 4 tokens, then two that nobody counts
+    request = replace(ASK, max_tokens=40)
+    with Ledger(tmp_path, max_tokens=1000) as ledger:
+        ask(direct.make(server, ledger=ledger), request)
+        spent = ledger.budget._tokens
+    with Ledger(tmp_path, max_tokens=1000) as again:
+        assert again.budget._tokens == spent == 4 + 2 * (most_tokens(request) + 40)
+
+
+def test_tokens_that_cost_nothing_need_no_count(direct, serve):
+    [reply] = ask(direct.make(serve(usage="nothing"), price=Price(0, 0), ledger=Ledger(max_cost=1.0)))
+    assert (reply.prompt_tokens, reply.cost) == (None, 0.0)
+
+
+def test_a_conversation_that_is_too_long_is_no_failed_call(way, serve, tmp_path):
+    with Ledger(tmp_path) as ledger:
+        ask(way.make(serve(script=["context"]), ledger=ledger))
+        totals = ledger.totals()
+    assert (totals.too_long, totals.failed, totals.attempts) == (1, 0, 1)
+    assert ledger_lines(tmp_path)[0]["outcome"] == "too_long"
 
 
 def test_a_cancelled_wait_and_a_failed_call_give_back_what_they_held(direct, serve):

@@ -3,7 +3,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from sotopia_env.chat_model import RetryPolicy
+from sotopia_env.chat_model import RetryPolicy, read_patience
 from sotopia_env.chat_model.retries import retry_after
 from sotopia_env.chat_model.transports.attempt import FailedAttempt, error_message, raise_for_status
 from sotopia_env.errors import ContextLengthError, InvalidValueError
@@ -41,13 +41,26 @@ def test_jitter_is_full_and_bounded():
 
 
 def test_what_the_server_asks_for_is_the_least_that_is_waited():
-    policy = RetryPolicy(base=1.0, cap=8.0, patience=60)
+    policy = RetryPolicy(base=1.0, cap=8.0)
     rng = random.Random(1)
     delays = [policy.delay(4, 10.0, rng) for _ in range(200)]
     assert min(delays) >= 10.0
     assert max(delays) <= 11.0
     assert len(set(delays)) > 100  # callers that failed together do not come back together
-    assert policy.delay(0, 60.5, rng) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [(90, 90.0), ("90", 90.0), ("0", 0.0), ("90s", 90.0), ("10m", 600.0), ("1.5h", 5400.0), (" 2 m", 120.0)],
+)
+def test_patience_in_words(value, seconds):
+    assert read_patience(value) == seconds
+
+
+@pytest.mark.parametrize("value", ["", "m", "-1", "ten minutes", "inf", "nan", "1d", "10 m s"])
+def test_patience_that_cannot_be_meant(value):
+    with pytest.raises(InvalidValueError, match="patience: expected seconds, zero or more, or such as '10m'"):
+        read_patience(value)
 
 
 @pytest.mark.parametrize("options", [{"retries": -1}, {"retries": 2.0}, {"empty_retries": True}, {"base": -1}])

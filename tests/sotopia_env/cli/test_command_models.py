@@ -162,6 +162,7 @@ def test_show_marks_what_was_out_of_order_and_gives_the_judges_reasons(tmp_path:
 def test_show_lists_what_failed(tmp_path: Path) -> None:
     with table_server(faults={"server_error": 1.0}) as server:
         place = ["--api-base", server.api_base, "--out", tmp_path, "--tasks", "bargaining", "-n", 1, "--retries", 0]
+        place += ["--patience", 0]
         output = sotopia("rollout", "--policy", "local/tiny", *place, code=1).output
     assert "1 failed, the first with PolicyError: local/tiny: model 'local/tiny': HTTP 500" in output
     assert "failed\tbargaining-" in sotopia("show", tmp_path).output

@@ -10,6 +10,8 @@ import pytest
 from sotopia_env.chat_model import Totals
 from sotopia_env.chat_model.pool import ModelOptions
 from sotopia_env.runs import ray_executor
+from sotopia_env.storage import read_run
+from sotopia_env.storage.directory import read_failures
 from tests.sotopia_env.chat_model.server import LoopbackServer
 from tests.sotopia_env.cli.test_command_models import sotopia
 from tests.sotopia_env.runs.model_runs import table_server
@@ -68,6 +70,15 @@ CONTRADICTIONS: list[tuple[list[object], str]] = [
         [*MODEL, "--executor", "ray", "--workers", 3, "--max-completion-tokens", 500, "--tpm", 1499],
         "--workers: expected a part of tpm for each that holds an answer of max_tokens 500, got 499 of 1499 for each",
     ),
+    ([*MODEL, "--tpm", 99], "sotopia: --tpm: expected at least the tokens of one prompt (about "),
+    (
+        [*SCRIPTED, "judge:local/tiny", "--tpm", 99],
+        "sotopia: --tpm: expected at least the tokens of one prompt (about ",
+    ),
+    (
+        [*MODEL, "--executor", "ray", "--workers", 10, "--tpm", 1000],
+        "sotopia: --tpm: expected at least the tokens of one prompt (about ",
+    ),
     ([*SCRIPTED, "judge:local/tiny:temperature=2.1"], "temperature: expected a number from 0 to 2, got 2.1"),
     ([*SCRIPTED, "judge:local/tiny:temperature=-0.1"], "temperature: expected a number from 0 to 2, got -0.1"),
     ([*SCRIPTED, "judge:local/tiny:temperature=nan"], "temperature: expected a number from 0 to 2, got nan"),
@@ -111,8 +122,23 @@ def test_an_evaluation_is_held_to_the_same(server: LoopbackServer, tmp_path: Pat
     assert f"{ANSWER} tpm 499 allows" in sotopia(*judging, "--tpm", 499, code=2).stderr
     assert "--timeout 5 ends an episode" in sotopia(*judging, "--timeout", 5, "--model-timeout", 6, code=2).stderr
     assert server.total == 0
+    judging[3] = "judge:local/tiny"
+    assert "--tpm: expected at least the tokens of one prompt" in sotopia(*judging, "--tpm", 99, code=1).stderr
+    assert server.total == 0
     sotopia(*judging, "--tpm", 100_000, "--timeout", 5)
     assert server.total == 1
+
+
+def test_a_conversation_that_outgrows_a_minute_stops_the_run_which_goes_on_with_a_higher_limit(tmp_path: Path) -> None:
+    command = ["rollout", *MODEL, "--tasks", "bargaining", "-n", 1, "--max-turns", 12, "--out", tmp_path]
+    with table_server(reply=f'{{"action_type": "speak", "argument": "{"word " * 400}"}}') as server:
+        command += ["--api-base", server.api_base]
+        stopped = sotopia(*command, "--tpm", 2_000, code=1)
+        assert "sotopia: --tpm: expected at least the tokens of one prompt" in stopped.stderr
+        assert "the same command with a higher limit continues the run" in stopped.stderr
+        assert read_failures(tmp_path) == ()
+        sotopia(*command)
+    assert len(list(read_run(tmp_path))) == 1
 
 
 def test_a_short_episode_makes_requests_short_unless_they_are_said_to_be_long(tmp_path: Path) -> None:

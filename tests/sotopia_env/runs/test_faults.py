@@ -41,7 +41,7 @@ async def play(server: LoopbackServer, run: Path, episodes: int, retries: int) -
     options = ModelOptions(
         api_base=server.api_base,
         timeout=5.0,  # longer than a busy machine stands still, or requests that never left would be counted
-        retries=RetryPolicy(retries, base=0.01, cap=0.05),
+        retries=RetryPolicy(retries, base=0.01, cap=0.05, patience=30.0 if retries > 1 else 0.0),
         concurrency=64,
     )
     models = ModelPool(options)

@@ -33,7 +33,7 @@ def test_figures_name_what_failed_what_is_under_way_and_what_the_models_do() -> 
     ledger.record(entry(cost=None))
     assert shown.figures() == "1 failed, 1 in flight, 0 calls/s, 1.5k tokens"
     ledger.record(entry(cost=0.25, prompt_tokens=2_000_000))
-    assert "2M tokens, $0.2500 + 1 calls of unknown price" in shown.figures()
+    assert "2M tokens, $0.2500 + 1 calls of unknown cost" in shown.figures()
 
 
 def test_the_line_counts_resumed_episodes_and_shows_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:

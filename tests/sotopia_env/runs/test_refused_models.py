@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +16,7 @@ from sotopia_env.storage.directory import read_failures
 from sotopia_env.storage.manifest import read_manifest
 from tests.sotopia_env.chat_model.server import LoopbackServer
 from tests.sotopia_env.cli.test_command_models import sotopia
-from tests.sotopia_env.runs.model_runs import table_server
+from tests.sotopia_env.runs.model_runs import answer, table_server
 
 KEY = "sk-loopback-0123456789"
 
@@ -135,3 +139,78 @@ def test_an_episode_tells_which_failures_of_the_world_it_survived(tmp_path: Path
         assert set(places) <= set(range(len(episode.turns)))
     listed = sotopia("show", tmp_path).output
     assert "call failed" in listed
+
+
+@pytest.mark.parametrize("model", ["local/tiny", "openai/gpt-4o-mini"])
+def test_a_key_that_a_server_repeats_is_in_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str) -> None:
+    """As its model's name, in an utterance, in its thinking, in a verdict, and in errors."""
+    monkeypatch.setenv("TABLE_KEY", KEY)
+    key_of = ["--api-key-env", "TABLE_KEY"]
+
+    def reply(body: dict[str, Any]) -> str:
+        return answer(body).replace("I have read", f"My key is {KEY}, I have read").replace(" on ", f" {KEY} on ")
+
+    options = {"reply": reply, "reasoning": f"They gave me {KEY}.", "finish_reason": KEY, "echo_model": KEY}
+    with table_server(**options, echo_key=True, script=["server_error", None, "rate_limit", "bad_request"]) as server:
+        place = ["--policy", model, *key_of, "--api-base", server.api_base, "--judge-cache", tmp_path / "cache"]
+        sotopia(*words(tmp_path / "run", *place, "-n", 3, "--evaluator", f"judge:{model}"), code=1)
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    names = {"episodes.jsonl", "failures.jsonl", "ledger.jsonl", "run.json", "answers.sqlite"}
+    assert names <= {path.name for path in files}
+    assert [path.name for path in files if KEY.encode() in path.read_bytes()] == []
+    assert "My key is [TABLE_KEY], I have read" in (tmp_path / "run" / "episodes.jsonl").read_text()
+
+
+@contextmanager
+def failing_server(answers: int) -> Iterator[LoopbackServer]:
+    """A server that is down after so many answers."""
+
+    def reply(body: dict[str, Any]) -> str:
+        server.outage = "server_error" if server.total >= answers else ""
+        return answer(body)
+
+    with table_server(reply=reply) as server:
+        yield server
+
+
+def test_an_outage_is_waited_for_and_then_ends_the_run_to_be_continued(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    place = ["-n", 20, "--policy", "local/tiny", "--retries", 0, "--evaluator", "judge:local/tiny"]
+    with failing_server(30) as server:
+        place += ["--api-base", server.api_base]
+        result = sotopia(*words(run, *place, "--patience", 0.5), code=2)
+        assert "no answer within a patience of 0.5 s: HTTP 500" in result.stderr
+        assert result.stderr.splitlines()[-1].endswith(f"the same command continues the run in {run}")
+        assert read_failures(run) == ()
+        assert not any(episode.evaluations[-1].unscored for episode in read_run(run))
+        server.outage, server.reply = "", answer
+        sotopia(*words(run, *place))
+    assert len(list(read_run(run))) == 20
+    with failing_server(10) as server:
+        place[-1] = server.api_base
+        judge = ["--evaluator", "judge:local/tiny:bands=true", *place[-2:], "--retries", 0]
+        result = sotopia("evaluate", run, *judge, "--patience", "0.3s", code=2)
+        assert f"the same command continues the evaluation of {run}" in result.stderr
+        server.reply, server.outage = answer, ""
+        sotopia("evaluate", run, *judge, "--patience", "1m")
+    assert all(episode.evaluations[-1].scores for episode in read_run(run))
+
+
+def restore_later(server: LoopbackServer) -> None:
+    while not server.outage:
+        time.sleep(0.01)
+    time.sleep(1.0)
+    server.reply, server.outage = answer, ""
+
+
+def test_a_short_outage_costs_no_episode(tmp_path: Path) -> None:
+    with failing_server(30) as server:
+        threading.Thread(target=lambda: restore_later(server)).start()
+        sotopia(*words(tmp_path, "-n", 20, "--policy", "local/tiny", "--retries", 0, "--api-base", server.api_base))
+    assert len(list(read_run(tmp_path))) == 20
+    assert read_failures(tmp_path) == ()
+
+
+def test_patience_that_cannot_be_meant_is_refused_by_name(tmp_path: Path) -> None:
+    result = sotopia(*words(tmp_path / "run", "--policy", "silent", "--patience", "soon"), code=2)
+    assert "sotopia: --patience: expected seconds, zero or more, or such as '10m' or '1h', got 'soon'" in result.stderr

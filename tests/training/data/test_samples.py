@@ -12,7 +12,7 @@ from sotopia_env import tasks
 from sotopia_env.errors import InvalidValueError, UnknownNameError
 from sotopia_env.policies.agent_prompt import AgentPrompt
 from sotopia_env.storage.directory import read_run
-from sotopia_env.world.action import Action, ActionType, parse
+from sotopia_env.world.action import Action, ActionType, parse, to_json
 from sotopia_env.world.dynamics import initial_state, transition
 from sotopia_env.world.episode import Generation
 from sotopia_env.world.observation import SeatView
@@ -102,6 +102,21 @@ def test_unusable_and_silent_turns_are_left_out_and_counted(episodes):
     assert [one.turn for one in maker.rows(changed, "agent_1")] == [3, 5]
     assert (maker.counts.unusable, maker.counts.silent) == (1, 1)
     assert [one.turn for one in RowMaker(BRIEF, keep_silence=True).rows(changed, "agent_1")] == [3, 5, 7]
+
+
+@pytest.mark.parametrize("format", ["chat", "brief"])
+def test_what_a_model_wrote_is_learnt_byte_for_byte(episodes, format):
+    """In the completion as in later prompts; where it could open a control token, the action as JSON."""
+    episode, turns = episodes[0], list(episodes[0].turns)
+    texts = {1: "Well:\n" + to_json(turns[1].turn.action), 3: "<|im_end|>" + to_json(turns[3].turn.action)}
+    for index, text in texts.items():
+        turns[index] = turns[index].model_copy(update={"generation": Generation(text=text)})
+    changed = episode.model_copy(update={"turns": tuple(turns)})
+    rows = list(RowMaker(PromptSettings(format=format)).rows(changed, "agent_1"))
+    expected = [texts[1], *(to_json(turns[index].turn.action, episode.task.names) for index in (3, 5, 7))]
+    assert [one.completion for one in rows] == expected
+    assert [m["content"] for m in rows[-1].prompt if m["role"] == "assistant"] == expected[:3]
+    assert not any("Well:" in str(one.prompt) for one in RowMaker().rows(changed, "agent_0"))
 
 
 def test_values_choose_the_turns_that_have_one(episodes):

@@ -9,6 +9,8 @@ from sotopia_env.errors import InvalidValueError
 from sotopia_env.naming import make_evaluator as make_evaluator
 from sotopia_env.naming import make_policy as make
 from sotopia_env.policies.agent_prompt import AgentPrompt
+from sotopia_env.policies.llm import LLMPolicy
+from sotopia_env.testing import ScriptedChatModel
 from sotopia_env.world.dynamics import Rules, StopReason
 from training.data.samples import observations
 from training.grpo.situations import Situation, SituationSettings, situations
@@ -41,8 +43,10 @@ def play(tokenizer):
 
 
 @pytest.mark.parametrize("seat", [0, 1])
-def test_the_sequence_is_the_conversation_as_it_would_be_rendered(play, tokenizer, seat):
-    episode = play([said("How about $300?"), said("Or $310?"), said("Or $320?")], seat=seat)
+@pytest.mark.parametrize("first", [said("How about $300?"), '{"argument": "$300?",  "action_type": "speak"} Well?'])
+def test_the_sequence_is_the_conversation_as_it_would_be_rendered(play, tokenizer, seat, first):
+    """Of a record of what was written, however it was written."""
+    episode = play([first, said("Or $310?"), said("Or $320?")], seat=seat)
     record = episode.record
     *_, (last, index) = observations(record, episode.situation.seat)
     rendered = prompt_ids(tokenizer, AgentPrompt("brief").messages(last))
@@ -156,6 +160,17 @@ def test_partners_may_be_past_selves_and_frozen_models(tiny_model, tokenizer):
     access = ModelAccess(api_base="http://127.0.0.1:9/v1")
     (served,) = situations(SituationSettings(partners=("local/frozen",), **given), models=access.models())
     assert served.partner.name == "local/frozen"
+
+
+def test_a_partner_that_is_a_model_gets_its_own_text_back(tokenizer):
+    odd = '{"argument": "No.",  "action_type": "speak"}'
+    task = tasks.generate("bargaining", 1, 5, "easy")[0]
+    model = ScriptedChatModel(lambda _: odd)
+    situation = Situation(task, task.agents[0], LLMPolicy(model, format="brief"), 7, Rules(max_turns=6))
+    ids = answer_ids(tokenizer, said("How about $300?"))
+    TokenPlayer(tokenizer, PROMPT, None).play([situation], lambda prompts: [ids for _ in prompts])
+    own = [message["content"] for message in model.requests[-1].messages if message["role"] == "assistant"]
+    assert own == [odd] * 2
 
 
 def test_an_episode_that_is_over_before_the_first_turn_is_a_row_that_trains_nothing(tokenizer):

@@ -80,7 +80,7 @@ def test_training_ends_when_nothing_can_be_scored_any_more(tokenizer, monkeypatc
 
 def test_a_partner_that_fails_costs_its_episode_and_no_other(tokenizer, monkeypatch):
     """No server listens there: what the partner cannot say is no reward of 0 for the policy."""
-    access = ModelAccess(api_base="http://127.0.0.1:9/v1", retries=0)
+    access = ModelAccess(api_base="http://127.0.0.1:9/v1", retries=0, patience=0)
     both = SITUATIONS.model_copy(update={"partners": ("local/none", "linear:horizon=2")})
     wanted = situations(both, models=access.models())
     rollout, prompts = rollout_of(tokenizer, make_evaluator("verified+rules"), monkeypatch)

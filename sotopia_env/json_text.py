@@ -56,7 +56,9 @@ def decode_json(text: str | bytes, *, finite: bool = True) -> Any:
         raise
     except ValueError:  # Python's own limit, whose message is about an interpreter's setting
         raise ValueError("a number has thousands of digits") from None
-    check_extent(value, len(text))
+    opening = (b"{", b"[") if isinstance(text, bytes) else ("{", "[")
+    if sum(map(text.count, opening)) > MOST_LEVELS:  # type: ignore[arg-type]  # fewer brackets cannot nest so deeply
+        check_extent(value, len(text))
     return value
 
 

@@ -19,7 +19,17 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from sotopia_env.errors import FATAL, EvaluationError, InvalidActionError, PolicyError, UnknownNameError, name_hint
+from sotopia_env.errors import (
+    FATAL,
+    EvaluationError,
+    InvalidActionError,
+    InvalidValueError,
+    PolicyError,
+    UnknownNameError,
+    check_members,
+    name_hint,
+    short_repr,
+)
 from sotopia_env.policies.policy import Decision, Policy, turn_seed
 from sotopia_env.world.action import Action, ParseFailure, parse_possible
 from sotopia_env.world.dynamics import (
@@ -40,6 +50,7 @@ from sotopia_env.world.episode import (
     PolicyInfo,
     RecordedTurn,
     Transcript,
+    replay,
     replay_turns,
 )
 from sotopia_env.world.observation import Observation, SeatView
@@ -76,8 +87,11 @@ class Table:
             key: identity of the record within a run.
 
         Raises:
-            InvalidValueError: the rules do not fit the task, or the seed is none.
+            InvalidValueError: the rules do not fit the task, the seed is none, or an argument is of another type.
         """
+        _check_type("task", "a Task", task, Task)
+        _check_type("rules", "Rules", rules, Rules)
+        _check_type("key", "a text", key, str)
         self.state: EpisodeState = initial_state(task, rules, seed)
         self.key = key
         self.lines: list[str] = []
@@ -98,9 +112,11 @@ class Table:
 
         Raises:
             DamagedRecordError: the record contradicts the rules.
+            InvalidValueError: it is no record.
         """
+        _check_type("episode", "an Episode", episode, Episode)
         table = cls(episode.task, episode.rules, episode.seed, key=episode.key)
-        table.state = replay_turns(episode)
+        table.state = replay_turns(episode) if episode.stop is None else replay(episode)
         table._turns = list(episode.turns)
         for item in episode.turns:
             table._note_text(item.turn.actor, item.turn.index, item.generation)
@@ -177,10 +193,14 @@ class Table:
 
         Raises:
             InvalidActionError: it is not the agent's turn, or a recipient is no agent of the task; nothing has changed.
+            InvalidValueError: the action or the generation is of another type; likewise.
         """
+        if generation is not None:
+            _check_type("generation", "a Generation", generation, Generation)
         if agent not in self.acting:
             raise InvalidActionError(self._not_acting(agent))
         if not isinstance(action, str):
+            _check_type("action", "an Action or a text", action, Action)
             self._take(agent, Decision(action, generation))
             return None
         observation = self.observe(agent)
@@ -208,7 +228,7 @@ class Table:
 
     def _carry_out(self, decision: Decision) -> None:
         index = len(self.state.turns)
-        self.state = transition(self.state, decision.action)
+        self.state, self._evaluations = transition(self.state, decision.action), ()  # those were of fewer turns
         if decision.generation is not None:
             self._generations[index] = decision.generation
             self._note_text(self.state.turns[-1].actor, index, decision.generation)
@@ -239,6 +259,7 @@ class Table:
             :attr:`acting`: empty when the episode has ended.
 
         Raises:
+            InvalidValueError: something is no policy; nobody was asked.
             PolicyError: a policy produced no action; the turns before stand, and the play can go on.
         """
         seats = policies if isinstance(policies, Mapping) else dict.fromkeys(self.task.agents, policies)
@@ -257,7 +278,8 @@ class Table:
         for agent, policy in policies.items():
             if agent not in self.task.names:
                 raise UnknownNameError(f"policies: agent {name_hint(str(agent), self.task.agents)}")
-            if agent not in self._seated or self._seated[agent].name != policy.name:
+            if agent not in self._seated or self._seated[agent].name != getattr(policy, "name", None):
+                check_members("policies", "a policy, or a mapping of agents to policies", policy, Policy)
                 self._seated[agent] = PolicyInfo(agent=agent, name=policy.name, parameters=dict(policy.parameters))
 
     def _ask(self, agent: str, policy: Policy) -> Coroutine[Any, Any, Decision]:
@@ -271,9 +293,10 @@ class Table:
                 after(turn, tuple([error for error in self._errors if error.turn == turn.turn.index]))
 
     async def evaluate(self, evaluator: Evaluator) -> Evaluation:
-        """Returns the evaluator's verdict, which also goes into the record.
+        """Returns the evaluator's verdict, which also goes into the record, until another turn is taken.
 
         Raises:
+            InvalidValueError: it is no evaluator.
             EvaluationError: there is none; the record says why it is unscored.
             BudgetExceededError: a model's budget is spent.
             ModelRefusedError: a model refuses every request.
@@ -289,6 +312,7 @@ class Table:
     @contextmanager
     def _noting_failures(self, evaluator: Evaluator, fatal: tuple[type[Exception], ...]) -> Iterator[None]:
         """Records what goes wrong, and raises it as an :class:`EvaluationError`: an evaluator is foreign code."""
+        check_members("evaluator", "an evaluator", evaluator, Evaluator)
         try:
             yield
         except fatal:
@@ -329,6 +353,11 @@ class Table:
             errors=tuple(self._errors),
             duration=self._before + time.perf_counter() - self._started,
         )
+
+
+def _check_type(field: str, expected: str, value: object, kind: type) -> None:
+    if not isinstance(value, kind):
+        raise InvalidValueError(f"{field}: expected {expected}, got {short_repr(value)}")
 
 
 def _turns_before(state: EpisodeState) -> int:

@@ -184,7 +184,7 @@ def run_on_ray(
         planned=len(plans),
         played=len(directory.done) - resumed,
         resumed=resumed,
-        unscored=directory.unscored,
+        unscored=0 if run.evaluator is None else directory.unscored,
         failures=failures,
         repaired=directory.repaired,
         stopped=stopped,

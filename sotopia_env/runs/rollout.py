@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from sotopia_env.chat_model import Ledger
 from sotopia_env.errors import (
     BudgetExceededError,
@@ -25,6 +27,7 @@ from sotopia_env.errors import (
     check_members,
 )
 from sotopia_env.naming import imported_code
+from sotopia_env.records import explain
 from sotopia_env.runs.admission import Admission
 from sotopia_env.runs.evaluate import evaluate_directory
 from sotopia_env.runs.plan import EpisodePlan, planned_check, run_config
@@ -50,7 +53,7 @@ class RunResult:
         planned: episodes the run consists of.
         played: episodes finished in this call.
         resumed: episodes that were already there.
-        unscored: recorded episodes whose evaluation failed.
+        unscored: recorded episodes that the run's evaluator has not scored; the same call asks it again.
         failures: episodes that could not be finished, in the order of failing.
         repaired: sentences about lines that had been cut short and were removed.
         stopped: why the run ended before it was done; empty when it did not.
@@ -105,6 +108,7 @@ class _Run:
             parts = [] if self.directory is None else self.directory.begun.pop(plan.key, [])
             await self.admission.enter(plan.key, parts)
             if self.stop.reason:
+                self.admission.leave(plan.key, finished=False)  # or the next who waits would wait for it
                 return
             self.begun += 1
             self.progress.begin()
@@ -118,8 +122,8 @@ class _Run:
 
     async def _produce(self, plan: EpisodePlan, parts: list[UnfinishedPart]) -> Episode | FailureRecord | None:
         """The episode with its evaluation, or its failure; ``None`` when the run is stopped before its end."""
-        begun, listeners = _begun(plan, parts) if parts else None, self._listeners(plan, bool(parts))
         try:
+            begun, listeners = _begun(plan, parts) if parts else None, self._listeners(plan, bool(parts))
             outcome = await play_episode(plan, begun=begun, timeout=self.timeout, stop=self.stop, listeners=listeners)
             if isinstance(outcome, Episode) and self.evaluator is not None:
                 return await evaluate_episode(outcome, self.evaluator, self.timeout, partial(self._keep, plan.key))
@@ -199,15 +203,18 @@ class _Safeguard:
 
 def _begun(plan: EpisodePlan, parts: list[UnfinishedPart]) -> Episode:
     """The record of an episode as far as it was played and judged before."""
-    return Episode(
-        key=plan.key,
-        task=plan.task,
-        rules=plan.rules,
-        seed=plan.episode_seed,
-        turns=tuple([part.turn for part in parts if part.turn is not None]),
-        errors=tuple([error for part in parts for error in part.errors]),
-        evaluations=tuple([part.evaluation for part in parts if part.evaluation is not None]),
-    )
+    try:
+        return Episode(
+            key=plan.key,
+            task=plan.task,
+            rules=plan.rules,
+            seed=plan.episode_seed,
+            turns=tuple([part.turn for part in parts if part.turn is not None]),
+            errors=tuple([error for part in parts for error in part.errors]),
+            evaluations=tuple([part.evaluation for part in parts if part.evaluation is not None]),
+        )
+    except ValidationError as error:
+        raise DamagedRecordError(f"episode {plan.key!r}: {explain(error)}") from None
 
 
 @contextmanager
@@ -293,7 +300,7 @@ async def run_episodes_async(
         planned=len(plans),
         played=run.played,
         resumed=len(plans) - len(todo),
-        unscored=directory.unscored if directory else run.unscored,
+        unscored=0 if evaluator is None else directory.unscored if directory else run.unscored,
         failures=tuple(run.failed),
         repaired=directory.repaired if directory else (),
         stopped=stop.reason,

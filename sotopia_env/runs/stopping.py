@@ -1,8 +1,8 @@
 """The early end of a run, by a signal or a spent budget, with everything that was paid for counted.
 
 A stop is requested by a signal (Ctrl-C, SIGTERM) or by the budget. From then on no turn is begun. Calls under way are
-answered and counted, episodes whose last turn was taken are evaluated and recorded, all others are dropped; a resumed
-run plays those again, from their beginning. What is not done after the grace period is cancelled.
+answered and counted, episodes whose last turn was taken are evaluated and recorded, all others are left where they are;
+a resumed run goes on with them from there. What is not done after the grace period is cancelled.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ GRACE = 20.0
 """Seconds to wait for what is under way: batch systems commonly kill 30 seconds after SIGTERM."""
 
 
-class EpisodeDropped(Exception):  # noqa: N818 - not an error: the episode is played when the run is resumed
-    """Ends an episode of a run that is being stopped."""
+class EpisodeDropped(Exception):  # noqa: N818 - not an error: the episode goes on when the run is resumed
+    """Ends the play of an episode whose run is being stopped."""
 
 
 class Terminated(KeyboardInterrupt):

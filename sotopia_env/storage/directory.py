@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from sotopia_env.errors import DamagedRecordError, InvalidValueError
-from sotopia_env.files import AppendOnlyFile, lock, read_lines, repair_torn_line, replacement, write_text_atomically
+from sotopia_env.files import AppendOnlyFile, lock, read_lines, replacement, write_text_atomically
 from sotopia_env.records import Record, read_record
 from sotopia_env.storage.manifest import (
     EPISODES,
@@ -47,7 +47,7 @@ class RunDirectory:
         path: the directory.
         manifest: contents of ``run.json``.
         done: keys of the episodes it holds.
-        unscored: how many of these have no scores.
+        unscored: how many of these its evaluator has not scored; in a run without one, the latest that was asked.
         begun: by key, what there is of episodes that were begun and are not among these.
         repaired: sentences about lines that had been cut short and were removed.
     """
@@ -114,12 +114,18 @@ class RunDirectory:
                 raise DamagedRecordError(f"{where}: episode {episode.key!r} stands twice")
             self.check(episode, where)
             self.done.add(episode.key)
-            self.unscored += is_unscored(episode)
+            self.unscored += self._is_unscored(episode)
+
+    def _is_unscored(self, episode: Episode) -> bool:
+        """Whether the run's own evaluator failed, whatever others said later; where it has none, the latest one."""
+        own = self.manifest.config.evaluator
+        return is_unscored(episode, None if own is None else own.name)
 
     def _tidy(self) -> dict[str, list[UnfinishedPart]]:
         """Removes what belongs to recorded episodes from the file of the unfinished, and returns the rest."""
         path = self.path / UNFINISHED
-        repair_torn_line(path)
+        if path.exists():
+            self._open(UNFINISHED).close()
         begun: dict[str, list[UnfinishedPart]] = {}
         for part in _read(path, UnfinishedPart):
             if part.key not in self.done:
@@ -154,7 +160,7 @@ class RunDirectory:
         """Adds one episode; it is safe from the death of the process when this returns."""
         self._episodes.append(to_line(episode).encode())
         self.done.add(episode.key)
-        self.unscored += is_unscored(episode)
+        self.unscored += self._is_unscored(episode)
 
     def append_failure(self, failure: FailureRecord) -> None:
         """Adds one failure; it is superseded when the episode succeeds later."""
@@ -177,7 +183,7 @@ class RunDirectory:
         write_text_atomically(self.path / FAILURES, "".join(map(_line, failures)))
         if self._unfinished is not None:
             self._unfinished.close()
-            self._unfinished, self.begun = None, self._tidy()
+        self._unfinished, self.begun = None, self._tidy()
         counts = RunCounts(episodes=len(self.done), failed=len(failures), unscored=self.unscored)
         changes = {"finished": now() if complete else None, "counts": counts if complete else None}
         self._write_manifest(self.manifest.model_copy(update={**changes, "models": self._models(answered)}))
@@ -208,7 +214,7 @@ class RunDirectory:
         with replacement(self.path / EPISODES) as stream:
             for episode in episodes:
                 stream.write(to_line(episode).encode())
-                unscored += is_unscored(episode)
+                unscored += self._is_unscored(episode)
             stream.flush()
             os.fsync(stream.fileno())
         self._episodes.close()
@@ -239,10 +245,10 @@ def _line(record: Record) -> str:
     return f"{record.model_dump_json()}\n"
 
 
-def is_unscored(episode: Episode) -> bool:
-    """Whether the latest evaluation of an episode failed; an episode not evaluated yet is not *un*scored."""
-    latest = episode.evaluation()
-    return latest is not None and latest.unscored is not None
+def is_unscored(episode: Episode, evaluator: str | None = None) -> bool:
+    """Whether an evaluator's, or the latest, evaluation failed; an episode not evaluated yet is not *un*scored."""
+    evaluation = episode.evaluation(evaluator)
+    return evaluation is not None and evaluation.unscored is not None
 
 
 def check_run(path: Path) -> None:

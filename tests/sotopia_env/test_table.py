@@ -14,6 +14,7 @@ from sotopia_env.errors import (
     DamagedRecordError,
     EvaluationError,
     InvalidActionError,
+    InvalidValueError,
     PolicyError,
     UnknownNameError,
 )
@@ -25,6 +26,7 @@ from sotopia_env.runs import EpisodePlan, run_episodes
 from sotopia_env.table import DEFAULT_RULES
 from sotopia_env.testing import FixedEvaluator, ScriptedChatModel
 from sotopia_env.world import ActionType, Episode, Generation, ParseFailure, TurnOrder
+from sotopia_env.world.dynamics import StopReason
 
 TASK = tasks.generate("bargaining", 1, seed=3)[0]
 GROUP = tasks.generate("group_decision", 1, seed=3)[0]
@@ -140,9 +142,40 @@ def test_an_unknown_recipient_is_refused_before_the_round_is_carried_out() -> No
 
 def test_a_record_that_contradicts_the_rules_is_not_resumed() -> None:
     record = played()
-    swapped = record.model_copy(update={"turns": record.turns[1:]})
-    with pytest.raises(DamagedRecordError):
-        Table.resume(swapped)
+    for change in ({"turns": record.turns[1:]}, {"turns": record.turns[:2]}, {"stop": StopReason.SILENCE}):
+        with pytest.raises(DamagedRecordError):
+            Table.resume(record.model_copy(update=change))
+
+
+MISTAKES = [
+    (lambda: Table("bargaining"), "task: expected a Task, got 'bargaining'"),
+    (lambda: Table(TASK, None), "rules: expected Rules, got None"),
+    (lambda: Table(TASK, key=None), "key: expected a text, got None"),
+    (lambda: Table.resume(TASK), "episode: expected an Episode, got Task"),
+    (lambda: Table(TASK).answer("agent_0", None), "action: expected an Action or a text, got None"),
+    (lambda: Table(TASK).answer("agent_0", {"action_type": "none"}), "action: expected an Action or a text, got {"),
+    (lambda: Table(TASK).answer("agent_0", NO_ACTION, "text"), "generation: expected a Generation, got 'text'"),
+    (lambda: asyncio.run(Table(TASK).play("boulware")), "policies: expected a policy, or .*, got 'boulware'"),
+    (lambda: asyncio.run(Table(TASK).play({"agent_0": None})), "policies: expected a policy, or .*, got None"),
+    (lambda: asyncio.run(Table(TASK).evaluate("verified")), "evaluator: expected an evaluator, got 'verified'"),
+    (lambda: Table(TASK).evaluate_now(None), "evaluator: expected an evaluator, got None"),
+]
+
+
+@pytest.mark.parametrize(("mistake", "message"), MISTAKES, ids=[message for _, message in MISTAKES])
+def test_an_object_of_another_type_is_refused_in_one_sentence(mistake, message) -> None:
+    with pytest.raises(InvalidValueError, match=message):
+        mistake()
+
+
+def test_a_turn_takes_the_verdicts_of_the_turns_before_out_of_the_record() -> None:
+    table = Table(TASK)
+    asyncio.run(table.evaluate(default_evaluator()))
+    assert table.evaluation is not None
+    assert not table.evaluation.outcome.agreed
+    asyncio.run(table.play(seats()))
+    assert table.evaluation is None
+    assert asyncio.run(table.evaluate(default_evaluator())).outcome.agreed
 
 
 class Broken:

@@ -301,9 +301,21 @@ def test_deferred_evaluation_that_fails_is_counted_and_can_be_redone(run: Path) 
     assert evaluate_run(run, FixedEvaluator(fails=NO_VERDICT)).unscored == 8
     assert read_manifest(run).counts.unscored == 8  # type: ignore[union-attr]
     assert all("no JSON" in e.evaluation("fixed").unscored for e in read_run(run))  # type: ignore[union-attr, operator]
+    assert run_episodes(plans(), run_dir=run).unscored == 0  # it has no evaluator that could be asked again
     assert evaluate_run(run, FixedEvaluator()).unscored == 0
     assert read_manifest(run).counts.unscored == 0  # type: ignore[union-attr]
     assert run_episodes(plans(), run_dir=run).resumed == 8
+
+
+def test_a_run_asks_its_own_evaluator_again_whatever_another_said(tmp_path: Path) -> None:
+    own, other = FixedEvaluator(), FixedEvaluator(name="other")
+    broken = replace(own, fails=NO_VERDICT)
+    assert run_episodes(plans(), run_dir=tmp_path, evaluator=broken).unscored == 8
+    assert evaluate_run(tmp_path, other).unscored == 0
+    assert run_episodes(plans(), run_dir=tmp_path, evaluator=broken).unscored == 8
+    assert run_episodes(plans(), run_dir=tmp_path, evaluator=own).unscored == 0
+    assert evaluate_run(tmp_path, replace(other, fails=NO_VERDICT), force=True).unscored == 8
+    assert run_episodes(plans(), run_dir=tmp_path, evaluator=own).unscored == 0
 
 
 def test_evaluating_a_killed_run_scores_what_is_there_and_it_still_resumes(run: Path) -> None:

@@ -1,18 +1,21 @@
 """A run that is stopped loses no turn that was paid for, and near its limit it finishes what it began."""
 
+import asyncio
 import signal
 import time
 from pathlib import Path
 
 import pytest
 
-from sotopia_env.chat_model import Totals, read_ledger
-from sotopia_env.errors import DamagedRecordError
+from sotopia_env.chat_model import Ledger, Totals, read_ledger
+from sotopia_env.errors import BudgetExceededError, DamagedRecordError
 from sotopia_env.policies import Decision
-from sotopia_env.runs import plan_episodes, run_episodes
+from sotopia_env.runs import plan_episodes, run_episodes, run_episodes_async
+from sotopia_env.runs.stopping import Stop
 from sotopia_env.storage import read_run
 from sotopia_env.storage.manifest import UNFINISHED
-from sotopia_env.world import Observation
+from sotopia_env.testing import FixedEvaluator
+from sotopia_env.world import Evaluation, Observation, Transcript
 from tests.sotopia_env.chat_model.server import LoopbackServer
 from tests.sotopia_env.runs.model_runs import keys_of, start, table_server
 from tests.sotopia_env.runs.rollout_doubles import Faulty, Speaker, make_task
@@ -91,9 +94,47 @@ def test_unfinished_turns_that_contradict_the_rules_are_refused_with_their_place
     run_episodes(broken, run_dir=tmp_path)
     lines = (tmp_path / UNFINISHED).read_text(encoding="utf-8").splitlines()
     assert len(lines) == 2
-    (tmp_path / UNFINISHED).write_text(f"{lines[1]}\n", encoding="utf-8")
-    with pytest.raises(DamagedRecordError, match=UNFINISHED):
-        run_episodes(plans, run_dir=tmp_path)
+    for damaged in (lines[1], lines[0].replace("agent_0", "agent_7")):
+        (tmp_path / UNFINISHED).write_text(f"{damaged}\n", encoding="utf-8")
+        with pytest.raises(DamagedRecordError, match=f"{UNFINISHED}: episode .*; remove the episode's lines"):
+            run_episodes(plans, run_dir=tmp_path)
+
+
+def test_an_unfinished_line_that_was_cut_short_is_removed_with_a_warning(tmp_path: Path) -> None:
+    run_episodes(plan_episodes([make_task()], [(Faulty("a", at=3),)]), run_dir=tmp_path)
+    text = (tmp_path / UNFINISHED).read_text(encoding="utf-8")
+    (tmp_path / UNFINISHED).write_text(text[:-30], encoding="utf-8")
+    result = run_episodes(plan_episodes([make_task()], [(Speaker("a"),)]), run_dir=tmp_path)
+    assert [UNFINISHED in sentence for sentence in result.repaired] == [True]
+    assert (result.played, (tmp_path / UNFINISHED).exists()) == (1, False)
+
+
+def test_an_episode_that_only_lacked_its_verdict_leaves_nothing_unfinished(tmp_path: Path) -> None:
+    class Spent(FixedEvaluator):
+        async def evaluate_async(self, transcript: Transcript) -> Evaluation:
+            raise BudgetExceededError("nothing is left")
+
+    plans = plan_episodes([make_task()], [(Speaker("a"),)])
+    assert run_episodes(plans, evaluator=Spent(), run_dir=tmp_path).unfinished == 1
+    assert (tmp_path / UNFINISHED).exists()
+    assert run_episodes(plans, evaluator=FixedEvaluator(), run_dir=tmp_path).played == 1
+    assert not (tmp_path / UNFINISHED).exists()
+
+
+def test_episodes_that_wait_for_admission_do_not_hold_up_the_end_of_a_run() -> None:
+    stop = Stop(grace=600)
+
+    class Stopping(Speaker):
+        async def act(self, observation: Observation, seed: int) -> Decision:
+            stop.ask("enough")
+            await asyncio.sleep(0.01)
+            return await super().act(observation, seed)
+
+    plans = plan_episodes([make_task()], [(Stopping("a"),)], repeats=40)
+    run = run_episodes_async(plans, ledger=Ledger(None, None, 1000), stop=stop)
+    result = asyncio.run(asyncio.wait_for(run, 60))
+    assert (result.stopped, result.played) == ("enough", 0)
+    assert 0 < result.unfinished <= 8
 
 
 def test_a_failed_episode_goes_on_from_the_turn_that_failed(tmp_path: Path) -> None:

@@ -13,9 +13,11 @@ from sotopia_env.world.episode import (
     RecordedTurn,
     Transcript,
     Usage,
+    replay,
     write_episodes,
 )
 from sotopia_env.world.observation import LEFT_OUT, NOTHING_NEW, ChatMessage, Observation, SeatView, render_action
+from sotopia_env.world.outcome import outcome_of, references
 from sotopia_env.world.reward import (
     ABBREVIATIONS,
     DIMENSIONS,
@@ -70,9 +72,12 @@ __all__ = [
     "dimension",
     "disarm",
     "initial_state",
+    "outcome_of",
     "parse_possible",
     "quote",
+    "references",
     "render_action",
+    "replay",
     "seat_characters",
     "to_json",
     "transition",

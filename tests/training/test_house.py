@@ -26,8 +26,8 @@ FLOORS = (
 )
 """The rooms of training, lowest first: a room imports only rooms of the floors below (and itself)."""
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
-BEHIND_DOORS = ("attribution", "proof")
-"""Rooms that still import deep modules of sotopia_env: they are rewritten for moves, and what they need goes then."""
+BEHIND_DOORS = ("proof",)
+"""The rooms that still import deep modules of sotopia_env."""
 
 
 def name(path):

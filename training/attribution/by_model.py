@@ -18,16 +18,26 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Literal
 
-from sotopia_env.chat_model.protocol import ChatModel
+from sotopia_env.chat_model import ChatModel
 from sotopia_env.errors import EvaluationError, UnknownNameError, name_hint
-from sotopia_env.evaluators.judge.document import document
-from sotopia_env.evaluators.judge.prompt import Prompt, closed_object, fingerprint
-from sotopia_env.evaluators.judge.question import Manner, ask, check_model, tag
-from sotopia_env.evaluators.judge.verdict import Refusal, object_members, read_object, refusal, short_form
+from sotopia_env.evaluators import (
+    Manner,
+    Prompt,
+    Refusal,
+    ask,
+    check_model,
+    closed_object,
+    document,
+    fingerprint,
+    object_members,
+    read_object,
+    refusal,
+    short_form,
+    tag,
+)
 from sotopia_env.prompts import fill
 from sotopia_env.quoting import disarm
-from sotopia_env.world.episode import Episode, Transcript
-from sotopia_env.world.reward import RANGES, Dimension
+from sotopia_env.world import RANGES, Dimension, Episode, Transcript
 from training.attribution.credits import Importance, Missing, SeatScore, attributable_turns
 from training.prompts import load
 

@@ -51,12 +51,22 @@ from typing import Any
 from sotopia_env.errors import UnknownNameError, name_hint
 from sotopia_env.naming import make_evaluator
 from sotopia_env.outcomes import MoveKind, TableView
-from sotopia_env.world.action import NO_ACTION
-from sotopia_env.world.dynamics import Turn, initial_state, transition
-from sotopia_env.world.episode import Episode, Evaluation, Evaluator, OutcomeResult, Transcript, replay
-from sotopia_env.world.outcome import outcome_of, references
-from sotopia_env.world.reward import Dimension
-from training.attribution.credits import Attributor, Importance, Missing, SeatScore, attributable_turns
+from sotopia_env.world import (
+    NO_ACTION,
+    Dimension,
+    Episode,
+    Evaluation,
+    Evaluator,
+    OutcomeResult,
+    Transcript,
+    Turn,
+    initial_state,
+    outcome_of,
+    references,
+    replay,
+    transition,
+)
+from training.attribution.credits import Attributor, Importance, Missing, SeatScore, attributable_turns, relative
 
 RISK = 0.5
 """Share of an open prospect that is counted: the rest stands for the risk that nothing is agreed."""
@@ -77,7 +87,7 @@ class Prospect:
     def attribute(self, episode: Episode, seat: str, score: SeatScore, blame: bool = False) -> Importance | Missing:
         """Returns A for every attributable turn."""
         gains = prospect_gains(episode, seat)
-        return Importance(_relative({turn: gains[turn] for turn in attributable_turns(episode, seat)}, blame))
+        return Importance(relative({turn: gains[turn] for turn in attributable_turns(episode, seat)}, blame))
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +138,7 @@ class Silence:
         for turn in attributable_turns(episode, seat):
             without = self._score(episode, turn, seat, score.dimension)
             gains[turn] = 0.0 if without is None else whole - without
-        return Importance(_relative(gains, blame))
+        return Importance(relative(gains, blame), gains=gains)
 
     def _score(self, episode: Episode, turn: int | None, seat: str, name: str) -> float | None:
         """The score without the exchange that ``turn`` begins; the whole episode's for ``None``."""
@@ -185,15 +195,6 @@ OFFLINE = ("prospect", "acts", "silence")
 
 def _verified(episode: Episode, score: SeatScore) -> bool:
     return score.dimension in _VERIFIED and episode.task.protocol is not None
-
-
-def _relative(gains: Mapping[int, float], blame: bool) -> dict[int, float]:
-    """Gains (losses, where the score is one) over the largest; 0 for all when none is above 0."""
-    sided = {turn: -gain if blame else gain for turn, gain in gains.items()}
-    largest = max(sided.values(), default=0.0)
-    if largest <= _EPSILON:
-        return dict.fromkeys(gains, 0.0)
-    return {turn: min(1.0, max(0.0, gain) / largest) for turn, gain in sided.items()}
 
 
 def prospect_gains(episode: Episode, seat: str) -> dict[int, float]:

@@ -12,10 +12,11 @@ singular  1 for the key turn, 0 for the others; the key is what the attributor n
           (the earliest of equals); with no important turn, 0 for all
 scaled    A_t / sum of all A, so that the rewards sum to the score; with no important turn, 1 / number of turns
 direct    A_t as the attributor says
+gain      the reward itself: the change of the score that the turn brought, where the attributor measures one
 ========  =========================================================================================================
 
-The reward is r_t = G · A_t, where G is the seat's score. With ``sign="signed"`` G is the score as it stands, and 0 is
-neither good nor bad on every dimension:
+The reward is r_t = G · A_t, where G is the seat's score; of ``gain`` it is the gain, whatever its sign. With
+``sign="signed"`` G is the score as it stands, and 0 is neither good nor bad on every dimension:
 
 * range from 0 up (GOAL, BEL, KNO): credit, r_t in [0, G];
 * range up to 0 (SEC, SOC): blame, r_t in [G, 0]; who gave the secret away gets the loss, the other turns get nothing;
@@ -44,12 +45,11 @@ from pydantic import Field
 from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
 from sotopia_env.files import read_lines
 from sotopia_env.records import Record, read_record
-from sotopia_env.world.action import ActionType
-from sotopia_env.world.episode import Episode, Evaluation
-from sotopia_env.world.reward import RANGES, Dimension, dimension
+from sotopia_env.world import RANGES, ActionType, Dimension, Episode, Evaluation, dimension
 
-Method = Literal["uniform", "singular", "scaled", "direct"]
+Method = Literal["uniform", "singular", "scaled", "direct", "gain"]
 METHODS: tuple[Method, ...] = ("uniform", "singular", "scaled", "direct")
+"""The methods of SOTOPIA-RL, which divide the score."""
 Sign = Literal["signed", "shifted"]
 NOBODY = "none"
 """The attributor of uniform attributions: none was asked."""
@@ -65,10 +65,12 @@ class Importance:
     Attributes:
         by_turn: A from 0 to 1 for exactly the attributable turns, by index in the episode.
         key: the most important of them, where the attributor was asked for it.
+        gains: the change of the score that each of them brought, in its units, where the attributor measures that.
     """
 
     by_turn: Mapping[int, float]
     key: int | None = None
+    gains: Mapping[int, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +140,7 @@ class Attribution(Record):
         dimension: one of the seven by its full name, or a custom one.
         attributor: who said what was important; ``none`` for uniform attributions.
         method: what was made of it.
-        attribution: A, from 0 to 1.
+        attribution: A, from 0 to 1; ``None`` for ``gain``.
         score: the seat's score in its native range.
         reward: r.
     """
@@ -152,7 +154,7 @@ class Attribution(Record):
     dimension: str
     attributor: str
     method: Method
-    attribution: float = Field(ge=0, le=1)
+    attribution: float | None = Field(ge=0, le=1)
     score: float = Field(allow_inf_nan=False)
     reward: float = Field(allow_inf_nan=False)
 
@@ -239,6 +241,18 @@ def attributed(method: Method, importance: Importance | None, turns: Sequence[in
         total = sum(checked.by_turn.values())
         return {turn: checked.by_turn[turn] / total if total > 0 else 1 / len(turns) for turn in turns}
     return {turn: checked.by_turn[turn] for turn in turns}
+
+
+_EPSILON = 1e-9
+
+
+def relative(gains: Mapping[int, float], blame: bool) -> dict[int, float]:
+    """Returns A of gains (of losses, where the score is one): over the largest; 0 for all when none is above 0."""
+    sided = {turn: -gain if blame else gain for turn, gain in gains.items()}
+    largest = max(sided.values(), default=0.0)
+    if largest <= _EPSILON:
+        return dict.fromkeys(gains, 0.0)
+    return {turn: min(1.0, max(0.0, gain) / largest) for turn, gain in sided.items()}
 
 
 def _checked(importance: Importance | None, turns: Sequence[int]) -> Importance:

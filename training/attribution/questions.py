@@ -16,7 +16,7 @@ from typing import Any
 
 from pydantic import Field
 
-from sotopia_env.chat_model.protocol import ChatModel
+from sotopia_env.chat_model import ChatModel
 from sotopia_env.errors import (
     FATAL,
     BudgetExceededError,
@@ -25,13 +25,12 @@ from sotopia_env.errors import (
     UnknownNameError,
     name_hint,
 )
-from sotopia_env.evaluators.judge.question import Manner
+from sotopia_env.evaluators import Manner
 from sotopia_env.files import AppendOnlyFile, read_lines
 from sotopia_env.records import Record, read_record
-from sotopia_env.runs.progress import Progress
-from sotopia_env.runs.stopping import Stop, all_or_first_error, stop_on_signals
-from sotopia_env.storage.directory import read_run
-from sotopia_env.world.episode import Episode
+from sotopia_env.runs import Progress, Stop, all_or_first_error, stop_on_signals
+from sotopia_env.storage import read_run
+from sotopia_env.world import Episode
 from training.attribution.by_model import LLMAttributor
 from training.attribution.credits import Importance, Missing, SeatScore, content_of, seat_score
 from training.attribution.settings import AttributionSettings

@@ -11,6 +11,8 @@ from training.stage.settings import Settings
 
 LLM = "llm:"
 """Prefix of attributors that are language models."""
+COUNTERFACTUAL = "counterfactual"
+"""The attributor that measures; see :mod:`training.attribution.counterfactual`."""
 
 
 class QuestionSettings(Settings):
@@ -22,6 +24,25 @@ class QuestionSettings(Settings):
     max_tokens: int | None = Field(default=None, ge=1)
 
 
+class CounterfactualSettings(Settings):
+    """Measurement of the values of states; see :mod:`training.attribution.counterfactual`.
+
+    Attributes:
+        samples: continuations of every state, at least 1.
+        seed: of the policies' random draws in them.
+        evaluator: scores the continuations.
+        policies: how a policy is named that its record does not say (such as a trained model's directory), by its name
+            in the record.
+        concurrency: states that are measured at once, each with all its continuations.
+    """
+
+    samples: int = Field(default=8, ge=1)
+    seed: int = Field(default=0, ge=0)
+    evaluator: str = "verified"
+    policies: dict[str, str] = Field(default_factory=dict)
+    concurrency: int = Field(default=16, ge=1)
+
+
 class AttributionSettings(Settings):
     """The attribution stage.
 
@@ -30,10 +51,12 @@ class AttributionSettings(Settings):
         seats: agent ids (``agent_0``) or policies (``policy:NAME``) whose turns are attributed to; ``None`` takes all.
         evaluator: name of the evaluation whose scores are attributed; the latest of each episode by default.
         dimensions: what is attributed: of the seven, by name or abbreviation, and custom ones.
-        attributors: ``llm:PROVIDER/MODEL``, ``prospect``, ``acts``, ``silence`` or ``silence:EVALUATOR``.
-        methods: ``uniform``, ``singular``, ``scaled``, ``direct``.
+        attributors: ``llm:PROVIDER/MODEL``, ``prospect``, ``acts``, ``silence`` or ``silence:EVALUATOR``,
+            ``counterfactual``.
+        methods: ``uniform``, ``singular``, ``scaled``, ``direct``, ``gain``.
         sign: ``signed`` or ``shifted``; see :mod:`training.attribution.credits`.
         question: how language models are asked.
+        counterfactual: how values of states are measured.
         access: where they are and what they may spend; may differ when a stage is continued.
         output: the stage's directory.
     """
@@ -46,6 +69,7 @@ class AttributionSettings(Settings):
     methods: tuple[Method, ...] = Field(default=("direct",), min_length=1)
     sign: Sign = "signed"
     question: QuestionSettings = QuestionSettings()
+    counterfactual: CounterfactualSettings = CounterfactualSettings()
     access: ModelAccess | None = None
     output: str
 

@@ -11,14 +11,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.files import replacement, write_text_atomically
-from sotopia_env.world.episode import Episode
+from sotopia_env.world import Episode
 from training.attribution.agreement import AgreementTable
 from training.attribution.by_outcome import make_attributor
+from training.attribution.counterfactual import Continuations, Counterfactual, StateValues, states_of
 from training.attribution.credits import (
     FILE,
     NOBODY,
@@ -35,13 +37,16 @@ from training.attribution.credits import (
 )
 from training.attribution.questions import Answers, MakeModel, Question, ask_models, episodes_of, survey
 from training.attribution.report import Spread, Tally, to_markdown
-from training.attribution.settings import LLM, AttributionSettings
+from training.attribution.settings import COUNTERFACTUAL, LLM, AttributionSettings
 from training.data.held_out import task_key
+from training.stage.access import ModelAccess
 from training.stage.directory import StageDirectory
 
 __all__ = ["AttributionSettings", "run"]
 logger = logging.getLogger(__name__)
-ANSWERS, REPORT, PLOT = "answers.jsonl", "report.md", "rewards.png"
+ANSWERS, VALUES, REPORT, PLOT = "answers.jsonl", "values.jsonl", "report.md", "rewards.png"
+MEASURED = (COUNTERFACTUAL, "silence")
+"""Attributors that measure gains in the units of the score."""
 
 
 def run(settings: AttributionSettings, make_model: MakeModel | None = None) -> None:
@@ -64,23 +69,66 @@ def run(settings: AttributionSettings, make_model: MakeModel | None = None) -> N
         stage.open()
         logger.info("%s: complete", stage.path)
         return
-    offline = _offline(settings)
+    offline = check_attributors(settings)
     total = survey(settings)
+    continuations = _continuations(settings)
     stage.open()
-    with Answers(stage.path / ANSWERS) as answers:
+    with ExitStack() as resources:
+        cost: dict[str, Any] = {}
+        if continuations is not None:
+            values = resources.enter_context(StateValues(stage.path / VALUES, continuations))
+            cost[COUNTERFACTUAL] = _measure(settings, values)
+            offline.append(Counterfactual(values))
+        answers = resources.enter_context(Answers(stage.path / ANSWERS))
         spent = ask_models(settings, stage.path, answers, total, make_model) if settings.models else {}
         figures = _write(settings, stage.path, offline, answers)
-    stage.finish({**figures, "models": spent})
+    stage.finish({**figures, "models": spent, **cost})
     logger.info("%s: %d rewards; see %s", stage.path, figures["rewards"], stage.path / REPORT)
 
 
-def _offline(settings: AttributionSettings) -> list[Attributor]:
+def check_attributors(settings: AttributionSettings) -> list[Attributor]:
+    """Returns the attributors that neither ask a model nor measure.
+
+    Raises:
+        InvalidValueError: one is named twice, or a method needs one that is not named.
+        UnknownNameError: there is no such attributor.
+    """
     names = list(dict.fromkeys(settings.attributors))
     if names != list(settings.attributors):
         raise InvalidValueError(f"attributors: expected each once, got {list(settings.attributors)}")
     if not names and set(settings.methods) != {"uniform"}:
         raise InvalidValueError(f"attributors: methods {list(settings.methods)} need at least one, got none")
-    return [make_attributor(name) for name in names if not name.startswith(LLM)]
+    offline = [make_attributor(name) for name in names if not name.startswith(LLM) and name != COUNTERFACTUAL]
+    if "gain" in settings.methods and not any(name.startswith(MEASURED) for name in names):
+        raise InvalidValueError(f"attributors: method 'gain' needs one of {', '.join(MEASURED)}, got {names}")
+    return offline
+
+
+def _continuations(settings: AttributionSettings) -> Continuations | None:
+    """What measures the values of states, where that is wanted, after a look at every episode."""
+    if COUNTERFACTUAL not in settings.attributors:
+        return None
+    access = settings.access or ModelAccess()
+    continuations = Continuations(settings.counterfactual, access.models())
+    for episode, seats in episodes_of(settings):
+        if seats:
+            continuations.check(episode)
+    return continuations
+
+
+def _measure(settings: AttributionSettings, values: StateValues) -> dict[str, int]:
+    """Measures every state of the episodes; returns what that cost."""
+    lengths = [len(episode.turns) for episode, seats in episodes_of(settings) if seats]
+    samples = settings.counterfactual.samples
+    logger.info(
+        "the values of %d states: %d continuations each, together about %d turns",
+        sum(lengths) + len(lengths),
+        samples,
+        samples * sum(length * (length + 1) // 2 for length in lengths),
+    )
+    states = (state for episode, seats in episodes_of(settings) if seats for state in states_of(episode))
+    values.measure(states, sum(lengths) + len(lengths))
+    return values.cost()
 
 
 # --- rewards ------------------------------------------------------------------------------------------------------
@@ -142,8 +190,8 @@ class _Writer:
             else:
                 self.tally.attributed(name, who, len(turns))
         base, (scenario, content) = score.base(self._settings.sign), identity
-        for who, method, weights in _methods(self._settings.methods, importance, turns):
-            for turn, weight in weights.items():
+        for who, method, rewards in _methods(self._settings.methods, importance, turns, base):
+            for turn, (weight, reward) in rewards.items():
                 yield Attribution(
                     episode=episode.key,
                     task=episode.task.id,
@@ -156,7 +204,7 @@ class _Writer:
                     method=method,
                     attribution=weight,
                     score=score.value,
-                    reward=base * weight + 0.0,  # no negative zeros
+                    reward=reward + 0.0,  # no negative zeros
                 )
 
     def _importance(self, question: Question) -> dict[str, Importance | Missing]:
@@ -173,12 +221,20 @@ class _Writer:
         return importance
 
 
+_Rewards = dict[int, tuple[float | None, float]]
+"""A and r by turn."""
+
+
 def _methods(
-    methods: tuple[Method, ...], importance: Mapping[str, Importance | Missing], turns: tuple[int, ...]
-) -> Iterator[tuple[str, Method, dict[int, float]]]:
+    methods: tuple[Method, ...], importance: Mapping[str, Importance | Missing], turns: tuple[int, ...], base: float
+) -> Iterator[tuple[str, Method, _Rewards]]:
     if "uniform" in methods:
-        yield NOBODY, "uniform", attributed("uniform", None, turns)
+        yield NOBODY, "uniform", dict.fromkeys(turns, (1.0, base))
     for who, what in importance.items():
         for method in methods:
-            if method != "uniform" and isinstance(what, Importance):
-                yield who, method, attributed(method, what, turns)
+            if method == "uniform" or isinstance(what, Missing):
+                continue
+            if method != "gain":
+                yield who, method, {turn: (a, base * a) for turn, a in attributed(method, what, turns).items()}
+            elif what.gains is not None:
+                yield who, method, {turn: (None, gain) for turn, gain in what.gains.items()}

@@ -16,6 +16,7 @@ from sotopia_env.errors import EvaluationError, InvalidValueError
 from sotopia_env.world import ABBREVIATIONS, DIMENSIONS, RANGES, Dimension, Episode, Scalarisation
 from training.attribution.by_outcome import make_attributor
 from training.attribution.credits import Attributor, Missing, SeatScore, dimension_name, seat_score
+from training.grpo.branches import COUNTERFACTUAL, Branches, check_verified
 from training.grpo.settings import RewardSettings
 from training.grpo.situations import Situation
 from training.grpo.token_episodes import Sample, TokenEpisode, TokenPlayer
@@ -66,8 +67,13 @@ class EpisodeRollout:
         self._reward = reward
         self._scalar = Scalarisation.of(reward.scalarisation)
         self._failed = 0
-        self._attributor = None if reward.credit == "episode" else make_attributor(reward.credit)
-        if self._attributor is not None:
+        self._branches: Branches | None = None
+        self._attributor: Attributor | None = None
+        if reward.credit == COUNTERFACTUAL:
+            check_verified(situations, _credited_dimension(reward))
+            self._branches = Branches(player, _credited_dimension(reward), reward.samples, reward.invalid)
+        elif reward.credit != "episode":
+            self._attributor = make_attributor(reward.credit)
             check_attributable(self._attributor, situations, reward)
 
     def __call__(self, prompts: Sequence[Sequence[Mapping[str, str]]], trainer: GRPOTrainer) -> dict[str, Any]:
@@ -85,7 +91,19 @@ class EpisodeRollout:
         }
         if self._attributor is not None:
             output[CREDITS] = [self.credits(episode) for episode in episodes]
+        if self._branches is not None:
+            output |= self._measured(self._branches, episodes, trainer, output["facts"])
         return output
+
+    def _measured(
+        self, branches: Branches, episodes: Sequence[TokenEpisode], trainer: GRPOTrainer, facts: list[dict[str, float]]
+    ) -> dict[str, Any]:
+        """The measured gains of all turns, and the facts with what they cost."""
+        sample = trainer_sample(trainer)
+        gains, tokens = branches.gains(episodes, sample, lambda count: largest_count(count, trainer))
+        cost = {"branch_tokens": tokens / len(episodes)}
+        credits = [_by_tokens(episode, parts) for episode, parts in zip(episodes, gains, strict=True)]
+        return {CREDITS: credits, "facts": [{**row, **cost} for row in facts]}
 
     def play(self, situations: Sequence[Situation], trainer: GRPOTrainer) -> list[TokenEpisode]:
         """Plays the episodes with the policy in training.
@@ -127,7 +145,12 @@ class EpisodeRollout:
         if episode.failure:
             return []
         parts = turn_rewards(self._attributor, episode, self._reward)
-        return [(turn.start, turn.end, parts[turn.turn]) for turn in episode.focal if turn.turn in parts]
+        return _by_tokens(episode, parts)
+
+
+def _by_tokens(episode: TokenEpisode, parts: Mapping[int, float]) -> list[tuple[int, int, float]]:
+    """Start and end of each focal turn's tokens, with its part."""
+    return [(turn.start, turn.end, parts[turn.turn]) for turn in episode.focal if turn.turn in parts]
 
 
 def check_attributable(attributor: Attributor, situations: Sequence[Situation], reward: RewardSettings) -> None:

@@ -27,7 +27,9 @@ class RewardSettings(Settings):
         scalarisation: ``overall``, a dimension, or weights by dimension over scores mapped to [0, 1]; of whole
             episodes.
         credit: ``episode`` gives every turn the episode's reward; the name of an attributor
-            (:mod:`training.attribution.by_outcome`) gives every turn its own part r_t = G · A.
+            (:mod:`training.attribution.by_outcome`) gives every turn its own part r_t = G · A; ``counterfactual`` gives
+            it its gain, measured by playing on (:mod:`training.grpo.branches`), at many times the answers.
+        samples: continuations of each state, of ``credit: counterfactual``.
         invalid: penalty for impossible actions: added to the reward of such an answer, and to an episode's reward times
             the share of such answers.
         gate: whether an answer that is impossible or was cut off has the reward ``invalid``, without the reward model's
@@ -38,6 +40,7 @@ class RewardSettings(Settings):
     evaluator: str = "verified+rules"
     scalarisation: str | Mapping[str, float] = "goal"
     credit: str = "episode"
+    samples: int = Field(default=4, ge=1)
     invalid: float = Field(default=-1.0, le=0)
     gate: bool = True
 

@@ -31,6 +31,7 @@ from sotopia_env.world import (
     RewardVector,
     parse_possible,
 )
+from training.attribution.counterfactual import state_before
 from training.grpo.situations import Situation
 from training.models.loading import glue_ids, prompt_ids
 from training.stage.settings import PromptSettings
@@ -159,6 +160,11 @@ class TokenPlayer:
                 ZeRO-3): finished processes take part until all have finished.
         """
         episodes = self.begin(situations)
+        self.play_on(episodes, sample, row_count)
+        return episodes
+
+    def play_on(self, episodes: Sequence[TokenEpisode], sample: Sample, row_count: Callable[[int], int] = int) -> None:
+        """Plays begun episodes to the end and evaluates them; arguments as of :meth:`play`."""
         while True:
             acting = [episode for episode in episodes if self.acting(episode)]
             rows = row_count(len(acting))
@@ -169,7 +175,15 @@ class TokenPlayer:
             answers = sample([*prompts, *spare])
             self.take(acting, answers[: len(acting)])
         self.evaluate(episodes)
-        return episodes
+
+    def branch(self, episode: TokenEpisode, number: int) -> TokenEpisode:
+        """Returns the episode as it stood before its focal turn ``number``, to be played on from there."""
+        turn = episode.focal[number]
+        table = Table.resume(state_before(episode.table.episode(), turn.turn))
+        completion, mask = episode.completion[: turn.start], episode.mask[: turn.start]
+        branch = TokenEpisode(episode.situation, table, [*episode.prompt], completion, mask, episode.focal[:number])
+        branch._messages_read = len(self._prompt.messages(branch.seen))
+        return branch
 
     def begin(self, situations: Sequence[Situation]) -> list[TokenEpisode]:
         """Returns the episodes, each at its focal seat's first turn or already over."""

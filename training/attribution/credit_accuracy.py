@@ -1,0 +1,199 @@
+"""The study of credit: recorded episodes in, the accuracy of every attribution method against the truth out.
+
+Three steps, each resumable: probes are made of the episodes (``probes.jsonl``), the states before and after every
+forced action are measured (``values.jsonl``), and the probes go through the attribution stage like any other episodes
+(``attribution/``). ``report.md``, ``accuracy.csv`` and ``accuracy.png`` show what came out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from sotopia_env.chat_model import ModelPool
+from sotopia_env.errors import InvalidValueError
+from sotopia_env.files import csv_text, write_text_atomically
+from sotopia_env.naming import make_policy
+from sotopia_env.storage import read_run
+from sotopia_env.world import Episode, write_episodes
+from training.attribution.accuracy import FIGURES, Accuracy, Observation, accuracies, nearest, to_markdown
+from training.attribution.counterfactual import Continuations, StateValues
+from training.attribution.credits import METHODS, Method, Missing, dimension_name, read_attributions
+from training.attribution.plot import plot_accuracies
+from training.attribution.probes import Probe, ProbeMaker, Truth, truth_of
+from training.attribution.settings import AttributionSettings, CounterfactualSettings, QuestionSettings
+from training.attribution.stage import check_attributors
+from training.attribution.stage import run as attribute
+from training.stage.access import ModelAccess, opened
+from training.stage.directory import StageDirectory
+from training.stage.settings import Settings
+
+logger = logging.getLogger(__name__)
+PROBES, VALUES, EPISODES, REPORT = "probes.jsonl", "values.jsonl", "episodes.jsonl", "report.md"
+
+
+class CreditAccuracySettings(Settings):
+    """The study of credit.
+
+    Attributes:
+        runs: run directories or ``.jsonl`` files of episodes of verified tasks.
+        alternatives: policies by name, whose actions are forced beside the recorded ones; at least one.
+        states: of every episode, at most, in which actions are forced.
+        dimension: whose score is attributed and measured: GOAL or FIN.
+        evaluator: of the probes; attributors see its scores.
+        attributors: as of the attribution stage; ``counterfactual`` measures with another seed than the truth.
+        methods: as of the attribution stage.
+        question: how language models are asked.
+        counterfactual: the measurement of the truth.
+        resamples: of the bootstrap.
+        seed: of the draws of states, alternatives and resamples.
+        access: to language models; may differ when a study is continued.
+        output: its directory.
+    """
+
+    runs: tuple[str, ...] = Field(min_length=1)
+    alternatives: tuple[str, ...] = Field(min_length=1)
+    states: int = Field(default=2, ge=1)
+    dimension: str = "goal"
+    evaluator: str = "verified+rules"
+    attributors: tuple[str, ...] = ("prospect", "acts", "silence")
+    methods: tuple[Method, ...] = (*METHODS, "gain")
+    question: QuestionSettings = QuestionSettings()
+    counterfactual: CounterfactualSettings = CounterfactualSettings(samples=16)
+    resamples: int = Field(default=1000, ge=100)
+    seed: int = Field(default=0, ge=0)
+    access: ModelAccess = ModelAccess()
+    output: str
+
+    @property
+    def attribution(self) -> AttributionSettings:
+        """The settings of the probes' attribution."""
+        other = self.counterfactual.model_copy(update={"seed": self.counterfactual.seed + 1})
+        return AttributionSettings(
+            runs=(str(Path(self.output) / EPISODES),),
+            dimensions=(self.dimension,),
+            attributors=self.attributors,
+            methods=self.methods,
+            question=self.question,
+            counterfactual=other,
+            access=self.access,
+            output=str(Path(self.output) / "attribution"),
+        )
+
+
+def run(settings: CreditAccuracySettings) -> None:
+    """Makes the study, or finds that it is done.
+
+    Raises:
+        InvalidValueError: an episode's task has nothing to verify, a policy cannot be made again, or nothing is left
+            to compare.
+        UnknownNameError: an attributor, an evaluator or a policy is not known.
+        DamagedRecordError: a record cannot be read or does not replay.
+        BudgetExceededError: the limit is reached; the same command with a higher one goes on.
+    """
+    stage = StageDirectory(Path(settings.output), "credit_accuracy", settings)
+    if stage.is_complete():
+        return
+    models = settings.access.models()
+    maker, continuations = _prepared(settings, models)
+    stage.open()
+    probes = _probes(settings, maker, models)
+    with StateValues(stage.path / VALUES, continuations) as values:
+        truths = _truths(settings, probes, values)
+        cost = values.cost()
+    write_episodes(stage.path / EPISODES, [probe.episode for probe in probes])
+    attribute(settings.attribution)
+    rows = accuracies(_observations(settings, probes, truths), settings.resamples, settings.seed)
+    _report(settings, rows, {"probes": len(probes), "measured": len(truths), **cost})
+    stage.finish({"probes": len(probes), "truth": cost, "accuracy": [row.figures() for row in rows]})
+    logger.info("%s: complete; see %s", stage.path, stage.path / REPORT)
+
+
+def _prepared(settings: CreditAccuracySettings, models: ModelPool) -> tuple[ProbeMaker, Continuations]:
+    """What makes the probes and what measures the truth, after a look at every name and every episode."""
+    check_attributors(settings.attribution)
+    continuations = Continuations(settings.counterfactual, models)
+    seen = CounterfactualSettings.model_validate(
+        {**settings.counterfactual.model_dump(), "evaluator": settings.evaluator}
+    )
+    alternatives = [make_policy(name, models) for name in settings.alternatives]
+    empty = True
+    for episode in _episodes(settings):
+        continuations.check(episode)
+        empty = False
+    if empty:
+        raise InvalidValueError(f"runs: expected episodes, found none in {', '.join(settings.runs)}")
+    return ProbeMaker(Continuations(seen, models), alternatives, settings.states, settings.seed), continuations
+
+
+def _episodes(settings: CreditAccuracySettings) -> Iterator[Episode]:
+    return (episode for path in settings.runs for episode in read_run(path))
+
+
+def _probes(settings: CreditAccuracySettings, maker: ProbeMaker, models: ModelPool) -> list[Probe]:
+    async def make() -> list[Probe]:
+        async with opened(models, Path(settings.output)):
+            return await maker.make(_episodes(settings), Path(settings.output) / PROBES)
+
+    return asyncio.run(make())
+
+
+def _truths(settings: CreditAccuracySettings, probes: Sequence[Probe], values: StateValues) -> dict[str, Truth]:
+    """What each probe's action is worth, by the key of its episode."""
+    logger.info("%d actions: %d continuations before and after each", len(probes), settings.counterfactual.samples)
+    values.measure((state for probe in probes for state in (probe.before, probe.after)), 2 * len(probes))
+    name, samples = dimension_name(settings.dimension), settings.counterfactual.samples
+    truths = {probe.episode.key: truth_of(probe, values, name, samples) for probe in probes}
+    missing = [truth for truth in truths.values() if isinstance(truth, Missing)]
+    if len(missing) == len(truths):
+        raise InvalidValueError(f"runs: nothing could be measured: {missing[0].reason if missing else 'no actions'}")
+    if missing:
+        logger.warning("%d of %d actions left out: %s", len(missing), len(truths), missing[0].reason)
+    return {key: truth for key, truth in truths.items() if isinstance(truth, Truth)}
+
+
+def _observations(
+    settings: CreditAccuracySettings, probes: Sequence[Probe], truths: Mapping[str, Truth]
+) -> dict[tuple[str, str], list[Observation]]:
+    """The rewards of the forced turns, by attributor and method."""
+    by_key = {probe.episode.key: probe for probe in probes}
+    observations: dict[tuple[str, str], list[Observation]] = defaultdict(list)
+    for item in read_attributions(settings.attribution.output):
+        probe, truth = by_key[item.episode], truths.get(item.episode)
+        if truth is not None and (item.seat, item.turn) == (probe.seat, probe.turn):
+            observation = Observation(probe.family, item.task, probe.situation, truth, item.reward)
+            observations[item.attributor, item.method].append(observation)
+    return observations
+
+
+# --- report -------------------------------------------------------------------------------------------------------
+
+
+def _report(settings: CreditAccuracySettings, rows: Sequence[Accuracy], counts: Mapping[str, int]) -> None:
+    folder = Path(settings.output)
+    best = nearest(rows, METHODS)
+    verdict = f"Nearest of the four methods: {best[0].method} by {best[0].attributor}.\n" if best else ""
+    text = (
+        f"# Accuracy of attribution\n\n{settings.dimension}; {counts['probes']} forced actions, "
+        f"{settings.counterfactual.samples} continuations of each state: {counts['states']} states, {counts['turns']} "
+        f"turns, {counts['tokens']} tokens. 95 % intervals: bootstrap over tasks. Chance is 0 for correlation, 0.5 for "
+        f"sign and ranking.\n\n{verdict}\n{to_markdown(rows)}"
+    )
+    write_text_atomically(folder / REPORT, text)
+    write_text_atomically(folder / "accuracy.csv", _csv(rows))
+    plot_accuracies(rows, FIGURES, folder / "accuracy.png")
+
+
+def _csv(rows: Sequence[Accuracy]) -> str:
+    head = ["family", "attributor", "method", "actions", "pairs"]
+    cells: list[list[Any]] = []
+    for row in rows:
+        intervals = [getattr(row, figure) for figure in FIGURES]
+        cells.append([getattr(row, name) for name in head] + [v for i in intervals for v in (i.value, i.low, i.high)])
+    return csv_text(head + [f"{figure}{end}" for figure in FIGURES for end in ("", " low", " high")], cells)

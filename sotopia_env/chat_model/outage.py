@@ -106,17 +106,16 @@ class Gate:
             failure: of the attempt.
             is_probe: whether the attempt was a probe; others that were under way change nothing.
         """
-        now = self.clock()
-        if self.outage is None:
-            self.outage = Outage(now, now)
-            patience = self._policy.patience
-            logger.warning("%s does not answer (%s); waiting for it up to %g s", self._name, failure, patience)
-        elif not is_probe:
+        now, is_new = self.clock(), self.outage is None
+        outage = self.outage = self.outage or Outage(now, now)
+        if not (is_probe or is_new):
             return True
-        outage = self.outage
-        left = outage.since + self._policy.patience - now
+        patience = self._policy.patience
+        left = outage.since + patience - now
         if left <= 0 or (failure.wait or 0.0) > left:
             return False
+        if is_new:
+            logger.warning("%s does not answer (%s); waiting for it up to %g s", self._name, failure, patience)
         outage.due = now + min(left, self._policy.delay(outage.probes, failure.wait, self._rng))
         outage.probes += 1
         return True

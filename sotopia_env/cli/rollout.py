@@ -131,7 +131,9 @@ def rollout(
         result, number = _run_on_ray(request, out, concurrency, timeout, workers)
     else:
         result, number = _run_here(request, out, concurrency, timeout, verbose)
-    typer.echo(f"{out}: {_summary(result, out, evaluator)}")
+    # The driver of a Ray cluster asks no models; another command does that.
+    on_ray = f"`sotopia evaluate {out} --evaluator {shlex.quote(evaluator)}`, with the same options of models,"
+    typer.echo(f"{out}: {_summary(result, on_ray if executor == 'ray' else 'the same command')}")
     budget = "" if number else " with a higher limit"
     exit_if_stopped(result.stopped, number, f"the same command{budget} continues the run in {out}")
     if result.failures or result.unscored:
@@ -190,12 +192,11 @@ def _forecast(request: RunRequest, out: Path) -> None:
         typer.echo(line)
 
 
-def _summary(result: RunResult, out: Path, evaluator: str) -> str:
+def _summary(result: RunResult, again: str) -> str:
     parts = [f"{result.planned} episodes planned, {result.played} played now, {result.resumed} were there"]
     if result.unscored:
         every = "every one" if result.unscored == result.played + result.resumed else str(result.unscored)
-        again = f"`sotopia evaluate {out} --evaluator {shlex.quote(evaluator)}` evaluates again"
-        parts.append(f"{every} unscored (`sotopia show` says why, {again})")
+        parts.append(f"{every} unscored (`sotopia show` says why, {again} evaluates again)")
     if result.unfinished:
         parts.append(f"{result.unfinished} under way go on from their last turn when the run is continued")
     if result.failures:

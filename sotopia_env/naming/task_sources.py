@@ -21,16 +21,18 @@ def task_set(source: str, n: int | None, seed: int, level: str, split: str | Non
         source: ``starter``, families joined by commas, ``all`` of them, or a ``.json`` or ``.jsonl`` file.
         n: how many; by default :data:`TASKS_PER_FAMILY` for each family, the whole set otherwise.
         seed: of generated tasks, or of the draw from a set.
-        level: difficulty of generated tasks.
+        level: difficulty of generated tasks; checked for every source.
         split: only tasks of this split; ``n`` are drawn from it.
 
     Raises:
-        UnknownNameError: no family and no file is called so, or no split.
+        UnknownNameError: no family and no file is called so, or no level or split.
         InvalidTaskError: the file cannot be read as tasks, or holds one that cannot be played and scored.
         InvalidValueError: ``source`` is empty, or there are not so many tasks.
     """
     if not source.strip():
         raise InvalidValueError(f"tasks: expected 'starter', 'all', task families or a task file, got {source!r}")
+    if level not in tasks.LEVELS:
+        raise UnknownNameError(f"level: {name_hint(level, tasks.LEVELS)}")
     if source == "starter" or _is_file(source, tasks.FAMILIES):
         collection = tasks.starter_tasks() if source == "starter" else tasks.load(source)
         if split is not None:

@@ -110,7 +110,8 @@ def accuracies(
         by_family: dict[str, list[Observation]] = defaultdict(list)
         for item in items:
             by_family[item.family].append(item)
-        counts, draws = [], []
+        counts: list[tuple[int, int]] = []
+        draws: list[Any] = []
         for family, members in sorted(by_family.items()):
             sums = _sums(members)
             generator = np.random.default_rng([seed, len(draws)])  # the same draws for every method

@@ -40,7 +40,7 @@ from sotopia_env.policies import Decision, Policy, policy_identity, turn_seed
 from sotopia_env.records import Record, canonical_json, read_record
 from sotopia_env.runs import Progress, Stop, all_or_first_error, stop_on_signals
 from sotopia_env.table import Table
-from sotopia_env.world import Action, Episode, Evaluation, Observation, PolicyInfo, replay
+from sotopia_env.world import Action, Episode, Evaluation, Observation, PolicyInfo, Usage, replay
 from training.attribution.credits import Importance, Missing, SeatScore, attributable_turns, relative
 from training.attribution.settings import COUNTERFACTUAL, CounterfactualSettings
 from training.stage.access import opened
@@ -220,7 +220,7 @@ class StateValue(Record):
         scores: of the continuations in their order, by agent id and dimension; a single one where the episode had
             ended.
         turns: played for it.
-        tokens: that models used for it.
+        tokens: that models used for it; ``None`` where a server did not count them.
         missing: why there are no scores.
     """
 
@@ -229,7 +229,7 @@ class StateValue(Record):
     turn: int
     scores: dict[str, dict[str, tuple[float, ...]]] = Field(default_factory=dict)
     turns: int = 0
-    tokens: int = 0
+    tokens: int | None = 0
     missing: str | None = None
 
 
@@ -259,10 +259,12 @@ class StateValues:
         evaluator = self._continuations.evaluator.name
         return value.scores.get(seat, {}).get(dimension) or Missing(f"{evaluator} does not score {dimension}")
 
-    def cost(self) -> dict[str, int]:
+    def cost(self) -> dict[str, int | None]:
         """Returns how many states have a value, and the turns and tokens of their continuations."""
         values = self._values.values()
-        turns, tokens = sum(value.turns for value in values), sum(value.tokens for value in values)
+        turns = sum(value.turns for value in values)
+        unknown = any(value.tokens is None for value in values)
+        tokens = None if unknown else sum(value.tokens or 0 for value in values)
         return {"states": len(values), "turns": turns, "tokens": tokens}
 
     def _identity(self, state: Episode) -> str:
@@ -331,10 +333,9 @@ class StateValues:
         except SotopiaError as error:  # a model that failed, a judge that could not score
             return value.model_copy(update={"missing": str(error)})
         played = [item for end in ends for item in end.turns[value.turn :]]
-        usages = [item.generation.usage for item in played if item.generation is not None]
-        tokens = sum(usage.prompt_tokens + usage.completion_tokens for usage in usages)
+        usage = sum((item.generation.usage for item in played if item.generation is not None), Usage())
         scores = _scores(end.evaluations[-1] for end in ends)
-        return value.model_copy(update={"scores": scores, "turns": len(played), "tokens": tokens})
+        return value.model_copy(update={"scores": scores, "turns": len(played), "tokens": usage.tokens})
 
 
 def _scores(evaluations: Iterable[Evaluation]) -> dict[str, dict[str, tuple[float, ...]]]:

@@ -175,14 +175,15 @@ def _observations(
 # --- report -------------------------------------------------------------------------------------------------------
 
 
-def _report(settings: CreditAccuracySettings, rows: Sequence[Accuracy], counts: Mapping[str, int]) -> None:
+def _report(settings: CreditAccuracySettings, rows: Sequence[Accuracy], counts: Mapping[str, int | None]) -> None:
     folder = Path(settings.output)
+    tokens = "unknown" if counts["tokens"] is None else counts["tokens"]
     best = nearest(rows, METHODS)
     verdict = f"Nearest of the four methods: {best[0].method} by {best[0].attributor}.\n" if best else ""
     text = (
         f"# Accuracy of attribution\n\n{settings.dimension}; {counts['probes']} forced actions, "
         f"{settings.counterfactual.samples} continuations of each state: {counts['states']} states, {counts['turns']} "
-        f"turns, {counts['tokens']} tokens. 95 % intervals: bootstrap over tasks. Chance is 0 for correlation, 0.5 for "
+        f"turns, {tokens} tokens. 95 % intervals: bootstrap over tasks. Chance is 0 for correlation, 0.5 for "
         f"sign and ranking.\n\n{verdict}\n{to_markdown(rows)}"
     )
     write_text_atomically(folder / REPORT, text)

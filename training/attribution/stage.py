@@ -116,7 +116,7 @@ def _continuations(settings: AttributionSettings) -> Continuations | None:
     return continuations
 
 
-def _measure(settings: AttributionSettings, values: StateValues) -> dict[str, int]:
+def _measure(settings: AttributionSettings, values: StateValues) -> dict[str, int | None]:
     """Measures every state of the episodes; returns what that cost."""
     lengths = [len(episode.turns) for episode, seats in episodes_of(settings) if seats]
     samples = settings.counterfactual.samples

@@ -58,7 +58,9 @@ def test_a_long_wait_that_the_server_asks_for_is_shared(way, serve):
 
 
 @pytest.mark.parametrize(("retry_after", "patience"), [("0.01", 0.5), ("3600", 600)])
-def test_when_the_patience_is_over_all_calls_end_alike_and_later_ones_are_sent(way, serve, retry_after, patience):
+def test_when_the_patience_is_over_all_calls_end_alike_and_later_ones_are_sent(
+    way, serve, retry_after, patience, caplog
+):
     async def run():
         model = way.make(server, retries=replace(PATIENT, patience=patience))
         errors = await asyncio.gather(*(model.complete(ASK) for _ in range(20)), return_exceptions=True)
@@ -77,6 +79,7 @@ def test_when_the_patience_is_over_all_calls_end_alike_and_later_ones_are_sent(w
     assert isinstance(errors[0], ModelRefusedError)  # it ends a run
     assert reply.text == SPEAK
     assert time.monotonic() - start < 30
+    assert caplog.text.count("waiting for it") == (float(retry_after) < patience)  # no word of a wait that is none
 
 
 def test_a_request_that_fails_while_others_are_answered_fails_alone(direct, serve, caplog):

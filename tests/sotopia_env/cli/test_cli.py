@@ -98,6 +98,7 @@ WRONG = [
     (["rollout", "--policy", "silent", "--turn-order", "random", "--both-orders", "--out", "x"], "--both-orders: ", ""),
     ([*ROLLOUT, "-n", "9999"], "sotopia: -n: expected 0 to", "got 9999"),
     ([*ROLLOUT, "--seed", "-1"], "sotopia: --seed: expected a number of at least 0, got '-1'", ""),
+    ([*ROLLOUT, "--level", "hrd"], "--level: expected one of 'easy',", "got 'hrd'; did you mean 'hard'?"),
     ([*ROLLOUT, "-n", "0"], "sotopia: -n: expected a number of at least 1, got '0'", ""),
     ([*ROLLOUT, "-n", "many"], "sotopia: -n: expected a whole number, got 'many'", ""),
     ([*ROLLOUT, "--temperature", "3"], "sotopia: --temperature: expected a number of at most 2", "got '3'"),

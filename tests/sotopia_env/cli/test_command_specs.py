@@ -195,7 +195,7 @@ def test_a_resumed_run_in_which_nothing_is_scored_says_what_scores_it(tmp_path: 
         more = ["--policy", "silent", "--evaluator", judge]
         command = [*words(server, out, *more)]
         command = [*command[: command.index("none") - 1], *command[command.index("none") + 1 :]]
-        advice = f"`sotopia evaluate {out} --evaluator '{judge}'` evaluates again"
+        advice = "unscored (`sotopia show` says why, the same command evaluates again)"
         assert advice in sotopia(*command, code=1).output
         calls = server.total
         again = sotopia(*command, code=1).output

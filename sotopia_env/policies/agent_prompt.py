@@ -3,9 +3,10 @@
 Three formats. ``chat`` is a conversation in which the seat's own texts are the assistant's messages, byte for byte;
 each turn's messages extend the previous ones, so a server's prefix cache hits. ``single`` is one user message with the
 information of SOTOPIA-π's prompt (arXiv 2403.08715, appendix B.3), as models fine-tuned on that format expect.
-``brief`` is a conversation with nothing but goals, private information, the seat's worth, who did what and the turn's
-number, for models of a few million parameters: a tenth of the length, and no instructions, which such a model learns by
-training or not at all. What stands on the table follows there from the effects of the moves.
+``brief`` is a conversation with nothing but goals, private information, the seat's worth, who did what, the turn's
+number, how many own turns are left and how an open offer is accepted, for models of a few million parameters: a tenth
+of the length, and no instructions, which such a model learns by training or not at all. What else stands on the table
+follows there from the effects of the moves.
 """
 
 from __future__ import annotations
@@ -103,9 +104,18 @@ def _brief_messages(observation: Observation, dropped: int) -> list[ChatMessage]
             news.append(render_action(turn.actor, turn.action, names, turn.effect))
             continue
         number = (turn.round if turn.veiled else turn.index) + 1
-        messages += (_call(messages, news, number), _assistant(observation.own_text(turn)))
+        call = _call(messages, news, _cue(observation, number, turn.index))
+        messages += (call, _assistant(observation.own_text(turn)))
         news = _own_consequence(turn)
-    return [*messages, _call(messages, news, observation.turn)]
+    return [*messages, _call(messages, news, _cue(observation, observation.turn))]
+
+
+def _cue(observation: Observation, number: int, index: int | None = None) -> str:
+    """The last line of a user's message: the turn, how many the seat has left, and how it accepts what stands."""
+    if index is None and not observation.acting:
+        return f"(turn {number})"
+    answers = "".join(f', open: {{"accept": {offer}}}' for offer in observation.answerable(index))
+    return f"(turn {number}, own turns left: {observation.own_turns_left(index)}{answers})"
 
 
 def _brief_system(briefing: Briefing) -> str:
@@ -146,9 +156,9 @@ def _in_order_of_notice(turns: Sequence[Turn], agent: str) -> Sequence[Turn]:
     return sorted(turns, key=lambda turn: (turn.round, turn.actor != agent))
 
 
-def _call(messages: Sequence[ChatMessage], news: Sequence[str], number: int) -> ChatMessage:
+def _call(messages: Sequence[ChatMessage], news: Sequence[str], cue: str) -> ChatMessage:
     silence = _BEGIN if len(messages) == 1 else _NOTHING
-    return _user("\n".join([*(news or [silence]), f"(turn {number})"]))
+    return _user("\n".join([*(news or [silence]), cue]))
 
 
 def _user(text: str) -> ChatMessage:

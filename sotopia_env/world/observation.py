@@ -156,6 +156,30 @@ class Observation:
     def _stands(self) -> str:
         return "" if self._outlook is None else self._outlook.text(self.acting)
 
+    def own_turns_left(self, index: int | None = None) -> int:
+        """Returns how many turns the seat has left, that turn included, if nobody leaves and nothing is settled.
+
+        In random order, where a last round may be cut short, the least it can be.
+
+        Args:
+            index: of a turn of its own; ``None`` for the coming one.
+        """
+        turns = self._state.turns
+        return _own_turns_left(self._state, len(turns) if index is None else index)
+
+    def answerable(self, index: int | None = None) -> tuple[int, ...]:
+        """Returns the numbers of the offers that the seat could accept.
+
+        Args:
+            index: of a turn of its own; ``None`` for the coming one.
+        """
+        protocol, state = self._state.task.protocol, self._state
+        if protocol is None or (index is None and not self.acting):
+            return ()
+        outlook = self._outlook if index is None else Outlook(protocol, state.tables[index], self.agent)
+        assert outlook is not None
+        return outlook.menu.accept
+
     def move_problem(self, action: Action) -> str | None:
         """Returns why the move of ``action`` would not count if it were taken now, or ``None`` where it would."""
         return None if action.move is None or not self.acting else move_problem(self._state, self.agent, action)
@@ -209,6 +233,24 @@ class Observation:
         if not 0 <= dropped <= len(self.turns):
             raise InvalidValueError(f"dropped: expected 0 to {len(self.turns)} turns, got {dropped!r}")
         return dropped
+
+
+def _own_turns_left(state: EpisodeState, index: int) -> int:
+    """How often the seat that acts at ``index`` acts from then on; see :meth:`Observation.own_turns_left`."""
+    rules, turns = state.rules, state.turns
+    round_ = turns[index].round if index < len(turns) else state.round
+    limit = rules.turn_limit(state.task)
+    if limit is None:
+        assert rules.max_rounds is not None
+        return rules.max_rounds - round_
+    # A simultaneous round is one moment, and the one in which the limit is reached is played to its end.
+    veiled = rules.turn_order is TurnOrder.SIMULTANEOUS
+    start = index - sum(turn.round == round_ for turn in turns[:index]) if veiled else index
+    leaves = sum(turn.action.action_type is ActionType.LEAVE for turn in turns[:start])
+    present = len(state.task.agents) - leaves
+    if rules.turn_order is TurnOrder.RANDOM:
+        return max(1, (limit - start) // present)
+    return -(-(limit - start) // present)
 
 
 class _Outlooks:

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 _END, _PAD = "<|im_end|>", "<|endoftext|>"
 _ROLES = "system\nuser\nassistant\n"
-_WORDS = r"\n| ?[^\s$]+|\s?\$|\s+"
+_WORDS = r"\n| ?[^\s$]+ \z| ?[^\s$]+|\s?\$|\s+"
+"""Digits are split off before: a word at the end of a piece takes the blank before a number along."""
 _OFTEN = 400
 """Repetitions of each number and role in the tokenizer's training text, so that each becomes one token."""
 _EMBEDDING_SCALE = 3.0

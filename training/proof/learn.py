@@ -154,7 +154,7 @@ def _facts(split: TaskSplit, recipe: Recipe, seconds: float) -> dict[str, str]:
         "test tasks": f"{len(split.test)} of `bargaining` ({recipe.level}), both seats, {recipe.max_turns} turns",
         "of the tests, met in training": shared["training"],
         "of the tests, met in the base model's talk": f"{shared['base']}; the base is one for all training seeds",
-        "of the tests, met in dev tasks": f"{shared['dev']}; GRPO's checkpoints are chosen on these",
+        "of the tests, met in dev tasks": f"{shared['dev']}; whether the reward model is exploited is seen on these",
         "training seeds": ", ".join(map(str, recipe.seeds)),
         "seen partners": "; ".join(recipe.seen),
         "unseen partners": "; ".join(recipe.unseen),

@@ -1,13 +1,13 @@
 """The report of the proof: what every stage is worth on held-out tasks, with intervals, claims and pictures.
 
-Intervals are 95 % percentile intervals of a bootstrap over both sources of luck, crossed as they are in the experiment:
-every draw takes training seeds with replacement and tasks with replacement, both seats of a task together, and the
-same drawn tasks for every drawn seed, because all seeds are tested on the same tasks. Differences are paired: the same
-tasks, seats, partners and seeds.
+Intervals of single stages are 95 % percentile intervals of a bootstrap over both sources of luck, crossed as in the
+experiment: every draw takes training seeds with replacement and tasks with replacement, both seats of a task together,
+and the same drawn tasks for every drawn seed, because all seeds are tested on the same tasks. Differences are paired:
+the same tasks, seats, partners and seeds.
 
 With a handful of seeds such an interval is too narrow, because the seeds that were drawn vary less than seeds do. So
-each difference stands beside what it is in every seed, and beside the t-interval of these means, which is the right one
-where luck lies in seeds alone (Colas et al. 2018, arXiv 1806.08295).
+verdicts go by the t-interval of the seeds' means (Colas et al. 2018, arXiv 1806.08295), and the bootstrap's stands
+beside it.
 """
 
 from __future__ import annotations
@@ -21,16 +21,13 @@ from typing import Any
 
 from sotopia_env.files import write_text_atomically
 from sotopia_env.json_text import read_json
-from training.proof.seed_run import VARIANTS
 
 METRICS = ("valid", "agreement", "goal", "share", "overall")
 STAGES = {
     "untrained": "base model, aimless talk only",
     "bc": "behaviour cloning",
     "sr": "+ self-reinforcement",
-    "grpo_goal_uniform": "GRPO, reward model: GOAL, uniform",
-    "grpo_goal_direct": "GRPO, reward model: GOAL, direct",
-    "grpo_combined_direct": "GRPO, reward model: combined, direct",
+    "single_turn": "single-turn GRPO, reward model of GOAL",
     "multi_turn": "multi-turn GRPO, verified GOAL and FIN",
 }
 REFERENCES = {"expert": "scripted expert that was cloned", "bold": "bolder scripted speaker of the same prices"}
@@ -64,12 +61,9 @@ CLAIMS = (
     Claim("BC > untrained", "bc", "untrained", required=True),
     Claim("BC > untrained, unseen partners", "bc", "untrained", "unseen", required=True),
     Claim("SR ≥ BC", "sr", "bc"),
-    Claim("RL > BC (single-turn, combined reward)", "grpo_combined_direct", "bc"),
-    Claim("direct ≥ uniform attribution", "grpo_goal_direct", "grpo_goal_uniform"),
-    Claim("combined reward ≥ GOAL alone", "grpo_combined_direct", "grpo_goal_direct"),
-    Claim("multi-turn ≥ single-turn (GOAL, uniform)", "multi_turn", "grpo_goal_uniform"),
-    Claim("multi-turn ≥ single-turn (GOAL, direct)", "multi_turn", "grpo_goal_direct"),
-    Claim("multi-turn ≥ single-turn (combined)", "multi_turn", "grpo_combined_direct"),
+    Claim("single-turn GRPO > BC", "single_turn", "bc"),
+    Claim("single-turn GRPO > BC, unseen partners", "single_turn", "bc", "unseen"),
+    Claim("multi-turn ≥ single-turn GRPO", "multi_turn", "single_turn"),
     Claim("multi-turn ≥ SR", "multi_turn", "sr"),
     Claim("multi-turn GRPO > BC", "multi_turn", "bc", required=True),
     Claim("multi-turn GRPO > BC, unseen partners", "multi_turn", "bc", "unseen", required=True),
@@ -181,37 +175,34 @@ def write_report(folder: Path, facts: Mapping[str, str], seeds: Sequence[int]) -
     """
     runs = read_results(folder, seeds)
     references = read_json(folder / "references.json")
-    looks = {seed: _looks(folder / f"seed_{seed}") for seed in seeds}
+    looks = [read_json(folder / f"seed_{seed}" / "single_turn" / "dev.json", finite=False) for seed in seeds]
     plot_stages(runs, references, folder / "stages.png")
-    plot_looks(looks, folder / "reward_models.png")
     lines = ["# Does it learn?", "", *(f"- {name}: {value}" for name, value in facts.items()), ""]
     for side, title in (("all", "All test episodes"), ("unseen", "Unseen partners"), ("seen", "Seen partners")):
         lines += [f"## {title}", "", stage_table(runs, references, side), ""]
     lines += ["![GOAL by stage](stages.png)", "", "## GOAL by seat", "", seat_table(runs, references), "", _SEATS, ""]
     lines += ["## Claims", "", claim_table(runs), "", _EXPLAINED, ""]
-    lines += ["## Were the reward models hacked?", "", hacking_table(looks), "", _HACKED, ""]
-    lines += ["![Reward model and verified reward over training](reward_models.png)", ""]
+    lines += ["## Was the reward model exploited?", "", exploitation_table(looks), "", _EXPLOITED, ""]
     report = folder / "report.md"
     write_text_atomically(report, "\n".join(lines))
     return report
 
 
 _EXPLAINED = (
-    "Differences are in points of GOAL (0 to 10), paired by task, seat, partner and training seed, with 95 % intervals "
-    "of a bootstrap over seeds and tasks, by which the verdict goes. *required* are those the project promises; the "
-    "others are reported as they come out. *each seed* has the same order as the training seeds above; *over seeds* is "
-    "the t-interval of these means: with three seeds the bootstrap's is too narrow, and this one seldom leaves 0 out. "
-    "Kinds of GRPO differ in more than their reward: see the recipe for their steps and episodes."
+    "Differences are in points of GOAL (0 to 10), paired by task, seat, partner and training seed. *over seeds* is the "
+    "95 % t-interval of the seeds' means, by which the verdict goes; *bootstrap* is over seeds and tasks, and with few "
+    "seeds too narrow. *required* are those the project promises; the others are reported as they come out. *each "
+    "seed* has the same order as the training seeds above. Kinds of GRPO differ in more than their reward: see the "
+    "recipe for their steps and episodes."
 )
 _SEATS = (
     "The first seat speaks first in every episode, so what is the seat's and what is the first word's cannot be told "
     "apart here."
 )
-_HACKED = (
+_EXPLOITED = (
     "*verified* is the mean reward of whole dev episodes (GOAL and FIN, each from 0 to 1), *score* what the reward "
-    "model made of the same answers. *hacked* is yes where, after the best look, the score rose, by however little, "
-    "and the verified reward fell by more than a tenth of what it had gained. The stage keeps the model with the best "
-    "verified reward of its few looks; single-turn training ends at the first look that is no better."
+    "model made of the same answers; each change is from the first look to the last, with the t-interval over seeds. "
+    "The reward model was exploited where the score rose and the verified reward fell, both beyond their intervals."
 )
 
 
@@ -221,9 +212,7 @@ def stage_table(runs: Sequence[Results], references: Results, side: str) -> str:
     for stage, title in STAGES.items():
         played = {json.dumps(run[stage]): by_task(run[stage], _one, side) for run in runs}  # the base's are one for all
         count = sum(len(values) for figures in played.values() for values in figures.values())
-        unchanged = sum(stage not in ("bc", "untrained") and run[stage] == run["bc"] for run in runs)
-        note = f" ({unchanged} of {len(runs)} kept the cloned model)" if unchanged else ""
-        rows.append([title + note, str(count), *(measured(runs, stage, metric, side).text() for metric in METRICS)])
+        rows.append([title, str(count), *(measured(runs, stage, metric, side).text() for metric in METRICS)])
     for name, title in REFERENCES.items():
         count = sum(len(values) for values in by_task(references[name], _one, side).values())
         texts = (measured([references], name, metric, side).text() for metric in METRICS)
@@ -251,9 +240,10 @@ def seat_table(runs: Sequence[Results], references: Results) -> str:
 def claim_table(runs: Sequence[Results]) -> str:
     """Returns the claims with their differences and verdicts, in Markdown."""
     seats = sorted({row["seat"] for row in runs[0]["bc"]})
-    rows = [["claim", "", "difference in GOAL", "verdict", "each seed", "over seeds", *seats]]
+    rows = [["claim", "", "over seeds", "verdict", "each seed", "bootstrap", *seats]]
     for claim in CLAIMS:
-        gain, seeds = difference(runs, claim), by_seed(runs, claim)
+        seeds = by_seed(runs, claim)
+        gain = over_seeds(seeds)
         rows.append(
             [
                 claim.text,
@@ -261,7 +251,7 @@ def claim_table(runs: Sequence[Results]) -> str:
                 gain.text(),
                 verdict(gain),
                 ", ".join(f"{mean:.2f}" for mean in seeds),
-                over_seeds(seeds).text(),
+                difference(runs, claim).text(),
                 *(difference(runs, claim, seat=seat).text() for seat in seats),
             ]
         )
@@ -281,38 +271,22 @@ def read_results(folder: Path, seeds: Sequence[int]) -> list[Results]:
 
 def required_failures(runs: Sequence[Results]) -> list[str]:
     """Returns the required claims that do not hold."""
-    return [claim.text for claim in CLAIMS if claim.required and difference(runs, claim).low <= 0]
+    return [claim.text for claim in CLAIMS if claim.required and over_seeds(by_seed(runs, claim)).low <= 0]
 
 
-def _looks(folder: Path) -> dict[str, list[dict[str, float]]]:
-    looks = {}
-    for name in (*(f"grpo_{variant}" for variant in VARIANTS), "multi_turn"):
-        looks[name] = read_json(folder / name / "dev.json", finite=False)
-    return looks
+def exploitation_table(looks: Sequence[Sequence[Mapping[str, float]]]) -> str:
+    """Returns how score and verified reward changed from the first look to the last of every seed, in Markdown."""
+    score, verified = (
+        over_seeds([course[-1][name] - course[0][name] for course in looks]) for name in ("reward_model", "reward")
+    )
+    return _markdown(
+        [["score", "verified", "exploited"], [score.text(3), verified.text(3), exploited(score, verified)]]
+    )
 
 
-def hacking_table(looks: Mapping[int, Mapping[str, Sequence[Mapping[str, float]]]]) -> str:
-    """Returns, for each reward model and seed, first, best and last verified reward beside its score, in Markdown."""
-    rows = [
-        ["reward model", "seed", "verified: first, best, last", "score: first, at best, last", "valid: last", "hacked"]
-    ]
-    for seed, by_name in looks.items():
-        for variant in VARIANTS:
-            course = by_name[f"grpo_{variant}"]
-            best = max(course, key=lambda look: look["reward"])
-            scores = [
-                ", ".join(f"{look[name]:.3f}" for look in (course[0], best, course[-1]))
-                for name in ("reward", "reward_model")
-            ]
-            rows.append([variant, str(seed), *scores, f"{course[-1]['valid']:.2f}", hacked(course)])
-    return _markdown(rows)
-
-
-def hacked(looks: Sequence[Mapping[str, float]]) -> str:
-    """Whether the score rose further after the best verified reward while that lost over a tenth of its gain."""
-    best, last = max(looks, key=lambda look: look["reward"]), looks[-1]
-    fell = best["reward"] - last["reward"] > 0.1 * abs(best["reward"] - looks[0]["reward"]) + 1e-9
-    return "yes" if fell and last["reward_model"] > best["reward_model"] else "no"
+def exploited(score: Interval, verified: Interval) -> str:
+    """Whether the score rose and the verified reward fell, both beyond their intervals."""
+    return "yes" if score.low > 0 and verified.high < 0 else "no"
 
 
 def _markdown(rows: Sequence[Sequence[str]]) -> str:
@@ -345,28 +319,6 @@ def plot_stages(runs: Sequence[Results], references: Results, path: Path) -> Non
     axes.set_xlabel("GOAL on held-out tasks, 0 to 10 (mean, 95 % interval)")
     axes.legend()
     axes.grid(axis="x", alpha=0.3)
-    save_png(figure, path)
-
-
-def plot_looks(looks: Mapping[int, Mapping[str, Sequence[Mapping[str, float]]]], path: Path) -> None:
-    """Draws verified dev reward and the reward model's score over training, one panel per kind of GRPO."""
-    from sotopia_env.reports.charts import new_figure, save_png
-
-    names = [f"grpo_{variant}" for variant in VARIANTS] + ["multi_turn"]
-    figure = new_figure(3.4 * len(names), 3.2)
-    for index, (axes, name) in enumerate(zip(figure.subplots(1, len(names)), names, strict=True)):
-        for seed, by_name in looks.items():
-            steps = [look["step"] for look in by_name[name]]
-            axes.plot(steps, [look["reward"] for look in by_name[name]], color="tab:blue", label=None if seed else "")
-            if "reward_model" in by_name[name][0]:
-                other = axes.twinx()
-                other.plot(steps, [look["reward_model"] for look in by_name[name]], color="tab:red", linestyle="--")
-                other.set_ylim(-0.2, 1.2)
-                other.set_yticks([0, 0.5, 1] if index == len(names) - 2 else [])
-        axes.set_title(name, fontsize=9)
-        axes.set_xlabel("optimiser steps")
-        axes.grid(alpha=0.3)
-    figure.axes[0].set_ylabel("verified dev reward (blue), score (red)")
     save_png(figure, path)
 
 

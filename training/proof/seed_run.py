@@ -6,14 +6,12 @@ proof's. Each is a directory and is skipped when it is complete.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import random
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +27,6 @@ from sotopia_env.world.episode import Episode
 from sotopia_env.world.scenario import Task
 from sotopia_env.world.taskset import TaskSet
 from training.attribution import stage as attribution_stage
-from training.attribution.credits import Method
 from training.attribution.settings import AttributionSettings
 from training.collect import filtering
 from training.collect.selection import BCFilter, SRFilter
@@ -41,23 +38,16 @@ from training.grpo.settings import DevSettings, GRPOSettings, RewardSettings
 from training.grpo.situations import SituationSettings
 from training.models.policy import load
 from training.proof.recipe import PROMPT, GroupSettings, Recipe
-from training.proof.speakers import PlainDealer
+from training.proof.speakers import Explorer, PlainDealer
 from training.proof.unseen import TaskSplit
 from training.reward import model as reward_model
 from training.reward import rows as reward_rows
 from training.stage.settings import ModelSettings
 
 logger = logging.getLogger(__name__)
-WEIGHTS = {"goal": 1.0, "relationship": 1.0, "knowledge": 1.0}
-"""γ of the combined reward (SOTOPIA-RL, arXiv 2508.03905, §4.1)."""
-VARIANTS: Mapping[str, tuple[Method, Mapping[str, float]]] = {
-    "goal_direct": ("direct", {"goal": 1.0}),
-    "goal_uniform": ("uniform", {"goal": 1.0}),
-    "combined_direct": ("direct", WEIGHTS),
-}
+GOAL: Mapping[str, float] = {"goal": 1.0}
 VERIFIED = {"goal": 1.0, "financial_and_material_benefits": 1.0}
 """Weights of the verified scores in whole episodes: GOAL alone does not tell a bad deal from none, FIN does."""
-_NEEDS_NO_MODEL = ("acts", "silence:rules")
 
 
 @dataclass
@@ -104,10 +94,10 @@ class SeedRun:
         yield "cloning", self._clone
         yield "own episodes", self._record_own
         yield "reinforcing", self._reinforce
+        yield "exploring", self._record_explorer
         yield "attribution", self._attribute
-        for name in VARIANTS:
-            yield f"rm {name}", partial(self._reward_model, name)
-            yield f"grpo {name}", partial(self._single_turn, name)
+        yield "reward model", self._reward_model
+        yield "grpo single-turn", self._single_turn
         yield "grpo multi-turn", self._multi_turn
         yield "evaluation", self._evaluate
 
@@ -117,11 +107,8 @@ class SeedRun:
     @property
     def policies(self) -> dict[str, str]:
         """Directory of every trained model by the stage's name in the report."""
-        trained = {"bc": "cloning", "sr": "reinforcing"}
-        trained |= {f"grpo_{name}": f"grpo_{name}" for name in VARIANTS}
-        return {"untrained": str(self.base)} | {
-            k: self._at(v) for k, v in (trained | {"multi_turn": "multi_turn"}).items()
-        }
+        trained = {"bc": "cloning", "sr": "reinforcing", "single_turn": "single_turn", "multi_turn": "multi_turn"}
+        return {"untrained": str(self.base)} | {name: self._at(folder) for name, folder in trained.items()}
 
     # --- episodes ---------------------------------------------------------------------------------------------
 
@@ -146,8 +133,14 @@ class SeedRun:
         self._record(expert, self._tasks(self.recipe.expert_tasks, "expert"), self._at("expert"))
 
     def _record_own(self) -> None:
-        policy = load(self._at("cloning"), name="cloned", temperature=self.recipe.temperature, max_batch=128)
-        self._record(policy, self._tasks(self.recipe.own_tasks, "own"), self._at("own"))
+        self._record(self._cloned(), self._tasks(self.recipe.own_tasks, "own"), self._at("own"))
+
+    def _record_explorer(self) -> None:
+        explorer = Explorer(self._cloned(), self.recipe.max_turns // 2)
+        self._record(explorer, self._tasks(self.recipe.explored_tasks, "explored"), self._at("explored"))
+
+    def _cloned(self) -> Policy:
+        return self._loaded(self._at("cloning"), "cloned")
 
     # --- SOTOPIA-π ----------------------------------------------------------------------------------------------
 
@@ -192,54 +185,49 @@ class SeedRun:
     def _attribute(self) -> None:
         attribution_stage.run(
             AttributionSettings(
-                runs=(self._at("expert"), self._at("own")),
-                seats=("policy:plain-dealer", "policy:cloned"),
-                attributors=_NEEDS_NO_MODEL,
-                methods=tuple(dict.fromkeys(method for method, _ in VARIANTS.values())),
+                runs=(self._at("explored"),),
+                seats=("policy:explorer",),
+                dimensions=tuple(GOAL),
+                methods=("uniform",),
                 sign="shifted",
                 output=self._at("attribution"),
             )
         )
 
-    def _reward_model(self, variant: str) -> None:
-        method, weights = VARIANTS[variant]
-        rows = self._at(f"rows_{variant}")
-        attributors = {name: "acts" if name == "goal" else "silence:rules" for name in weights}
+    def _reward_model(self) -> None:
+        rows, broken = self._at("rows"), self.folder / "rows_broken.jsonl"
         reward_rows.run(
             reward_rows.RewardRowSettings(
                 attributions=self._at("attribution"),
-                runs=(self._at("expert"), self._at("own")),
-                method=method,
-                attributor=None if method == "uniform" else attributors,
-                weights=dict(weights),
+                runs=(self._at("explored"),),
+                method="uniform",
+                weights=dict(GOAL),
                 seed=self.seed,
                 prompt=PROMPT,
                 output=rows,
             )
         )
-        broken = self.folder / f"rows_{variant}_broken.jsonl"
         if not broken.exists():
-            write_text_atomically(
-                broken, "".join(corrupted(Path(rows) / "rows.jsonl", self.recipe.corrupted, self.seed))
-            )
+            lines = corrupted(Path(rows) / "rows.jsonl", self.recipe.corrupted, self.seed)
+            write_text_atomically(broken, "".join(lines))
         reward_model.run(
             reward_model.RewardModelSettings(
                 model=ModelSettings(base=str(self.base), lora=None),
                 prompt=PROMPT,
                 rows=(rows, str(broken)),
-                output=self._at(f"rm_{variant}"),
+                output=self._at("reward_model"),
                 fit=self._seeded(self.recipe.reward_model),
             )
         )
 
-    def _single_turn(self, variant: str) -> None:
-        group = self.recipe.single_turn
+    def _single_turn(self) -> None:
         self._optimise(
-            f"grpo_{variant}",
-            group,
+            "single_turn",
+            self.recipe.single_turn,
             mode="single-turn",
-            data=(SourceSettings(run=self._at("own"), seats=("policy:cloned",)),),
-            reward=RewardSettings(model=self._at(f"rm_{variant}"), scalarisation=VERIFIED, invalid=-1.0),
+            data=(SourceSettings(run=self._at("explored"), seats=("policy:explorer",)),),
+            reward=RewardSettings(model=self._at("reward_model"), scalarisation=VERIFIED, invalid=-1.0),
+            scale_rewards="none",
         )
 
     def _multi_turn(self) -> None:
@@ -268,9 +256,7 @@ class SeedRun:
                     situations=situations,
                     temperature=self.recipe.temperature,
                     every=group.every,
-                    patience=group.patience,
                 ),
-                keep="best",
                 check_memory=False,
                 output=self._at(name),
                 fit=self._seeded(group.fit),
@@ -287,26 +273,15 @@ class SeedRun:
         output = self.folder / "results.json"
         if output.exists():
             return
-        rows: dict[str, list[dict[str, Any]]] = {}
-        played: dict[str, str] = {}  # a stage that keeps the model it began from has that model's episodes
-        for name, directory in self.policies.items():
-            if name == "untrained":  # one model for all seeds, played once for all; see `learn`
-                continue
-            same = played.setdefault(_weights(directory), name)
-            if same == name:
-                policy = load(directory, name=name, temperature=self.recipe.temperature, max_batch=128)
-                rows[name] = results(policy, self.split.test, self.recipe, seed=0)
-            else:
-                rows[name] = rows[same]
+        rows = {
+            name: results(self._loaded(directory, name), self.split.test, self.recipe, seed=0)
+            for name, directory in self.policies.items()
+            if name != "untrained"  # one model for all seeds, played once for all; see `learn`
+        }
         write_text_atomically(output, json.dumps(rows) + "\n")
 
-
-def _weights(stage: str) -> str:
-    """A digest of a stage's model."""
-    digest = hashlib.sha256()
-    for file in sorted((Path(stage) / "model").glob("*.safetensors")):
-        digest.update(file.read_bytes())
-    return digest.hexdigest()
+    def _loaded(self, directory: str, name: str) -> Policy:
+        return load(directory, name=name, temperature=self.recipe.temperature, max_batch=128)
 
 
 def results(policy: Policy, tasks: Sequence[Task], recipe: Recipe, seed: int) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sotopia_env.outcomes import Move, MoveKind
-from sotopia_env.policies import Decision
+from sotopia_env.policies import Decision, Policy
 from sotopia_env.world import Action, ActionType, Observation
 
 PRICES = ("target_price", "dream_price")
@@ -29,8 +29,8 @@ def own_turns(observation: Observation) -> int:
     return sum(turn.actor == observation.agent for turn in observation.turns)
 
 
-def incoming(observation: Observation) -> tuple[int, float] | None:
-    """Number and worth of the partner's standing offer; ``None`` where none is open."""
+def incoming(observation: Observation) -> float | None:
+    """What the partner's standing offer would bring; ``None`` where none is open."""
     worth, space = observation.briefing.worth, observation.briefing.space
     assert observation.table is not None
     assert worth is not None
@@ -38,7 +38,7 @@ def incoming(observation: Observation) -> tuple[int, float] | None:
     offers = [item.offer for item in observation.table.offers if item.open]
     if not offers:
         return None
-    return offers[-1].number, worth.value(space, offers[-1].terms, observation.agent) - worth.disagreement
+    return worth.value(space, offers[-1].terms, observation.agent) - worth.disagreement
 
 
 def _offer(observation: Observation, name: str, rng: random.Random) -> Decision:
@@ -46,8 +46,8 @@ def _offer(observation: Observation, name: str, rng: random.Random) -> Decision:
     return Decision(Action(ActionType.SPEAK, rng.choice(OFFERS), move=move))
 
 
-def _assent(number: int, rng: random.Random) -> Decision:
-    return Decision(Action(ActionType.SPEAK, rng.choice(ASSENTS), move=Move(MoveKind.ACCEPT, number)))
+def _assent(rng: random.Random) -> Decision:
+    return Decision(Action(ActionType.SPEAK, rng.choice(ASSENTS), move=Move(MoveKind.ACCEPT, True)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Chatter:
         rng = random.Random(seed)
         standing, drawn = incoming(observation), rng.random()
         if standing is not None and drawn < 0.25:
-            return _assent(standing[0], rng)
+            return _assent(rng)
         if drawn > 0.98:
             return Decision(Action(ActionType.LEAVE))
         if drawn > 0.95:
@@ -110,6 +110,37 @@ class PlainDealer:
         patience = random.Random(observation.briefing.head).choice(self.patience)
         standing = incoming(observation)
         may_accept = own_turns(observation) >= patience and not (begins and self.insists)
-        if may_accept and standing is not None and standing[1] >= 0:
-            return _assent(standing[0], rng)
+        if may_accept and standing is not None and standing >= 0:
+            return _assent(rng)
         return _offer(observation, self.price or ("target_price" if begins else "dream_price"), rng)
+
+
+@dataclass(frozen=True, slots=True)
+class Explorer:
+    """Plays another policy's part but for one own turn of each conversation, in which it draws an offer or an assent.
+
+    What a reward model learns from it is what a move is worth, not only what the situations in which it was made are.
+
+    Attributes:
+        policy: whose part.
+        turns: own turns from which that one is drawn.
+        name: the policy's name.
+    """
+
+    policy: Policy
+    turns: int = 3
+    name: str = "explorer"
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """Those of the policy, and the number of turns."""
+        return {"policy": dict(self.policy.parameters), "turns": self.turns}
+
+    async def act(self, observation: Observation, seed: int) -> Decision:
+        """Returns the policy's decision, or the drawn one."""
+        if own_turns(observation) != random.Random(observation.briefing.head).randrange(self.turns):
+            return await self.policy.act(observation, seed)
+        rng = random.Random(seed)
+        if incoming(observation) is not None and rng.random() < 0.5:
+            return _assent(rng)
+        return _offer(observation, rng.choice(PRICES), rng)

@@ -10,6 +10,7 @@ read from moves.
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import random
 import re
@@ -41,7 +42,7 @@ def is_held_out(pattern: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class TaskSplit:
-    """Tasks for training, for choosing (a recipe, a checkpoint), and for the report.
+    """Tasks for training, for choosing a recipe, and for the report.
 
     Training tasks share no price, person, item or wording with the other two, which are of one kind: choosing by
     ``dev`` sees held-out content, though no test task.
@@ -50,7 +51,7 @@ class TaskSplit:
         base: what the base model's aimless talk is about: of the training side, but with odd and even prices, so that
             the base has met every number, as real ones have.
         train: may be trained on.
-        dev: for choosing; never reported.
+        dev: for choosing a recipe, and looked at during GRPO; never reported.
         test: for the report; never looked at before.
     """
 
@@ -131,12 +132,14 @@ def _parity(price: int, odd: bool | None) -> int:
 
 
 def _with_dream(seat: Seat, task: Task, number: int, odd: bool | None) -> Seat:
-    """The seat with one more price to its name, the best it dares to dream of, in the line of its figures.
+    """The seat with one more price to its name, the best it dares to dream of, and its prices as a move writes them.
 
-    Without it the boldest price that a model could copy would be a modest one.
+    Without a dream the boldest price that a model could copy would be a modest one. A model of two layers copies what
+    followed the token that it has just written, so its prices stand behind the tokens that a move has before them.
     """
     dream = _parity(dream_price(task, number), odd)
-    info = f"{seat.private_info} Your dream is ${dream}."
+    named = {"target": seat.private_data["target_price"], "dream": dream}
+    info = " ".join(f"Your {name}: {json.dumps({'price': price})}." for name, price in named.items())
     return seat.model_copy(update={"private_info": info, "private_data": {**seat.private_data, "dream_price": dream}})
 
 
@@ -167,7 +170,7 @@ def overlaps(split: TaskSplit) -> dict[str, dict[str, tuple[int, int]]]:
     """Returns how many of the tests' prices, people, items and goal wordings occur elsewhere, and how many there are.
 
     By where: in ``training`` none does. In the ``base`` model's talk the numbers do, in other situations. The ``dev``
-    tasks, by which checkpoints are chosen, are of the tests' kind.
+    tasks, which are looked at in training, are of the tests' kind.
     """
 
     def facts(side: Sequence[Task]) -> dict[str, set[Any]]:

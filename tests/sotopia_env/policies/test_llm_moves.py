@@ -211,11 +211,11 @@ def test_the_brief_format_shows_what_only_the_seat_itself_learns():
     claim, closed = action({"claim": "Ana Lee"}, ""), action({"accept": 1}, "Hm.")
     messages = AgentPrompt("brief").messages(observed(riddle(), claim, action(), closed, action(argument="So.")))
     assert [message["content"] for message in messages[1:]] == [
-        "(begin)\n(turn 1)",
+        "(begin)\n(turn 1, own turns left: 10)",
         '{"action_type": "speak", "argument": "", "move": {"claim": "Ana Lee"}}',
-        '(claims "Ana Lee" (wrong))\nBram Testa said: "Well."\n(turn 3)',
+        '(claims "Ana Lee" (wrong))\nBram Testa said: "Well."\n(turn 3, own turns left: 9)',
         '{"action_type": "speak", "argument": "Hm.", "move": {"accept": 1}}',
-        '(your move did not count)\nBram Testa said: "So."\n(turn 5)',
+        '(your move did not count)\nBram Testa said: "So."\n(turn 5, own turns left: 8)',
     ]
 
 
@@ -249,6 +249,15 @@ def test_each_turns_messages_extend_those_of_the_turn_before_with_moves_too(agen
             before = messages
         state = transition(state, move)
     assert len(before) == 8
+
+
+def test_the_brief_format_shows_at_every_own_turn_how_an_open_offer_is_accepted():
+    other = action({"propose": {**TERMS, "price": 90}}, "No.")
+    messages = AgentPrompt("brief").messages(observed(contract(), other, action(), OFFER))
+    assert [m["content"].rpartition("\n")[2] for m in messages if m["role"] == "user"] == [
+        '(turn 2, own turns left: 10, open: {"accept": 1})',
+        '(turn 4, own turns left: 9, open: {"accept": 2})',
+    ]
 
 
 def test_a_brief_prompt_stays_short():

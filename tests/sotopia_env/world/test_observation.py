@@ -26,7 +26,7 @@ FIELDS = {
     "moral_foundations": ("purity",),
     "schwartz_values": ("hedonism",),
 }
-CALLS = {"chat": "Turn #{} is yours.", "brief": "(turn {})"}
+CALLS = {"chat": "Turn #{} is yours.", "brief": "(turn {}, own turns left: {})"}
 SHOWN = {
     "age": "77",
     "public_attributes": "MARK-hobby",
@@ -200,13 +200,41 @@ def test_what_a_model_is_told_extends_what_it_was_told_and_says_which_turn_is_it
             seen = observe(state, agent)
             messages = AgentPrompt(format_).messages(seen)
             assert messages[: len(told)] == told
-            assert messages[-1]["content"].endswith(CALLS[format_].format(seen.turn))
+            assert messages[-1]["content"].endswith(CALLS[format_].format(seen.turn, seen.own_turns_left()))
             told = messages
             numbers.append(seen.turn)
         state = transition(state, Action(ActionType.SPEAK, f"word {number}"))
     first = int(agent[-1]) + 1
     assert numbers == ([1, 2, 3, 4] if order == "simultaneous" else [first, first + 2, first + 4, first + 6])
     assert len(told) == 8
+
+
+@pytest.mark.parametrize(
+    ("seats", "rules", "leaver", "exact"),
+    [
+        (2, Rules(max_turns=6), None, True),
+        (2, Rules(max_turns=7), None, True),
+        (3, Rules(max_turns=8, first_seat=1), None, True),
+        (3, Rules(max_rounds=3), None, True),
+        (3, Rules(max_turns=7, turn_order="simultaneous"), None, True),
+        (4, Rules(max_turns=10), 2, True),
+        (4, Rules(max_turns=10, turn_order="simultaneous"), 1, True),
+        (3, Rules(max_turns=7, turn_order="random"), None, False),
+    ],
+)
+def test_a_seat_is_told_how_many_turns_it_has_left(seats, rules, leaver, exact):
+    """What was announced is counted afterwards; who leaves shortens nobody's episode but the own."""
+    state, announced = initial_state(task(seats), rules, 0), []
+    while state.stop is None:
+        actor, leaves = state.waiting[0], leaver == len(state.turns)
+        announced.append((actor, observe(state, actor).own_turns_left(), bool(state.left) or leaver is None))
+        state = transition(state, Action(ActionType.LEAVE) if leaves else Action(ActionType.SPEAK, "Well."))
+    actors = [turn.actor for turn in state.turns]
+    for index, (actor, count, settled) in enumerate(announced):
+        if settled and actor not in state.left:
+            rest = actors[index:].count(actor)
+            assert count == rest if exact else 1 <= count <= rest
+            assert observe(state, actor).own_turns_left(index) == count
 
 
 def test_leaving_turns_out_changes_no_observation():

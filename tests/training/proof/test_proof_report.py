@@ -22,14 +22,14 @@ from training.proof.report import (
     Claim,
     Interval,
     difference,
-    hacked,
+    exploited,
     interval,
     read_results,
     required_failures,
     verdict,
     write_report,
 )
-from training.proof.seed_run import VARIANTS, corrupted
+from training.proof.seed_run import corrupted
 
 
 def test_what_is_a_tasks_own_luck_is_not_averaged_away_by_seeds():
@@ -66,20 +66,21 @@ def test_verdicts_follow_the_interval(low, high, said):
     assert said in verdict(Interval(0, low, high))
 
 
-def looks(*pairs):
-    return [{"reward": reward, "reward_model": score} for reward, score in pairs]
+RISES, FALLS = Interval(0.2, 0.1, 0.3), Interval(-0.2, -0.3, -0.1)
 
 
 @pytest.mark.parametrize(
-    ("found", "said"),
+    ("score", "verified", "verdict"),
     [
-        (looks((1, 0.2), (2, 0.4), (1.5, 0.6)), "yes"),
-        (looks((1, 0.2), (2, 0.4), (1.5, 0.3)), "no"),
-        (looks((1, 0.2), (1.5, 0.4), (2, 0.6)), "no"),
+        (RISES, FALLS, "yes"),
+        (RISES, RISES, "no"),
+        (FALLS, FALLS, "no"),
+        (Interval(0.2, -0.1, 0.5), FALLS, "no"),  # noise
+        (RISES, Interval(-0.2, -0.5, 0.1), "no"),
     ],
 )
-def test_hacked_is_a_rising_score_over_a_falling_reward(found, said):
-    assert hacked(found) == said
+def test_exploited_is_a_rising_score_over_a_falling_reward_both_beyond_their_intervals(score, verified, verdict):
+    assert exploited(score, verified) == verdict
 
 
 # --- the whole page ----------------------------------------------------------------------------------------------
@@ -89,9 +90,7 @@ GOALS = {
     "untrained": 1.0,
     "bc": 3.0,
     "sr": 3.0,
-    "grpo_goal_uniform": 3.0,
-    "grpo_goal_direct": 3.5,
-    "grpo_combined_direct": 2.0,
+    "single_turn": 2.0,
     "multi_turn": 4.0,
     "expert": 5.0,
     "bold": 6.0,
@@ -100,12 +99,9 @@ VERDICTS = {
     "BC > untrained": "holds",
     "BC > untrained, unseen partners": "holds",
     "SR ≥ BC": "open: the interval holds 0",
-    "RL > BC (single-turn, combined reward)": "fails: the opposite holds",
-    "direct ≥ uniform attribution": "holds",
-    "combined reward ≥ GOAL alone": "fails: the opposite holds",
-    "multi-turn ≥ single-turn (GOAL, uniform)": "holds",
-    "multi-turn ≥ single-turn (GOAL, direct)": "holds",
-    "multi-turn ≥ single-turn (combined)": "holds",
+    "single-turn GRPO > BC": "fails: the opposite holds",
+    "single-turn GRPO > BC, unseen partners": "fails: the opposite holds",
+    "multi-turn ≥ single-turn GRPO": "holds",
     "multi-turn ≥ SR": "holds",
     "multi-turn GRPO > BC": "holds",
     "multi-turn GRPO > BC, unseen partners": "holds",
@@ -143,17 +139,9 @@ def proof(folder, **unseen):
     for number, seed in enumerate(SEEDS):
         place = folder / f"seed_{seed}"
         mine = {name: [{**row, "goal": row["goal"] + 1e-6 * number} for row in rows] for name, rows in trained.items()}
-        if not number:
-            mine["grpo_goal_uniform"] = [{**row, "goal": row["goal"] + 1e-5} for row in mine["grpo_goal_uniform"]]
         write(place / "results.json", mine)
-        for variant in VARIANTS:
-            worse = variant == "goal_uniform"  # the score rises there and the verified reward falls
-            last = look(10, 0.2 if worse else 0.7, reward_model=0.8)
-            write(
-                place / f"grpo_{variant}" / "dev.json",
-                [look(0, 0.3, reward_model=0.4), look(5, 0.5, reward_model=0.6), last],
-            )
-        write(place / "multi_turn" / "dev.json", [look(0, 0.3), look(12, 0.6)])
+        course = [look(0, 0.3, reward_model=0.4), look(10, 0.2 - 0.001 * number, reward_model=0.8 + 0.001 * number)]
+        write(place / "single_turn" / "dev.json", course)
     return folder
 
 
@@ -177,8 +165,6 @@ def test_the_page_has_every_stage_and_reference_on_every_side(report):
         head, _, *body = table(text, title)
         assert head[-len(METRICS) :] == list(METRICS)
         expected = [*STAGES.values(), *(f"*{name}*" for name in REFERENCES.values()), "*upper bound, by definition*"]
-        expected[2] += " (2 of 2 kept the cloned model)"
-        expected[3] += " (1 of 2 kept the cloned model)"
         assert [cells[0] for cells in body] == expected
         episodes = 2 * (4 * seen + 8 * unseen)
         counts = {name: int(cells[1]) for name, cells in zip([*STAGES, *REFERENCES], body[:-1], strict=True)}
@@ -199,9 +185,9 @@ def test_the_page_has_every_claim_with_its_verdict(report):
     _, _, *body = table(report.read_text(), "Claims")
     assert {cells[0]: cells[3] for cells in body} == VERDICTS
     assert [(cells[0], cells[1] == "required") for cells in body] == [(c.text, c.required) for c in CLAIMS]
-    of = {cells[0]: cells for cells in body}["multi-turn ≥ single-turn (GOAL, direct)"]
-    assert of[2] == of[5] == of[6] == of[7] == "0.50 [0.50, 0.50]"
-    assert of[4] == "0.50, 0.50"
+    of = {cells[0]: cells for cells in body}["multi-turn ≥ single-turn GRPO"]
+    assert of[2] == of[5] == of[6] == of[7] == "2.00 [2.00, 2.00]"
+    assert of[4] == "2.00, 2.00"
 
 
 def test_a_gain_of_one_seat_alone_is_seen_to_be_one(tmp_path, monkeypatch):
@@ -219,26 +205,24 @@ def test_a_gain_of_one_seat_alone_is_seen_to_be_one(tmp_path, monkeypatch):
     text = write_report(folder, {}, SEEDS).read_text()
     (cells,) = [cells for cells in table(text, "Claims") if cells[0] == "multi-turn GRPO > BC"]
     assert cells[4] == "0.50, 1.00"
-    assert cells[5] == "0.75 [-2.43, 3.93]"  # t with one degree of freedom
+    assert cells[2:4] == ["0.75 [-2.43, 3.93]", "open: the interval holds 0"]  # t with one degree of freedom
     assert cells[6] == "-1.00 [-1.00, -1.00]"
     assert cells[7].startswith("2.50 [2.00, 3.00")
     head, _, *body = table(text, "GOAL by seat")
     assert head[-2:] == ["agent_0, unseen partners", "agent_1, unseen partners"]
     assert len(body) == len(STAGES) + len(REFERENCES)
-    assert body[6][1].startswith("2.55 [")
+    assert body[4][1].startswith("2.55 [")
 
 
-def test_the_page_says_which_reward_model_was_hacked_and_its_pictures_are_there(report):
-    _, _, *body = table(report.read_text(), "Were the reward models hacked?")
-    assert {(name, seed): said for name, seed, *_, said in body} == {
-        (variant, str(seed)): "yes" if variant == "goal_uniform" else "no" for variant in VARIANTS for seed in SEEDS
-    }
-    assert body[1][2:5] == ["0.300, 0.500, 0.200", "0.400, 0.600, 0.800", "0.90"]
-    for name in ("stages.png", "reward_models.png"):
-        assert f"]({name})" in report.read_text()
-        drawn = (report.parent / name).read_bytes()
-        assert drawn.startswith(b"\x89PNG")
-        assert len(drawn) > 5000
+def test_the_page_says_whether_the_reward_model_was_exploited_and_its_picture_is_there(report):
+    _, _, cells = table(report.read_text(), "Was the reward model exploited?")
+    assert cells[2] == "yes"
+    assert cells[0].startswith("0.401 [")
+    assert cells[1].startswith("-0.100 [")
+    assert "](stages.png)" in report.read_text()
+    drawn = (report.parent / "stages.png").read_bytes()
+    assert drawn.startswith(b"\x89PNG")
+    assert len(drawn) > 5000
 
 
 @pytest.mark.parametrize(
@@ -247,7 +231,7 @@ def test_the_page_says_which_reward_model_was_hacked_and_its_pictures_are_there(
         ({}, []),
         ({"multi_turn": -1.0}, ["multi-turn GRPO > BC, unseen partners"]),
         ({"bc": -3.0}, ["BC > untrained", "BC > untrained, unseen partners"]),
-        ({"grpo_combined_direct": -2.0}, []),  # not required
+        ({"single_turn": -2.0}, []),  # not required
     ],
 )
 def test_required_failures_are_the_required_claims_whose_interval_reaches_zero(tmp_path, unseen, failed):

@@ -218,6 +218,8 @@ class Table:
     def _take(self, agent: str, decision: Decision) -> None:
         if decision.__class__ is not Decision:
             raise PolicyError(f"expected a Decision from the policy, got {type(decision).__name__}")
+        if decision.action.__class__ is not Action:
+            raise PolicyError(f"expected a Decision with an Action from the policy, got {short_repr(decision)}")
         if self.state.waiting[0] != agent:
             check_recipients(self.task, decision.action)  # now, for the round is carried out when all have answered
             self._pending[agent] = decision

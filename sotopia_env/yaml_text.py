@@ -32,6 +32,8 @@ class _PlainLoader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML has no anno
     def construct_object(self, node: Any, deep: bool = False) -> Any:
         try:
             value = super().construct_object(node, deep)
+            if isinstance(value, int):
+                str(value)  # which fails from thousands of digits on, and base 16 is read without such a limit
         except (ValueError, LookupError, OverflowError, AttributeError):  # of `!!int x`, `!!bool x`, 2001-99-99
             value = math.nan
         if isinstance(value, float) and not math.isfinite(value):

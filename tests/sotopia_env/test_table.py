@@ -20,7 +20,7 @@ from sotopia_env.errors import (
 )
 from sotopia_env.evaluators import default_evaluator
 from sotopia_env.naming import make_policy
-from sotopia_env.policies import Policy
+from sotopia_env.policies import Decision, Policy
 from sotopia_env.policies.llm import LLMPolicy
 from sotopia_env.runs import EpisodePlan, run_episodes
 from sotopia_env.table import DEFAULT_RULES
@@ -203,6 +203,19 @@ def test_a_policy_that_fails_leaves_the_turns_before_and_the_play_goes_on() -> N
     assert len(table.turns) == 1
     asyncio.run(table.play(seats()))
     assert content(table.episode()).turns == played(rules=Rules(max_turns=4, end_when_settled=False)).turns
+
+
+@pytest.mark.parametrize("answer", ["speak", None, Decision("speak"), Decision(None)])  # type: ignore[arg-type]
+@pytest.mark.parametrize("order", [TurnOrder.ROUND_ROBIN, TurnOrder.SIMULTANEOUS])
+def test_what_a_policy_returns_is_checked_before_it_counts(answer, order) -> None:
+    class Odd(Broken):
+        async def act(self, observation: object, seed: int) -> object:
+            return answer
+
+    table = Table(TASK, Rules(turn_order=order))
+    with pytest.raises(PolicyError, match="expected a Decision"):
+        asyncio.run(table.play({TASK.agents[1]: Odd(KeyError()), TASK.agents[0]: make_policy("silent")}))  # type: ignore[dict-item]
+    assert table.acting == TASK.agents[1:]
 
 
 def test_a_verdict_goes_into_the_record_and_a_failure_with_its_reason() -> None:

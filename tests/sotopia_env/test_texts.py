@@ -48,6 +48,7 @@ def test_json_that_is_no_data_is_refused_in_one_sentence(text, problem):
         ('a: !!timestamp "x"', "'x' is no timestamp"),
         ("a: 2001-99-99", "F, line 1: not valid YAML ('2001-99-99' is no timestamp"),
         (f"a: {MANY_DIGITS}", "is no int"),
+        (f"a: 0x{'f' * 5_000}", "is no int"),
         ("a: .nan", "'.nan' is no float"),
         ("a: [1, -.inf]", "'-.inf' is no float"),
         ("a: 1\nb: {c: 1}\na: 2", "F, line 3: not valid YAML (the key 'a' stands twice in one mapping; remove one)"),

@@ -111,7 +111,7 @@ def accuracies(
         for item in items:
             by_family[item.family].append(item)
         counts: list[tuple[int, int]] = []
-        draws: list[Any] = []
+        draws: list[_Array] = []
         for family, members in sorted(by_family.items()):
             sums = _sums(members)
             generator = np.random.default_rng([seed, len(draws)])  # the same draws for every method

@@ -16,7 +16,6 @@ from typing import Any
 
 from pydantic import Field
 
-from sotopia_env.chat_model import ModelPool
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.files import csv_text, write_text_atomically
 from sotopia_env.naming import make_policy
@@ -27,6 +26,7 @@ from training.attribution.counterfactual import Continuations, StateValues
 from training.attribution.credits import METHODS, Method, Missing, dimension_name, read_attributions
 from training.attribution.plot import plot_accuracies
 from training.attribution.probes import Probe, ProbeMaker, Truth, truth_of
+from training.attribution.questions import MakeModel
 from training.attribution.settings import AttributionSettings, CounterfactualSettings, QuestionSettings
 from training.attribution.stage import check_attributors
 from training.attribution.stage import run as attribute
@@ -87,8 +87,12 @@ class CreditAccuracySettings(Settings):
         )
 
 
-def run(settings: CreditAccuracySettings) -> None:
+def run(settings: CreditAccuracySettings, make_model: MakeModel | None = None) -> None:
     """Makes the study, or finds that it is done.
+
+    Args:
+        settings: of the study.
+        make_model: makes the attributors' language models by name; by default as ``settings.access`` says.
 
     Raises:
         InvalidValueError: an episode's task has nothing to verify, a policy cannot be made again, or nothing is left
@@ -100,46 +104,46 @@ def run(settings: CreditAccuracySettings) -> None:
     stage = StageDirectory(Path(settings.output), "credit_accuracy", settings)
     if stage.is_complete():
         return
-    models = settings.access.models()
-    maker, continuations = _prepared(settings, models)
+    maker, continuations = _prepared(settings)
     stage.open()
-    probes = _probes(settings, maker, models)
+    probes = _probes(settings, maker)
     with StateValues(stage.path / VALUES, continuations) as values:
         truths = _truths(settings, probes, values)
         cost = values.cost()
     write_episodes(stage.path / EPISODES, [probe.episode for probe in probes])
-    attribute(settings.attribution)
+    attribute(settings.attribution, make_model)
     rows = accuracies(_observations(settings, probes, truths), settings.resamples, settings.seed)
     _report(settings, rows, {"probes": len(probes), "measured": len(truths), **cost})
     stage.finish({"probes": len(probes), "truth": cost, "accuracy": [row.figures() for row in rows]})
     logger.info("%s: complete; see %s", stage.path, stage.path / REPORT)
 
 
-def _prepared(settings: CreditAccuracySettings, models: ModelPool) -> tuple[ProbeMaker, Continuations]:
+def _prepared(settings: CreditAccuracySettings) -> tuple[ProbeMaker, Continuations]:
     """What makes the probes and what measures the truth, after a look at every name and every episode."""
     check_attributors(settings.attribution)
-    continuations = Continuations(settings.counterfactual, models)
-    seen = CounterfactualSettings.model_validate(
-        {**settings.counterfactual.model_dump(), "evaluator": settings.evaluator}
-    )
-    alternatives = [make_policy(name, models) for name in settings.alternatives]
+    continuations = Continuations(settings.counterfactual, settings.access.models())
+    seen = settings.counterfactual.model_copy(update={"evaluator": settings.evaluator})
+    players = Continuations(seen, settings.access.models())
+    alternatives = [make_policy(name, players.models) for name in settings.alternatives]
     empty = True
     for episode in _episodes(settings):
         continuations.check(episode)
         empty = False
     if empty:
         raise InvalidValueError(f"runs: expected episodes, found none in {', '.join(settings.runs)}")
-    return ProbeMaker(Continuations(seen, models), alternatives, settings.states, settings.seed), continuations
+    return ProbeMaker(players, alternatives, settings.states, settings.seed), continuations
 
 
 def _episodes(settings: CreditAccuracySettings) -> Iterator[Episode]:
     return (episode for path in settings.runs for episode in read_run(path))
 
 
-def _probes(settings: CreditAccuracySettings, maker: ProbeMaker, models: ModelPool) -> list[Probe]:
+def _probes(settings: CreditAccuracySettings, maker: ProbeMaker) -> list[Probe]:
+    folder = Path(settings.output)
+
     async def make() -> list[Probe]:
-        async with opened(models, Path(settings.output)):
-            return await maker.make(_episodes(settings), Path(settings.output) / PROBES)
+        async with opened(maker.continuations.models, folder):
+            return await maker.make(_episodes(settings), folder / PROBES)
 
     return asyncio.run(make())
 

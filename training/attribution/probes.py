@@ -75,7 +75,11 @@ class _Probed(Record):
 
 
 class ProbeMaker:
-    """Makes probes and keeps them on disk, a line for each recorded episode: none is played twice."""
+    """Makes probes and keeps them on disk, a line for each recorded episode: none is played twice.
+
+    Attributes:
+        continuations: play the probes.
+    """
 
     def __init__(self, continuations: Continuations, alternatives: Sequence[Policy], states: int, seed: int) -> None:
         """Prepares.
@@ -86,7 +90,7 @@ class ProbeMaker:
             states: of each episode, at most; drawn evenly from those in which somebody did something.
             seed: of the draws.
         """
-        self._continuations, self._alternatives = continuations, alternatives
+        self.continuations, self._alternatives = continuations, alternatives
         self._states, self._seed = states, seed
 
     async def make(self, episodes: Iterator[Episode], path: Path) -> list[Probe]:
@@ -114,10 +118,10 @@ class ProbeMaker:
         actions = [recorded.attempted or recorded.action, *await self._alternative_actions(before, generator)]
         states = _distinct([forced(before, action) for action in actions])
         # The draw after those of the measurement: what an attributor sees is no part of the truth.
-        draw = self._continuations.settings.samples
+        draw = self.continuations.settings.samples
         keys = [f"{episode.key}.t{turn}.a{number}" for number in range(len(states))]
         keyed = [state.model_copy(update={"key": key}) for key, state in zip(keys, states, strict=True)]
-        played = await all_at_once(self._continuations.play(state, draw) for state in keyed)
+        played = await all_at_once(self.continuations.play(state, draw) for state in keyed)
         return [Probe(turn=turn, episode=item) for item in played]
 
     async def _alternative_actions(self, state: Episode, generator: random.Random) -> list[Action]:
@@ -178,7 +182,9 @@ def truth_of(probe: Probe, values: StateValues, dimension: str, samples: int) ->
     """
     before = values.scores(probe.before, probe.seat, dimension)
     after = values.scores(probe.after, probe.seat, dimension)
-    if isinstance(before, Missing) or isinstance(after, Missing):
-        return before if isinstance(before, Missing) else after  # type: ignore[return-value]
+    if isinstance(before, Missing):
+        return before
+    if isinstance(after, Missing):
+        return after
     ends = after * samples if len(after) < samples else after
     return Truth(tuple(end - start for start, end in zip(before, ends, strict=True)))

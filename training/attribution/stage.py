@@ -1,7 +1,8 @@
 """The stage between episodes and utterance rewards: runs in, ``attributions.jsonl`` and a report out.
 
-Language models are asked first (:mod:`training.attribution.questions`). Attributors without a model are quick and are
-worked out anew. When all answers are there, ``attributions.jsonl`` is written at once, in the order of the episodes.
+Values of states are measured first (:mod:`training.attribution.counterfactual`) and language models are asked
+(:mod:`training.attribution.questions`); both are kept as they come. The other attributors are quick and are worked out
+anew. When all answers are there, ``attributions.jsonl`` is written at once, in the order of the episodes.
 
 The report (``report.md``) says how many seats of episodes each attributor attributed, what is missing and why, how
 rewards are spread (``rewards.png`` shows it), and how far the attributors agree.

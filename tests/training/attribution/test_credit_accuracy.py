@@ -2,11 +2,13 @@
 
 import csv
 import json
+import re
 import statistics
 
 import pytest
 
 from sotopia_env.errors import InvalidValueError, UnknownNameError
+from sotopia_env.testing import ScriptedChatModel
 from sotopia_env.world import write_episodes
 from tests.training.attribution.test_counterfactual import HERE, SELLER, StoppedError, damaged, play, unverified
 from training.attribution.accuracy import ALL, Observation, accuracies, nearest
@@ -162,6 +164,22 @@ def test_bad_settings_are_one_sentence_before_anything_is_made(tmp_path, make, f
         run(settings(tmp_path, **fields))
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_language_model_is_judged_like_the_others(coins):
+    """One that calls every turn decisive gives every turn the whole score."""
+
+    def answer(request):
+        numbers = json.loads(
+            re.search(r'\{"weights": .*\}', request.messages[0]["content"])[0].replace("<0 to 3>", "3")
+        )
+        return json.dumps(numbers)
+
+    model = ScriptedChatModel(answer)
+    run(settings(coins, attributors=["llm:scripted/model"], methods=["uniform", "direct"]), lambda name: model)
+    figures = json.loads((coins / "out" / "done.json").read_text())["accuracy"]
+    assert [row["attributor"] for row in figures] == ["none", "llm:scripted/model"]
+    assert figures[0]["ranking"] == figures[1]["ranking"]
 
 
 def test_nothing_to_compare_is_said(coins):

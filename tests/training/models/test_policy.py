@@ -157,17 +157,19 @@ def test_what_does_not_fit_loses_its_oldest_turns_never_the_last_or_the_instruct
     """Guards R10 and R12 at play: nothing is cut at a token's edge, and an answer always has room."""
     place = tmp_path / "model"
     shutil.copytree(trained / "model", place)
-    write_prompt_settings(place, SETTINGS.model_copy(update={"max_length": 260}))
-    policy, batcher = saying(place, GOOD)
     observation = seen(turns=13)
+    shortened = prompt_ids(saying(place)[0].tokenizer, AgentPrompt("brief").messages(observation, 8))
+    limit = len(shortened) + SETTINGS.max_answer
+    write_prompt_settings(place, SETTINGS.model_copy(update={"max_length": limit}))
+    policy, batcher = saying(place, GOOD)
     decision = act(policy, observation)
     dropped = decision.generation.dropped_turns
     assert 0 < dropped <= 13 - 4
     ids = batcher.asked[0][0]
-    assert len(ids) + SETTINGS.max_answer <= 260
+    assert len(ids) + SETTINGS.max_answer <= limit
     assert ids == prompt_ids(policy.tokenizer, AgentPrompt("brief").messages(observation, dropped))
     longer = prompt_ids(policy.tokenizer, AgentPrompt("brief").messages(observation, max(0, dropped - 4)))
-    assert len(longer) + SETTINGS.max_answer > 260
+    assert len(longer) + SETTINGS.max_answer > limit
     write_prompt_settings(place, SETTINGS.model_copy(update={"max_length": 60}))
     with pytest.raises(PolicyError, match="leave no room for an answer of 24 tokens in 60"):
         act(saying(place)[0], seen(turns=13))

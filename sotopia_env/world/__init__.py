@@ -16,6 +16,7 @@ from sotopia_env.world.episode import (
     replay,
     write_episodes,
 )
+from sotopia_env.world.interview import Domain, GoalTest, GoalType, Interview, Need, Question, Role, goal_truth
 from sotopia_env.world.observation import LEFT_OUT, NOTHING_NEW, ChatMessage, Observation, SeatView, render_action
 from sotopia_env.world.outcome import outcome_of, references
 from sotopia_env.world.reward import (
@@ -44,19 +45,26 @@ __all__ = [
     "ChatMessage",
     "Constraints",
     "Dimension",
+    "Domain",
     "Episode",
     "EpisodeState",
     "Evaluation",
     "Evaluator",
     "Generation",
+    "GoalTest",
+    "GoalType",
+    "Interview",
+    "Need",
     "Observation",
     "OutcomeResult",
     "ParseFailure",
     "PolicyInfo",
+    "Question",
     "RecordedTurn",
     "Relationship",
     "RelationshipKind",
     "RewardVector",
+    "Role",
     "Rules",
     "Scalarisation",
     "Scenario",
@@ -71,6 +79,7 @@ __all__ = [
     "admissible_seatings",
     "dimension",
     "disarm",
+    "goal_truth",
     "initial_state",
     "outcome_of",
     "parse_possible",

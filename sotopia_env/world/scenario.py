@@ -32,6 +32,7 @@ from sotopia_env.records import (
     no_pose,
     not_blank,
 )
+from sotopia_env.world.interview import Interview
 
 _AGENT_ID = re.compile(r"agent_\d+", re.IGNORECASE)
 
@@ -205,15 +206,17 @@ class Constraints(Record):
 
 # On disk the specification is JSON text, whose columns differ from protocol to protocol; both forms are read. Its keys
 # keep their order, which is that of the worths in a seat's briefing: a replayed episode shows the same text.
-OutcomeField = Annotated[
-    OutcomeSpec | None,
-    BeforeValidator(json_or_value),
-    PlainSerializer(
-        lambda spec: None if spec is None else json.dumps(spec.model_dump(mode="json"), ensure_ascii=False),
-        return_type=str | None,
-        when_used="json",
-    ),
-]
+_AsText = PlainSerializer(
+    lambda part: None if part is None else json.dumps(part.model_dump(mode="json"), ensure_ascii=False),
+    return_type=str | None,
+    when_used="json",
+)
+OutcomeField = Annotated[OutcomeSpec | None, BeforeValidator(json_or_value), _AsText]
+InterviewField = Annotated[Interview | None, BeforeValidator(json_or_value), _AsText]
+
+
+def _is_none(value: object) -> bool:
+    return value is None
 
 
 class Scenario(Record):
@@ -221,7 +224,8 @@ class Scenario(Record):
 
     ``context`` is read by everyone. ``shared_data`` repeats public numbers of the context for programs. ``max_turns``
     overrides the environment's turn limit (20) when given. ``outcome`` is what can be agreed on by moves, and what each
-    seat would have of it: every seat reads the rules and its own worth, nobody the others'.
+    seat would have of it: every seat reads the rules and its own worth, nobody the others'. ``interview`` is what is
+    asked after the end, with the answers; only evaluators read it, and it is written only where there is one.
     """
 
     id: Name
@@ -234,6 +238,7 @@ class Scenario(Record):
     source: Line = ""
     tags: tuple[Line, ...] = ()
     outcome: OutcomeField = None
+    interview: InterviewField = Field(default=None, exclude_if=_is_none)
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -243,6 +248,8 @@ class Scenario(Record):
                 raise ValueError(f"constraints.{field}: expected one entry per seat ({len(self.seats)}), got {length}")
         if self.outcome is not None:
             check_seats(self.outcome, len(self.seats))
+        if self.interview is not None:
+            self.interview.check(self.seats, self.outcome)
         return self
 
 
@@ -311,8 +318,10 @@ class Task(Record):
     @cached_property
     def content_hash(self) -> str:
         """Hash of everything in the task; equal content gives an equal hash on every machine (16 hex digits)."""
-        content, outcome = self.model_dump(mode="json"), self.scenario.outcome
-        content["scenario"]["outcome"] = None if outcome is None else outcome.model_dump(mode="json")
+        content, scenario = self.model_dump(mode="json"), self.scenario
+        content["scenario"]["outcome"] = scenario.outcome and scenario.outcome.model_dump(mode="json")
+        if scenario.interview is not None:
+            content["scenario"]["interview"] = scenario.interview.model_dump(mode="json")
         return hashlib.sha256(canonical_json(content).encode()).hexdigest()[:16]
 
     def with_swapped_seats(self) -> Task:

@@ -28,6 +28,7 @@ from sotopia_env.errors import (
 from sotopia_env.files import read_text, write_text_atomically
 from sotopia_env.json_text import parse_json
 from sotopia_env.records import Record, canonical_json, explain
+from sotopia_env.world.interview import GoalTest, Interview, Question
 from sotopia_env.world.scenario import Character, Relationship, RelationshipKind, Scenario, Task
 
 Split = Literal["train", "dev", "test"]
@@ -216,8 +217,9 @@ def _fact_hint(scenario: Scenario, cast: Cast) -> str:
 
 
 # Field names people misspell in task files; only used to suggest the nearest one.
+_MODELS = (Task, Scenario, Character, Relationship, Cast, Interview, Question, GoalTest)
 FIELD_NAMES = sorted(
-    {name for model in (Task, Scenario, Character, Relationship, Cast) for name in model.model_fields}
+    {name for model in _MODELS for name in model.model_fields}
     | {"goals", "hints", "private_info", "private_data", "ages", "occupations"}
     | {"protocol", "issues", "worth", "needs", "standing", "quorum", "veto", "options", "rule", "secret", "candidates"}
     | {"answer", "tries", "kind", "low", "high", "step", "unit", "count", "constant", "per_unit", "each", "table"}

@@ -141,9 +141,10 @@ class CheckedOptions:
         try:
             tasks = _tasks_called(name)
         except UnknownNameError:
+            from sotopia_env.naming import SHIPPED
             from sotopia_env.tasks import FAMILIES
 
-            names = [*(task.id for task in self.tasks), "starter", "all", *FAMILIES]
+            names = [*(task.id for task in self.tasks), *SHIPPED, "all", *FAMILIES]
             raise UnknownNameError(f"options['task']: {name_hint(name, names)}") from None
         if not any(len(task.agents) == self.seats for task in tasks):
             raise InvalidValueError(f"options['task']: expected tasks with {self.seats} seats, got none in {name!r}")

@@ -15,6 +15,13 @@ from sotopia_env.tasks.people import draw_characters, draw_relationship
 from sotopia_env.tasks.phrases import phrase, share
 from sotopia_env.tasks.registry import FAMILIES, family, family_of, generate
 from sotopia_env.tasks.starter import starter_cast, starter_scenarios, starter_tasks
+from sotopia_env.tasks.templates import (
+    Template,
+    everyday_group_tasks,
+    everyday_templates,
+    instantiate,
+    read_templates,
+)
 from sotopia_env.world.scenario import Task
 from sotopia_env.world.taskset import TaskSet, read_records
 
@@ -43,14 +50,19 @@ __all__ = [
     "FAMILIES",
     "LEVELS",
     "Family",
+    "Template",
     "check",
     "draw_characters",
     "draw_relationship",
+    "everyday_group_tasks",
+    "everyday_templates",
     "family",
     "family_of",
     "generate",
+    "instantiate",
     "load",
     "phrase",
+    "read_templates",
     "share",
     "starter_cast",
     "starter_scenarios",

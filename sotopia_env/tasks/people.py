@@ -7,7 +7,7 @@ Every draw depends on the generator that is handed in and on nothing else. Chara
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -62,8 +62,55 @@ def draw_characters(rng: random.Random, n: int) -> tuple[Character, ...]:
     )
 
 
+def draw_people(
+    rng: random.Random, ages: Sequence[int], occupations: Sequence[str], avoid: Container[str] = ()
+) -> tuple[Character, ...]:
+    """Returns different people of given ages and occupations, no two of whom share a first or a last name.
+
+    What is told of them suits any age, occupation and home.
+
+    Args:
+        rng: the only source of randomness.
+        ages: one per person.
+        occupations: one per person.
+        avoid: words that are nobody's first or last name.
+
+    Raises:
+        InvalidValueError: there are not so many names.
+    """
+    firsts = [(name, identity) for identity in _IDENTITIES for name in identity.first_names if name not in avoid]
+    lasts = [name for name in texts.LAST_NAMES if name not in avoid]
+    most = min(len(firsts), len(lasts))
+    if len(ages) > most:
+        raise InvalidValueError(f"ages: expected at most {most}, the number of names that may be used, got {len(ages)}")
+    people = zip(rng.sample(firsts, len(ages)), rng.sample(lasts, len(ages)), ages, occupations, strict=True)
+    return tuple(
+        _person(rng, first, identity, last, job, age, (texts.PLAIN_INFO, texts.PLAIN_SECRETS))
+        for (first, identity), last, age, job in people
+    )
+
+
+def longest_names(n: int) -> list[str]:
+    """Returns ``n`` different first names, the longest that are drawn."""
+    names = [name for identity in _IDENTITIES for name in identity.first_names]
+    return sorted(names, key=len, reverse=True)[:n]
+
+
 def _draw_character(rng: random.Random, first: str, identity: _Identity, last: str, job: str) -> Character:
     age = rng.randint(62, 68) if job.startswith("retired") else rng.randint(21, 61)
+    return _person(rng, first, identity, last, job, age, (texts.PUBLIC_INFO, texts.SECRETS))
+
+
+def _person(
+    rng: random.Random,
+    first: str,
+    identity: _Identity,
+    last: str,
+    job: str,
+    age: int,
+    stories: tuple[Sequence[str], Sequence[str]],
+) -> Character:
+    """Stories are what is told of people in public, and their secrets."""
     return Character(
         first_name=first,
         last_name=last,
@@ -71,13 +118,13 @@ def _draw_character(rng: random.Random, first: str, identity: _Identity, last: s
         gender=identity.gender,
         pronouns=identity.pronouns,
         occupation=job,
-        public_info=rng.choice(texts.PUBLIC_INFO),
+        public_info=rng.choice(stories[0]),
         big_five=_draw_traits(rng),
         moral_foundations=tuple(rng.sample(list(MoralFoundation), rng.randint(1, 2))),
         schwartz_values=tuple(rng.sample(list(SchwartzValue), rng.randint(2, 3))),
         decision_style=rng.choice(list(DecisionStyle)),
         personality=f"{rng.choice(texts.OPENINGS)} {rng.choice(texts.CLOSINGS)}",
-        secret=rng.choice(texts.SECRETS),
+        secret=rng.choice(stories[1]),
     )
 
 

@@ -227,8 +227,12 @@ FIELD_NAMES = sorted(
 )
 
 
-def read_records(path: Path, record: type[_RecordT]) -> Iterator[tuple[str, _RecordT]]:
+def read_records(
+    path: Path, record: type[_RecordT], names: Iterable[str] = FIELD_NAMES
+) -> Iterator[tuple[str, _RecordT]]:
     """Yields ``(where, record)`` from a JSON array or JSON Lines file; ``where`` names file and line for messages.
+
+    ``names`` are the valid names of fields, for hints at misspelt ones.
 
     Raises:
         InvalidTaskError: the file is missing, is not JSON, or holds something that is not a valid record.
@@ -237,7 +241,7 @@ def read_records(path: Path, record: type[_RecordT]) -> Iterator[tuple[str, _Rec
         try:
             yield where, record.model_validate(raw)
         except ValidationError as error:
-            raise InvalidTaskError(f"{where}: {explain(error, FIELD_NAMES, raw)}") from None
+            raise InvalidTaskError(f"{where}: {explain(error, names, raw)}") from None
 
 
 def _read_json(path: Path) -> Iterator[tuple[str, Any]]:

@@ -70,7 +70,7 @@ def goal_test(**fields) -> dict:
         (question(asked=[1, 5]), ["interview.questions.1.asked", "0 to 2, got 5"]),
         ({"roles": ["sender"]}, ["interview.roles", "(3), got 1"]),
         ({"goal_types": [["competition"]] * 3}, ["interview.goal_types.0", "(2), got 1"]),
-        ({"roles": ["sender", "reciever", "receiver"]}, ["interview.roles.1", "did you mean 'receiver'?"]),
+        ({"roles": ["sender", "receivers", "receiver"]}, ["interview.roles.1", "did you mean 'receiver'?"]),
         ({"goal_tets": []}, ["interview.goal_tets", "did you mean 'goal_tests'?"]),
         (goal_test(), ["interview.goal_tests.0", "worth_at_least", "got neither"]),
         (goal_test(worth_at_least=1, goal=2), ["interview.goal_tests.0.goal", "0 to 1, got 2"]),

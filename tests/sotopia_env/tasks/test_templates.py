@@ -129,7 +129,7 @@ def test_a_file_of_templates_is_read(written):
         (GRANDPARENT, "context", "A set {a, b}", ["context", "{0} to {2}", "'{a, b}'"]),
         (GRANDPARENT, "context", " ", ["context", "must not be blank"]),
         (GRANDPARENT, "seats.1.goals.0.text", "Ask {", ["seats.1.goals.0.text", "'{'"]),
-        (GRANDPARENT, "seats.1.goals.0.type", "informaton acquisition", ["did you mean 'information acquisition'?"]),
+        (GRANDPARENT, "seats.1.goals.0.type", "information acquisitions", ["did you mean 'information acquisition'?"]),
         (GRANDPARENT, "seats.1.ages", [60, 20], ["seats.1", "ages", "low <= high", "[60, 20]"]),
         (GRANDPARENT, "seats.0.ages", [40, 80], ["seats.0", "occupations", "'retired nurse'", "from 40"]),
         (GRANDPARENT, "seats.1.ages", [70, 75], ["ties.0.age_gap", "[70, 75] of seat 1", "[-45, -18]", "widen"]),

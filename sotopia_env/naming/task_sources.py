@@ -30,7 +30,8 @@ def task_set(source: str, n: int | None, seed: int, level: str, split: str | Non
     """Returns the tasks that ``source`` names.
 
     Args:
-        source: one of :data:`SHIPPED`, families joined by commas, ``all`` of them, or a ``.json``, ``.jsonl`` or ``.yaml`` file.
+        source: one of :data:`SHIPPED`, families joined by commas, ``all`` of them, or a file: ``.json``,
+            ``.jsonl`` or ``.yaml``.
         n: how many; by default :data:`TASKS_PER_FAMILY` for each family, the whole set otherwise.
         seed: of generated tasks, or of the draw from a set.
         level: difficulty of generated tasks; checked for every source.
@@ -92,7 +93,7 @@ def task_rules(source: str, **options: Any) -> Rules:
     content = read_yaml(source) if is_yaml else None
     raw = (content.get("rules") or {}) if isinstance(content, dict) else {}
     names = [field.name for field in dataclasses.fields(Rules)]
-    if unknown := [name for name in raw if name not in names]:
+    if isinstance(raw, dict) and (unknown := [name for name in raw if name not in names]):
         raise UnknownNameError(f"{source}: rules: {name_hint(str(unknown[0]), names)}")
     try:
         rules: Rules = TypeAdapter(Rules).validate_python(raw)

@@ -97,7 +97,7 @@ def test_missing_files_odd_suffixes_and_binary_files_are_refused(tmp_path):
     (tmp_path / "x.txt").write_text("{}")
     (tmp_path / "y.jsonl").write_bytes(b"\xff\xfe\x00")
     (tmp_path / "z.json").write_text("{}")
-    for name, said in [("x.txt", ".json, .jsonl or .yaml"), ("y.jsonl", "UTF-8"), ("z.json", "array"), ("no.json", "read")]:
+    for name, said in [("x.txt", ".jsonl or .yaml"), ("y.jsonl", "UTF-8"), ("z.json", "array"), ("no.json", "read")]:
         with pytest.raises(InvalidTaskError, match=said):
             TaskSet.load(tmp_path / name)
 

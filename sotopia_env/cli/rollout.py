@@ -72,7 +72,9 @@ def rollout(
     evaluator: EvaluatorName = "verified+rules",
     repeats: Annotated[int, typer.Option(min=1, help="Repetitions with other seeds.")] = 1,
     seed: Seed = 0,
-    turn_order: Annotated[str, typer.Option(help="round-robin, random or simultaneous.")] = "round-robin",
+    turn_order: Annotated[
+        str | None, typer.Option(help="round-robin, random or simultaneous; a YAML task file's, or round-robin.")
+    ] = None,
     max_turns: Annotated[int | None, typer.Option(min=1, help="Turn limit; the task's or 20.")] = None,
     self_play: Annotated[bool, typer.Option(help="Policies also play themselves.")] = True,
     both_seats: Annotated[bool, typer.Option(help="Play every pairing in both seats.")] = True,
@@ -100,8 +102,8 @@ def rollout(
       sotopia rollout --policy openai/gpt-4o --evaluator "judge:openai/gpt-4o" --max-cost 5 --dry-run --out runs/e
     """
     from sotopia_env.chat_model.pool import ModelOptions
+    from sotopia_env.naming import task_rules
     from sotopia_env.runs.request import RunRequest
-    from sotopia_env.world.dynamics import Rules
 
     manner = {"temperature": temperature, "max_tokens": max_completion_tokens}
     request = RunRequest(
@@ -113,7 +115,7 @@ def rollout(
         seed=seed,
         evaluator=evaluator,
         repeats=repeats,
-        rules=Rules(turn_order=turn_order, max_turns=max_turns),  # type: ignore[arg-type]  # checked there
+        rules=task_rules(tasks, turn_order=turn_order, max_turns=max_turns),
         self_play=self_play,
         both_seats=both_seats,
         both_orders=both_orders,

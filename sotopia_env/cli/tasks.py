@@ -99,7 +99,7 @@ def sample_tasks(
     typer.echo(f"{out}: {sample!r}")
 
 
-def validate_tasks(files: Annotated[list[Path], path_argument("Task files, .json or .jsonl.", "FILES...")]) -> None:
+def validate_tasks(files: Annotated[list[Path], path_argument(".json, .jsonl or .yaml files.", "FILES...")]) -> None:
     """Check task files: whether every task can be read, played and scored.
 
     Says file, line, field, value and nearest valid name of the first problem, and warns of numbers in goals that

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
 
 from sotopia_env import tasks
 from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
 from sotopia_env.naming import grammar
+from sotopia_env.records import explain
+from sotopia_env.world.dynamics import Rules
 from sotopia_env.world.scenario import Task
-from sotopia_env.world.taskset import TaskSet
+from sotopia_env.world.taskset import YAML_SUFFIXES, TaskSet
+from sotopia_env.yaml_text import read_yaml
 
 TASKS_PER_FAMILY = 5
 SHIPPED: Mapping[str, Callable[[], TaskSet]] = {
@@ -23,7 +30,8 @@ def task_set(source: str, n: int | None, seed: int, level: str, split: str | Non
     """Returns the tasks that ``source`` names.
 
     Args:
-        source: one of :data:`SHIPPED`, families joined by commas, ``all`` of them, or a ``.json`` or ``.jsonl`` file.
+        source: one of :data:`SHIPPED`, families joined by commas, ``all`` of them, or a file: ``.json``,
+            ``.jsonl`` or ``.yaml``.
         n: how many; by default :data:`TASKS_PER_FAMILY` for each family, the whole set otherwise.
         seed: of generated tasks, or of the draw from a set.
         level: difficulty of generated tasks; checked for every source.
@@ -72,7 +80,26 @@ def _generate_in_split(names: Sequence[str], n: int, seed: int, level: str, spli
 def _is_file(source: str, families: Container[str]) -> bool:
     if source == "all" or source in families:
         return False
-    return Path(source).suffix in (".json", ".jsonl") or "/" in source or Path(source).exists()
+    return Path(source).suffix in (".json", ".jsonl", *YAML_SUFFIXES) or "/" in source or Path(source).exists()
+
+
+def task_rules(source: str, **options: Any) -> Rules:
+    """Returns the rules of play: those under ``rules`` in a YAML task file, with the options that are not ``None``.
+
+    Raises:
+        InvalidValueError: the file cannot be read, or holds something else under ``rules``.
+    """
+    is_yaml = Path(source).suffix in YAML_SUFFIXES
+    content = read_yaml(source) if is_yaml else None
+    raw = (content.get("rules") or {}) if isinstance(content, dict) else {}
+    names = [field.name for field in dataclasses.fields(Rules)]
+    if isinstance(raw, dict) and (unknown := [name for name in raw if name not in names]):
+        raise UnknownNameError(f"{source}: rules: {name_hint(str(unknown[0]), names)}")
+    try:
+        rules: Rules = TypeAdapter(Rules).validate_python(raw)
+    except ValidationError as error:
+        raise InvalidValueError(f"{source}: rules.{explain(error, (), raw)}") from None
+    return dataclasses.replace(rules, **{name: value for name, value in options.items() if value is not None})
 
 
 def pick_task(collection: TaskSet, task_id: str | None) -> Task:

@@ -1,7 +1,8 @@
 """Many tasks together: reading and checking files, splitting by scenario, drawing tasks from scenarios and characters.
 
-A task file is a JSON array of tasks, or JSON Lines with one task a line. A *cast* (characters and their known
-relationships) with scenarios is turned into tasks by :func:`sample_tasks`.
+A task file is a JSON array of tasks, JSON Lines with one task a line, or YAML: a list of tasks, or an object with
+:data:`YAML_KEYS`. A *cast* (characters and their known relationships) with scenarios is turned into tasks by
+:func:`sample_tasks`.
 """
 
 from __future__ import annotations
@@ -32,6 +33,9 @@ from sotopia_env.world.interview import GoalTest, Interview, Question
 from sotopia_env.world.scenario import Character, Relationship, RelationshipKind, Scenario, Task
 
 Split = Literal["train", "dev", "test"]
+YAML_SUFFIXES = (".yaml", ".yml")
+YAML_KEYS = ("tasks", "rules", "dimensions")
+"""Parts of a simulation in one YAML file: its tasks, fields of ``Rules``, and dimensions of a judge's own."""
 _SHARES: dict[Split, float] = {"train": 0.8, "dev": 0.1, "test": 0.1}
 _RecordT = TypeVar("_RecordT", bound=BaseModel)
 
@@ -58,7 +62,7 @@ class TaskSet(Sequence[Task]):
 
     @classmethod
     def load(cls, path: str | Path) -> TaskSet:
-        """Reads a ``.json`` array or ``.jsonl`` lines of tasks.
+        """Reads a ``.json`` array, ``.jsonl`` lines or a ``.yaml`` file of tasks.
 
         Raises:
             InvalidTaskError: names the file, the line or index, the field, the value and the nearest valid name; or the
@@ -230,26 +234,28 @@ FIELD_NAMES = sorted(
 def read_records(
     path: Path, record: type[_RecordT], names: Iterable[str] = FIELD_NAMES
 ) -> Iterator[tuple[str, _RecordT]]:
-    """Yields ``(where, record)`` from a JSON array or JSON Lines file; ``where`` names file and line for messages.
+    """Yields ``(where, record)`` from a file of JSON, JSON Lines or YAML; ``where`` names file and line for messages.
 
     ``names`` are the valid names of fields, for hints at misspelt ones.
 
     Raises:
         InvalidTaskError: the file is missing, is not JSON, or holds something that is not a valid record.
     """
-    for where, raw in _read_json(path):
+    for where, raw in _read_values(path):
         try:
             yield where, record.model_validate(raw)
         except ValidationError as error:
             raise InvalidTaskError(f"{where}: {explain(error, names, raw)}") from None
 
 
-def _read_json(path: Path) -> Iterator[tuple[str, Any]]:
+def _read_values(path: Path) -> Iterator[tuple[str, Any]]:
     text = read_text(path, InvalidTaskError)
-    if path.suffix == ".json":
-        raw = parse_json(text, str(path), InvalidTaskError)
+    if path.suffix == ".json" or path.suffix in YAML_SUFFIXES:
+        is_json = path.suffix == ".json"
+        raw = parse_json(text, str(path), InvalidTaskError) if is_json else _yaml_records(text, path)
         if not isinstance(raw, list):
-            raise InvalidTaskError(f"{path}: expected a JSON array of records, got {type(raw).__name__}")
+            kind = "JSON array" if is_json else "list"
+            raise InvalidTaskError(f"{path}: expected a {kind} of records, got {type(raw).__name__}")
         yield from ((f"{path}, record {index}", item) for index, item in enumerate(raw, start=1))
     elif path.suffix == ".jsonl":
         # Not splitlines(): it also splits at characters such as U+2028, which may stand inside a JSON string.
@@ -257,7 +263,21 @@ def _read_json(path: Path) -> Iterator[tuple[str, Any]]:
             if line.strip():
                 yield f"{path}, line {number}", parse_json(line, f"{path}, line {number}", InvalidTaskError)
     else:
-        raise InvalidTaskError(f"{path}: expected a .json or .jsonl file, got {path.suffix or 'no suffix'!r}")
+        raise InvalidTaskError(f"{path}: expected a .json, .jsonl or .yaml file, got {path.suffix or 'no suffix'!r}")
+
+
+def _yaml_records(text: str, path: Path) -> Any:
+    from sotopia_env.yaml_text import parse_yaml  # only who has such a file waits for the reader
+
+    try:
+        raw = parse_yaml(text, str(path))
+    except InvalidValueError as error:
+        raise InvalidTaskError(str(error)) from None
+    if not isinstance(raw, dict):
+        return raw
+    if unknown := [key for key in raw if key not in YAML_KEYS]:
+        raise InvalidTaskError(f"{path}: key: {name_hint(str(unknown[0]), YAML_KEYS)}")
+    return raw.get("tasks")
 
 
 __all__ = [

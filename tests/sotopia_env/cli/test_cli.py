@@ -20,7 +20,7 @@ from sotopia_env.policies.policy import Decision
 from sotopia_env.runs import EpisodePlan, plan_episodes, run_episodes
 from sotopia_env.storage.manifest import read_manifest
 from sotopia_env.world.action import Action, ActionType
-from sotopia_env.world.episode import OutcomeResult
+from sotopia_env.world.episode import OutcomeResult, read_episodes
 from sotopia_env.world.observation import Observation
 from sotopia_env.world.taskset import TaskSet
 from tests.sotopia_env.runs.rollout_doubles import FixedEvaluator, Speaker, make_task
@@ -52,6 +52,23 @@ def task_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("tasks") / "tasks.jsonl"
     TaskSet([make_task(f"s{i}", turns=4) for i in range(3)]).save(path)
     return path
+
+
+RULED = "tasks: {tasks}\nrules: {{turn_order: simultaneous, max_silent_turns: 0, max_turns: 2}}\n"
+
+
+def test_a_yaml_task_file_brings_its_rules_and_options_go_before_them(task_file: Path, tmp_path: Path) -> None:
+    file = tmp_path / "simulation.yaml"
+    file.write_text(RULED.format(tasks=f"[{task_file.read_text(encoding='utf-8').splitlines()[0]}]"), encoding="utf-8")
+    for options, order in (((), "simultaneous"), (("--turn-order", "random"), "random")):
+        out = tmp_path / order
+        sotopia("rollout", "--tasks", file, "--policy", "silent", "--evaluator", "none", "--out", out, *options)
+        (episode,) = read_episodes(out / "episodes.jsonl")
+        assert (episode.rules.turn_order, episode.rules.max_silent_turns) == (order, 0)
+        assert len(episode.turns) == 2
+    file.write_text(RULED.replace("max_turns", "max_turn").format(tasks="[]"))
+    result = sotopia("rollout", "--tasks", file, "--policy", "silent", "--out", tmp_path / "x", code=2)
+    assert "simulation.yaml: rules: expected one of 'turn_order'" in result.output
 
 
 @pytest.mark.parametrize("command", COMMANDS)

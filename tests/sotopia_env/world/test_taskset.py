@@ -7,6 +7,7 @@ import pytest
 from sotopia_env.errors import ConstraintError, InvalidTaskError, InvalidValueError, UnknownNameError
 from sotopia_env.world.scenario import Constraints, Relationship, Scenario
 from sotopia_env.world.taskset import Cast, TaskSet, admissible_seatings, sample_tasks
+from sotopia_env.yaml_text import to_yaml
 from tests.sotopia_env.factories import character, scenario, task
 
 
@@ -21,6 +22,29 @@ def test_both_file_forms_are_read(tmp_path, suffix):
     lines = [t.model_dump_json() for t in tasks]
     path.write_text(f"[{','.join(lines)}]" if suffix == ".json" else "\n".join(lines), encoding="utf-8")
     assert list(TaskSet.load(path)) == list(tasks)
+
+
+@pytest.mark.parametrize("form", [lambda items: items, lambda items: {"tasks": items, "rules": {}, "dimensions": []}])
+def test_tasks_are_read_from_yaml(tmp_path, form):
+    tasks = TaskSet(numbered(2))
+    path = tmp_path / "tasks.yaml"
+    path.write_text(to_yaml(form([t.model_dump(mode="json") for t in tasks])), encoding="utf-8")
+    assert TaskSet.load(path).content_hash == tasks.content_hash
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("task: []", "tasks.yaml: key: expected one of 'tasks', .* did you mean 'tasks'"),
+        ("rules: {}", "tasks.yaml: expected a list of records, got NoneType"),
+        ("- {id: x, id: y}", "tasks.yaml, line 1: not valid YAML .the key 'id' stands twice"),
+        ("- {}", "tasks.yaml, record 1: id: expected a value, got none"),
+    ],
+)
+def test_a_bad_yaml_file_is_refused_in_one_sentence(tmp_path, text, said):
+    (tmp_path / "tasks.yaml").write_text(text)
+    with pytest.raises(InvalidTaskError, match=said):
+        TaskSet.load(tmp_path / "tasks.yaml")
 
 
 def test_saving_and_loading_keeps_the_content(tmp_path):
@@ -73,7 +97,7 @@ def test_missing_files_odd_suffixes_and_binary_files_are_refused(tmp_path):
     (tmp_path / "x.txt").write_text("{}")
     (tmp_path / "y.jsonl").write_bytes(b"\xff\xfe\x00")
     (tmp_path / "z.json").write_text("{}")
-    for name, said in [("x.txt", ".json or .jsonl"), ("y.jsonl", "UTF-8"), ("z.json", "array"), ("no.json", "read")]:
+    for name, said in [("x.txt", ".jsonl or .yaml"), ("y.jsonl", "UTF-8"), ("z.json", "array"), ("no.json", "read")]:
         with pytest.raises(InvalidTaskError, match=said):
             TaskSet.load(tmp_path / name)
 

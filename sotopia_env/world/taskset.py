@@ -241,14 +241,23 @@ def read_records(
     Raises:
         InvalidTaskError: the file is missing, is not JSON, or holds something that is not a valid record.
     """
-    for where, raw in _read_values(path):
-        try:
-            yield where, record.model_validate(raw)
-        except ValidationError as error:
-            raise InvalidTaskError(f"{where}: {explain(error, names, raw)}") from None
+    for where, raw in read_values(path):
+        yield where, to_record(raw, record, where, names)
 
 
-def _read_values(path: Path) -> Iterator[tuple[str, Any]]:
+def to_record(raw: Any, record: type[_RecordT], where: str, names: Iterable[str] = FIELD_NAMES) -> _RecordT:
+    """Returns a value as a record; raises as :func:`read_records` does."""
+    try:
+        return record.model_validate(raw)
+    except ValidationError as error:
+        raise InvalidTaskError(f"{where}: {explain(error, names, raw)}") from None
+
+
+def read_values(path: Path, refused: list[str] | None = None) -> Iterator[tuple[str, Any]]:
+    """Yields ``(where, value)`` from a file of JSON, JSON Lines or YAML; raises as :func:`read_records` does.
+
+    Where there is a list ``refused``, a line that is no JSON is left out, and what is wrong is appended to it.
+    """
     text = read_text(path, InvalidTaskError)
     if path.suffix == ".json" or path.suffix in YAML_SUFFIXES:
         is_json = path.suffix == ".json"
@@ -261,7 +270,14 @@ def _read_values(path: Path) -> Iterator[tuple[str, Any]]:
         # Not splitlines(): it also splits at characters such as U+2028, which may stand inside a JSON string.
         for number, line in enumerate(text.split("\n"), start=1):
             if line.strip():
-                yield f"{path}, line {number}", parse_json(line, f"{path}, line {number}", InvalidTaskError)
+                try:
+                    value = parse_json(line, f"{path}, line {number}", InvalidTaskError)
+                except InvalidTaskError as error:
+                    if refused is None:
+                        raise
+                    refused.append(str(error))
+                    continue
+                yield f"{path}, line {number}", value
     else:
         raise InvalidTaskError(f"{path}: expected a .json, .jsonl or .yaml file, got {path.suffix or 'no suffix'!r}")
 
@@ -287,6 +303,8 @@ __all__ = [
     "admissible_seatings",
     "canonical_json",
     "read_records",
+    "read_values",
     "sample_tasks",
     "seat_characters",
+    "to_record",
 ]

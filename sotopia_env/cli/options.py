@@ -32,7 +32,10 @@ def _path_of(name: str) -> Callable[[str], Path]:
     return path
 
 
-SOURCE_HELP = "'starter', one or more task families joined by commas, 'all' families, or a .json/.jsonl task file."
+SOURCE_HELP = (
+    "A shipped set ('starter', 'everyday'), one or more task families joined by commas, 'all' families, or a "
+    ".json/.jsonl task file."
+)
 Source = Annotated[str, typer.Argument(help=SOURCE_HELP)]
 SourceOption = Annotated[str, typer.Option("--tasks", help=SOURCE_HELP)]
 Number = Annotated[int | None, typer.Option("-n", min=1, help="How many tasks; families: 5 each, files: all.")]

@@ -9,7 +9,7 @@ import typer
 
 from sotopia_env.cli.options import SOURCE_HELP, LevelName, Number, Seed, Source, path_argument, path_option
 from sotopia_env.errors import InvalidValueError
-from sotopia_env.naming import check_seat, pick_task, task_set
+from sotopia_env.naming import SHIPPED, check_seat, pick_task, task_set
 from sotopia_env.quoting import disarm
 
 
@@ -40,7 +40,8 @@ def list_tasks(
     from sotopia_env import tasks
 
     if source is None:
-        typer.echo("starter (shipped tasks)\n" + "\n".join(f"{name} (generated)" for name in tasks.FAMILIES))
+        shipped = [f"{name} (shipped tasks)" for name in SHIPPED]
+        typer.echo("\n".join([*shipped, *(f"{name} (generated)" for name in tasks.FAMILIES)]))
         return
     for task in task_set(source, n, seed, level):
         names = f"{task.id}\t{len(task.agents)} seats\t{task.scenario.id}\t{' '.join(task.scenario.tags)}"

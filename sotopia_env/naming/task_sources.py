@@ -1,8 +1,8 @@
-"""Task sets by name: the starter set, generated families, or a file."""
+"""Task sets by name: the shipped sets, generated families, or a file."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
 
 from sotopia_env import tasks
@@ -12,13 +12,18 @@ from sotopia_env.world.scenario import Task
 from sotopia_env.world.taskset import TaskSet
 
 TASKS_PER_FAMILY = 5
+SHIPPED: Mapping[str, Callable[[], TaskSet]] = {
+    "starter": tasks.starter_tasks,
+    "everyday": tasks.everyday_tasks,
+}
+"""The task sets of the package by name, read when they are asked for."""
 
 
 def task_set(source: str, n: int | None, seed: int, level: str, split: str | None = None) -> TaskSet:
     """Returns the tasks that ``source`` names.
 
     Args:
-        source: ``starter``, families joined by commas, ``all`` of them, or a ``.json`` or ``.jsonl`` file.
+        source: one of :data:`SHIPPED`, families joined by commas, ``all`` of them, or a ``.json`` or ``.jsonl`` file.
         n: how many; by default :data:`TASKS_PER_FAMILY` for each family, the whole set otherwise.
         seed: of generated tasks, or of the draw from a set.
         level: difficulty of generated tasks; checked for every source.
@@ -30,11 +35,12 @@ def task_set(source: str, n: int | None, seed: int, level: str, split: str | Non
         InvalidValueError: ``source`` is empty, or there are not so many tasks.
     """
     if not source.strip():
-        raise InvalidValueError(f"tasks: expected 'starter', 'all', task families or a task file, got {source!r}")
+        sets = ", ".join(map(repr, SHIPPED))
+        raise InvalidValueError(f"tasks: expected {sets}, 'all', task families or a task file, got {source!r}")
     if level not in tasks.LEVELS:
         raise UnknownNameError(f"level: {name_hint(level, tasks.LEVELS)}")
-    if source == "starter" or _is_file(source, tasks.FAMILIES):
-        collection = tasks.starter_tasks() if source == "starter" else tasks.load(source)
+    if source in SHIPPED or _is_file(source, tasks.FAMILIES):
+        collection = SHIPPED[source]() if source in SHIPPED else tasks.load(source)
         if split is not None:
             collection = _in_split(collection, split)
             if not len(collection):
@@ -43,7 +49,7 @@ def task_set(source: str, n: int | None, seed: int, level: str, split: str | Non
     names = list(tasks.FAMILIES) if source == "all" else grammar.split(source)
     for name in names:
         if name not in tasks.FAMILIES:
-            raise UnknownNameError(f"tasks: {name_hint(name, ['starter', 'all', *tasks.FAMILIES])}")
+            raise UnknownNameError(f"tasks: {name_hint(name, [*SHIPPED, 'all', *tasks.FAMILIES])}")
     count = TASKS_PER_FAMILY * len(names) if n is None else n
     if split is None:
         return tasks.generate(names, count, seed, level)

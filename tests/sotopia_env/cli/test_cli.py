@@ -78,7 +78,11 @@ def test_help_loads_nothing_heavy() -> None:
 
 ROLLOUT = ["rollout", "--policy", "silent", "--out", "x"]
 WRONG = [
-    (["tasks", "list", "bargainin"], "tasks: expected one of 'starter', 'all', ", "did you mean 'bargaining'?"),
+    (
+        ["tasks", "list", "bargainin"],
+        "tasks: expected one of 'starter', 'everyday', 'all', ",
+        "did you mean 'bargaining'?",
+    ),
     (["tasks", "list", "no/such.jsonl"], "no/such.jsonl: cannot be read", ""),
     (["tasks", "show", "starter", "nobody"], "task: expected one of", "got 'nobody'"),
     (["tasks", "show", "starter", "--seat", "9"], "--seat: task", "has seats 0 to 1, got 9"),
@@ -112,7 +116,7 @@ WRONG = [
     (["tasks", "show", "starter", "--seat", "-1"], "--seat: expected a number of at least 0", "got '-1'"),
     (["tasks", "sample", "starter", "--split", "test", "-n", "3", "--out", "x.jsonl"], "-n: expected 0 to 2", "got 3"),
     (["evaluate", "nowhere", "--evaluator", "rules"], "nowhere: expected a run directory with its run.json", ""),
-    (["tasks", "list", ""], "tasks: expected 'starter', 'all', task families or a task file, got ''", ""),
+    (["tasks", "list", ""], "tasks: expected 'starter', 'everyday', 'all', task families or a task file, got ''", ""),
     (["rollout", "--policy", "silent", "--tasks", " ", "--out", "x"], "tasks: expected 'starter'", "got ' '"),
     (["rollout", "--policy", "silent", "--out", ""], "--out: expected a path, got ''", ""),
     (["play", "--out", ""], "--out: expected a path, got ''", ""),

@@ -33,8 +33,9 @@ class EnvOptions(TypedDict, total=False):
     """The constructor arguments that all faces of the environment share.
 
     Attributes:
-        task: one task, those among which ``reset`` draws, or a name as on the command line: ``"starter"``, families
-            joined by commas (``"bargaining"``: five tasks of medium difficulty), or a ``.json`` or ``.jsonl`` file.
+        task: one task, those among which ``reset`` draws, or a name as on the command line: a shipped set
+            (``"starter"``, ``"everyday"``), families joined by commas (``"bargaining"``: five tasks of medium
+            difficulty), or a ``.json`` or ``.jsonl`` file.
         seats: number of agents; needed only when the tasks differ in it, and then the others are left out.
         evaluator: scores the finished episode; an object or a name such as ``"verified+rules"``.
         turn_order: who acts when (:class:`sotopia_env.world.dynamics.TurnOrder`).

@@ -21,6 +21,7 @@ from sotopia_env.yaml_text import read_yaml
 TASKS_PER_FAMILY = 5
 SHIPPED: Mapping[str, Callable[[], TaskSet]] = {
     "starter": tasks.starter_tasks,
+    "everyday": tasks.everyday_tasks,
     "everyday-groups": tasks.everyday_group_tasks,
 }
 """The task sets of the package by name, read when they are asked for."""
@@ -66,6 +67,7 @@ def task_set(source: str, n: int | None, seed: int, level: str, split: str | Non
 
 STREAMED: Mapping[str, Callable[[], Sequence[tasks.Source]]] = {
     "starter": tasks.starter_scenarios,
+    "everyday": tasks.everyday_scenarios,
     "everyday-groups": tasks.everyday_templates,
 }
 """The shipped scenarios and templates by name, for streams of tasks."""

@@ -1,4 +1,4 @@
-"""Procedural task families with verified outcomes, task files, and the starter task set.
+"""Procedural task families with verified outcomes, task files, and the task sets of the package.
 
 Nothing is generated or read at import; a family's module is loaded when it is first asked for.
 """
@@ -6,10 +6,13 @@ Nothing is generated or read at import; a family's module is loaded when it is f
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from sotopia_env.errors import InvalidTaskError, InvalidValueError
 from sotopia_env.tasks.checks import check, warnings
+from sotopia_env.tasks.everyday import everyday_cast, everyday_scenarios, everyday_tasks
 from sotopia_env.tasks.family import LEVELS, Family
 from sotopia_env.tasks.people import draw_characters, draw_relationship
 from sotopia_env.tasks.phrases import phrase, share
@@ -24,7 +27,10 @@ from sotopia_env.tasks.templates import (
     read_templates,
 )
 from sotopia_env.world.scenario import Task
-from sotopia_env.world.taskset import TaskSet, read_records
+from sotopia_env.world.taskset import Cast, TaskSet, read_records
+
+CASTS: Mapping[str, Callable[[], Cast]] = MappingProxyType({"starter": starter_cast, "everyday": everyday_cast})
+"""The casts that ship with the package, by name."""
 
 
 def load(path: str | os.PathLike[str]) -> TaskSet:
@@ -48,6 +54,7 @@ def load(path: str | os.PathLike[str]) -> TaskSet:
 
 
 __all__ = [
+    "CASTS",
     "FAMILIES",
     "LEVELS",
     "Family",
@@ -57,7 +64,10 @@ __all__ = [
     "check",
     "draw_characters",
     "draw_relationship",
+    "everyday_cast",
     "everyday_group_tasks",
+    "everyday_scenarios",
+    "everyday_tasks",
     "everyday_templates",
     "family",
     "family_of",

@@ -29,7 +29,7 @@ from sotopia_env.world.reward import (
     dimension,
 )
 from sotopia_env.world.scenario import Character, Constraints, Relationship, RelationshipKind, Scenario, Seat, Task
-from sotopia_env.world.taskset import Cast, TaskSet, admissible_seatings, seat_characters
+from sotopia_env.world.taskset import Cast, TaskSet, admissible_seatings, draw_seatings, seat_characters
 
 __all__ = [
     "ABBREVIATIONS",
@@ -79,6 +79,7 @@ __all__ = [
     "admissible_seatings",
     "dimension",
     "disarm",
+    "draw_seatings",
     "goal_truth",
     "initial_state",
     "outcome_of",

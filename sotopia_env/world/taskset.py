@@ -10,13 +10,14 @@ from __future__ import annotations
 import hashlib
 import itertools
 import random
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, Literal, Self, TypeVar, overload
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from sotopia_env.errors import (
     ConstraintError,
@@ -154,13 +155,27 @@ class Cast(Record):
         default=(), description="``seats`` are indices into ``characters`` here"
     )
 
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        count = len(self.characters)
+        pairs: set[tuple[int, int]] = set()
+        for number, pair in enumerate(relationship.seats for relationship in self.relationships):
+            where = f"relationships.{number}.seats"
+            if pair[1] >= count:
+                raise ValueError(f"{where}: expected indices below {count}, the number of characters, got {pair}")
+            if pair in pairs:
+                raise ValueError(f"{where}: the pair {pair} stands twice; keep one")
+            pairs.add(pair)
+        return self
+
+    @cached_property
+    def _by_pair(self) -> Mapping[tuple[int, int], Relationship]:
+        return {relationship.seats: relationship for relationship in self.relationships}
+
     def between(self, first: int, second: int) -> Relationship:
-        """The relationship of two characters by index, re-addressed to seats (0, 1)."""
+        """The relationship of two characters by index, in either order."""
         pair = (min(first, second), max(first, second))
-        for relationship in self.relationships:
-            if relationship.seats == pair:
-                return relationship
-        return Relationship(seats=pair, kind=RelationshipKind.STRANGER)
+        return self._by_pair.get(pair) or Relationship(seats=pair, kind=RelationshipKind.STRANGER)
 
 
 def seat_characters(scenario: Scenario, cast: Cast, seating: Sequence[int], task_id: str) -> Task:
@@ -180,17 +195,53 @@ def seat_characters(scenario: Scenario, cast: Cast, seating: Sequence[int], task
 def admissible_seatings(scenario: Scenario, cast: Cast) -> list[tuple[int, ...]]:
     """All seatings of the cast that honour the scenario's constraints, in index order."""
     constraints = scenario.constraints
+    strangers = constraints.admits_pair(Relationship(seats=(0, 1), kind=RelationshipKind.STRANGER))
+    admitted = {relationship.seats: constraints.admits_pair(relationship) for relationship in cast.relationships}
+
+    def fit(first: int, second: int) -> bool:
+        return admitted.get((first, second) if first < second else (second, first), strangers)
+
     seatings: list[tuple[int, ...]] = [()]
     for seat in range(len(scenario.seats)):
+        indices = [index for index, character in enumerate(cast.characters) if constraints.admits(seat, character)]
         seatings = [
             (*seating, index)
             for seating in seatings
-            for index, character in enumerate(cast.characters)
-            if index not in seating
-            and constraints.admits(seat, character)
-            and all(constraints.admits_pair(cast.between(other, index)) for other in seating)
+            for index in indices
+            if index not in seating and all(fit(other, index) for other in seating)
         ]
     return seatings
+
+
+def draw_seatings(scenario: Scenario, cast: Cast, count: int, generator: random.Random) -> list[tuple[int, ...]]:
+    """Draws ``count`` different seatings of the cast that honour the scenario's constraints.
+
+    Other people come before the same ones in other seats, and people who sit in none of the seatings yet before others.
+
+    Raises:
+        ConstraintError: the constraints admit fewer; says which scenario and how many.
+    """
+    seatings = admissible_seatings(scenario, cast)
+    if len(seatings) < count:
+        raise ConstraintError(
+            f"scenario {scenario.id!r}: {count} castings asked for, but its constraints admit "
+            f"{len(seatings)} of this cast of {len(cast.characters)} characters{_fact_hint(scenario, cast)}"
+        )
+    generator.shuffle(seatings)
+    groups: Counter[frozenset[int]] = Counter()
+    uses = [0] * len(cast.characters)
+
+    def repetition(seating: tuple[int, ...]) -> tuple[int, int]:
+        return groups.get(frozenset(seating), 0), sum(map(uses.__getitem__, seating))
+
+    drawn: list[tuple[int, ...]] = []
+    for _ in range(count):
+        drawn.append(min(seatings, key=repetition))
+        seatings.remove(drawn[-1])
+        groups[frozenset(drawn[-1])] += 1
+        for index in drawn[-1]:
+            uses[index] += 1
+    return drawn
 
 
 def sample_tasks(scenarios: Sequence[Scenario], cast: Cast, per_scenario: int, seed: int) -> TaskSet:
@@ -201,14 +252,8 @@ def sample_tasks(scenarios: Sequence[Scenario], cast: Cast, per_scenario: int, s
     """
     tasks = []
     for scenario in scenarios:
-        seatings = admissible_seatings(scenario, cast)
-        if len(seatings) < per_scenario:
-            raise ConstraintError(
-                f"scenario {scenario.id!r}: {per_scenario} castings asked for, but its constraints admit "
-                f"{len(seatings)} of this cast of {len(cast.characters)} characters{_fact_hint(scenario, cast)}"
-            )
         generator = random.Random(f"{seed}:{scenario.id}")
-        for number, seating in enumerate(generator.sample(seatings, per_scenario)):
+        for number, seating in enumerate(draw_seatings(scenario, cast, per_scenario, generator)):
             tasks.append(seat_characters(scenario, cast, seating, f"{scenario.id}/{number}"))
     return TaskSet(tasks)
 
@@ -302,6 +347,7 @@ __all__ = [
     "TaskSet",
     "admissible_seatings",
     "canonical_json",
+    "draw_seatings",
     "read_records",
     "read_values",
     "sample_tasks",

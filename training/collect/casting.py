@@ -27,26 +27,27 @@ from sotopia_env.world import (
     Scenario,
     Task,
     TaskSet,
-    admissible_seatings,
+    draw_seatings,
     seat_characters,
 )
-from training.data.held_out import DRAWN, STARTER, OpenScenario, renamed
+from training.data.held_out import DRAWN, OpenScenario, renamed
 
 _ATTEMPTS = 500
 
 
 def read_cast(name: str) -> Cast | None:
-    """Returns the cast called ``name``: none for ``drawn``, the shipped one for ``starter``, else that of a JSON file.
+    """Returns the cast called ``name``: none for ``drawn``, a shipped one (``tasks.CASTS``), else that of a JSON file.
 
     Raises:
         InvalidValueError: the file cannot be read, or holds no cast.
     """
     if name == DRAWN:
         return None
-    if name == STARTER:
-        return tasks.starter_cast()
+    if name in tasks.CASTS:
+        return tasks.CASTS[name]()
     if not Path(name).is_file():
-        raise InvalidValueError(f"cast: expected {DRAWN!r}, {STARTER!r} or a JSON file, found no file {name}")
+        names = ", ".join(map(repr, [DRAWN, *tasks.CASTS]))
+        raise InvalidValueError(f"cast: expected {names} or a JSON file, found no file {name}")
     return read_record(Cast, read_text(name), name, "cast", InvalidValueError)
 
 
@@ -119,13 +120,7 @@ def _from_cast(casting: _Casting, cast: Cast, pairs: int) -> Iterator[Task]:
             if all(seat in indices for seat in relationship.seats)
         ),
     )
-    seatings = admissible_seatings(scenario, usable)
-    if len(seatings) < pairs:
-        raise ConstraintError(
-            f"scenario {scenario.id!r}: {pairs} casts asked for, but its constraints admit {len(seatings)} of this "
-            f"cast of {len(cast.characters)} characters"
-        )
-    for number, seating in enumerate(random.Random(casting.seed).sample(seatings, pairs)):
+    for number, seating in enumerate(draw_seatings(scenario, usable, pairs, random.Random(casting.seed))):
         seated = seat_characters(scenario, usable, seating, scenario.id)
         yield casting.task(seated.characters, seated.relationships, number)
 

@@ -40,7 +40,8 @@ class TaskSource(Settings):
     """Tasks of a file or of families.
 
     Attributes:
-        source: ``starter``, families joined by commas, ``all`` of them, or a ``.json`` or ``.jsonl`` file.
+        source: a shipped set (``starter``, ``everyday``), families joined by commas, ``all`` of them, or a ``.json``
+            or ``.jsonl`` file.
         n: number of tasks; by default all of a file, or 5 of each family.
         level: difficulty of generated tasks.
         seed: of generated tasks, or of the draw.
@@ -94,7 +95,7 @@ class TaskSettings(Settings):
         families: scenarios of verified families.
         writer: scenarios written by a language model.
         given: existing tasks; all of them, instead of the other two.
-        cast: source of the characters: ``drawn``, the ``starter`` cast, or a JSON file with a cast.
+        cast: source of the characters: ``drawn``, the ``starter`` or ``everyday`` cast, or a JSON file with a cast.
         seed: of casts and of the order of inspirations.
         evaluation: tasks reserved for evaluation; their scenarios are never trained on, with any characters.
         earlier: tasks of earlier rounds; their scenarios are not used again.

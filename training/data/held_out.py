@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from sotopia_env import tasks
+from sotopia_env.naming import SHIPPED
 from sotopia_env.records import canonical_json
 from sotopia_env.world import Scenario, Task
 
-DRAWN, STARTER = "drawn", "starter"
+DRAWN = "drawn"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +62,15 @@ def evaluation_scenarios(source: str | None) -> dict[str, str]:
     """Returns the scenarios that must not be trained on, by :func:`task_key`, each with the id of a task.
 
     Args:
-        source: ``starter``, or a task file; ``None`` reserves nothing.
+        source: ``starter``, ``everyday``, or a task file; ``None`` reserves nothing.
 
     Raises:
         InvalidTaskError: the file cannot be read as tasks.
     """
     if source is None:
         return {}
-    return {task_key(task): task.id for task in (tasks.starter_tasks() if source == STARTER else tasks.load(source))}
+    task_set = SHIPPED[source]() if source in SHIPPED else tasks.load(source)
+    return {task_key(task): task.id for task in task_set}
 
 
 def renamed(value: Any, names: Mapping[str, str]) -> Any:

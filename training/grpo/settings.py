@@ -83,7 +83,7 @@ class GRPOSettings(Settings):
         scale_rewards: whether advantages are divided by the standard deviation of their ``group`` or ``batch``.
         loss: TRL's ``loss_type``.
         vllm: ``none``, or TRL's ``colocate`` or ``server`` mode.
-        evaluation_tasks: a task file, or ``starter``; its scenarios are refused as training data.
+        evaluation_tasks: a task file, ``starter`` or ``everyday``; its scenarios are refused as training data.
         dev: whole episodes played during training.
         keep: the saved model: the ``last``, or the ``best`` by the dev episodes' reward.
         access: to models on servers, as partners and as judges; processes share its limits.

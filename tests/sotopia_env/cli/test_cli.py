@@ -97,7 +97,7 @@ ROLLOUT = ["rollout", "--policy", "silent", "--out", "x"]
 WRONG = [
     (
         ["tasks", "list", "bargainin"],
-        "tasks: expected one of 'starter', 'everyday-groups', ",
+        "tasks: expected one of 'starter', 'everyday', ",
         "did you mean 'bargaining'?",
     ),
     (["tasks", "list", "no/such.jsonl"], "no/such.jsonl: cannot be read", ""),

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from pydantic import ValidationError
 
 from sotopia_env.errors import ConstraintError, InvalidTaskError, InvalidValueError, UnknownNameError
 from sotopia_env.world.scenario import Constraints, Relationship, Scenario
@@ -189,6 +190,29 @@ def test_sampled_tasks_carry_the_casts_relationships_and_repeat_for_a_seed():
         seats = [names[c.name] for c in drawn.characters]
         for i, j in ((0, 1), (0, 2), (1, 2)):
             assert drawn.relationship(i, j).kind == CAST.between(seats[i], seats[j]).kind
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_castings_of_a_scenario_have_other_people_before_the_same_ones_in_other_seats(seed):
+    wanted = scenario(constraints=Constraints(relationships=("friend",)))
+    tasks = sample_tasks([wanted], CAST, 4, seed)
+    people = [frozenset(task.names.values()) for task in tasks]
+    assert not people[0] & people[1]
+    assert set(people[2:]) == set(people[:2])
+    assert len({task.content_hash for task in tasks}) == 4
+
+
+@pytest.mark.parametrize(
+    ("seats", "problem"),
+    [
+        ((0, 4), r"relationships.3.seats: expected indices below 4, the number of characters, got \(0, 4\)"),
+        ((1, 2), r"relationships.3.seats: the pair \(1, 2\) stands twice; keep one"),
+    ],
+)
+def test_a_relationship_of_nobody_and_a_second_one_of_the_same_pair_are_refused(seats, problem):
+    extra = Relationship(seats=seats, kind="friend")
+    with pytest.raises(ValidationError, match=problem):
+        Cast(characters=CAST.characters, relationships=(*CAST.relationships, extra))
 
 
 def test_json_strings_may_hold_line_separators(tmp_path):

@@ -137,7 +137,7 @@ def test_nobody_is_called_like_somebody_in_the_text():
         (
             "starter",
             {"ages": ((0, 3), (0, 3))},
-            "scenario 's': 2 casts asked for, but its constraints admit 0 of this cast",
+            "scenario 's': 2 castings asked for, but its constraints admit 0 of this cast",
         ),
     ],
 )
@@ -150,7 +150,7 @@ def test_a_cast_file(tmp_path):
     file = tmp_path / "cast.json"
     file.write_text(tasks.starter_cast().model_dump_json())
     assert read_cast(str(file)) == tasks.starter_cast()
-    with pytest.raises(InvalidValueError, match="expected 'drawn', 'starter' or a JSON file"):
+    with pytest.raises(InvalidValueError, match="expected 'drawn', 'starter', 'everyday' or a JSON file"):
         read_cast("startr")
     file.write_text("{}")
     with pytest.raises(InvalidValueError, match=r"cast.json: damaged cast .characters: expected a value, got none"):

@@ -159,7 +159,8 @@ def _draw_weights(rng: random.Random, difficulty: Difficulty) -> NDArray[Any]:
     other /= np.sqrt((other**2).sum())
     r = 1 - 2 * difficulty.conflict
     weights = np.array([first, r * first + math.sqrt(1 - r * r) * other]) * math.sqrt(first.size) * _SPREAD
-    return np.rint(weights - weights.min(axis=2, keepdims=True))
+    whole: NDArray[Any] = np.rint(weights - weights.min(axis=2, keepdims=True))
+    return whole
 
 
 def _draw_bounds(rng: random.Random, worths: NDArray[Any], zone: float) -> list[int]:

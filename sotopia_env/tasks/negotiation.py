@@ -226,12 +226,15 @@ def _seat(rng: random.Random, table: Mapping[str, Mapping[str, float]], bound: i
     )
 
 
+_PHRASES = Phrases(propose=texts.OFFERS)
+
+
 def difficulty_family(difficulty: Difficulty) -> Family:
     """Returns a family of tasks of one difficulty, whatever their level is called."""
     sizes = f"{difficulty.issues} issues of {difficulty.options} options"
     tag = f"conflict {difficulty.conflict:g}, zone {difficulty.zone:g}, {sizes}"
-    return Family(NAME, lambda rng, index, level: _draw(rng, difficulty, tag), Phrases())
+    return Family(NAME, lambda rng, index, level: _draw(rng, difficulty, tag), _PHRASES)
 
 
-FAMILY = Family(NAME, lambda rng, index, level: _draw(rng, LEVELS[level], "mixed"), Phrases())
+FAMILY = Family(NAME, lambda rng, index, level: _draw(rng, LEVELS[level], "mixed"), _PHRASES)
 """The family; see the module's text for its rules."""

@@ -97,3 +97,12 @@ HINTS: tuple[str, ...] = (
     "Name whole packages rather than single points.",
     "An offer that is refused tells you something, too.",
 )
+
+OFFERS: tuple[str, ...] = (
+    "How about this: {terms}?",
+    "My suggestion is {terms}.",
+    "Let us put it down like this: {terms}.",
+    "I could sign this today: {terms}.",
+    "Would this do for you: {terms}?",
+    "Here is a whole package: {terms}.",
+)

@@ -20,8 +20,9 @@ from sotopia_env.world.dynamics import Rules
 from sotopia_env.world.episode import Episode
 from sotopia_env.world.scenario import Task
 from training.data.samples import RowMaker
+from training.fitting.arguments import FitSettings, training_arguments
 from training.fitting.behavior_cloning import IGNORED, TokenRow, conversations, tokenise
-from training.fitting.loop import FitSettings, fit_model, quiet, training_arguments
+from training.fitting.loop import fit_model, quiet
 from training.models.loading import load_causal_lm, load_tokenizer, write_prompt_settings
 from training.models.tiny_base import make_tiny_model, make_tiny_tokenizer
 from training.proof.speakers import Chatter
@@ -133,7 +134,7 @@ def _fit(
 
     trainer = Trainer(
         model=load_causal_lm(ModelSettings(base=str(blank))),
-        args=training_arguments(settings.fit, stage, False, TrainingArguments),
+        args=training_arguments(settings.fit, str(stage.checkpoints), False, TrainingArguments),
         train_dataset=Dataset.from_list([asdict(row) for row in rows]),
         data_collator=DataCollatorForSeq2Seq(tokenizer),
         processing_class=tokenizer,

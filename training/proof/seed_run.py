@@ -17,6 +17,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pydantic import JsonValue
+
 from sotopia_env.evaluators import default_evaluator
 from sotopia_env.files import write_text_atomically
 from sotopia_env.json_text import decode_json
@@ -35,7 +37,7 @@ from training.collect import filtering
 from training.collect.selection import BCFilter, SRFilter
 from training.data.sources import SourceSettings
 from training.fitting import behavior_cloning
-from training.fitting.loop import FitSettings
+from training.fitting.arguments import FitSettings
 from training.grpo import stage as grpo
 from training.grpo.settings import DevSettings, GRPOSettings, RewardSettings
 from training.grpo.situations import SituationSettings
@@ -180,12 +182,12 @@ class SeedRun:
                 validation=0,
                 rows="conversations",
                 output=self._at(name),
-                fit=self._seeded(fit),
+                trainer=self._seeded(fit),
             )
         )
 
-    def _seeded(self, fit: FitSettings) -> FitSettings:
-        return fit.model_copy(update={"seed": self.seed})
+    def _seeded(self, fit: FitSettings, **values: JsonValue) -> dict[str, JsonValue]:
+        return fit.adjusted(seed=self.seed, **values)
 
     # --- SOTOPIA-RL ---------------------------------------------------------------------------------------------
 
@@ -228,7 +230,7 @@ class SeedRun:
                 prompt=PROMPT,
                 rows=(rows, str(broken)),
                 output=self._at(f"rm_{variant}"),
-                fit=self._seeded(self.recipe.reward_model),
+                trainer=self._seeded(self.recipe.reward_model),
             )
         )
 
@@ -262,8 +264,6 @@ class SeedRun:
             GRPOSettings(
                 start_from=self._at("cloning"),
                 lora=self.recipe.lora,
-                num_generations=group.num_generations,
-                temperature=group.temperature,
                 dev=DevSettings(
                     situations=situations,
                     temperature=self.recipe.temperature,
@@ -273,7 +273,7 @@ class SeedRun:
                 keep="best",
                 check_memory=False,
                 output=self._at(name),
-                fit=self._seeded(group.fit),
+                trainer=self._seeded(group.fit, num_generations=group.num_generations, temperature=group.temperature),
                 **more,
             )
         )

@@ -27,13 +27,13 @@ from training.reward.text import fitting_ids, read_rows, scored_ids, shortened
 from training.stage.settings import PromptSettings, settings_of
 
 GOOD, BAD = '{"action_type": "speak", "argument": "My offer is $40."}', '{"action_type": "leave", "argument": ""}'
-FIT = {
+TRAINER = {
     "learning_rate": 1e-3,
     "max_steps": 24,
     "save_steps": 24,
-    "batch_size": 8,
+    "per_device_train_batch_size": 8,
     "logging_steps": 1,
-    "warmup_ratio": 0.25,
+    "warmup_steps": 0.25,
 }
 
 
@@ -61,7 +61,7 @@ def rows_file(made, tmp_path_factory):
     return folder
 
 
-def ask(tiny_model, rows, output, model=None, fit=None, **other):
+def ask(tiny_model, rows, output, model=None, trainer=None, **other):
     return settings_of(
         {
             "model": {"base": str(tiny_model), "lora": None, **(model or {})},
@@ -69,7 +69,7 @@ def ask(tiny_model, rows, output, model=None, fit=None, **other):
             "rows": [str(rows)],
             "validation": 0.2,
             "output": str(output),
-            "fit": {**FIT, **(fit or {})},
+            "trainer": {**TRAINER, **(trainer or {})},
             **other,
         },
         RewardModelSettings,
@@ -248,8 +248,8 @@ def test_a_killed_run_continues_with_the_losses_and_ends_with_the_weights_of_an_
     from safetensors.torch import load_file
 
     def asked(name):
-        fit = {"max_steps": 6, "save_steps": 2}
-        return ask(tiny_model, rows_file, tmp_path / name, model={"lora": lora}, fit=fit)
+        trainer = {"max_steps": 6, "save_steps": 2}
+        return ask(tiny_model, rows_file, tmp_path / name, model={"lora": lora}, trainer=trainer)
 
     def losses(figures):
         kept = ("step", "loss", "eval_loss", "eval_mse", "learning_rate", "grad_norm")
@@ -304,7 +304,7 @@ def test_adapter_and_score_head_are_reloaded_bit_for_bit(
         rows_file,
         tmp_path / "rm",
         model={"lora": lora, "quantization": quantization},
-        fit={"max_steps": 3, "save_steps": 3, "batch_size": 4},
+        trainer={"max_steps": 3, "save_steps": 3, "per_device_train_batch_size": 4},
         validation=0,
     )
     run(settings)
@@ -361,11 +361,11 @@ def test_rows_that_hold_nothing_out_train_without_validation(tiny_model, made, t
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     one = {"max_steps": 1, "save_steps": 1}
     with pytest.raises(InvalidValueError, match="hold nothing out"):
-        run(ask(tiny_model, tmp_path, tmp_path / "best", fit={**one, "keep": "best"}))
-    assert "held_out" not in run(ask(tiny_model, tmp_path, tmp_path / "last", fit=one))
+        run(ask(tiny_model, tmp_path, tmp_path / "best", trainer=one, keep="best"))
+    assert "held_out" not in run(ask(tiny_model, tmp_path, tmp_path / "last", trainer=one))
     other = BRIEF.model_copy(update={"format": "chat"}).model_dump()
     with pytest.raises(InvalidValueError, match=r"prompt.format: .* prompts of 'brief', got 'chat'"):
-        run(ask(tiny_model, tmp_path, tmp_path / "chat", fit=one, prompt=other))
+        run(ask(tiny_model, tmp_path, tmp_path / "chat", trainer=one, prompt=other))
 
 
 # --- as scorer and as reward --------------------------------------------------------------------------------------

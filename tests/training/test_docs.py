@@ -8,8 +8,13 @@ import pytest
 
 from tests.training.grpo.grpo_asked import MISTRAL_7B, QWEN_7B
 from tests.training.test_configs import ROOT, settings_class
+from training.fitting import behavior_cloning
+from training.fitting.behavior_cloning import BehaviorCloningSettings
+from training.grpo import forecast as grpo_forecast
 from training.grpo.settings import GRPOSettings
-from training.stage.settings import read_settings
+from training.reward import model as reward_model
+from training.reward.model import RewardModelSettings
+from training.stage.settings import Assumptions, read_overrides, read_settings
 
 TEXT = (Path(__file__).parents[2] / "docs" / "training.md").read_text(encoding="utf-8")
 BLOCKS = "\n".join(re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL)).replace("\\\n", " ")

@@ -291,8 +291,8 @@ def forecast(settings: BehaviorCloningSettings, assumed: Assumptions) -> Forecas
     need = memory(base_config(model.base, assumed), model, arguments, Batch(longest, longest))
     rows, tokens = assumed.rows, assumed.row_tokens or longest
     if rows is None:
-        pairs = list(training_rows(settings, load_tokenizer(model.base, settings.prompt.format))[1])
+        pairs = list(training_rows(settings, load_tokenizer(model.base, settings.prompt))[1])
         train = split_scenarios([row.scenario for row, _ in pairs], settings.validation, settings.seed).train
         lengths = [len(ids.input_ids) for row, ids in pairs if row.scenario in train]
         rows, tokens = len(lengths), assumed.row_tokens or sum(lengths) / len(lengths)
-    return supervised_forecast(arguments, need, rows, tokens, assumed)
+    return supervised_forecast(arguments, need, rows, tokens, assumed, settings.keep)

@@ -168,12 +168,12 @@ class Work:
         return seconds / 3600
 
 
-def supervised_work(arguments: Any, rows: int, row_tokens: float, devices: int) -> Work:
-    """Returns the work of a stage that samples nothing."""
-    batch = arguments.per_device_train_batch_size * devices
-    steps = _steps(arguments, math.ceil(rows / batch))
+def supervised_work(arguments: Any, rows: int, row_tokens: float, devices: int, epochs: float | None = None) -> Work:
+    """Returns the work of a stage that samples nothing; ``epochs`` is where it ends before its schedule does."""
+    batch, epochs = arguments.per_device_train_batch_size * devices, epochs or arguments.num_train_epochs
+    steps = _steps(arguments, math.ceil(rows / batch), epochs)
     passes = steps * arguments.gradient_accumulation_steps * batch
-    whole = math.ceil(rows * arguments.num_train_epochs)
+    whole = math.ceil(rows * epochs)
     return Work(devices, rows, steps, 0, round((passes if arguments.max_steps > 0 else whole) * row_tokens))
 
 
@@ -182,17 +182,17 @@ def group_work(arguments: Any, rows: int, row_tokens: float, answer_tokens: floa
     batch = arguments.per_device_train_batch_size * arguments.steps_per_generation * devices
     repeats = arguments.steps_per_generation * arguments.num_iterations
     batches = rows // (batch // arguments.num_generations)
-    steps = _steps(arguments, batches * repeats)
+    steps = _steps(arguments, batches * repeats, arguments.num_train_epochs)
     answers = math.ceil(steps * arguments.gradient_accumulation_steps / repeats) * batch
     trained = answers * arguments.num_iterations * row_tokens
     return Work(devices, rows, steps, round(answers * answer_tokens), round(trained))
 
 
-def _steps(arguments: Any, batches: int) -> int:
+def _steps(arguments: Any, batches: int, epochs: float) -> int:
     """Optimiser steps, as the trainer counts them, for the forward passes of an epoch."""
     if arguments.max_steps > 0:
         return int(arguments.max_steps)
-    return math.ceil(arguments.num_train_epochs * max(1, math.ceil(batches / arguments.gradient_accumulation_steps)))
+    return math.ceil(epochs * max(1, math.ceil(batches / arguments.gradient_accumulation_steps)))
 
 
 # --- the forecast -------------------------------------------------------------------------------------------------
@@ -241,9 +241,12 @@ class Forecast:
 HEADER = ("devices", "rows", "steps", "sampled (M tokens)", "trained (M tokens)", "GB a device", "hours")
 
 
-def supervised_forecast(arguments: Any, need: Memory, rows: int, row_tokens: float, assumed: Assumptions) -> Forecast:
-    """Returns the forecast of a stage that samples nothing."""
-    works = [supervised_work(arguments, rows, row_tokens, devices) for devices in (1, assumed.devices)]
+def supervised_forecast(
+    arguments: Any, need: Memory, rows: int, row_tokens: float, assumed: Assumptions, keep: str | int
+) -> Forecast:
+    """Returns the forecast of a stage that samples nothing and ends after the epoch ``keep``, if it is one."""
+    epochs = keep if isinstance(keep, int) else None
+    works = [supervised_work(arguments, rows, row_tokens, devices, epochs) for devices in (1, assumed.devices)]
     return Forecast(need, works[0], works[1], assumed)
 
 

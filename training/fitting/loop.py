@@ -73,10 +73,12 @@ def begin_from(model: ModelSettings, earlier: str | None, prompt: PromptSettings
     """
     if earlier is not None:
         note = read_prompt_settings(find_model(earlier))
-        if note.format != prompt.format:
-            raise InvalidValueError(
-                f"prompt.format: {earlier} was trained on {note.format!r}, got {prompt.format!r}; use the same"
-            )
+        for name in ("format", "chat_template_kwargs"):
+            trained, own = getattr(note, name), getattr(prompt, name)
+            if trained != own:
+                raise InvalidValueError(
+                    f"prompt.{name}: {earlier} was trained on {trained!r}, got {own!r}; use the same"
+                )
         if model.base and adapter_base(find_model(earlier)) is not None and model.base != earlier:
             check_adapter(find_model(earlier), model.base)
         model = start_settings(earlier, model)
@@ -246,7 +248,7 @@ def begin(
     check_target_modules(model)
     stage.open()
     logger.info("%s: begins from %s", stage.path, model.adapter or model.base)
-    tokenizer = load_tokenizer(model.base, prompt.format)
+    tokenizer = load_tokenizer(model.base, prompt)
     quiet()
     return TrainingRun(stage, fit, model, prompt, tokenizer, values)
 

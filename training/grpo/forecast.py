@@ -72,7 +72,7 @@ def _rows(
         return situation_count(settings.situations), longest
     if assumed.rows is not None:
         return assumed.rows, longest
-    tokenizer = load_tokenizer(model.base, prompt.format)
+    tokenizer = load_tokenizer(model.base, prompt)
     lengths = [len(prompt_ids(tokenizer, row["prompt"])) for row in prompt_records(settings, prompt, tokenizer)]
     mean = sum(lengths) / len(lengths) + (assumed.answer_tokens or prompt.max_answer)
     return len(lengths), assumed.row_tokens or mean

@@ -88,7 +88,7 @@ def make_base(settings: BaseSettings, tasks: Sequence[Task]) -> Path:
         context=settings.context,
         seed=settings.seed,
     )
-    tokenizer = load_tokenizer(blank, settings.prompt.format)
+    tokenizer = load_tokenizer(blank, settings.prompt)
     rows = [row for episode in episodes for row in talk_rows(episode, settings.prompt, tokenizer)]
     stage.finish(_fit(stage, settings, blank, rows, tokenizer))
     return stage.model

@@ -260,11 +260,11 @@ def forecast(settings: RewardModelSettings, assumed: Assumptions) -> Forecast:
     rows, tokens = assumed.rows, assumed.row_tokens or settings.prompt.max_length
     if rows is None:
         counts = {"rows": 0, "without_value": 0, "too_long": 0}
-        records = list(_records(settings, load_tokenizer(model.base, settings.prompt.format), counts))
+        records = list(_records(settings, load_tokenizer(model.base, settings.prompt), counts))
         parts = _split([row["split"] for row in records], [row["scenario"] for row in records], settings)
         lengths = [len(records[index]["input_ids"]) for index in parts["train"]]
         rows, tokens = len(lengths), assumed.row_tokens or sum(lengths) / len(lengths)
-    return supervised_forecast(arguments, need, rows, tokens, assumed)
+    return supervised_forecast(arguments, need, rows, tokens, assumed, settings.keep)
 
 
 def _fit(settings: RewardModelSettings, frame: TrainingRun, folder: Path, facts: Mapping[str, Any]) -> dict[str, Any]:

@@ -105,7 +105,7 @@ class RewardScorer:
         """
         directory = find_model(path)
         note = read_note(directory)
-        tokenizer = load_tokenizer(directory, note.prompt.format)
+        tokenizer = load_tokenizer(directory, note.prompt)
         return cls(_load(directory, note.model), tokenizer, note.prompt, str(path), batch_size)
 
     @property

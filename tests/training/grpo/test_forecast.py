@@ -83,6 +83,10 @@ def test_what_is_forecast_is_what_training_does(cloned, adapted, expert_run, tmp
     one = behavior_cloning.forecast(clone, NONE).one
     figures = behavior_cloning.run(clone)
     assert (one.steps, one.rows, one.sampled) == (figures["steps"], figures["data"]["train"]["rows"], 0)
+    ended = behavior_cloning.forecast(
+        clone.model_copy(update={"keep": 1}), NONE
+    ).one  # the schedule goes on, it does not
+    assert (ended.steps * 2, ended.trained * 2) == (one.steps, one.trained)
     epoch = {"max_steps": -1, "num_train_epochs": 1, "per_device_train_batch_size": 4}
     batches = {"gradient_accumulation_steps": 4, "steps_per_generation": 2}
     settings = asked(start_from=str(cloned), output=str(tmp_path / "grpo"), trainer={**epoch, **batches})

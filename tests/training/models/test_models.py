@@ -130,6 +130,35 @@ def test_templates_of_real_models(template, end, told, tokenizer):
     assert [*first, *glue_ids(changed, TALK[2:])] == after
 
 
+@pytest.mark.parametrize(
+    ("template", "thinking", "begins"),
+    [
+        ("qwen3", False, "<think>\n\n</think>\n\n"),
+        ("qwen3_5_nothink", False, "<think>\n\n</think>\n\n"),
+        ("qwen3_8", False, "<think>\n\n</think>\n\n"),
+    ],
+)
+def test_a_model_that_can_think_is_trained_with_its_training_template(template, thinking, begins, tokenizer, tmp_path):
+    """TRL's, where the model's own forgets what was thought; the arguments stand in it and beside the trained model."""
+    text = (Path(trl.__file__).parent / "chat_templates" / f"{template}.jinja").read_text(encoding="utf-8")
+    with_template(tokenizer, text).save_pretrained(tmp_path / "own")
+    if template == "qwen3":  # its answers would have to think
+        with pytest.raises(InvalidValueError, match="enable_thinking: false"):
+            load_tokenizer(tmp_path / "own")
+    prompt = PromptSettings(chat_template_kwargs={"enable_thinking": thinking})
+    loaded = load_tokenizer(tmp_path / "own", prompt)
+    first = [*prompt_ids(loaded, TALK[:2]), *answer_ids(loaded, TALK[2]["content"])]
+    assert prompt_ids(loaded, TALK)[: len(first)] == first
+    assert loaded.decode(prompt_ids(loaded, TALK[:2])).endswith(begins)
+    loaded.save_pretrained(tmp_path / "trained")
+    assert load_tokenizer(tmp_path / "trained", prompt).chat_template == loaded.chat_template
+
+
+def test_an_argument_that_a_template_does_not_have_is_said(tiny_model):
+    with pytest.raises(InvalidValueError, match=r"prompt\.chat_template_kwargs: .*got 'enable_thnking'"):
+        load_tokenizer(tiny_model, PromptSettings(chat_template_kwargs={"enable_thnking": False}))
+
+
 def test_no_token_is_added_for_padding(tokenizer):
     """Guards R14: a new token would need an embedding that is not there."""
     bare = copy.deepcopy(tokenizer)

@@ -55,6 +55,11 @@ class SingleTurn:
                 f"reward.model: {settings.reward.model} was shown prompts of {note.prompt.format!r}, the policy is "
                 f"shown those of {prompt.format!r}; train a reward model on the policy's"
             )
+        if note.prompt.max_length < prompt.max_length:
+            raise InvalidValueError(
+                f"reward.model: {settings.reward.model} reads at most {note.prompt.max_length} tokens, the policy's "
+                f"prompts and answers have up to {prompt.max_length}; train a reward model on as many"
+            )
 
     @cached_property
     def _scorer(self) -> RewardScorer:

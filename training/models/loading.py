@@ -128,8 +128,8 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerBase, name: str, format: Forma
     if broken:
         raise InvalidValueError(
             f"{name}: the chat template is not prefix-preserving for a partner who is the user ({broken}); what was "
-            "sampled would not be what is trained on. Choose another model, prompt.format: single, or, for a model that "
-            "can think, prompt.chat_template_kwargs: {enable_thinking: false}"
+            "sampled would not be what is trained on. Choose another model, prompt.format: single, or, if it can think,"
+            " prompt.chat_template_kwargs: {enable_thinking: false}"
         )
 
 

@@ -101,7 +101,7 @@ def test_a_loss_is_to_have_less_than_the_others(tmp_path):
         ({"scripts": {"share": 1}}, r"self_play\.scripts: expected policies and a share above 0, got a share of 1"),
         ({"frozen": {"share": 0, "policies": ["linear"]}}, r"self_play\.frozen: .*share of 0 for 1 policies"),
         ({"past": {"share": 0}}, "expected a share above 0, got none"),
-        ({"past": {"share": 1, "evry": 3}}, "did you mean 'every'"),
+        ({"past": {"share": 1, "every_step": 3}}, "did you mean 'every'"),
     ],
 )
 def test_shares_without_members_are_said_in_one_sentence(values, told):

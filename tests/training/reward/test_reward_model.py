@@ -23,7 +23,7 @@ from training.fitting.behavior_cloning import IGNORED
 from training.models.loading import answer_ids, prompt_ids
 from training.reward.model import RewardModelSettings, collate, padding_id, prepare, regression_figures, run
 from training.reward.scorer import NOTE, RewardScorer, score_ids
-from training.reward.text import fitting_ids, read_rows, scored_ids, shortened
+from training.reward.text import fitting_ids, read_rows, scored_ids
 from training.stage.settings import PromptSettings, settings_of
 
 GOOD, BAD = '{"action_type": "speak", "argument": "My offer is $40."}', '{"action_type": "leave", "argument": ""}'
@@ -101,42 +101,12 @@ def test_prompt_and_answer_are_read_as_one_rendering(tokenizer):
     assert tokenizer.decode(cut).endswith('assistant\n{"action')  # R12: no end token is pretended
 
 
-@pytest.mark.parametrize("format", ["chat", "brief"])
-def test_a_prompt_is_shortened_as_an_observation_would_be(expert_run, format):
-    episode = next(read_run(expert_run))
-    state, views = initial_state(episode.task, episode.rules, episode.seed), 0
-    for item in episode.turns:
-        if item.turn.actor == "agent_1":
-            seen = SeatView(episode.task, episode.rules, "agent_1").observe(state)
-            prompt = AgentPrompt(format)
-            cut = [list(messages) for messages in shortened(prompt.messages(seen))]
-            dropped = range(2, len(seen.turns) - 3, 2)
-            assert cut == [prompt.messages(seen), *(prompt.messages(seen, number) for number in dropped)]
-            again = [list(messages) for messages in shortened(cut[1])] if len(cut) > 1 else cut[1:]
-            assert again == cut[1:]
-            views += len(cut)
-        state = transition(state, item.turn.action)
-    assert views == 5
-    single = AgentPrompt("single").messages(seen)
-    assert list(shortened(single)) == [single]
-
-
 def test_an_answer_is_never_cut(tokenizer):
-    """Guards R11 and R12: whole turns of the prompt go, or the row is left out."""
-    said = "Bo said: " + json.dumps("Here is what I think of it. " * 9)
-    prompt = [{"role": "system", "content": "You are Ada."}]
-    for _ in range(4):
-        prompt += [{"role": "user", "content": said}, {"role": "assistant", "content": GOOD}]
-    prompt.append({"role": "user", "content": said})
+    """Guards R11 and R12: a row that is too long is left out whole."""
+    prompt = [{"role": "system", "content": "You are Ada."}, {"role": "user", "content": "Bo said: hello."}]
     whole = scored_ids(tokenizer, prompt, GOOD)
-    for limit, dropped in ((len(whole) - 1, 2), (int(len(whole) * 0.7), 4)):
-        short = fitting_ids(tokenizer, prompt, GOOD, limit)
-        text = tokenizer.decode(short)
-        assert len(short) <= limit
-        assert text.endswith(GOOD + "<|im_end|>\n")
-        assert text.startswith("<|im_start|>system\nYou are Ada.")
-        assert f"not all fit: {dropped})" in text
-    assert fitting_ids(tokenizer, prompt, GOOD, len(whole) // 3) is None
+    assert fitting_ids(tokenizer, prompt, GOOD, len(whole)) == whole
+    assert fitting_ids(tokenizer, prompt, GOOD, len(whole) - 1) is None
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,7 @@ _FLAGS = {
     "turn_order": "--turn-order",
     "both_orders": "--both-orders",
     "metric": "--metric",
+    "measure": "--measure",
     "seat": "--seat",
     "workers": "--workers",
     "price": "--price",

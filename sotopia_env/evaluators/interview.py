@@ -21,7 +21,15 @@ from sotopia_env.evaluators.judge.prompt import fingerprint
 from sotopia_env.evaluators.judge.question import AskingEvaluator, Manner, all_at_once, check_model, tag
 from sotopia_env.evaluators.judge.views import ask_goals
 from sotopia_env.records import canonical_json
-from sotopia_env.world.answers import Configured, InterviewAnswer, InterviewQuestion, InterviewReply, View, answer_of
+from sotopia_env.world.answers import (
+    Configured,
+    InterviewAnswer,
+    InterviewQuestion,
+    InterviewReply,
+    View,
+    answer_of,
+    is_majority,
+)
 from sotopia_env.world.dynamics import EpisodeState
 from sotopia_env.world.episode import Evaluation, OutcomeResult, PolicyInfo, Score, Transcript, final_state
 from sotopia_env.world.interview import Question, goal_truth
@@ -209,11 +217,6 @@ def votes_by_goal(answers: Iterable[InterviewAnswer], agent: str, view: View) ->
             votes = goals.setdefault(answer.index, [])
             votes += [] if answer.value is None else [answer.value]
     return [goals[index] for index in sorted(goals)]
-
-
-def is_majority(votes: Sequence[bool]) -> bool:
-    """Whether more say yes than no."""
-    return 2 * sum(votes) > len(votes)
 
 
 def _mean(goals: Iterable[Sequence[bool]]) -> float | None:

@@ -7,7 +7,7 @@ counted as wrong. A question holds nothing of the answer key; the record of an a
 from __future__ import annotations
 
 import string
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
@@ -152,3 +152,8 @@ class InterviewAnswer(Record):
         if (self.choice is not None) is not (self.view is None and self.value is not None):
             raise ValueError(f"choice: expected one with every answer on private information only, got {self.choice!r}")
         return self
+
+
+def is_majority(votes: Sequence[bool]) -> bool:
+    """Returns whether more say yes than no: as many yes as no is no majority."""
+    return 2 * sum(votes) > len(votes)

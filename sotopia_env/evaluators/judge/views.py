@@ -19,7 +19,7 @@ from sotopia_env.evaluators.judge.prompt import Prompt, fingerprint
 from sotopia_env.evaluators.judge.question import Answer, AskingEvaluator, Manner, all_at_once, ask, check_model, tag
 from sotopia_env.prompts import fill, load
 from sotopia_env.records import canonical_json
-from sotopia_env.world.answers import View
+from sotopia_env.world.answers import View, is_majority
 from sotopia_env.world.episode import Evaluation, Score, Transcript
 from sotopia_env.world.reward import Dimension
 from sotopia_env.world.scenario import Task
@@ -179,8 +179,8 @@ class Views(AskingEvaluator):
 
     def _is_reached(self, tallies: Mapping[View, Sequence[bool]]) -> bool:
         if self.deciding == ALL_VIEWS:
-            return _most([_most(votes) for votes in tallies.values()])
-        return _most(tallies[View(self.deciding)])
+            return is_majority([is_majority(votes) for votes in tallies.values()])
+        return is_majority(tallies[View(self.deciding)])
 
     async def close(self) -> None:
         """Closes all models."""
@@ -230,10 +230,6 @@ def _model(model: ChatModel) -> dict[str, Any]:
 
 def _votes(answers: Sequence[GoalAnswer], agent: str, goal: int, view: View) -> list[bool]:
     return [a.reached for a in answers if (a.agent, a.goal, a.view) == (agent, goal, view)]
-
-
-def _most(votes: Sequence[bool]) -> bool:
-    return 2 * sum(votes) > len(votes)
 
 
 def _system(inquiry: Inquiry, goals: int) -> str:

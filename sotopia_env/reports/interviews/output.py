@@ -124,7 +124,7 @@ def _test_table(report: InterviewReport) -> str:
     header = ("sensitivity to profiles", "policy", "n", "std", "chi2", "p", "Bonferroni", "q (BH)", "varies")
     more = f"\n… and {len(tests) - len(rows)} more tests, in the CSV and JSON" if len(tests) > len(rows) else ""
     abnormal = ", ".join(report.abnormal) or "none"
-    return f"{table(header, rows)}{more}\nrejected for most policies (p < 0.05): {disarm_line(abnormal)}"
+    return f"{table(header, rows)}{more}\nabnormal (vary more, p < 0.05, for most policies): {disarm_line(abnormal)}"
 
 
 def to_json(report: InterviewReport) -> str:
@@ -205,7 +205,7 @@ def _bars(axes: Any, groups: Sequence[str], series: Mapping[str, Mapping[str, Es
     axes.set_xticks(range(len(groups)), groups, rotation=30, ha="right")
     axes.set_ylim(0, 1)
     if series:
-        axes.legend(fontsize="small")
+        axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))
 
 
 def _completion_chart(report: InterviewReport, folder: Path) -> Path:
@@ -253,7 +253,7 @@ def _role_chart(report: InterviewReport, folder: Path) -> Path:
 
 def _plane_chart(report: InterviewReport, folder: Path) -> Path:
     """Attack and defence with their intervals, as in figure 5b."""
-    figure = new_figure(5.2, 5)
+    figure = new_figure(6.4, 5)
     axes = figure.add_subplot()
     for plane in report.planes:
         if plane.attack is None or plane.defence is None:
@@ -269,5 +269,5 @@ def _plane_chart(report: InterviewReport, folder: Path) -> Path:
     axes.set_xlabel("attack: right inferences")
     axes.set_ylabel("defence: 1 - right inferences of others")
     if axes.get_legend_handles_labels()[0]:
-        axes.legend(fontsize="small")
+        axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))
     return save_png(figure, folder / "plane.png")

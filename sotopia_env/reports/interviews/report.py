@@ -136,7 +136,8 @@ class InterviewReport:
     Attributes:
         measure: the main one, of the tests, the roles and the charts.
         mixed: episodes with several policies among senders or among receivers, which are in no cell of ``roles``.
-        abnormal: templates that the raw test rejects for more than half of the policies (AgentSense D.7).
+        abnormal: templates that vary more than all instances do, and that the raw test rejects, for more than half of
+            the policies (AgentSense §5.3, D.7).
     """
 
     evaluator: str
@@ -286,7 +287,7 @@ def _groups(goals: Sequence[GoalRow], policies: Sequence[str], label: Callable[[
 def _abnormal(tests: Sequence[TemplateTest]) -> tuple[str, ...]:
     rejections: dict[str, list[bool]] = {}
     for item in tests:
-        rejections.setdefault(item.test.template, []).append(item.test.p < ALPHA)
+        rejections.setdefault(item.test.template, []).append(item.test.more and item.test.p < ALPHA)
     return tuple(template for template, flags in rejections.items() if 2 * sum(flags) > len(flags))
 
 

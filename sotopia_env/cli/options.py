@@ -43,7 +43,7 @@ Seed = Annotated[int, typer.Option(min=0, help="Seed of generated tasks and of t
 LevelName = Annotated[str, typer.Option(help="Difficulty of generated tasks: easy, medium or hard.")]
 EVALUATOR_HELP = (
     "'verified', 'rules', 'verified+rules', 'judge:MODEL:option=value,…', 'views:MODEL:interviewee=MODEL,…', "
-    "'spoken-outcome:MODEL', or several of them: 'a+b', 'mean(a+b):quorum=1'."
+    "'spoken-outcome:MODEL', 'interview', 'interview:MODEL,…', or several of them: 'a+b', 'mean(a+b):quorum=1'."
 )
 EvaluatorName = Annotated[str, typer.Option("--evaluator", help=f"{EVALUATOR_HELP[:-1]}; or 'none'.")]
 Concurrency = Annotated[int, typer.Option(min=1, help="Episodes in flight at once.")]
@@ -80,6 +80,7 @@ _FLAGS = {
     "turn_order": "--turn-order",
     "both_orders": "--both-orders",
     "metric": "--metric",
+    "measure": "--measure",
     "seat": "--seat",
     "workers": "--workers",
     "price": "--price",

@@ -69,9 +69,10 @@ class RunRequest:
             UnknownNameError: a name is not known.
         """
         pairings = self._pairings(models)
-        evaluator = naming.make_optional_evaluator(self.evaluator, model_factory=models.judge)
+        policies = [policy for pairing in pairings for policy in pairing]
+        evaluator = naming.make_optional_evaluator(self.evaluator, model_factory=models.judge, policies=policies)
         if check_limits:
-            models.check_answers(*(policy.parameters for pairing in pairings for policy in pairing))
+            models.check_answers(*(policy.parameters for policy in policies))
             models.check_answers(evaluator.parameters if evaluator else {})
         return ResolvedRun(self, naming.task_set(self.tasks, self.n, self.seed, self.level), pairings, evaluator)
 

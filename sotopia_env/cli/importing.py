@@ -64,7 +64,7 @@ def _tell(report: ImportReport) -> None:
     for count in report.counts:
         typer.echo(
             f"{count.file}: {count.format or 'no known format'}; {count.read} read, {count.converted} converted, "
-            f"{len(count.refused)} refused"
+            f"{count.left_out} refused"
         )
     for name, number in report.written.items():
         typer.echo(f"{report.folder / name}: {number}")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from sotopia_env.errors import DamagedRecordError
 from sotopia_env.importers.foreign import Format, Kind, Product
@@ -36,6 +37,11 @@ class FileCount:
     converted: int = 0
     refused: list[Refusal] = field(default_factory=list)
     products: Counter[Kind] = field(default_factory=Counter)
+
+    @property
+    def left_out(self) -> int:
+        """Records that did not become records of ours; a refusal may be of two that belong together."""
+        return self.read - self.converted
 
 
 @dataclass(slots=True)
@@ -81,10 +87,11 @@ class Conversion:
         count = FileCount(str(source.path), "" if format is None else format.name)
         self.counts.append(count)
         position = 0
-        for entry in source.items():
+        entries = source.items() if format is None or format.pairs is None else paired(source.items(), format.pairs)
+        for entry in entries:
             items = [entry] if isinstance(entry, Refusal) or _known(entry) else by_key(entry)
             for item in items:
-                count.read += 1
+                count.read += _size(item, format)
                 if isinstance(item, Refusal) or format is None:
                     self._refuse(count, item if isinstance(item, Refusal) else Refusal(item.where, "of no format"))
                 else:
@@ -102,7 +109,7 @@ class Conversion:
         except DamagedRecordError as error:
             self._refuse(count, Refusal(where, str(error)))
             return
-        count.converted += 1
+        count.converted += _size(item, format)
         count.products.update(product.kind for product in products)
         yield from products
 
@@ -122,6 +129,28 @@ class Conversion:
         if not self.keep_going:
             raise DamagedRecordError(refusal.sentence)
         count.refused.append(refusal)
+
+
+def paired(entries: Iterator[Item | Refusal], pairs: Callable[[Any, Any], bool]) -> Iterator[Item | Refusal]:
+    """Yields items whose value is a list of one value, or of two that follow each other and are one record."""
+    waiting: Item | None = None
+    for entry in entries:
+        if waiting is not None and isinstance(entry, Item) and pairs(waiting.value, entry.value):
+            yield replace(waiting, value=[waiting.value, entry.value])
+            waiting = None
+            continue
+        if waiting is not None:
+            yield replace(waiting, value=[waiting.value])
+        waiting = entry if isinstance(entry, Item) else None
+        if isinstance(entry, Refusal):
+            yield entry
+    if waiting is not None:
+        yield replace(waiting, value=[waiting.value])
+
+
+def _size(item: Item | Refusal, format: Format | None) -> int:
+    """How many records of the file an item is."""
+    return len(item.value) if isinstance(item, Item) and format is not None and format.pairs is not None else 1
 
 
 def _known(item: Item) -> bool:

@@ -60,6 +60,7 @@ class Format:
         write: yields foreign records for records of ours of this kind.
         fits: whether a record with these fields is one; ``None`` where the fields tell.
         text: whether the file is lines of text, not JSON.
+        pairs: whether two values that follow each other are one record; records are then lists of one or two values.
     """
 
     name: str
@@ -70,6 +71,7 @@ class Format:
     write: Callable[[Iterator[Any]], Iterator[Any]]
     fits: Callable[[Any], bool] | None = None
     text: bool = False
+    pairs: Callable[[Any, Any], bool] | None = None
 
     def detects(self, value: Any) -> bool:
         """Whether a record looks like one of this format."""

@@ -7,11 +7,16 @@ from typing import Any
 
 from sotopia_env.errors import DamagedRecordError, UnknownNameError, name_hint, short_repr
 from sotopia_env.importers.foreign import Format
+from sotopia_env.importers.formats.casino import CASINO
 from sotopia_env.importers.formats.casting import CASTING
+from sotopia_env.importers.formats.craigslist import CRAIGSLIST
+from sotopia_env.importers.formats.deal_or_no_deal import COCOA, TEXT
 from sotopia_env.importers.formats.episodes import EPISODES
 from sotopia_env.importers.formats.profiles import PROFILES
 
-FORMATS: Mapping[str, Format] = {format.name: format for format in (*PROFILES, *CASTING, *EPISODES)}
+FORMATS: Mapping[str, Format] = {
+    format.name: format for format in (*PROFILES, *CASTING, *EPISODES, TEXT, COCOA, *CRAIGSLIST, CASINO)
+}
 """In the order in which files refer to each other: profiles, combinations, lists, then what is read one by one."""
 
 

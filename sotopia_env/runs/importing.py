@@ -50,7 +50,7 @@ class ImportReport:
     @property
     def refused(self) -> int:
         """Records that were left out."""
-        return sum(len(count.refused) for count in self.counts)
+        return sum(count.left_out for count in self.counts)
 
     def reasons(self) -> list[tuple[str, int]]:
         """Why records were left out, with their number, the most frequent reason first."""

@@ -59,7 +59,7 @@ class Format:
         read: returns what a record becomes.
         write: yields foreign records for records of ours of this kind.
         fits: whether a record with these fields is one; ``None`` where the fields tell.
-        text: whether the file is lines of text, not JSON.
+        scalar: type of the records, where they are no objects: ``str`` in files of lines of text.
         pairs: whether two values that follow each other are one record; records are then lists of one or two values.
     """
 
@@ -70,14 +70,14 @@ class Format:
     read: Callable[[Item, Library], Iterable[Product]]
     write: Callable[[Iterator[Any]], Iterator[Any]]
     fits: Callable[[Any], bool] | None = None
-    text: bool = False
+    scalar: type[str] | type[int] | None = None
     pairs: Callable[[Any, Any], bool] | None = None
 
     def detects(self, value: Any) -> bool:
         """Whether a record looks like one of this format."""
-        if self.text or isinstance(value, str):
-            return self.text and isinstance(value, str) and self.fits is not None and self.fits(value)
-        if not isinstance(value, dict) or not all(any(name in value for name in group) for group in self.marks):
+        if type(value) is not (self.scalar or dict):
+            return False
+        if not all(any(name in value for name in group) for group in self.marks):
             return False
         return self.fits is None or self.fits(value)
 

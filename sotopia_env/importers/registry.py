@@ -7,16 +7,18 @@ from typing import Any
 
 from sotopia_env.errors import DamagedRecordError, UnknownNameError, name_hint, short_repr
 from sotopia_env.importers.foreign import Format
+from sotopia_env.importers.formats.agentsense import SCENES
+from sotopia_env.importers.formats.ampo import AMPO
 from sotopia_env.importers.formats.casino import CASINO
 from sotopia_env.importers.formats.casting import CASTING
 from sotopia_env.importers.formats.craigslist import CRAIGSLIST
 from sotopia_env.importers.formats.deal_or_no_deal import COCOA, TEXT
 from sotopia_env.importers.formats.episodes import EPISODES
 from sotopia_env.importers.formats.profiles import PROFILES
+from sotopia_env.importers.formats.training_rows import TRAINING
 
-FORMATS: Mapping[str, Format] = {
-    format.name: format for format in (*PROFILES, *CASTING, *EPISODES, TEXT, COCOA, *CRAIGSLIST, CASINO)
-}
+_ALL = (*PROFILES, *CASTING, SCENES, *EPISODES, *AMPO, *TRAINING, TEXT, COCOA, *CRAIGSLIST, CASINO)
+FORMATS: Mapping[str, Format] = {format.name: format for format in _ALL}
 """In the order in which files refer to each other: profiles, combinations, lists, then what is read one by one."""
 
 

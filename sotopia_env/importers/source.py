@@ -119,7 +119,7 @@ class Source:
                 yield Item(self.path, number, line, value)
 
     def _array(self, stream: _Counted) -> Iterator[Item | Refusal]:
-        text = io.TextIOWrapper(stream, encoding="utf-8-sig")
+        text = io.TextIOWrapper(io.BufferedReader(stream), encoding="utf-8-sig")
         numbered = self._guarded(lambda: enumerate(iter_array(text), start=1))
         for entry in numbered:
             if isinstance(entry, Refusal):
@@ -142,7 +142,7 @@ class Source:
 
     def _document(self, stream: _Counted) -> Iterator[Item | Refusal]:
         """The one record, or the records by key, of a file that is one JSON object."""
-        text: TextIO = io.TextIOWrapper(stream, encoding="utf-8-sig")
+        text: TextIO = io.TextIOWrapper(io.BufferedReader(stream), encoding="utf-8-sig")
 
         def values() -> Iterator[Any]:
             yield decode_json(text.read())

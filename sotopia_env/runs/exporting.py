@@ -34,7 +34,7 @@ def export_records(source: str | Path, file: str | Path, *, format: str | None =
     """
     source, file = Path(source), Path(file)
     foreign = format_named(format or _only_format(source))
-    suffixes = SUFFIXES[2:] if foreign.text else SUFFIXES[:2]
+    suffixes = SUFFIXES[2:] if foreign.scalar is str else SUFFIXES[:2]
     if file.suffix not in suffixes:
         raise InvalidValueError(f"{file}: expected a name that ends with {' or '.join(suffixes)} for {foreign.name}")
     count = 0

@@ -300,7 +300,7 @@ TEXT = Format(
     read_lines,
     _write_lines,
     fits=lambda value: value.startswith("<input>"),
-    text=True,
+    scalar=str,
     pairs=is_mirror,
 )
 COCOA = Format(

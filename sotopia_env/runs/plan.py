@@ -181,9 +181,9 @@ def run_config(plans: Sequence[EpisodePlan], evaluator: Named | None) -> RunConf
         seed=tuple(sorted({plan.seed for plan in plans})),
         repeats=len({plan.repeat for plan in plans}),
         tasks=len(tasks),
-        tasks_hash=_hash(tasks),
+        tasks_hash=set_hash(tasks),
         episodes=len(plans),
-        plan_hash=_hash({plan.key for plan in plans}),
+        plan_hash=set_hash({plan.key for plan in plans}),
     )
 
 
@@ -226,5 +226,6 @@ def _content(task: Task, seed: int, rules: Rules, policies: Any) -> Any:
     return decode_json(canonical_json(content))  # tuples are lists in a record, and keys are texts
 
 
-def _hash(texts: set[str]) -> str:
+def set_hash(texts: set[str]) -> str:
+    """Returns a hash of texts, independent of their order (16 hex digits)."""
     return hashlib.sha256("\n".join(sorted(texts)).encode()).hexdigest()[:16]

@@ -99,7 +99,8 @@ class RunCounts(Record):
 
 
 class RunManifest(Record):
-    """Contents of ``run.json``. Times are UTC, ISO 8601; ``finished`` and ``counts`` are null while a run goes on.
+    """Contents of ``run.json``. Times are UTC, ISO 8601; ``finished`` and ``counts`` are null while a run goes on;
+    both times are empty in a run of imported episodes, since nobody knows them.
 
     ``models`` holds the models that answered: by account (agent or judge) and model as it was named, the name and
     version that the server gave, with the number of answers. Prompts are in ``config``: the parameters of policies and

@@ -18,7 +18,7 @@ from pydantic import AfterValidator, ConfigDict, Field, model_validator
 from sotopia_env.errors import DamagedRecordError, EvaluationError, InvalidValueError, name_hint
 from sotopia_env.files import read_lines
 from sotopia_env.quoting import disarm
-from sotopia_env.records import JsonObject, Record, code_version, read_record
+from sotopia_env.records import JsonObject, Record, code_version, origin_field, read_record
 from sotopia_env.world.answers import InterviewAnswer
 from sotopia_env.world.dynamics import EpisodeState, Rules, StopReason, Turn, initial_state, transition
 from sotopia_env.world.reward import DIMENSIONS, CustomDimension, Dimension, RewardVector, check_score, reward_vector
@@ -263,6 +263,7 @@ class Episode(Record):
     evaluations: tuple[Evaluation, ...] = ()
     errors: tuple[EpisodeError, ...] = ()
     duration: float = 0.0
+    origin: JsonObject = origin_field()
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -31,6 +31,7 @@ from sotopia_env.records import (
     json_or_value,
     no_pose,
     not_blank,
+    origin_field,
 )
 from sotopia_env.world.interview import Interview
 
@@ -93,25 +94,27 @@ class BigFive(Record):
 class Character(Record):
     """A profile that an agent enacts.
 
-    ``secret`` and ``private_attributes`` are read by nobody but the agent that enacts the character; what others may
-    read of the rest depends on the relationship (:data:`sotopia_env.world.observation.DISCLOSURE`).
+    ``None`` and empty texts are unknown. ``secret`` and ``private_attributes`` are read by nobody but the agent that
+    enacts the character; what others may read of the rest depends on the relationship
+    (:data:`sotopia_env.world.observation.DISCLOSURE`).
     """
 
     first_name: Annotated[Label, AfterValidator(_nobodys_id)]
     last_name: Annotated[Line, AfterValidator(no_pose), AfterValidator(_nobodys_id)] = ""
-    age: int = Field(ge=0, le=150)
+    age: int | None = Field(default=None, ge=0, le=150)
     gender: Line
     pronouns: Line
     occupation: Line
     public_info: Line = ""
-    big_five: BigFive
+    big_five: BigFive | None = None
     moral_foundations: tuple[MoralFoundation, ...] = ()
     schwartz_values: tuple[SchwartzValue, ...] = ()
-    decision_style: DecisionStyle
+    decision_style: DecisionStyle | None = None
     personality: Line = ""
     secret: Line = ""
     public_attributes: TextMap = Field(default_factory=dict)
     private_attributes: TextMap = Field(default_factory=dict)
+    origin: JsonObject = origin_field()
 
     @cached_property
     def name(self) -> str:
@@ -141,6 +144,7 @@ class Relationship(Record):
     kind: RelationshipKind
     backstory: Line = ""
     facts: TextMap = Field(default_factory=dict, exclude_if=operator.not_)
+    origin: JsonObject = origin_field()
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -193,7 +197,8 @@ class Constraints(Record):
 
     def admits(self, seat: int, character: Character) -> bool:
         """Whether ``character`` may sit in ``seat`` as far as age and occupation go."""
-        if self.ages and not self.ages[seat][0] <= character.age <= self.ages[seat][1]:
+        age = character.age
+        if self.ages and (age is None or not self.ages[seat][0] <= age <= self.ages[seat][1]):
             return False
         words = self.occupations[seat] if self.occupations else ()
         return not words or any(word.casefold() in character.occupation.casefold() for word in words)
@@ -239,6 +244,7 @@ class Scenario(Record):
     tags: tuple[Line, ...] = ()
     outcome: OutcomeField = None
     interview: InterviewField = Field(default=None, exclude_if=_is_none)
+    origin: JsonObject = origin_field()
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -260,6 +266,7 @@ class Task(Record):
     scenario: Scenario
     characters: tuple[Character, ...]
     relationships: tuple[Relationship, ...]
+    origin: JsonObject = origin_field()
 
     @model_validator(mode="after")
     def _check(self) -> Self:

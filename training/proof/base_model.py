@@ -1,6 +1,6 @@
 """The base model of the proof: made from nothing, then trained on aimless talk, as real base models are on texts.
 
-It learns what an action and a move look like and how to offer a price that stands in its goals. It does not learn what
+It learns what an action and a move look like and how to offer what stands in its prompt. It does not learn what
 to do when: the talk it reads is drawn at random (:class:`training.proof.speakers.Chatter`). This is the *untrained*
 model of the report. Every seed of training begins from this one model.
 """
@@ -55,9 +55,9 @@ class BaseSettings(Settings):
     hidden: int = 128
     layers: int = 2
     heads: int = 2
-    context: int = 512
+    context: int = 768
     vocabulary: int = 2000
-    prompt: PromptSettings = PromptSettings(format="brief", max_length=384, max_answer=32)
+    prompt: PromptSettings = PromptSettings(format="brief", max_length=512, max_answer=64)
     max_turns: int = 6
     seed: int = 0
     output: str

@@ -24,7 +24,7 @@ UNSEEN = (
     "liar:horizon=3,floor=0.0",
 )
 """The field's opponents, which neither the expert nor a partner in training is."""
-PROMPT = PromptSettings(format="brief", max_length=384, max_answer=32)
+PROMPT = PromptSettings(format="brief", max_length=512, max_answer=64)
 
 
 def _fit(rate: float, steps: int, batch: int, **more: object) -> FitSettings:
@@ -62,12 +62,13 @@ class Recipe(Settings):
     """All of it.
 
     Attributes:
+        families: of the tasks, taking turns.
         level: difficulty of the tasks.
         task_seed: of the tasks and their split.
         base_tasks: tasks for the base model's talk.
         train: training tasks; ``dev`` for choosing; ``test`` for the report, each played in both seats.
         max_turns: of an episode.
-        temperature: of sampling in tests and recordings; at 1 a model this small says many a wrong price.
+        temperature: of sampling in tests and recordings; at 1 a model this small writes many a wrong offer.
         seen: names of the partners in training.
         unseen: partners in tests alone.
         base: what all seeds begin from.
@@ -85,6 +86,7 @@ class Recipe(Settings):
         seeds: training seeds of the report.
     """
 
+    families: tuple[str, ...] = ("bargaining", "division")
     level: str = "easy"
     task_seed: int = 93
     base_tasks: int = 2000
@@ -97,7 +99,7 @@ class Recipe(Settings):
     unseen: tuple[str, ...] = UNSEEN
     base: BaseSettings = BaseSettings(output="", fit=_fit(5e-3, 1200, 8))
     expert_tasks: int = 600
-    expert_patience: tuple[NonNegativeInt, ...] = Field(default=(0, 1, 2), min_length=1)
+    expert_patience: tuple[NonNegativeInt, ...] = Field(default=(1, 1, 2, 3), min_length=1)
     own_tasks: int = 120
     explored_tasks: int = 600
     lora: LoraSettings | None = LoraSettings(rank=16, alpha=32, dropout=0.0, target_modules="all-linear")

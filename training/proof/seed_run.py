@@ -39,7 +39,7 @@ from training.grpo.situations import SituationSettings
 from training.models.policy import load
 from training.proof.recipe import PROMPT, GroupSettings, Recipe
 from training.proof.speakers import Explorer, PlainDealer
-from training.proof.unseen import TaskSplit
+from training.proof.tasks import TaskSplit
 from training.reward import model as reward_model
 from training.reward import rows as reward_rows
 from training.stage.settings import ModelSettings
@@ -318,6 +318,7 @@ def figures(episode: Episode, policy: str) -> dict[str, Any]:
     vector = evaluation.vector(seat)
     return {
         "task": episode.task.id,
+        "family": episode.task.scenario.shared_data["family"],
         "seat": seat,
         "valid": 1 - len(invalid) / max(1, len(own)),
         "agreement": float(evaluation.outcome.agreed),

@@ -113,6 +113,9 @@ def cloning(folder: Path, run: Path, model: Path, rows: list[Row]) -> tuple[floa
     return ratio(ours, bare)
 
 
+STEPPING = {"max_steps": STEPS, "per_device_train_batch_size": BATCH, "save_steps": STEPS}
+
+
 def _fit_values(model: Path, output: Path) -> dict[str, Any]:
     """The settings of our stages but for their data."""
     return {
@@ -120,7 +123,7 @@ def _fit_values(model: Path, output: Path) -> dict[str, Any]:
         "prompt": PROMPT.model_dump(),
         "validation": 0,
         "output": str(output),
-        "fit": {"max_steps": STEPS, "batch_size": BATCH, "save_steps": STEPS, "learning_rate": 1e-3},
+        "trainer": {**STEPPING, "learning_rate": 1e-3},
     }
 
 
@@ -259,11 +262,9 @@ def optimisation(folder: Path, run: Path, model: Path, rows: list[Row]) -> tuple
             "lora": None,
             "data": [{"run": str(run)}],
             "reward": {"model": str(reward_model), "gate": False, "invalid": 0.0},  # gated, next to nothing is scored
-            "num_generations": BATCH,
-            "beta": 0.0,
             "check_memory": False,
             "output": str(folder / f"grpo{next(count)}"),
-            "fit": {"max_steps": STEPS, "batch_size": BATCH, "save_steps": STEPS, "learning_rate": 1e-5},
+            "trainer": {**STEPPING, "learning_rate": 1e-5, "num_generations": BATCH, "beta": 0.0},
         }
         return cpu_seconds(lambda: train(settings_of(values, GRPOSettings, "benchmark")))
 
@@ -354,7 +355,7 @@ def starts(folder: Path, run: Path, model: Path) -> Iterator[Figure]:
         "model": {"base": str(model), "lora": None},
         "prompt": PROMPT.model_dump(mode="json"),
         "validation": 0,
-        "fit": {"max_steps": 1, "batch_size": 2},
+        "trainer": {"max_steps": 1, "per_device_train_batch_size": 2},
     }
     clone = {**common, "data": [{"run": str(run)}]}
     play = {"families": ["bargaining"], "count": 2, "partners": ["linear"], "max_turns": 4}
@@ -368,8 +369,7 @@ def starts(folder: Path, run: Path, model: Path) -> Iterator[Figure]:
             "lora": None,
             "situations": play,
             "reward": {"scalarisation": "goal"},
-            "num_generations": 2,
-            "fit": {"max_steps": 1, "batch_size": 4},
+            "trainer": {"max_steps": 1, "per_device_train_batch_size": 4, "num_generations": 2},
         },
     }
     for script, values in settings.items():

@@ -19,9 +19,8 @@ from training.stage.settings import read_settings
 
 def show(settings: BehaviorCloningSettings, first: int, count: int) -> int:
     """Prints ``count`` rows from number ``first`` on, and returns how many there were."""
-    tokenizer = load_tokenizer(
-        begin_from(settings.model, settings.start_from, settings.prompt).base, settings.prompt.format
-    )
+    base = begin_from(settings.model, settings.start_from, settings.prompt).base
+    tokenizer = load_tokenizer(base, settings.prompt)
     _, rows = training_rows(settings, tokenizer)
     printed = 0
     for number, (row, tokens) in enumerate(itertools.islice(rows, first, first + count), start=first):

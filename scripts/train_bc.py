@@ -1,13 +1,13 @@
 """Behaviour cloning: fine-tunes a model on an expert's turns.
 
-python scripts/train_bc.py --config configs/bc_tiny.yaml [--set KEY=VALUE ...] [--check]
+python scripts/train_bc.py --config configs/bc_tiny.yaml [--set KEY=VALUE ...] [--check | --dry-run]
 
 The same command continues a run that was stopped. With several GPUs:
 accelerate launch --config_file configs/accelerate/ddp.yaml scripts/train_bc.py --config ...
 """
 
-from training.fitting.behavior_cloning import BehaviorCloningSettings, run
+from training.fitting.behavior_cloning import BehaviorCloningSettings, forecast, run, trainer_arguments
 from training.stage.script import run_script
 
 if __name__ == "__main__":
-    raise SystemExit(run_script(__doc__, BehaviorCloningSettings, run))
+    raise SystemExit(run_script(__doc__, BehaviorCloningSettings, run, check=trainer_arguments, forecast=forecast))

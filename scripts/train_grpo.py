@@ -2,12 +2,21 @@
 
     python scripts/train_grpo.py --config configs/grpo_tiny.yaml
 
-Called again, it continues from the last complete checkpoint. Several processes: `accelerate launch` or `torchrun`.
+`--check` reads the settings and stops; `--dry-run` says what the stage would take. The same command
+continues from the last complete checkpoint. Several processes: `accelerate launch` or `torchrun`.
 """
 
-from training.grpo.settings import check
-from training.grpo.stage import GRPOSettings, run
+from training.grpo.forecast import forecast
+from training.grpo.settings import GRPOSettings, check, trainer_arguments
+from training.grpo.stage import run
 from training.stage.script import run_script
 
+
+def check_all(settings: GRPOSettings) -> None:
+    """Checks for contradictions, and that the trainer's arguments exist."""
+    check(settings)
+    trainer_arguments(settings)
+
+
 if __name__ == "__main__":
-    raise SystemExit(run_script(__doc__, GRPOSettings, run, check=check))
+    raise SystemExit(run_script(__doc__, GRPOSettings, run, check=check_all, forecast=forecast))

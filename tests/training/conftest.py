@@ -20,7 +20,6 @@ from sotopia_env.world.dynamics import Rules
 from training.data.samples import RowMaker
 from training.data.sources import SourceSettings
 from training.fitting import behavior_cloning
-from training.fitting.loop import FitSettings
 from training.models.loading import load_causal_lm, load_tokenizer, lora_config, write_prompt_settings
 from training.models.tiny_base import make_tiny_model, make_tiny_tokenizer
 from training.stage.settings import LoraSettings, ModelSettings, PromptSettings
@@ -86,7 +85,7 @@ def cloned(tmp_path_factory, tiny_model, expert_run):
             data=(SourceSettings(run=str(expert_run)),),
             validation=0,
             output=str(out),
-            fit=FitSettings(learning_rate=3e-3, max_steps=100, batch_size=8, save_steps=100),
+            trainer={"learning_rate": 3e-3, "max_steps": 100, "per_device_train_batch_size": 8, "save_steps": 100},
         )
     )
     return out

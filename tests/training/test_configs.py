@@ -63,11 +63,11 @@ def test_the_papers_settings_are_to_the_letter(model):
         assert (lora.rank, lora.alpha, lora.dropout, one.model.quantization) == (8, 16, 0.05, "nf4")
         assert one.prompt.max_length == 4096
     for one, keep in ((bc, "last"), (sr, 5)):
-        fit = one.fit
-        assert (fit.learning_rate, fit.scheduler, fit.warmup_ratio, fit.epochs) == (5e-5, "cosine", 0.03, 20)
-        assert (fit.batch_size, fit.keep) == (4, keep)
+        names = ("learning_rate", "lr_scheduler_type", "warmup_steps", "num_train_epochs")
+        assert [one.trainer[name] for name in names] == [5e-5, "cosine", 0.03, 20]
+        assert (one.trainer["per_device_train_batch_size"], one.keep) == (4, keep)
     assert sr.start_from == bc.output
-    assert (rl.fit.learning_rate, rl.fit.batch_size) == (1e-4, 2)
+    assert (rl.trainer["learning_rate"], rl.trainer["per_device_train_batch_size"]) == (1e-4, 2)
 
 
 @pytest.mark.parametrize("path", [path for path in STAGES if "grpo" in path.stem], ids=lambda path: path.stem)
@@ -85,7 +85,9 @@ def test_grpo_is_the_papers_to_the_letter(model):
     cloned = read_settings(ROOT / "configs" / f"bc_{model}_7b_rl.yaml", BehaviorCloningSettings)
     assert one.lora is not None
     assert (one.lora.rank, one.lora.alpha, one.lora.dropout, one.quantization) == (8, 16, 0.05, "nf4")
-    assert (one.fit.learning_rate, one.fit.epochs, one.fit.batch_size, one.num_generations) == (5e-6, 2, 4, 16)
+    names = ("learning_rate", "num_train_epochs", "per_device_train_batch_size", "num_generations")
+    assert [one.trainer[name] for name in names] == [5e-6, 2, 4, 16]
+    assert [one.trainer[name] for name in ("loss_type", "scale_rewards", "beta")] == ["grpo", "group", 0.04]
     assert (one.mode, one.reference, one.start_from) == ("single-turn", "start", cloned.output)
     assert cloned.prompt.max_length == 4096
 
@@ -127,4 +129,4 @@ def test_no_stage_checkpoints_activations_twice():
     """FSDP does it by its own configuration, whose comment switches the stage's off."""
     fsdp = (ROOT / "configs" / "accelerate" / "fsdp2.yaml").read_text()
     assert yaml.safe_load(fsdp)["fsdp_config"]["fsdp_activation_checkpointing"]
-    assert "--set fit.gradient_checkpointing=false" in fsdp
+    assert "--set trainer.gradient_checkpointing=false" in fsdp

@@ -8,9 +8,13 @@ import pytest
 
 from tests.training.grpo.grpo_asked import MISTRAL_7B, QWEN_7B
 from tests.training.test_configs import ROOT, settings_class
-from training.grpo.memory import estimate
+from training.fitting import behavior_cloning
+from training.fitting.behavior_cloning import BehaviorCloningSettings
+from training.grpo import forecast as grpo_forecast
 from training.grpo.settings import GRPOSettings
-from training.stage.settings import PromptSettings, read_settings
+from training.reward import model as reward_model
+from training.reward.model import RewardModelSettings
+from training.stage.settings import Assumptions, read_overrides, read_settings
 
 TEXT = (Path(__file__).parents[2] / "docs" / "training.md").read_text(encoding="utf-8")
 BLOCKS = "\n".join(re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL)).replace("\\\n", " ")
@@ -40,12 +44,32 @@ def test_a_command_can_be_given(command):
     assert read_settings(ROOT / config, settings_class(Path(script).name), overrides).output
 
 
-@pytest.mark.parametrize("name", ["grpo_qwen_7b", "grpo_mistral_7b", "grpo_multi_turn_qwen_7b"])
-def test_the_table_of_memory_is_what_the_command_estimates(name):
-    (line,) = [line for line in TEXT.splitlines() if line.startswith(f"| `{name}` |")]
-    settings = read_settings(ROOT / "configs" / f"{name}.yaml", GRPOSettings)
-    found = estimate(
-        MISTRAL_7B if "mistral" in name else QWEN_7B, settings, PromptSettings(max_length=4096, max_answer=256)
-    )
-    parts = (found.weights, found.training, found.cache, found.activations, found.logits, found.total)
-    assert line.strip("| ").split(" | ")[1:] == [f"{part / 1e9:.1f}" for part in parts]
+STAGES = {
+    BehaviorCloningSettings: behavior_cloning.forecast,
+    RewardModelSettings: reward_model.forecast,
+    GRPOSettings: grpo_forecast.forecast,
+}
+FORECASTS = re.findall(r"^\| `(\w+_7b\w*)` \|", TEXT, re.MULTILINE)
+
+
+def test_every_training_configuration_of_seven_billion_has_its_forecast():
+    kinds = ("bc_", "sr_", "rm_", "grpo_")
+    assert {path.stem for path in (ROOT / "configs").glob("*_7b*.yaml") if path.stem.startswith(kinds)} == {*FORECASTS}
+
+
+@pytest.mark.parametrize("name", sorted(set(FORECASTS)))
+def test_the_forecasts_are_what_the_dry_run_says(name, monkeypatch):
+    """With the assumptions of the command above the table, and the models' published sizes."""
+    from transformers import AutoConfig
+
+    monkeypatch.setattr(AutoConfig, "from_pretrained", lambda base: MISTRAL_7B if "Mistral" in base else QWEN_7B)
+    monkeypatch.chdir(ROOT / "configs")  # where no stage has run
+    (command,) = [line for line in COMMANDS if "--dry-run" in line]
+    words = shlex.split(command)
+    stated = [words[n + 1] for n, word in enumerate(words) if word == "--assume" and "base=" not in words[n + 1]]
+    base = "mistralai/Mistral-7B-Instruct-v0.3" if "mistral" in name else "Qwen/Qwen2.5-7B-Instruct"
+    kind = settings_class(f"train_{name.split('_')[0]}.py")
+    assumed = read_overrides([*stated, f"base={base}"], Assumptions, "--assume")
+    rows = STAGES[kind](read_settings(ROOT / "configs" / f"{name}.yaml", kind), assumed).rows()
+    lines = [line for line in TEXT.splitlines() if line.startswith(f"| `{name}` |")]
+    assert [line.strip("| ").split(" | ")[1:] for line in lines] == rows

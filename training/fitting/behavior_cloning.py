@@ -25,22 +25,12 @@ from sotopia_env.json_text import read_json
 from sotopia_env.world import ChatMessage
 from training.data.samples import Row, RowMaker, split_scenarios, stream_dataset
 from training.data.sources import SourceSettings, source_rows
-from training.fitting.loop import (
-    FitSettings,
-    begin_from,
-    check_keep,
-    check_trained_model,
-    finish_stage,
-    fit_model,
-    is_first_process,
-    load_for_training,
-    open_stage,
-    quiet,
-    training_arguments,
-)
+from training.fitting.arguments import FitSettings, check_keep, training_arguments
+from training.fitting.forecast import Batch, Forecast, base_config, memory, supervised_forecast
+from training.fitting.loop import begin, begin_from, completed, load_for_training, origin
 from training.models.loading import answer_ids, load_tokenizer, prompt_ids
 from training.stage.directory import StageDirectory
-from training.stage.settings import ModelSettings, PromptSettings, Settings
+from training.stage.settings import Assumptions, ModelSettings, PromptSettings
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -51,8 +41,8 @@ IGNORED = -100
 """Label of tokens without loss."""
 
 
-class BehaviorCloningSettings(Settings):
-    """One supervised stage.
+class BehaviorCloningSettings(FitSettings):
+    """One supervised stage; ``trainer`` is TRL's ``SFTConfig``.
 
     Attributes:
         model: the model to train.
@@ -66,7 +56,6 @@ class BehaviorCloningSettings(Settings):
             each prompt continues the previous one: the same loss for a half to a fifth of the tokens.
         keep_silence: whether turns with the action ``none`` are trained on as well.
         output: the stage's directory.
-        fit: optimisation and checkpoints.
     """
 
     model: ModelSettings
@@ -78,11 +67,10 @@ class BehaviorCloningSettings(Settings):
     rows: Literal["turns", "conversations"] = "turns"
     keep_silence: bool = False
     output: str
-    fit: FitSettings = FitSettings()
 
     @model_validator(mode="after")
     def _check_keep(self) -> BehaviorCloningSettings:
-        check_keep(self.fit, self.validation)
+        check_keep(self, self.validation)
         return self
 
 
@@ -223,13 +211,14 @@ def prepare(settings: BehaviorCloningSettings, stage: StageDirectory, tokenizer:
         shutil.rmtree(folder / "building", ignore_errors=True)  # else corrected settings would reuse refused rows
     record = {"data": sizes, "counts": maker.counts.text()}
     write_text_atomically(facts, json.dumps(record, indent=2) + "\n")
+    logger.info("rows: %s; %s", sizes, record["counts"])
     return Prepared(folder, record)
 
 
 def _divided(whole: Dataset, settings: BehaviorCloningSettings, folder: Path) -> dict[str, dict[str, int]]:
     """Writes the training and the validation rows, and returns their sizes."""
     keys = list(whole["scenario"])
-    split = split_scenarios(keys, settings.validation, settings.fit.seed)
+    split = split_scenarios(keys, settings.validation, settings.seed)
     sizes = {}
     for name, scenarios in (("train", split.train), ("validation", split.validation)):
         indices = [index for index, key in enumerate(keys) if key in scenarios]
@@ -261,38 +250,49 @@ def run(settings: BehaviorCloningSettings) -> dict[str, Any]:
     """
     stage = StageDirectory(Path(settings.output), "behavior_cloning", settings)
     model_settings = begin_from(settings.model, settings.start_from, settings.prompt)
-    complete = open_stage(stage, model_settings)
+    complete = completed(stage)
     if complete is not None:
         return complete
-    tokenizer = load_tokenizer(model_settings.base, settings.prompt.format)
-    quiet()
-    if is_first_process():  # errors in the data are raised before anything heavier is imported
-        facts = prepare(settings, stage, tokenizer).facts
-        logger.info("rows: %s; %s", facts["data"], facts["counts"])
-    from trl import SFTConfig, SFTTrainer
-
-    arguments = training_arguments(
-        settings.fit,
-        stage,
-        settings.validation > 0,
-        SFTConfig,
-        max_length=None,  # the trainer truncates nothing; the rows' length is already checked
-        completion_only_loss=True,
-        packing=False,
-    )
-    with arguments.main_process_first(desc="rows"):
-        prepared = prepare(settings, stage, tokenizer)
+    frame = begin(stage, settings, model_settings, settings.prompt, lambda: trainer_arguments(settings))
+    prepared = frame.rows(lambda: prepare(settings, stage, frame.tokenizer))
     rows, validation = prepared.load()
-    model, adapter = load_for_training(model_settings, settings.fit.gradient_checkpointing)
+    from trl import SFTTrainer
+
+    model, adapter = load_for_training(model_settings, frame.arguments.gradient_checkpointing)
     trainer = SFTTrainer(
         model=model,
-        args=arguments,
+        args=frame.arguments,
         train_dataset=rows,
         eval_dataset=validation,
-        processing_class=tokenizer,
+        processing_class=frame.tokenizer,
         peft_config=adapter,
     )
-    check_trained_model(trainer.model, model_settings)
-    figures = {**prepared.facts, **fit_model(trainer, stage, settings.fit)}
-    finish_stage(trainer, stage, settings.prompt, figures)
-    return figures
+    return frame.finish(trainer, frame.fit_to_end(trainer, prepared.facts))
+
+
+def trainer_arguments(settings: BehaviorCloningSettings) -> Any:
+    """Returns TRL's arguments; the rows' length is already checked, and the trainer truncates and packs nothing."""
+    from trl import SFTConfig
+
+    own = {"max_length": None, "completion_only_loss": True, "packing": False}
+    output = StageDirectory(Path(settings.output), "", settings).checkpoints
+    return training_arguments(settings, str(output), settings.validation > 0, SFTConfig, **own)
+
+
+def forecast(settings: BehaviorCloningSettings, assumed: Assumptions) -> Forecast:
+    """Returns the forecast of a supervised stage; loads at most the tokenizer.
+
+    Raises:
+        InvalidValueError: the settings contradict each other, or something neither exists nor is assumed.
+    """
+    model = origin(settings.model, settings.start_from, settings.prompt)
+    arguments = trainer_arguments(settings)
+    longest = settings.prompt.max_length
+    need = memory(base_config(model.base, assumed), model, arguments, Batch(longest, longest))
+    rows, tokens = assumed.rows, assumed.row_tokens or longest
+    if rows is None:
+        pairs = list(training_rows(settings, load_tokenizer(model.base, settings.prompt))[1])
+        train = split_scenarios([row.scenario for row, _ in pairs], settings.validation, settings.seed).train
+        lengths = [len(ids.input_ids) for row, ids in pairs if row.scenario in train]
+        rows, tokens = len(lengths), assumed.row_tokens or sum(lengths) / len(lengths)
+    return supervised_forecast(arguments, need, rows, tokens, assumed, settings.keep)

@@ -1,85 +1,56 @@
-"""Checks of the optimisation settings, before data are prepared and weights are loaded.
-
-Names of schedules and optimisers are those of transformers. The usual ones are listed here, so that reading settings
-imports nothing heavy; others are looked up there.
-"""
+"""Checks of the optimisation settings, before data are prepared and weights are loaded."""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
-from training.models.loading import check_bitsandbytes, located
+from training.models.loading import check_bitsandbytes, first_line, located
 from training.stage.settings import ModelSettings
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-SCHEDULERS = ("linear", "cosine", "cosine_with_restarts", "polynomial", "constant", "constant_with_warmup")
-OPTIMIZERS = ("adamw_torch", "adamw_torch_fused", "adamw_bnb_8bit", "paged_adamw_8bit", "paged_adamw_32bit", "sgd")
 _OF_BITSANDBYTES = re.compile(r"adamw_8bit|.*bnb|paged_|lion_|ademamix")
 
 
-def check_scheduler(name: str) -> str:
-    """Returns the name of a schedule.
-
-    Raises:
-        UnknownNameError: transformers has no such schedule.
-        InvalidValueError: it needs arguments, for which there is no setting.
-    """
-    if name in SCHEDULERS:
-        return name
+def check_schedule(arguments: Any) -> None:
+    """Raises :class:`InvalidValueError` if the schedule lacks arguments of its own (``lr_scheduler_kwargs``)."""
     import torch
     from transformers import get_scheduler
-    from transformers.trainer_utils import SchedulerType
 
-    names = [kind.value for kind in SchedulerType]
-    if name not in names:
-        raise UnknownNameError(name_hint(name, names))
+    name, own = arguments.lr_scheduler_type, arguments.lr_scheduler_kwargs
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)])
     try:
-        get_scheduler(name, optimizer, num_warmup_steps=1, num_training_steps=2)
-    except (TypeError, ValueError):
-        raise InvalidValueError(f"expected a schedule that needs no arguments of its own, got {name!r}") from None
-    return name
+        get_scheduler(name, optimizer, num_warmup_steps=1, num_training_steps=2, scheduler_specific_kwargs=own)
+    except (TypeError, ValueError) as error:
+        raise InvalidValueError(
+            f"trainer.lr_scheduler_kwargs: expected what the schedule {name.value!r} needs, got {own} "
+            f"({first_line(error)})"
+        ) from None
 
 
-def check_optimizer(name: str) -> str:
-    """Returns the name of an optimiser.
-
-    Raises:
-        UnknownNameError: transformers has no such optimiser.
-    """
-    if name not in OPTIMIZERS:
-        from transformers.training_args import OptimizerNames
-
-        names = [kind.value for kind in OptimizerNames]
-        if name not in names:
-            raise UnknownNameError(name_hint(name, names))
-    return name
-
-
-def check_installed(optimizer: str, report_to: str) -> None:
-    """Checks that the packages of the optimiser and of the reports are installed.
+def check_installed(arguments: Any) -> None:
+    """Checks that the packages of the optimiser, of the reports and of sampling are installed.
 
     Raises:
         UnknownNameError: transformers cannot report to a package of this name.
         InvalidValueError: bitsandbytes or the reporting package is missing.
     """
+    optimizer = arguments.optim.value
     if _OF_BITSANDBYTES.match(optimizer):
-        check_bitsandbytes(f"fit.optimizer: {optimizer!r}", "choose another, such as adamw_torch")
-    if report_to in ("none", "all"):
-        return
+        check_bitsandbytes(f"trainer.optim: {optimizer!r}", "choose another, such as adamw_torch")
     from transformers.integrations import integration_utils
 
-    if report_to not in integration_utils.INTEGRATION_TO_CALLBACK:
-        names = ["none", "all", *integration_utils.INTEGRATION_TO_CALLBACK]
-        raise UnknownNameError(f"fit.report_to: {name_hint(report_to, names)}")
-    if report_to not in integration_utils.get_available_reporting_integrations():
-        raise InvalidValueError(
-            f"fit.report_to: {report_to!r} is not installed; install it, or set fit.report_to: none"
-        )
+    for package in arguments.report_to:
+        if package not in integration_utils.INTEGRATION_TO_CALLBACK:
+            names = ["none", "all", *integration_utils.INTEGRATION_TO_CALLBACK]
+            raise UnknownNameError(f"trainer.report_to: {name_hint(package, names)}")
+        if package not in integration_utils.get_available_reporting_integrations():
+            raise InvalidValueError(
+                f"trainer.report_to: {package!r} is not installed; install it, or set trainer.report_to: none"
+            )
 
 
 def check_target_modules(model: ModelSettings) -> None:

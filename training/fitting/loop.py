@@ -1,7 +1,7 @@
-"""The training loop of behaviour cloning, reward model and GRPO: optimisation, checkpoints, resuming, saving.
+"""The frame of behaviour cloning, reward model and GRPO: settings, rows, training, model and figures on disk.
 
-Warm-up counts optimiser steps. Every checkpoint has a validation loss if there is validation data. A killed stage
-continues from its last complete checkpoint, with the losses of an uninterrupted run.
+Every checkpoint has a validation loss if there is validation data. A killed stage continues from its last complete
+checkpoint, with the losses of an uninterrupted run.
 """
 
 from __future__ import annotations
@@ -10,21 +10,22 @@ import logging
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
-
-from pydantic import Field, field_validator, model_validator
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.json_text import read_json
-from training.fitting.checks import check_installed, check_optimizer, check_scheduler, check_target_modules
+from training.fitting.arguments import FitSettings
+from training.fitting.checks import check_installed, check_schedule, check_target_modules
 from training.models.loading import (
     adapter_base,
     check_adapter,
     check_quantization,
     find_model,
     load_causal_lm,
+    load_tokenizer,
     lora_config,
     quiet_bars,
     read_prompt_settings,
@@ -32,131 +33,14 @@ from training.models.loading import (
 )
 from training.models.loading import start_from as start_settings
 from training.stage.directory import StageDirectory
-from training.stage.settings import ModelSettings, PromptSettings, Settings
+from training.stage.settings import ModelSettings, PromptSettings
 
 if TYPE_CHECKING:
     from peft import LoraConfig
-    from transformers import PreTrainedModel, Trainer, TrainerCallback
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer, TrainerCallback
 
 logger = logging.getLogger(__name__)
-
-
-class FitSettings(Settings):
-    """Optimisation of one stage; the defaults are SOTOPIA-π's (arXiv 2403.08715, B.5).
-
-    Attributes:
-        learning_rate: maximum.
-        scheduler: transformers' name of the schedule after the warm-up.
-        warmup_ratio: share of all optimiser steps in which the learning rate rises.
-        epochs: passes over the training rows; the schedule covers all of them.
-        max_steps: optimiser steps instead of epochs.
-        batch_size: rows per device and forward pass.
-        gradient_accumulation_steps: forward passes per optimiser step.
-        weight_decay: of AdamW.
-        max_grad_norm: gradients are clipped to this norm; 0 does not clip.
-        adam_beta2: of AdamW; 0.99 suits runs of a few hundred steps.
-        optimizer: transformers' name, e.g. ``adamw_torch`` or ``paged_adamw_8bit``.
-        seed: of data order, dropout and new weights.
-        precision: of the computation; ``auto`` is bfloat16 on a GPU that supports it, else float32.
-        gradient_checkpointing: computes activations twice, to save memory.
-        save_steps: optimiser steps between checkpoints, each with a validation loss; ``None`` for every epoch.
-        checkpoints: number of checkpoints on disk.
-        logging_steps: optimiser steps between log lines.
-        report_to: further reporting of transformers, e.g. ``tensorboard``.
-        keep: the model that the stage saves: the ``last``, the ``best`` on the validation loss, or the one after an
-            epoch (B.6: the last of 20 for behaviour cloning, the one after epoch 5 for self-reinforcement), after which
-            training ends.
-    """
-
-    learning_rate: float = Field(default=5e-5, gt=0)
-    scheduler: str = "cosine"
-    warmup_ratio: float = Field(default=0.03, ge=0, lt=1)
-    epochs: float = Field(default=20, gt=0)
-    max_steps: int | None = Field(default=None, ge=1)
-    batch_size: int = Field(default=4, ge=1)
-    gradient_accumulation_steps: int = Field(default=1, ge=1)
-    weight_decay: float = Field(default=0.0, ge=0)
-    max_grad_norm: float = Field(default=1.0, ge=0)
-    adam_beta2: float = Field(default=0.999, gt=0, lt=1)
-    optimizer: str = "adamw_torch"
-    seed: int = Field(default=0, ge=0)
-    precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    gradient_checkpointing: bool = False
-    save_steps: int | None = Field(default=None, ge=1)
-    checkpoints: int = Field(default=2, ge=1)
-    logging_steps: int = Field(default=10, ge=1)
-    report_to: str = "none"
-    keep: Literal["last", "best"] | int = "last"
-
-    _check_scheduler = field_validator("scheduler")(check_scheduler)
-    _check_optimizer = field_validator("optimizer")(check_optimizer)
-
-    @model_validator(mode="after")
-    def _check_keep(self) -> FitSettings:
-        if isinstance(self.keep, int) and (self.max_steps is not None or not 1 <= self.keep <= self.epochs):
-            raise ValueError(f"keep: expected last, best or an epoch from 1 to {self.epochs:g} (and no max_steps)")
-        return self
-
-
-def check_keep(fit: FitSettings, validation: float) -> None:
-    """Raises :class:`ValueError`, for pydantic, if ``keep: best`` is set without validation data."""
-    if fit.keep == "best" and not validation:
-        raise ValueError("fit.keep: 'best' needs a validation loss; set validation above 0")
-
-
-# --- arguments ----------------------------------------------------------------------------------------------------
-
-
-def training_arguments(fit: FitSettings, stage: StageDirectory, validated: bool, kind: type[Any], **more: Any) -> Any:
-    """Returns the trainer's arguments.
-
-    Args:
-        fit: optimisation and checkpoints.
-        stage: directory of the checkpoints.
-        validated: whether there is validation data.
-        kind: ``transformers.TrainingArguments`` or a subclass.
-        more: arguments of ``kind`` beyond the common ones.
-    """
-    import torch
-
-    gpu = torch.cuda.is_available()
-    half = fit.precision == "bfloat16" or (fit.precision == "auto" and gpu and torch.cuda.is_bf16_supported())
-    moments = "epoch" if fit.save_steps is None else "steps"
-    interval: float = 500 if fit.save_steps is None else fit.save_steps
-    return kind(
-        output_dir=str(stage.checkpoints),
-        learning_rate=fit.learning_rate,
-        lr_scheduler_type=fit.scheduler,
-        warmup_steps=fit.warmup_ratio,  # below 1 it is a share of the optimiser steps
-        num_train_epochs=fit.epochs,
-        max_steps=-1 if fit.max_steps is None else fit.max_steps,
-        per_device_train_batch_size=fit.batch_size,
-        per_device_eval_batch_size=fit.batch_size,
-        gradient_accumulation_steps=fit.gradient_accumulation_steps,
-        weight_decay=fit.weight_decay,
-        max_grad_norm=fit.max_grad_norm,
-        adam_beta2=fit.adam_beta2,
-        optim=fit.optimizer,
-        seed=fit.seed,
-        bf16=half,
-        gradient_checkpointing=fit.gradient_checkpointing,
-        save_strategy=moments,
-        save_steps=interval,
-        save_total_limit=fit.checkpoints,
-        eval_strategy=moments if validated else "no",
-        eval_steps=interval if validated else None,
-        load_best_model_at_end=fit.keep == "best",
-        metric_for_best_model="eval_loss" if validated else None,
-        greater_is_better=False if validated else None,
-        logging_steps=fit.logging_steps,
-        logging_first_step=True,
-        report_to=fit.report_to,
-        disable_tqdm=not sys.stderr.isatty(),
-        use_cpu=not gpu,
-        dataloader_pin_memory=gpu,
-        ddp_find_unused_parameters=False,
-        **more,
-    )
+_Rows = TypeVar("_Rows")
 
 
 def is_first_process() -> bool:
@@ -189,10 +73,12 @@ def begin_from(model: ModelSettings, earlier: str | None, prompt: PromptSettings
     """
     if earlier is not None:
         note = read_prompt_settings(find_model(earlier))
-        if note.format != prompt.format:
-            raise InvalidValueError(
-                f"prompt.format: {earlier} was trained on {note.format!r}, got {prompt.format!r}; use the same"
-            )
+        for name in ("format", "chat_template_kwargs"):
+            trained, own = getattr(note, name), getattr(prompt, name)
+            if trained != own:
+                raise InvalidValueError(
+                    f"prompt.{name}: {earlier} was trained on {trained!r}, got {own!r}; use the same"
+                )
         if model.base and adapter_base(find_model(earlier)) is not None and model.base != earlier:
             check_adapter(find_model(earlier), model.base)
         model = start_settings(earlier, model)
@@ -201,6 +87,11 @@ def begin_from(model: ModelSettings, earlier: str | None, prompt: PromptSettings
     if model.adapter is not None:
         _check_same_adapter(model)
     return model
+
+
+def origin(model: ModelSettings, earlier: str | None, prompt: PromptSettings) -> ModelSettings:
+    """As :func:`begin_from`, or ``model`` itself while the earlier stage has not run."""
+    return model if earlier is not None and not Path(earlier).exists() else begin_from(model, earlier, prompt)
 
 
 def _check_same_adapter(model: ModelSettings) -> None:
@@ -282,31 +173,84 @@ def check_trained_model(model: PreTrainedModel, settings: ModelSettings) -> None
 # --- running ------------------------------------------------------------------------------------------------------
 
 
-def open_stage(stage: StageDirectory, model: ModelSettings) -> dict[str, Any] | None:
-    """Opens a stage, logs its base model, and returns its figures if it is complete.
+@dataclass(frozen=True)
+class TrainingRun:
+    """A training stage under way.
+
+    Attributes:
+        stage: its directory.
+        fit: its settings.
+        model: where the model comes from.
+        prompt: the model's prompt settings, which are saved beside it.
+        tokenizer: of the model.
+        arguments: of the trainer.
+    """
+
+    stage: StageDirectory
+    fit: FitSettings
+    model: ModelSettings
+    prompt: PromptSettings
+    tokenizer: PreTrainedTokenizerBase
+    arguments: Any
+
+    def rows(self, prepare: Callable[[], _Rows]) -> _Rows:
+        """Returns the rows; the first process prepares them in the stage's directory, and the others read them."""
+        with self.arguments.main_process_first(desc="rows"):
+            return prepare()
+
+    def fit_to_end(self, trainer: Trainer, facts: Mapping[str, Any]) -> dict[str, Any]:
+        """Trains to the end and returns the figures, those of the rows (``facts``) included."""
+        check_trained_model(trainer.model, self.model)
+        return {**facts, **fit_model(trainer, self.stage, self.fit)}
+
+    def finish(self, trainer: Trainer, figures: dict[str, Any]) -> dict[str, Any]:
+        """Writes prompt settings and figures; the stage is then complete. Called by every process."""
+        if trainer.is_world_process_zero():
+            write_prompt_settings(self.stage.model, self.prompt)
+            self.stage.finish(figures)
+        trainer.accelerator.wait_for_everyone()
+        return figures
+
+
+def completed(stage: StageDirectory) -> dict[str, Any] | None:
+    """Returns the figures of a complete stage; ``None`` while it is not complete.
 
     Raises:
-        InvalidValueError: the directory holds another stage, a package is missing, or layers to adapt do not exist.
+        InvalidValueError: the directory holds another stage, or the same with other settings.
     """
-    if stage.figures is None:  # before anything is written, read or loaded
-        check_quantization(model)
-        fit: FitSettings | None = getattr(stage.settings, "fit", None)
-        if fit is not None:
-            check_installed(fit.optimizer, fit.report_to)
-        check_target_modules(model)
+    return stage.figures if stage.is_complete() else None
+
+
+def begin(
+    stage: StageDirectory,
+    fit: FitSettings,
+    model: ModelSettings,
+    prompt: PromptSettings,
+    arguments: Callable[[], Any],
+) -> TrainingRun:
+    """Opens a stage after its settings were checked; loads only the tokenizer.
+
+    Args:
+        stage: its directory.
+        fit: optimisation and the saved model.
+        model: of :func:`begin_from`.
+        prompt: the model's prompt settings.
+        arguments: returns the trainer's; see :func:`~training.fitting.arguments.training_arguments`.
+
+    Raises:
+        InvalidValueError: the directory holds another stage, a package is missing, an argument or a layer to adapt does
+            not exist, or the tokenizer cannot be used in training.
+    """
+    check_quantization(model)
+    values = arguments()
+    check_installed(values)
+    check_schedule(values)
+    check_target_modules(model)
     stage.open()
     logger.info("%s: begins from %s", stage.path, model.adapter or model.base)
-    if stage.figures is not None:
-        logger.info("%s is complete: nothing to do", stage.path)
-    return stage.figures
-
-
-def finish_stage(trainer: Trainer, stage: StageDirectory, prompt: PromptSettings, figures: dict[str, Any]) -> None:
-    """Writes the prompt settings beside the model, and the figures of the stage; called by every process."""
-    if trainer.is_world_process_zero():
-        write_prompt_settings(stage.model, prompt)
-        stage.finish(figures)
-    trainer.accelerator.wait_for_everyone()
+    tokenizer = load_tokenizer(model.base, prompt)
+    quiet()
+    return TrainingRun(stage, fit, model, prompt, tokenizer, values)
 
 
 def fit_model(trainer: Trainer, stage: StageDirectory, fit: FitSettings) -> dict[str, Any]:
@@ -336,7 +280,7 @@ def _resumable(stage: StageDirectory, fit: FitSettings) -> Path | None:
     checkpoints = [
         path
         for path, state in stage.complete_checkpoints()
-        if (fit.max_steps is None or state["global_step"] < fit.max_steps)
+        if (fit.steps is None or state["global_step"] < fit.steps)
         and (not isinstance(fit.keep, int) or not _reached(state["epoch"], fit.keep))
     ]
     return checkpoints[-1] if checkpoints else None

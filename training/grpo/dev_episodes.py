@@ -44,11 +44,11 @@ def generator_sample(
     generator = BatchedGenerator(model, tokenizer, Sampling(max_answer, temperature, max_batch=128))
     calls = 0
 
-    def sample(prompts: list[list[int]]) -> list[list[int]]:
+    def sample(prompts: list[list[int]]) -> tuple[list[list[int]], None]:
         nonlocal calls
         calls += 1
         seeds = [(seed << 32) + (calls << 20) + row for row in range(len(prompts))]
-        return [list(answer.ids) for answer in generator.generate(prompts, seeds)]
+        return [list(answer.ids) for answer in generator.generate(prompts, seeds)], None
 
     return sample
 

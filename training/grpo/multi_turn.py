@@ -17,9 +17,10 @@ from sotopia_env.world import ABBREVIATIONS, DIMENSIONS, RANGES, Dimension, Epis
 from training.attribution.by_outcome import make_attributor
 from training.attribution.credits import Attributor, Missing, SeatScore, dimension_name, seat_score
 from training.grpo.branches import COUNTERFACTUAL, Branches, check_verified
+from training.grpo.self_play import SelfPlay
 from training.grpo.settings import RewardSettings
 from training.grpo.situations import Situation
-from training.grpo.token_episodes import Sample, TokenEpisode, TokenPlayer
+from training.grpo.token_episodes import LogProbs, Sample, TokenEpisode, TokenPlayer
 from training.models.generation import BatchedGenerator, Sampling
 
 if TYPE_CHECKING:
@@ -51,13 +52,20 @@ def prompt_rows(situations: Sequence[Situation]) -> list[dict[str, Any]]:
 class EpisodeRollout:
     """Plays the situations of TRL's prompts (its ``rollout_func``)."""
 
-    def __init__(self, player: TokenPlayer, situations: Sequence[Situation], reward: RewardSettings) -> None:
+    def __init__(
+        self,
+        player: TokenPlayer,
+        situations: Sequence[Situation],
+        reward: RewardSettings,
+        self_play: SelfPlay | None = None,
+    ) -> None:
         """Prepares.
 
         Args:
             player: plays and evaluates.
             situations: by number in the prompts.
             reward: of an episode.
+            self_play: draws the partners; ``None`` leaves those of the situations.
 
         Raises:
             InvalidValueError: the attributor of turn credits does not cover the dimension or a task.
@@ -65,6 +73,7 @@ class EpisodeRollout:
         self._player = player
         self._situations = situations
         self._reward = reward
+        self._self_play = self_play
         self._scalar = Scalarisation.of(reward.scalarisation)
         self._failed = 0
         self._branches: Branches | None = None
@@ -78,12 +87,14 @@ class EpisodeRollout:
 
     def __call__(self, prompts: Sequence[Sequence[Mapping[str, str]]], trainer: GRPOTrainer) -> dict[str, Any]:
         """Returns one sequence for each prompt: ids, mask, reward, scores and, with attribution, turn credits."""
-        situations = [self._situations[int(prompt[0][KEY])] for prompt in prompts]
-        episodes = self.play(situations, trainer)
+        numbers = [int(prompt[0][KEY]) for prompt in prompts]
+        seated = {number: self._situation(number, trainer) for number in numbers}  # one for all episodes of a group
+        episodes = self.play([seated[number] for number in numbers], trainer)
         output: dict[str, Any] = {
             "prompt_ids": [episode.prompt for episode in episodes],
             "completion_ids": [episode.completion for episode in episodes],
-            "logprobs": None,
+            # The importance correction compares the sampler's log-probabilities with those of the model in training.
+            "logprobs": [episode.logprobs for episode in episodes] if trainer.use_vllm else None,
             "env_mask": [episode.mask for episode in episodes],
             "episode_reward": [self.reward(episode) for episode in episodes],
             "scores": [[] if e.failure else [float(value) for value in e.vector] for e in episodes],
@@ -105,6 +116,12 @@ class EpisodeRollout:
         credits = [_by_tokens(episode, parts) for episode, parts in zip(episodes, gains, strict=True)]
         return {CREDITS: credits, "facts": [{**row, **cost} for row in facts]}
 
+    def _situation(self, number: int, trainer: GRPOTrainer) -> Situation:
+        situation = self._situations[number]
+        if self._self_play is None:
+            return situation
+        return self._self_play.seated(situation, number, trainer.state.global_step)
+
     def play(self, situations: Sequence[Situation], trainer: GRPOTrainer) -> list[TokenEpisode]:
         """Plays the episodes with the policy in training.
 
@@ -118,6 +135,10 @@ class EpisodeRollout:
                 logger.warning("an episode without a reward: %s", episode.failure)
             if self._failed >= GIVE_UP:
                 raise EvaluationError(f"the last {GIVE_UP} episodes could not be scored; {episode.failure}")
+        if self._self_play is not None:
+            from accelerate.utils import gather_object
+
+            self._self_play.note(episodes, trainer.state.global_step, gather_object)
         return episodes
 
     def reward(self, episode: TokenEpisode) -> float | None:
@@ -266,16 +287,16 @@ def samples_through_trl(trainer: GRPOTrainer) -> bool:
 def through_trl(trainer: GRPOTrainer, temperature: float | None = None) -> Sample:
     """Returns TRL's own sampler, at the temperature of training or another one; a collective operation."""
 
-    def sample(prompts: list[list[int]]) -> list[list[int]]:
+    def sample(prompts: list[list[int]]) -> tuple[list[list[int]], LogProbs | None]:
         model = trainer.accelerator.unwrap_model(trainer.model)
         training = model.training
         model.eval()
         try:
             with _at_temperature(trainer, temperature):
-                answers, _ = trainer._generate_single_turn(prompts, None, {}, 1)
+                answers, logprobs = trainer._generate_single_turn(prompts, None, {}, 1)
         finally:
             model.train(training)
-        return [list(ids) for ids in answers]
+        return [list(ids) for ids in answers], logprobs
 
     return sample
 
@@ -296,12 +317,12 @@ def _in_batches(trainer: GRPOTrainer) -> Sample:
     model = trainer.accelerator.unwrap_model(trainer.model)
     generator = BatchedGenerator(model, trainer.processing_class, sampling)
 
-    def sample(prompts: list[list[int]]) -> list[list[int]]:
+    def sample(prompts: list[list[int]]) -> tuple[list[list[int]], None]:
         import torch
 
         # The trainer's own random state, which its checkpoints hold; each process has another.
         seeds = torch.randint(1 << 62, (len(prompts),)).tolist()
-        return [list(answer.ids) for answer in generator.generate(prompts, seeds)]
+        return [list(answer.ids) for answer in generator.generate(prompts, seeds)], None
 
     return sample
 

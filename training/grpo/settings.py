@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from importlib.util import find_spec
-from typing import Literal
+from pathlib import Path
+from typing import Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.world import Scalarisation
 from training.data.sources import SourceSettings
-from training.fitting.loop import FitSettings
+from training.fitting.arguments import PAPER, FitSettings, training_arguments
 from training.grpo.situations import SituationSettings
 from training.stage.access import ModelAccess
-from training.stage.settings import LoraSettings, ModelSettings, Settings
+from training.stage.directory import StageDirectory
+from training.stage.settings import LoraSettings, ModelSettings, PromptSettings, Settings
 
 
 class RewardSettings(Settings):
@@ -61,8 +62,11 @@ class DevSettings(Settings):
     patience: int | None = Field(default=None, ge=1)
 
 
-class GRPOSettings(Settings):
+class GRPOSettings(FitSettings):
     """One stage of group-relative policy optimisation (SOTOPIA-RL, arXiv 2508.03905, §4.2 and C.1).
+
+    ``trainer`` is TRL's ``GRPOConfig``: ``num_generations`` answers or episodes form a group, ``beta`` weights the KL
+    penalty, and ``per_device_train_batch_size`` counts answers (episodes), not prompts.
 
     Attributes:
         mode: ``single-turn`` samples answers to prompts cut from episodes and scores them with the reward model;
@@ -70,28 +74,25 @@ class GRPOSettings(Settings):
         start_from: output directory of the stage whose model is trained further, e.g. behaviour cloning's.
         quantization: loads the base in 4 bit; see :class:`training.stage.settings.ModelSettings`.
         dtype: of the weights.
-        reference: of the KL penalty when ``beta`` is above 0: ``start``, the model at the start of training (the cloned
-            policy, as in the paper), or its bare ``base``.
-        beta: weight of the KL penalty; above 0 dropout is off, because KL would measure its masks.
+        reference: of the KL penalty when ``trainer.beta`` is above 0: ``start``, the model at the start of training
+            (the cloned policy, as in the paper), or its bare ``base``.
         data: episodes whose prompts are answered; single-turn only.
         situations: of the played episodes; multi-turn only.
         reward: of an answer or an episode.
-        num_generations: answers per prompt, or episodes per situation: one group.
-        steps_per_generation: batches that are generated at once.
-        temperature: of sampling.
         max_answer: tokens of one answer; ``None`` takes that of the earlier stage's prompt settings.
-        scale_rewards: whether advantages are divided by the standard deviation of their ``group`` or ``batch``.
-        loss: TRL's ``loss_type``.
-        vllm: ``none``, or TRL's ``colocate`` or ``server`` mode.
         evaluation_tasks: a task file, or ``starter``; its scenarios are refused as training data.
         dev: whole episodes played during training.
-        keep: the saved model: the ``last``, or the ``best`` by the dev episodes' reward.
         access: to models on servers, as partners and as judges; processes share its limits.
         check_memory: whether a run that cannot fit is refused before it starts.
         output: the stage's directory.
-        fit: optimisation; the batch size counts answers (episodes), not prompts.
     """
 
+    defaults: ClassVar[Mapping[str, JsonValue]] = {
+        **PAPER,
+        "learning_rate": 5e-6,
+        "num_train_epochs": 2,
+        "num_generations": 16,
+    }
     mode: Literal["single-turn", "multi-turn"]
     start_from: str
     quantization: str = Field(default="none", pattern="^(none|nf4)$")
@@ -99,24 +100,15 @@ class GRPOSettings(Settings):
     attention: str | None = None
     lora: LoraSettings | None = LoraSettings()
     reference: Literal["start", "base"] = "start"
-    beta: float = Field(default=0.0, ge=0)
     data: tuple[SourceSettings, ...] = ()
     situations: SituationSettings | None = None
     reward: RewardSettings = RewardSettings()
-    num_generations: int = Field(default=16, ge=2)
-    steps_per_generation: int = Field(default=1, ge=1)
-    temperature: float = Field(default=1.0, gt=0)
     max_answer: int | None = Field(default=None, ge=1)
-    scale_rewards: Literal["group", "batch", "none"] = "group"
-    loss: str = "dapo"
-    vllm: Literal["none", "colocate", "server"] = "none"
     evaluation_tasks: str | None = None
     dev: DevSettings | None = None
-    keep: Literal["last", "best"] = "last"
     access: ModelAccess = ModelAccess()
     check_memory: bool = True
     output: str
-    fit: FitSettings = FitSettings(learning_rate=5e-6, epochs=2, batch_size=4)
 
     @property
     def model(self) -> ModelSettings:
@@ -128,11 +120,6 @@ class GRPOSettings(Settings):
             dtype=self.dtype,
             attention=self.attention,
         )
-
-    @property
-    def generation_batch(self) -> int:
-        """Answers that are generated and compared at once, over all processes."""
-        return self.fit.batch_size * self.steps_per_generation * world_size()
 
 
 def world_size() -> int:
@@ -155,25 +142,51 @@ def check(settings: GRPOSettings) -> None:
         raise InvalidValueError("data, reward.model: only for mode 'single-turn'; whole episodes are evaluated")
     if settings.keep == "best" and settings.dev is None:
         raise InvalidValueError("keep: 'best' needs dev episodes; give dev, or keep the last")
-    if settings.fit.keep != "last":
-        raise InvalidValueError("fit.keep: GRPO keeps by `keep` at the top, not by epochs")
-    if settings.vllm != "none" and find_spec("vllm") is None:
-        raise InvalidValueError(f"vllm: {settings.vllm!r} needs the package vllm; install it, or set vllm: none")
+    if isinstance(settings.keep, int):
+        raise InvalidValueError(f"keep: expected 'last' or 'best' for GRPO, got the epoch {settings.keep}")
     one = isinstance(settings.reward.scalarisation, str) and settings.reward.scalarisation != "overall"
     if settings.reward.credit != "episode" and not one:
         raise InvalidValueError("reward.credit: an attributor needs one dimension as scalarisation, e.g. 'goal'")
     Scalarisation.of(settings.reward.scalarisation)
-    batch, group = settings.generation_batch, settings.num_generations
-    if batch % group:
+    _check_groups(settings.trainer)
+
+
+def _check_groups(trainer: Mapping[str, JsonValue]) -> None:
+    """Checks that the answers that are generated at once are whole groups."""
+    if "generation_batch_size" in trainer:
+        return  # TRL divides it by the batch itself
+    batch, group, steps = (
+        trainer.get(name, 1)
+        for name in ("per_device_train_batch_size", "num_generations", "gradient_accumulation_steps")
+    )
+    steps = trainer.get("steps_per_generation", steps)
+    if not (isinstance(batch, int) and isinstance(group, int) and isinstance(steps, int)):
+        return  # the types are checked with all others
+    answers = batch * steps * world_size()
+    if group > 0 and answers % group:
+        fitting = next(count for count in range(1, group + 1) if batch * world_size() * count % group == 0)
         raise InvalidValueError(
-            f"num_generations: batch_size {settings.fit.batch_size} × steps_per_generation "
-            f"{settings.steps_per_generation} × {world_size()} processes = {batch} answers cannot be divided into "
-            f"groups of {group}; e.g. steps_per_generation: {_fitting_steps(settings)}"
+            f"trainer.num_generations: per_device_train_batch_size {batch} × steps_per_generation {steps} × "
+            f"{world_size()} processes = {answers} answers cannot be divided into groups of {group}; e.g. "
+            f"steps_per_generation: {fitting}"
         )
 
 
-def _fitting_steps(settings: GRPOSettings) -> int:
-    one = settings.fit.batch_size * world_size()
-    return next(
-        steps for steps in range(1, settings.num_generations + 1) if one * steps % settings.num_generations == 0
-    )
+def trainer_arguments(settings: GRPOSettings, prompt: PromptSettings | None = None) -> Any:
+    """Returns TRL's arguments; ``prompt`` is the policy's, if the stage that it is started from has run.
+
+    Raises:
+        UnknownNameError: TRL has no such argument.
+        InvalidValueError: an argument is of another type, out of bounds, or contradicts another one.
+    """
+    os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # rollout_func is pinned to the version it was written for
+    from trl.trainer.grpo_config import GRPOConfig
+
+    own: dict[str, Any] = {"max_completion_length": settings.max_answer or (prompt or PromptSettings()).max_answer}
+    if settings.trainer.get("beta"):
+        # Policy and reference would draw different dropout masks, and KL would measure the difference.
+        own["disable_dropout"] = True
+    if settings.trainer.get("use_vllm") and "vllm_max_model_length" not in settings.trainer and prompt is not None:
+        own["vllm_max_model_length"] = prompt.max_length  # or vLLM reserves a cache for the model's longest context
+    output = StageDirectory(Path(settings.output), "", settings).checkpoints
+    return training_arguments(settings, str(output), False, GRPOConfig, **own)

@@ -30,6 +30,8 @@ logger = logging.getLogger(__name__)
 class SingleTurn:
     """Answers to prompts from episodes, worth what the reward model says."""
 
+    self_play = None
+
     def __init__(self, settings: GRPOSettings, prompt: PromptSettings, tokenizer: PreTrainedTokenizerBase) -> None:
         """Prepares, without loading the reward model.
 
@@ -53,6 +55,11 @@ class SingleTurn:
                 f"reward.model: {settings.reward.model} was shown prompts of {note.prompt.format!r}, the policy is "
                 f"shown those of {prompt.format!r}; train a reward model on the policy's"
             )
+        if note.prompt.max_length < prompt.max_length:
+            raise InvalidValueError(
+                f"reward.model: {settings.reward.model} reads at most {note.prompt.max_length} tokens, the policy's "
+                f"prompts and answers have up to {prompt.max_length}; train a reward model on as many"
+            )
 
     @cached_property
     def _scorer(self) -> RewardScorer:
@@ -63,34 +70,16 @@ class SingleTurn:
         from datasets import load_from_disk
 
         if not folder.is_dir():
+            records = prompt_records(self._settings, self._prompt, self._tokenizer)
             building, whole = folder.with_name(f"{folder.name}.building"), folder.with_name(f"{folder.name}.whole")
             for stale in (building, whole):  # by a process that was killed
                 shutil.rmtree(stale, ignore_errors=True)
             try:
-                stream_dataset(self._rows(), _features(), building).save_to_disk(str(whole))
+                stream_dataset(records, _features(), building).save_to_disk(str(whole))
             finally:
                 shutil.rmtree(building, ignore_errors=True)  # or corrected settings would meet refused rows
             whole.rename(folder)
         return load_from_disk(str(folder))
-
-    def _rows(self) -> Iterator[dict[str, Any]]:
-        reserve = self._prompt.max_answer
-
-        def count(messages: Sequence[ChatMessage], completion: str) -> int:
-            return len(prompt_ids(self._tokenizer, messages)) + reserve  # the answer is not known yet
-
-        maker = RowMaker(self._prompt, count)
-        for row in source_rows(self._settings.data, maker, self._settings.evaluation_tasks):
-            yield {
-                "prompt": list(row.prompt),
-                "task": row.task,
-                "seat": row.seat,
-                "partner": row.partner,
-                "turn": row.turn,
-                "available": [kind.value for kind in row.available],
-                "recipients": list(row.recipients),
-            }
-        logger.info("prompts: %s", maker.counts.text())
 
     def parts(self) -> dict[str, Any]:
         """What the trainer is given; loads the reward model."""
@@ -145,6 +134,32 @@ class SingleTurn:
         for observation, index in observations(episode.record, episode.situation.seat):
             if index in texts:
                 yield prompt.messages(observation), texts[index]
+
+
+def prompt_records(
+    settings: GRPOSettings, prompt: PromptSettings, tokenizer: PreTrainedTokenizerBase
+) -> Iterator[dict[str, Any]]:
+    """Yields the data set's rows: prompts of the episodes, with what could be done there.
+
+    Raises:
+        InvalidValueError: the data cannot be used; see :func:`training.data.sources.source_rows`.
+    """
+
+    def count(messages: Sequence[ChatMessage], completion: str) -> int:
+        return len(prompt_ids(tokenizer, messages)) + prompt.max_answer  # the answer is not known yet
+
+    maker = RowMaker(prompt, count)
+    for row in source_rows(settings.data, maker, settings.evaluation_tasks):
+        yield {
+            "prompt": list(row.prompt),
+            "task": row.task,
+            "seat": row.seat,
+            "partner": row.partner,
+            "turn": row.turn,
+            "available": [kind.value for kind in row.available],
+            "recipients": list(row.recipients),
+        }
+    logger.info("prompts: %s", maker.counts.text())
 
 
 def _possible(answer: str, available: Sequence[str], recipients: Sequence[str]) -> bool:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from sotopia_env import tasks
 from sotopia_env.chat_model import ModelPool, make_model
-from sotopia_env.errors import InvalidValueError
+from sotopia_env.errors import InvalidValueError, PolicyError
 from sotopia_env.naming import make_policy
-from sotopia_env.policies import Policy
+from sotopia_env.policies import Decision, Policy
 from sotopia_env.runs import DEFAULT_RULES
-from sotopia_env.world import Rules, Task, TaskSet
+from sotopia_env.world import Observation, Rules, Task, TaskSet
 from training.stage.settings import Settings
 
 
@@ -37,6 +38,75 @@ class Situation:
     rules: Rules = DEFAULT_RULES
 
 
+class Undrawn:
+    """Stands for a partner that is drawn when the episode is played (:mod:`training.grpo.self_play`)."""
+
+    name = "self-play"
+    parameters: Mapping[str, Any] = {}
+
+    async def act(self, observation: Observation, seed: int) -> Decision:
+        """Raises :class:`PolicyError`: nobody was drawn."""
+        raise PolicyError(f"{self.name}: expected a partner to be drawn before the episode is played")
+
+
+class NamedPartners(Settings):
+    """Partners that stay as they are.
+
+    Attributes:
+        share: of the groups of episodes, relative to the other shares.
+        policies: by name or path; equally likely.
+    """
+
+    share: float = Field(ge=0)
+    policies: tuple[str, ...] = ()
+
+
+class PastSelves(Settings):
+    """The pool of past selves.
+
+    Attributes:
+        share: of the groups of episodes, relative to the other shares.
+        every: optimiser steps between two members.
+        size: members that are kept, the newest.
+        priority: a member's weight is the policy's rate of losses to it, to this power; 0 draws all alike.
+        temperature: of their sampling.
+    """
+
+    share: float = Field(ge=0)
+    every: int = Field(default=25, ge=1)
+    size: int = Field(default=4, ge=1)
+    priority: float = Field(default=1.0, ge=0)
+    temperature: float = Field(default=1.0, ge=0)
+
+
+class SelfPlaySettings(Settings):
+    """Shares of the partners of whole episodes.
+
+    Attributes:
+        scripts: scripted policies.
+        frozen: models that do not change, e.g. an earlier stage's directory or a model on a server.
+        past: past selves.
+        seed: of the draws.
+    """
+
+    scripts: NamedPartners = NamedPartners(share=0)
+    frozen: NamedPartners = NamedPartners(share=0)
+    past: PastSelves = PastSelves(share=1)
+    seed: int = Field(default=0, ge=0)
+
+    @model_validator(mode="after")
+    def _check_members(self) -> SelfPlaySettings:
+        for name, group in (("scripts", self.scripts), ("frozen", self.frozen)):
+            if bool(group.share) != bool(group.policies):
+                raise ValueError(
+                    f"self_play.{name}: expected policies and a share above 0, got a share of {group.share:g} for "
+                    f"{len(group.policies)} policies"
+                )
+        if not self.scripts.share + self.frozen.share + self.past.share:
+            raise ValueError("self_play: expected a share above 0, got none")
+        return self
+
+
 class SituationSettings(Settings):
     """A list of situations.
 
@@ -49,6 +119,7 @@ class SituationSettings(Settings):
         partners: policies by name or path, e.g. ``linear:horizon=4``, the directory of a trained model (a past self),
             or a language model on a server (frozen).
             They take turns: each task is played with each seat against one of them, the next task against the next.
+        self_play: draws the partners in training instead of ``partners``.
         max_turns: of an episode; ``None`` takes the scenario's, or 20.
         both_seats: whether the focal policy plays every seat in turn, or only the first.
         seed: of turn order and partners.
@@ -59,10 +130,17 @@ class SituationSettings(Settings):
     level: str = "medium"
     count: int = Field(default=100, ge=1)
     task_seed: int = Field(default=0, ge=0)
-    partners: tuple[str, ...] = Field(min_length=1)
+    partners: tuple[str, ...] = ()
+    self_play: SelfPlaySettings | None = None
     max_turns: int | None = Field(default=None, ge=1)
     both_seats: bool = True
     seed: int = Field(default=0, ge=0)
+
+    @model_validator(mode="after")
+    def _check_partners(self) -> SituationSettings:
+        if bool(self.partners) == (self.self_play is not None):
+            raise ValueError("expected either partners, at least one, or self_play, got neither or both")
+        return self
 
 
 def read_tasks(settings: SituationSettings) -> Sequence[Task]:
@@ -78,6 +156,11 @@ def read_tasks(settings: SituationSettings) -> Sequence[Task]:
     return list(tasks.generate(settings.families, settings.count, settings.task_seed, settings.level))
 
 
+def situation_count(settings: SituationSettings) -> int:
+    """Returns how many situations the settings make; connects to nothing."""
+    return sum(len(task.agents) if settings.both_seats else 1 for task in read_tasks(settings))
+
+
 def situations(
     settings: SituationSettings, task_list: Sequence[Task] | TaskSet | None = None, models: ModelPool | None = None
 ) -> list[Situation]:
@@ -88,7 +171,7 @@ def situations(
         task_list: the tasks, instead of those in the settings.
         models: factory of partners that are models on servers, with their addresses and limits.
     """
-    partners = [make_policy(spec, models or make_model) for spec in settings.partners]
+    partners = [make_policy(spec, models or make_model) for spec in settings.partners] or [Undrawn()]
     rules = Rules() if settings.max_turns is None else replace(Rules(), max_turns=settings.max_turns)
     result = []
     for number, task in enumerate(read_tasks(settings) if task_list is None else task_list):

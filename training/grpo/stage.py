@@ -19,32 +19,25 @@ from typing import TYPE_CHECKING, Any
 from sotopia_env.chat_model import ModelPool, Totals
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.naming import make_evaluator
+from sotopia_env.world import Scalarisation
 from training.data.held_out import evaluation_scenarios, task_key
-from training.fitting.loop import (
-    begin_from,
-    check_trained_model,
-    finish_stage,
-    fit_model,
-    load_for_training,
-    open_stage,
-    quiet,
-    training_arguments,
-)
+from training.fitting.loop import TrainingRun, begin, begin_from, completed, load_for_training
 from training.grpo.dev_episodes import LOOK, DevEpisodes, Score
-from training.grpo.memory import check_memory
+from training.grpo.forecast import check_memory
 from training.grpo.multi_turn import EpisodeRollout, episode_reward, prompt_rows, trainer_class
-from training.grpo.settings import GRPOSettings, check, world_size
+from training.grpo.self_play import SelfPlay
+from training.grpo.settings import GRPOSettings, check, trainer_arguments, world_size
 from training.grpo.single_turn import SingleTurn
 from training.grpo.situations import Situation, situations
 from training.grpo.token_episodes import TokenPlayer
-from training.models.loading import find_model, load_tokenizer, read_prompt_settings
+from training.grpo.vllm_checks import check_vllm
+from training.models.loading import find_model, read_prompt_settings
 from training.stage.access import ModelAccess
 from training.stage.directory import StageDirectory
-from training.stage.settings import ModelSettings, PromptSettings
+from training.stage.settings import PromptSettings
 
 if TYPE_CHECKING:
     from datasets import Dataset
-    from transformers import PreTrainedTokenizerBase
 
 
 logger = logging.getLogger(__name__)
@@ -62,28 +55,27 @@ def run(settings: GRPOSettings) -> dict[str, Any]:
     check(settings)
     prompt = answer_settings(settings)
     model_settings = begin_from(settings.model, settings.start_from, prompt)
-    if settings.beta > 0 and settings.reference == "base" and model_settings.adapter is None:
-        raise InvalidValueError("reference: 'base' needs an adapter to begin from; here start and base are one model")
     stage = StageDirectory(Path(settings.output), f"grpo_{settings.mode.replace('-', '_')}", settings)
-    figures = open_stage(stage, model_settings)
-    if figures is not None:
-        return figures
-    quiet()
-    tokenizer = load_tokenizer(model_settings.base, prompt.format)
-    logger.info("memory: an estimated %s", check_memory(model_settings.base, settings, prompt).text())
+    complete = completed(stage)
+    if complete is not None:
+        return complete
 
+    def arguments() -> Any:
+        values = trainer_arguments(settings, prompt)
+        check_vllm(settings, values, prompt)
+        return values
+
+    frame = begin(stage, settings, model_settings, prompt, arguments)
+    if frame.arguments.beta > 0 and settings.reference == "base" and model_settings.adapter is None:
+        raise InvalidValueError("reference: 'base' needs an adapter to begin from; here start and base are one model")
+    logger.info("memory: an estimated %s", check_memory(settings, frame).text())
     with _models(settings, stage) as models:
-        return _train(settings, model_settings, prompt, tokenizer, stage, models)
+        return _train(settings, frame, models)
 
 
-def _train(
-    settings: GRPOSettings,
-    model_settings: ModelSettings,
-    prompt: PromptSettings,
-    tokenizer: PreTrainedTokenizerBase,
-    stage: StageDirectory,
-    models: _Models,
-) -> dict[str, Any]:
+def _train(settings: GRPOSettings, frame: TrainingRun, models: _Models) -> dict[str, Any]:
+    prompt, tokenizer, stage = frame.prompt, frame.tokenizer, frame.stage
+
     def player() -> TokenPlayer:  # only for whole episodes: it refuses prompts of the `single` format
         evaluator = make_evaluator(settings.reward.evaluator, model_factory=models.maker.judge)
         return TokenPlayer(tokenizer, prompt, evaluator)
@@ -91,38 +83,35 @@ def _train(
     # Errors in the data or of a server are raised here, before anything heavy is loaded.
     mode: _MultiTurn | SingleTurn
     if settings.mode == "multi-turn":
-        mode = _MultiTurn(settings, player(), models.maker)
+        mode = _MultiTurn(settings, player(), models.maker, frame)
     else:
         mode = SingleTurn(settings, prompt, tokenizer)
-    dev = _dev(settings, player, prompt, stage, mode.score, models.maker)
-    arguments = _arguments(settings, stage, prompt)
-    with arguments.main_process_first(desc="rows"):
-        rows = mode.rows(stage.path / "rows")
+    dev = _dev(settings, player, frame, mode.score, models.maker)
+    rows = frame.rows(lambda: mode.rows(stage.path / "rows"))
     models.check()
     parts = mode.parts()
 
-    model, adapter = load_for_training(model_settings, settings.fit.gradient_checkpointing)
+    model, adapter = load_for_training(frame.model, frame.arguments.gradient_checkpointing)
     trainer = trainer_class()(
         model=model,
-        args=arguments,
+        args=frame.arguments,
         train_dataset=rows,
         processing_class=tokenizer,
         peft_config=adapter,
         **parts,
     )
-    check_trained_model(model, model_settings)
     set_reference(trainer, settings)
-    if dev is not None:
-        trainer.add_callback(dev.callback(trainer))
-    figures = dict(fit_model(trainer, stage, settings.fit))
+    for part in (dev, mode.self_play):
+        if part is not None:
+            trainer.add_callback(part.callback(trainer))
+    figures = frame.fit_to_end(trainer, {})
     if dev is not None:
         figures["dev"] = dev.looks
         if settings.keep == "best" and trainer.is_world_process_zero():
             _keep_best(dev, stage)
     if trainer.is_world_process_zero():
         _drop_reference(stage.model)
-    finish_stage(trainer, stage, prompt, figures)
-    return figures
+    return frame.finish(trainer, figures)
 
 
 def answer_settings(settings: GRPOSettings) -> PromptSettings:
@@ -137,33 +126,6 @@ def answer_settings(settings: GRPOSettings) -> PromptSettings:
     return prompt.model_copy(update={"max_answer": settings.max_answer})
 
 
-def _arguments(settings: GRPOSettings, stage: StageDirectory, prompt: PromptSettings) -> Any:
-    os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # rollout_func is pinned to the version it was written for
-    from trl.trainer.grpo_config import GRPOConfig
-
-    vllm: dict[str, Any] = {} if settings.vllm == "none" else {"use_vllm": True, "vllm_mode": settings.vllm}
-    if vllm and settings.mode == "multi-turn":
-        # Whole episodes carry no log-probabilities of the server's, so its correction has nothing to work with.
-        vllm["vllm_importance_sampling_correction"] = False
-    return training_arguments(
-        settings.fit,
-        stage,
-        False,
-        GRPOConfig,
-        num_generations=settings.num_generations,
-        steps_per_generation=settings.steps_per_generation,
-        max_completion_length=prompt.max_answer,
-        temperature=settings.temperature,
-        beta=settings.beta,
-        scale_rewards=settings.scale_rewards,
-        loss_type=settings.loss,
-        log_completions=False,
-        # Policy and reference would draw different dropout masks, and KL would measure the difference.
-        disable_dropout=settings.beta > 0,
-        **vllm,
-    )
-
-
 def set_reference(trainer: Any, settings: GRPOSettings) -> None:
     """Sets the KL reference as in the settings where TRL would use another one.
 
@@ -173,7 +135,7 @@ def set_reference(trainer: Any, settings: GRPOSettings) -> None:
     Raises:
         InvalidValueError: the bare base is asked for where all weights are trained, or TRL has no reference.
     """
-    if settings.beta == 0:
+    if trainer.args.beta == 0:
         return
     configs = getattr(trainer.model, "peft_config", None)
     if settings.reference == "start":
@@ -211,15 +173,14 @@ def _keep_best(dev: DevEpisodes, stage: StageDirectory) -> None:
 def _dev(
     settings: GRPOSettings,
     player: Callable[[], TokenPlayer],
-    prompt: PromptSettings,
-    stage: StageDirectory,
+    frame: TrainingRun,
     score: Score | None,
     models: ModelPool,
 ) -> DevEpisodes | None:
     if settings.dev is None:
         return None
-    sampling = (prompt.max_answer, settings.dev.temperature or settings.temperature)
-    dev = DevEpisodes(settings.dev, player(), settings.reward, stage.path, sampling, score, models)
+    sampling = (frame.prompt.max_answer, settings.dev.temperature or frame.arguments.temperature)
+    dev = DevEpisodes(settings.dev, player(), settings.reward, frame.stage.path, sampling, score, models)
     refuse_evaluation_situations(dev.situations, settings.evaluation_tasks, "dev.situations")
     return dev
 
@@ -260,11 +221,14 @@ class _MultiTurn:
 
     score: Score | None = None
 
-    def __init__(self, settings: GRPOSettings, player: TokenPlayer, models: ModelPool) -> None:
+    def __init__(self, settings: GRPOSettings, player: TokenPlayer, models: ModelPool, frame: TrainingRun) -> None:
         assert settings.situations is not None
+        shares, reward = settings.situations.self_play, Scalarisation.of(settings.reward.scalarisation)
+        pool = frame.stage.path / "pool"
+        self.self_play = None if shares is None else SelfPlay(shares, pool, frame.prompt, reward, models)
         self._situations = situations(settings.situations, models=models)
         refuse_evaluation_situations(self._situations, settings.evaluation_tasks)
-        self._rollout = EpisodeRollout(player, self._situations, settings.reward)
+        self._rollout = EpisodeRollout(player, self._situations, settings.reward, self.self_play)
 
     def rows(self, folder: Path) -> Dataset:
         from datasets import Dataset

@@ -39,8 +39,11 @@ from training.stage.settings import PromptSettings
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-Sample = Callable[[list[list[int]]], list[list[int]]]
-"""A batch sampler: token ids of prompts in, sampled ids out, with the end token if it was sampled."""
+LogProbs = Sequence[Sequence[float | None]]
+"""Log-probability of every sampled token under the sampler, by answer; ``None`` where the sampler gives none."""
+Sample = Callable[[list[list[int]]], tuple[Sequence[Sequence[int]], LogProbs | None]]
+"""A batch sampler: token ids of prompts in; sampled ids, with the end token if it was sampled, and their
+log-probabilities out, if they may differ from those of the model in training (vLLM)."""
 _ANSWER: ChatMessage = {"role": "assistant", "content": "{}"}
 """Stands for an answer where the glue behind it is cut out: a template may trim the blanks of a real one."""
 
@@ -72,6 +75,7 @@ class TokenEpisode:
         prompt: token ids before the first answer.
         completion: token ids after the prompt, partners' included.
         mask: 1 for each token of ``completion`` that the focal policy sampled, 0 for the others.
+        logprobs: of the tokens of ``completion`` under the sampler: ``None`` if it gives none, 0 for others' tokens.
         focal: the focal policy's turns.
         too_long: whether the next answer had no room, so that the focal seat had to leave.
         failure: why the episode has no scores, if a partner or the evaluator failed; it trains nothing.
@@ -83,6 +87,7 @@ class TokenEpisode:
     prompt: list[int] = field(default_factory=list)
     completion: list[int] = field(default_factory=list)
     mask: list[int] = field(default_factory=list)
+    logprobs: list[float | None] = field(default_factory=list)
     focal: list[FocalTurn] = field(default_factory=list)
     too_long: bool = False
     failure: str = ""
@@ -172,16 +177,23 @@ class TokenPlayer:
                 break
             prompts = [[*episode.prompt, *episode.completion] for episode in acting]
             spare = [prompts[0] if prompts else [int(self._tokenizer.eos_token_id)]] * (rows - len(prompts))
-            answers = sample([*prompts, *spare])
-            self.take(acting, answers[: len(acting)])
+            answers, logprobs = sample([*prompts, *spare])
+            self.take(acting, answers[: len(acting)], logprobs)
         self.evaluate(episodes)
 
     def branch(self, episode: TokenEpisode, number: int) -> TokenEpisode:
         """Returns the episode as it stood before its focal turn ``number``, to be played on from there."""
         turn = episode.focal[number]
         table = Table.resume(state_before(episode.table.episode(), turn.turn))
-        completion, mask = episode.completion[: turn.start], episode.mask[: turn.start]
-        branch = TokenEpisode(episode.situation, table, [*episode.prompt], completion, mask, episode.focal[:number])
+        branch = TokenEpisode(
+            episode.situation,
+            table,
+            prompt=[*episode.prompt],
+            completion=episode.completion[: turn.start],
+            mask=episode.mask[: turn.start],
+            logprobs=episode.logprobs[: turn.start],
+            focal=episode.focal[:number],
+        )
         branch._messages_read = len(self._prompt.messages(branch.seen))
         return branch
 
@@ -202,10 +214,12 @@ class TokenPlayer:
         """Whether it is the focal seat's turn."""
         return episode.state.stop is None and not episode.too_long and not episode.failure
 
-    def take(self, episodes: Sequence[TokenEpisode], answers: Sequence[Sequence[int]]) -> None:
-        """Takes one answer per acting episode and plays on to the next focal turns."""
-        for episode, answer in zip(episodes, answers, strict=True):
-            self._act(episode, list(answer))
+    def take(
+        self, episodes: Sequence[TokenEpisode], answers: Sequence[Sequence[int]], logprobs: LogProbs | None = None
+    ) -> None:
+        """Takes one answer per acting episode, with its tokens' log-probabilities, and plays on to the next turns."""
+        for number, (episode, answer) in enumerate(zip(episodes, answers, strict=True)):
+            self._act(episode, list(answer), [None] * len(answer) if logprobs is None else list(logprobs[number]))
         self._let_partners_act(episodes)
         for episode in episodes:
             self._append_news(episode)
@@ -236,14 +250,16 @@ class TokenPlayer:
 
         asyncio.run(all_of_them())
 
-    def _act(self, episode: TokenEpisode, answer: list[int]) -> None:
+    def _act(self, episode: TokenEpisode, answer: list[int], logprobs: list[float | None]) -> None:
         # An empty answer has no token to blame; the end token stands for it.
-        answer = answer or [int(self._tokenizer.eos_token_id)]
+        if not answer:
+            answer, logprobs = [int(self._tokenizer.eos_token_id)], [None]
         text = str(self._tokenizer.decode(answer, skip_special_tokens=True))
         action, failure, generation = self._read(episode, text)
         start = len(episode.completion)
         episode.completion += answer
         episode.mask += [1] * len(answer)
+        episode.logprobs += logprobs
         episode.focal.append(FocalTurn(len(episode.state.turns), start, len(episode.completion), failure))
         episode.table.answer(episode.situation.seat, action, generation)
 
@@ -285,6 +301,7 @@ class TokenPlayer:
             glue = self._glue(episode, messages)
             episode.completion += glue
             episode.mask += [0] * len(glue)
+            episode.logprobs += [0.0] * len(glue)
         episode._messages_read = len(messages)
         length = len(episode.prompt) + len(episode.completion)
         if length + self._settings.max_answer > self._settings.max_length:
@@ -299,13 +316,13 @@ class TokenPlayer:
         return glue if finished else [int(self._tokenizer.eos_token_id), *glue]
 
     def _fill(self, episode: TokenEpisode) -> None:
-        episode.completion, episode.mask = [int(self._tokenizer.eos_token_id)], [0]
+        episode.completion, episode.mask, episode.logprobs = [int(self._tokenizer.eos_token_id)], [0], [0.0]
 
     def _cut_off(self, episode: TokenEpisode) -> None:
         episode.too_long = True
         episode.table.answer(episode.situation.seat, Action(ActionType.LEAVE))
         if episode.focal:
             end = episode.focal[-1].end  # a partner's words at the end would count as an answer that was cut off
-            del episode.completion[end:], episode.mask[end:]
+            del episode.completion[end:], episode.mask[end:], episode.logprobs[end:]
         else:
             self._fill(episode)

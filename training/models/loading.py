@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -35,6 +36,7 @@ CHATML = (
 )
 """The chat template of tiny models: prefix-preserving, with TRL's markers of the assistant's text."""
 
+_PROMPT = PromptSettings()
 _PROBE: tuple[ChatMessage, ...] = (
     {"role": "system", "content": "You are Ada. Sell the lamp."},
     {"role": "user", "content": "(nobody has acted yet)\nTurn #1 is yours."},
@@ -47,15 +49,19 @@ _PROBE: tuple[ChatMessage, ...] = (
 # --- tokenizers ---------------------------------------------------------------------------------------------------
 
 
-def load_tokenizer(path: str | Path, format: Format = "chat") -> PreTrainedTokenizerBase:
+def load_tokenizer(path: str | Path, prompt: PromptSettings = _PROMPT) -> PreTrainedTokenizerBase:
     """Loads the tokenizer of a model directory or hub name and checks that it can be used in training.
+
+    A template that is not prefix-preserving is replaced by TRL's training template of that model, if there is one. The
+    arguments of the template become a part of it, so that they also stand beside the trained model.
 
     Args:
         path: of the model.
-        format: of the prompts; see :func:`check_tokenizer`.
+        prompt: format of the prompts, see :func:`check_tokenizer`, and arguments of the chat template.
 
     Raises:
-        InvalidValueError: there is none, it has no chat template, or the template is not prefix-preserving.
+        InvalidValueError: there is none, it has no chat template, the template does not have an argument, or it is not
+            prefix-preserving.
     """
     from transformers import AutoTokenizer
 
@@ -63,8 +69,44 @@ def load_tokenizer(path: str | Path, format: Format = "chat") -> PreTrainedToken
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(str(path))
     except (OSError, ValueError) as error:
         raise InvalidValueError(f"{path}: no tokenizer could be loaded ({first_line(error)})") from None
-    check_tokenizer(tokenizer, str(path), format)
+    set_template(tokenizer, str(path), prompt)
+    check_tokenizer(tokenizer, str(path), prompt.format)
     return tokenizer
+
+
+def set_template(tokenizer: PreTrainedTokenizerBase, name: str, prompt: PromptSettings) -> None:
+    """Sets the template's arguments, and TRL's training template where the model's own is not prefix-preserving.
+
+    Raises:
+        InvalidValueError: the template does not have one of the arguments.
+    """
+    own = tokenizer.chat_template
+    if not isinstance(own, str) or tokenizer.eos_token_id is None:
+        return
+    for argument in prompt.chat_template_kwargs:
+        if not re.search(rf"\b{re.escape(argument)}\b", own):
+            raise InvalidValueError(
+                f"prompt.chat_template_kwargs: expected arguments of the chat template of {name}, got {argument!r}"
+            )
+    # Jinja reads JSON's true, false, numbers and texts.
+    head = "".join(f"{{%- set {key} = {json.dumps(value)} %}}" for key, value in prompt.chat_template_kwargs.items())
+    tokenizer.chat_template = own if own.startswith(head) else head + own
+    if _first_break(tokenizer, prompt.format):
+        training = _training_template(tokenizer, own)
+        tokenizer.chat_template = head + training if training else tokenizer.chat_template
+
+
+def _training_template(tokenizer: PreTrainedTokenizerBase, own: str) -> str | None:
+    """TRL's training template of the model with this template; it is known by the template's exact text."""
+    from trl.chat_template_utils import get_training_chat_template
+
+    current, tokenizer.chat_template = tokenizer.chat_template, own
+    try:
+        return get_training_chat_template(tokenizer)
+    except ValueError:  # TRL knows no such model
+        return None
+    finally:
+        tokenizer.chat_template = current
 
 
 def check_tokenizer(tokenizer: PreTrainedTokenizerBase, name: str, format: Format = "chat") -> None:
@@ -86,7 +128,8 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerBase, name: str, format: Forma
     if broken:
         raise InvalidValueError(
             f"{name}: the chat template is not prefix-preserving for a partner who is the user ({broken}); what was "
-            "sampled would not be what is trained on. Choose another model, or prompt.format: single"
+            "sampled would not be what is trained on. Choose another model, prompt.format: single, or, if it can think,"
+            " prompt.chat_template_kwargs: {enable_thinking: false}"
         )
 
 

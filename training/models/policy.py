@@ -199,7 +199,7 @@ def load(
         raise InvalidValueError(
             f"max_tokens: an answer of {sampling.max_new_tokens} leaves no room for a prompt in {prompt.max_length}"
         )
-    tokenizer = load_tokenizer(model.tokenizer_path, prompt.format)
+    tokenizer = load_tokenizer(model.tokenizer_path, prompt)
     return LocalPolicy(
         shared_batcher(model, tokenizer, sampling),
         tokenizer,

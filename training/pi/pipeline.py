@@ -243,7 +243,8 @@ class Pipeline:
             validation=update.validation,
             keep_silence=update.keep_silence,
             output=out,
-            fit=update.fit,
+            trainer=update.trainer,
+            keep=update.keep,
         )
 
     def _save_evaluation_tasks(self, out: str) -> None:

@@ -9,23 +9,21 @@ from pydantic import Field
 from training.collect.collection import PlaySettings
 from training.collect.selection import BCFilter, SRFilter
 from training.collect.task_generation import FamilySettings, TaskSettings, TaskSource
-from training.fitting.loop import FitSettings
+from training.fitting.arguments import FitSettings
 from training.models.tiny_base import TinyBaseSettings
 from training.stage.settings import ModelSettings, PromptSettings, Settings
 
 Update = Literal["bc", "sr"]
 
 
-class TrainingSettings(Settings):
-    """How the model is updated, beyond what the pipeline decides.
+class TrainingSettings(FitSettings):
+    """How the model is updated, beyond what the pipeline decides; ``trainer`` is TRL's ``SFTConfig``.
 
     Attributes:
-        fit: optimisation.
         validation: share of the scenarios kept for the validation loss.
         keep_silence: whether turns with the action ``none`` are trained on as well.
     """
 
-    fit: FitSettings = FitSettings()
     validation: float = Field(default=0.1, ge=0, lt=1)
     keep_silence: bool = False
 
@@ -102,7 +100,7 @@ class PipelineSettings(Settings):
     bc_filter: BCFilter = BCFilter()
     sr_filter: SRFilter = SRFilter()
     bc: TrainingSettings = TrainingSettings()
-    sr: TrainingSettings = TrainingSettings(fit=FitSettings(keep=5))
+    sr: TrainingSettings = TrainingSettings(keep=5)
     sampling: SamplingSettings = SamplingSettings()
     launch: tuple[str, ...] = ()
     evaluation: EvaluationSettings

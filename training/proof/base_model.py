@@ -20,8 +20,9 @@ from sotopia_env.world.dynamics import Rules
 from sotopia_env.world.episode import Episode
 from sotopia_env.world.scenario import Task
 from training.data.samples import RowMaker
+from training.fitting.arguments import FitSettings, training_arguments
 from training.fitting.behavior_cloning import IGNORED, TokenRow, conversations, tokenise
-from training.fitting.loop import FitSettings, fit_model, quiet, training_arguments
+from training.fitting.loop import fit_model, quiet
 from training.models.loading import load_causal_lm, load_tokenizer, write_prompt_settings
 from training.models.tiny_base import make_tiny_model, make_tiny_tokenizer
 from training.proof.speakers import Chatter
@@ -87,7 +88,7 @@ def make_base(settings: BaseSettings, tasks: Sequence[Task]) -> Path:
         context=settings.context,
         seed=settings.seed,
     )
-    tokenizer = load_tokenizer(blank, settings.prompt.format)
+    tokenizer = load_tokenizer(blank, settings.prompt)
     rows = [row for episode in episodes for row in talk_rows(episode, settings.prompt, tokenizer)]
     stage.finish(_fit(stage, settings, blank, rows, tokenizer))
     return stage.model
@@ -133,7 +134,7 @@ def _fit(
 
     trainer = Trainer(
         model=load_causal_lm(ModelSettings(base=str(blank))),
-        args=training_arguments(settings.fit, stage, False, TrainingArguments),
+        args=training_arguments(settings.fit, str(stage.checkpoints), False, TrainingArguments),
         train_dataset=Dataset.from_list([asdict(row) for row in rows]),
         data_collator=DataCollatorForSeq2Seq(tokenizer),
         processing_class=tokenizer,

@@ -8,9 +8,9 @@ tried.
 
 from __future__ import annotations
 
-from pydantic import Field, NonNegativeInt
+from pydantic import Field, JsonValue, NonNegativeInt
 
-from training.fitting.loop import FitSettings
+from training.fitting.arguments import FitSettings
 from training.proof.base_model import BaseSettings
 from training.stage.settings import LoraSettings, PromptSettings, Settings
 
@@ -27,17 +27,17 @@ UNSEEN = (
 PROMPT = PromptSettings(format="brief", max_length=512, max_answer=64)
 
 
-def _fit(rate: float, steps: int, batch: int, **more: object) -> FitSettings:
-    common = {
-        "scheduler": "linear",
-        "warmup_ratio": 0.05,
+def _fit(rate: float, steps: int, batch: int, warmup: float = 0.05) -> FitSettings:
+    trainer: dict[str, JsonValue] = {
+        "learning_rate": rate,
+        "max_steps": steps,
+        "per_device_train_batch_size": batch,
+        "lr_scheduler_type": "linear",
+        "warmup_steps": warmup,
         "adam_beta2": 0.99,
         "save_steps": 10_000,
-        "logging_steps": 10,
     }
-    return FitSettings.model_validate(
-        {**common, "learning_rate": rate, "max_steps": steps, "batch_size": batch, **more}
-    )
+    return FitSettings(trainer=trainer)
 
 
 class GroupSettings(Settings):
@@ -107,6 +107,6 @@ class Recipe(Settings):
     reinforcing: FitSettings = _fit(3e-3, 30, 12)
     reward_model: FitSettings = _fit(2e-3, 150, 24)
     corrupted: float = Field(default=0.15, ge=0)
-    single_turn: GroupSettings = GroupSettings(fit=_fit(5e-4, 28, 64, warmup_ratio=0.0), temperature=1.0, every=28)
-    multi_turn: GroupSettings = GroupSettings(fit=_fit(1e-3, 56, 64, warmup_ratio=0.0), temperature=0.7, every=56)
+    single_turn: GroupSettings = GroupSettings(fit=_fit(5e-4, 28, 64, warmup=0.0), temperature=1.0, every=28)
+    multi_turn: GroupSettings = GroupSettings(fit=_fit(1e-3, 56, 64, warmup=0.0), temperature=0.7, every=56)
     seeds: tuple[int, ...] = (51, 52, 53)

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import JsonValue
+
 from sotopia_env.evaluators import default_evaluator
 from sotopia_env.files import write_text_atomically
 from sotopia_env.json_text import decode_json
@@ -32,7 +34,7 @@ from training.collect import filtering
 from training.collect.selection import BCFilter, SRFilter
 from training.data.sources import SourceSettings
 from training.fitting import behavior_cloning
-from training.fitting.loop import FitSettings
+from training.fitting.arguments import FitSettings
 from training.grpo import stage as grpo
 from training.grpo.settings import DevSettings, GRPOSettings, RewardSettings
 from training.grpo.situations import SituationSettings
@@ -173,12 +175,12 @@ class SeedRun:
                 validation=0,
                 rows="conversations",
                 output=self._at(name),
-                fit=self._seeded(fit),
+                trainer=self._seeded(fit),
             )
         )
 
-    def _seeded(self, fit: FitSettings) -> FitSettings:
-        return fit.model_copy(update={"seed": self.seed})
+    def _seeded(self, fit: FitSettings, **values: JsonValue) -> dict[str, JsonValue]:
+        return fit.adjusted(seed=self.seed, **values)
 
     # --- SOTOPIA-RL ---------------------------------------------------------------------------------------------
 
@@ -216,7 +218,7 @@ class SeedRun:
                 prompt=PROMPT,
                 rows=(rows, str(broken)),
                 output=self._at("reward_model"),
-                fit=self._seeded(self.recipe.reward_model),
+                trainer=self._seeded(self.recipe.reward_model),
             )
         )
 
@@ -243,15 +245,13 @@ class SeedRun:
             reward=RewardSettings(evaluator="verified+rules", scalarisation=VERIFIED, invalid=-1.0),
         )
 
-    def _optimise(self, name: str, group: GroupSettings, **more: Any) -> None:
+    def _optimise(self, name: str, group: GroupSettings, scale_rewards: str = "group", **more: Any) -> None:
         dev = self.folder.parent / "dev_tasks.jsonl"
         situations = self._situations(str(dev), 0)
         grpo.run(
             GRPOSettings(
                 start_from=self._at("cloning"),
                 lora=self.recipe.lora,
-                num_generations=group.num_generations,
-                temperature=group.temperature,
                 dev=DevSettings(
                     situations=situations,
                     temperature=self.recipe.temperature,
@@ -259,7 +259,12 @@ class SeedRun:
                 ),
                 check_memory=False,
                 output=self._at(name),
-                fit=self._seeded(group.fit),
+                trainer=self._seeded(
+                    group.fit,
+                    num_generations=group.num_generations,
+                    temperature=group.temperature,
+                    scale_rewards=scale_rewards,
+                ),
                 **more,
             )
         )

@@ -12,36 +12,25 @@ import logging
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from pydantic import Field, model_validator
+from pydantic import Field, JsonValue, model_validator
 
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.files import write_text_atomically
 from sotopia_env.json_text import read_json
 from training.data.held_out import evaluation_scenarios
 from training.data.samples import split_scenarios, stream_dataset
-from training.fitting.loop import (
-    FitSettings,
-    begin_from,
-    check_keep,
-    check_trained_model,
-    finish_stage,
-    fit_model,
-    is_first_process,
-    open_stage,
-    prepare_quantised,
-    quiet,
-    training_arguments,
-)
+from training.fitting.arguments import PAPER, FitSettings, check_keep, training_arguments
+from training.fitting.forecast import Batch, Forecast, base_config, memory, supervised_forecast
+from training.fitting.loop import TrainingRun, begin, begin_from, completed, origin, prepare_quantised
 from training.models.loading import load_tokenizer, lora_config
 from training.reward.scorer import load_classifier, write_note
 from training.reward.text import fitting_ids, read_rows
 from training.stage.directory import StageDirectory
-from training.stage.settings import ModelSettings, PromptSettings, Settings
+from training.stage.settings import Assumptions, ModelSettings, PromptSettings
 
 if TYPE_CHECKING:
-    from datasets import Dataset
     from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer
 
 logger = logging.getLogger(__name__)
@@ -49,8 +38,8 @@ FACTS = "facts.json"
 """File beside the prepared rows, written last: numbers of rows and of left out rows."""
 
 
-class RewardModelSettings(Settings):
-    """The reward model's stage.
+class RewardModelSettings(FitSettings):
+    """The reward model's stage; ``trainer`` is transformers' ``TrainingArguments``.
 
     Attributes:
         model: the model to train; a base, or a fully trained model.
@@ -60,9 +49,9 @@ class RewardModelSettings(Settings):
         evaluation_tasks: a task file, or ``starter``; the rows must not contain its scenarios.
         validation: share of the scenarios that is held out, unless the rows name their own part.
         output: the stage's directory.
-        fit: optimisation and checkpoints.
     """
 
+    defaults: ClassVar[Mapping[str, JsonValue]] = {**PAPER, "num_train_epochs": 1}
     model: ModelSettings
     start_from: str | None = None
     prompt: PromptSettings = PromptSettings()
@@ -70,11 +59,10 @@ class RewardModelSettings(Settings):
     evaluation_tasks: str | None = None
     validation: float = Field(default=0.1, ge=0, lt=1)
     output: str
-    fit: FitSettings = FitSettings(epochs=1)
 
     @model_validator(mode="after")
     def _check_keep(self) -> RewardModelSettings:
-        check_keep(self.fit, self.validation)
+        check_keep(self, self.validation)
         return self
 
 
@@ -97,7 +85,7 @@ def prepare(settings: RewardModelSettings, folder: Path, tokenizer: PreTrainedTo
     try:
         whole = stream_dataset(_records(settings, tokenizer, counts), _features(), folder / "building")
         sizes = {}
-        for name, indices in _split(whole, settings).items():
+        for name, indices in _split(whole["split"], whole["scenario"], settings).items():
             if indices:
                 whole.select(indices).select_columns(["input_ids", "labels"]).save_to_disk(str(folder / name))
             sizes[name] = {"rows": len(indices), "scenarios": len({whole[index]["scenario"] for index in indices})}
@@ -106,6 +94,7 @@ def prepare(settings: RewardModelSettings, folder: Path, tokenizer: PreTrainedTo
         shutil.rmtree(folder / "building", ignore_errors=True)  # else corrected settings would reuse refused rows
     record = {"data": sizes, "counts": counts}
     write_text_atomically(facts, json.dumps(record, indent=2) + "\n")
+    logger.info("rows: %s; %s", sizes, counts)
     return record
 
 
@@ -142,8 +131,7 @@ def _features() -> Any:
     return Features({"input_ids": [Value("int32")], "labels": Value("float32"), "scenario": text, "split": text})
 
 
-def _split(whole: Dataset, settings: RewardModelSettings) -> dict[str, list[int]]:
-    labels, scenarios = list(whole["split"]), list(whole["scenario"])
+def _split(labels: Sequence[str], scenarios: Sequence[str], settings: RewardModelSettings) -> dict[str, list[int]]:
     if any(labels):
         if not all(labels):
             raise InvalidValueError("rows: some say whether they are for training or validation, and some do not")
@@ -154,7 +142,7 @@ def _split(whole: Dataset, settings: RewardModelSettings) -> dict[str, list[int]
             raise InvalidValueError(f"rows: scenario {min(both)!r} is in training and in validation")
         parts = labels
     else:
-        split = split_scenarios(scenarios, settings.validation, settings.fit.seed)
+        split = split_scenarios(list(scenarios), settings.validation, settings.seed)
         parts = ["train" if key in split.train else "validation" for key in scenarios]
     return {name: [i for i, part in enumerate(parts) if part == name] for name in ("train", "validation")}
 
@@ -235,40 +223,60 @@ def run(settings: RewardModelSettings) -> dict[str, Any]:
         raise InvalidValueError(
             f"{model_settings.adapter}: an adapter of a language model; a reward model begins with a base or full model"
         )
-    complete = open_stage(stage, model_settings)
+    complete = completed(stage)
     if complete is not None:
         return complete
-    tokenizer = load_tokenizer(model_settings.base, settings.prompt.format)
-    quiet()
+    frame = begin(stage, settings, model_settings, settings.prompt, lambda: trainer_arguments(settings))
     folder = stage.path / "rows"
-    if is_first_process():
-        facts = prepare(settings, folder, tokenizer)
-        logger.info("rows: %s; %s", facts["data"], facts["counts"])
-    return _fit(settings, model_settings, stage, tokenizer, folder)
+    facts = frame.rows(lambda: prepare(settings, folder, frame.tokenizer))
+    if settings.keep == "best" and not facts["data"]["validation"]["rows"]:
+        raise InvalidValueError("keep: 'best' needs a validation loss, and the rows hold nothing out")
+    return _fit(settings, frame, folder, facts)
 
 
-def _fit(
-    settings: RewardModelSettings,
-    model_settings: ModelSettings,
-    stage: StageDirectory,
-    tokenizer: PreTrainedTokenizerBase,
-    folder: Path,
-) -> dict[str, Any]:
+def trainer_arguments(settings: RewardModelSettings, validated: bool | None = None) -> Any:
+    """Returns the trainer's arguments.
+
+    Args:
+        settings: of the stage.
+        validated: whether there are validation rows; ``None`` while no row was read.
+    """
+    from transformers import TrainingArguments
+
+    output = StageDirectory(Path(settings.output), "", settings).checkpoints
+    validated = settings.validation > 0 if validated is None else validated
+    return training_arguments(settings, str(output), validated, TrainingArguments, label_names=["labels"])
+
+
+def forecast(settings: RewardModelSettings, assumed: Assumptions) -> Forecast:
+    """Returns the forecast of the stage; loads at most the tokenizer.
+
+    Raises:
+        InvalidValueError: the settings contradict each other, or something neither exists nor is assumed.
+    """
+    model = origin(settings.model, settings.start_from, settings.prompt)
+    arguments = trainer_arguments(settings)
+    need = memory(base_config(model.base, assumed), model, arguments, Batch(settings.prompt.max_length, 0))
+    rows, tokens = assumed.rows, assumed.row_tokens or settings.prompt.max_length
+    if rows is None:
+        counts = {"rows": 0, "without_value": 0, "too_long": 0}
+        records = list(_records(settings, load_tokenizer(model.base, settings.prompt), counts))
+        parts = _split([row["split"] for row in records], [row["scenario"] for row in records], settings)
+        lengths = [len(records[index]["input_ids"]) for index in parts["train"]]
+        rows, tokens = len(lengths), assumed.row_tokens or sum(lengths) / len(lengths)
+    return supervised_forecast(arguments, need, rows, tokens, assumed, settings.keep)
+
+
+def _fit(settings: RewardModelSettings, frame: TrainingRun, folder: Path, facts: Mapping[str, Any]) -> dict[str, Any]:
     from datasets import load_from_disk
-    from transformers import Trainer, TrainingArguments, set_seed
+    from transformers import Trainer, set_seed
 
-    held_out = _holds_out(settings, folder)
-    if settings.fit.keep == "best" and not held_out:
-        raise InvalidValueError("fit.keep: 'best' needs a validation loss, and the rows hold nothing out")
-    arguments = training_arguments(settings.fit, stage, held_out, TrainingArguments, label_names=["labels"])
-    with arguments.main_process_first(desc="rows"):
-        facts = prepare(settings, folder, tokenizer)
     rows = load_from_disk(str(folder / "train"))
     validation = load_from_disk(str(folder / "validation")) if (folder / "validation").is_dir() else None
-    set_seed(settings.fit.seed)  # before the score head and the adapter are initialised
-    padding = padding_id(tokenizer)
-    model = _load(model_settings, padding, settings.fit.gradient_checkpointing)
-    check_trained_model(model, model_settings)
+    arguments = trainer_arguments(settings, validation is not None)  # the rows may name their part themselves
+    set_seed(settings.seed)  # before the score head and the adapter are initialised
+    padding = padding_id(frame.tokenizer)
+    model = _load(frame.model, padding, arguments.gradient_checkpointing)
     constant = sum(rows["labels"]) / len(rows)
 
     def measure(prediction: Any) -> dict[str, float]:
@@ -282,26 +290,17 @@ def _fit(
         args=arguments,
         train_dataset=rows,
         eval_dataset=validation,
-        processing_class=tokenizer,
+        processing_class=frame.tokenizer,
         data_collator=lambda batch: collate(batch, padding),
         compute_metrics=measure,
     )
-    figures = {**facts, "constant": constant, **fit_model(trainer, stage, settings.fit)}
+    figures = frame.fit_to_end(trainer, {**facts, "constant": constant})
     if validation is not None:
-        figures["held_out"] = _held_out(trainer, settings.fit.keep)
+        figures["held_out"] = _held_out(trainer, settings.keep)
         logger.info("held out: %s", figures["held_out"])
     if trainer.is_world_process_zero():
-        write_note(stage.model, model_settings, settings.prompt)
-    finish_stage(trainer, stage, settings.prompt, figures)
-    return figures
-
-
-def _holds_out(settings: RewardModelSettings, folder: Path) -> bool:
-    """Whether rows are held out; the same in every process, independent of which one prepares the rows."""
-    if (folder / FACTS).is_file():
-        return (folder / "validation").is_dir()
-    parts = {row.split for path in settings.rows for row in read_rows(path)}
-    return "validation" in parts or (parts == {None} and settings.validation > 0)
+        write_note(frame.stage.model, frame.model, settings.prompt)
+    return frame.finish(trainer, figures)
 
 
 def _held_out(trainer: Trainer, keep: str | int) -> dict[str, float]:

@@ -17,7 +17,6 @@ from pydantic import Field
 
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.files import replacement
-from sotopia_env.policies import Format
 from sotopia_env.storage import read_run
 from training.attribution.credits import Method, Rewards, TurnKey, content_of, read_rewards
 from training.data.held_out import evaluation_scenarios
@@ -118,7 +117,7 @@ def _write(
     settings: RewardRowSettings, folder: Path, rewards: Rewards, design: RewardDesign, split: Split
 ) -> dict[str, object]:
     values = design.values(rewards)
-    maker = RowMaker(settings.prompt, _counter(settings.tokenizer, settings.prompt.format))
+    maker = RowMaker(settings.prompt, _counter(settings.tokenizer, settings.prompt))
     columns = {"format": settings.prompt.format}
     parts: Counter[str] = Counter()
     with replacement(folder / ROWS) as stream:
@@ -143,9 +142,9 @@ def _rows(settings: RewardRowSettings, maker: RowMaker, values: dict[TurnKey, fl
                     yield from maker.rows(episode, seat, turns)
 
 
-def _counter(tokenizer: str | None, format: Format) -> CountTokens | None:
+def _counter(tokenizer: str | None, prompt: PromptSettings) -> CountTokens | None:
     if tokenizer is None:
         return None
     from training.models.loading import TokenCounter, load_tokenizer
 
-    return TokenCounter(load_tokenizer(tokenizer, format))
+    return TokenCounter(load_tokenizer(tokenizer, prompt))

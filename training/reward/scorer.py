@@ -74,7 +74,7 @@ class RewardScorer:
     Attributes:
         model: in evaluation mode, with its adapter merged if the base is in float32.
         tokenizer: of the model.
-        prompt: format and limits of the prompts; longer prompts lose their oldest turns.
+        prompt: format and limits of the prompts.
         source: directory of the model, for records.
         batch_size: answers scored at once, of similar length.
         too_long: number of answers so far that were too long to be scored as reward.
@@ -105,7 +105,7 @@ class RewardScorer:
         """
         directory = find_model(path)
         note = read_note(directory)
-        tokenizer = load_tokenizer(directory, note.prompt.format)
+        tokenizer = load_tokenizer(directory, note.prompt)
         return cls(_load(directory, note.model), tokenizer, note.prompt, str(path), batch_size)
 
     @property
@@ -117,13 +117,13 @@ class RewardScorer:
         """Returns the score of each (prompt, answer), in their order.
 
         Raises:
-            InvalidValueError: one is too long even without its oldest turns.
+            InvalidValueError: one is too long.
         """
         scores = self._rate([(prompt, answer, True) for prompt, answer in pairs])
         for (_, answer), score in zip(pairs, scores, strict=True):
             if score is None:
                 raise InvalidValueError(
-                    f"answer {answer[:60]!r}: with its last turns alone it is longer than the {self.prompt.max_length} "
+                    f"answer {answer[:60]!r}: with its prompt it is longer than the {self.prompt.max_length} "
                     "tokens the reward model was trained with"
                 )
         return [score for score in scores if score is not None]

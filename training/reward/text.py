@@ -1,13 +1,12 @@
 """Input of a reward model, the same in training, as best-of-N scorer and as reward of GRPO.
 
 Prompt and answer go through the chat template together, without a generation prompt and further special tokens. The
-answer is never truncated (sotopia-rl truncated it first): a conversation that is too long loses the oldest turns of its
-prompt, and one that is still too long is left out and counted.
+answer is never truncated (sotopia-rl truncated it first). Prompts lose their oldest turns where they are made, from the
+observation; what is still too long for the reward model is left out and counted.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,9 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.files import read_lines
-from sotopia_env.policies import KEPT_TURNS
 from sotopia_env.records import read_record
-from sotopia_env.world import LEFT_OUT, NOTHING_NEW, ChatMessage
+from sotopia_env.world import ChatMessage
 from training.models.loading import prompt_ids
 
 if TYPE_CHECKING:
@@ -26,14 +24,6 @@ if TYPE_CHECKING:
 
 ROWS = "rows.jsonl"
 """The rows in a stage's directory."""
-_MARKER = re.compile(re.escape(LEFT_OUT).replace(r"\{\}", r"(\d+)"))
-_REFUSAL = r"Your (?:action was not possible|(?:words were heard, but your )?move did not count): .*"
-# Lines of a user's message that are no turns; arguments are quoted on one line and cannot begin such a line, and what
-# stands on the table is indented.
-_NO_TURN = re.compile(
-    rf"^(\(.*|  .*|On the table:|Moves open to you:|Turn #\d+ is yours\.|It is not your turn\.|{_REFUSAL})$"
-)
-_REFUSED = re.compile(rf"\A(\(that was not possible\)|\(your move did not count\)|{_REFUSAL})(\n|\Z)")
 
 
 # --- rows ---------------------------------------------------------------------------------------------------------
@@ -119,46 +109,6 @@ def fitting_ids(
     max_length: int,
     finished: bool = True,
 ) -> list[int] | None:
-    """As :func:`scored_ids`, without the oldest turns that do not fit; ``None`` if nothing fits."""
-    for shorter in shortened(prompt):
-        ids = scored_ids(tokenizer, shorter, completion, finished)
-        if len(ids) <= max_length:
-            return ids
-    return None
-
-
-def shortened(prompt: Sequence[ChatMessage]) -> Iterator[Sequence[ChatMessage]]:
-    """Yields the prompt, then the prompt with fewer and fewer turns, the oldest left out as in an observation.
-
-    The instructions and the last turns stay. A prompt of one message (the ``single`` format) is not shortened.
-    """
-    yield prompt
-    start = 1 if prompt[0]["role"] == "system" else 0
-    dropped = 0
-    for index in range(start, len(prompt) - 1):
-        message = prompt[index]
-        if message["role"] == "assistant":
-            dropped += 1
-            if _total_turns(prompt[index + 1 :]) < KEPT_TURNS:
-                return
-            yield [*prompt[:start], _with_marker(prompt[index + 1], dropped), *prompt[index + 2 :]]
-        else:
-            dropped += _turn_count(message["content"])
-
-
-def _total_turns(messages: Sequence[ChatMessage]) -> int:
-    return sum(1 if message["role"] == "assistant" else _turn_count(message["content"]) for message in messages)
-
-
-def _turn_count(content: str) -> int:
-    """The number of turns in a user's message, those of an earlier marker included."""
-    lines = sum(not _NO_TURN.match(line) for line in content.split("\n"))
-    return lines + sum(int(number) for number in _MARKER.findall(content + "\n"))
-
-
-def _with_marker(message: ChatMessage, dropped: int) -> ChatMessage:
-    """The first message of a shortened conversation, without its reference to the turn before it."""
-    content = _REFUSED.sub("", message["content"]).removeprefix(NOTHING_NEW)
-    if _NO_TURN.match(content) and content.startswith("("):
-        content = ""
-    return {"role": message["role"], "content": (LEFT_OUT.format(dropped) + content).strip()}
+    """As :func:`scored_ids`; ``None`` if these are more than ``max_length``, because nothing is ever cut."""
+    ids = scored_ids(tokenizer, prompt, completion, finished)
+    return ids if len(ids) <= max_length else None

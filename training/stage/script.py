@@ -18,7 +18,7 @@ from sotopia_env.errors import SotopiaError
 from sotopia_env.quoting import disarm
 from sotopia_env.runs import Terminated
 from training.stage.directory import DONE, STAGE, StageDirectory
-from training.stage.settings import Settings, read_settings
+from training.stage.settings import Assumptions, Settings, read_overrides, read_settings
 
 _OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory")
 
@@ -50,7 +50,8 @@ def run_script(
     kind: type[_SettingsT],
     run: Callable[[_SettingsT], object],
     arguments: Sequence[str] | None = None,
-    check: Callable[[_SettingsT], None] | None = None,
+    check: Callable[[_SettingsT], object] | None = None,
+    forecast: Callable[[_SettingsT, Assumptions], object] | None = None,
 ) -> int:
     """Runs a stage from the command line and returns the exit code.
 
@@ -62,17 +63,23 @@ def run_script(
         run: the stage.
         arguments: of the command line; by default those of the process.
         check: raises on contradictory settings, for ``--check``.
+        forecast: returns what the stage would take, as an object whose text says it, for ``--dry-run``.
     """
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--config", required=True, type=Path, help="YAML file with the stage's settings")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override a setting (a.b=3)")
     parser.add_argument("--check", action="store_true", help="read the settings and stop: nothing is loaded")
+    if forecast is not None:
+        parser.add_argument("--dry-run", action="store_true", help="print steps, tokens, memory and hours, and stop")
+        parser.add_argument("--assume", action="append", default=[], metavar="KEY=VALUE", help="of the forecast")
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s", datefmt="%H:%M:%S")
     settings: _SettingsT | None = None
     try:
         settings = read_settings(options.config, kind, options.set)
-        if not options.check:
+        if forecast is not None and options.dry_run:
+            sys.stdout.write(str(forecast(settings, read_overrides(options.assume, Assumptions, "--assume"))))
+        elif not options.check:
             with ended_by_sigterm():
                 run(settings)
         elif check is not None:

@@ -66,11 +66,43 @@ class PromptSettings(Settings):
         format: see :mod:`sotopia_env.policies.agent_prompt`.
         max_length: tokens of prompt and answer together; longer prompts lose their oldest turns.
         max_answer: of these, tokens reserved for the answer.
+        chat_template_kwargs: arguments of the model's chat template, e.g. ``{enable_thinking: false}`` of Qwen3.
     """
 
     format: Format = "chat"
     max_length: int = Field(default=4096, ge=16)
     max_answer: int = Field(default=256, ge=1)
+    chat_template_kwargs: dict[str, bool | int | float | str] = {}
+
+
+class Assumptions(Settings):
+    """What a forecast takes for granted, because no file says it yet.
+
+    Attributes:
+        devices: the forecast is made for one device and for so many.
+        rows: answers, conversations or prompts to train on; ``None`` counts them in the data.
+        row_tokens: mean tokens of a row, prompt and answer together; ``None`` takes the longest possible row.
+        answer_tokens: mean tokens of an answer; ``None`` takes the longest possible one.
+        base: the base model, where the stage that is started from has not run yet.
+        scorer: the reward model's base, where it is not trained yet.
+        max_length: tokens of prompt and answer, where the earlier stage's prompt settings do not exist yet.
+        max_answer: tokens of an answer, likewise.
+        trained_per_second: tokens that one device trains on in a second; ``None`` leaves the hours unknown.
+        sampled_per_second: tokens that one device samples in a second, likewise.
+        device_memory: of one device, in GB; of which vLLM takes its share.
+    """
+
+    devices: int = Field(default=8, ge=1)
+    rows: int | None = Field(default=None, ge=1)
+    row_tokens: float | None = Field(default=None, gt=0)
+    answer_tokens: float | None = Field(default=None, gt=0)
+    base: str | None = None
+    scorer: str | None = None
+    max_length: int = Field(default=4096, ge=16)
+    max_answer: int = Field(default=256, ge=1)
+    trained_per_second: float | None = Field(default=None, gt=0)
+    sampled_per_second: float | None = Field(default=None, gt=0)
+    device_memory: float = Field(default=80.0, gt=0)
 
 
 def read_settings(path: str | Path, kind: type[_SettingsT], overrides: Sequence[str] = ()) -> _SettingsT:
@@ -83,9 +115,12 @@ def read_settings(path: str | Path, kind: type[_SettingsT], overrides: Sequence[
     values = read_yaml(path)
     if not isinstance(values, dict):
         raise InvalidValueError(f"{path}: expected a mapping of settings, got {type(values).__name__}")
-    for override in overrides:
-        _override(values, override)
-    return settings_of(values, kind, str(path))
+    return settings_of(_overridden(values, overrides, "--set"), kind, str(path))
+
+
+def read_overrides(overrides: Sequence[str], kind: type[_SettingsT], origin: str) -> _SettingsT:
+    """Returns settings made of ``key=value`` alone; errors are those of :func:`read_settings`."""
+    return settings_of(_overridden({}, overrides, origin), kind, origin)
 
 
 def settings_of(values: dict[str, Any], kind: type[_SettingsT], origin: str) -> _SettingsT:
@@ -102,17 +137,23 @@ def settings_of(values: dict[str, Any], kind: type[_SettingsT], origin: str) -> 
         raise InvalidValueError(f"{': '.join(at)}: {expectation(first)}") from None
 
 
-def _override(values: dict[str, Any], override: str) -> None:
+def _overridden(values: dict[str, Any], overrides: Sequence[str], origin: str) -> dict[str, Any]:
+    for override in overrides:
+        _override(values, override, origin)
+    return values
+
+
+def _override(values: dict[str, Any], override: str, origin: str) -> None:
     name, equals, text = override.partition("=")
     if not equals or not name:
-        raise InvalidValueError(f"--set: expected KEY=VALUE, got {override!r}")
+        raise InvalidValueError(f"{origin}: expected KEY=VALUE, got {override!r}")
     *parents, last = name.split(".")
     for parent in parents:
         inner = values.setdefault(parent, {})
         if not isinstance(inner, dict):
-            raise InvalidValueError(f"--set {override}: {parent!r} holds no settings of its own")
+            raise InvalidValueError(f"{origin} {override}: {parent!r} holds no settings of its own")
         values = inner
-    values[last] = parse_yaml(text, f"--set {short_repr(override)}")
+    values[last] = parse_yaml(text, f"{origin} {short_repr(override)}")
 
 
 def _record_at(kind: type[BaseModel], path: Sequence[int | str]) -> tuple[type[BaseModel], str]:

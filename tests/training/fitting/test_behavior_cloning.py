@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from sotopia_env.errors import InvalidValueError
+from sotopia_env.errors import InvalidValueError, UnknownNameError
 from sotopia_env.storage.directory import read_run
 from tests.training.conftest import BRIEF, StoppedError, killed_after
 from training.fitting import loop as fitting
+from training.fitting.arguments import FitSettings, training_arguments
 from training.fitting.behavior_cloning import (
     IGNORED,
     BehaviorCloningSettings,
@@ -44,7 +45,7 @@ def few(expert_run, tmp_path_factory):
 def ask(tiny_model, expert_run, few, tmp_path):
     """Makes settings; nested ones are given as mappings."""
 
-    def make(name="bc", model=None, fit=None, **other):
+    def make(name="bc", model=None, trainer=None, **other):
         return settings_of(
             {
                 "model": {"base": str(tiny_model), "lora": TINY.model_dump(), **(model or {})},
@@ -52,7 +53,13 @@ def ask(tiny_model, expert_run, few, tmp_path):
                 "data": [{"run": str(expert_run), "selection": str(few)}],
                 "validation": 0,
                 "output": str(tmp_path / name),
-                "fit": {"learning_rate": 1e-3, "epochs": 2, "logging_steps": 1, "warmup_ratio": 0.2, **(fit or {})},
+                "trainer": {
+                    "learning_rate": 1e-3,
+                    "num_train_epochs": 2,
+                    "logging_steps": 1,
+                    "warmup_steps": 0.2,
+                    **(trainer or {}),
+                },
                 **other,
             },
             BehaviorCloningSettings,
@@ -233,44 +240,56 @@ def test_what_cannot_be_trained_is_said_before_a_model_is_loaded(earlier, tiny_m
             begin_from(model, None if place is None else str(place), prompt)
 
 
-EFFECTS = {
-    "learning_rate": (1e-3, {"learning_rate": 1e-3}),
-    "scheduler": ("linear", {"lr_scheduler_type": "linear"}),
-    "warmup_ratio": (0.1, {"warmup_steps": 0.1}),
-    "epochs": (3, {"num_train_epochs": 3}),
-    "max_steps": (7, {"max_steps": 7}),
-    "batch_size": (3, {"per_device_train_batch_size": 3, "per_device_eval_batch_size": 3}),
-    "gradient_accumulation_steps": (5, {"gradient_accumulation_steps": 5}),
-    "weight_decay": (0.1, {"weight_decay": 0.1}),
-    "max_grad_norm": (0.5, {"max_grad_norm": 0.5}),
-    "adam_beta2": (0.99, {"adam_beta2": 0.99}),
-    "optimizer": ("adafactor", {"optim": "adafactor"}),
-    "seed": (3, {"seed": 3}),
-    "precision": ("bfloat16", {"bf16": True}),
-    "gradient_checkpointing": (True, {"activation_checkpointing": True}),
+PASSED = {  # named in `trainer`, and what the configuration class has then
+    "learning_rate": ("5e-6", {"learning_rate": 5e-6}),
+    "num_train_epochs": (3, {"num_train_epochs": 3}),
+    "per_device_train_batch_size": (3, {"per_device_train_batch_size": 3, "per_device_eval_batch_size": 3}),
+    "optim": ("adafactor", {"optim": "adafactor"}),
+    "bf16": (True, {"bf16": True}),
     "save_steps": (9, {"save_steps": 9, "eval_steps": 9, "save_strategy": "steps", "eval_strategy": "steps"}),
-    "checkpoints": (4, {"save_total_limit": 4}),
-    "logging_steps": (2, {"logging_steps": 2}),
-    "report_to": ("none", {"report_to": []}),
-    "keep": (
-        "best",
-        {"load_best_model_at_end": True, "metric_for_best_model": "eval_loss", "greater_is_better": False},
-    ),
+    "report_to": (["tensorboard"], {"report_to": ["tensorboard"]}),
+    "run_name": ("first", {"run_name": "first"}),
+    "push_to_hub": (True, {"push_to_hub": True}),
+    "fsdp": (True, {"fsdp": True}),
+    "lr_scheduler_kwargs": ({"num_cycles": 2}, {"lr_scheduler_kwargs": {"num_cycles": 2}}),
 }
 
 
-def test_no_setting_of_the_optimisation_is_without_effect(tmp_path):
+def test_an_argument_of_the_trainer_reaches_it_unchanged(tmp_path):
     """Guards R17 and R18: declared, and then read by nobody."""
     from trl import SFTConfig
 
-    assert set(EFFECTS) == set(fitting.FitSettings.model_fields)
-    stage = StageDirectory(tmp_path, "s", fitting.FitSettings())
-    for name, (value, expected) in EFFECTS.items():
-        fit = fitting.FitSettings(**{name: value})
-        found = fitting.training_arguments(fit, stage, True, SFTConfig)
-        assert {key: getattr(found, key) for key in expected} == expected, name
-    plain = fitting.training_arguments(fitting.FitSettings(), stage, False, SFTConfig)
+    for name, (value, expected) in PASSED.items():
+        arguments = training_arguments(FitSettings(trainer={name: value}), str(tmp_path), True, SFTConfig)
+        assert {key: getattr(arguments, key) for key in expected} == expected, name
+    plain = training_arguments(FitSettings(), str(tmp_path), False, SFTConfig)
     assert (plain.eval_strategy, plain.save_strategy, plain.bf16) == ("no", "epoch", False)
+    best = training_arguments(FitSettings(keep="best"), str(tmp_path), True, SFTConfig)
+    assert (best.load_best_model_at_end, best.metric_for_best_model) == (True, "eval_loss")
+
+
+@pytest.mark.parametrize(
+    ("trainer", "error", "told"),
+    [
+        ({"learning_rat": 1}, UnknownNameError, "trainer: .*SFTConfig .*did you mean 'learning_rate'"),
+        ({"lr_scheduler_type": "cosin"}, UnknownNameError, r"trainer\.lr_scheduler_type: .*did you mean 'cosine'"),
+        ({"optim": "adamw_trch"}, UnknownNameError, r"trainer\.optim: .*did you mean 'adamw_torch'"),
+        ({"learning_rate": -1}, InvalidValueError, r"trainer\.learning_rate: expected a number above 0.*got -1"),
+        ({"seed": "many"}, InvalidValueError, r"trainer\.seed: expected a whole number, got 'many'"),
+        ({"output_dir": "x"}, InvalidValueError, r"trainer\.output_dir: .*by output"),
+        ({"max_length": 9}, InvalidValueError, r"trainer\.max_length: .*by prompt\.max_length"),
+        ({"load_best_model_at_end": True}, InvalidValueError, "by keep"),
+        ({"deepspeed": "zero3.json"}, InvalidValueError, "trainer: .*deepspeed"),
+        ({"lr_scheduler_type": "warmup_stable_decay"}, InvalidValueError, r"trainer\.lr_scheduler_kwargs: .*decay"),
+        ({"report_to": ["wnadb"]}, UnknownNameError, r"trainer\.report_to: .*did you mean 'wandb'"),
+    ],
+)
+def test_an_argument_that_cannot_be_is_said_before_anything_is_read_or_written(ask, trainer, error, told):
+    settings = ask("never", trainer=trainer, data=[{"run": "nowhere"}])
+    with pytest.raises(error, match=told) as caught:
+        run(settings)
+    assert "\n" not in str(caught.value)
+    assert not Path(settings.output).exists()
 
 
 # --- training -----------------------------------------------------------------------------------------------------
@@ -285,14 +304,14 @@ def test_a_killed_run_continues_with_the_losses_of_an_unbroken_one(ask, monkeypa
     import torch
     from safetensors.torch import load_file
 
-    fit = {"save_steps": 3, "gradient_accumulation_steps": 2}
+    trainer = {"save_steps": 3, "gradient_accumulation_steps": 2}
     start = {}
     if earlier is not None:
-        first = run(ask("earlier", fit={**fit, "max_steps": 3}))
+        first = run(ask("earlier", trainer={**trainer, "max_steps": 3}))
         start = {"start_from": ask("earlier").output}
-    whole = run(ask("whole", fit=fit, **start))
+    whole = run(ask("whole", trainer=trainer, **start))
     assert not start or losses(whole)[0][1] != losses(first)[0][1]  # the same rows and dropout, other weights
-    settings = ask("broken", fit=fit, **start)
+    settings = ask("broken", trainer=trainer, **start)
     with monkeypatch.context() as patched:
         killed_after(patched, 5)
         with pytest.raises(StoppedError):
@@ -327,8 +346,7 @@ def test_a_killed_run_continues_with_the_losses_of_an_unbroken_one(ask, monkeypa
 
 def test_a_run_killed_after_the_kept_epoch_still_keeps_that_epoch(ask, monkeypatch):
     """B.6: of a schedule of many epochs, the model after one of them. Also with validation losses on the way."""
-    fit = {"epochs": 6, "keep": 2}
-    settings = ask("kept", model={"lora": None}, fit=fit, validation=0.2)
+    settings = ask("kept", model={"lora": None}, trainer={"num_train_epochs": 6}, keep=2, validation=0.2)
     with monkeypatch.context() as patched:
         patched.setattr(fitting, "save_model", lambda trainer, stage: (_ for _ in ()).throw(StoppedError()))
         with pytest.raises(StoppedError):
@@ -359,7 +377,7 @@ def test_the_trainer_feeds_the_model_labels_on_answers_alone(ask, tokenizer, mon
 
     trainers, build = [], SFTTrainer.__init__
     monkeypatch.setattr(SFTTrainer, "__init__", lambda self, *a, **k: (build(self, *a, **k), trainers.append(self))[0])
-    run(ask(rows=rows, model={"lora": None}, fit={"max_steps": 1}))
+    run(ask(rows=rows, model={"lora": None}, trainer={"max_steps": 1}))
     (trainer,) = trainers
     batch = next(iter(trainer.get_train_dataloader()))
     assert set(batch) == set(NAMES)
@@ -389,7 +407,7 @@ def test_the_quantised_model_is_the_one_that_is_trained(ask, monkeypatch):
 
     monkeypatch.setattr(SFTTrainer, "__init__", note)
     monkeypatch.setattr(fitting, "prepare_quantised", lambda *args: prepared.append(1) or ready(*args))
-    run(ask("qlora", model={"quantization": "nf4"}, fit={"epochs": 1, "max_steps": 1}))
+    run(ask("qlora", model={"quantization": "nf4"}, trainer={"max_steps": 1}))
     (trainer,) = seen
     adapted = [m for m in trainer.model.modules() if hasattr(m, "lora_A")]
     assert len(adapted) == 14  # q, k, v, o, gate, up, down of two layers

@@ -48,7 +48,13 @@ def test_two_processes_clone_together_over_gloo(tiny_model, expert_run, tmp_path
         "data": [{"run": str(expert_run)}],
         "validation": 0,
         "output": str(tmp_path / "bc"),
-        "fit": {"learning_rate": 1e-3, "max_steps": 2, "save_steps": 2, "batch_size": 2, "logging_steps": 1},
+        "trainer": {
+            "learning_rate": 1e-3,
+            "max_steps": 2,
+            "save_steps": 2,
+            "per_device_train_batch_size": 2,
+            "logging_steps": 1,
+        },
     }
     figures, said = two_processes("train_bc.py", settings, tmp_path)
     assert figures["log"][-1]["epoch"] == 2 / 60  # 240 rows in batches of two on two processes: half the steps of one
@@ -64,13 +70,19 @@ def test_two_processes_play_whole_episodes_together_over_gloo(cloned, tmp_path):
         "mode": "multi-turn",
         "start_from": str(cloned),
         "lora": None,
-        "num_generations": 4,
         "situations": {**played, "count": 4},
         "dev": {"situations": {**played, "count": 3, "task_seed": 9, "both_seats": False}, "every": 1},
         "keep": "best",
         "reward": {"scalarisation": "goal", "credit": "acts"},
         "output": str(tmp_path / "grpo"),
-        "fit": {"learning_rate": 1e-3, "max_steps": 2, "save_steps": 1, "batch_size": 2, "logging_steps": 1},
+        "trainer": {
+            "num_generations": 4,
+            "learning_rate": 1e-3,
+            "max_steps": 2,
+            "save_steps": 1,
+            "per_device_train_batch_size": 2,
+            "logging_steps": 1,
+        },
     }
     figures, _ = two_processes("train_grpo.py", settings, tmp_path)
     assert [look["step"] for look in figures["dev"]] == [0, 1, 2]

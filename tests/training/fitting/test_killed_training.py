@@ -31,7 +31,7 @@ def stage(tiny_model, expert_run, tmp_path):
         "data": [{"run": str(expert_run), "selection": str(tmp_path / "selection.jsonl")}],
         "validation": 0,
         "output": str(tmp_path / "bc"),
-        "fit": {"max_steps": STEPS, "save_steps": EVERY, "batch_size": 1, "logging_steps": 1},
+        "trainer": {"max_steps": STEPS, "save_steps": EVERY, "per_device_train_batch_size": 1, "logging_steps": 1},
     }
     (tmp_path / "c.yaml").write_text(yaml.safe_dump(settings))
     return StageDirectory(tmp_path / "bc", "behavior_cloning", None)

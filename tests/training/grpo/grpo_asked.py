@@ -4,7 +4,6 @@ from types import SimpleNamespace
 
 from tests.training.conftest import SHORT as BRIEF
 from training.data.sources import SourceSettings
-from training.fitting.loop import FitSettings
 from training.grpo.settings import GRPOSettings, RewardSettings
 from training.grpo.situations import SituationSettings
 from training.models.loading import find_model, load_tokenizer, write_prompt_settings
@@ -13,7 +12,15 @@ from training.stage.settings import ModelSettings
 SITUATIONS = SituationSettings(
     families=("bargaining",), level="easy", count=4, partners=("linear:horizon=2",), max_turns=4
 )
-FIT = FitSettings(learning_rate=1e-3, max_steps=2, batch_size=8, save_steps=1, logging_steps=1, warmup_ratio=0)
+TRAINER = {
+    "num_generations": 4,
+    "learning_rate": 1e-3,
+    "max_steps": 2,
+    "per_device_train_batch_size": 8,
+    "save_steps": 1,
+    "logging_steps": 1,
+    "warmup_steps": 0,
+}
 
 
 def _size(hidden, layers, heads, shared, inner, words):
@@ -32,8 +39,10 @@ QWEN_7B, MISTRAL_7B = _size(3584, 28, 28, 4, 18944, 152064), _size(4096, 32, 32,
 
 
 def asked(**more):
-    given = {"mode": "multi-turn", "start_from": "x", "situations": SITUATIONS, "output": "y", "num_generations": 4}
-    return GRPOSettings(**{**given, "fit": FIT, "lora": None, **more})
+    """Settings of multi-turn GRPO; ``trainer`` adds to :data:`TRAINER`."""
+    trainer = {**TRAINER, **more.pop("trainer", {})}
+    given = {"mode": "multi-turn", "start_from": "x", "situations": SITUATIONS, "output": "y", "lora": None}
+    return GRPOSettings(**{**given, "trainer": trainer, **more})
 
 
 def single_turn(start, scored_by, run, **more):

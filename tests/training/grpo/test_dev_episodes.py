@@ -10,7 +10,7 @@ from sotopia_env import tasks
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.world.taskset import TaskSet
 from tests.training.conftest import SHORT as BRIEF
-from tests.training.grpo.grpo_asked import FIT, SITUATIONS, asked
+from tests.training.grpo.grpo_asked import SITUATIONS, asked
 from training.grpo import dev_episodes, multi_turn
 from training.grpo import stage as grpo
 from training.grpo.dev_episodes import DevEpisodes
@@ -28,8 +28,7 @@ def test_dev_episodes_are_sampled_at_their_own_temperature_by_trl_as_well(cloned
     for temperature in (0.01, 5.0):
         dev = DevSettings(situations=SITUATIONS, every=9, temperature=temperature)
         out = tmp_path / str(temperature)
-        one = FIT.model_copy(update={"max_steps": 1})
-        figures = grpo.run(asked(start_from=str(cloned), output=str(out), dev=dev, fit=one))
+        figures = grpo.run(asked(start_from=str(cloned), output=str(out), dev=dev, trainer={"max_steps": 1}))
         valid[temperature] = figures["dev"][0]["valid"]
         assert any("episodes/valid" in entry for entry in figures["log"])
     # A move that is not open is no valid answer either, and this model names many a price outside the range.

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from transformers import LlamaConfig
 
 from sotopia_env.chat_model.spending.ledger import Ledger
 from sotopia_env.errors import InvalidValueError, UnknownNameError
@@ -15,12 +14,11 @@ from sotopia_env.world.taskset import TaskSet
 from tests.sotopia_env.chat_model.server import LoopbackServer
 from tests.training.conftest import SHORT as BRIEF
 from tests.training.conftest import StoppedError, killed_after
-from tests.training.grpo.grpo_asked import FIT, QWEN_7B, SITUATIONS, asked, reward_model_of, single_turn
+from tests.training.grpo.grpo_asked import SITUATIONS, asked, reward_model_of, single_turn
 from training.data.sources import SourceSettings
 from training.fitting import behavior_cloning
 from training.grpo import multi_turn
 from training.grpo import stage as grpo
-from training.grpo.memory import available_memory, check_memory, estimate
 from training.grpo.multi_turn import EpisodeRollout, prompt_rows, turn_advantages
 from training.grpo.settings import DevSettings, RewardSettings, check
 from training.grpo.situations import situations
@@ -29,7 +27,7 @@ from training.models.loading import find_model, load_causal_lm, write_prompt_set
 from training.stage.access import ModelAccess
 from training.stage.settings import LoraSettings, ModelSettings, PromptSettings
 
-TRAINER = SimpleNamespace()
+BARE = SimpleNamespace(use_vllm=False)
 GOAL = RewardSettings()
 
 
@@ -40,11 +38,10 @@ GOAL = RewardSettings()
         ({"mode": "single-turn"}, "reward.model"),
         ({"data": (SourceSettings(run="r"),)}, "single-turn"),
         ({"keep": "best"}, "dev"),
-        ({"vllm": "colocate"}, "package vllm"),
         ({"reward": RewardSettings(scalarisation="overall", credit="acts")}, "one dimension"),
-        ({"num_generations": 3}, "groups of 3"),
-        ({"num_generations": 16}, "steps_per_generation: 2"),
-        ({"fit": FIT.model_copy(update={"keep": 1, "max_steps": None})}, "fit.keep"),
+        ({"trainer": {"num_generations": 3}}, "groups of 3"),
+        ({"trainer": {"num_generations": 16}}, "steps_per_generation: 2"),
+        ({"keep": 1, "trainer": {"max_steps": -1}}, "keep: expected"),
     ],
 )
 def test_contradictions_are_said_in_one_sentence(more, named):
@@ -60,34 +57,7 @@ def test_a_misspelt_dimension_is_named():
 
 def test_every_process_counts_for_the_groups(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
-    check(asked(num_generations=16))
-
-
-def test_memory_of_a_seven_billion_model_is_about_right():
-    """Weights of Qwen2.5-7B are 15.2 GB in bfloat16; logits of 64 x 4096 over 152,064 words are what breaks a run."""
-    lora = asked(lora=LoraSettings(), dtype="bfloat16", fit=FIT.model_copy(update={"batch_size": 64}))
-    found = estimate(QWEN_7B, lora, PromptSettings(max_length=4096))
-    assert 14e9 < found.weights < 16.5e9
-    assert found.logits > 300e9
-    quantised = estimate(QWEN_7B, lora.model_copy(update={"quantization": "nf4"}), PromptSettings(max_length=4096))
-    assert 7e9 < quantised.weights < 9e9  # 6.5 billion weights in 4 bit, and 1.1 billion of embeddings and head in 32
-
-
-def test_the_reward_model_takes_its_place_in_memory(cloned, tmp_path):
-    scored_by = reward_model_of(cloned, tmp_path / "rm")
-    settings = asked(reward=RewardSettings(model=str(scored_by)), fit=FIT)
-    base = find_model(cloned)
-    count = sum(parameter.numel() for parameter in load_causal_lm(ModelSettings(base=str(base))).parameters())
-    with_it = check_memory(base, settings, BRIEF)
-    without = check_memory(base, asked(), BRIEF)
-    assert with_it.total - without.total == with_it.scorer == pytest.approx(4 * count, rel=0.01)
-
-
-def test_what_cannot_fit_is_refused_before_it_is_loaded(tmp_path):
-    LlamaConfig(hidden_size=4096, num_hidden_layers=2000).save_pretrained(tmp_path)
-    with pytest.raises(InvalidValueError, match="do not fit"):
-        check_memory(tmp_path, asked(), BRIEF)
-    assert check_memory(tmp_path, asked(check_memory=False), BRIEF).total > available_memory()
+    check(asked(trainer={"num_generations": 16}))
 
 
 def test_a_model_of_single_prompts_is_not_refused_for_its_format_where_no_whole_episode_is_played(tmp_path, tiny_model):
@@ -135,7 +105,7 @@ def test_a_block_shares_task_seat_partner_and_seed(tokenizer, monkeypatch):
     monkeypatch.setattr(multi_turn, "trainer_sample", lambda trainer: None)
     rollout = EpisodeRollout(Player(tokenizer, BRIEF, None), wanted, GOAL)
     with pytest.raises(InterruptedError):
-        rollout([rows[3]["prompt"]] * 4, TRAINER)
+        rollout([rows[3]["prompt"]] * 4, BARE)
     assert played == [wanted[3]] * 4
 
 
@@ -215,7 +185,7 @@ def test_a_resumed_run_has_the_losses_and_the_weights_of_an_unbroken_one(
         whole = single_turn(cloned, reward_model_of(cloned, tmp_path / "rm"), expert_run, output=output)
     else:
         scored_by = reward_model_of(cloned, tmp_path / "rm")  # what this adapter says makes no difference to a verdict
-        whole = single_turn(adapted, scored_by, expert_run, output=output, lora=LoraSettings(), beta=0.1)
+        whole = single_turn(adapted, scored_by, expert_run, output=output, lora=LoraSettings(), trainer={"beta": 0.1})
     grpo.run(whole)
     broken = whole.model_copy(update={"output": str(tmp_path / "broken")})
     with monkeypatch.context() as patched:
@@ -262,7 +232,7 @@ def test_a_cloned_adapter_of_a_four_bit_base_trains_on_that_base(cloned, expert_
 
     monkeypatch.setattr(GRPOTrainer, "__init__", note)
     base = ModelSettings(base=str(find_model(cloned)), lora=LoraSettings(rank=4, dropout=0), quantization="nf4")
-    fit = FIT.model_copy(update={"max_steps": 1, "batch_size": 4})
+    brief = {"max_steps": 1, "per_device_train_batch_size": 4}
     behavior_cloning.run(
         behavior_cloning.BehaviorCloningSettings(
             model=base,
@@ -270,7 +240,7 @@ def test_a_cloned_adapter_of_a_four_bit_base_trains_on_that_base(cloned, expert_
             data=(SourceSettings(run=str(expert_run)),),
             validation=0,
             output=str(tmp_path / "bc"),
-            fit=fit,
+            trainer=brief,
         )
     )
     settings = asked(
@@ -279,8 +249,7 @@ def test_a_cloned_adapter_of_a_four_bit_base_trains_on_that_base(cloned, expert_
         situations=SITUATIONS.model_copy(update={"count": 1}),
         quantization="nf4",
         lora=base.lora,
-        beta=0.04,
-        fit=fit,
+        trainer={**brief, "beta": 0.04},
     )
     grpo.run(settings)
     (trainer,) = seen

@@ -9,13 +9,13 @@ from trl.trainer.utils import use_adapter
 
 from sotopia_env.errors import InvalidValueError
 from tests.training.conftest import SHORT as BRIEF
-from tests.training.grpo.grpo_asked import FIT, SITUATIONS, asked
+from tests.training.grpo.grpo_asked import SITUATIONS, asked
 from training.fitting.loop import load_for_training
 from training.grpo import stage as grpo
 from training.grpo.multi_turn import episode_reward, prompt_rows, trainer_class
+from training.grpo.settings import trainer_arguments
 from training.grpo.situations import situations
 from training.models.loading import load_causal_lm, load_tokenizer
-from training.stage.directory import StageDirectory
 from training.stage.settings import LoraSettings, ModelSettings
 
 
@@ -23,13 +23,17 @@ from training.stage.settings import LoraSettings, ModelSettings
 def test_kl_is_measured_against_what_the_config_says(adapted, tiny_model, tmp_path, reference):
     """R15: TRL 0.16 with PEFT measured against the bare base, whatever was cloned before."""
     settings = asked(
-        start_from=str(adapted), lora=LoraSettings(dropout=0), beta=0.1, reference=reference, output=str(tmp_path)
+        start_from=str(adapted),
+        lora=LoraSettings(dropout=0),
+        trainer={"beta": 0.1},
+        reference=reference,
+        output=str(tmp_path),
     )
     model_settings = grpo.begin_from(settings.model, str(adapted), BRIEF)
     model, adapter = load_for_training(model_settings, gradient_checkpointing=False)
     trainer = trainer_class()(
         model=model,
-        args=grpo._arguments(settings, StageDirectory(tmp_path, "grpo", settings), BRIEF),
+        args=trainer_arguments(settings, BRIEF),
         train_dataset=Dataset.from_list(prompt_rows(situations(SITUATIONS))),
         processing_class=load_tokenizer(tiny_model),
         peft_config=adapter,
@@ -49,10 +53,10 @@ def test_kl_is_measured_against_what_the_config_says(adapted, tiny_model, tmp_pa
 
 def test_a_policy_that_has_not_moved_has_no_kl_to_where_it_began(adapted, cloned, tmp_path):
     """With dropout on, policy and reference would differ by the masks they draw."""
-    still = FIT.model_copy(update={"learning_rate": 1e-12, "max_steps": 2})
+    still = {"learning_rate": 1e-12, "max_steps": 2, "beta": 0.04}
     table = {"adapter": (adapted, LoraSettings(dropout=0.3)), "weights": (cloned, None)}
     for name, (start, lora) in table.items():
-        settings = asked(start_from=str(start), lora=lora, beta=0.04, output=str(tmp_path / name), fit=still)
+        settings = asked(start_from=str(start), lora=lora, output=str(tmp_path / name), trainer=still)
         steps = [entry for entry in grpo.run(settings)["log"] if "kl" in entry]
         assert len(steps) == 2
         assert [entry["kl"] for entry in steps] == pytest.approx([0, 0], abs=1e-6), name
@@ -69,7 +73,7 @@ def test_an_adapter_is_trained_on_with_the_dropout_that_was_asked_for(adapted, t
 def test_a_bare_base_is_no_reference_where_all_weights_are_trained(cloned, tmp_path, monkeypatch):
     monkeypatch.setattr(grpo, "load_for_training", lambda *_: pytest.fail("a model was loaded"))
     with pytest.raises(InvalidValueError, match="reference"):
-        grpo.run(asked(start_from=str(cloned), beta=0.1, reference="base", output=str(tmp_path / "out")))
+        grpo.run(asked(start_from=str(cloned), trainer={"beta": 0.1}, reference="base", output=str(tmp_path / "out")))
 
 
 def test_the_trained_adapter_is_left_alone_in_the_model_directory(adapted, tmp_path):
@@ -77,9 +81,8 @@ def test_the_trained_adapter_is_left_alone_in_the_model_directory(adapted, tmp_p
     settings = asked(
         start_from=str(adapted),
         lora=LoraSettings(dropout=0),
-        beta=0.1,
         output=str(tmp_path / "out"),
-        fit=FIT.model_copy(update={"max_steps": 1}),
+        trainer={"max_steps": 1, "beta": 0.1},
     )
     grpo.run(settings)
     model = Path(settings.output) / "model"

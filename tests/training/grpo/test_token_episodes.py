@@ -35,7 +35,7 @@ def play(tokenizer):
 
         def sample(prompts):
             ids = answer_ids(tokenizer, next(left))
-            return [ids[:-1] if cut else ids for _ in prompts]
+            return [ids[:-1] if cut else ids for _ in prompts], None
 
         return TokenPlayer(tokenizer, prompt, make_evaluator("verified+rules")).play([situation], sample)[0]
 
@@ -120,7 +120,8 @@ def test_many_episodes_are_sampled_in_one_batch(tokenizer):
 
     def sample(prompts):
         asked.append(len(prompts))
-        return [answer_ids(tokenizer, said(f"How about ${random.Random(len(p)).randint(50, 400)}?")) for p in prompts]
+        offers = [said(f"How about ${random.Random(len(p)).randint(50, 400)}?") for p in prompts]
+        return [answer_ids(tokenizer, offer) for offer in offers], None
 
     wanted = situations(
         SituationSettings(families=("bargaining",), count=8, partners=("stubborn", "linear:horizon=3"), max_turns=6)
@@ -153,7 +154,9 @@ def test_partners_may_be_past_selves_and_frozen_models(tiny_model, tokenizer):
     given = {"families": ("bargaining",), "count": 1, "max_turns": 2, "both_seats": False}
     (itself,) = situations(SituationSettings(partners=(f"{tiny_model}:temperature=0,max_tokens=4",), **given))
     answers = [answer_ids(tokenizer, said("How about $300?"))]
-    (episode,) = TokenPlayer(tokenizer, PROMPT, make_evaluator("verified")).play([itself], lambda prompts: answers)
+    (episode,) = TokenPlayer(tokenizer, PROMPT, make_evaluator("verified")).play(
+        [itself], lambda prompts: (answers, None)
+    )
     assert len(episode.state.turns) == 2, episode.failure
     with pytest.raises(InvalidValueError, match="api_base"):
         situations(SituationSettings(partners=("local/frozen",), **given))
@@ -180,7 +183,7 @@ def test_an_episode_that_is_over_before_the_first_turn_is_a_row_that_trains_noth
     )
     answers = answer_ids(tokenizer, said("Hello?"))
     played = TokenPlayer(tokenizer, PROMPT, make_evaluator("verified+rules")).play(
-        wanted, lambda asked: [answers] * len(asked)
+        wanted, lambda asked: ([answers] * len(asked), None)
     )
     over = [episode for episode in played if not episode.focal]
     assert over

@@ -18,11 +18,10 @@ from training.attribution.by_outcome import make_attributor
 from training.grpo import multi_turn
 from training.grpo import stage as grpo
 from training.grpo.multi_turn import EpisodeRollout, episode_reward, prompt_rows, trainer_class, turn_rewards
-from training.grpo.settings import RewardSettings
+from training.grpo.settings import RewardSettings, trainer_arguments
 from training.grpo.situations import Situation, situations
 from training.grpo.token_episodes import FocalTurn, TokenEpisode, TokenPlayer
 from training.models.loading import answer_ids, find_model, load_causal_lm
-from training.stage.directory import StageDirectory
 from training.stage.settings import ModelSettings
 
 SELLER = "agent_1"
@@ -114,11 +113,13 @@ def test_whole_episodes_of_scenarios_that_are_kept_for_evaluation_are_refused(cl
 
 def trainer_of(cloned, tokenizer, folder, wanted):
     """TRL's trainer as the stage makes it, with credits by turn, and its only step not taken yet."""
-    settings = asked(start_from=str(cloned), output=str(folder), reward=RewardSettings(credit="acts"), loss="bnpo")
+    settings = asked(
+        start_from=str(cloned), output=str(folder), reward=RewardSettings(credit="acts"), trainer={"loss_type": "bnpo"}
+    )
     player = TokenPlayer(tokenizer, SHORT, make_evaluator("verified+rules"))
     trainer = trainer_class()(
         model=load_causal_lm(ModelSettings(base=str(find_model(cloned)))),
-        args=grpo._arguments(settings, StageDirectory(folder, "grpo", settings), SHORT),
+        args=trainer_arguments(settings, SHORT),
         train_dataset=Dataset.from_list(prompt_rows(wanted)),
         processing_class=tokenizer,
         reward_funcs=[episode_reward],
@@ -135,7 +136,8 @@ def test_advantages_by_turn_reach_the_loss(cloned, tokenizer, tmp_path, monkeypa
 
     def sample(prompts):
         calls.append(len(prompts))
-        return [answer_ids(tokenizer, (OFFER, GARBAGE)[(row + len(calls)) % 2]) for row in range(len(prompts))]
+        said = [(OFFER, GARBAGE)[(row + len(calls)) % 2] for row in range(len(prompts))]
+        return [answer_ids(tokenizer, text) for text in said], None
 
     monkeypatch.setattr(multi_turn, "trainer_sample", lambda trainer: sample)
     wanted = situations(SITUATIONS)[:2]

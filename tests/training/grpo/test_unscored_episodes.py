@@ -18,7 +18,7 @@ from training.stage.access import ModelAccess
 SITUATIONS = SituationSettings(
     families=("bargaining",), level="easy", count=4, partners=("linear:horizon=2",), max_turns=4
 )
-TRAINER = SimpleNamespace()
+TRAINER = SimpleNamespace(use_vllm=False)
 GOAL = RewardSettings()
 
 
@@ -42,7 +42,7 @@ def rollout_of(tokenizer, evaluator, monkeypatch, reward=GOAL):
     """A rollout in which the policy always says the same."""
     said = tokenizer.encode('{"action_type": "speak", "argument": "How about $70?"}')
     answer = [*said, tokenizer.eos_token_id]
-    monkeypatch.setattr(multi_turn, "trainer_sample", lambda trainer: lambda prompts: [answer] * len(prompts))
+    monkeypatch.setattr(multi_turn, "trainer_sample", lambda trainer: lambda prompts: ([answer] * len(prompts), None))
     monkeypatch.setattr(multi_turn, "largest_count", lambda count, trainer: count)
     wanted = situations(SITUATIONS)
     prompts = [row["prompt"] for row in prompt_rows(wanted)]

@@ -6,24 +6,18 @@ import json
 import random
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import trl
 from transformers.integrations import integration_utils
+from transformers.training_args import OptimizerNames
 
 from sotopia_env.errors import InvalidValueError
 from training.data.sources import SourceSettings
 from training.fitting import behavior_cloning
-from training.fitting import checks as fit_checks
-from training.fitting.checks import (
-    OPTIMIZERS,
-    SCHEDULERS,
-    check_installed,
-    check_optimizer,
-    check_scheduler,
-    check_target_modules,
-)
-from training.fitting.loop import FitSettings
+from training.fitting.arguments import FitSettings
+from training.fitting.checks import check_installed, check_target_modules
 from training.grpo import stage as grpo
 from training.grpo.settings import GRPOSettings, RewardSettings
 from training.models.loading import (
@@ -136,6 +130,35 @@ def test_templates_of_real_models(template, end, told, tokenizer):
     assert [*first, *glue_ids(changed, TALK[2:])] == after
 
 
+@pytest.mark.parametrize(
+    ("template", "thinking", "begins"),
+    [
+        ("qwen3", False, "<think>\n\n</think>\n\n"),
+        ("qwen3_5_nothink", False, "<think>\n\n</think>\n\n"),
+        ("qwen3_8", False, "<think>\n\n</think>\n\n"),
+    ],
+)
+def test_a_model_that_can_think_is_trained_with_its_training_template(template, thinking, begins, tokenizer, tmp_path):
+    """TRL's, where the model's own forgets what was thought; the arguments stand in it and beside the trained model."""
+    text = (Path(trl.__file__).parent / "chat_templates" / f"{template}.jinja").read_text(encoding="utf-8")
+    with_template(tokenizer, text).save_pretrained(tmp_path / "own")
+    if template == "qwen3":  # its answers would have to think
+        with pytest.raises(InvalidValueError, match="enable_thinking: false"):
+            load_tokenizer(tmp_path / "own")
+    prompt = PromptSettings(chat_template_kwargs={"enable_thinking": thinking})
+    loaded = load_tokenizer(tmp_path / "own", prompt)
+    first = [*prompt_ids(loaded, TALK[:2]), *answer_ids(loaded, TALK[2]["content"])]
+    assert prompt_ids(loaded, TALK)[: len(first)] == first
+    assert loaded.decode(prompt_ids(loaded, TALK[:2])).endswith(begins)
+    loaded.save_pretrained(tmp_path / "trained")
+    assert load_tokenizer(tmp_path / "trained", prompt).chat_template == loaded.chat_template
+
+
+def test_an_argument_that_a_template_does_not_have_is_said(tiny_model):
+    with pytest.raises(InvalidValueError, match=r"prompt\.chat_template_kwargs: .*got 'enable_thnking'"):
+        load_tokenizer(tiny_model, PromptSettings(chat_template_kwargs={"enable_thnking": False}))
+
+
 def test_no_token_is_added_for_padding(tokenizer):
     """Guards R14: a new token would need an embedding that is not there."""
     bare = copy.deepcopy(tokenizer)
@@ -228,9 +251,9 @@ def test_four_bit_is_nf4_with_double_quantisation_or_a_sentence(monkeypatch, tmp
     with pytest.raises(InvalidValueError, match="needs bitsandbytes; install it, or set quantization: none"):
         quantization_config(ModelSettings(base="m", quantization="nf4"))
     for paged in ("paged_adamw_8bit", "adamw_8bit", "rmsprop_bnb", "lion_32bit"):
-        with pytest.raises(InvalidValueError, match=f"fit.optimizer: '{paged}' needs bitsandbytes"):
-            check_installed(paged, "none")
-    check_installed("adamw_torch", "none")
+        with pytest.raises(InvalidValueError, match=f"trainer.optim: '{paged}' needs bitsandbytes"):
+            check_installed(SimpleNamespace(optim=OptimizerNames(paged), report_to=[]))
+    check_installed(SimpleNamespace(optim=OptimizerNames("adamw_torch"), report_to=[]))
 
 
 STAGES = {
@@ -250,7 +273,7 @@ STAGES = {
             start_from=model,
             data=(SourceSettings(run=folder),),
             reward=RewardSettings(model=model),
-            num_generations=4,
+            trainer={"num_generations": 4},
             output=f"{folder}/out",
             **asked,
         )
@@ -283,8 +306,8 @@ def test_four_bit_without_support_is_said_before_anything_is_read_or_written(sta
 @pytest.mark.parametrize(
     ("asked", "told"),
     [
-        ({"fit": FitSettings(report_to="wandb")}, "fit.report_to: 'wandb' is not installed"),
-        ({"fit": FitSettings(report_to="wnadb")}, "fit.report_to: .*did you mean 'wandb'"),
+        ({"trainer": {"report_to": "wandb"}}, "trainer.report_to: 'wandb' is not installed"),
+        ({"trainer": {"report_to": "wnadb"}}, "trainer.report_to: .*did you mean 'wandb'"),
         ({"lora": ("q_proj", "v_prj")}, "model.lora.target_modules: .*'v_prj'; did you mean 'v_proj'"),
         ({"lora": "q_proj"}, "a pattern of whole names such as 'lm_head', got 'q_proj'"),
     ],
@@ -298,8 +321,8 @@ def test_what_cannot_work_is_said_before_anything_is_read_or_written(
         "behavior_cloning": (behavior_cloning.BehaviorCloningSettings, behavior_cloning.run, {"data": [{"run": "x"}]}),
         "reward_model": (reward_model.RewardModelSettings, reward_model.run, {"rows": ["x"]}),
     }[stage]
-    fit = asked.get("fit", FitSettings())
-    settings = kind.model_validate({"model": model, "output": str(tmp_path / "out"), "fit": fit, **data})
+    trainer = asked.get("trainer", {})
+    settings = kind.model_validate({"model": model, "output": str(tmp_path / "out"), "trainer": trainer, **data})
     with pytest.raises(InvalidValueError, match=told):
         run(settings)
     assert not (tmp_path / "out").exists()
@@ -308,31 +331,6 @@ def test_what_cannot_work_is_said_before_anything_is_read_or_written(
 @pytest.mark.parametrize("targets", [("q_proj", "layers.1.mlp.up_proj"), r".*\.[kv]_proj", "all-linear"])
 def test_layers_to_adapt_may_be_named_in_all_of_peft_s_ways(targets, tiny_model):
     check_target_modules(ModelSettings(base=str(tiny_model), lora=LoraSettings(target_modules=targets)))
-
-
-@pytest.mark.parametrize(
-    ("asked", "told"),
-    [
-        ({"scheduler": "cosin"}, "did you mean 'cosine'"),
-        ({"scheduler": "warmup_stable_decay"}, "needs no arguments of its own, got 'warmup_stable_decay'"),
-        ({"optimizer": "adamw_trch"}, "did you mean 'adamw_torch'"),
-    ],
-)
-def test_schedules_and_optimisers_are_transformers_own(asked, told):
-    with pytest.raises(ValueError, match=told):
-        FitSettings(**asked)
-    for name in (*SCHEDULERS, "inverse_sqrt"):
-        check_scheduler(name)
-    for name in (*OPTIMIZERS, "adafactor"):
-        check_optimizer(name)
-
-
-def test_the_names_that_are_known_without_transformers_are_its_names(monkeypatch):
-    known = SCHEDULERS, OPTIMIZERS
-    monkeypatch.setattr(fit_checks, "SCHEDULERS", ())
-    monkeypatch.setattr(fit_checks, "OPTIMIZERS", ())
-    assert [check_scheduler(name) for name in known[0]] == list(known[0])
-    assert [check_optimizer(name) for name in known[1]] == list(known[1])
 
 
 @pytest.mark.parametrize("text", ['{"r": 4', "[]", '{"r": 4}', '{"base_model_name_or_path": null}', "\xff"])

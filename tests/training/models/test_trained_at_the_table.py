@@ -12,7 +12,6 @@ from tests.training.conftest import SHORT
 from training.data.sources import SourceSettings
 from training.evaluation import evaluation
 from training.fitting import behavior_cloning
-from training.fitting.loop import FitSettings
 from training.stage.settings import LoraSettings, ModelSettings
 
 
@@ -28,7 +27,7 @@ def adapter(tmp_path_factory, tiny_model, expert_run) -> Path:
             validation=0,
             rows="conversations",
             output=str(place),
-            fit=FitSettings(learning_rate=3e-3, max_steps=4, batch_size=4, save_steps=4),
+            trainer={"learning_rate": 3e-3, "max_steps": 4, "per_device_train_batch_size": 4, "save_steps": 4},
         )
     )
     assert (place / "model" / "adapter_config.json").is_file()

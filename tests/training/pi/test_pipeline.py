@@ -20,8 +20,8 @@ from sotopia_env.tasks import load as load_tasks
 from training.collect.task_generation import FamilySettings, TaskSettings, TaskSource
 from training.data.held_out import task_key
 from training.data.sources import SourceSettings, read_selection
+from training.fitting.arguments import FitSettings
 from training.fitting.behavior_cloning import BehaviorCloningSettings
-from training.fitting.loop import FitSettings
 from training.models import tiny_base
 from training.models.tiny_base import TinyBaseSettings, TinyBaseStage
 from training.pi.pipeline import Pipeline, check, launch, load_trained, run
@@ -125,8 +125,8 @@ def test_each_update_learns_from_whom_it_should(finished):
         str(out / "1-bc" / "training"),
         str(out / "2-sr" / "training"),
     )
-    assert first.fit == FitSettings()
-    assert second.fit.keep == 5, "B.6: self-reinforcement stops after epoch 5"
+    assert first.trainer == FitSettings().trainer
+    assert second.keep == 5, "B.6: self-reinforcement stops after epoch 5"
 
 
 def test_training_gets_the_filtered_seats_of_its_own_collection(finished):
@@ -357,14 +357,14 @@ def test_shipped_configurations_can_be_read(file):
 # --- with a real model ---------------------------------------------------------------------------------------------
 def test_with_a_real_model_made_from_nothing(tmp_path):
     """Behaviour cloning and play of a model of 0.4 M parameters, a few steps: the wiring, not the learning."""
-    fit = FitSettings(max_steps=2, batch_size=8, learning_rate=3e-3)
+    trainer = {"max_steps": 2, "per_device_train_batch_size": 8, "learning_rate": 3e-3}
     asked = settings(
         tmp_path,
         model=ModelSettings(base="", lora=None),
         tiny=TinyBaseSettings(count=4, experts=("linear:horizon=2",)),
         prompt={"format": "brief", "max_length": 512, "max_answer": 24},
         updates=("bc",),
-        bc=TrainingSettings(fit=fit, validation=0),
+        bc=TrainingSettings(trainer=trainer, validation=0),
         evaluation=EvaluationSettings(
             partner="linear:horizon=2",
             tasks=TaskSource(source="bargaining", n=1),

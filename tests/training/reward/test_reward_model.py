@@ -23,17 +23,17 @@ from training.fitting.behavior_cloning import IGNORED
 from training.models.loading import answer_ids, prompt_ids
 from training.reward.model import RewardModelSettings, collate, padding_id, prepare, regression_figures, run
 from training.reward.scorer import NOTE, RewardScorer, score_ids
-from training.reward.text import fitting_ids, read_rows, scored_ids, shortened
+from training.reward.text import fitting_ids, read_rows, scored_ids
 from training.stage.settings import PromptSettings, settings_of
 
 GOOD, BAD = '{"action_type": "speak", "argument": "My offer is $40."}', '{"action_type": "leave", "argument": ""}'
-FIT = {
+TRAINER = {
     "learning_rate": 1e-3,
     "max_steps": 24,
     "save_steps": 24,
-    "batch_size": 8,
+    "per_device_train_batch_size": 8,
     "logging_steps": 1,
-    "warmup_ratio": 0.25,
+    "warmup_steps": 0.25,
 }
 
 
@@ -61,7 +61,7 @@ def rows_file(made, tmp_path_factory):
     return folder
 
 
-def ask(tiny_model, rows, output, model=None, fit=None, **other):
+def ask(tiny_model, rows, output, model=None, trainer=None, **other):
     return settings_of(
         {
             "model": {"base": str(tiny_model), "lora": None, **(model or {})},
@@ -69,7 +69,7 @@ def ask(tiny_model, rows, output, model=None, fit=None, **other):
             "rows": [str(rows)],
             "validation": 0.2,
             "output": str(output),
-            "fit": {**FIT, **(fit or {})},
+            "trainer": {**TRAINER, **(trainer or {})},
             **other,
         },
         RewardModelSettings,
@@ -101,42 +101,12 @@ def test_prompt_and_answer_are_read_as_one_rendering(tokenizer):
     assert tokenizer.decode(cut).endswith('assistant\n{"action')  # R12: no end token is pretended
 
 
-@pytest.mark.parametrize("format", ["chat", "brief"])
-def test_a_prompt_is_shortened_as_an_observation_would_be(expert_run, format):
-    episode = next(read_run(expert_run))
-    state, views = initial_state(episode.task, episode.rules, episode.seed), 0
-    for item in episode.turns:
-        if item.turn.actor == "agent_1":
-            seen = SeatView(episode.task, episode.rules, "agent_1").observe(state)
-            prompt = AgentPrompt(format)
-            cut = [list(messages) for messages in shortened(prompt.messages(seen))]
-            dropped = range(2, len(seen.turns) - 3, 2)
-            assert cut == [prompt.messages(seen), *(prompt.messages(seen, number) for number in dropped)]
-            again = [list(messages) for messages in shortened(cut[1])] if len(cut) > 1 else cut[1:]
-            assert again == cut[1:]
-            views += len(cut)
-        state = transition(state, item.turn.action)
-    assert views == 5
-    single = AgentPrompt("single").messages(seen)
-    assert list(shortened(single)) == [single]
-
-
 def test_an_answer_is_never_cut(tokenizer):
-    """Guards R11 and R12: whole turns of the prompt go, or the row is left out."""
-    said = "Bo said: " + json.dumps("Here is what I think of it. " * 9)
-    prompt = [{"role": "system", "content": "You are Ada."}]
-    for _ in range(4):
-        prompt += [{"role": "user", "content": said}, {"role": "assistant", "content": GOOD}]
-    prompt.append({"role": "user", "content": said})
+    """Guards R11 and R12: a row that is too long is left out whole."""
+    prompt = [{"role": "system", "content": "You are Ada."}, {"role": "user", "content": "Bo said: hello."}]
     whole = scored_ids(tokenizer, prompt, GOOD)
-    for limit, dropped in ((len(whole) - 1, 2), (int(len(whole) * 0.7), 4)):
-        short = fitting_ids(tokenizer, prompt, GOOD, limit)
-        text = tokenizer.decode(short)
-        assert len(short) <= limit
-        assert text.endswith(GOOD + "<|im_end|>\n")
-        assert text.startswith("<|im_start|>system\nYou are Ada.")
-        assert f"not all fit: {dropped})" in text
-    assert fitting_ids(tokenizer, prompt, GOOD, len(whole) // 3) is None
+    assert fitting_ids(tokenizer, prompt, GOOD, len(whole)) == whole
+    assert fitting_ids(tokenizer, prompt, GOOD, len(whole) - 1) is None
 
 
 @pytest.mark.parametrize(
@@ -248,8 +218,8 @@ def test_a_killed_run_continues_with_the_losses_and_ends_with_the_weights_of_an_
     from safetensors.torch import load_file
 
     def asked(name):
-        fit = {"max_steps": 6, "save_steps": 2}
-        return ask(tiny_model, rows_file, tmp_path / name, model={"lora": lora}, fit=fit)
+        trainer = {"max_steps": 6, "save_steps": 2}
+        return ask(tiny_model, rows_file, tmp_path / name, model={"lora": lora}, trainer=trainer)
 
     def losses(figures):
         kept = ("step", "loss", "eval_loss", "eval_mse", "learning_rate", "grad_norm")
@@ -304,7 +274,7 @@ def test_adapter_and_score_head_are_reloaded_bit_for_bit(
         rows_file,
         tmp_path / "rm",
         model={"lora": lora, "quantization": quantization},
-        fit={"max_steps": 3, "save_steps": 3, "batch_size": 4},
+        trainer={"max_steps": 3, "save_steps": 3, "per_device_train_batch_size": 4},
         validation=0,
     )
     run(settings)
@@ -361,11 +331,11 @@ def test_rows_that_hold_nothing_out_train_without_validation(tiny_model, made, t
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     one = {"max_steps": 1, "save_steps": 1}
     with pytest.raises(InvalidValueError, match="hold nothing out"):
-        run(ask(tiny_model, tmp_path, tmp_path / "best", fit={**one, "keep": "best"}))
-    assert "held_out" not in run(ask(tiny_model, tmp_path, tmp_path / "last", fit=one))
+        run(ask(tiny_model, tmp_path, tmp_path / "best", trainer=one, keep="best"))
+    assert "held_out" not in run(ask(tiny_model, tmp_path, tmp_path / "last", trainer=one))
     other = BRIEF.model_copy(update={"format": "chat"}).model_dump()
     with pytest.raises(InvalidValueError, match=r"prompt.format: .* prompts of 'brief', got 'chat'"):
-        run(ask(tiny_model, tmp_path, tmp_path / "chat", fit=one, prompt=other))
+        run(ask(tiny_model, tmp_path, tmp_path / "chat", trainer=one, prompt=other))
 
 
 # --- as scorer and as reward --------------------------------------------------------------------------------------

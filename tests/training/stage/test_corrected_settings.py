@@ -61,7 +61,7 @@ CLONE = {
     "data": [{"run": "RUN"}],
     "validation": 0,
     "output": "OUT",
-    "fit": {"max_steps": 1},
+    "trainer": {"max_steps": 1},
 }
 SINGLE = {**CLONE, "model": {"base": "MOVING", "lora": None}, "prompt": {"format": "single", "max_length": 4096}}
 FILTER = {"runs": ["RUN"], "filter": {"kind": "sr"}, "output": "OUT"}

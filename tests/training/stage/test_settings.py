@@ -8,8 +8,8 @@ import pytest
 
 from sotopia_env.errors import InvalidValueError, UnknownNameError
 from training.collect.filtering import FilteringSettings
+from training.fitting.arguments import FitSettings
 from training.fitting.behavior_cloning import BehaviorCloningSettings
-from training.fitting.loop import FitSettings
 from training.stage.settings import read_settings, settings_of
 
 ROOT = Path(__file__).parents[3]
@@ -24,17 +24,12 @@ def read(tmp_path, text, overrides=()):
 def test_the_defaults_are_those_of_the_paper(tmp_path):
     """SOTOPIA-π, B.5."""
     found = read(tmp_path, GOOD)
-    lora, fit = found.model.lora, found.fit
+    lora, trainer = found.model.lora, found.trainer
     assert (lora.rank, lora.alpha, lora.dropout) == (8, 16, 0.05)
-    assert (fit.learning_rate, fit.scheduler, fit.warmup_ratio, fit.epochs, fit.batch_size) == (
-        5e-5,
-        "cosine",
-        0.03,
-        20,
-        4,
-    )
+    names = ("learning_rate", "lr_scheduler_type", "warmup_steps", "num_train_epochs", "per_device_train_batch_size")
+    assert [trainer[name] for name in names] == [5e-5, "cosine", 0.03, 20, 4]
     assert found.prompt.max_length == 4096
-    assert fit.keep == "last"
+    assert found.keep == "last"
 
 
 @pytest.mark.parametrize(
@@ -45,24 +40,28 @@ def test_the_defaults_are_those_of_the_paper(tmp_path):
         ("model: {base: m}\ndata: [{run: r, wieght: 2}]\noutput: o\n", UnknownNameError, "did you mean 'weight'"),
         ("model: {base: m}\ndata: []\noutput: o\n", InvalidValueError, "data"),
         ("model: {base: m}\noutput: o\n", InvalidValueError, "data: expected a value, got none"),
-        (GOOD + "fit: {learning_rate: -1}\n", InvalidValueError, "fit.learning_rate"),
-        (GOOD + "fit: {keep: 21}\n", InvalidValueError, "epoch from 1 to 20"),
-        (GOOD + "fit: {keep: 2, max_steps: 5}\n", InvalidValueError, "no max_steps"),
+        (GOOD + "trainer: [learning_rate]\n", InvalidValueError, "trainer: "),
+        (GOOD + "keep: 21\n", InvalidValueError, "epoch from 1 to 20"),
+        (GOOD + "keep: 2\ntrainer: {max_steps: 5}\n", InvalidValueError, "no max_steps"),
         (
-            GOOD + "fit: {keep: best}\nvalidation: 0\n",
+            GOOD + "keep: best\nvalidation: 0\n",
             InvalidValueError,
-            "c.yaml: fit.keep: 'best' needs a validation loss",
+            "c.yaml: keep: 'best' needs a validation loss",
         ),
-        (GOOD + "fit: {keep: first}\n", InvalidValueError, "fit.keep"),
+        (GOOD + "keep: first\n", InvalidValueError, "keep"),
         (GOOD + "model: [\n", InvalidValueError, "not valid YAML"),
         ("- a\n", InvalidValueError, "expected a mapping"),
         (GOOD + "output: p\n", InvalidValueError, "c.yaml, line 4: not valid YAML (the key 'output' stands twice"),
-        (GOOD + "fit: {epochs: 2001-99-99}\n", InvalidValueError, "c.yaml, line 4: not valid YAML ('2001-99-99' is no"),
-        (GOOD + "fit: {epochs: !!int x}\n", InvalidValueError, "'x' is no int"),
-        (GOOD + "fit: {epochs: .nan}\n", InvalidValueError, "'.nan' is no float"),
-        (GOOD + f"fit: {{epochs: {'9' * 5000}}}\n", InvalidValueError, "is no int"),
-        (GOOD + "fit: " + "[" * 2000, InvalidValueError, "levels deep"),
-        (GOOD + "fit: {epochs: many}\n", InvalidValueError, "c.yaml: fit.epochs: expected a number, got 'many'"),
+        (
+            GOOD + "trainer: {seed: 2001-99-99}\n",
+            InvalidValueError,
+            "line 4: not valid YAML ('2001-99-99' is no",
+        ),
+        (GOOD + "trainer: {seed: !!int x}\n", InvalidValueError, "'x' is no int"),
+        (GOOD + "trainer: {seed: .nan}\n", InvalidValueError, "'.nan' is no float"),
+        (GOOD + f"trainer: {{seed: {'9' * 5000}}}\n", InvalidValueError, "is no int"),
+        (GOOD + "trainer: " + "[" * 2000, InvalidValueError, "levels deep"),
+        (GOOD + "validation: many\n", InvalidValueError, "c.yaml: validation: expected a number, got 'many'"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_sentence(tmp_path, text, error, told):
@@ -88,9 +87,9 @@ def test_a_union_offers_the_names_of_the_member_that_was_chosen(chosen, told):
 
 
 def test_overrides_reach_nested_settings(tmp_path):
-    found = read(tmp_path, GOOD, ["fit.epochs=3", "model.lora=null", "fit.keep=best", "seeds.x=1"][:3])
-    assert (found.fit.epochs, found.model.lora, found.fit.keep) == (3, None, "best")
-    for wrong in ("fit.epochs", "=3", "output.x=1", "fit.epochs=[", "fit.epochs=!!int x", "output={a: 1, a: 2}"):
+    found = read(tmp_path, GOOD, ["trainer.num_train_epochs=3", "model.lora=null", "keep=best"])
+    assert (found.trainer["num_train_epochs"], found.model.lora, found.keep) == (3, None, "best")
+    for wrong in ("trainer.seed", "=3", "output.x=1", "trainer.seed=[", "trainer.seed=!!int x", "output={a: 1, a: 2}"):
         with pytest.raises(InvalidValueError, match="--set"):
             read(tmp_path, GOOD, [wrong])
     with pytest.raises(InvalidValueError, match="cannot be read"):
@@ -98,9 +97,9 @@ def test_overrides_reach_nested_settings(tmp_path):
 
 
 def test_an_epoch_to_keep_is_one_of_the_epochs():
-    assert FitSettings(epochs=20, keep=5).keep == 5
+    assert FitSettings(trainer={"num_train_epochs": 20}, keep=5).keep == 5
     with pytest.raises(ValueError, match="keep"):
-        FitSettings(epochs=4, keep=5)
+        FitSettings(trainer={"num_train_epochs": 4}, keep=5)
 
 
 HEAVY = """
@@ -116,10 +115,12 @@ print("CODE", code, "HEAVY", heavy)
 """
 
 
-@pytest.mark.parametrize(("arguments", "code"), [(["--help"], 0), (["--config", "c.yaml", "--set", "fit.epchs=3"], 2)])
+@pytest.mark.parametrize(
+    ("arguments", "code"), [(["--help"], 0), (["--config", "c.yaml", "--set", "prompt.max_lenght=3"], 2)]
+)
 def test_help_and_misspelt_settings_load_nothing_heavy(tmp_path, arguments, code):
     (tmp_path / "c.yaml").write_text(GOOD)
     program = HEAVY.format(arguments=arguments, script=str(ROOT / "scripts" / "train_bc.py"))
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, check=True)
     assert f"CODE {code} HEAVY []" in ran.stdout
-    assert ("did you mean 'epochs'" in ran.stderr) == (code == 2)
+    assert ("did you mean 'max_length'" in ran.stderr) == (code == 2)

@@ -1,0 +1,142 @@
+"""Self-play: shares of scripts, frozen policies and past selves, the pool on disk, and one run of it for real."""
+
+import random
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from sotopia_env.errors import InvalidValueError
+from sotopia_env.naming import make_policy
+from sotopia_env.world import Scalarisation
+from tests.training.conftest import SHORT, StoppedError, killed_after
+from tests.training.grpo.grpo_asked import SITUATIONS, asked
+from training.grpo import stage as grpo
+from training.grpo.self_play import SelfPlay
+from training.grpo.settings import GRPOSettings
+from training.grpo.situations import NamedPartners, PastSelves, SelfPlaySettings, situations
+from training.stage.settings import settings_of
+
+GOAL = Scalarisation.of("goal")
+SCRIPTS = {"share": 2, "policies": ("linear:horizon=2", "stubborn")}
+FROZEN = {"share": 1, "policies": ("leaver",)}
+
+
+class Saver:
+    """In place of a trainer, for one that saves its model."""
+
+    accelerator = SimpleNamespace(wait_for_everyone=lambda: None)
+
+    def save_model(self, place):
+        Path(place).mkdir(parents=True)
+
+    def is_world_process_zero(self):
+        return True
+
+
+def pool_of(folder, **values):
+    return SelfPlay(SelfPlaySettings.model_validate(values), folder, SHORT, GOAL)
+
+
+def test_partners_are_drawn_by_their_shares(tmp_path):
+    pool = pool_of(tmp_path, scripts=SCRIPTS, frozen=FROZEN, past={"share": 0})
+    (situation,) = situations(SITUATIONS)[:1]
+    drawn = Counter(pool.seated(situation, number, 0).partner.name for number in range(1200))
+    assert drawn["leaver"] == pytest.approx(400, abs=60)
+    assert drawn["stubborn"] == pytest.approx(400, abs=60)
+    assert pool.seated(situation, 7, 3).partner is pool.seated(situation, 7, 3).partner  # of one group, in any process
+
+
+def test_the_past_self_that_wins_most_is_drawn_most(tmp_path, monkeypatch):
+    monkeypatch.setattr("training.grpo.self_play.load", lambda path, name, temperature: make_policy("linear"))
+    pool = pool_of(tmp_path, past={"share": 1, "priority": 2})
+    for step in (0, 25):
+        pool.keep(Saver(), step)
+    pool.results = [{"step": 0, "member": "step_0", "episodes": 98, "lost": 9}]
+    assert (pool.loss_rate("step_0"), pool.loss_rate("step_25")) == (0.1, 0.5)
+    rng = random.Random(0)
+    monkeypatch.setattr("training.grpo.self_play.load", lambda path, name, temperature: SimpleNamespace(name=name))
+    pool._loaded.clear()
+    drawn = Counter(pool._past(rng).name for _ in range(1000))
+    assert drawn["step_25"] / drawn["step_0"] == pytest.approx(25, rel=0.3)  # 0.5² to 0.1²
+
+
+def test_the_pool_keeps_the_newest_and_forgets_what_a_resumed_run_makes_again(tmp_path):
+    pool = pool_of(tmp_path, past={"share": 1, "size": 3})
+    for step in (0, 10, 20, 30):
+        pool.keep(Saver(), step)
+    assert [path.name for path in pool.members] == ["step_10", "step_20", "step_30"]
+    pool.results = [{"step": step, "member": "step_10", "episodes": 1, "lost": 1} for step in (10, 20)]
+    pool.rewind(Saver(), 20)
+    assert [path.name for path in pool.members] == ["step_10", "step_20"]
+    assert [row["step"] for row in pool.results] == [10]
+
+
+def test_a_loss_is_to_have_less_than_the_others(tmp_path):
+    pool = pool_of(tmp_path, past={"share": 1})
+    (situation,) = situations(SITUATIONS)[:1]
+    pool.keep(Saver(), 0)
+    agents = situation.task.agents
+    for values, lost in (((3.0, 5.0), 1), ((5.0, 5.0), 0)):
+        table = dict(zip(agents, values, strict=True))
+        evaluation = SimpleNamespace(vector=lambda agent, table=table: [0.0] * 6 + [table[agent]])
+        episode = SimpleNamespace(
+            situation=replace(situation, partner=SimpleNamespace(name="step_0")),
+            failure="",
+            evaluation=evaluation,
+            vector=evaluation.vector(situation.seat),
+            table=SimpleNamespace(task=situation.task),
+        )
+        pool.results = []
+        pool._reward = lambda vector: vector[-1]
+        pool.note([episode], 1, list)
+        assert pool.results == [{"step": 1, "member": "step_0", "episodes": 1, "lost": lost}]
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"scripts": {"share": 1}}, r"self_play\.scripts: expected policies and a share above 0, got a share of 1"),
+        ({"frozen": {"share": 0, "policies": ["linear"]}}, r"self_play\.frozen: .*share of 0 for 1 policies"),
+        ({"past": {"share": 0}}, "expected a share above 0, got none"),
+        ({"past": {"share": 1, "every_step": 3}}, "did you mean 'every'"),
+    ],
+)
+def test_shares_without_members_are_said_in_one_sentence(values, told):
+    stage = {"mode": "multi-turn", "start_from": "x", "output": "y"}
+    situation = {"families": ["bargaining"], "self_play": values}
+    with pytest.raises(InvalidValueError, match=told) as caught:
+        settings_of({**stage, "situations": situation}, GRPOSettings, "c.yaml")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_pool_without_members_and_partners_of_two_kinds_are_said(tmp_path):
+    (situation,) = situations(SITUATIONS)[:1]
+    with pytest.raises(InvalidValueError, match=r"self_play\.past: expected past selves in .*pool, found none"):
+        pool_of(tmp_path / "pool", past={"share": 1}).seated(situation, 0, 0)
+    for values in ({}, {"partners": ["linear"], "self_play": {}}):
+        with pytest.raises(ValueError, match="either partners, at least one, or self_play"):
+            type(SITUATIONS)(families=("bargaining",), **values)
+
+
+def test_a_policy_is_trained_against_itself_and_a_killed_run_goes_on_as_an_unbroken_one(cloned, tmp_path, monkeypatch):
+    shares = SelfPlaySettings(
+        scripts=NamedPartners(share=1, policies=("linear:horizon=2",)), past=PastSelves(share=3, every=1, size=2)
+    )
+    drawn = SITUATIONS.model_copy(update={"partners": (), "self_play": shares})
+    settings = asked(start_from=str(cloned), output=str(tmp_path / "whole"), situations=drawn)
+    figures = grpo.run(settings)
+    pool = SelfPlay(shares, tmp_path / "whole" / "pool", SHORT, GOAL)
+    assert [path.name for path in pool.members] == ["step_1", "step_2"]
+    assert {row["member"] for row in pool.results} <= {"step_0", "step_1"}
+    assert sum(row["episodes"] for row in pool.results) > 0
+    broken = settings.model_copy(update={"output": str(tmp_path / "broken")})
+    with monkeypatch.context() as patched:
+        killed_after(patched, 2)
+        with pytest.raises(StoppedError):
+            grpo.run(broken)
+    again = grpo.run(broken)
+    losses = [[entry["loss"] for entry in one["log"]] for one in (figures, again)]
+    assert losses[0] == losses[1]

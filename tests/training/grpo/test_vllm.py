@@ -1,0 +1,125 @@
+"""Sampling with vLLM: arguments that reach TRL, what is refused, and log-probabilities of whole episodes."""
+
+import importlib.util
+import socket
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from sotopia_env.errors import InvalidValueError
+from sotopia_env.naming import make_evaluator
+from tests.training.conftest import SHORT
+from tests.training.grpo.grpo_asked import SITUATIONS, asked, reward_model_of, single_turn
+from training.grpo import stage as grpo
+from training.grpo import vllm_checks
+from training.grpo.multi_turn import EpisodeRollout, prompt_rows, through_trl
+from training.grpo.settings import RewardSettings, trainer_arguments
+from training.grpo.situations import situations
+from training.grpo.token_episodes import TokenPlayer
+from training.grpo.vllm_checks import check_vllm
+from training.models.loading import answer_ids
+
+OFFER = '{"action_type": "speak", "argument": "How about $70?"}'
+
+
+@pytest.fixture
+def installed(monkeypatch):
+    found = importlib.util.find_spec
+    monkeypatch.setattr(vllm_checks, "find_spec", lambda name: found("trl" if name == "vllm" else name))
+
+
+def checked(trainer, **more):
+    settings = asked(trainer={"use_vllm": True, **trainer}, **more)
+    arguments = trainer_arguments(settings, SHORT)
+    check_vllm(settings, arguments, SHORT)
+    return arguments
+
+
+@pytest.mark.parametrize(
+    "trainer",
+    [
+        {"vllm_mode": "colocate", "vllm_gpu_memory_utilization": 0.3, "vllm_enable_sleep_mode": True},
+        {"vllm_max_model_length": 1024, "vllm_importance_sampling_mode": "token_truncate"},
+    ],
+)
+def test_trl_is_given_its_own_arguments(trainer, installed):
+    arguments = checked(trainer)
+    assert {name: getattr(arguments, name) for name in trainer} == trainer
+    assert arguments.vllm_importance_sampling_correction
+    assert arguments.vllm_max_model_length == trainer.get("vllm_max_model_length", SHORT.max_length)
+
+
+@pytest.mark.parametrize(
+    ("trainer", "more", "told"),
+    [
+        ({"use_vllm": False, "vllm_mode": "server"}, {}, r"trainer\.use_vllm: expected true, because vllm_mode"),
+        ({}, {"quantization": "nf4"}, "quantization: expected none .* 4-bit weights are packed"),
+        ({"vllm_max_model_length": 100}, {}, "at least the 512 tokens"),
+        ({"vllm_tensor_parallel_size": 2}, {}, "a divisor of the 1 processes, got 2"),
+        ({"vllm_mode": "servr"}, {}, r"trainer\.vllm_mode: .*'servr'"),
+    ],
+)
+def test_what_cannot_sample_is_said_in_one_sentence(trainer, more, told, installed):
+    with pytest.raises(InvalidValueError, match=told) as caught:
+        checked(trainer, **more)
+    assert "\n" not in str(caught.value)
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+def test_a_server_that_is_not_there_is_said_before_anything_is_loaded(cloned, tmp_path, monkeypatch, installed):
+    monkeypatch.setattr(grpo, "load_for_training", lambda *_: pytest.fail("a model was loaded"))
+    trainer = {"use_vllm": True, "vllm_mode": "server", "vllm_server_base_url": f"http://127.0.0.1:{free_port()}"}
+    settings = asked(start_from=str(cloned), output=str(tmp_path / "out"), trainer=trainer)
+    with pytest.raises(InvalidValueError, match=r"no vLLM server answers at http://127\.0\.0\.1"):
+        grpo.run(settings)
+    assert not (tmp_path / "out").exists()
+
+
+def test_without_the_package_it_is_named(cloned, expert_run, tmp_path):
+    if importlib.util.find_spec("vllm"):
+        pytest.skip("vllm is installed")
+    scorer = reward_model_of(cloned, tmp_path / "rm")
+    out = str(tmp_path / "out")
+    for settings in (
+        asked(start_from=str(cloned), output=out, trainer={"use_vllm": True}),
+        single_turn(cloned, scorer, expert_run, output=out, trainer={"use_vllm": True}),
+    ):
+        with pytest.raises(InvalidValueError, match="needs the package vllm"):
+            grpo.run(settings)
+
+
+class VLLM:
+    """In place of TRL's sampler over vLLM: the same answer always, with log-probabilities of its own."""
+
+    use_vllm = True
+    temperature = 1.0
+
+    def __init__(self, ids):
+        self.ids, self.vllm_generation = ids, self
+        self.accelerator = SimpleNamespace(unwrap_model=lambda model: model, num_processes=1, distributed_type=None)
+        self.model = torch.nn.Linear(1, 1)
+
+    def _generate_single_turn(self, prompts, images, fields, count):
+        values = [-0.01 * (place + 1) for place in range(len(self.ids) - 1)]
+        return [self.ids for _ in prompts], [[*values, None] for _ in prompts]
+
+
+def test_log_probabilities_of_the_sampler_stand_where_it_sampled(tokenizer):
+    """One for each token of the sequence, as TRL's correction needs them: 0 on partners' tokens, which are masked."""
+    ids = answer_ids(tokenizer, OFFER)
+    trainer = VLLM(ids)
+    assert through_trl(trainer)([[1]])[1] is not None
+    wanted = situations(SITUATIONS)
+    rollout = EpisodeRollout(TokenPlayer(tokenizer, SHORT, make_evaluator("verified+rules")), wanted, RewardSettings())
+    output = rollout([row["prompt"] for row in prompt_rows(wanted)], trainer)
+    for completion, mask, values in zip(output["completion_ids"], output["env_mask"], output["logprobs"], strict=True):
+        assert len(completion) == len(mask) == len(values)
+        own = [value for value, trained in zip(values, mask, strict=True) if trained]
+        assert own == [*(-0.01 * (place + 1) for place in range(len(ids) - 1)), None] * (len(own) // len(ids))
+        assert {value for value, trained in zip(values, mask, strict=True) if not trained} <= {0.0}

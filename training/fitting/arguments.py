@@ -1,0 +1,208 @@
+"""Arguments of the trainer: the ``trainer`` of a stage's settings, and the few that the stage decides itself.
+
+Whatever transformers' ``TrainingArguments`` or TRL's ``SFTConfig`` and ``GRPOConfig`` have as a field can be named in
+``trainer`` and goes to that class unchanged: schedule, reporting (``report_to``, ``run_name``), ``push_to_hub``,
+``deepspeed``, ``fsdp``, ``vllm_mode``. Names and types are checked against the class before a model is loaded.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Mapping
+from dataclasses import fields
+from enum import Enum
+from typing import Annotated, Any, ClassVar, Literal, get_args, get_type_hints
+
+from annotated_types import Ge, Gt, Lt
+from pydantic import Field, JsonValue, TypeAdapter, ValidationError, field_validator, model_validator
+
+from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
+from sotopia_env.records import expectation
+from training.stage.settings import Settings
+
+PAPER: Mapping[str, JsonValue] = {
+    "learning_rate": 5e-5,
+    "lr_scheduler_type": "cosine",
+    "warmup_steps": 0.03,  # below 1: a share of the optimiser steps
+    "num_train_epochs": 20,
+    "per_device_train_batch_size": 4,
+    "optim": "adamw_torch",
+    "seed": 0,
+    "gradient_checkpointing": False,
+    "save_total_limit": 2,
+    "logging_steps": 10,
+    "report_to": "none",
+}
+"""Defaults: SOTOPIA-π's optimisation (arXiv 2403.08715, B.5), and ours for what it does not mention."""
+_Positive, _NotNegative, _Count = Annotated[float, Gt(0)], Annotated[float, Ge(0)], Annotated[int, Ge(1)]
+_BOUNDS: Mapping[str, Any] = {
+    "learning_rate": _Positive,
+    "temperature": _Positive,
+    "num_train_epochs": _Positive,
+    "warmup_steps": _NotNegative,
+    "weight_decay": _NotNegative,
+    "max_grad_norm": _NotNegative,
+    "beta": _NotNegative,
+    "adam_beta1": Annotated[float, Gt(0), Lt(1)],
+    "adam_beta2": Annotated[float, Gt(0), Lt(1)],
+    "per_device_train_batch_size": _Count,
+    "gradient_accumulation_steps": _Count,
+    "num_generations": Annotated[int, Ge(2)],
+    "steps_per_generation": _Count,
+    "loss_type": Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo", "sapo", "vespo"],
+    "scale_rewards": Literal["group", "batch", "none"],
+    "vllm_mode": Literal["colocate", "server"],
+    "vllm_tensor_parallel_size": _Count,
+    "vllm_gpu_memory_utilization": Annotated[float, Gt(0), Lt(1)],
+}
+"""Values that the configuration classes take without a look, and that fail late or in silence."""
+_DECIDED = {
+    "output_dir": "output",
+    "load_best_model_at_end": "keep",
+    "metric_for_best_model": "keep",
+    "greater_is_better": "keep",
+    "max_length": "prompt.max_length",
+    "max_completion_length": "max_answer",
+    "packing": "rows",
+}
+"""Arguments that follow from a setting of the stage's own."""
+
+
+class FitSettings(Settings):
+    """How a model is trained; a part of the settings of every stage that trains one.
+
+    Attributes:
+        defaults: arguments that a stage sets where the settings do not.
+        trainer: arguments of the trainer by the names of its configuration class.
+        keep: the model that the stage saves: the ``last``, the ``best`` on the validation loss (GRPO: by the dev
+            episodes' reward), or the one after an epoch (SOTOPIA-π, B.6: the last of 20 for behaviour cloning, the one
+            after epoch 5 for self-reinforcement), after which training ends.
+    """
+
+    defaults: ClassVar[Mapping[str, JsonValue]] = PAPER
+    trainer: dict[str, JsonValue] = Field(default={}, validate_default=True)
+    keep: Literal["last", "best"] | int = "last"
+
+    @field_validator("trainer", mode="before")
+    @classmethod
+    def _complete(cls, values: Any) -> Any:
+        return {**cls.defaults, **values} if isinstance(values, Mapping) else values
+
+    @model_validator(mode="after")
+    def _check_epoch(self) -> FitSettings:
+        epochs = self.trainer["num_train_epochs"]
+        if not isinstance(self.keep, int) or not isinstance(epochs, int | float):
+            return self
+        if self.steps is not None or not 1 <= self.keep <= epochs:
+            raise ValueError(f"keep: expected last, best or an epoch from 1 to {epochs:g} (and no max_steps)")
+        return self
+
+    @property
+    def seed(self) -> int:
+        """The trainer's seed, which also splits the rows."""
+        seed = self.trainer["seed"]
+        if not isinstance(seed, int):
+            raise InvalidValueError(f"trainer.seed: expected a whole number, got {seed!r}")
+        return seed
+
+    @property
+    def steps(self) -> int | None:
+        """Optimiser steps, if they are set instead of epochs."""
+        steps = self.trainer.get("max_steps", -1)
+        return steps if isinstance(steps, int) and steps > 0 else None
+
+    def adjusted(self, **values: JsonValue) -> dict[str, JsonValue]:
+        """Returns the trainer's arguments with other values."""
+        return {**self.trainer, **values}
+
+
+def check_keep(fit: FitSettings, validation: float) -> None:
+    """Raises :class:`ValueError`, for pydantic, if ``keep: best`` is set without validation data."""
+    if fit.keep == "best" and not validation:
+        raise ValueError("keep: 'best' needs a validation loss; set validation above 0")
+
+
+def training_arguments(fit: FitSettings, output: str, validated: bool, kind: type[Any], **decided: Any) -> Any:
+    """Returns the trainer's arguments.
+
+    Args:
+        fit: its ``trainer`` goes to ``kind`` unchanged.
+        output: directory of the checkpoints.
+        validated: whether there is validation data.
+        kind: ``transformers.TrainingArguments`` or a subclass.
+        decided: arguments that the stage sets.
+
+    Raises:
+        UnknownNameError: ``kind`` has no such field, or the field no such value; names the nearest one.
+        InvalidValueError: a value is of another type or out of its bounds, belongs to a setting of the stage's own, or
+            contradicts another one.
+    """
+    decided = {"output_dir": output, **decided, **_selection(fit, validated)}
+    values = _checked_values(fit, kind, decided)
+    logging.getLogger("transformers.training_args").setLevel(logging.ERROR)  # repeats what was decided here
+    try:
+        return kind(**{**_machine(values, validated), **values, **decided})
+    except (ValueError, TypeError, ImportError) as error:
+        raise InvalidValueError(f"trainer: {' '.join(str(error).split())}") from None
+
+
+def _selection(fit: FitSettings, validated: bool) -> dict[str, Any]:
+    """Arguments that select the checkpoint with the lowest validation loss."""
+    best = {"load_best_model_at_end": validated and fit.keep == "best"}
+    return {**best, "metric_for_best_model": "eval_loss", "greater_is_better": False} if validated else best
+
+
+def _machine(values: Mapping[str, Any], validated: bool) -> dict[str, Any]:
+    """Arguments that depend on this machine or on others, where ``trainer`` does not name them."""
+    import torch
+
+    gpu = torch.cuda.is_available()
+    moments = values.get("save_strategy", "steps" if "save_steps" in values else "epoch")
+    return {
+        "per_device_eval_batch_size": values["per_device_train_batch_size"],
+        "bf16": gpu and torch.cuda.is_bf16_supported() and not values.get("fp16"),
+        "save_strategy": moments,
+        "eval_strategy": moments if validated else "no",
+        "eval_steps": values.get("save_steps") if validated else None,
+        "logging_first_step": True,
+        "disable_tqdm": not sys.stderr.isatty(),
+        "use_cpu": not gpu,
+        "dataloader_pin_memory": gpu,
+        "ddp_find_unused_parameters": False,
+    }
+
+
+def _checked_values(fit: FitSettings, kind: type[Any], decided: Mapping[str, Any]) -> dict[str, Any]:
+    names = [field.name for field in fields(kind) if field.init]
+    hints = get_type_hints(kind)
+    for name in fit.trainer:
+        if name not in names:
+            raise UnknownNameError(f"trainer: argument of {kind.__name__} {name_hint(name, names)}")
+        if name in decided and name not in type(fit).defaults:
+            owner = _DECIDED.get(name)
+            raise InvalidValueError(
+                f"trainer.{name}: expected no value, because the stage decides it"
+                f"{f' (by {owner})' if owner else ''}, got {fit.trainer[name]!r}"
+            )
+    return {name: _checked(name, value, hints[name]) for name, value in fit.trainer.items()}
+
+
+def _checked(name: str, value: Any, hint: Any) -> Any:
+    """A value, checked where its field is a number, a switch or one of some names; others go on unchanged.
+
+    Numbers that YAML reads as text, such as 5e-6, become numbers. Hints of other fields are narrower than what the
+    classes take (``fsdp: true``), so these are left to the classes.
+    """
+    members = [member for member in get_args(hint) or (hint,) if member is not type(None)]
+    for member in members:
+        if isinstance(member, type) and issubclass(member, Enum) and isinstance(value, str):
+            names = [str(one.value) for one in member]
+            if value not in names:
+                raise UnknownNameError(f"trainer.{name}: {name_hint(value, names)}")
+    if name not in _BOUNDS and not set(members) <= {int, float, bool}:
+        return value
+    try:
+        return TypeAdapter(_BOUNDS.get(name, hint)).validate_python(value)
+    except ValidationError as error:
+        raise InvalidValueError(f"trainer.{name}: {expectation(error.errors()[0])}") from None

@@ -1,0 +1,167 @@
+"""Self-play: each group of episodes is played against a script, a frozen policy or a past self, drawn by their shares.
+
+Past selves are the policy in training as it was every so many steps; the start is the first of them. The one that the
+policy loses to most often is drawn most often (prioritised fictitious self-play). A draw depends on the seed, the step
+and the situation alone, so that all processes, and the episodes of one group, meet the same partner. Every past self is
+a model of its own in memory, on the device of the policy.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import shutil
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sotopia_env.chat_model import ModelPool, make_model
+from sotopia_env.errors import InvalidValueError
+from sotopia_env.files import write_text_atomically
+from sotopia_env.json_text import read_json
+from sotopia_env.naming import make_policy
+from sotopia_env.policies import Policy
+from sotopia_env.world import Scalarisation
+from training.grpo.situations import SelfPlaySettings, Situation
+from training.grpo.token_episodes import TokenEpisode
+from training.models.loading import write_prompt_settings
+from training.models.policy import load
+from training.stage.settings import PromptSettings
+
+if TYPE_CHECKING:
+    from transformers import TrainerCallback
+
+_RESULTS = "results.json"
+
+
+class SelfPlay:
+    """Draws partners, keeps past selves on disk, and counts the losses to them."""
+
+    def __init__(
+        self,
+        settings: SelfPlaySettings,
+        folder: Path,
+        prompt: PromptSettings,
+        reward: Scalarisation,
+        models: ModelPool | None = None,
+    ) -> None:
+        """Prepares; past selves are loaded when they are first drawn.
+
+        Args:
+            settings: shares and pool.
+            folder: of the pool.
+            prompt: of the policy, which its past selves share.
+            reward: by which an episode is lost or not.
+            models: factory of partners that are models on servers.
+        """
+        self._settings, self._folder, self._prompt, self._reward = settings, folder, prompt, reward
+        groups = (settings.scripts, settings.frozen)
+        self._named = [[make_policy(spec, models or make_model) for spec in group.policies] for group in groups]
+        self._loaded: dict[str, Policy] = {}
+        file = folder / _RESULTS
+        self.results: list[dict[str, Any]] = read_json(file) if file.is_file() else []
+
+    @property
+    def members(self) -> list[Path]:
+        """Directories of the past selves, oldest first."""
+        paths = [path for path in self._folder.glob("step_*") if path.suffix != ".unfinished"]
+        return sorted(paths, key=_step)
+
+    def loss_rate(self, member: str) -> float:
+        """Returns the policy's rate of losses to a past self; 1/2 before any episode."""
+        rows = [row for row in self.results if row["member"] == member]
+        return (1 + sum(row["lost"] for row in rows)) / (2 + sum(row["episodes"] for row in rows))
+
+    def seated(self, situation: Situation, number: int, step: int) -> Situation:
+        """Returns the situation with the partner drawn for it at this step.
+
+        Raises:
+            InvalidValueError: a past self is to play, and the pool has no member.
+        """
+        digest = hashlib.sha256(f"{self._settings.seed}:{step}:{number}".encode()).digest()
+        return replace(situation, partner=self._drawn(random.Random(digest)))
+
+    def _drawn(self, rng: random.Random) -> Policy:
+        shares = (self._settings.scripts.share, self._settings.frozen.share, self._settings.past.share)
+        (kind,) = rng.choices(range(3), shares)
+        return rng.choice(self._named[kind]) if kind < 2 else self._past(rng)
+
+    def _past(self, rng: random.Random) -> Policy:
+        members = self.members
+        if not members:
+            raise InvalidValueError(f"self_play.past: expected past selves in {self._folder}, found none")
+        weights = [self.loss_rate(path.name) ** self._settings.past.priority for path in members]
+        (path,) = rng.choices(members, weights)
+        for stale in self._loaded.keys() - {member.name for member in members}:
+            del self._loaded[stale]
+        if path.name not in self._loaded:
+            self._loaded[path.name] = load(path, name=path.name, temperature=self._settings.past.temperature)
+        return self._loaded[path.name]
+
+    def note(self, episodes: Iterable[TokenEpisode], step: int, gather: Callable[[list[Any]], list[Any]]) -> None:
+        """Counts the episodes that were lost to past selves, those of all processes."""
+        names = {path.name for path in self.members}
+        own = [
+            (episode.situation.partner.name, self._lost(episode))
+            for episode in episodes
+            if not episode.failure and episode.situation.partner.name in names
+        ]
+        rows = gather(own)
+        for member in sorted({name for name, _ in rows}):
+            lost = [value for name, value in rows if name == member]
+            self.results.append({"step": step, "member": member, "episodes": len(lost), "lost": sum(lost)})
+
+    def _lost(self, episode: TokenEpisode) -> bool:
+        """Whether the focal seat has less than the others have on average."""
+        assert episode.evaluation is not None
+        others = [agent for agent in episode.table.task.agents if agent != episode.situation.seat]
+        values = [self._reward(episode.evaluation.vector(agent)) for agent in others]
+        return self._reward(episode.vector) < sum(values) / len(values)
+
+    def keep(self, trainer: Any, step: int) -> None:
+        """Saves the policy as a past self, and removes the oldest ones; called by every process."""
+        path = self._folder / f"step_{step}"
+        unfinished = path.with_suffix(".unfinished")
+        trainer.save_model(str(unfinished))
+        if trainer.is_world_process_zero():
+            shutil.rmtree(unfinished / "ref", ignore_errors=True)  # the KL reference, which TRL saves as well
+            write_prompt_settings(unfinished, self._prompt)
+            shutil.rmtree(path, ignore_errors=True)
+            unfinished.rename(path)
+            for old in self.members[: -self._settings.past.size]:
+                shutil.rmtree(old)
+            write_text_atomically(self._folder / _RESULTS, json.dumps(self.results) + "\n")
+        trainer.accelerator.wait_for_everyone()
+
+    def rewind(self, trainer: Any, step: int) -> None:
+        """Forgets what came after the step that training continues from, and keeps the start as the first member."""
+        self.results = [row for row in self.results if row["step"] < step]
+        if trainer.is_world_process_zero():
+            for path in self.members:
+                if _step(path) > step:
+                    shutil.rmtree(path)
+        trainer.accelerator.wait_for_everyone()
+        if step == 0:
+            self.keep(trainer, 0)
+
+    def callback(self, trainer: Any) -> TrainerCallback:
+        """Returns the trainer's callback."""
+        from transformers import TrainerCallback
+
+        pool = self
+
+        class Pool(TrainerCallback):
+            def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+                pool.rewind(trainer, state.global_step)
+
+            def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+                if state.global_step % pool._settings.past.every == 0:
+                    pool.keep(trainer, state.global_step)
+
+        return Pool()
+
+
+def _step(path: Path) -> int:
+    return int(path.name.removeprefix("step_"))

@@ -1,0 +1,72 @@
+"""Checks of sampling with vLLM through TRL's ``vllm_*`` arguments, before a model is loaded."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import Any
+from urllib.error import URLError
+from urllib.request import urlopen
+
+from sotopia_env.errors import InvalidValueError
+from training.fitting.loop import is_first_process
+from training.grpo.settings import GRPOSettings, world_size
+from training.stage.settings import PromptSettings
+
+_TIMEOUT = 10.0  # seconds for a server on the same machine or network to say that it is there
+
+
+def check_vllm(settings: GRPOSettings, arguments: Any, prompt: PromptSettings) -> None:
+    """Checks that vLLM can sample for this stage; connects to its server, if it is one.
+
+    Raises:
+        InvalidValueError: names the arguments that contradict each other, or what is missing.
+    """
+    named = [name for name in settings.trainer if name.startswith("vllm_")]
+    if not arguments.use_vllm:
+        if named:
+            raise InvalidValueError(f"trainer.use_vllm: expected true, because {named[0]} is set; set both or neither")
+        return
+    _check_weights(settings)
+    _check_lengths(arguments, prompt)
+    if find_spec("vllm") is None:
+        raise InvalidValueError("trainer.use_vllm: needs the package vllm; install it, or set use_vllm: false")
+    if arguments.vllm_mode == "server":
+        _check_server(arguments)
+
+
+def _check_weights(settings: GRPOSettings) -> None:
+    if settings.quantization != "none":
+        raise InvalidValueError(
+            f"quantization: expected none with trainer.use_vllm, got {settings.quantization!r}: vLLM is given the "
+            "weights with the adapter merged into them, and 4-bit weights are packed and take no adapter; set "
+            "quantization: none and dtype: bfloat16"
+        )
+
+
+def _check_lengths(arguments: Any, prompt: PromptSettings) -> None:
+    parallel, processes = arguments.vllm_tensor_parallel_size, world_size()
+    if arguments.vllm_mode == "colocate" and processes % parallel:
+        raise InvalidValueError(
+            f"trainer.vllm_tensor_parallel_size: expected a divisor of the {processes} processes, got {parallel}"
+        )
+    length = arguments.vllm_max_model_length
+    if length is not None and length < prompt.max_length:
+        raise InvalidValueError(
+            f"trainer.vllm_max_model_length: expected at least the {prompt.max_length} tokens of prompt.max_length, "
+            f"got {length}"
+        )
+
+
+def _check_server(arguments: Any) -> None:
+    if not is_first_process():
+        return
+    url = arguments.vllm_server_base_url or f"http://{arguments.vllm_server_host}:{arguments.vllm_server_port}"
+    try:
+        with urlopen(f"{url}/health", timeout=_TIMEOUT):
+            return
+    except (URLError, OSError, ValueError) as error:
+        reason = getattr(error, "reason", error)
+        raise InvalidValueError(
+            f"trainer.vllm_server_base_url: no vLLM server answers at {url} ({reason}); start it, or set vllm_mode: "
+            "colocate"
+        ) from None

@@ -74,7 +74,7 @@ class Recipe(Settings):
         base: what all seeds begin from.
         expert_tasks: tasks that the expert is recorded on.
         expert_patience: what that of :class:`training.proof.speakers.PlainDealer` is drawn from for each conversation.
-        own_tasks: tasks that the cloned model is recorded on.
+        own_tasks: tasks that the cloned model is recorded on, each ``own_repeats`` times; the best is trained on.
         explored_tasks: tasks on which it explores, for the reward model.
         lora: of every stage but the reward models, which begin with the base and train all weights.
         cloning: behaviour cloning.
@@ -101,6 +101,7 @@ class Recipe(Settings):
     expert_tasks: int = 600
     expert_patience: tuple[NonNegativeInt, ...] = Field(default=(1, 1, 2, 3), min_length=1)
     own_tasks: int = 120
+    own_repeats: int = 5
     explored_tasks: int = 600
     lora: LoraSettings | None = LoraSettings(rank=16, alpha=32, dropout=0.0, target_modules="all-linear")
     cloning: FitSettings = _fit(5e-3, 120, 12)

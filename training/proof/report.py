@@ -21,6 +21,7 @@ from typing import Any
 
 from sotopia_env.files import write_text_atomically
 from sotopia_env.json_text import read_json
+from training.proof.ranking import GATE, RANKING, SAMPLES, ranking_accuracy
 
 METRICS = ("valid", "agreement", "goal", "share", "overall")
 STAGES = {
@@ -205,6 +206,8 @@ def write_report(folder: Path, facts: Mapping[str, str], seeds: Sequence[int]) -
     lines += ["![GOAL by stage](stages.png)", "", "## GOAL by family and seat", ""]
     lines += [part_table(runs, references), "", _SEATS, ""]
     lines += ["## Claims", "", claim_table(runs), "", _EXPLAINED, ""]
+    pairs = [read_json(folder / f"seed_{seed}" / RANKING) for seed in seeds]
+    lines += ["## Does the reward model rank moves?", "", ranking_table(pairs), "", _RANKED, ""]
     lines += ["## Was the reward model exploited?", "", exploitation_table(looks), "", _EXPLOITED, ""]
     report = folder / "report.md"
     write_text_atomically(report, "\n".join(lines))
@@ -222,6 +225,10 @@ _EXPLAINED = (
 _SEATS = (
     "The first seat speaks first in every episode, so what is the seat's and what is the first word's cannot be told "
     "apart here."
+)
+_RANKED = (
+    "States of held-out dev tasks in which the clone may accept an offer: its acceptance against its plan, each worth "
+    f"the mean GOAL of {SAMPLES} continuations. Only pairs that differ by two standard errors count; chance is 0.5."
 )
 _EXPLOITED = (
     "*verified* is the mean reward of whole dev episodes (GOAL and FIN, each from 0 to 1), *score* what the reward "
@@ -316,6 +323,18 @@ def exploitation_table(looks: Sequence[Sequence[Mapping[str, float]]]) -> str:
 def exploited(score: Interval, verified: Interval) -> str:
     """Whether the score rose and the verified reward fell, both beyond their intervals."""
     return "yes" if score.low > 0 and verified.high < 0 else "no"
+
+
+def ranking_table(seeds: Sequence[Sequence[Mapping[str, Any]]]) -> str:
+    """Returns how often the reward model of each seed ranks the better of two moves higher, in Markdown."""
+    accuracies = list(map(ranking_accuracy, seeds))
+    names = sorted({name for accuracy in accuracies for name in accuracy})
+    rows = [["", *names, f"gate ({GATE})"]]
+    for number, accuracy in enumerate(accuracies, 1):
+        cells = [f"{accuracy[name][0]:.2f} of {accuracy[name][1]}" if name in accuracy else "" for name in names]
+        passed = "passed" if accuracy.get("all", (0.0, 0))[0] >= GATE else "missed"
+        rows.append([f"seed {number}", *cells, passed])
+    return _markdown(rows)
 
 
 def _markdown(rows: Sequence[Sequence[str]]) -> str:

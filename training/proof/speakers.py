@@ -40,13 +40,19 @@ def incoming(observation: Observation) -> float | None:
     return worth.value(space, offers[-1].terms, observation.agent) - worth.disagreement
 
 
-def _offer(observation: Observation, rng: random.Random) -> Decision:
+def _words(texts: tuple[str, ...], seed: int) -> str:
+    return random.Random(f"words {seed}").choice(texts)  # not the draw of what to do
+
+
+def offer(observation: Observation, seed: int) -> Decision:
+    """The plan, in words drawn by the seed."""
     move = Move(MoveKind.PROPOSE, observation.briefing.private_data[PLAN])
-    return Decision(Action(ActionType.SPEAK, rng.choice(OFFERS), move=move))
+    return Decision(Action(ActionType.SPEAK, _words(OFFERS, seed), move=move))
 
 
-def _assent(rng: random.Random) -> Decision:
-    return Decision(Action(ActionType.SPEAK, rng.choice(ASSENTS), move=Move(MoveKind.ACCEPT, True)))
+def assent(seed: int) -> Decision:
+    """Assent to the one offer that stands, in words drawn by the seed."""
+    return Decision(Action(ActionType.SPEAK, _words(ASSENTS, seed), move=Move(MoveKind.ACCEPT, True)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +74,12 @@ class Chatter:
         rng = random.Random(seed)
         standing, drawn = incoming(observation), rng.random()
         if standing is not None and drawn < 0.4:
-            return _assent(rng)
+            return assent(seed)
         if drawn > 0.98:
             return Decision(Action(ActionType.LEAVE))
         if drawn > 0.95:
             return Decision(Action(ActionType.NON_VERBAL, rng.choice(_GESTURES)))
-        return _offer(observation, rng)
+        return offer(observation, seed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +101,9 @@ class PlainDealer:
 
     async def act(self, observation: Observation, seed: int) -> Decision:
         """Returns the action."""
-        rng = random.Random(seed)
         patience, standing = random.Random(observation.briefing.head).choice(self.patience), incoming(observation)
         accepts = own_turns(observation) >= patience and standing is not None and standing >= 0
-        return _assent(rng) if accepts else _offer(observation, rng)
+        return assent(seed) if accepts else offer(observation, seed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,5 +133,5 @@ class Explorer:
             return await self.policy.act(observation, seed)
         rng = random.Random(seed)
         if incoming(observation) is not None and rng.random() < 0.5:
-            return _assent(rng)
-        return _offer(observation, rng)
+            return assent(seed)
+        return offer(observation, seed)

@@ -65,7 +65,7 @@ def run(settings: LearnSettings) -> None:
     stage = StageDirectory(folder, "learn", settings)
     stage.open()
     logger.info("tasks are made, and a base model, before the first of %d training seeds", len(recipe.seeds))
-    split = _split(recipe)
+    split = split_of(recipe)
     TaskSet(list(split.dev)).save(folder / "dev_tasks.jsonl")
     base = make_base(recipe.base.model_copy(update={"output": str(folder / "base")}), split.base)
     logger.info("base model: %.0f s", time.perf_counter() - started)
@@ -87,7 +87,8 @@ def run(settings: LearnSettings) -> None:
         raise SotopiaError(f"{report}: required claims do not hold: {'; '.join(failed)}")
 
 
-def _split(recipe: Recipe) -> TaskSplit:
+def split_of(recipe: Recipe) -> TaskSplit:
+    """Returns the tasks of a recipe."""
     counts = (recipe.base_tasks, recipe.train, recipe.dev, recipe.test)
     return split_tasks(recipe.families, *counts, recipe.level, recipe.task_seed)
 

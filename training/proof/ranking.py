@@ -59,7 +59,7 @@ async def _pair(state: Episode, seat: str, policy: Policy, scorer: RewardScorer)
     first, second = [await _values(forced(state, decision.action), seat, policy) for decision in decisions]
     scores = await scorer.score(observation, decisions)
     return {
-        "own_turns_left": observation.own_turns_left,
+        "own_turns_left": observation.own_turns_left(),
         "gain": fmean(first) - fmean(second),
         "error": ((stdev(first) ** 2 + stdev(second) ** 2) / SAMPLES) ** 0.5,
         "score": scores[0] - scores[1],

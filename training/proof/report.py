@@ -173,7 +173,7 @@ def verdict(gain: Interval, margin: float = 0.0) -> str:
     """What an interval of a difference says; with a margin, whether all of it lies above its negative."""
     if gain.low > -margin:
         return "holds"
-    return "fails: the opposite holds" if gain.high < -margin else f"open: the interval holds {-margin:g}"
+    return "fails: the opposite holds" if gain.high < -margin else f"open: the interval holds {-margin or 0.0:g}"
 
 
 def p_values(means: Sequence[Sequence[float]], margins: Sequence[float]) -> list[float]:

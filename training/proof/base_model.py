@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 logger = logging.getLogger(__name__)
+NUMBERS = 256
+"""Whole numbers below this are one token each; no price is greater (:mod:`training.proof.tasks`)."""
 OTHER_WORDS = 0.3
 """The share of the tokens that are not its own on which the base model is trained as well: it learns to read by it."""
 
@@ -57,7 +59,7 @@ class BaseSettings(Settings):
     layers: int = 2
     heads: int = 2
     context: int = 768
-    vocabulary: int = 2000
+    vocabulary: int = 1200
     prompt: PromptSettings = PromptSettings(format="brief", max_length=512, max_answer=64)
     max_turns: int = 6
     seed: int = 0
@@ -81,7 +83,7 @@ def make_base(settings: BaseSettings, tasks: Sequence[Task]) -> Path:
     blank = stage.path / "blank"
     make_tiny_model(
         blank,
-        make_tiny_tokenizer(_texts(episodes, settings.prompt), settings.vocabulary, numbers=1000),
+        make_tiny_tokenizer(_texts(episodes, settings.prompt), settings.vocabulary, numbers=NUMBERS),
         hidden=settings.hidden,
         layers=settings.layers,
         heads=settings.heads,

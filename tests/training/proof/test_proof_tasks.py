@@ -17,7 +17,7 @@ from training.collect.selection import BCFilter
 from training.data.samples import RowMaker
 from training.data.sources import source_rows
 from training.models.tiny_base import make_tiny_tokenizer
-from training.proof.base_model import _talk, _texts, talk_rows
+from training.proof.base_model import NUMBERS, _talk, _texts, talk_rows
 from training.proof.ranking import ranked_pairs, ranking_accuracy
 from training.proof.recipe import PROMPT, SEEN, UNSEEN, Recipe
 from training.proof.seed_run import SeedRun, seat_of
@@ -71,7 +71,7 @@ def test_a_plan_follows_the_same_token_in_a_move_and_in_the_prompt(split):
     """A model of two layers learns to copy by the token before; behind another one it made up 77 prices of 100."""
     settings = Recipe().base.model_copy(update={"output": "nowhere"})
     episodes = _talk(split.base, settings)
-    tokenizer = make_tiny_tokenizer(_texts(episodes, PROMPT), settings.vocabulary, numbers=1000)
+    tokenizer = make_tiny_tokenizer(_texts(episodes, PROMPT), settings.vocabulary, numbers=NUMBERS)
     for task in split.test[::2]:
         for seat in task.scenario.seats:
             price = seat.private_data[PLAN]["price"]

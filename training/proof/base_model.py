@@ -58,9 +58,9 @@ class BaseSettings(Settings):
     hidden: int = 128
     layers: int = 2
     heads: int = 2
-    context: int = 768
+    context: int = 1024
     vocabulary: int = 1200
-    prompt: PromptSettings = PromptSettings(format="brief", max_length=512, max_answer=64)
+    prompt: PromptSettings = PromptSettings(format="brief", max_length=768, max_answer=64)
     max_turns: int = 6
     seed: int = 0
     output: str

@@ -23,7 +23,7 @@ from training.reward.scorer import RewardScorer
 
 RANKING = "ranking.json"
 """The file of a seed's pairs."""
-SAMPLES = 6
+SAMPLES = 4
 """Continuations of each move."""
 GATE = 0.6
 """Smallest share of pairs that are ranked right; chance is 0.5."""

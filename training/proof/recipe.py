@@ -24,7 +24,7 @@ UNSEEN = (
     "liar:horizon=3,floor=0.0",
 )
 """The field's opponents, which neither the expert nor a partner in training is."""
-PROMPT = PromptSettings(format="brief", max_length=512, max_answer=64)
+PROMPT = PromptSettings(format="brief", max_length=768, max_answer=64)
 
 
 def _fit(rate: float, steps: int, batch: int, warmup: float = 0.05) -> FitSettings:
@@ -91,7 +91,7 @@ class Recipe(Settings):
     task_seed: int = 93
     base_tasks: int = 2000
     train: int = 600
-    dev: int = 40
+    dev: int = 32
     test: int = 210
     max_turns: int = 6
     temperature: float = Field(default=0.7, gt=0)

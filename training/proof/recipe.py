@@ -97,7 +97,7 @@ class Recipe(Settings):
     temperature: float = Field(default=0.7, gt=0)
     seen: tuple[str, ...] = SEEN
     unseen: tuple[str, ...] = UNSEEN
-    base: BaseSettings = BaseSettings(output="", fit=_fit(5e-3, 1200, 8))
+    base: BaseSettings = BaseSettings(output="", fit=_fit(5e-3, 2000, 8))
     expert_tasks: int = 600
     expert_patience: tuple[NonNegativeInt, ...] = Field(default=(1, 1, 2, 3), min_length=1)
     own_tasks: int = 120

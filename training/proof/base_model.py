@@ -1,6 +1,6 @@
 """The base model of the proof: made from nothing, then trained on aimless talk, as real base models are on texts.
 
-It learns what an action and a move look like and how to offer a price that stands in its goals. It does not learn what
+It learns what an action and a move look like and how to offer what stands in its prompt. It does not learn what
 to do when: the talk it reads is drawn at random (:class:`training.proof.speakers.Chatter`). This is the *untrained*
 model of the report. Every seed of training begins from this one model.
 """
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 logger = logging.getLogger(__name__)
+NUMBERS = 256
+"""Whole numbers below this are one token each; no price is greater (:mod:`training.proof.tasks`)."""
 OTHER_WORDS = 0.3
 """The share of the tokens that are not its own on which the base model is trained as well: it learns to read by it."""
 
@@ -56,9 +58,9 @@ class BaseSettings(Settings):
     hidden: int = 128
     layers: int = 2
     heads: int = 2
-    context: int = 512
-    vocabulary: int = 2000
-    prompt: PromptSettings = PromptSettings(format="brief", max_length=384, max_answer=32)
+    context: int = 1024
+    vocabulary: int = 1200
+    prompt: PromptSettings = PromptSettings(format="brief", max_length=768, max_answer=64)
     max_turns: int = 6
     seed: int = 0
     output: str
@@ -81,7 +83,7 @@ def make_base(settings: BaseSettings, tasks: Sequence[Task]) -> Path:
     blank = stage.path / "blank"
     make_tiny_model(
         blank,
-        make_tiny_tokenizer(_texts(episodes, settings.prompt), settings.vocabulary, numbers=1000),
+        make_tiny_tokenizer(_texts(episodes, settings.prompt), settings.vocabulary, numbers=NUMBERS),
         hidden=settings.hidden,
         layers=settings.layers,
         heads=settings.heads,

@@ -28,7 +28,7 @@ from training.proof.recipe import Recipe
 from training.proof.report import UNTRAINED, read_results, required_failures, write_report
 from training.proof.seed_run import SeedRun, results
 from training.proof.speakers import PlainDealer
-from training.proof.unseen import TaskSplit, overlaps, split_bargaining
+from training.proof.tasks import TaskSplit, overlaps, split_tasks
 from training.stage.directory import StageDirectory
 from training.stage.settings import Settings
 
@@ -65,7 +65,7 @@ def run(settings: LearnSettings) -> None:
     stage = StageDirectory(folder, "learn", settings)
     stage.open()
     logger.info("tasks are made, and a base model, before the first of %d training seeds", len(recipe.seeds))
-    split = _split(recipe)
+    split = split_of(recipe)
     TaskSet(list(split.dev)).save(folder / "dev_tasks.jsonl")
     base = make_base(recipe.base.model_copy(update={"output": str(folder / "base")}), split.base)
     logger.info("base model: %.0f s", time.perf_counter() - started)
@@ -87,8 +87,10 @@ def run(settings: LearnSettings) -> None:
         raise SotopiaError(f"{report}: required claims do not hold: {'; '.join(failed)}")
 
 
-def _split(recipe: Recipe) -> TaskSplit:
-    return split_bargaining(recipe.base_tasks, recipe.train, recipe.dev, recipe.test, recipe.level, recipe.task_seed)
+def split_of(recipe: Recipe) -> TaskSplit:
+    """Returns the tasks of a recipe."""
+    counts = (recipe.base_tasks, recipe.train, recipe.dev, recipe.test)
+    return split_tasks(recipe.families, *counts, recipe.level, recipe.task_seed)
 
 
 def _keep_memory() -> None:
@@ -138,8 +140,7 @@ def _play_untrained(settings: LearnSettings, base: Path, tasks: Sequence[Task]) 
 
 
 def _references(folder: Path, split: TaskSplit, recipe: Recipe) -> None:
-    bold = PlainDealer((2,), "dream_price", insists=False, name="bold-dealer")
-    speakers = {"expert": PlainDealer(recipe.expert_patience), "bold": bold}
+    speakers = {"expert": PlainDealer(recipe.expert_patience), "patient": PlainDealer(name="patient-dealer")}
     rows = {name: results(policy, split.test, recipe, seed=0) for name, policy in speakers.items()}
     write_text_atomically(folder / "references.json", json.dumps(rows) + "\n")
 
@@ -151,7 +152,8 @@ def _facts(split: TaskSplit, recipe: Recipe, seconds: float) -> dict[str, str]:
     }
     return {
         "command": "`make learn` (`python scripts/learn.py --config configs/learn.yaml`)",
-        "test tasks": f"{len(split.test)} of `bargaining` ({recipe.level}), both seats, {recipe.max_turns} turns",
+        "test tasks": f"{len(split.test)} of {' and '.join(recipe.families)} ({recipe.level}), both seats",
+        "turns": f"{recipe.max_turns} in an episode",
         "of the tests, met in training": shared["training"],
         "of the tests, met in the base model's talk": f"{shared['base']}; the base is one for all training seeds",
         "of the tests, met in dev tasks": f"{shared['dev']}; whether the reward model is exploited is seen on these",

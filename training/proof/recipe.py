@@ -24,7 +24,7 @@ UNSEEN = (
     "liar:horizon=3,floor=0.0",
 )
 """The field's opponents, which neither the expert nor a partner in training is."""
-PROMPT = PromptSettings(format="brief", max_length=384, max_answer=32)
+PROMPT = PromptSettings(format="brief", max_length=768, max_answer=64)
 
 
 def _fit(rate: float, steps: int, batch: int, warmup: float = 0.05) -> FitSettings:
@@ -62,18 +62,19 @@ class Recipe(Settings):
     """All of it.
 
     Attributes:
+        families: of the tasks, taking turns.
         level: difficulty of the tasks.
         task_seed: of the tasks and their split.
         base_tasks: tasks for the base model's talk.
         train: training tasks; ``dev`` for choosing; ``test`` for the report, each played in both seats.
         max_turns: of an episode.
-        temperature: of sampling in tests and recordings; at 1 a model this small says many a wrong price.
+        temperature: of sampling in tests and recordings; at 1 a model this small writes many a wrong offer.
         seen: names of the partners in training.
         unseen: partners in tests alone.
         base: what all seeds begin from.
         expert_tasks: tasks that the expert is recorded on.
         expert_patience: what that of :class:`training.proof.speakers.PlainDealer` is drawn from for each conversation.
-        own_tasks: tasks that the cloned model is recorded on.
+        own_tasks: tasks that the cloned model is recorded on, each ``own_repeats`` times; the best is trained on.
         explored_tasks: tasks on which it explores, for the reward model.
         lora: of every stage but the reward models, which begin with the base and train all weights.
         cloning: behaviour cloning.
@@ -85,20 +86,22 @@ class Recipe(Settings):
         seeds: training seeds of the report.
     """
 
+    families: tuple[str, ...] = ("bargaining", "division")
     level: str = "easy"
     task_seed: int = 93
     base_tasks: int = 2000
     train: int = 600
-    dev: int = 40
+    dev: int = 32
     test: int = 210
     max_turns: int = 6
     temperature: float = Field(default=0.7, gt=0)
     seen: tuple[str, ...] = SEEN
     unseen: tuple[str, ...] = UNSEEN
-    base: BaseSettings = BaseSettings(output="", fit=_fit(5e-3, 1200, 8))
+    base: BaseSettings = BaseSettings(output="", fit=_fit(5e-3, 2000, 8))
     expert_tasks: int = 600
-    expert_patience: tuple[NonNegativeInt, ...] = Field(default=(0, 1, 2), min_length=1)
+    expert_patience: tuple[NonNegativeInt, ...] = Field(default=(1, 1, 2, 3), min_length=1)
     own_tasks: int = 120
+    own_repeats: int = 5
     explored_tasks: int = 600
     lora: LoraSettings | None = LoraSettings(rank=16, alpha=32, dropout=0.0, target_modules="all-linear")
     cloning: FitSettings = _fit(5e-3, 120, 12)

@@ -21,6 +21,7 @@ from typing import Any
 
 from sotopia_env.files import write_text_atomically
 from sotopia_env.json_text import read_json
+from training.proof.ranking import GATE, RANKING, SAMPLES, ranking_accuracy
 
 METRICS = ("valid", "agreement", "goal", "share", "overall")
 STAGES = {
@@ -30,12 +31,14 @@ STAGES = {
     "single_turn": "single-turn GRPO, reward model of GOAL",
     "multi_turn": "multi-turn GRPO, verified GOAL and FIN",
 }
-REFERENCES = {"expert": "scripted expert that was cloned", "bold": "bolder scripted speaker of the same prices"}
+REFERENCES = {"expert": "scripted expert that was cloned", "patient": "scripted speaker that accepts nothing"}
 UNTRAINED = "untrained.json"
 """The test episodes of the model that all seeds begin from."""
 _DRAWS = 2000
 Results = Mapping[str, Sequence[Mapping[str, Any]]]
 """Figures of every test episode by policy."""
+Part = tuple[()] | tuple[str, str]
+"""A family and a seat, or all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,7 @@ class Claim:
         worse: than this one.
         side: ``unseen`` or ``seen`` partners, or ``all``.
         required: whether the project promises it; the others are reported as they come out.
+        margin: how much worse it may be; 0 where it is to be better.
     """
 
     text: str
@@ -55,18 +59,23 @@ class Claim:
     worse: str
     side: str = "all"
     required: bool = False
+    margin: float = 0.0
 
 
+MARGIN = 0.25
+"""So many points of GOAL a stage may lose where a claim says that it is no worse."""
 CLAIMS = (
     Claim("BC > untrained", "bc", "untrained", required=True),
     Claim("BC > untrained, unseen partners", "bc", "untrained", "unseen", required=True),
-    Claim("SR ≥ BC", "sr", "bc"),
-    Claim("single-turn GRPO > BC", "single_turn", "bc"),
-    Claim("single-turn GRPO > BC, unseen partners", "single_turn", "bc", "unseen"),
-    Claim("multi-turn ≥ single-turn GRPO", "multi_turn", "single_turn"),
-    Claim("multi-turn ≥ SR", "multi_turn", "sr"),
+    Claim(f"SR ≥ BC - {MARGIN}", "sr", "bc", required=True, margin=MARGIN),
+    Claim(f"SR ≥ BC - {MARGIN}, unseen partners", "sr", "bc", "unseen", required=True, margin=MARGIN),
+    Claim("single-turn GRPO > BC", "single_turn", "bc", required=True),
+    Claim("single-turn GRPO > BC, unseen partners", "single_turn", "bc", "unseen", required=True),
     Claim("multi-turn GRPO > BC", "multi_turn", "bc", required=True),
     Claim("multi-turn GRPO > BC, unseen partners", "multi_turn", "bc", "unseen", required=True),
+    Claim("SR > BC", "sr", "bc"),
+    Claim("multi-turn > single-turn GRPO", "multi_turn", "single_turn"),
+    Claim("multi-turn GRPO > SR", "multi_turn", "sr"),
 )
 
 
@@ -116,33 +125,38 @@ def over_seeds(means: Sequence[float]) -> Interval:
 
 
 def by_task(
-    rows: Sequence[Mapping[str, Any]], value: Callable[[Mapping[str, Any]], float], side: str, seat: str | None = None
+    rows: Sequence[Mapping[str, Any]], value: Callable[[Mapping[str, Any]], float], side: str, part: Part = ()
 ) -> dict[str, list[float]]:
-    """Returns the values of the rows of one side, and of one seat if it is named, by task."""
+    """Returns the values of the rows of one side, and of one family and seat if they are named, by task."""
     values: dict[str, list[float]] = {}
     for row in rows:
-        if (side == "all" or row["seen"] == (side == "seen")) and seat in (None, row["seat"]):
+        if (side == "all" or row["seen"] == (side == "seen")) and part in ((), part_of(row)):
             values.setdefault(row["task"], []).append(value(row))
     return values
 
 
-def measured(runs: Sequence[Results], stage: str, metric: str, side: str, seat: str | None = None) -> Interval:
+def part_of(row: Mapping[str, Any]) -> Part:
+    """The family and the seat of an episode."""
+    return row["family"], row["seat"]
+
+
+def measured(runs: Sequence[Results], stage: str, metric: str, side: str, part: Part = ()) -> Interval:
     """Returns a stage's mean over seeds and tasks."""
-    return interval([by_task(run[stage], lambda row: float(row[metric]), side, seat) for run in runs])
+    return interval([by_task(run[stage], lambda row: float(row[metric]), side, part) for run in runs])
 
 
-def difference(runs: Sequence[Results], claim: Claim, metric: str = "goal", seat: str | None = None) -> Interval:
-    """Returns how much better the first stage of a claim is than the second, paired; in one seat if it is named."""
-    return interval([_gains_by_task(run, claim, metric, seat) for run in runs])
+def difference(runs: Sequence[Results], claim: Claim, metric: str = "goal", part: Part = ()) -> Interval:
+    """Returns how much better the first stage of a claim is than the second, paired; in one part if it is named."""
+    return interval([_gains_by_task(run, claim, metric, part) for run in runs])
 
 
 def by_seed(runs: Sequence[Results], claim: Claim, metric: str = "goal") -> list[float]:
     """Returns the mean difference of every seed."""
-    return [fmean(map(fmean, _gains_by_task(run, claim, metric, None).values())) for run in runs]
+    return [fmean(map(fmean, _gains_by_task(run, claim, metric, ()).values())) for run in runs]
 
 
-def _gains_by_task(run: Results, claim: Claim, metric: str, seat: str | None) -> dict[str, list[float]]:
-    return by_task(_gains(run, claim, metric), lambda row: float(row["gain"]), claim.side, seat)
+def _gains_by_task(run: Results, claim: Claim, metric: str, part: Part) -> dict[str, list[float]]:
+    return by_task(_gains(run, claim, metric), lambda row: float(row["gain"]), claim.side, part)
 
 
 def _gains(run: Results, claim: Claim, metric: str) -> list[dict[str, Any]]:
@@ -155,11 +169,20 @@ def _key(row: Mapping[str, Any]) -> tuple[str, str, str]:
     return row["task"], row["seat"], row["partner"]
 
 
-def verdict(gain: Interval) -> str:
-    """What an interval of a difference says."""
-    if gain.low > 0:
+def verdict(gain: Interval, margin: float = 0.0) -> str:
+    """What an interval of a difference says; with a margin, whether all of it lies above its negative."""
+    if gain.low > -margin:
         return "holds"
-    return "fails: the opposite holds" if gain.high < 0 else "open: the interval holds 0"
+    return "fails: the opposite holds" if gain.high < -margin else f"open: the interval holds {-margin or 0.0:g}"
+
+
+def p_values(means: Sequence[Sequence[float]], margins: Sequence[float]) -> list[float]:
+    """Returns each claim's two-sided p of a t-test over seeds, adjusted for all of them (Benjamini and Hochberg)."""
+    import numpy as np
+    from scipy import stats
+
+    tested = [stats.ttest_1samp(seeds, -margin).pvalue for seeds, margin in zip(means, margins, strict=True)]
+    return [float(p) for p in stats.false_discovery_control(np.nan_to_num(tested, nan=1.0))]
 
 
 # --- pages -------------------------------------------------------------------------------------------------------
@@ -180,8 +203,11 @@ def write_report(folder: Path, facts: Mapping[str, str], seeds: Sequence[int]) -
     lines = ["# Does it learn?", "", *(f"- {name}: {value}" for name, value in facts.items()), ""]
     for side, title in (("all", "All test episodes"), ("unseen", "Unseen partners"), ("seen", "Seen partners")):
         lines += [f"## {title}", "", stage_table(runs, references, side), ""]
-    lines += ["![GOAL by stage](stages.png)", "", "## GOAL by seat", "", seat_table(runs, references), "", _SEATS, ""]
+    lines += ["![GOAL by stage](stages.png)", "", "## GOAL by family and seat", ""]
+    lines += [part_table(runs, references), "", _SEATS, ""]
     lines += ["## Claims", "", claim_table(runs), "", _EXPLAINED, ""]
+    pairs = [read_json(folder / f"seed_{seed}" / RANKING) for seed in seeds]
+    lines += ["## Does the reward model rank moves?", "", ranking_table(pairs), "", _RANKED, ""]
     lines += ["## Was the reward model exploited?", "", exploitation_table(looks), "", _EXPLOITED, ""]
     report = folder / "report.md"
     write_text_atomically(report, "\n".join(lines))
@@ -190,7 +216,8 @@ def write_report(folder: Path, facts: Mapping[str, str], seeds: Sequence[int]) -
 
 _EXPLAINED = (
     "Differences are in points of GOAL (0 to 10), paired by task, seat, partner and training seed. *over seeds* is the "
-    "95 % t-interval of the seeds' means, by which the verdict goes; *bootstrap* is over seeds and tasks, and with few "
+    "95 % t-interval of the seeds' means, by which the verdict goes; *p* is of the t-test over seeds, adjusted for all "
+    "claims of the table (Benjamini and Hochberg); *bootstrap* is over seeds and tasks, and with few "
     "seeds too narrow. *required* are those the project promises; the others are reported as they come out. *each "
     "seed* has the same order as the training seeds above. Kinds of GRPO differ in more than their reward: see the "
     "recipe for their steps and episodes."
@@ -198,6 +225,10 @@ _EXPLAINED = (
 _SEATS = (
     "The first seat speaks first in every episode, so what is the seat's and what is the first word's cannot be told "
     "apart here."
+)
+_RANKED = (
+    "States of held-out dev tasks in which the clone may accept an offer: its acceptance against its plan, each worth "
+    f"the mean GOAL of {SAMPLES} continuations. Only pairs that differ by two standard errors count; chance is 0.5."
 )
 _EXPLOITED = (
     "*verified* is the mean reward of whole dev episodes (GOAL and FIN, each from 0 to 1), *score* what the reward "
@@ -226,33 +257,38 @@ def _one(row: Mapping[str, Any]) -> float:
     return 1.0
 
 
-def seat_table(runs: Sequence[Results], references: Results) -> str:
-    """Returns GOAL of all stages and references in each seat, in Markdown."""
-    seats = sorted({row["seat"] for row in references["expert"]})
-    rows = [["", *(f"{seat}, {side} partners" for side in ("all", "unseen") for seat in seats)]]
+def part_table(runs: Sequence[Results], references: Results) -> str:
+    """Returns GOAL of all stages and references in each family and seat, in Markdown."""
+    parts = _parts(runs)
+    sides = [(side, part) for side in ("all", "unseen") for part in parts]
+    rows = [["", *(f"{family}, {seat}, {side} partners" for side, (family, seat) in sides)]]
     for name, title in (STAGES | {key: f"*{title}*" for key, title in REFERENCES.items()}).items():
         source = runs if name in STAGES else [references]
-        texts = [measured(source, name, "goal", side, seat).text() for side in ("all", "unseen") for seat in seats]
-        rows.append([title, *texts])
+        rows.append([title, *(measured(source, name, "goal", side, part).text() for side, part in sides)])
     return _markdown(rows)
+
+
+def _parts(runs: Sequence[Results]) -> list[tuple[str, str]]:
+    return sorted({(row["family"], row["seat"]) for row in runs[0]["bc"]})
 
 
 def claim_table(runs: Sequence[Results]) -> str:
     """Returns the claims with their differences and verdicts, in Markdown."""
-    seats = sorted({row["seat"] for row in runs[0]["bc"]})
-    rows = [["claim", "", "over seeds", "verdict", "each seed", "bootstrap", *seats]]
-    for claim in CLAIMS:
-        seeds = by_seed(runs, claim)
+    parts, means = _parts(runs), [by_seed(runs, claim) for claim in CLAIMS]
+    adjusted = p_values(means, [claim.margin for claim in CLAIMS])
+    rows = [["claim", "", "over seeds", "verdict", "p", "each seed", "bootstrap", *map(", ".join, parts)]]
+    for claim, seeds, p in zip(CLAIMS, means, adjusted, strict=True):
         gain = over_seeds(seeds)
         rows.append(
             [
                 claim.text,
                 "required" if claim.required else "",
                 gain.text(),
-                verdict(gain),
+                verdict(gain, claim.margin),
+                f"{p:.3f}",
                 ", ".join(f"{mean:.2f}" for mean in seeds),
                 difference(runs, claim).text(),
-                *(difference(runs, claim, seat=seat).text() for seat in seats),
+                *(difference(runs, claim, part=part).text() for part in parts),
             ]
         )
     return _markdown(rows)
@@ -271,7 +307,7 @@ def read_results(folder: Path, seeds: Sequence[int]) -> list[Results]:
 
 def required_failures(runs: Sequence[Results]) -> list[str]:
     """Returns the required claims that do not hold."""
-    return [claim.text for claim in CLAIMS if claim.required and over_seeds(by_seed(runs, claim)).low <= 0]
+    return [c.text for c in CLAIMS if c.required and over_seeds(by_seed(runs, c)).low <= -c.margin]
 
 
 def exploitation_table(looks: Sequence[Sequence[Mapping[str, float]]]) -> str:
@@ -287,6 +323,18 @@ def exploitation_table(looks: Sequence[Sequence[Mapping[str, float]]]) -> str:
 def exploited(score: Interval, verified: Interval) -> str:
     """Whether the score rose and the verified reward fell, both beyond their intervals."""
     return "yes" if score.low > 0 and verified.high < 0 else "no"
+
+
+def ranking_table(seeds: Sequence[Sequence[Mapping[str, Any]]]) -> str:
+    """Returns how often the reward model of each seed ranks the better of two moves higher, in Markdown."""
+    accuracies = list(map(ranking_accuracy, seeds))
+    names = sorted({name for accuracy in accuracies for name in accuracy})
+    rows = [["", *names, f"gate ({GATE})"]]
+    for number, accuracy in enumerate(accuracies, 1):
+        cells = [f"{accuracy[name][0]:.2f} of {accuracy[name][1]}" if name in accuracy else "" for name in names]
+        passed = "passed" if accuracy.get("all", (0.0, 0))[0] >= GATE else "missed"
+        rows.append([f"seed {number}", *cells, passed])
+    return _markdown(rows)
 
 
 def _markdown(rows: Sequence[Sequence[str]]) -> str:

@@ -6,6 +6,7 @@ proof's. Each is a directory and is skipped when it is complete.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import random
@@ -39,11 +40,13 @@ from training.grpo import stage as grpo
 from training.grpo.settings import DevSettings, GRPOSettings, RewardSettings
 from training.grpo.situations import SituationSettings
 from training.models.policy import load
+from training.proof.ranking import RANKING, ranked_pairs
 from training.proof.recipe import PROMPT, GroupSettings, Recipe
 from training.proof.speakers import Explorer, PlainDealer
-from training.proof.unseen import TaskSplit
+from training.proof.tasks import TaskSplit
 from training.reward import model as reward_model
 from training.reward import rows as reward_rows
+from training.reward.scorer import RewardScorer
 from training.stage.settings import ModelSettings
 
 logger = logging.getLogger(__name__)
@@ -99,6 +102,7 @@ class SeedRun:
         yield "exploring", self._record_explorer
         yield "attribution", self._attribute
         yield "reward model", self._reward_model
+        yield "ranking", self._rank
         yield "grpo single-turn", self._single_turn
         yield "grpo multi-turn", self._multi_turn
         yield "evaluation", self._evaluate
@@ -114,14 +118,15 @@ class SeedRun:
 
     # --- episodes ---------------------------------------------------------------------------------------------
 
-    def _record(self, policy: Policy, tasks: Sequence[Task], output: str) -> None:
-        """Plays ``policy`` in both seats of every task against the seen partners, evaluated."""
+    def _record(self, policy: Policy, tasks: Sequence[Task], output: str | None, repeats: int = 1) -> Sequence[Episode]:
+        """Plays ``policy`` in both seats of every task against a seen partner, evaluated."""
         plans = []
         for number, settings in enumerate(self.recipe.seen):
             mine = tasks[number :: len(self.recipe.seen)]
             matchup = (policy, settings)
-            plans += plan_episodes(mine, [matchup], rules=self._rules, seed=self.seed)
-        run_episodes(plans, evaluator=default_evaluator(), run_dir=output, concurrency=512, progress=False)
+            plans += plan_episodes(mine, [matchup], repeats=repeats, rules=self._rules, seed=self.seed)
+        run = run_episodes(plans, evaluator=default_evaluator(), run_dir=output, concurrency=512, progress=False)
+        return run.episodes
 
     @property
     def _rules(self) -> Rules:
@@ -135,7 +140,8 @@ class SeedRun:
         self._record(expert, self._tasks(self.recipe.expert_tasks, "expert"), self._at("expert"))
 
     def _record_own(self) -> None:
-        self._record(self._cloned(), self._tasks(self.recipe.own_tasks, "own"), self._at("own"))
+        tasks = self._tasks(self.recipe.own_tasks, "own")
+        self._record(self._cloned(), tasks, self._at("own"), self.recipe.own_repeats)
 
     def _record_explorer(self) -> None:
         explorer = Explorer(self._cloned(), self.recipe.max_turns // 2)
@@ -221,6 +227,14 @@ class SeedRun:
                 trainer=self._seeded(self.recipe.reward_model),
             )
         )
+
+    def _rank(self) -> None:
+        output = self.folder / RANKING
+        if not output.exists():
+            policy, scorer = self._cloned(), RewardScorer.load(self._at("reward_model"), batch_size=64)
+            episodes = self._record(policy, self.split.dev, None)
+            pairs = asyncio.run(ranked_pairs(episodes, policy.name, policy, scorer))
+            write_text_atomically(output, json.dumps(pairs) + "\n")
 
     def _single_turn(self) -> None:
         self._optimise(
@@ -323,6 +337,7 @@ def figures(episode: Episode, policy: str) -> dict[str, Any]:
     vector = evaluation.vector(seat)
     return {
         "task": episode.task.id,
+        "family": episode.task.scenario.shared_data["family"],
         "seat": seat,
         "valid": 1 - len(invalid) / max(1, len(own)),
         "agreement": float(evaluation.outcome.agreed),

@@ -1,8 +1,8 @@
 """The scripted speakers of the proof: one that only shows what can be done, and one worth imitating.
 
-Both offer prices that stand in the prompt, because copying is what a model of less than a million parameters can learn
-in a minute on a CPU; arithmetic is not. Neither plays as well as it could: partners who concede are best answered by
-holding out, which the expert does in a part of its conversations, and reinforcement is to do more often.
+All offer the plan that stands in the prompt (:mod:`training.proof.tasks`). The expert does not play as well as it
+could: partners who concede are best answered by holding out, which it does in a part of its conversations, and
+reinforcement is to do more often.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ from typing import Any
 from sotopia_env.outcomes import Move, MoveKind
 from sotopia_env.policies import Decision, Policy
 from sotopia_env.world import Action, ActionType, Observation
+from training.proof.tasks import PLAN
 
-PRICES = ("target_price", "dream_price")
-"""What :class:`Chatter` draws from, once for each conversation."""
-OFFERS = ("How about this?", "Here is my offer.", "This is what I can do.", "I suggest this price.")
+OFFERS = ("How about this?", "Here is my offer.", "This is what I can do.", "I suggest this.")
 ASSENTS = ("Deal!", "Agreed.", "I accept your offer.", "That works for me.")
-"""Words beside a move name no price: the move does, and there is one thing less to copy."""
+"""Words beside a move name no terms: the move does, and there is one thing less to copy."""
 _GESTURES = ("nods slowly", "smiles", "looks it over once more", "shrugs")
 
 
@@ -41,21 +40,26 @@ def incoming(observation: Observation) -> float | None:
     return worth.value(space, offers[-1].terms, observation.agent) - worth.disagreement
 
 
-def _offer(observation: Observation, name: str, rng: random.Random) -> Decision:
-    move = Move(MoveKind.PROPOSE, {"price": observation.briefing.private_data[name]})
-    return Decision(Action(ActionType.SPEAK, rng.choice(OFFERS), move=move))
+def _words(texts: tuple[str, ...], seed: int) -> str:
+    return random.Random(f"words {seed}").choice(texts)  # not the draw of what to do
 
 
-def _assent(rng: random.Random) -> Decision:
-    return Decision(Action(ActionType.SPEAK, rng.choice(ASSENTS), move=Move(MoveKind.ACCEPT, True)))
+def offer(observation: Observation, seed: int) -> Decision:
+    """The plan, in words drawn by the seed."""
+    move = Move(MoveKind.PROPOSE, observation.briefing.private_data[PLAN])
+    return Decision(Action(ActionType.SPEAK, _words(OFFERS, seed), move=move))
+
+
+def assent(seed: int) -> Decision:
+    """Assent to the one offer that stands, in words drawn by the seed."""
+    return Decision(Action(ActionType.SPEAK, _words(ASSENTS, seed), move=Move(MoveKind.ACCEPT, True)))
 
 
 @dataclass(frozen=True, slots=True)
 class Chatter:
-    """Draws what it does: one of its prices, assent to whatever stands, a gesture, or leaving.
+    """Draws what it does: its plan, assent to whatever stands, a gesture, or leaving.
 
-    Which price is drawn once for each conversation, so that there is something to copy from itself as well. What it
-    does is what the base model is trained on before anything else, as a real base model has read dialogues.
+    What it does is what the base model is trained on before anything else, as a real base model has read dialogues.
     """
 
     name: str = "chatter"
@@ -69,50 +73,37 @@ class Chatter:
         """Returns a drawn action."""
         rng = random.Random(seed)
         standing, drawn = incoming(observation), rng.random()
-        if standing is not None and drawn < 0.25:
-            return _assent(rng)
+        if standing is not None and drawn < 0.4:
+            return assent(seed)
         if drawn > 0.98:
             return Decision(Action(ActionType.LEAVE))
         if drawn > 0.95:
             return Decision(Action(ActionType.NON_VERBAL, rng.choice(_GESTURES)))
-        return _offer(observation, random.Random(observation.briefing.head).choice(PRICES), rng)
+        return offer(observation, seed)
 
 
 @dataclass(frozen=True, slots=True)
 class PlainDealer:
-    """Offers what it can to the end where the last word is the partner's, and takes what it gets where it is its own.
-
-    Who begins offers one price in every turn and accepts nothing; who does not offers one price for some turns, takes
-    any offer that is no loss afterwards, and offers its price again if it is one. Few offers are a loss by then, so
-    that a model that cannot compare two prices loses little by taking them all.
+    """Offers its plan for some turns, and takes any offer that is no loss afterwards.
 
     Attributes:
-        patience: own turns in which it only offers its price; drawn from these for each conversation.
-        price: which of its prices it offers; empty is its target where it begins and its dream where it does not.
-        insists: whether it accepts nothing where it begins; otherwise it does there as in the other seat.
+        patience: own turns in which it only offers; drawn from these for each conversation.
         name: the policy's name.
     """
 
-    patience: tuple[int, ...] = (2,)
-    price: str = ""
-    insists: bool = True
+    patience: tuple[int, ...] = (3,)
     name: str = "plain-dealer"
 
     @property
     def parameters(self) -> Mapping[str, Any]:
         """What it was made with."""
-        return {"patience": list(self.patience), "price": self.price, "insists": self.insists}
+        return {"patience": list(self.patience)}
 
     async def act(self, observation: Observation, seed: int) -> Decision:
         """Returns the action."""
-        rng = random.Random(seed)
-        begins = not observation.turns or observation.turns[0].actor == observation.agent
-        patience = random.Random(observation.briefing.head).choice(self.patience)
-        standing = incoming(observation)
-        may_accept = own_turns(observation) >= patience and not (begins and self.insists)
-        if may_accept and standing is not None and standing >= 0:
-            return _assent(rng)
-        return _offer(observation, self.price or ("target_price" if begins else "dream_price"), rng)
+        patience, standing = random.Random(observation.briefing.head).choice(self.patience), incoming(observation)
+        accepts = own_turns(observation) >= patience and standing is not None and standing >= 0
+        return assent(seed) if accepts else offer(observation, seed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,5 +133,5 @@ class Explorer:
             return await self.policy.act(observation, seed)
         rng = random.Random(seed)
         if incoming(observation) is not None and rng.random() < 0.5:
-            return _assent(rng)
-        return _offer(observation, rng.choice(PRICES), rng)
+            return assent(seed)
+        return offer(observation, seed)

@@ -9,9 +9,9 @@ import pytest
 from sotopia_env.world.taskset import TaskSet
 from training.models.policy import load
 from training.proof.base_model import make_base
+from training.proof.learn import split_of
 from training.proof.recipe import Recipe, _fit
 from training.proof.seed_run import SeedRun, results
-from training.proof.unseen import split_bargaining
 
 RECIPE = Recipe(
     base_tasks=400,
@@ -30,7 +30,7 @@ RECIPE = Recipe(
 def cloned(tmp_path_factory):
     """The seed's run, as far as its cloned model."""
     folder = tmp_path_factory.mktemp("learn")
-    split = split_bargaining(RECIPE.base_tasks, RECIPE.train, RECIPE.dev, RECIPE.test, RECIPE.level, RECIPE.task_seed)
+    split = split_of(RECIPE)
     TaskSet(list(split.dev)).save(folder / "dev_tasks.jsonl")
     base = make_base(RECIPE.base.model_copy(update={"output": str(folder / "base")}), split.base)
     run = SeedRun(RECIPE, base, split, 7, folder / "seed")

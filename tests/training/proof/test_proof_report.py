@@ -24,6 +24,7 @@ from training.proof.report import (
     difference,
     exploited,
     interval,
+    p_values,
     read_results,
     required_failures,
     verdict,
@@ -49,7 +50,7 @@ def test_what_is_a_seeds_own_luck_widens_the_interval():
 
 
 def row(task, goal, seen=True):
-    return {"task": task, "seat": "agent_0", "partner": "p", "seen": seen, "goal": goal}
+    return {"task": task, "family": "f", "seat": "agent_0", "partner": "p", "seen": seen, "goal": goal}
 
 
 def test_differences_are_paired_and_of_one_side():
@@ -60,10 +61,25 @@ def test_differences_are_paired_and_of_one_side():
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "said"), [(0.1, 0.2, "holds"), (-0.1, 0.2, "open"), (-0.2, -0.1, "opposite"), (0.0, 0.1, "open")]
+    ("low", "high", "margin", "said"),
+    [
+        (0.1, 0.2, 0, "holds"),
+        (-0.1, 0.2, 0, "open: the interval holds 0"),
+        (-0.2, -0.1, 0, "opposite"),
+        (0.0, 0.1, 0, "open"),
+        (-0.2, 0.1, 0.25, "holds"),
+        (-0.3, 0.1, 0.25, "open: the interval holds -0.25"),
+        (-0.4, -0.3, 0.25, "opposite"),
+    ],
 )
-def test_verdicts_follow_the_interval(low, high, said):
-    assert said in verdict(Interval(0, low, high))
+def test_verdicts_follow_the_interval(low, high, margin, said):
+    assert said in verdict(Interval(0, low, high), margin)
+
+
+def test_p_values_are_those_of_a_t_test_adjusted_by_benjamini_and_hochberg():
+    """0.5 ± 0.1 over three seeds: t = 8.66, p = 0.0131; the largest of two is not raised, the smaller one doubled."""
+    assert p_values([(0.4, 0.5, 0.6), (-0.1, 0.0, 0.2)], [0, 0]) == pytest.approx([2 * 0.01307, 0.7418], rel=1e-3)
+    assert p_values([(0.4, 0.5, 0.6)], [0.5]) == pytest.approx([0.00332], rel=1e-2)
 
 
 RISES, FALLS = Interval(0.2, 0.1, 0.3), Interval(-0.2, -0.3, -0.1)
@@ -93,19 +109,22 @@ GOALS = {
     "single_turn": 2.0,
     "multi_turn": 4.0,
     "expert": 5.0,
-    "bold": 6.0,
+    "patient": 6.0,
 }
 VERDICTS = {
     "BC > untrained": "holds",
     "BC > untrained, unseen partners": "holds",
-    "SR ≥ BC": "open: the interval holds 0",
+    "SR ≥ BC - 0.25": "holds",
+    "SR ≥ BC - 0.25, unseen partners": "holds",
     "single-turn GRPO > BC": "fails: the opposite holds",
     "single-turn GRPO > BC, unseen partners": "fails: the opposite holds",
-    "multi-turn ≥ single-turn GRPO": "holds",
-    "multi-turn ≥ SR": "holds",
     "multi-turn GRPO > BC": "holds",
     "multi-turn GRPO > BC, unseen partners": "holds",
+    "SR > BC": "open: the interval holds 0",
+    "multi-turn > single-turn GRPO": "holds",
+    "multi-turn GRPO > SR": "holds",
 }
+SINGLE = ["single-turn GRPO > BC", "single-turn GRPO > BC, unseen partners"]
 
 
 def rows(goal, unseen=0.0):
@@ -142,6 +161,8 @@ def proof(folder, **unseen):
         write(place / "results.json", mine)
         course = [look(0, 0.3, reward_model=0.4), look(10, 0.2 - 0.001 * number, reward_model=0.8 + 0.001 * number)]
         write(place / "single_turn" / "dev.json", course)
+        pair = {"own_turns_left": 1, "gain": 1.0, "error": 0.1, "score": 0.5 - number}
+        write(place / "ranking.json", [pair])
     return folder
 
 
@@ -185,9 +206,9 @@ def test_the_page_has_every_claim_with_its_verdict(report):
     _, _, *body = table(report.read_text(), "Claims")
     assert {cells[0]: cells[3] for cells in body} == VERDICTS
     assert [(cells[0], cells[1] == "required") for cells in body] == [(c.text, c.required) for c in CLAIMS]
-    of = {cells[0]: cells for cells in body}["multi-turn ≥ single-turn GRPO"]
-    assert of[2] == of[5] == of[6] == of[7] == "2.00 [2.00, 2.00]"
-    assert of[4] == "2.00, 2.00"
+    of = {cells[0]: cells for cells in body}["multi-turn > single-turn GRPO"]
+    assert of[2] == of[6] == of[7] == of[8] == "2.00 [2.00, 2.00]"
+    assert of[5] == "2.00, 2.00"
 
 
 def test_a_gain_of_one_seat_alone_is_seen_to_be_one(tmp_path, monkeypatch):
@@ -204,14 +225,20 @@ def test_a_gain_of_one_seat_alone_is_seen_to_be_one(tmp_path, monkeypatch):
         file.write_text(json.dumps(found))
     text = write_report(folder, {}, SEEDS).read_text()
     (cells,) = [cells for cells in table(text, "Claims") if cells[0] == "multi-turn GRPO > BC"]
-    assert cells[4] == "0.50, 1.00"
+    assert cells[5] == "0.50, 1.00"
     assert cells[2:4] == ["0.75 [-2.43, 3.93]", "open: the interval holds 0"]  # t with one degree of freedom
-    assert cells[6] == "-1.00 [-1.00, -1.00]"
-    assert cells[7].startswith("2.50 [2.00, 3.00")
-    head, _, *body = table(text, "GOAL by seat")
-    assert head[-2:] == ["agent_0, unseen partners", "agent_1, unseen partners"]
+    assert cells[7] == "-1.00 [-1.00, -1.00]"
+    assert cells[8].startswith("2.50 [2.00, 3.00")
+    head, _, *body = table(text, "GOAL by family and seat")
+    assert head[-2:] == ["f, agent_0, unseen partners", "f, agent_1, unseen partners"]
     assert len(body) == len(STAGES) + len(REFERENCES)
     assert body[4][1].startswith("2.55 [")
+
+
+def test_the_page_says_which_reward_model_ranks_moves(report):
+    head, _, *body = table(report.read_text(), "Does the reward model rank moves?")
+    assert head == ["all", "own turns left: 1", "gate (0.6)"]
+    assert [cells[1:] for cells in body] == [["1.00 of 1", "1.00 of 1", "passed"], ["0.00 of 1", "0.00 of 1", "missed"]]
 
 
 def test_the_page_says_whether_the_reward_model_was_exploited_and_its_picture_is_there(report):
@@ -228,10 +255,10 @@ def test_the_page_says_whether_the_reward_model_was_exploited_and_its_picture_is
 @pytest.mark.parametrize(
     ("unseen", "failed"),
     [
-        ({}, []),
-        ({"multi_turn": -1.0}, ["multi-turn GRPO > BC, unseen partners"]),
-        ({"bc": -3.0}, ["BC > untrained", "BC > untrained, unseen partners"]),
-        ({"single_turn": -2.0}, []),  # not required
+        ({}, SINGLE),
+        ({"single_turn": 2.0}, []),
+        ({"single_turn": 2.0, "multi_turn": -1.0}, ["multi-turn GRPO > BC, unseen partners"]),
+        ({"single_turn": 2.0, "bc": -3.0}, ["BC > untrained", "BC > untrained, unseen partners"]),
     ],
 )
 def test_required_failures_are_the_required_claims_whose_interval_reaches_zero(tmp_path, unseen, failed):
@@ -251,7 +278,7 @@ def test_a_required_claim_that_does_not_hold_is_an_error_where_it_is_strict(
     tmp_path, monkeypatch, strict, loss, failed
 ):
     """Stages and page are left out; what is tested is what becomes of their results."""
-    folder = proof(tmp_path / "learn", multi_turn=loss)
+    folder = proof(tmp_path / "learn", multi_turn=loss, single_turn=2.0)
     monkeypatch.setattr(learn, "ProcessPoolExecutor", SameProcess)
     monkeypatch.setattr(learn, "make_base", lambda settings, tasks: folder / "base")
     monkeypatch.setattr(learn, "_run_seed", lambda asked: asked[-1])

@@ -137,7 +137,8 @@ class _Window:
             return None
         except ValueError:
             raise ValueError(f"line {line}: a number has thousands of digits") from None
-        return (value, end) if end < len(self._text) or self._ended else None  # more digits of a number may follow
+        is_cut = isinstance(value, int | float) and end > len(self._text) - _NEAR_END  # more of the number may follow
+        return None if is_cut and not self._ended else (value, end)
 
     def _more(self, size: int) -> None:
         data = self._stream.read(size)

@@ -77,7 +77,7 @@ class Format:
         """Whether a record looks like one of this format."""
         if type(value) is not (self.scalar or dict):
             return False
-        if not all(any(name in value for name in group) for group in self.marks):
+        if isinstance(value, dict) and not all(any(name in value for name in group) for group in self.marks):
             return False
         return self.fits is None or self.fits(value)
 

@@ -218,7 +218,7 @@ def _report(rows: InterviewRows, measure: str | None) -> InterviewReport:
         completion=tuple(_completion(p, name, own[name, p]) for name in values for p in policies if own[name, p]),
         groups=tuple(_groups(rows.goals, policies, label)),
         tests=tests,
-        abnormal=_abnormal(tests),
+        abnormal=abnormal_templates(tests),
         roles=roles,
         mixed=mixed,
         planes=_planes(rows, policies),
@@ -284,7 +284,8 @@ def _groups(goals: Sequence[GoalRow], policies: Sequence[str], label: Callable[[
                     yield GroupCell(grouping, group, policy, measure, _estimate(values))
 
 
-def _abnormal(tests: Sequence[TemplateTest]) -> tuple[str, ...]:
+def abnormal_templates(tests: Sequence[TemplateTest]) -> tuple[str, ...]:
+    """Returns the templates whose instances vary too much for more than half of the policies; see the report."""
     rejections: dict[str, list[bool]] = {}
     for item in tests:
         rejections.setdefault(item.test.template, []).append(item.test.more and item.test.p < ALPHA)

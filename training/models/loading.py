@@ -11,6 +11,7 @@ import json
 import os
 import re
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,6 +37,8 @@ CHATML = (
 )
 """The chat template of tiny models: prefix-preserving, with TRL's markers of the assistant's text."""
 
+LOADING = threading.RLock()
+"""Held while weights are loaded: transformers changes how modules are made, for all threads of the process."""
 _PROMPT = PromptSettings()
 _PROBE: tuple[ChatMessage, ...] = (
     {"role": "system", "content": "You are Ada. Sell the lamp."},

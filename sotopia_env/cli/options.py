@@ -33,8 +33,8 @@ def _path_of(name: str) -> Callable[[str], Path]:
 
 
 SOURCE_HELP = (
-    "A shipped set ('starter', 'everyday', 'everyday-groups'), one or more task families joined by commas, 'all' families, or a "
-    ".json, .jsonl or .yaml task file."
+    "A shipped set ('starter', 'everyday', 'everyday-groups'), one or more task families joined by commas, 'all' "
+    "families, or a .json, .jsonl or .yaml task file."
 )
 Source = Annotated[str, typer.Argument(help=SOURCE_HELP)]
 SourceOption = Annotated[str, typer.Option("--tasks", help=SOURCE_HELP)]

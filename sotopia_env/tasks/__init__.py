@@ -12,12 +12,15 @@ from types import MappingProxyType
 
 from sotopia_env.errors import InvalidTaskError, InvalidValueError
 from sotopia_env.tasks.checks import check, warnings
+from sotopia_env.tasks.composition import composition
 from sotopia_env.tasks.everyday import everyday_cast, everyday_scenarios, everyday_tasks
 from sotopia_env.tasks.family import LEVELS, Family
+from sotopia_env.tasks.lint import Material, lint, read_material
 from sotopia_env.tasks.people import draw_characters, draw_relationship
 from sotopia_env.tasks.phrases import phrase, share
 from sotopia_env.tasks.procedural import Source, TaskStream, read_sources, stream
 from sotopia_env.tasks.registry import FAMILIES, family, family_of, generate
+from sotopia_env.tasks.selection import SELECTIONS, Selection, read_selection
 from sotopia_env.tasks.starter import starter_cast, starter_scenarios, starter_tasks
 from sotopia_env.tasks.templates import (
     Template,
@@ -57,11 +60,15 @@ __all__ = [
     "CASTS",
     "FAMILIES",
     "LEVELS",
+    "SELECTIONS",
     "Family",
+    "Material",
+    "Selection",
     "Source",
     "TaskStream",
     "Template",
     "check",
+    "composition",
     "draw_characters",
     "draw_relationship",
     "everyday_cast",
@@ -73,8 +80,11 @@ __all__ = [
     "family_of",
     "generate",
     "instantiate",
+    "lint",
     "load",
     "phrase",
+    "read_material",
+    "read_selection",
     "read_sources",
     "read_templates",
     "share",

@@ -261,7 +261,10 @@ def _draw_ages(rng: random.Random, template: Template) -> list[int]:
     return [ages[seat] for seat in range(base)]
 
 
-_NAMES = sorted({*FIELD_NAMES, *(name for model in (Template, Slot, SlotGoal, Tie) for name in model.model_fields)})
+TEMPLATE_FIELDS = sorted(
+    {*FIELD_NAMES, *(name for model in (Template, Slot, SlotGoal, Tie) for name in model.model_fields)}
+)
+"""The valid names of fields in files of templates and tasks, for hints at misspelt ones."""
 
 
 def read_templates(path: str | PathLike[str]) -> tuple[Template, ...]:
@@ -273,7 +276,7 @@ def read_templates(path: str | PathLike[str]) -> tuple[Template, ...]:
     if not isinstance(path, str | PathLike):
         raise InvalidValueError(f"path: expected the path of a template file, got {short_repr(path)}")
     templates: dict[str, Template] = {}
-    for where, template in read_records(Path(path), Template, _NAMES):
+    for where, template in read_records(Path(path), Template, TEMPLATE_FIELDS):
         if template.id in templates:
             raise InvalidTaskError(f"{where}: id: expected an id of its own, got {template.id!r} a second time")
         templates[template.id] = template

@@ -25,7 +25,7 @@ from sotopia_env.world.observation import Observation
 from sotopia_env.world.taskset import TaskSet
 from tests.sotopia_env.runs.rollout_doubles import FixedEvaluator, Speaker, make_task
 
-COMMANDS = ["tasks list", "tasks show", "tasks sample", "tasks generate", "tasks validate"]
+COMMANDS = ["tasks list", "tasks show", "tasks sample", "tasks generate", "tasks validate", "tasks stats", "tasks hard"]
 COMMANDS += ["policies", "rollout", "evaluate", "show", "play", "compare", "demo"]
 COMMANDS += ["judge-agreement", "annotation-template"]
 SOTOPIA = [sys.executable, "-m", "sotopia_env.cli.app"]
@@ -195,7 +195,7 @@ def test_n_tasks_are_drawn_from_the_split(source: str, n: int | None, tmp_path: 
 def test_tasks_can_be_sampled_validated_listed_and_shown(tmp_path: Path, task_file: Path) -> None:
     out = tmp_path / "some.jsonl"
     assert "TaskSet(2 tasks" in sotopia("tasks", "sample", task_file, "-n", 2, "--seed", 1, "--out", out).output
-    assert f"{out}: valid, TaskSet(2 tasks" in sotopia("tasks", "validate", out).output
+    assert f"{out}: valid, 2 tasks" in sotopia("tasks", "validate", out).output
     listed = sotopia("tasks", "list", out).output.splitlines()
     assert [line.split("\t")[0] for line in listed] == [task.id for task in TaskSet.load(out)]
     shown = sotopia("tasks", "show", task_file, "s1/0", "--seat", 1).output
@@ -208,7 +208,7 @@ def test_validate_names_file_line_field_and_value(tmp_path: Path, task_file: Pat
     bad = tmp_path / "bad.jsonl"
     lines = task_file.read_text().splitlines()
     bad.write_text("\n".join([lines[0], lines[1].replace('"stranger"', '"strangr"')]) + "\n")
-    error = sotopia("tasks", "validate", bad, code=2).stderr
+    error = sotopia("tasks", "validate", bad, code=1).stderr
     assert f"{bad}, line 2: relationships.0.kind" in error
     assert "got 'strangr'; did you mean 'stranger'?" in error
 
@@ -221,8 +221,8 @@ BIG = "[" + "9" * 5000 + "]"
     [
         ("big.json", BIG, "big.json: not valid JSON (a number has thousands of digits"),
         ("deep.json", "[" * 100_000 + "]" * 100_000, "deep.json: not valid JSON"),
-        ("empty.jsonl", "", "empty.jsonl: expected at least one task, got none"),
-        ("empty.json", "[]", "empty.json: expected at least one task, got none"),
+        ("empty.jsonl", "", "empty.jsonl: expected at least one task, template, scenario or cast, got none"),
+        ("empty.json", "[]", "empty.json: expected at least one task, template, scenario or cast, got none"),
         ("inner.jsonl", "DEEP", "scenario.shared_data: must be valid JSON (it is nested"),
         ("half.jsonl", "HALF", "scenario.shared_data: must be JSON that can be written"),
     ],
@@ -233,9 +233,37 @@ def test_validate_answers_strange_files_with_a_sentence(tmp_path: Path, name: st
     if text in inner:
         text = raw.replace('"shared_data":"{}"', f'"shared_data":{inner[text]}')
     (tmp_path / name).write_text(text)
-    error = sotopia("tasks", "validate", tmp_path / name, code=2).stderr
+    error = sotopia("tasks", "validate", tmp_path / name, code=1).stderr
     assert said in error
     assert error.count("\n") == 1
+
+
+def test_validate_goes_on_and_lists_what_it_refuses(tmp_path: Path, task_file: Path) -> None:
+    file = tmp_path / "some.jsonl"
+    lines = task_file.read_text().splitlines()
+    broken = [lines[0].replace('"stranger"', '"strangr"'), lines[1].replace('"age":', '"aeg":')]
+    file.write_text("\n".join([*broken, lines[2]]) + "\n")
+    result = sotopia("tasks", "validate", file, code=1)
+    assert result.stderr.count("\n") == 1
+    assert f"{file}: 1 task, 2 errors, 0 warnings" in result.stdout
+    result = sotopia("tasks", "validate", file, "--keep-going", "--against", task_file, code=1)
+    assert [line.partition(":")[0] for line in result.stderr.splitlines()] == [f"{file}, line {i}" for i in (1, 2, 3)]
+    assert "characters.0.aeg: unknown field" in result.stderr
+    assert "line 3: warning: task 's2/0': scenario.context: expected a situation of its own, got 1.00" in result.stderr
+    assert f"{file}: 1 task, 2 errors, 1 warnings" in result.stdout
+    assert "expected one of 'starter'" in sotopia("tasks", "validate", "startr", code=2).stderr
+
+
+def test_warnings_are_errors_when_strict(tmp_path: Path, task_file: Path) -> None:
+    file = tmp_path / "some.jsonl"
+    task = json.loads(task_file.read_text().splitlines()[0])
+    task["scenario"]["context"] = "A man waits."
+    file.write_text(json.dumps(task) + "\n")
+    assert "valid, 1 task, 0 errors, 1 warnings" in sotopia("tasks", "validate", file).stdout
+    result = sotopia("tasks", "validate", file, "--strict", "--balance", code=1)
+    assert "scenario.context: expected words that fit people of any gender, got 'man'" in result.stderr
+    assert "1 task, 1 errors, 0 warnings" in result.stdout
+    assert "share verified: 0%" in result.stdout
 
 
 def test_validate_and_rollout_refuse_tasks_that_cannot_be_played(tmp_path: Path) -> None:
@@ -245,12 +273,12 @@ def test_validate_and_rollout_refuse_tasks_that_cannot_be_played(tmp_path: Path)
     file = tmp_path / "t.jsonl"
     assert r"\"needs\": \"all\"" in text
     file.write_text(text.replace(r"\"needs\": \"all\"", r"\"needs\": {\"quorum\": 3}"))
-    for command in (
-        ["tasks", "validate", file],
-        ["rollout", "--policy", "silent", "--tasks", file, "--out", tmp_path / "run"],
-        ["play", "--tasks", file],
+    for code, *command in (
+        (1, "tasks", "validate", file),
+        (2, "rollout", "--policy", "silent", "--tasks", file, "--out", tmp_path / "run"),
+        (2, "play", "--tasks", file),
     ):
-        error = sotopia(*command, code=2).stderr
+        error = sotopia(*command, code=code).stderr
         assert f"{file}, line 1: scenario" in error
         assert "quorum" in error
     assert not (tmp_path / "run").exists()

@@ -97,8 +97,15 @@ def _gap(task: str, scenario: str, values: dict[str, list[float]], target: str, 
     best = max(most, key=lambda policy: (most[policy], statistics.fmean(enough[policy])))  # the first by name if equal
     least = max(low, _limit(own, -_DEVIATIONS))
     difference = statistics.fmean(enough[best]) - statistics.fmean(own)
-    numbers = {"gap": most[best] - least, "high": most[best], "low": least, "difference": difference}
-    return Entry(scenario=scenario, task=task, by=best, **{name: round(value, 6) for name, value in numbers.items()})
+    return Entry(
+        scenario=scenario,
+        task=task,
+        by=best,
+        gap=round(most[best] - least, 6),
+        high=round(most[best], 6),
+        low=round(least, 6),
+        difference=round(difference, 6),
+    )
 
 
 def _limit(values: Sequence[float], deviations: int) -> float:

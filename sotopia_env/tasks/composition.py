@@ -106,9 +106,11 @@ def _pair_parts(relationships: Iterable[Relationship]) -> Iterator[_Part]:
 
 
 def _person_parts(person: Character) -> Iterator[_Part]:
-    decade = person.age // 10 * 10
-    yield from (("ages", f"{decade:>3} to {decade + 9}"), ("genders", person.gender))
-    yield from (("traits", f"{trait}: {getattr(person.big_five, trait)}") for trait in BigFive.model_fields)
+    decade = None if person.age is None else person.age // 10 * 10
+    yield "ages", "unknown" if decade is None else f"{decade:>3} to {decade + 9}"
+    yield "genders", person.gender
+    traits = {} if person.big_five is None else person.big_five.model_dump()
+    yield from (("traits", f"{trait}: {traits.get(trait, 'unknown')}") for trait in BigFive.model_fields)
     yield from (("moral foundations", name.value) for name in person.moral_foundations)
     yield from (("values", name.value) for name in person.schwartz_values)
-    yield "decision styles", person.decision_style.value
+    yield "decision styles", "unknown" if person.decision_style is None else person.decision_style.value

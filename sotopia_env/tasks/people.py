@@ -201,7 +201,7 @@ def draw_relationships(
     for pair in itertools.combinations(range(len(characters)), 2):
         romantic = RelationshipKind.ROMANTIC
         is_taken = any(relationship.kind is romantic for relationship in relationships)
-        is_minor = min(characters[seat].age for seat in pair) < _ADULT
+        is_minor = any((age := characters[seat].age) is not None and age < _ADULT for seat in pair)
         others = [kind for kind in kinds if kind is not romantic or not (is_taken or is_minor)]
         relationships.append(draw_relationship(rng, characters, pair, others or kinds, facts))
     return tuple(relationships)

@@ -1,7 +1,7 @@
 """The everyday set: ninety two-seat scenarios with forty characters, as package data.
 
 It has the size of the published task space: 40 characters, 90 scenarios, 5 castings each (SOTOPIA, arXiv 2310.11667,
-section 2.1). A third of the scenarios have an outcome, so that their rewards are exact.
+section 2.1). More than a third of the scenarios have an outcome, so that their rewards are exact.
 """
 
 from __future__ import annotations

@@ -97,8 +97,9 @@ def _gap(task: str, scenario: str, values: dict[str, list[float]], target: str, 
     best = max(most, key=lambda policy: (most[policy], statistics.fmean(enough[policy])))  # the first by name if equal
     least = max(low, _limit(own, -_DEVIATIONS))
     difference = statistics.fmean(enough[best]) - statistics.fmean(own)
-    numbers = {"gap": most[best] - least, "high": most[best], "low": least, "difference": difference}
-    return Entry(scenario=scenario, task=task, by=best, **{name: round(value, 6) for name, value in numbers.items()})
+    numbers = (most[best] - least, most[best], least, difference)
+    gap, greatest, least, difference = (round(number, 6) for number in numbers)
+    return Entry(scenario=scenario, task=task, gap=gap, high=greatest, by=best, low=least, difference=difference)
 
 
 def _limit(values: Sequence[float], deviations: int) -> float:

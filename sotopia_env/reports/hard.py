@@ -97,15 +97,9 @@ def _gap(task: str, scenario: str, values: dict[str, list[float]], target: str, 
     best = max(most, key=lambda policy: (most[policy], statistics.fmean(enough[policy])))  # the first by name if equal
     least = max(low, _limit(own, -_DEVIATIONS))
     difference = statistics.fmean(enough[best]) - statistics.fmean(own)
-    return Entry(
-        scenario=scenario,
-        task=task,
-        by=best,
-        gap=round(most[best] - least, 6),
-        high=round(most[best], 6),
-        low=round(least, 6),
-        difference=round(difference, 6),
-    )
+    numbers = (most[best] - least, most[best], least, difference)
+    gap, greatest, least, difference = (round(number, 6) for number in numbers)
+    return Entry(scenario=scenario, task=task, gap=gap, high=greatest, by=best, low=least, difference=difference)
 
 
 def _limit(values: Sequence[float], deviations: int) -> float:

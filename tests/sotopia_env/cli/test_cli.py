@@ -25,7 +25,8 @@ from sotopia_env.world.observation import Observation
 from sotopia_env.world.taskset import TaskSet
 from tests.sotopia_env.runs.rollout_doubles import FixedEvaluator, Speaker, make_task
 
-COMMANDS = ["tasks list", "tasks show", "tasks sample", "tasks generate", "tasks validate", "tasks stats", "tasks hard"]
+COMMANDS = ["tasks list", "tasks show", "tasks sample", "tasks generate"]
+COMMANDS += ["tasks validate", "tasks stats", "tasks hard"]
 COMMANDS += ["policies", "rollout", "evaluate", "show", "play", "compare", "demo"]
 COMMANDS += ["judge-agreement", "annotation-template", "import", "export"]
 SOTOPIA = [sys.executable, "-m", "sotopia_env.cli.app"]

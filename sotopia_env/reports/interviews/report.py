@@ -304,7 +304,7 @@ def _roles(values: Iterable[_Value], labels: Mapping[Policy, str]) -> tuple[tupl
         senders, receivers = by_role.get("sender", set()), by_role.get("receiver", set())
         if len(senders) == len(receivers) == 1:
             for part in ("all", f"{item.key.roles[item.key.seat]}s"):
-                cells.setdefault((part, *senders, *receivers), []).append(item)
+                cells.setdefault((part, min(senders), min(receivers)), []).append(item)
         elif len(senders) > 1 or len(receivers) > 1:
             mixed.add(item.key.episode)
     keys = sorted(cells, key=lambda key: (PARTS.index(key[0]), *key[1:]))

@@ -27,7 +27,7 @@ from tests.sotopia_env.runs.rollout_doubles import FixedEvaluator, Speaker, make
 
 COMMANDS = ["tasks list", "tasks show", "tasks sample", "tasks validate"]
 COMMANDS += ["policies", "rollout", "evaluate", "show", "play", "compare", "demo"]
-COMMANDS += ["judge-agreement", "annotation-template"]
+COMMANDS += ["judge-agreement", "annotation-template", "interview-report"]
 SOTOPIA = [sys.executable, "-m", "sotopia_env.cli.app"]
 
 

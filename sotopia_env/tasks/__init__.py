@@ -13,6 +13,7 @@ from sotopia_env.tasks.checks import check, warnings
 from sotopia_env.tasks.family import LEVELS, Family
 from sotopia_env.tasks.people import draw_characters, draw_relationship
 from sotopia_env.tasks.phrases import phrase, share
+from sotopia_env.tasks.procedural import Source, TaskStream, read_sources, stream
 from sotopia_env.tasks.registry import FAMILIES, family, family_of, generate
 from sotopia_env.tasks.starter import starter_cast, starter_scenarios, starter_tasks
 from sotopia_env.tasks.templates import (
@@ -50,6 +51,8 @@ __all__ = [
     "FAMILIES",
     "LEVELS",
     "Family",
+    "Source",
+    "TaskStream",
     "Template",
     "check",
     "draw_characters",
@@ -62,10 +65,12 @@ __all__ = [
     "instantiate",
     "load",
     "phrase",
+    "read_sources",
     "read_templates",
     "share",
     "starter_cast",
     "starter_scenarios",
     "starter_tasks",
+    "stream",
     "warnings",
 ]

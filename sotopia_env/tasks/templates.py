@@ -10,7 +10,7 @@ import importlib.resources
 import itertools
 import random
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cached_property, lru_cache
 from os import PathLike
 from pathlib import Path
@@ -21,7 +21,8 @@ from pydantic import Field, ValidationError, model_validator
 from sotopia_env.errors import InvalidTaskError, InvalidValueError, check_whole, short_repr
 from sotopia_env.json_text import decode_json
 from sotopia_env.records import JsonObject, Line, Name, Record, explain
-from sotopia_env.tasks.people import draw_people, longest_names
+from sotopia_env.tasks.forms import Form, with_markers
+from sotopia_env.tasks.people import NameStock, draw_people
 from sotopia_env.world.interview import Domain, GoalTest, GoalType, Question, Role, Text
 from sotopia_env.world.scenario import Relationship, Scenario, Task
 from sotopia_env.world.taskset import FIELD_NAMES, TaskSet, read_records
@@ -120,7 +121,7 @@ class Template(Record):
             raise ValueError(f"ties: expected one for each of {expected}, got {pairs}")
         _check_names(self)
         _check_ages(self)
-        raw = _filled(self.scenario_form, longest_names(len(self.seats)))
+        raw = with_markers(self._scenario_form())
         try:
             Scenario.model_validate(raw)
         except ValidationError as error:
@@ -128,14 +129,20 @@ class Template(Record):
         return self
 
     @cached_property
-    def scenario_form(self) -> dict[str, Any]:
-        """The scenario as JSON, with ``{0}`` for names."""
-        content = self.model_dump(
-            mode="json", include={"id", "context", "max_turns", "private_messages", "tags", "source"}
-        )
+    def form(self) -> Form[Scenario]:
+        """Makes the scenario of an instance from the first names."""
+        return Form(Scenario.model_validate(with_markers(self._scenario_form())))
+
+    @cached_property
+    def tie_forms(self) -> tuple[Form[Relationship], ...]:
+        """Make the relationships of an instance from the first names."""
+        ties = (with_markers(tie.model_dump(exclude={"age_gap"})) for tie in self.ties)
+        return tuple(Form(Relationship.model_validate(tie)) for tie in ties)
+
+    def _scenario_form(self) -> dict[str, Any]:
         interview = self.model_dump(mode="json", include={"domain", "questions", "goal_tests"})
         return {
-            **content,
+            **self.model_dump(mode="json", include=_SAME_FIELDS),
             "seats": [
                 {"goals": [goal.text for goal in slot.goals], "hints": slot.hints, "private_info": slot.private_info}
                 for slot in self.seats
@@ -154,9 +161,9 @@ class Template(Record):
         }
 
     @cached_property
-    def words(self) -> frozenset[str]:
-        """Every word of the template; nobody who is drawn is called so."""
-        return frozenset(word for _, text in _texts(self) for word in re.findall(r"\w+", text))
+    def names(self) -> NameStock:
+        """Names for its people: all but those that are a word of its texts."""
+        return NameStock.without(word for _, text in _texts(self) for word in re.findall(r"\w+", text))
 
     @cached_property
     def age_limits(self) -> list[list[int]]:
@@ -215,15 +222,6 @@ def _check_ages(template: Template) -> None:
         raise ValueError("ties: expected age gaps that can hold together with the seats' ages, got none; widen one")
 
 
-def _filled(value: Any, names: Sequence[str]) -> Any:
-    """Returns JSON with names for ``{0}``, ``{1}`` and so on."""
-    if isinstance(value, str):
-        return _SLOT.sub(lambda match: names[int(match.group(1))], value) if "{" in value else value
-    if isinstance(value, dict):
-        return {_filled(key, names): _filled(part, names) for key, part in value.items()}
-    return [_filled(part, names) for part in value] if isinstance(value, list | tuple) else value
-
-
 def instantiate(template: Template, number: int, seed: int) -> Task:
     """Returns the instance ``number`` of a template: drawn people in its slots, and their names in its texts.
 
@@ -242,13 +240,13 @@ def instantiate(template: Template, number: int, seed: int) -> Task:
     check_whole("seed", seed, 0)
     rng = random.Random(f"{template.id} {seed} {number}")
     jobs = [rng.choice(slot.occupations) for slot in template.seats]
-    characters = draw_people(rng, _draw_ages(rng, template), jobs, template.words)
+    characters = draw_people(rng, _draw_ages(rng, template), jobs, template.names)
     names = [character.first_name for character in characters]
     return Task(
         id=f"{template.id}/{number}",
-        scenario=Scenario.model_validate(_filled(template.scenario_form, names)),
+        scenario=template.form.filled(names),
         characters=characters,
-        relationships=tuple(_relationship(tie, names) for tie in template.ties),
+        relationships=tuple(form.filled(names) for form in template.tie_forms),
     )
 
 
@@ -261,10 +259,6 @@ def _draw_ages(rng: random.Random, template: Template) -> list[int]:
         high = min(age + limits[other][seat] for other, age in ages.items())
         ages[seat] = rng.randint(low, high)
     return [ages[seat] for seat in range(base)]
-
-
-def _relationship(tie: Tie, names: Sequence[str]) -> Relationship:
-    return Relationship(seats=tie.seats, kind=tie.kind, backstory=_filled(tie.backstory, names), facts=tie.facts)
 
 
 _NAMES = sorted({*FIELD_NAMES, *(name for model in (Template, Slot, SlotGoal, Tie) for name in model.model_fields)})

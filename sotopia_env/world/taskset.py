@@ -237,14 +237,15 @@ def read_records(
     Raises:
         InvalidTaskError: the file is missing, is not JSON, or holds something that is not a valid record.
     """
-    for where, raw in _read_json(path):
+    for where, raw in read_json(path):
         try:
             yield where, record.model_validate(raw)
         except ValidationError as error:
             raise InvalidTaskError(f"{where}: {explain(error, names, raw)}") from None
 
 
-def _read_json(path: Path) -> Iterator[tuple[str, Any]]:
+def read_json(path: Path) -> Iterator[tuple[str, Any]]:
+    """Yields ``(where, value)`` from a JSON array or JSON Lines file; raises as :func:`read_records` does."""
     text = read_text(path, InvalidTaskError)
     if path.suffix == ".json":
         raw = parse_json(text, str(path), InvalidTaskError)
@@ -266,6 +267,7 @@ __all__ = [
     "TaskSet",
     "admissible_seatings",
     "canonical_json",
+    "read_json",
     "read_records",
     "sample_tasks",
     "seat_characters",

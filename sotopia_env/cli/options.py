@@ -79,6 +79,7 @@ _FLAGS = {
     "split": "--split",
     "turn_order": "--turn-order",
     "both_orders": "--both-orders",
+    "by_role": "--by-role",
     "metric": "--metric",
     "measure": "--measure",
     "seat": "--seat",

@@ -79,6 +79,9 @@ def rollout(
     self_play: Annotated[bool, typer.Option(help="Policies also play themselves.")] = True,
     both_seats: Annotated[bool, typer.Option(help="Play every pairing in both seats.")] = True,
     both_orders: Annotated[bool, typer.Option(help="Let every seat begin once.")] = False,
+    by_role: Annotated[
+        bool, typer.Option("--by-role", help="Pair senders with receivers, not seat with seat.")
+    ] = False,
     concurrency: Concurrency = 128,
     timeout: Timeout = None,
     temperature: Annotated[float | None, typer.Option(min=0, max=2, help="Of models in seats; 1 by default.")] = None,
@@ -119,6 +122,7 @@ def rollout(
         self_play=self_play,
         both_seats=both_seats,
         both_orders=both_orders,
+        by_role=by_role,
         manner={name: value for name, value in manner.items() if value is not None},
         models=models or ModelOptions(),
     )

@@ -2,6 +2,7 @@
 
 from sotopia_env.quoting import disarm, quote
 from sotopia_env.world.action import NO_ACTION, Action, ActionType, ParseFailure, parse_possible, to_json
+from sotopia_env.world.answers import InterviewAnswer, Interviewee, InterviewQuestion, InterviewReply, View
 from sotopia_env.world.dynamics import EpisodeState, Rules, Turn, TurnOrder, initial_state, transition
 from sotopia_env.world.episode import (
     Episode,
@@ -54,6 +55,10 @@ __all__ = [
     "GoalTest",
     "GoalType",
     "Interview",
+    "InterviewAnswer",
+    "InterviewQuestion",
+    "InterviewReply",
+    "Interviewee",
     "Need",
     "Observation",
     "OutcomeResult",
@@ -76,6 +81,7 @@ __all__ = [
     "Turn",
     "TurnOrder",
     "Usage",
+    "View",
     "admissible_seatings",
     "dimension",
     "disarm",

@@ -28,7 +28,7 @@ from tests.sotopia_env.runs.rollout_doubles import FixedEvaluator, Speaker, make
 COMMANDS = ["tasks list", "tasks show", "tasks sample", "tasks generate"]
 COMMANDS += ["tasks validate", "tasks stats", "tasks hard"]
 COMMANDS += ["policies", "rollout", "evaluate", "show", "play", "compare", "demo"]
-COMMANDS += ["judge-agreement", "annotation-template", "import", "export"]
+COMMANDS += ["judge-agreement", "annotation-template", "interview-report", "import", "export"]
 SOTOPIA = [sys.executable, "-m", "sotopia_env.cli.app"]
 
 

@@ -338,7 +338,7 @@ def test_policies_of_one_name_are_told_apart(episodes):
 MISUSE = [
     (lambda e: interview_report([]), InvalidValueError, "expected at least one episode, got none"),
     (lambda e: interview_report([e[0], e[0]]), InvalidValueError, "occurs twice"),
-    (lambda e: interview_report(e, measure="selv"), UnknownNameError, "measure: .*did you mean 'self'"),
+    (lambda e: interview_report(e, measure="self_"), UnknownNameError, "measure: .*did you mean 'self'"),
     (lambda e: interview_report(e, evaluator="intervew"), UnknownNameError, "evaluator: .*'intervew'"),
     (
         lambda e: interview_report([e[0].model_copy(update={"evaluations": ()})]),

@@ -9,11 +9,10 @@ from tests.sotopia_env.importers.test_training_files import ANNOTATED, ROWS
 from tests.training.conftest import BRIEF, SHORT
 from training.data.sources import SourceSettings
 from training.fitting import behavior_cloning
-from training.fitting.loop import FitSettings
 from training.reward import model
 from training.stage.settings import ModelSettings
 
-ONE_STEP = FitSettings(max_steps=1, batch_size=2, save_steps=1)
+ONE_STEP = {"max_steps": 1, "per_device_train_batch_size": 2, "save_steps": 1}
 
 
 def test_behaviour_cloning_learns_from_published_episodes(tmp_path, tiny_model):
@@ -25,7 +24,7 @@ def test_behaviour_cloning_learns_from_published_episodes(tmp_path, tiny_model):
         data=(SourceSettings(run=str(tmp_path / "run"), seats=("policy:gpt-4",)),),
         validation=0,
         output=str(tmp_path / "bc"),
-        fit=ONE_STEP,
+        trainer=ONE_STEP,
     )
     behavior_cloning.run(settings)
     assert (tmp_path / "bc" / "model").is_dir()
@@ -44,7 +43,7 @@ def test_the_reward_model_learns_from_annotated_files_and_rows(tmp_path, tiny_mo
         rows=tuple(folders),
         validation=0.25,
         output=str(output),
-        fit=ONE_STEP,
+        trainer=ONE_STEP,
     )
     figures = model.run(settings)
     assert "without_value" in json.dumps(figures)

@@ -9,8 +9,10 @@ import os
 from pathlib import Path
 
 from sotopia_env.errors import InvalidTaskError, InvalidValueError
+from sotopia_env.tasks.casting import DRAWN, STARTER, cast_scenarios, read_cast
 from sotopia_env.tasks.checks import check, warnings
 from sotopia_env.tasks.family import LEVELS, Family
+from sotopia_env.tasks.open_scenario import OpenScenario, task_key
 from sotopia_env.tasks.people import draw_characters, draw_relationship
 from sotopia_env.tasks.phrases import phrase, share
 from sotopia_env.tasks.registry import FAMILIES, family, family_of, generate
@@ -47,10 +49,14 @@ def load(path: str | os.PathLike[str]) -> TaskSet:
 
 
 __all__ = [
+    "DRAWN",
     "FAMILIES",
     "LEVELS",
+    "STARTER",
     "Family",
+    "OpenScenario",
     "Template",
+    "cast_scenarios",
     "check",
     "draw_characters",
     "draw_relationship",
@@ -62,10 +68,12 @@ __all__ = [
     "instantiate",
     "load",
     "phrase",
+    "read_cast",
     "read_templates",
     "share",
     "starter_cast",
     "starter_scenarios",
     "starter_tasks",
+    "task_key",
     "warnings",
 ]

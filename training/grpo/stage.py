@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 from sotopia_env.chat_model import ModelPool, Totals
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.naming import make_evaluator
-from training.data.held_out import evaluation_scenarios, task_key
+from sotopia_env.tasks import task_key
+from training.data.held_out import evaluation_scenarios
 from training.fitting.loop import (
     begin_from,
     check_trained_model,

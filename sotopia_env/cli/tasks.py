@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
+from sotopia_env.cli.models import takes_model_options
 from sotopia_env.cli.options import SOURCE_HELP, LevelName, Number, Seed, Source, path_argument, path_option
+from sotopia_env.cli.write import draft_simulation, write_tasks
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.naming import SHIPPED, check_seat, pick_task, task_set
 from sotopia_env.quoting import disarm
@@ -20,6 +22,8 @@ def register(app: typer.Typer) -> None:
     tasks.command("show")(show_task)
     tasks.command("sample")(sample_tasks)
     tasks.command("validate")(validate_tasks)
+    tasks.command("write")(takes_model_options(write_tasks))
+    tasks.command("draft")(takes_model_options(draft_simulation))
     app.add_typer(tasks, name="tasks")
 
 

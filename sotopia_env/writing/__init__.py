@@ -14,6 +14,7 @@ from sotopia_env.writing.kinds import (
     VerifiedDraft,
 )
 from sotopia_env.writing.likeness import leakage
+from sotopia_env.writing.simulation import simulation_question
 from sotopia_env.writing.writer import Writer, count
 
 __all__ = [
@@ -33,5 +34,6 @@ __all__ = [
     "leakage",
     "read_inspirations",
     "read_written",
+    "simulation_question",
     "unused",
 ]

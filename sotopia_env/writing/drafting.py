@@ -133,11 +133,13 @@ class Drafter:
         model: that writes.
         manner: of the questions.
         concurrency: questions in progress at once.
+        is_stopped: whether no further question shall be asked; those in progress are ended.
     """
 
     model: ChatModel
     manner: Manner = MANNER
     concurrency: int = 16
+    is_stopped: Callable[[], bool] = lambda: False
 
     async def ask(self, question: Question[Any]) -> Written | None:
         """Returns the result of one question; ``None`` if the model gave no answer.
@@ -167,15 +169,16 @@ class Drafter:
     async def ask_all(self, questions: Iterable[Question[Any]], file: AppendOnlyFile) -> list[Written]:
         """Returns the results of those questions that the model answered; each is in the file when it is there."""
         room = asyncio.Semaphore(self.concurrency)
+        lines = await all_at_once([self.record(question, file, room) for question in questions])
+        return [item for item in lines if item is not None]
 
-        async def one(question: Question[Any]) -> Written | None:
-            async with room:
-                written = await self.ask(question)
-            if written is not None:
-                file.append(f"{written.model_dump_json()}\n".encode())
-            return written
-
-        return [item for item in await all_at_once([one(question) for question in questions]) if item is not None]
+    async def record(self, question: Question[Any], file: AppendOnlyFile, room: asyncio.Semaphore) -> Written | None:
+        """As :meth:`ask`, in its turn; the result is in the file when it is there."""
+        async with room:
+            written = None if self.is_stopped() else await self.ask(question)
+        if written is not None:
+            file.append(f"{written.model_dump_json()}\n".encode())
+        return written
 
     def _request(self, messages: Sequence[ChatMessage], question: Question[Any], reasks: int) -> ChatRequest:
         return ChatRequest(

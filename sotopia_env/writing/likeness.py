@@ -10,6 +10,7 @@ import difflib
 import re
 from collections.abc import Iterable, Mapping
 from statistics import fmean, stdev
+from typing import Any
 
 SAME = 0.8
 """Levenshtein ratio from which on two contexts count as one situation."""
@@ -45,7 +46,7 @@ def nearest_text(text: str, texts: Iterable[str]) -> str | None:
     return None if match is None else str(match[0])
 
 
-def leakage(texts: Mapping[str, tuple[str, str]]) -> dict[str, dict[str, dict[str, float | None]]]:
+def leakage(texts: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
     """Returns how like two texts are, under each name, and mean and standard deviation over all, by measure.
 
     Args:
@@ -57,7 +58,7 @@ def leakage(texts: Mapping[str, tuple[str, str]]) -> dict[str, dict[str, dict[st
     }
     columns = {measure: [row[measure] for row in each.values()] for measure in MEASURES}
     return {
-        "each": {name: dict(row) for name, row in each.items()},
+        "each": each,
         "mean": {measure: round(fmean(column), 4) if column else None for measure, column in columns.items()},
         "sd": {measure: round(stdev(column), 4) if len(column) > 1 else None for measure, column in columns.items()},
     }

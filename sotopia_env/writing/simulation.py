@@ -16,12 +16,12 @@ from sotopia_env.outcomes import OutcomeSpec
 from sotopia_env.prompts import load
 from sotopia_env.records import Name, explain
 from sotopia_env.world import Character, Relationship, RelationshipKind, Scenario, Seat, Task
-from sotopia_env.world.dynamics import Rules, TurnOrder
+from sotopia_env.world.dynamics import TurnOrder
 from sotopia_env.world.reward import CustomDimension
 from sotopia_env.writing.drafting import Question, Trusted
 from sotopia_env.writing.kinds import check_task
 
-_RULES = ("turn_order", "max_silent_turns", "end_when_settled")
+_RULES = {"turn_order", "max_silent_turns", "end_when_settled"}
 _SCENARIO = ("id", "context", "seats", "private_messages", "max_turns", "outcome")
 _MOST_SEATS = 8
 
@@ -55,12 +55,11 @@ class SimulationDraft(BaseModel):
             raise InvalidValueError(f"dimensions: expected different names, got {names}")
         task = self._task()
         check_task(task)
-        rules = Rules(**{name: getattr(self, name) for name in _RULES})
-        settings = {name: getattr(rules, name) for name in _RULES}
-        return {
+        content: dict[str, Any] = {
             "tasks": [plain_task(task)],
-            "rules": {name: value for name, value in settings.items() if value is not None},
-        } | ({"dimensions": [one.model_dump(mode="json") for one in self.dimensions]} if names else {})
+            "rules": self.model_dump(mode="json", include=_RULES, exclude_none=True),
+        }
+        return content | ({"dimensions": [one.model_dump(mode="json") for one in self.dimensions]} if names else {})
 
     def _task(self) -> Task:
         fields = {name: getattr(self, name) for name in _SCENARIO}

@@ -12,7 +12,7 @@ import itertools
 import json
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -251,7 +251,7 @@ def _generated_tasks(
     return _cast(settings, open_scenarios), {"scenarios": len(open_scenarios), **facts}
 
 
-def _written_facts(written: Iterable[Written]) -> dict[str, Any]:
+def _written_facts(written: Sequence[Written]) -> dict[str, Any]:
     by_source = Counter(item.source for item in written if item.result is not None)
     return {"by_source": dict(sorted(by_source.items())), "failed": len(written) - count(written)}
 

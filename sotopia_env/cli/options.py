@@ -75,6 +75,7 @@ _FLAGS = {
     "evaluator": "--evaluator",
     "n": "-n",
     "level": "--level",
+    "sources": "--from",
     "split": "--split",
     "turn_order": "--turn-order",
     "both_orders": "--both-orders",

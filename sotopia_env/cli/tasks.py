@@ -1,4 +1,4 @@
-"""``sotopia tasks``: list, show, sample and validate tasks."""
+"""``sotopia tasks``: list, show, sample, generate and validate tasks."""
 
 from __future__ import annotations
 
@@ -11,16 +11,19 @@ from sotopia_env.cli.models import takes_model_options
 from sotopia_env.cli.options import SOURCE_HELP, LevelName, Number, Seed, Source, path_argument, path_option
 from sotopia_env.cli.write import draft_simulation, write_tasks
 from sotopia_env.errors import InvalidValueError
-from sotopia_env.naming import SHIPPED, check_seat, pick_task, task_set
+from sotopia_env.naming import SHIPPED, check_seat, pick_task, task_set, task_sources
 from sotopia_env.quoting import disarm
 
 
 def register(app: typer.Typer) -> None:
     """Adds the commands to ``app``."""
-    tasks = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="List, show, sample and validate tasks.")
+    tasks = typer.Typer(
+        no_args_is_help=True, rich_markup_mode=None, help="List, show, sample, generate and validate tasks."
+    )
     tasks.command("list")(list_tasks)
     tasks.command("show")(show_task)
     tasks.command("sample")(sample_tasks)
+    tasks.command("generate")(generate_tasks)
     tasks.command("validate")(validate_tasks)
     tasks.command("write")(takes_model_options(write_tasks))
     tasks.command("draft")(takes_model_options(draft_simulation))
@@ -101,6 +104,36 @@ def sample_tasks(
     sample = task_set(source, n, seed, level, split)
     sample.save(out)
     typer.echo(f"{out}: {sample!r}")
+
+
+def generate_tasks(
+    sources: Annotated[
+        str,
+        typer.Option("--from", help="A file of templates or scenarios, 'everyday-groups', 'starter', or families."),
+    ],
+    n: Annotated[int, typer.Option("-n", min=1, help="How many tasks.")],
+    out: Annotated[Path, path_option("The .jsonl file to write.")],
+    seed: Seed = 0,
+    start: Annotated[int, typer.Option(min=0, help="Index of the first task in the sequence.")] = 0,
+    level: LevelName = "medium",
+) -> None:
+    """Generate any number of tasks from templates, scenarios or families, with drawn people.
+
+    Tasks are written while they are drawn; the file is there when all are.
+
+    \b
+    Examples:
+      sotopia tasks generate --from everyday-groups -n 2000 --out groups.jsonl
+      sotopia tasks generate --from my_scenarios.json -n 500 --seed 7 --out cast.jsonl
+      sotopia tasks generate --from negotiation,division -n 1000000 --level hard --out many.jsonl
+    """
+    from sotopia_env.runs import Progress
+    from sotopia_env.tasks import TaskStream
+
+    if out.suffix != ".jsonl":
+        raise InvalidValueError(f"--out: expected a .jsonl file, got {str(out)!r}")
+    TaskStream(task_sources(sources), seed, level).save(out, n, start, Progress(n, 0, None, "tasks").advance)
+    typer.echo(f"{out}: {n} tasks")
 
 
 def validate_tasks(files: Annotated[list[Path], path_argument(".json, .jsonl or .yaml files.", "FILES...")]) -> None:

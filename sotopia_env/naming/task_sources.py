@@ -64,6 +64,35 @@ def task_set(source: str, n: int | None, seed: int, level: str, split: str | Non
     return _generate_in_split(names, count, seed, level, split)
 
 
+STREAMED: Mapping[str, Callable[[], Sequence[tasks.Source]]] = {
+    "starter": tasks.starter_scenarios,
+    "everyday-groups": tasks.everyday_templates,
+}
+"""The shipped scenarios and templates by name, for streams of tasks."""
+
+
+def task_sources(source: str) -> Sequence[tasks.Source]:
+    """Returns what a :class:`~sotopia_env.tasks.TaskStream` draws from.
+
+    Args:
+        source: one of :data:`STREAMED`, families joined by commas, ``all`` of them, or a ``.json`` or ``.jsonl`` file
+            of templates or scenarios.
+
+    Raises:
+        UnknownNameError: no family and no file is called so.
+        InvalidTaskError: the file cannot be read as templates or scenarios.
+    """
+    if source in STREAMED:
+        return STREAMED[source]()
+    if _is_file(source, tasks.FAMILIES):
+        return tasks.read_sources(source)
+    names = list(tasks.FAMILIES) if source == "all" else grammar.split(source)
+    for name in names:
+        if name not in tasks.FAMILIES:
+            raise UnknownNameError(f"sources: {name_hint(name, [*STREAMED, 'all', *tasks.FAMILIES])}")
+    return [tasks.family(name) for name in names]
+
+
 def _in_split(collection: TaskSet, split: str) -> TaskSet:
     return collection.split(split)  # type: ignore[arg-type]  # names are checked there
 

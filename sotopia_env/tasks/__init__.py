@@ -15,6 +15,7 @@ from sotopia_env.tasks.family import LEVELS, Family
 from sotopia_env.tasks.open_scenario import OpenScenario, task_key
 from sotopia_env.tasks.people import draw_characters, draw_relationship
 from sotopia_env.tasks.phrases import phrase, share
+from sotopia_env.tasks.procedural import Source, TaskStream, read_sources, stream
 from sotopia_env.tasks.registry import FAMILIES, family, family_of, generate
 from sotopia_env.tasks.starter import starter_cast, starter_scenarios, starter_tasks
 from sotopia_env.tasks.templates import (
@@ -55,6 +56,8 @@ __all__ = [
     "STARTER",
     "Family",
     "OpenScenario",
+    "Source",
+    "TaskStream",
     "Template",
     "cast_scenarios",
     "check",
@@ -69,11 +72,13 @@ __all__ = [
     "load",
     "phrase",
     "read_cast",
+    "read_sources",
     "read_templates",
     "share",
     "starter_cast",
     "starter_scenarios",
     "starter_tasks",
+    "stream",
     "task_key",
     "warnings",
 ]

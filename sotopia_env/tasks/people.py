@@ -6,6 +6,7 @@ Every draw depends on the generator that is handed in and on nothing else. Chara
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from sotopia_env.world.scenario import (
 )
 
 _MAX_CHARACTERS = 60
+_ADULT = 18
 _FOUNDATIONS, _VALUES, _STYLES = tuple(MoralFoundation), tuple(SchwartzValue), tuple(DecisionStyle)
 
 
@@ -177,6 +179,32 @@ def draw_relationship(
     story = rng.choice(stories[kind])
     first, second = (characters[seat].name for seat in seats)
     return Relationship(seats=seats, kind=kind, backstory=story.format(a=first, b=second), facts=dict(facts))
+
+
+def possible_kinds(kinds: Sequence[RelationshipKind], facts: Mapping[str, str]) -> tuple[RelationshipKind, ...]:
+    """Returns those of ``kinds`` with a backstory that states ``facts``; raises ConstraintError where none has."""
+    return tuple(_fact_stories(kinds, facts)) if facts else tuple(kinds)
+
+
+def draw_relationships(
+    rng: random.Random,
+    characters: Sequence[Character],
+    kinds: Sequence[RelationshipKind] = tuple(RelationshipKind),
+    facts: Mapping[str, str] = MappingProxyType({}),
+) -> tuple[Relationship, ...]:
+    """Returns one relationship for every pair: romantic is at most one, and only of adults, where others may be.
+
+    The arguments and errors are those of :func:`draw_relationship`.
+    """
+    kinds = possible_kinds(kinds, facts)
+    relationships: list[Relationship] = []
+    for pair in itertools.combinations(range(len(characters)), 2):
+        romantic = RelationshipKind.ROMANTIC
+        is_taken = any(relationship.kind is romantic for relationship in relationships)
+        is_minor = min(characters[seat].age for seat in pair) < _ADULT
+        others = [kind for kind in kinds if kind is not romantic or not (is_taken or is_minor)]
+        relationships.append(draw_relationship(rng, characters, pair, others or kinds, facts))
+    return tuple(relationships)
 
 
 def _fact_stories(

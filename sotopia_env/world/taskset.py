@@ -241,14 +241,15 @@ def read_records(
     Raises:
         InvalidTaskError: the file is missing, is not JSON, or holds something that is not a valid record.
     """
-    for where, raw in _read_values(path):
+    for where, raw in read_values(path):
         try:
             yield where, record.model_validate(raw)
         except ValidationError as error:
             raise InvalidTaskError(f"{where}: {explain(error, names, raw)}") from None
 
 
-def _read_values(path: Path) -> Iterator[tuple[str, Any]]:
+def read_values(path: Path) -> Iterator[tuple[str, Any]]:
+    """Yields ``(where, value)`` from a file of JSON, JSON Lines or YAML; raises as :func:`read_records` does."""
     text = read_text(path, InvalidTaskError)
     if path.suffix == ".json" or path.suffix in YAML_SUFFIXES:
         is_json = path.suffix == ".json"
@@ -287,6 +288,7 @@ __all__ = [
     "admissible_seatings",
     "canonical_json",
     "read_records",
+    "read_values",
     "sample_tasks",
     "seat_characters",
 ]

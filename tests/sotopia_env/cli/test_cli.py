@@ -25,7 +25,7 @@ from sotopia_env.world.observation import Observation
 from sotopia_env.world.taskset import TaskSet
 from tests.sotopia_env.runs.rollout_doubles import FixedEvaluator, Speaker, make_task
 
-COMMANDS = ["tasks list", "tasks show", "tasks sample", "tasks validate"]
+COMMANDS = ["tasks list", "tasks show", "tasks sample", "tasks generate", "tasks validate"]
 COMMANDS += ["policies", "rollout", "evaluate", "show", "play", "compare", "demo"]
 COMMANDS += ["judge-agreement", "annotation-template"]
 SOTOPIA = [sys.executable, "-m", "sotopia_env.cli.app"]
@@ -174,13 +174,21 @@ def test_unreadable_command_lines_exit_2_too(arguments: list[str]) -> None:
     assert "Usage: " in sotopia(*arguments, code=2).stderr
 
 
+def test_tasks_are_generated_from_any_index_on(tmp_path: Path) -> None:
+    whole, rest = tmp_path / "whole.jsonl", tmp_path / "rest.jsonl"
+    sotopia("tasks", "generate", "--from", "negotiation,division", "-n", 5, "--seed", 3, "--out", whole)
+    sotopia("tasks", "generate", "--from", "negotiation,division", "-n", 2, "--seed", 3, "--start", 3, "--out", rest)
+    assert rest.read_text().splitlines() == whole.read_text().splitlines()[3:]
+    assert TaskSet.load(rest)[1].id == "negotiation-medium-3-2"
+
+
 @pytest.mark.parametrize(("source", "n"), [("starter", 2), ("starter", 1), ("division,bargaining", 3), ("all", None)])
 def test_n_tasks_are_drawn_from_the_split(source: str, n: int | None, tmp_path: Path) -> None:
     out = tmp_path / "test.jsonl"
     options = [] if n is None else ["-n", n]
     sotopia("tasks", "sample", source, "--split", "test", *options, "--out", out)
     tasks = TaskSet.load(out)
-    assert len(tasks) == (35 if n is None else n)  # five for each of seven families
+    assert len(tasks) == (40 if n is None else n)  # five for each of eight families
     assert len(tasks.split("test")) == len(tasks)
 
 

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sotopia_env.cli.models import takes_model_options
 from sotopia_env.cli.options import SOURCE_HELP, LevelName, Number, Seed, Source, need, path_argument, path_option
+from sotopia_env.cli.write import draft_simulation, write_tasks
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.naming import SHIPPED, check_seat, pick_task, task_set, task_sources
 from sotopia_env.quoting import disarm
@@ -31,6 +33,8 @@ def register(app: typer.Typer) -> None:
     tasks.command("validate")(validate_tasks)
     tasks.command("stats")(stats)
     tasks.command("hard")(hard)
+    tasks.command("write")(takes_model_options(write_tasks))
+    tasks.command("draft")(takes_model_options(draft_simulation))
     app.add_typer(tasks, name="tasks")
 
 

@@ -11,11 +11,13 @@ from pathlib import Path
 from types import MappingProxyType
 
 from sotopia_env.errors import InvalidTaskError, InvalidValueError
+from sotopia_env.tasks.casting import CASTS, DRAWN, STARTER, cast_scenarios, read_cast
 from sotopia_env.tasks.checks import check, warnings
 from sotopia_env.tasks.composition import composition
 from sotopia_env.tasks.everyday import everyday_cast, everyday_scenarios, everyday_tasks
 from sotopia_env.tasks.family import LEVELS, Family
 from sotopia_env.tasks.lint import Material, lint, read_material
+from sotopia_env.tasks.open_scenario import OpenScenario, task_key
 from sotopia_env.tasks.people import draw_characters, draw_relationship
 from sotopia_env.tasks.phrases import phrase, share
 from sotopia_env.tasks.procedural import Source, TaskStream, read_sources, stream
@@ -31,9 +33,6 @@ from sotopia_env.tasks.templates import (
 )
 from sotopia_env.world.scenario import Task
 from sotopia_env.world.taskset import Cast, TaskSet, read_records
-
-CASTS: Mapping[str, Callable[[], Cast]] = MappingProxyType({"starter": starter_cast, "everyday": everyday_cast})
-"""The casts that ship with the package, by name."""
 
 
 def load(path: str | os.PathLike[str]) -> TaskSet:
@@ -58,15 +57,19 @@ def load(path: str | os.PathLike[str]) -> TaskSet:
 
 __all__ = [
     "CASTS",
+    "DRAWN",
     "FAMILIES",
     "LEVELS",
     "SELECTIONS",
+    "STARTER",
     "Family",
     "Material",
+    "OpenScenario",
     "Selection",
     "Source",
     "TaskStream",
     "Template",
+    "cast_scenarios",
     "check",
     "composition",
     "draw_characters",
@@ -83,6 +86,7 @@ __all__ = [
     "lint",
     "load",
     "phrase",
+    "read_cast",
     "read_material",
     "read_selection",
     "read_sources",
@@ -92,5 +96,6 @@ __all__ = [
     "starter_scenarios",
     "starter_tasks",
     "stream",
+    "task_key",
     "warnings",
 ]

@@ -45,11 +45,10 @@ def lint(records: Sequence[Placed], against: Sequence[Placed] = ()) -> list[Prob
         against: another set, whose situations must not occur here again.
     """
     situations = [(where, Situation.of(record)) for where, record in records if not isinstance(record, Cast)]
-    first = list({situation.key: (where, situation) for where, situation in reversed(situations)}.values())[::-1]
     casts = [record for _, record in records if isinstance(record, Cast)]
     others = [(where, Situation.of(record)) for where, record in against if not isinstance(record, Cast)]
-    problems = (_double_ids(situations), _constraints(first, casts), _texts(first), _people(records))
-    return [*itertools.chain(*problems), *_duplicates(first, others)]
+    problems = (_double_ids(situations), _constraints(situations, casts), _texts(situations), _people(records))
+    return [*itertools.chain(*problems), *_duplicates(situations, others)]
 
 
 _Situations = Iterable[tuple[str, Situation]]
@@ -65,8 +64,13 @@ def _double_ids(situations: _Situations) -> Iterator[Problem]:
 
 
 def _texts(situations: _Situations) -> Iterator[Problem]:
+    """What is said of a scenario is said once, however often it is cast."""
+    known = set()
     for where, situation in situations:
         for sentence in scenario_sentences(situation):
+            if (situation.key, sentence) in known:
+                continue
+            known.add((situation.key, sentence))
             yield Problem(where, f"{situation.label}: {situation.sentence(sentence)}")
 
 
@@ -135,8 +139,7 @@ def _outcome_problem(scenario: Scenario) -> str:
 
 def _duplicates(situations: _Situations, others: _Situations) -> Iterator[Problem]:
     """Near-duplicates among scenarios of different ids, and of scenarios of ``others``."""
-    before = list({situation.scenario.id: (where, situation) for where, situation in others}.values())
-    here = list({situation.scenario.id: (where, situation) for where, situation in situations}.values())
+    before, here = _first_of_each(others), _first_of_each(situations)
     together = [*before, *here]
     for index, other, similarity in near_duplicates([situation.text for _, situation in together], len(before)):
         (where, situation), (place, double) = together[index], together[other]
@@ -145,3 +148,10 @@ def _duplicates(situations: _Situations, others: _Situations) -> Iterator[Proble
             f"{place}, where {ALIKE:g} is too much; write another one, or leave one out"
         )
         yield Problem(where, f"{situation.label}: {situation.sentence(sentence)}")
+
+
+def _first_of_each(situations: _Situations) -> list[tuple[str, Situation]]:
+    first: dict[str, tuple[str, Situation]] = {}
+    for where, situation in situations:
+        first.setdefault(situation.scenario.id, (where, situation))
+    return list(first.values())

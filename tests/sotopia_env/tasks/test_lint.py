@@ -11,7 +11,8 @@ from sotopia_env.errors import UnknownNameError
 from sotopia_env.tasks import everyday_templates, instantiate, lint, read_material, starter_cast
 from sotopia_env.tasks.lint import BUILT_IN
 from sotopia_env.tasks.lint.texts import content_words, gendered_words, leak, near_duplicates
-from sotopia_env.world.scenario import Scenario
+from sotopia_env.world.scenario import Relationship, Scenario, Task
+from sotopia_env.world.taskset import seat_characters
 
 SCENE = {
     "id": "borrowed-tent",
@@ -142,6 +143,19 @@ def test_a_secret_in_a_backstory_is_named():
     [problem] = problems(type(starter_cast()).model_validate(cast))
     assert f"f.json: warning: cast: characters.{pair['seats'][0]}.secret: expected less than" in problem
     assert ".backstory, which others read" in problem
+
+
+def test_a_goal_in_the_backstory_of_one_casting_is_named_and_faults_of_the_scenario_once():
+    scenario = Scenario.model_validate(scene(context="A man and a friend wait at the tram stop."))
+    plain, cast = [seat_characters(scenario, starter_cast(), pair, f"t{pair[0]}") for pair in ((0, 1), (2, 3))]
+    tie = Relationship(seats=(0, 1), kind="friend", backstory=SCENE["seats"][0]["goals"][0])
+    told = Task(id="told", scenario=scenario, characters=cast.characters, relationships=(tie,))
+    gender, leaked = problems(plain, cast, told)
+    assert "task 't0': scenario.context: expected words" in gender
+    assert (
+        "task 'told': scenario.seats.0.goals.0: expected less than 0.85 of it in the backstory of seats 0 and 1"
+        in leaked
+    )
 
 
 def test_near_duplicates_are_found_in_the_set_and_against_another():

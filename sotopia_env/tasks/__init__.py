@@ -6,9 +6,7 @@ Nothing is generated or read at import; a family's module is loaded when it is f
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import MappingProxyType
 
 from sotopia_env.errors import InvalidTaskError, InvalidValueError
 from sotopia_env.tasks.casting import CASTS, DRAWN, STARTER, cast_scenarios, read_cast
@@ -32,7 +30,7 @@ from sotopia_env.tasks.templates import (
     read_templates,
 )
 from sotopia_env.world.scenario import Task
-from sotopia_env.world.taskset import Cast, TaskSet, read_records
+from sotopia_env.world.taskset import TaskSet, read_records
 
 
 def load(path: str | os.PathLike[str]) -> TaskSet:

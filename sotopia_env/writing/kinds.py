@@ -129,7 +129,8 @@ class RelationshipWriting:
         return [Inspiration(self._kind(pair, next(kinds)), self._text(pair)) for pair in pairs]
 
     def _kind(self, pair: tuple[int, int], kind: RelationshipKind) -> str:
-        is_adult = all(self.cast.characters[index].age >= _ADULT for index in pair)
+        ages = [self.cast.characters[index].age for index in pair]
+        is_adult = all(age is not None and age >= _ADULT for age in ages)
         return kind if is_adult or kind is not RelationshipKind.ROMANTIC else RelationshipKind.FRIEND
 
     def _text(self, pair: tuple[int, int]) -> str:

@@ -91,7 +91,8 @@ def test_a_cast_file(tmp_path):
     file = tmp_path / "cast.json"
     file.write_text(tasks.starter_cast().model_dump_json())
     assert read_cast(str(file)) == tasks.starter_cast()
-    with pytest.raises(InvalidValueError, match="expected 'drawn', 'starter' or a JSON file"):
+    assert read_cast("everyday") == tasks.everyday_cast()
+    with pytest.raises(InvalidValueError, match="expected 'drawn', 'starter', 'everyday' or a JSON file"):
         read_cast("startr")
     file.write_text("{}")
     with pytest.raises(InvalidValueError, match=r"cast.json: damaged cast .characters: expected a value, got none"):

@@ -37,7 +37,7 @@ def _head(task: Task) -> str:
         "tags": ", ".join(scenario.tags),
         "turns": "" if scenario.max_turns is None else f"at most {scenario.max_turns}",
         "messages": "private ones are possible" if scenario.private_messages else "",
-        "domain": "" if scenario.interview is None else scenario.interview.domain.value,
+        "domain": scenario.interview.domain if scenario.interview is not None and scenario.interview.domain else "",
     }
     line = "; ".join(f"{name}: {value}" for name, value in facts.items() if value)
     context = [textwrap.fill(disarm_line(line), _WIDTH) for line in scenario.context.split("\n")]
@@ -63,11 +63,12 @@ def _knowledge(task: Task, seat: int, other: int) -> str:
 def _seats(task: Task) -> Iterator[str]:
     scenario = task.scenario
     for number, (person, seat) in enumerate(zip(task.characters, scenario.seats, strict=True)):
-        role = "" if scenario.interview is None else f", {scenario.interview.roles[number].value}"
+        interview = scenario.interview
+        role = f", {interview.roles[number].value}" if interview is not None and interview.roles else ""
         lines = [f"seat {number}: {person.name}, {person.age}, {person.gender}, {person.occupation}{role}"]
         for index, goal in enumerate(seat.goals):
-            kind = "" if scenario.interview is None else f" ({scenario.interview.goal_types[number][index].value})"
-            lines.append(f"goal{kind}: {goal}")
+            kind = None if interview is None else interview.goal_type(number, index)
+            lines.append(f"goal: {goal}" if kind is None else f"goal ({kind.value}): {goal}")
         lines += [f"hint: {hint}" for hint in seat.hints]
         lines += [f"private: {seat.private_info}"] if seat.private_info else []
         lines += [f"secret: {person.secret}"] if person.secret else []

@@ -156,7 +156,7 @@ def _orders(task: Task, rules: Rules, both_orders: bool) -> list[Rules]:
 
 def _by_role(task: Task, senders: Policy, receivers: Policy) -> tuple[Policy, ...]:
     interview = task.scenario.interview
-    if interview is None:
+    if interview is None or not interview.roles:
         raise InvalidValueError(
             f"by_role: expected tasks with senders and receivers, got {task.id!r}, which has neither"
         )

@@ -95,7 +95,7 @@ def _parts(record: Task | Template | Scenario | Cast) -> Iterator[_Part]:
     yield "seats", str(len(task.seats))
     yield _VERIFIED, "none; judged" if task.outcome is None else task.outcome.protocol.kind
     if task.interview is not None:
-        yield "domains", task.interview.domain.value
+        yield "domains", "unknown" if task.interview.domain is None else task.interview.domain.value
         yield from (("roles", role.value) for role in task.interview.roles)
         for goal in itertools.chain.from_iterable(task.interview.goal_types):
             yield from (("needs (ERG)", goal.need.value), ("goal types", goal.value))

@@ -161,26 +161,30 @@ class Interview(Record):
 
     Attributes:
         template: id of the template that the scenario is made from; results are grouped by it.
-        domain: where people interact.
-        roles: one per seat.
-        goal_types: per seat the type of each of its goals.
+        domain: where people interact; ``None`` where that is unknown.
+        roles: one per seat; none where they are unknown.
+        goal_types: per seat the type of each of its goals; none where they are unknown.
         questions: on private information.
         goal_tests: of goals that the outcome decides.
     """
 
     template: Name
-    domain: Domain
-    roles: tuple[Role, ...]
-    goal_types: tuple[tuple[GoalType, ...], ...]
+    domain: Domain | None = None
+    roles: tuple[Role, ...] = ()
+    goal_types: tuple[tuple[GoalType, ...], ...] = ()
     questions: tuple[Question, ...] = ()
     goal_tests: tuple[GoalTest, ...] = ()
+
+    def goal_type(self, seat: int, goal: int) -> GoalType | None:
+        """The type of a goal; ``None`` where it is unknown."""
+        return self.goal_types[seat][goal] if self.goal_types else None
 
     def check(self, seats: Sequence[Seat], outcome: OutcomeSpec | None) -> None:
         """Raises ValueError, which names field, value and mend, unless this fits a scenario's seats and outcome."""
         for field, length in (("roles", len(self.roles)), ("goal_types", len(self.goal_types))):
-            if length != len(seats):
+            if length not in (0, len(seats)):
                 raise ValueError(f"interview.{field}: expected one entry per seat ({len(seats)}), got {length}")
-        for index, (types, seat) in enumerate(zip(self.goal_types, seats, strict=True)):
+        for index, (types, seat) in enumerate(zip(self.goal_types, seats, strict=False)):
             if len(types) != len(seat.goals):
                 expected = f"one type per goal ({len(seat.goals)})"
                 raise ValueError(f"interview.goal_types.{index}: expected {expected}, got {len(types)}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from sotopia_env.errors import DamagedRecordError, name_hint, short_repr
@@ -21,6 +21,8 @@ from sotopia_env.importers.foreign import (
 from sotopia_env.importers.library import Library
 from sotopia_env.importers.remainder import origin_of, restored
 from sotopia_env.importers.source import Item
+from sotopia_env.outcomes.amounts import fold
+from sotopia_env.world.interview import Interview, Question, Role
 from sotopia_env.world.scenario import Character, Relationship, RelationshipKind, Scenario, Seat, Task
 
 
@@ -92,6 +94,7 @@ def read(item: Item, library: Library) -> Iterator[Product]:
                     for p in people
                 ),
                 source="AgentSense",
+                interview=_interview(scene),
             ),
             characters=tuple(_character(person) for person in people),
             relationships=tuple(
@@ -102,6 +105,29 @@ def read(item: Item, library: Library) -> Iterator[Product]:
         )
 
     yield Product(Kind.TASK, converted(lambda: task(origin_of(SCENES.name, item.value, _scene(task({}))))))
+
+
+def _interview(scene: SceneRecord) -> Interview:
+    """What the scene says of roles and questions; the files name no domain and no types of goals."""
+    people = scene.characters
+    roles = [Role(role) for person in people if (role := (scene.roles or {}).get(person.name)) in set(Role)]
+    return Interview(
+        template=scene.template_idx,
+        roles=tuple(roles) if len(roles) == len(people) else (),
+        questions=tuple(_questions(people)),
+    )
+
+
+def _questions(people: Sequence[SceneCharacter]) -> Iterator[Question]:
+    """The questions that say about whom they are: where one other character alone has something private."""
+    for seat, person in enumerate(people):
+        owners = [other for other, owner in enumerate(people) if other != seat and one_line(owner.private_info).strip()]
+        for question in person.info_reason_questions:
+            options = [one_line(option) for option in question.options]
+            right = options.pop(int(question.answer_label))
+            if len(owners) == 1 and len({fold(option) for option in (right, *options)} - {""}) == len(options) + 1 > 1:
+                text = one_line(question.question)
+                yield Question(about=owners[0], text=text, answer=right, wrong=tuple(options), asked=(seat,))
 
 
 def _character(person: SceneCharacter) -> Character:

@@ -145,7 +145,7 @@ def _seat_keys(episode: Episode) -> list[SeatKey]:
     task, policies = episode.task, seated_policies(episode)
     interview = task.scenario.interview
     template = task.scenario.id if interview is None else interview.template
-    domain = "" if interview is None else interview.domain.value
+    domain = "" if interview is None or interview.domain is None else interview.domain.value
     roles = () if interview is None else tuple(role.value for role in interview.roles)
     seats = range(len(task.agents))
     return [SeatKey(episode.key, task.id, template, domain, seat, policies, roles) for seat in seats]
@@ -161,7 +161,7 @@ def _goal_rows(episode: Episode, evaluation: Evaluation) -> Iterable[GoalRow]:
             answers.setdefault((answer.about, answer.index), []).append(answer)
     for key in _seat_keys(episode):
         for index in range(len(episode.task.scenario.seats[key.seat].goals)):
-            kind = None if interview is None else interview.goal_types[key.seat][index]
+            kind = None if interview is None else interview.goal_type(key.seat, index)
             yield _goal_row(
                 key,
                 ("", "") if kind is None else (kind.value, kind.need.value),

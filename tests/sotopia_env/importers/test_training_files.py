@@ -8,7 +8,7 @@ from sotopia_env.errors import DamagedRecordError
 from sotopia_env.importers import FORMATS, Kind
 from sotopia_env.runs.exporting import export_records
 from sotopia_env.runs.importing import import_files
-from sotopia_env.world import TaskSet
+from sotopia_env.world import Role, TaskSet
 from sotopia_env.world.episode import Episode, replay, to_line
 from tests.sotopia_env.importers import records
 from tests.sotopia_env.importers.records import ILAN, TOVA, convert, write
@@ -176,9 +176,34 @@ def test_scenes_become_tasks_and_come_back(tmp_path):
         ("Avoid extra shifts", "Stay on good terms"),
     ]
     assert task.scenario.seats[0].private_info == "Rut has an exam."
+    interview = task.scenario.interview
+    assert (interview.template, interview.domain, interview.goal_type(1, 0)) == ("2", None, None)
+    assert interview.roles == (Role.SENDER, Role.RECEIVER)
+    (question,) = interview.questions
+    assert (question.about, question.asked, question.answer, question.wrong) == (0, (1,), "Exam", ("Trip", "Illness"))
     export_records(tmp_path / "out", tmp_path / "back.jsonl")
     lines = [json.loads(line) for line in (tmp_path / "back.jsonl").read_text().splitlines()]
     assert lines == [SCENE, {**SCENE, "sample_idx": 8}]
+
+
+THIRD = {"name": "Una", "goals": [{"goal": "Go home."}], "private_info": "Una is tired."}
+
+
+@pytest.mark.parametrize(
+    ("changes", "questions", "roles"),
+    [
+        ({"roles": {"Rut": "sender"}}, 1, 0),
+        ({"roles": {"Rut": "sender", "Ole": "both"}}, 1, 0),
+        ({"characters": [*SCENE["characters"], THIRD], "roles": None}, 0, 0),  # about Rut or about Una
+    ],
+)
+def test_what_a_scene_does_not_say_is_unknown(tmp_path, changes, questions, roles):
+    scene = {**SCENE, **changes}
+    products, _ = convert(tmp_path, [scene])
+    (task,) = of_kind(products, Kind.TASK)
+    interview = task.scenario.interview
+    assert (len(interview.questions), len(interview.roles)) == (questions, roles)
+    assert list(FORMATS["agentsense"].write(iter([task]))) == [scene]
 
 
 def scene_with(number, **changes):

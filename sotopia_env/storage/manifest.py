@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -171,10 +172,11 @@ def configured_evaluator(path: Path) -> Named | None:
     return read_manifest(path).config.evaluator if path.is_dir() else None
 
 
-def configured_policies(path: Path) -> tuple[Named, ...]:
-    """Returns the policies of a run; none for a mere file of episodes.
+def configured_policies(path: Path) -> Iterator[Named]:
+    """Yields the policies of a run; none for a mere file of episodes. The run is read when the first one is asked for.
 
     Raises:
         DamagedRecordError: ``run.json`` cannot be read.
     """
-    return read_manifest(path).config.policies if path.is_dir() else ()
+    if path.is_dir():
+        yield from read_manifest(path).config.policies

@@ -78,7 +78,7 @@ def test_nobody_is_called_like_somebody_in_the_text():
         (
             "starter",
             {"ages": ((0, 3), (0, 3))},
-            "scenario 's': 2 casts asked for, but its constraints admit 0 of this cast",
+            "scenario 's': 2 castings asked for, but its constraints admit 0 of this cast",
         ),
     ],
 )

@@ -51,8 +51,8 @@ def evaluate(
     from sotopia_env.storage.manifest import configured_policies
 
     pool = ModelPool(models)
-    check_run(run)
     judge = naming.make_evaluator(evaluator, model_factory=pool.judge, policies=configured_policies(run))
+    check_run(run)
     pool.check_answers(judge.parameters)
 
     async def work(stop: Stop) -> EvaluationResult:

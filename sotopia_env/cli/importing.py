@@ -63,8 +63,8 @@ def import_(
 def _tell(report: ImportReport) -> None:
     for count in report.counts:
         typer.echo(
-            f"{count.file}: {count.format or 'no known format'}; {count.read} read, {count.converted} converted, "
-            f"{count.left_out} refused"
+            f"{disarm_line(count.file)}: {count.format or 'no known format'}; {count.read} read, "
+            f"{count.converted} converted, {count.left_out} refused"
         )
     for name, number in report.written.items():
         typer.echo(f"{report.folder / name}: {number}")

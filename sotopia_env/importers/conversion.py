@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from sotopia_env.errors import DamagedRecordError
-from sotopia_env.importers.foreign import Format, Kind, Product
+from sotopia_env.importers.foreign import Format, Kind, Product, converted
 from sotopia_env.importers.library import Library
-from sotopia_env.importers.registry import FORMATS, format_named, format_of
+from sotopia_env.importers.registry import FORMATS, detect, format_named, format_of
 from sotopia_env.importers.source import Item, Refusal, Source, by_key
 
 Advance = Callable[[int], None]
@@ -74,13 +74,14 @@ class Conversion:
             yield from self._file(source, format)
 
     def _format_of_file(self, path: Path) -> Format | None:
-        """The format of a file's first record; ``None`` where none can be read."""
+        """The format of a file's first record, of the first known one to keep going; ``None`` where there is none."""
         if self.format is not None:
             return format_named(self.format)
         for item in Source(path).items():
             if isinstance(item, Item):
                 first = item if _known(item) else by_key(item)[0]
-                return format_of(first.value, first.where)
+                if not self.keep_going or detect(first.value) is not None:
+                    return format_of(first.value, f"{first.where}: ")
         return None
 
     def _file(self, source: Source, format: Format | None) -> Iterator[Product]:
@@ -92,18 +93,19 @@ class Conversion:
             items = [entry] if isinstance(entry, Refusal) or _known(entry) else by_key(entry)
             for item in items:
                 count.read += _size(item, format)
-                if isinstance(item, Refusal) or format is None:
-                    self._refuse(count, item if isinstance(item, Refusal) else Refusal(item.where, "of no format"))
+                if isinstance(item, Refusal):
+                    self._refuse(count, item)
                 else:
                     yield from self._record(item, format, count)
             if self.advance is not None and source.position > position:
                 self.advance(source.position - position)
                 position = source.position
 
-    def _record(self, item: Item, format: Format, count: FileCount) -> Iterator[Product]:
+    def _record(self, item: Item, format: Format | None, count: FileCount) -> Iterator[Product]:
         where = f"{item.where}, key {item.key!r}" if item.key else item.where
         try:
-            products = list(format.read(item, self.library))
+            reader = format or format_of(item.value)
+            products = converted(lambda: list(reader.read(item, self.library)))
             for product in products:
                 self._check_key(product)
         except DamagedRecordError as error:

@@ -172,7 +172,9 @@ def read_literal(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     try:
-        return ast.literal_eval(value.strip())
+        literal = ast.literal_eval(value.strip())
+        str(literal).encode()
+        return literal
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return [word.strip().strip("'\"") for word in value.strip().strip("[]()").split(",") if word.strip()]
 

@@ -34,7 +34,7 @@ def detect(value: Any) -> Format | None:
     return next((format for format in FORMATS.values() if format.detects(value)), None)
 
 
-def format_of(value: Any, where: str) -> Format:
+def format_of(value: Any, where: str = "") -> Format:
     """Returns the format of a record.
 
     Raises:
@@ -42,8 +42,9 @@ def format_of(value: Any, where: str) -> Format:
     """
     format = detect(value)
     if format is None:
-        got = f"an object with {', '.join(list(value)[:8])}" if isinstance(value, dict) else short_repr(value)
+        names = ", ".join(list(value)[:8]) if isinstance(value, dict) else ""
+        got = f"an object with {names}" if names else short_repr(value)
         raise DamagedRecordError(
-            f"{where}: expected a record of a known format, got {got}; name its format, one of {', '.join(FORMATS)}"
+            f"{where}expected a record of a known format, got {got}; name its format, one of {', '.join(FORMATS)}"
         )
     return format

@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-from sotopia_env.errors import DamagedRecordError
+from sotopia_env.errors import DamagedRecordError, short_repr
 from sotopia_env.records import canonical_json
 
 FORMAT = "format"
@@ -24,27 +24,29 @@ def origin_of(format: str, raw: Mapping[str, Any], written: Mapping[str, Any]) -
         format: the foreign format's name.
         raw: the foreign record.
         written: what the format's writer makes of our record without an origin.
-
-    Raises:
-        DamagedRecordError: the record cannot be written to a file.
     """
     fields = {key: _entry(raw[key], written.get(key, _NOTHING)) for key in raw if _differs(raw, written, key)}
     absent = [key for key in written if key not in raw]
-    try:
-        canonical_json(fields).encode()
-    except UnicodeEncodeError:
-        raise DamagedRecordError("expected Unicode text, got half a surrogate pair; leave it out") from None
     return {FORMAT: format} | ({"fields": fields} if fields else {}) | ({"absent": absent} if absent else {})
 
 
 def restored(written: Mapping[str, Any], origin: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the foreign record: what is ``written``, and what the record's ``origin`` says beyond it."""
-    absent, fields = origin.get("absent", ()), origin.get("fields", {})
-    record = {key: value for key, value in written.items() if key not in absent}
-    for key, entry in fields.items():
-        present = written.get(key, _NOTHING)
-        if "of" not in entry or entry["of"] == _digest(present):
-            record[key] = _patched(present, entry["is"])
+    """Returns the foreign record: what is ``written``, and what the record's ``origin`` says beyond it.
+
+    Raises:
+        DamagedRecordError: the origin is not one that :func:`origin_of` made.
+    """
+    try:
+        absent, fields = origin.get("absent", ()), origin.get("fields", {})
+        record = {key: value for key, value in written.items() if key not in absent}
+        for key, entry in fields.items():
+            present = written.get(key, _NOTHING)
+            if "of" not in entry or entry["of"] == _digest(present):
+                record[key] = _patched(present, entry["is"])
+    except (TypeError, ValueError, LookupError, AttributeError):
+        raise DamagedRecordError(
+            f"origin: expected what an import wrote, got {short_repr(dict(origin))}; import the record again"
+        ) from None
     return record
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,7 +90,7 @@ class Source:
             reader = self._lines if head[:1] != b"[" else self._array
             if head[:1] == b"{" and not self._has_lines(head, stream):
                 reader = self._document
-            yield from reader(counted)
+            yield from map(_unicode, reader(counted))
 
     @staticmethod
     def _has_lines(head: bytes, stream: io.BufferedReader) -> bool:
@@ -161,6 +162,15 @@ def by_key(item: Item) -> list[Item]:
         return [item]
     # A document does not say on which line a record begins; its key says where it is.
     return [Item(item.file, n, item.line, entry, key) for n, (key, entry) in enumerate(value.items(), start=1)]
+
+
+def _unicode(entry: Item | Refusal) -> Item | Refusal:
+    """The entry; a refusal of a record with half a surrogate pair, which no file can hold."""
+    try:
+        json.dumps(entry.value if isinstance(entry, Item) else "", ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return Refusal(entry.where, "expected Unicode text, got half a surrogate pair; leave it out")
+    return entry
 
 
 class _Counted(io.RawIOBase):

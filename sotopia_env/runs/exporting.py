@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from sotopia_env.errors import InvalidValueError
-from sotopia_env.files import read_lines, replacement
+from sotopia_env.errors import DamagedRecordError, InvalidValueError
+from sotopia_env.files import read_lines, read_text, replacement
 from sotopia_env.importers import Kind, format_named
-from sotopia_env.json_text import parse_json, read_json
+from sotopia_env.json_text import parse_json
 from sotopia_env.records import read_record
-from sotopia_env.runs.importing import CAST, IMPORT
+from sotopia_env.runs.importing import CAST, read_report, written_to
 from sotopia_env.storage import read_run
 from sotopia_env.world import Cast, Scenario, Task
 
@@ -38,8 +39,9 @@ def export_records(source: str | Path, file: str | Path, *, format: str | None =
     if file.suffix not in suffixes:
         raise InvalidValueError(f"{file}: expected a name that ends with {' or '.join(suffixes)} for {foreign.name}")
     count = 0
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with replacement(file) as stream:
+    if file.exists() and source.resolve() in (file.resolve(), file.resolve().parent):
+        raise InvalidValueError(f"{file}: expected a file outside the records that are exported; choose another")
+    with written_to(file), _new_file(file) as stream:
         is_array = file.suffix == ".json"
         for record in foreign.write(_records(source, foreign.kind)):
             text = record if isinstance(record, str) else json.dumps(record, ensure_ascii=False)
@@ -53,10 +55,15 @@ def export_records(source: str | Path, file: str | Path, *, format: str | None =
     return count
 
 
+@contextmanager
+def _new_file(file: Path) -> Iterator[BinaryIO]:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with replacement(file) as stream:
+        yield stream
+
+
 def _only_format(source: Path) -> str:
-    report = source / IMPORT
-    files = read_json(report)["files"] if report.is_file() else []
-    names = sorted({entry["format"] for entry in files if entry["converted"]})
+    names = sorted({entry["format"] for entry in read_report(source)["files"] if entry["converted"]})
     if len(names) != 1:
         got = f"imports of {', '.join(names)}" if names else "no folder of imports"
         raise InvalidValueError(f"format: expected a name, since {source} holds {got}; name one")
@@ -109,7 +116,7 @@ def _people(source: Path, kind: Kind) -> Iterator[Any]:
             for record in task.relationships:
                 yield record, task.characters
         return
-    cast = Cast.model_validate(read_json(file))
+    cast = read_record(Cast, read_text(file, DamagedRecordError), str(file), "cast")
     if kind is Kind.CHARACTER:
         yield from cast.characters
     else:

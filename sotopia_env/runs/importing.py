@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,10 +18,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from pydantic import BaseModel, ValidationError
+
 from sotopia_env.errors import DamagedRecordError, InvalidValueError
 from sotopia_env.files import replacement
 from sotopia_env.importers import Conversion, FileCount, Kind, Product
 from sotopia_env.json_text import read_json
+from sotopia_env.records import explain
 from sotopia_env.runs.plan import set_hash
 from sotopia_env.storage import RUN, RunConfig, RunManifest
 from sotopia_env.storage.manifest import EPISODES, Named, RunCounts
@@ -31,6 +35,18 @@ IMPORT = "import.json"
 CAST = "cast.json"
 _LINES = (Kind.SCENARIO, Kind.TASK, Kind.LIST, Kind.EPISODE, Kind.ROW)
 _FILES = (CAST, *(f"{kind.value}.jsonl" for kind in _LINES), RUN)
+
+
+class _FileEntry(BaseModel):
+    format: str
+    converted: int
+
+
+class _Report(BaseModel):
+    """What is read of ``import.json``."""
+
+    files: list[_FileEntry]
+    sha256: dict[str, str]
 
 
 @dataclass(slots=True)
@@ -82,7 +98,7 @@ def import_files(
     """
     folder = Path(folder)
     _check_folder(folder)
-    with _bar(files, progress) as advance, _new_folder(folder), ExitStack() as resources:
+    with _bar(files, progress) as advance, written_to(folder), _new_folder(folder), ExitStack() as resources:
         conversion = Conversion([Path(file) for file in files], format, keep_going, advance)
         writer = _Writer(folder, resources)
         for product in conversion.products():
@@ -120,9 +136,11 @@ class _Writer:
             cast = Cast(characters=tuple(library.characters.values()), relationships=tuple(relationships))
             self._write(CAST, f"{cast.model_dump_json(indent=1)}\n", len(cast.characters))
         if not self.digests:
+            reasons = [refusal.sentence for count in conversion.counts for refusal in count.refused]
+            first = f"; {len(reasons)} refused, the first one: {reasons[0]}" if reasons else ""
             raise DamagedRecordError(
                 f"{', '.join(str(count.file) for count in conversion.counts)}: expected at least one record that can "
-                "be imported, got none"
+                f"be imported, got none{first}"
             )
         if self._run.keys:
             self._write(RUN, f"{self._run.manifest().model_dump_json(indent=2)}\n")
@@ -201,13 +219,35 @@ def _line(product: Product) -> str:
 
 def _check_folder(folder: Path) -> None:
     """Raises :class:`InvalidValueError` if the import would replace something that no import wrote."""
-    report = folder / IMPORT
-    digests = read_json(report).get("sha256", {}) if report.is_file() else {}
+    digests = read_report(folder)["sha256"]
     for name in (*_FILES, "failures.jsonl", "unfinished.jsonl"):
         file = folder / name
         if file.exists() and _file_digest(file) != digests.get(name):
             whose = "was changed since it was imported" if name in digests else "is there, and no import wrote it"
             raise InvalidValueError(f"{file}: {whose}; choose another folder, or remove it")
+
+
+def read_report(folder: Path) -> dict[str, Any]:
+    """Returns what ``import.json`` says; of a folder that no import wrote, that there is nothing.
+
+    Raises:
+        DamagedRecordError: it is no report of an import.
+    """
+    file = folder / IMPORT
+    report = read_json(file, DamagedRecordError) if file.is_file() else {"files": [], "sha256": {}}
+    try:
+        return _Report.model_validate(report).model_dump()
+    except ValidationError as error:
+        raise DamagedRecordError(f"{file}: {explain(error)}") from None
+
+
+@contextmanager
+def written_to(path: Path) -> Iterator[None]:
+    """Turns a failure to write below ``path`` into :class:`InvalidValueError`."""
+    try:
+        yield
+    except OSError as error:
+        raise InvalidValueError(f"{path}: cannot be written ({error.strerror})") from None
 
 
 def _file_digest(file: Path) -> str:
@@ -226,7 +266,9 @@ def _new_folder(folder: Path) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        for path in missing:
+        for path in missing[:1]:
+            shutil.rmtree(path)
+        for path in missing[1:]:
             path.rmdir()
         raise
 

@@ -56,7 +56,10 @@ class Dialogue(Foreign):
         sides = []
         for side in _SIDES:
             scores, goal = getattr(self, f"{side}_scores"), getattr(self, f"{side}_goal_score")
-            values = {name: entry[-1] if isinstance(entry, list) else entry for name, entry in (scores or {}).items()}
+            values = {
+                name: entry[-1] if isinstance(entry, list) and entry else entry
+                for name, entry in (scores or {}).items()
+            }
             values |= {} if goal is None or "goal" in values else {"goal": goal}
             sides.append([None, values] if values else None)
         return sides if any(sides) else None
@@ -74,7 +77,9 @@ def _act(number: int, text: str, names: Sequence[str]) -> Act:
                     return Act(seat, action_of(words, ids))
                 except DamagedRecordError:  # plain words
                     return spoken(seat, words)
-    raise DamagedRecordError(f"dialog.{number}: expected a line of {' or '.join(names)}, got {short_repr(text)}")
+    raise DamagedRecordError(
+        f"dialog.{number}: expected a line of {' or '.join(map(repr, names))}, got {short_repr(text)}"
+    )
 
 
 def _task(dialogue: Dialogue, library: Library) -> Task:

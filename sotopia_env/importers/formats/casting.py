@@ -73,6 +73,8 @@ def read_relationship(item: Item, library: Library) -> Iterator[Product]:
         if name not in library.characters:
             hint = name_hint(name, order) if order else f"got {name!r}"
             raise DamagedRecordError(f"{field}: {hint}; import the relationships together with the agents' file")
+    if pair[0] == pair[1]:
+        raise DamagedRecordError(f"agent_1_id, agent_2_id: expected two different agents, got {pair[0]!r} twice")
     kind = RELATIONSHIPS[profile.relationship]
     first, second = sorted(order.index(name) for name in pair)
 

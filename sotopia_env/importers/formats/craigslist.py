@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+from pydantic import Field
+
 from sotopia_env.errors import DamagedRecordError
 from sotopia_env.importers.foreign import Foreign, Format, Kind, Product, content_id
 from sotopia_env.importers.formats.deal_or_no_deal import CocoaDialogue, CocoaEvent, cocoa_acts, cocoa_events
@@ -128,16 +130,35 @@ def _has_roles(value: Any) -> bool:
     return isinstance(kbs, list) and len(kbs) == 2 and all(isinstance(kb, dict) and "personal" in kb for kb in kbs)
 
 
+class SaleSide(Foreign):
+    """What one side is told."""
+
+    personal: dict[str, Any]
+    item: dict[str, Any] = Field(default_factory=dict)
+
+
+class SaleScenario(Foreign):
+    """What both sides are told."""
+
+    kbs: tuple[SaleSide, SaleSide]
+
+
+class SaleDialogue(CocoaDialogue):
+    """A dialogue on a price."""
+
+    scenario: SaleScenario
+
+
 def read_cocoa(item: Item, library: Library) -> Iterator[Product]:
     """Yields the episode of a dialogue."""
-    dialogue = CocoaDialogue.of(item.value)
-    kbs: list[Mapping[str, Any]] = dialogue.scenario["kbs"]
-    personal, goods = [kb["personal"] for kb in kbs], kbs[0].get("item", {})
+    dialogue = SaleDialogue.of(item.value)
+    kbs = dialogue.scenario.kbs
+    personal, goods = [kb.personal for kb in kbs], kbs[0].item
     description = goods.get("Description") or ""
     listing = _Listing(
         title=str(goods.get("Title", "")),
         category=str(goods.get("Category", "")),
-        description=description if isinstance(description, str) else "\n".join(map(str, description)),
+        description="\n".join(map(str, description)) if isinstance(description, list) else str(description),
         listed=price("scenario.kbs.0.item.Price", goods.get("Price")),
         roles=_roles([side.get("Role") for side in personal]),
         targets=_prices(personal, "Target"),
@@ -209,8 +230,8 @@ def read_lists(item: Item, library: Library) -> Iterator[Product]:
         description=str(goods.get("Description") or ""),
         listed=price("items.Price", goods.get("Price")),
         roles=_roles(info.get("Role", [])),
-        targets=tuple(price("agent_info.Target", value) for value in info.get("Target", [None, None])),
-        bottom_lines=tuple(_bottom_line(value) for value in info.get("Bottomline", [None, None])),
+        targets=_side_prices(info, "Target"),
+        bottom_lines=_side_prices(info, "Bottomline"),
     )
     acts, offers = [], []
     for number, (seat, words, intent) in enumerate(zip(dialogue.agent_turn, dialogue.utterance, intents, strict=True)):
@@ -232,8 +253,11 @@ def _first(value: Any) -> Any:
     return (value[0] if value else None) if isinstance(value, list) else value
 
 
-def _bottom_line(value: Any) -> float | None:
-    return price("agent_info.Bottomline", None if str(value).casefold() in ("none", "null") else value)
+def _side_prices(info: Mapping[str, list[Any]], name: str) -> tuple[float | None, ...]:
+    values = info.get(name, [None, None])
+    if len(values) != 2:
+        raise DamagedRecordError(f"agent_info.{name}: expected 2, one per side, got {len(values)}")
+    return tuple(price(f"agent_info.{name}", None if str(v).casefold() in ("none", "null") else v) for v in values)
 
 
 def _lists(episode: Episode) -> dict[str, Any]:

@@ -206,7 +206,7 @@ class CocoaDialogue(Foreign):
 
     uuid: Identity
     scenario_uuid: Identity = ""
-    scenario: dict[str, Any]
+    scenario: Any
     agents: dict[str, Any] | None = None
     events: list[CocoaEvent]
 
@@ -215,6 +215,26 @@ class CocoaDialogue(Foreign):
         """Who sat in the seats."""
         agents = self.agents or {}
         return [str(agents.get(str(seat)) or "") for seat in (0, 1)]
+
+
+class Goods(Foreign):
+    """Pieces of one kind, and what each is worth to a side."""
+
+    Name: Identity
+    Count: int
+    Value: int
+
+
+class DivisionScenario(Foreign):
+    """What each side sees of the items."""
+
+    kbs: tuple[list[Goods], list[Goods]]
+
+
+class DivisionDialogue(CocoaDialogue):
+    """A dialogue on a division of items."""
+
+    scenario: DivisionScenario
 
 
 def cocoa_acts(dialogue: CocoaDialogue, act: Any) -> list[Act]:
@@ -250,12 +270,12 @@ def _has_items(value: Any) -> bool:
 
 def read_cocoa(item: Item, library: Library) -> Iterator[Product]:
     """Yields the episode of a dialogue."""
-    dialogue = CocoaDialogue.of(item.value)
-    rows = dialogue.scenario["kbs"]
-    counts = {str(row["Name"]): whole("scenario.kbs.0.Count", row["Count"]) for row in rows[0]}
-    values = [
-        {str(row["Name"]): float(whole(f"scenario.kbs.{n}.Value", row["Value"])) for row in rows[n]} for n in (0, 1)
-    ]
+    dialogue = DivisionDialogue.of(item.value)
+    sides = dialogue.scenario.kbs
+    counts, others = ({goods.Name: goods.Count for goods in side} for side in sides)
+    if counts != others:
+        raise DamagedRecordError(f"scenario.kbs: expected the same items for both sides, got {counts} and {others}")
+    values = [{goods.Name: float(goods.Value) for goods in side} for side in sides]
 
     def act(number: int, event: CocoaEvent) -> Act:
         if event.action in ("select", "offer") and isinstance(event.data, dict):

@@ -130,7 +130,7 @@ def whole(field: str, value: Any) -> int:
     """
     try:
         number = float(value)
-        if isinstance(value, bool) or number != int(number):
+        if isinstance(value, bool) or number != int(number) or abs(number) >= 1e12:
             raise ValueError
         return int(number)
     except (TypeError, ValueError, OverflowError):

@@ -255,7 +255,8 @@ def _occupations(value: Any, seats: int) -> tuple[tuple[str, ...], ...]:
     words = read_literal(value)
     if words is None:
         return ()
-    if not isinstance(words, list | tuple) or len(words) not in (1, seats):
+    texts = isinstance(words, list | tuple) and all(isinstance(word, str | list | tuple) for word in words)
+    if not texts or len(words) not in (1, seats):
         raise DamagedRecordError(
             f"occupation_constraint: expected {seats} occupations such as '[actor, actor]', got {short_repr(value)}"
         )

@@ -1,5 +1,6 @@
 """``sotopia import`` and ``sotopia export`` as a user meets them, and what imports are good for."""
 
+import errno
 import hashlib
 import json
 import tracemalloc
@@ -62,6 +63,9 @@ def test_refused_records_are_listed_and_the_others_imported(tmp_path):
     text = sotopia("import", path, "-o", tmp_path / "out", code=2).output
     assert f"{path}, line 2: rewards: expected 2, one per agent, got 1" in text
     assert not (tmp_path / "out").exists()
+    bad = write(tmp_path / "bad.jsonl", entries[1:])
+    text = sotopia("import", bad, "-o", tmp_path / "out", "--keep-going", code=2).output
+    assert f"got none; 2 refused, the first one: {bad}, line 1: rewards: expected 2" in text
     text = sotopia("import", path, "-o", tmp_path / "out", "--keep-going", code=1).output
     assert "3 read, 1 converted, 2 refused" in text
     assert f"refused: {path}, line 3: " in text
@@ -81,6 +85,58 @@ def test_an_import_replaces_only_what_an_import_wrote(tmp_path, lines):
     (other / "episodes.jsonl").write_text("mine\n")
     assert "no import wrote it" in sotopia("import", lines, "-o", other, code=2).output
     assert (other / "episodes.jsonl").read_text() == "mine\n"
+
+
+def damaged(run, name, text):
+    (run / name).write_text(text)
+    return run
+
+
+def with_origin(run, origin):
+    record = json.loads((run / "episodes.jsonl").read_text().splitlines()[0])
+    return damaged(run, "episodes.jsonl", json.dumps({**record, "origin": json.dumps(origin)}) + "\n")
+
+
+DAMAGED = [
+    (lambda run: damaged(run, "import.json", "[1]"), "out.jsonl", "import.json: record: expected an object"),
+    (
+        lambda run: damaged(run, "import.json", '{"files": 3, "sha256": {}}'),
+        "out.jsonl",
+        "files: expected a list, got 3",
+    ),
+    (lambda run: with_origin(run, {"fields": {"x": 3}}), "out.jsonl", "origin: expected what an import wrote"),
+    (lambda run: with_origin(run, {"absent": 3}), "out.jsonl", "origin: expected what an import wrote"),
+    (lambda run: run, "folder.jsonl", "folder.jsonl: cannot be written (Is a directory)"),
+    (lambda run: run, "episodes.jsonl/x.jsonl", "cannot be written"),
+    (lambda run: run, "run/episodes.jsonl", "expected a file outside the records that are exported"),
+]
+
+
+@pytest.mark.parametrize(("damage", "file", "sentence"), DAMAGED, ids=range(len(DAMAGED)))
+def test_an_export_that_fails_is_one_sentence_and_changes_nothing(tmp_path, lines, damage, file, sentence):
+    run = tmp_path / "run"
+    sotopia("import", lines, "-o", run)
+    (tmp_path / "folder.jsonl").mkdir()
+    before = digests(damage(run))
+    assert sentence in sotopia("export", run, "-o", tmp_path / file, code=2).output
+    assert digests(run) == before
+    assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_a_damaged_cast_is_one_sentence(tmp_path):
+    cast = damaged(tmp_path, "cast.json", '{"characters": [{"first_name": 3}]}') / "cast.json"
+    text = sotopia("export", cast, "--format", "sotopia-agents", "-o", tmp_path / "out.json", code=2).output
+    assert "characters.0.first_name: expected a text, got 3" in text
+
+
+def test_a_disk_that_is_full_leaves_nothing(tmp_path, lines, monkeypatch):
+    def full_disk(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("sotopia_env.runs.importing._Writer.finish", full_disk)
+    text = sotopia("import", lines, "-o", tmp_path / "new" / "run", code=2).output
+    assert "run: cannot be written (No space left on device)" in text
+    assert not (tmp_path / "new").exists()
 
 
 MISUSE = [

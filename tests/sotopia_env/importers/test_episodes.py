@@ -200,6 +200,12 @@ def test_the_other_records_are_read_when_told_to_keep_going(tmp_path):
     assert "twice" in count.refused[1].reason
 
 
+def test_a_first_record_of_no_format_is_refused_alone(tmp_path):
+    products, conversion = convert(tmp_path, [{"a": 1}, records.log()], [{"a": 1}], keep_going=True)
+    assert len(products) == 1
+    assert [(count.read, count.converted) for count in conversion.counts] == [(1, 0), (2, 1)]
+
+
 def test_a_line_that_is_no_json_is_refused_alone(tmp_path):
     path = tmp_path / "0.jsonl"
     path.write_text(json.dumps(records.log()) + '\n{"pk": \n\n' + json.dumps(records.log(pk="2")) + "\n")

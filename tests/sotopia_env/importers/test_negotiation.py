@@ -135,6 +135,12 @@ CASINO = {
 }  # fmt: skip
 
 
+def side_with(record, side, value):
+    kbs = list(record["scenario"]["kbs"])
+    kbs[side] = value
+    return {**record, "scenario": {**record["scenario"], "kbs": kbs}}
+
+
 def without(record, field, number, **changes):
     entries = [dict(entry) for entry in record[field]]
     entries[number] |= changes
@@ -220,6 +226,15 @@ BAD = [
     (without(CASINO, "chat_logs", 2, task_data={"issue2youget": {"Food": "1"}}),
      r"chat_logs.2.task_data.issue2youget: expected packages of Food, Water, Firewood"),
     (without(CASINO, "chat_logs", 2, id="mturk_agent_7"), r"chat_logs.2.id: expected one of"),
+    (without(CASINO, "chat_logs", 2, task_data={"issue2youget": {**YOU_GET, "Food": 1e308}, "issue2theyget": THEY_GET}),
+     r"issue2youget.Food: expected a whole number, got 1e\+308"),
+    (side_with(DOND_COCOA, 1, items(2, 0, 6)[1:]), r"scenario.kbs: expected the same items for both sides"),
+    (side_with(DOND_COCOA, 1, [7]), r"scenario.kbs.1.0: expected an object"),
+    (side_with(DOND_COCOA, 0, [*items(2, 0, 6)[:2], {"Name": "ball"}]), r"scenario.kbs.0.2.Count: expected a value"),
+    (side_with(CRAIGSLIST_COCOA, 0, {"personal": 7}), r"scenario.kbs.0.personal: expected an object"),
+    (side_with(CRAIGSLIST_COCOA, 1, {"personal": {}, "item": "x"}), r"scenario.kbs.1.item: expected an object"),
+    ({**CRAIGSLIST, "agent_info": {**CRAIGSLIST["agent_info"], "Target": []}}, r"agent_info.Target: expected 2, one"),
+    (without(DOND_COCOA, "events", 0, data="\ud800"), r"line 1: expected Unicode text, got half a surrogate pair"),
 ]  # fmt: skip
 
 

@@ -120,6 +120,9 @@ BAD = [
     ([{**records.ENVIRONMENT, "age_constraint": "[(70, 18), (18, 70)]"}], r"ages: expected \(low, high\)"),
     ([{**records.ENVIRONMENT, "age_constraint": "[(1, 2), (1, 2), (1, 2)]"}], r"age_constraint: expected 2 ranges"),
     ([{**records.ENVIRONMENT, "age_constraint": "__import__('os').getcwd()"}], r"age_constraint: expected 2 ranges"),
+    ([{**records.ENVIRONMENT, "occupation_constraint": [None]}], r"occupation_constraint: expected 2 occupations"),
+    ([{**records.AGENT, "secret": "\ud800"}], r"line 1: expected Unicode text, got half a surrogate pair"),
+    ([{}], r"expected a record of a known format, got \{\}"),
     ([{**records.LIST, "agent_index": ["0"]}], r"agent_index: expected 3, one per environment, got 1"),
     ([{"a": 1}], r"expected a record of a known format, got an object with a"),
     (["nonsense"], r"expected a record of a known format, got 'nonsense'"),
@@ -141,6 +144,10 @@ def test_who_is_missing_from_a_relationship_is_named(tmp_path):
     lost = {**records.RELATIONSHIP, "agent_2_id": "A33"}
     with pytest.raises(DamagedRecordError, match=r"agent_2_id: expected one of .*got 'A33'; did you mean 'A3'\?"):
         convert(tmp_path, FILES["sotopia-agents"], [lost])
+    with pytest.raises(
+        DamagedRecordError, match="agent_1_id, agent_2_id: expected two different agents, got 'A2' twice"
+    ):
+        convert(tmp_path, FILES["sotopia-agents"], [{**records.RELATIONSHIP, "agent_2_id": "A2"}])
     twice = [records.RELATIONSHIP, {**records.RELATIONSHIP, "pk": "R9"}]
     with pytest.raises(DamagedRecordError, match="each pair once"):
         convert(tmp_path, FILES["sotopia-agents"], twice)

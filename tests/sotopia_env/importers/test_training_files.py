@@ -221,6 +221,8 @@ BAD = [
     ({"input": PROMPT, "output": OUTPUT, "value": "high"}, "value: expected a number or null, got 'high'"),
     ({"instruction": "", "input": "", "output": OUTPUT}, "instruction, input: expected a prompt in one of them"),
     ({**AMPO_ROW, "dialog": ["Nobody: hi"]}, "dialog.0: expected a line of"),
+    ({**AMPO_RESULT, "agent1_name": "a\nb"}, r"dialog.0: expected a line of 'a\\nb' or"),
+    ({"input": PROMPT, "output": "\ud800", "value": 1}, "expected Unicode text, got half a surrogate pair"),
     (scene_with(1, info_reason_questions=[QUESTION]),
      r"characters.1.info_reason_questions.0.answer_label: expected the place of one of 2 options, from 0, got '2'"),
     ({**SCENE, "roles": {"Olle": "sender"}}, r"roles: expected one of 'Rut', 'Ole', got 'Olle'; did you mean 'Ole'\?"),

@@ -77,7 +77,11 @@ def _writable(value: dict[str, Any]) -> dict[str, Any]:
 
 
 Line = Annotated[str, AfterValidator(_one_line)]
-Name = Annotated[str, Field(min_length=1, max_length=80), AfterValidator(_one_line), AfterValidator(not_blank)]
+MOST_CHARACTERS = 80
+"""Of a name or an id."""
+Name = Annotated[
+    str, Field(min_length=1, max_length=MOST_CHARACTERS), AfterValidator(_one_line), AfterValidator(not_blank)
+]
 Label = Annotated[Name, AfterValidator(no_pose)]
 """A name that stands unquoted in lines with turns and moves, see :func:`sotopia_env.quoting.pose`."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -63,6 +63,9 @@ def write_tasks(
 
     if kind not in KINDS:
         raise UnknownNameError(f"kind: {name_hint(kind, KINDS)}")
+    _check_options(
+        kind, {"--inspirations": inspirations, "--used": used, "--evaluation": evaluation, "--script": script}
+    )
     pool = ModelPool(models or ModelOptions())
     drafter = Drafter(pool(model), Manner(temperature=1.0, reasks=reasks))
     if kind == "templates":
@@ -79,6 +82,23 @@ def write_tasks(
     report, number = run_with_models(pool, out, write, advice)
     typer.echo(disarm(report))
     exit_if_stopped("stopped by a signal" if number else "", number, advice)
+
+
+_OPTIONS = {
+    "characters": ("--inspirations", "--used"),
+    "relationships": ("--used",),
+    "scenarios": ("--inspirations", "--used", "--evaluation"),
+    "outcomes": ("--inspirations", "--used", "--evaluation"),
+    "templates": ("--script",),
+}
+"""The options that tell some kinds what to read; for the others they would do nothing."""
+
+
+def _check_options(kind: str, options: Mapping[str, object]) -> None:
+    for option, value in options.items():
+        if value and option not in _OPTIONS[kind]:
+            kinds = ", ".join(name for name in KINDS if option in _OPTIONS[name])
+            raise InvalidValueError(f"{option}: expected with {kinds} only, got it with {kind}; leave it out")
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from sotopia_env.tasks.open_scenario import OpenScenario, renamed
 from sotopia_env.tasks.people import draw_characters, draw_relationship
 from sotopia_env.tasks.starter import starter_cast
 from sotopia_env.world.scenario import Character, Relationship, RelationshipKind, Scenario, Task
-from sotopia_env.world.taskset import Cast, TaskSet, draw_seatings, seat_characters
+from sotopia_env.world.taskset import Cast, TaskSet, casting_id, draw_seatings, seat_characters
 
 DRAWN, STARTER = "drawn", "starter"
 CASTS: Mapping[str, Callable[[], Cast]] = MappingProxyType({STARTER: starter_cast, "everyday": everyday_cast})
@@ -98,7 +98,7 @@ class _Casting:
         if self.names_people:
             scenario = self.open_scenario.played_by([person.name for person in people])
         return Task(
-            id=f"{scenario.id}/{number}",
+            id=casting_id(scenario.id, number),
             scenario=scenario,
             characters=tuple(people),
             relationships=tuple(relationships),

@@ -27,7 +27,7 @@ from sotopia_env.outcomes import (
 )
 from sotopia_env.records import canonical_json
 from sotopia_env.world.outcome import references
-from sotopia_env.world.scenario import Scenario, Seat, Task
+from sotopia_env.world.scenario import ADULT, RelationshipKind, Scenario, Seat, Task
 
 _NUMBER = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?")
 _MOST_LISTED = 20
@@ -75,6 +75,12 @@ def _check_casting(task: Task) -> None:
             )
     kinds, facts = constraints.relationships, constraints.facts
     for index, pair in enumerate(task.relationships):
+        ages = [task.characters[seat].age for seat in pair.seats]
+        if pair.kind is RelationshipKind.ROMANTIC and any(age is not None and age < ADULT for age in ages):
+            raise InvalidTaskError(
+                f"task {task.id!r}: relationships.{index}.kind: expected {pair.kind.value!r} between people of {ADULT} "
+                f"or more, got the ages {ages}; seat others, or change the relationship"
+            )
         if not constraints.admits_pair(pair):
             is_kind = bool(kinds) and pair.kind not in kinds
             expected = f"one of {', '.join(kinds)}" if is_kind else f"the facts {canonical_json(facts)}"

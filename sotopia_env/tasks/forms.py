@@ -14,7 +14,8 @@ from pydantic import BaseModel
 
 _RecordT = TypeVar("_RecordT", bound=BaseModel)
 _SLOT = re.compile(r"\{(\d+)\}")
-_MARKER = re.compile(r"Nameof(\d+)seat")
+MARKER = re.compile(r"Nameof(\d+)seat")
+"""Stands for a name; no text of an author may hold one."""
 _Filler = Callable[[Sequence[str]], Any]
 
 
@@ -52,7 +53,7 @@ def _filler(value: Any) -> _Filler | None:
 
 
 def _text_filler(text: str) -> _Filler | None:
-    parts = _MARKER.split(text)  # texts at even places, seats between them
+    parts = MARKER.split(text)  # texts at even places, seats between them
     if len(parts) == 1:
         return None
     pattern, seats = "{}".join(part.replace("{", "{{").replace("}", "}}") for part in parts[::2]), parts[1::2]

@@ -16,6 +16,7 @@ from types import MappingProxyType
 from sotopia_env.errors import ConstraintError, InvalidValueError, nearest
 from sotopia_env.tasks.texts import people as texts
 from sotopia_env.world.scenario import (
+    ADULT,
     BigFive,
     Character,
     DecisionStyle,
@@ -27,7 +28,6 @@ from sotopia_env.world.scenario import (
 )
 
 _MAX_CHARACTERS = 60
-_ADULT = 18
 _FOUNDATIONS, _VALUES, _STYLES = tuple(MoralFoundation), tuple(SchwartzValue), tuple(DecisionStyle)
 
 
@@ -201,7 +201,7 @@ def draw_relationships(
     for pair in itertools.combinations(range(len(characters)), 2):
         romantic = RelationshipKind.ROMANTIC
         is_taken = any(relationship.kind is romantic for relationship in relationships)
-        is_minor = any((age := characters[seat].age) is not None and age < _ADULT for seat in pair)
+        is_minor = any((age := characters[seat].age) is not None and age < ADULT for seat in pair)
         others = [kind for kind in kinds if kind is not romantic or not (is_taken or is_minor)]
         relationships.append(draw_relationship(rng, characters, pair, others or kinds, facts))
     return tuple(relationships)

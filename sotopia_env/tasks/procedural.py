@@ -19,10 +19,10 @@ from sotopia_env.tasks.family import Family
 from sotopia_env.tasks.people import NameStock, draw_people, draw_relationships, possible_kinds
 from sotopia_env.tasks.templates import Template, instantiate, read_templates
 from sotopia_env.tasks.texts.people import OCCUPATIONS
-from sotopia_env.world.scenario import RelationshipKind, Scenario, Task
-from sotopia_env.world.taskset import read_records, read_values
+from sotopia_env.world.scenario import ADULT, RelationshipKind, Scenario, Task
+from sotopia_env.world.taskset import casting_id, read_records, read_values
 
-ADULT, OLDEST_AT_WORK, RETIRED_FROM = 18, 68, 58
+OLDEST_AT_WORK, RETIRED_FROM = 68, 58
 """Ages of drawn people with one of the occupations that this package knows."""
 
 Source = Template | Scenario | Family
@@ -82,7 +82,7 @@ class Casting:
         ages = [rng.randint(job.low, job.high) for job in jobs]
         characters = draw_people(rng, ages, [job.occupation for job in jobs], self._names)
         return Task(
-            id=f"{self.scenario.id}/{number}",
+            id=casting_id(self.scenario.id, number),
             scenario=self.scenario,
             characters=characters,
             relationships=draw_relationships(rng, characters, self._kinds, self.scenario.constraints.facts),
@@ -139,12 +139,13 @@ class TaskStream:
         ``advance`` is called with 1 for each task that is written.
 
         Raises:
-            InvalidValueError: ``n`` is no whole number of at least 1, or the file cannot be written.
+            InvalidValueError: ``n`` or ``start`` is no whole number of at least 1 or 0, or the file cannot be written.
         """
         check_whole("n", n, 1)
+        check_whole("start", start, 0)
         try:
             with replacement(Path(path)) as file:
-                for task in itertools.islice(self.tasks(start), n):
+                for task in map(self.task, range(start, start + n)):
                     file.write(task.model_dump_json().encode() + b"\n")
                     if advance is not None:
                         advance(1)

@@ -21,11 +21,11 @@ from pydantic import Field, ValidationError, model_validator
 from sotopia_env.errors import InvalidTaskError, InvalidValueError, check_whole, short_repr
 from sotopia_env.json_text import decode_json
 from sotopia_env.records import JsonObject, Line, Name, Record, explain
-from sotopia_env.tasks.forms import Form, with_markers
+from sotopia_env.tasks.forms import MARKER, Form, with_markers
 from sotopia_env.tasks.people import NameStock, draw_people
 from sotopia_env.world.interview import Domain, GoalTest, GoalType, Question, Role, Text
-from sotopia_env.world.scenario import Relationship, Scenario, Task
-from sotopia_env.world.taskset import FIELD_NAMES, TaskSet, read_records
+from sotopia_env.world.scenario import ADULT, Relationship, RelationshipKind, Scenario, Task
+from sotopia_env.world.taskset import FIELD_NAMES, TaskSet, casting_id, read_records
 
 PROFILES = 5
 """Instances of each shipped template (AgentSense §3)."""
@@ -206,10 +206,23 @@ def _check_names(template: Template) -> None:
             if match.group(1) not in numbers:
                 expected = f"{{0}} to {{{numbers[-1]}}} for the names of the characters"
                 raise ValueError(f"{where}: expected {expected}, got {match.group()!r}")
+        if marker := MARKER.search(text):
+            raise ValueError(f"{where}: expected another word than {marker.group()!r}, which stands for a name here")
+    most = min(len(template.names.firsts), len(template.names.lasts))
+    if len(numbers) > most:
+        raise ValueError(
+            f"seats: expected at most {most}, the number of names that do not stand in the texts, got {len(numbers)}; "
+            "leave some of the names out of the texts"
+        )
 
 
 def _check_ages(template: Template) -> None:
     for index, tie in enumerate(template.ties):
+        if tie.kind is RelationshipKind.ROMANTIC and (low := min(template.seats[i].ages[0] for i in tie.seats)) < ADULT:
+            raise ValueError(
+                f"ties.{index}.kind: expected {tie.kind.value!r} between people of {ADULT} or more, got ages from "
+                f"{low}; raise the ages of seats {tie.seats[0]} and {tie.seats[1]}, or choose another kind"
+            )
         if tie.age_gap is None:
             continue
         (low, high), (first, second) = tie.age_gap, (template.seats[seat].ages for seat in tie.seats)
@@ -235,6 +248,7 @@ def instantiate(template: Template, number: int, seed: int) -> Task:
 
     Raises:
         InvalidValueError: ``number`` or ``seed`` is no whole number of at least 0.
+        InvalidTaskError: the task's id would be too long.
     """
     check_whole("number", number, 0)
     check_whole("seed", seed, 0)
@@ -243,7 +257,7 @@ def instantiate(template: Template, number: int, seed: int) -> Task:
     characters = draw_people(rng, _draw_ages(rng, template), jobs, template.names)
     names = [character.first_name for character in characters]
     return Task(
-        id=f"{template.id}/{number}",
+        id=casting_id(template.id, number),
         scenario=template.form.filled(names),
         characters=characters,
         relationships=tuple(form.filled(names) for form in template.tie_forms),

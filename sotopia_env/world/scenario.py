@@ -44,6 +44,10 @@ def _nobodys_id(text: str) -> str:
     return text
 
 
+ADULT, OLDEST = 18, 150
+"""Ages in years: from which on two people can be a couple, and the greatest that a character can have."""
+
+
 class MoralFoundation(StrEnum):
     """The five moral foundations a character may hold dear (SOTOPIA, appendix C.2.1)."""
 
@@ -101,7 +105,7 @@ class Character(Record):
 
     first_name: Annotated[Label, AfterValidator(_nobodys_id)]
     last_name: Annotated[Line, AfterValidator(no_pose), AfterValidator(_nobodys_id)] = ""
-    age: int | None = Field(default=None, ge=0, le=150)
+    age: int | None = Field(default=None, ge=0, le=OLDEST)
     gender: Line
     pronouns: Line
     occupation: Line
@@ -193,6 +197,8 @@ class Constraints(Record):
         for low, high in self.ages:
             if low > high:
                 raise ValueError(f"ages: expected (low, high) with low <= high, got ({low}, {high})")
+            if high < 0 or low > OLDEST:
+                raise ValueError(f"ages: expected some from 0 to {OLDEST}, got ({low}, {high}), which nobody can have")
         return self
 
     def admits(self, seat: int, character: Character) -> bool:

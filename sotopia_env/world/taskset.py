@@ -29,7 +29,7 @@ from sotopia_env.errors import (
 )
 from sotopia_env.files import read_text, write_text_atomically
 from sotopia_env.json_text import parse_json
-from sotopia_env.records import Record, canonical_json, explain
+from sotopia_env.records import MOST_CHARACTERS, Record, canonical_json, explain
 from sotopia_env.world.interview import GoalTest, Interview, Question
 from sotopia_env.world.scenario import Character, Relationship, RelationshipKind, Scenario, Task
 
@@ -178,6 +178,21 @@ class Cast(Record):
         return self._by_pair.get(pair) or Relationship(seats=pair, kind=RelationshipKind.STRANGER)
 
 
+def casting_id(scenario_id: str, number: int) -> str:
+    """Returns the id of a scenario's casting: ``scenario/number``.
+
+    Raises:
+        InvalidTaskError: it would be longer than an id may be.
+    """
+    task_id = f"{scenario_id}/{number}"
+    if len(task_id) > MOST_CHARACTERS:
+        raise InvalidTaskError(
+            f"id: expected at most {MOST_CHARACTERS} characters with the number of the casting, got {len(task_id)} in "
+            f"{short_repr(task_id)}; shorten the id of the scenario"
+        )
+    return task_id
+
+
 def seat_characters(scenario: Scenario, cast: Cast, seating: Sequence[int], task_id: str) -> Task:
     """Returns the task in which character ``seating[i]`` of the cast sits in seat ``i``."""
     relationships = []
@@ -254,7 +269,7 @@ def sample_tasks(scenarios: Sequence[Scenario], cast: Cast, per_scenario: int, s
     for scenario in scenarios:
         generator = random.Random(f"{seed}:{scenario.id}")
         for number, seating in enumerate(draw_seatings(scenario, cast, per_scenario, generator)):
-            tasks.append(seat_characters(scenario, cast, seating, f"{scenario.id}/{number}"))
+            tasks.append(seat_characters(scenario, cast, seating, casting_id(scenario.id, number)))
     return TaskSet(tasks)
 
 
@@ -347,6 +362,7 @@ __all__ = [
     "TaskSet",
     "admissible_seatings",
     "canonical_json",
+    "casting_id",
     "draw_seatings",
     "read_records",
     "read_values",

@@ -6,14 +6,15 @@ Sources are used evenly: the next inspiration is always one of the source that h
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from sotopia_env.errors import DamagedRecordError, InvalidValueError
-from sotopia_env.files import read_lines
+from sotopia_env.files import read_lines, read_text
 from sotopia_env.json_text import decode_json
 
 
@@ -50,10 +51,14 @@ def read_inspirations(paths: Iterable[str | Path]) -> list[Inspiration]:
     for path in map(Path, paths):
         if not path.is_file() or path.suffix not in (".txt", ".jsonl"):
             raise InvalidValueError(f"inspirations: expected a .txt or .jsonl file, got {path}")
-        for origin, line in read_lines(path):
-            item = Inspiration(path.stem, line.strip()) if path.suffix == ".txt" else _inspiration(origin, line)
+        for item in _phrases(path) if path.suffix == ".txt" else itertools.starmap(_inspiration, read_lines(path)):
             inspirations.setdefault(item.key, item)
     return list(inspirations.values())
+
+
+def _phrases(path: Path) -> Iterator[Inspiration]:
+    # Not read_lines, which leaves a last line without its end out: people write such files by hand.
+    return (Inspiration(path.stem, line.strip()) for line in read_text(path).split("\n") if line.strip())
 
 
 def _inspiration(origin: str, line: str) -> Inspiration:

@@ -23,6 +23,7 @@ from sotopia_env.prompts import load
 from sotopia_env.records import Line
 from sotopia_env.tasks import OpenScenario, cast_scenarios, check, warnings
 from sotopia_env.world import Character, Constraints, Relationship, RelationshipKind, Scenario, Seat, Task
+from sotopia_env.world.scenario import ADULT
 from sotopia_env.world.taskset import Cast, TaskSet
 from sotopia_env.writing.drafting import Question, Trusted
 from sotopia_env.writing.inspirations import Inspiration, plain
@@ -31,7 +32,6 @@ from sotopia_env.writing.likeness import nearest_text
 _NOBODY = re.compile(r"\b(agent|person|participant|character|player|speaker)[ _-]?([0-9]|[AB])\b", re.IGNORECASE)
 _GENDERED = re.compile(r"\b(he|she|him|her|his|hers|himself|herself)\b", re.IGNORECASE)
 _PRONOUNS = {"woman": "she/her", "man": "he/him", "nonbinary": "they/them"}
-_ADULT = 18
 WRITTEN_KINDS = (
     RelationshipKind.FAMILY,
     RelationshipKind.FRIEND,
@@ -49,7 +49,12 @@ class Writing(Protocol):
         ...
 
     def restore(self, result: Mapping[str, Any]) -> None:
-        """Takes note of what an earlier call has accepted."""
+        """Takes note of what an earlier call has accepted.
+
+        Raises:
+            ValidationError: it is no result of this kind.
+            InvalidValueError: it is about other people.
+        """
         ...
 
 
@@ -97,7 +102,8 @@ class CharacterWriting:
 
     def restore(self, result: Mapping[str, Any]) -> None:
         """See :class:`Writing`."""
-        self.names |= {plain(result[name]) for name in ("first_name", "last_name") if result[name]}
+        character = Character.model_validate(result)
+        self.names |= {plain(name) for name in (character.first_name, character.last_name) if name}
 
 
 # --- relationships -------------------------------------------------------------------------------------------------
@@ -130,7 +136,7 @@ class RelationshipWriting:
 
     def _kind(self, pair: tuple[int, int], kind: RelationshipKind) -> str:
         ages = [self.cast.characters[index].age for index in pair]
-        is_adult = all(age is not None and age >= _ADULT for age in ages)
+        is_adult = all(age is not None and age >= ADULT for age in ages)
         return kind if is_adult or kind is not RelationshipKind.ROMANTIC else RelationshipKind.FRIEND
 
     def _text(self, pair: tuple[int, int]) -> str:
@@ -145,8 +151,7 @@ class RelationshipWriting:
         def accept(draft: RelationshipDraft) -> Mapping[str, Any]:
             if draft.kind != inspiration.source:
                 raise InvalidValueError(f"kind: expected {inspiration.source!r}, got {draft.kind.value!r}")
-            if missing := [one.first_name for one in people if one.first_name not in draft.backstory]:
-                raise InvalidValueError(f"backstory: expected a text that names both, got none with {missing[0]!r}")
+            _expect_names([one.first_name for one in people], draft.backstory)
             return Relationship(seats=pair, kind=draft.kind, backstory=draft.backstory).model_dump(mode="json")
 
         profiles = [person.model_dump(mode="json", exclude={"secret", "private_attributes"}) for person in people]
@@ -155,6 +160,17 @@ class RelationshipWriting:
 
     def restore(self, result: Mapping[str, Any]) -> None:
         """See :class:`Writing`."""
+        relationship, people = Relationship.model_validate(result), self.cast.characters
+        if relationship.seats[1] >= len(people) or any(
+            relationship.seats == one.seats for one in self.cast.relationships
+        ):
+            raise InvalidValueError(f"seats: expected two of the cast without a relationship, got {relationship.seats}")
+        _expect_names([people[seat].first_name for seat in relationship.seats], relationship.backstory)
+
+
+def _expect_names(names: Iterable[str], backstory: str) -> None:
+    if missing := [name for name in names if name not in backstory]:
+        raise InvalidValueError(f"backstory: expected a text that names both, got none with {missing[0]!r}")
 
 
 # --- scenarios -----------------------------------------------------------------------------------------------------

@@ -7,8 +7,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.files import AppendOnlyFile
+from sotopia_env.records import explain
 from sotopia_env.writing.drafting import Drafter, Written, read_written
 from sotopia_env.writing.inspirations import Inspiration, queues, take_evenly, unused
 from sotopia_env.writing.kinds import Writing
@@ -42,7 +45,7 @@ class Writer:
             used: inspirations that are not used again.
 
         Raises:
-            InvalidValueError: all inspirations are used.
+            InvalidValueError: all inspirations are used, or ``path`` holds other work.
             ModelRefusedError: the model refuses every request.
             BudgetExceededError: the ledger's limit is reached; answered questions stay on disk.
         """
@@ -50,8 +53,7 @@ class Writer:
         with AppendOnlyFile(path, exclusive=True) as file:
             records = read_written(path)
             for item in records:
-                if item.result is not None:
-                    self.kind.restore(item.result)
+                self._restore(item, path)
             previous = [Inspiration(item.source, item.text) for item in records]
             waiting = queues(unused(pool, used), previous, seed)
             if not waiting and not records:
@@ -62,6 +64,16 @@ class Writer:
                     break
                 records += await self.drafter.ask_all(map(self.kind.question, batch), file)
         return sorted(records, key=lambda item: (item.source, item.text))
+
+    def _restore(self, item: Written, path: Path) -> None:
+        try:
+            if item.result is not None:
+                self.kind.restore(item.result)
+        except (ValidationError, InvalidValueError) as error:
+            problem = explain(error) if isinstance(error, ValidationError) else error
+            raise InvalidValueError(
+                f"{path}: {item.text!r}: result.{problem}; name the directory and the cast of the same work"
+            ) from None
 
 
 def count(records: Sequence[Written]) -> int:

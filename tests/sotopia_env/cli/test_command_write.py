@@ -85,6 +85,25 @@ def test_people_ties_and_scenarios_are_written_and_played_by_each_other(server: 
     assert "this situation exists already" in result.output
 
 
+def test_a_directory_goes_on_with_its_own_people_only(server: LoopbackServer, tmp_path: Path) -> None:
+    jobs, people, ties = tmp_path / "jobs.txt", tmp_path / "people", tmp_path / "ties"
+    jobs.write_text("theme 0\ntheme 1", encoding="utf-8")
+    result = sotopia(server, "write", "characters", "--inspirations", jobs, "-n", 2, "--out", people)
+    assert "2 asked" in result.output  # the last line, which has no end, is one
+    sotopia(server, "write", "relationships", "--cast", "starter", "-n", 1, "--out", ties)
+    file = ties / "relationships.jsonl"
+    before = (ties / "cast.json").read_bytes()
+    for cast in (people / "cast.json", ties / "cast.json"):
+        result = sotopia(server, "write", "relationships", "--cast", cast, "-n", 1, "--out", ties, code=2)
+        assert f"{file}: " in result.stderr
+        assert "seats: expected two of the cast without a relationship" in result.stderr
+    assert (ties / "cast.json").read_bytes() == before
+    line = {"source": "jobs", "text": "theme 0", "result": {"first_name": "Ida"}}
+    (people / "characters.jsonl").write_text(json.dumps(line) + "\n", encoding="utf-8")
+    result = sotopia(server, "write", "characters", "--inspirations", jobs, "--out", people, code=2)
+    assert "'theme 0': result.gender: expected a value, got none" in result.stderr
+
+
 def test_a_script_becomes_a_directory(server: LoopbackServer, tmp_path: Path) -> None:
     script = tmp_path / "The Mill.txt"
     script.write_text(SCRIPT, encoding="utf-8")
@@ -117,6 +136,11 @@ def test_a_sentence_becomes_a_file_that_runs_without_a_model(server: LoopbackSer
         (["scenarios"], "--inspirations: expected at least one file"),
         (["relationships"], "--cast: expected 'starter' or a JSON file with a cast, got 'drawn'"),
         (["templates"], "--script: expected the file that templates are made of, got none"),
+        (
+            ["templates", "--script", "x.txt", "--evaluation", "starter"],
+            "--evaluation: expected with scenarios, outcomes",
+        ),
+        (["characters", "--script", "x.txt"], "--script: expected with templates only, got it with characters"),
         (["scenarios", "--evaluation", "startr"], "did you mean 'starter'?"),
     ],
 )

@@ -83,6 +83,27 @@ def test_a_stream_needs_sources_and_a_seed(sources, seed, words):
         TaskStream(sources, seed)
 
 
+def test_a_casting_whose_id_would_be_too_long_is_refused(tmp_path):
+    long = "x" * 79
+    sources = [TEMPLATES[0].model_copy(update={"id": long}), two().model_copy(update={"id": long})]
+    for source in sources:
+        with pytest.raises(InvalidTaskError, match=r"id: expected at most 80 characters .* got 81"):
+            TaskStream([source], seed=0).task(0)
+    with pytest.raises(InvalidTaskError, match="id: expected at most 80 characters"):
+        TaskStream([two()], seed=0).save(tmp_path / "many.jsonl", 1, start=10**90)
+    assert not any(tmp_path.iterdir())
+
+
+def test_any_number_of_tasks_can_be_asked_for(tmp_path):
+    def stop(count):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        TaskStream([two()], seed=0).save(tmp_path / "many.jsonl", 10**30, advance=stop)
+    with pytest.raises(InvalidValueError, match="start"):
+        TaskStream([two()], seed=0).save(tmp_path / "many.jsonl", 1, start=-1)
+
+
 def test_a_file_is_whole_or_not_there(tmp_path):
     path = tmp_path / "drawn.jsonl"
     drawn = TaskStream(TEMPLATES, seed=1)

@@ -8,6 +8,7 @@ import pytest
 
 from sotopia_env import tasks
 from sotopia_env.errors import InvalidTaskError, InvalidValueError
+from sotopia_env.tasks.people import NameStock
 from sotopia_env.tasks.templates import Template, instantiate, read_templates
 from sotopia_env.world import RelationshipKind, Task
 
@@ -127,6 +128,9 @@ def test_a_file_of_templates_is_read(written):
         (GRANDPARENT, "questions.0.about", 1, ["questions.0.about", "private_info"]),
         (GRANDPARENT, "context", "{0} and {3}", ["context", "{0} to {2}", "'{3}'"]),
         (GRANDPARENT, "context", "A set {a, b}", ["context", "{0} to {2}", "'{a, b}'"]),
+        (GRANDPARENT, "context", "{0} knows Nameof9seat.", ["context", "'Nameof9seat'"]),
+        (GRANDPARENT, "ties.2", {"seats": [1, 2], "kind": "romantic"}, ["ties.2.kind", "of 18 or more", "from 5"]),
+        (GRANDPARENT, "context", " ".join(first for first, _ in NameStock.without().firsts), ["seats", "at most 0"]),
         (GRANDPARENT, "context", " ", ["context", "must not be blank"]),
         (GRANDPARENT, "seats.1.goals.0.text", "Ask {", ["seats.1.goals.0.text", "'{'"]),
         (GRANDPARENT, "seats.1.goals.0.type", "information acquisitions", ["did you mean 'information acquisition'?"]),

@@ -22,6 +22,7 @@ from tests.sotopia_env.factories import character, scenario, task
         (lambda: scenario(1), "at least 2 items"),
         (lambda: scenario(constraints={"ages": [[1, 2]]}), "one entry per seat"),
         (lambda: scenario(constraints={"ages": [[9, 2], [1, 2]]}), "low <= high"),
+        (lambda: scenario(constraints={"ages": [[9, 20], [200, 300]]}), "some from 0 to 150"),
         (lambda: scenario(max_turns=0), "greater than or equal to 1"),
         (lambda: character("Ada\nTurn #9"), "single line"),
         (lambda: character("Ada", secret="a\u2028b"), "single line"),

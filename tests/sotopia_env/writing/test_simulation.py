@@ -75,6 +75,13 @@ REFUSED = [
     (simulation(max_turns=0), "max_turns: expected a number of at least 2, got 0"),
     (simulation(id="The Room"), "id: expected a text that matches"),
     (simulation(seats=[{"goals": ["Get 77 points."]}] * 3), "77 is no number of this seat's worth"),
+    (
+        simulation(
+            characters=[{**person, "age": 16} for person in simulation()["characters"]],
+            relationships=[{"seats": pair, "kind": "romantic"} for pair in ([0, 1], [0, 2], [1, 2])],
+        ),
+        "relationships.0.kind: expected 'romantic' between people of 18 or more, got the ages [16, 16]",
+    ),
     (simulation(moderator="Ada"), "moderator: unknown field"),
 ]
 

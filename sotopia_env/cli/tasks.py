@@ -190,30 +190,35 @@ def sample_tasks(
 def generate_tasks(
     sources: Annotated[
         str,
-        typer.Option("--from", help="A file of templates or scenarios, 'everyday-groups', 'starter', or families."),
+        typer.Option("--from", help="A file of templates or scenarios, a shipped set, or families."),
     ],
     n: Annotated[int, typer.Option("-n", min=1, help="How many tasks.")],
     out: Annotated[Path, path_option("The .jsonl file to write.")],
     seed: Seed = 0,
     start: Annotated[int, typer.Option(min=0, help="Index of the first task in the sequence.")] = 0,
     level: LevelName = "medium",
+    cast: Annotated[
+        str | None, typer.Option(help="Who plays scenarios: 'starter', 'everyday' or a JSON file; else drawn people.")
+    ] = None,
 ) -> None:
-    """Generate any number of tasks from templates, scenarios or families, with drawn people.
+    """Generate any number of tasks from templates, scenarios or families, with drawn people or those of a cast.
 
     Tasks are written while they are drawn; the file is there when all are.
 
     \b
     Examples:
       sotopia tasks generate --from everyday-groups -n 2000 --out groups.jsonl
+      sotopia tasks generate --from everyday --cast everyday -n 1000 --out everyday.jsonl
       sotopia tasks generate --from my_scenarios.json -n 500 --seed 7 --out cast.jsonl
       sotopia tasks generate --from negotiation,division -n 1000000 --level hard --out many.jsonl
     """
     from sotopia_env.runs import Progress
-    from sotopia_env.tasks import TaskStream
+    from sotopia_env.tasks import TaskStream, read_cast
 
     if out.suffix != ".jsonl":
         raise InvalidValueError(f"--out: expected a .jsonl file, got {str(out)!r}")
-    TaskStream(task_sources(sources), seed, level).save(out, n, start, Progress(n, 0, None, "tasks").advance)
+    stream = TaskStream(task_sources(sources), seed, level, None if cast is None else read_cast(cast))
+    stream.save(out, n, start, Progress(n, 0, None, "tasks").advance)
     typer.echo(f"{out}: {n} tasks")
 
 

@@ -1,4 +1,4 @@
-"""Streams of procedural tasks: templates, scenarios or families with drawn people, as many as anybody likes.
+"""Streams of procedural tasks: templates, scenarios or families with drawn people or those of a cast, without end.
 
 Each task is a function of the stream's sources, its seed and the task's index, so a stream can begin anywhere and holds
 nothing of what it has drawn.
@@ -20,7 +20,7 @@ from sotopia_env.tasks.people import NameStock, draw_people, draw_relationships,
 from sotopia_env.tasks.templates import Template, instantiate, read_templates
 from sotopia_env.tasks.texts.people import OCCUPATIONS
 from sotopia_env.world.scenario import ADULT, RelationshipKind, Scenario, Task
-from sotopia_env.world.taskset import casting_id, read_records, read_values
+from sotopia_env.world.taskset import Cast, admissible_seatings, casting_id, read_records, read_values, seat_characters
 
 OLDEST_AT_WORK, RETIRED_FROM = 68, 58
 """Ages of drawn people with one of the occupations that this package knows."""
@@ -89,6 +89,33 @@ class Casting:
         )
 
 
+class CastCasting:
+    """Draws seatings of a cast for a scenario, whose constraints they meet; see :class:`Casting`."""
+
+    def __init__(self, scenario: Scenario, cast: Cast) -> None:
+        """Finds all seatings.
+
+        Raises:
+            ConstraintError: the constraints admit none; names the scenario.
+        """
+        self.scenario, self.cast = scenario, cast
+        self._seatings = admissible_seatings(scenario, cast)
+        self._shuffled: tuple[tuple[int, int], list[tuple[int, ...]]] | None = None
+        if not self._seatings:
+            raise ConstraintError(
+                f"scenario {scenario.id!r}: expected a cast that its constraints admit, got one of "
+                f"{len(cast.characters)} characters without a seating; leave the cast out, or widen the constraints"
+            )
+
+    def draw(self, number: int, seed: int) -> Task:
+        """Returns the casting ``number`` of the sequence fixed by ``seed``; after all seatings they come again."""
+        round_, place = divmod(number, len(self._seatings))
+        if self._shuffled is None or self._shuffled[0] != (seed, round_):  # the next task is mostly of the same round
+            rng = random.Random(f"{self.scenario.id} {seed} {round_}")
+            self._shuffled = (seed, round_), rng.sample(self._seatings, len(self._seatings))
+        return seat_characters(self.scenario, self.cast, self._shuffled[1][place], casting_id(self.scenario.id, number))
+
+
 def _ages(occupation: str) -> tuple[int, int]:
     return (RETIRED_FROM, 150) if occupation.startswith("retired") else (ADULT, OLDEST_AT_WORK)
 
@@ -99,22 +126,24 @@ class TaskStream:
     Task ``k`` is number ``k // n`` of source ``k % n``, for ``n`` sources: equal sources, seed and index, equal task.
     """
 
-    def __init__(self, sources: Iterable[Source], seed: int, level: str = "medium") -> None:
+    def __init__(self, sources: Iterable[Source], seed: int, level: str = "medium", cast: Cast | None = None) -> None:
         """Checks the sources; nothing is drawn for good yet.
 
         Args:
             sources: templates, scenarios (of two or more seats) and families.
             seed: 0 or more.
             level: of the families' tasks.
+            cast: who plays the scenarios, as far as their constraints admit; ``None`` draws people. Templates and
+                families draw their own in either case.
 
         Raises:
             InvalidValueError: there is no source, something is none, or two have one id; or ``seed`` is no whole
                 number of at least 0.
-            ConstraintError: a scenario's constraints cannot be met by drawn people.
+            ConstraintError: a scenario's constraints cannot be met by drawn people, or by nobody of the cast.
         """
         check_whole("seed", seed, 0)
         sources = list(sources)
-        self._draws = [_draw_of(source, index, seed, level) for index, source in enumerate(sources)]
+        self._draws = [_draw_of(source, index, seed, level, cast) for index, source in enumerate(sources)]
         ids = [source.name if isinstance(source, Family) else source.id for source in sources]
         if twice := [name for index, name in enumerate(ids) if name in ids[:index]]:
             raise InvalidValueError(f"sources: expected different ids, got {twice[0]!r} twice")
@@ -153,14 +182,14 @@ class TaskStream:
             raise InvalidValueError(f"{path}: cannot be written ({error.strerror})") from None
 
 
-def _draw_of(source: Source, index: int, seed: int, level: str) -> Callable[[int], Task]:
+def _draw_of(source: Source, index: int, seed: int, level: str, cast: Cast | None) -> Callable[[int], Task]:
     """Returns what draws the numbered tasks of one source."""
     if isinstance(source, Template):
         return lambda number: instantiate(source, number, seed)
     if isinstance(source, Family):
         return lambda number: source.generate(number, seed, level)
     if isinstance(source, Scenario):
-        casting = Casting(source)
+        casting = Casting(source) if cast is None else CastCasting(source, cast)
         return lambda number: casting.draw(number, seed)
     raise InvalidValueError(f"sources.{index}: expected a template, scenario or family, got {short_repr(source)}")
 

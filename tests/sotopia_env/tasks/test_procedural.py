@@ -9,7 +9,7 @@ from sotopia_env import tasks
 from sotopia_env.errors import ConstraintError, InvalidTaskError, InvalidValueError, UnknownNameError
 from sotopia_env.tasks.procedural import TaskStream, read_sources, stream
 from sotopia_env.tasks.templates import Template
-from sotopia_env.world import Constraints, Task, TaskSet
+from sotopia_env.world import Constraints, Task, TaskSet, admissible_seatings
 from tests.sotopia_env.factories import scenario
 from tests.sotopia_env.tasks.test_templates import GRANDPARENT, TEMPLATES
 
@@ -155,3 +155,25 @@ def test_streams_are_named_by_files_families_and_shipped_sets(tmp_path):
 def test_the_shipped_scenarios_can_be_cast_with_drawn_people():
     for task in itertools.islice(stream(tasks.starter_scenarios(), seed=2), 60):
         tasks.check(task)
+
+
+def test_a_stream_of_scenarios_takes_the_people_of_a_cast():
+    """With their own relationships; no seating comes twice before all have come."""
+    scenarios, cast = tasks.everyday_scenarios(), tasks.everyday_cast()
+    drawn = TaskStream(scenarios, seed=3, cast=cast)
+    some = [drawn.task(index) for index in range(0, 8 * len(scenarios), 7)]
+    names = {character.name for character in cast.characters}
+    for task in some:
+        assert set(task.names.values()) <= names
+        tasks.check(task)
+    assert drawn.task(500) == TaskStream(scenarios, seed=3, cast=cast).task(500)
+    one = TaskStream(scenarios[:1], seed=3, cast=cast)
+    seatings = len(admissible_seatings(scenarios[0], cast))
+    seats = [tuple(one.task(index).names.values()) for index in range(2 * seatings)]
+    assert len(set(seats[:seatings])) == len(set(seats[seatings:])) == seatings
+
+
+def test_a_cast_that_cannot_play_a_scenario_is_named_with_it():
+    scenario = tasks.everyday_scenarios()[0].model_copy(update={"constraints": Constraints(ages=((1, 2), (1, 2)))})
+    with pytest.raises(ConstraintError, match=rf"scenario '{scenario.id}': expected a cast that its constraints admit"):
+        TaskStream([scenario], seed=0, cast=tasks.everyday_cast())

@@ -140,6 +140,10 @@ def _person(
         decision_style=rng.choice(_STYLES),
         personality=f"{rng.choice(texts.OPENINGS)} {rng.choice(texts.CLOSINGS)}",
         secret=rng.choice(stories[1]),
+        # Said here, because finding a default by its factory takes pydantic as long as half of the draw.
+        public_attributes={},
+        private_attributes={},
+        origin={},
     )
 
 

@@ -21,7 +21,7 @@ from sotopia_env.json_text import decode_json
 from sotopia_env.outcomes import OutcomeSpec
 from sotopia_env.prompts import load
 from sotopia_env.records import Line
-from sotopia_env.tasks import OpenScenario, cast_scenarios, check, warnings
+from sotopia_env.tasks import OpenScenario, cast_scenarios, check, lint
 from sotopia_env.world import Character, Constraints, Relationship, RelationshipKind, Scenario, Seat, Task
 from sotopia_env.world.scenario import ADULT
 from sotopia_env.world.taskset import Cast, TaskSet
@@ -262,10 +262,10 @@ class ScenarioWriting:
 
 
 def check_task(task: Task) -> None:
-    """Raises :class:`InvalidValueError` for the first error or warning of a task."""
+    """Raises :class:`InvalidValueError` for the first error or warning of a task, those of the lint included."""
     check(task)
-    for warning in warnings(task):
-        raise InvalidValueError(warning)
+    for problem in lint([(task.id, task)]):
+        raise InvalidValueError(problem.sentence)
 
 
 def to_scenario(draft: ScenarioDraft, inspiration: Inspiration) -> Scenario:

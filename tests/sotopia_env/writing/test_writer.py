@@ -81,6 +81,8 @@ def test_our_examples_are_what_we_ask_for(form, name):
         assert writing.question(ONE[0]).accept(form.model_validate(item))
 
 
+LEAKED = "The spare key lies hidden beneath the third flower pot."
+LEAKING = [{**side, "private_info": LEAKED} for side in situation(CONTEXT)["seats"]]
 REFUSED = [
     ("no JSON at all", "expected one JSON object"),
     (json.dumps(situation(CONTEXT)) + " Here you are.", "expected nothing after the JSON object"),
@@ -95,6 +97,7 @@ REFUSED = [
     (json.dumps(situation("The KNOWN  context of somewhere else, which is long enough to be one.")), "exists already"),
     (json.dumps(situation("A known context of somewhere else that is long enough to be one.")), r"already \(starter\)"),
     (json.dumps(situation(f"{CONTEXT} And she is late.")), "got 'she': use 'they'"),
+    (json.dumps(situation(f"{CONTEXT} {LEAKED}", seats=LEAKING)), "private_info: .* in context"),
 ]
 
 

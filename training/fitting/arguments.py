@@ -144,6 +144,9 @@ def training_arguments(fit: FitSettings, output: str, validated: bool, kind: typ
     try:
         return kind(**{**_machine(values, validated), **values, **decided})
     except (ValueError, TypeError, ImportError) as error:
+        from transformers.integrations.deepspeed import unset_hf_deepspeed_config
+
+        unset_hf_deepspeed_config()  # a configuration that was refused is this process's already, half made
         raise InvalidValueError(f"trainer: {' '.join(str(error).split())}") from None
 
 

@@ -73,7 +73,7 @@ def begin_from(model: ModelSettings, earlier: str | None, prompt: PromptSettings
     """
     if earlier is not None:
         note = read_prompt_settings(find_model(earlier))
-        for name in ("format", "chat_template_kwargs"):
+        for name in ("format", "chat_template", "chat_template_kwargs"):
             trained, own = getattr(note, name), getattr(prompt, name)
             if trained != own:
                 raise InvalidValueError(

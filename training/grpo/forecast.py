@@ -17,7 +17,7 @@ from training.fitting.forecast import (
     weights,
 )
 from training.fitting.loop import TrainingRun, begin_from
-from training.grpo.settings import GRPOSettings, check, trainer_arguments
+from training.grpo.settings import GRPOSettings, check, check_rows, trainer_arguments
 from training.grpo.single_turn import prompt_records
 from training.grpo.situations import situation_count
 from training.models.loading import adapter_base, find_model, load_tokenizer, prompt_ids, read_prompt_settings
@@ -43,6 +43,7 @@ def forecast(settings: GRPOSettings, assumed: Assumptions) -> Forecast:
         scorer = _scorer_weights(settings.reward.model) if found else _assumed_scorer_weights(assumed)
     need = stage_memory(settings, config, model, arguments, prompt, scorer, int(assumed.device_memory * 1e9))
     rows, row_tokens = _rows(settings, prompt, model, assumed)
+    check_rows(rows, arguments)
     sampled = assumed.answer_tokens or prompt.max_answer
     if settings.mode == "multi-turn":
         assert settings.situations is not None

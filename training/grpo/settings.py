@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field, JsonValue
+from pydantic import Field, JsonValue, field_validator
 
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.world import Scalarisation
@@ -60,6 +60,13 @@ class DevSettings(Settings):
     temperature: float | None = Field(default=None, gt=0)
     every: int = Field(default=20, ge=1)
     patience: int | None = Field(default=None, ge=1)
+
+    @field_validator("situations")
+    @classmethod
+    def _check_partners(cls, value: SituationSettings) -> SituationSettings:
+        if value.self_play is not None:
+            raise ValueError("expected partners that stay the same, got self_play; looks could not be compared")
+        return value
 
 
 class GRPOSettings(FitSettings):
@@ -169,6 +176,20 @@ def _check_groups(trainer: Mapping[str, JsonValue]) -> None:
             f"trainer.num_generations: per_device_train_batch_size {batch} × steps_per_generation {steps} × "
             f"{world_size()} processes = {answers} answers cannot be divided into groups of {group}; e.g. "
             f"steps_per_generation: {fitting}"
+        )
+
+
+def check_rows(rows: int, arguments: Any) -> None:
+    """Checks that the prompts or situations fill one generation batch; TRL would end without a step.
+
+    Raises:
+        InvalidValueError: there are fewer.
+    """
+    batch, group = arguments.generation_batch_size, arguments.num_generations
+    if rows * group < batch:
+        raise InvalidValueError(
+            f"data: expected at least {batch // group} prompts or situations for the {batch} answers of a generation "
+            f"batch in groups of {group}, got {rows}; lower trainer.per_device_train_batch_size or steps_per_generation"
         )
 
 

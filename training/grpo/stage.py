@@ -26,7 +26,7 @@ from training.grpo.dev_episodes import LOOK, DevEpisodes, Score
 from training.grpo.forecast import check_memory
 from training.grpo.multi_turn import EpisodeRollout, episode_reward, prompt_rows, trainer_class
 from training.grpo.self_play import SelfPlay
-from training.grpo.settings import GRPOSettings, check, trainer_arguments, world_size
+from training.grpo.settings import GRPOSettings, check, check_rows, trainer_arguments, world_size
 from training.grpo.single_turn import SingleTurn
 from training.grpo.situations import Situation, situations
 from training.grpo.token_episodes import TokenPlayer
@@ -88,6 +88,7 @@ def _train(settings: GRPOSettings, frame: TrainingRun, models: _Models) -> dict[
         mode = SingleTurn(settings, prompt, tokenizer)
     dev = _dev(settings, player, frame, mode.score, models.maker)
     rows = frame.rows(lambda: mode.rows(stage.path / "rows"))
+    check_rows(len(rows), frame.arguments)
     models.check()
     parts = mode.parts()
 

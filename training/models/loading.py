@@ -11,6 +11,7 @@ import json
 import os
 import re
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,6 +37,8 @@ CHATML = (
 )
 """The chat template of tiny models: prefix-preserving, with TRL's markers of the assistant's text."""
 
+LOADING = threading.RLock()
+"""Held while weights are loaded: transformers changes how modules are made, for all threads of the process."""
 _PROMPT = PromptSettings()
 _PROBE: tuple[ChatMessage, ...] = (
     {"role": "system", "content": "You are Ada. Sell the lamp."},
@@ -75,12 +78,12 @@ def load_tokenizer(path: str | Path, prompt: PromptSettings = _PROMPT) -> PreTra
 
 
 def set_template(tokenizer: PreTrainedTokenizerBase, name: str, prompt: PromptSettings) -> None:
-    """Sets the template's arguments, and TRL's training template where the model's own is not prefix-preserving.
+    """Sets the settings' template and its arguments, or TRL's training template if the own is not prefix-preserving.
 
     Raises:
         InvalidValueError: the template does not have one of the arguments.
     """
-    own = tokenizer.chat_template
+    own = tokenizer.chat_template if prompt.chat_template is None else prompt.chat_template
     if not isinstance(own, str) or tokenizer.eos_token_id is None:
         return
     for argument in prompt.chat_template_kwargs:
@@ -128,8 +131,8 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerBase, name: str, format: Forma
     if broken:
         raise InvalidValueError(
             f"{name}: the chat template is not prefix-preserving for a partner who is the user ({broken}); what was "
-            "sampled would not be what is trained on. Choose another model, prompt.format: single, or, if it can think,"
-            " prompt.chat_template_kwargs: {enable_thinking: false}"
+            "sampled would not be what is trained on. Choose another model, prompt.format: single, another "
+            "prompt.chat_template, or, if it can think, prompt.chat_template_kwargs: {enable_thinking: false}"
         )
 
 

@@ -15,6 +15,7 @@ from sotopia_env.errors import InvalidValueError, ModelRefusedError, name_hint
 from sotopia_env.json_text import read_json
 from training.models.generation import BatchedGenerator, Batcher, Sampling
 from training.models.loading import (
+    LOADING,
     adapter_base,
     check_adapter,
     find_model,
@@ -190,11 +191,12 @@ class TrainedModel:
 
         An adapter is merged into float32 weights only: lower precision would round it away, and 4 bit cannot hold it.
         """
-        model: Any = load_causal_lm(self.settings)
-        if self.settings.quantization == "none":
-            model = model.to(self.device)
-            if self.settings.adapter is not None and self.settings.dtype == "float32":
-                model = model.merge_and_unload()
+        with LOADING:
+            model: Any = load_causal_lm(self.settings)
+            if self.settings.quantization == "none":
+                model = model.to(self.device)
+                if self.settings.adapter is not None and self.settings.dtype == "float32":
+                    model = model.merge_and_unload()
         loaded: PreTrainedModel = model.eval()
         return loaded
 

@@ -20,7 +20,7 @@ from sotopia_env.policies import Decision
 from sotopia_env.records import read_record
 from sotopia_env.world import ChatMessage, Observation, to_json
 from training.data.samples import fit_prompt
-from training.models.loading import adapter_base, find_model, load_arguments, load_tokenizer, located
+from training.models.loading import LOADING, adapter_base, find_model, load_arguments, load_tokenizer, located
 from training.reward.text import fitting_ids, scored_ids
 from training.stage.settings import ModelSettings, PromptSettings, Settings
 
@@ -244,7 +244,9 @@ def load_classifier(base: str, settings: ModelSettings, **config: Any) -> PreTra
         arguments["quantization_config"].llm_int8_skip_modules = ["score"]
     library_logging.set_verbosity_error()  # it would warn that the score head is new
     try:
-        return AutoModelForSequenceClassification.from_pretrained(located(base), num_labels=1, **arguments, **config)
+        with LOADING:
+            kind = AutoModelForSequenceClassification
+            return kind.from_pretrained(located(base), num_labels=1, **arguments, **config)
     except (OSError, ValueError) as error:
         raise InvalidValueError(f"{base}: no model could be loaded ({str(error).splitlines()[0]})") from None
     finally:

@@ -66,12 +66,14 @@ class PromptSettings(Settings):
         format: see :mod:`sotopia_env.policies.agent_prompt`.
         max_length: tokens of prompt and answer together; longer prompts lose their oldest turns.
         max_answer: of these, tokens reserved for the answer.
+        chat_template: replaces the model's own, e.g. one that keeps conversations as they were (Mistral's does not).
         chat_template_kwargs: arguments of the model's chat template, e.g. ``{enable_thinking: false}`` of Qwen3.
     """
 
     format: Format = "chat"
     max_length: int = Field(default=4096, ge=16)
     max_answer: int = Field(default=256, ge=1)
+    chat_template: str | None = None
     chat_template_kwargs: dict[str, bool | int | float | str] = {}
 
 

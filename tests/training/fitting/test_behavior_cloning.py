@@ -285,11 +285,14 @@ def test_an_argument_of_the_trainer_reaches_it_unchanged(tmp_path):
     ],
 )
 def test_an_argument_that_cannot_be_is_said_before_anything_is_read_or_written(ask, trainer, error, told):
+    from transformers.integrations import is_deepspeed_zero3_enabled
+
     settings = ask("never", trainer=trainer, data=[{"run": "nowhere"}])
     with pytest.raises(error, match=told) as caught:
         run(settings)
     assert "\n" not in str(caught.value)
     assert not Path(settings.output).exists()
+    assert not is_deepspeed_zero3_enabled()  # a refused configuration is nobody's
 
 
 # --- training -----------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Counterfactual credit in GRPO: gains in a game whose values are known, states that are shared, what is refused."""
 
 import itertools
+from types import SimpleNamespace
 
 import pytest
 
@@ -36,7 +37,7 @@ class Answers:
 
     def __call__(self, prompts):
         self.prompts += prompts
-        return [answer_ids(self._tokenizer, next(self._texts)) for _ in prompts]
+        return [answer_ids(self._tokenizer, next(self._texts)) for _ in prompts], None
 
 
 class Mute(Coin):
@@ -72,6 +73,8 @@ def test_each_turn_is_credited_with_its_own_change(player, tokenizer):
     """To wait and then assent: before, the policy leaves in half of the games; after waiting, in three of four."""
     (episode,) = player.play([selling()], Answers(tokenizer, WAIT, DEAL))
     assert [turn.turn for turn in episode.focal] == [1, 3]
+    branch = player.branch(episode, 1)
+    assert len(branch.logprobs) == len(branch.mask) == len(branch.completion) == episode.focal[1].start
     sample = Answers(tokenizer, DEAL, DEAL, LEAVE, LEAVE, DEAL, LEAVE, LEAVE, LEAVE)
     gains, _ = Branches(player, "goal", 4, -1.0).gains([episode], sample)
     assert gains == [{1: 1.0 - 2.0, 3: 4.0 - 1.0}]
@@ -97,7 +100,7 @@ def test_the_rollout_gives_gains_to_the_tokens_of_turns(player, tokenizer, monke
     monkeypatch.setattr(multi_turn, "trainer_sample", lambda trainer: Answers(tokenizer, DEAL, LEAVE))
     monkeypatch.setattr(multi_turn, "largest_count", lambda count, trainer: count)
     rollout = EpisodeRollout(player, [selling()], RewardSettings(credit="counterfactual", samples=2))
-    output = rollout([[{"role": "user", "content": "", multi_turn.KEY: "0"}]] * 2, None)
+    output = rollout([[{"role": "user", "content": "", multi_turn.KEY: "0"}]] * 2, SimpleNamespace(use_vllm=False))
     lengths = [len(answer_ids(tokenizer, text)) for text in (DEAL, LEAVE)]
     assert output[multi_turn.CREDITS] == [[(0, lengths[0], 2.0)], [(0, lengths[1], -2.0)]]
     assert [facts["branch_tokens"] for facts in output["facts"]] == [sum(lengths) / 2] * 2

@@ -50,6 +50,13 @@ def test_contradictions_are_said_in_one_sentence(more, named):
         check(asked(**more))
 
 
+def test_too_few_situations_for_a_step_are_said(cloned, tmp_path):
+    """TRL would end without a step, and the stage would be complete."""
+    few = SITUATIONS.model_copy(update={"count": 1, "both_seats": False})
+    with pytest.raises(InvalidValueError, match=r"at least 2 prompts or situations for the 8 answers .* got 1"):
+        grpo.run(asked(start_from=str(cloned), output=str(tmp_path / "out"), situations=few))
+
+
 def test_a_misspelt_dimension_is_named():
     with pytest.raises(UnknownNameError, match="goal"):
         check(asked(reward=RewardSettings(scalarisation="gaol")))

@@ -8,6 +8,7 @@ import pytest
 from sotopia_env.errors import InvalidValueError
 from tests.training.conftest import SHORT as BRIEF
 from tests.training.grpo.grpo_asked import reward_model_of, single_turn
+from training.grpo import single_turn as single_turn_module
 from training.grpo import stage as grpo
 from training.grpo.single_turn import SingleTurn
 from training.models.loading import (
@@ -114,24 +115,24 @@ def test_prompts_are_read_from_disk_and_begun_again_where_their_writing_was_cut_
 ):
     settings = single_turn(cloned, reward_model_of(cloned, tmp_path / "rm"), expert_run, output=str(tmp_path / "out"))
     work, folder = SingleTurn(settings, BRIEF, tokenizer), tmp_path / "rows"
-    expected = list(work._rows())
-    made = work._rows
+    made = single_turn_module.prompt_records
+    expected = list(made(settings, BRIEF, tokenizer))
 
-    def cut():
-        yield from itertools.islice(made(), 3)
+    def cut(*values):
+        yield from itertools.islice(made(*values), 3)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(work, "_rows", cut)
+    monkeypatch.setattr(single_turn_module, "prompt_records", cut)
     with pytest.raises(KeyboardInterrupt):
         work.rows(folder)
     assert not folder.exists()
-    monkeypatch.setattr(work, "_rows", made)
+    monkeypatch.setattr(single_turn_module, "prompt_records", made)
     found = work.rows(folder)
     assert [row["turn"] for row in found] == [row["turn"] for row in expected]
     assert [row["prompt"] for row in found] == [row["prompt"] for row in expected]
     assert found.cache_files
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith("rows")] == ["rows"]
-    monkeypatch.setattr(work, "_rows", lambda: pytest.fail("made twice"))
+    monkeypatch.setattr(single_turn_module, "prompt_records", lambda *_: pytest.fail("made twice"))
     assert len(work.rows(folder)) == len(expected)
 
 

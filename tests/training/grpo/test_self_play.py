@@ -12,13 +12,14 @@ from sotopia_env.errors import InvalidValueError
 from sotopia_env.naming import make_policy
 from sotopia_env.world import Scalarisation
 from tests.training.conftest import SHORT, StoppedError, killed_after
-from tests.training.grpo.grpo_asked import SITUATIONS, asked
+from tests.training.grpo.grpo_asked import SITUATIONS
 from training.grpo import stage as grpo
 from training.grpo.self_play import SelfPlay
 from training.grpo.settings import GRPOSettings
-from training.grpo.situations import NamedPartners, PastSelves, SelfPlaySettings, situations
-from training.stage.settings import settings_of
+from training.grpo.situations import SelfPlaySettings, situations
+from training.stage.settings import read_settings, settings_of
 
+CONFIGS = Path(__file__).parents[3] / "configs"
 GOAL = Scalarisation.of("goal")
 SCRIPTS = {"share": 2, "policies": ("linear:horizon=2", "stubborn")}
 FROZEN = {"share": 1, "policies": ("leaver",)}
@@ -112,6 +113,13 @@ def test_shares_without_members_are_said_in_one_sentence(values, told):
     assert "\n" not in str(caught.value)
 
 
+def test_dev_episodes_have_partners_that_stay_the_same():
+    values = {"mode": "multi-turn", "start_from": "x", "output": "y"}
+    drawn = {"situations": {"families": ["bargaining"], "self_play": {}}}
+    with pytest.raises(InvalidValueError, match=r"dev\.situations: expected partners that stay .* got self_play"):
+        settings_of({**values, "dev": drawn}, GRPOSettings, "c.yaml")
+
+
 def test_a_pool_without_members_and_partners_of_two_kinds_are_said(tmp_path):
     (situation,) = situations(SITUATIONS)[:1]
     with pytest.raises(InvalidValueError, match=r"self_play\.past: expected past selves in .*pool, found none"):
@@ -122,13 +130,20 @@ def test_a_pool_without_members_and_partners_of_two_kinds_are_said(tmp_path):
 
 
 def test_a_policy_is_trained_against_itself_and_a_killed_run_goes_on_as_an_unbroken_one(cloned, tmp_path, monkeypatch):
-    shares = SelfPlaySettings(
-        scripts=NamedPartners(share=1, policies=("linear:horizon=2",)), past=PastSelves(share=3, every=1, size=2)
-    )
-    drawn = SITUATIONS.model_copy(update={"partners": (), "self_play": shares})
-    settings = asked(start_from=str(cloned), output=str(tmp_path / "whole"), situations=drawn)
+    """The shipped configuration, shortened."""
+    short = {"trainer.max_steps": 2, "trainer.save_steps": 1, "trainer.logging_steps": 1, "situations.count": 4}
+    short |= {
+        "situations.self_play.past.every": 1,
+        "situations.self_play.past.size": 2,
+        "trainer.per_device_train_batch_size": 16,
+    }
+    short |= {"situations.self_play.frozen.policies": f"['{cloned}']", "dev.situations.count": 2, "dev.every": 1}
+    short |= {"start_from": cloned, "output": tmp_path / "whole", "evaluation_tasks": "null"}
+    overrides = [f"{name}={value}" for name, value in short.items()]
+    settings = read_settings(CONFIGS / "grpo_self_play_tiny.yaml", GRPOSettings, overrides)
     figures = grpo.run(settings)
-    pool = SelfPlay(shares, tmp_path / "whole" / "pool", SHORT, GOAL)
+    assert settings.situations.self_play is not None
+    pool = SelfPlay(settings.situations.self_play, tmp_path / "whole" / "pool", SHORT, GOAL)
     assert [path.name for path in pool.members] == ["step_1", "step_2"]
     assert {row["member"] for row in pool.results} <= {"step_0", "step_1"}
     assert sum(row["episodes"] for row in pool.results) > 0

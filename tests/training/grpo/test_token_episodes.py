@@ -171,7 +171,7 @@ def test_a_partner_that_is_a_model_gets_its_own_text_back(tokenizer):
     model = ScriptedChatModel(lambda _: odd)
     situation = Situation(task, task.agents[0], LLMPolicy(model, format="brief"), 7, Rules(max_turns=6))
     ids = answer_ids(tokenizer, said("How about $300?"))
-    TokenPlayer(tokenizer, PROMPT, None).play([situation], lambda prompts: [ids for _ in prompts])
+    TokenPlayer(tokenizer, PROMPT, None).play([situation], lambda prompts: ([ids] * len(prompts), None))
     own = [message["content"] for message in model.requests[-1].messages if message["role"] == "assistant"]
     assert own == [odd] * 2
 

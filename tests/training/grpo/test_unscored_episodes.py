@@ -94,7 +94,9 @@ def test_a_partner_that_fails_costs_its_episode_and_no_other(tokenizer, monkeypa
 
 def test_dev_episodes_that_cannot_be_scored_are_counted_and_all_of_them_are_an_error(tokenizer, tmp_path, monkeypatch):
     settings = DevSettings(situations=SITUATIONS, every=1)
-    monkeypatch.setattr(dev_episodes, "generator_sample", lambda *_, **__: lambda prompts: [[5, 6]] * len(prompts))
+    monkeypatch.setattr(
+        dev_episodes, "generator_sample", lambda *_, **__: lambda prompts: ([[5, 6]] * len(prompts), None)
+    )
     for every in (2, 1):
         dev = DevEpisodes(settings, TokenPlayer(tokenizer, BRIEF, Moody(every)), RewardSettings(), tmp_path, (24, 1.0))
         if every == 1:

@@ -39,7 +39,9 @@ from training.models.loading import (
 from training.models.tiny_base import make_tiny_model, make_tiny_tokenizer
 from training.proof.base_model import BaseSettings
 from training.reward import model as reward_model
-from training.stage.settings import LoraSettings, ModelSettings, PromptSettings
+from training.stage.settings import LoraSettings, ModelSettings, PromptSettings, read_settings
+
+CONFIGS = Path(__file__).parents[3] / "configs"
 
 TALK = [
     {"role": "system", "content": "You are Ada."},
@@ -100,6 +102,19 @@ def test_single_prompts_need_no_conversation_to_be_preserved(tokenizer):
     refusing = with_template(tokenizer, "{{ raise_exception('never') }}")
     with pytest.raises(InvalidValueError, match="never"):
         check_tokenizer(refusing, "some-model", "single")
+
+
+def test_a_template_of_the_settings_takes_the_place_of_one_that_cannot_be_trained_with(tokenizer, tmp_path):
+    """Mistral's, as the shipped configuration replaces it; its tokenizer begins every text with a space."""
+    prompt = read_settings(CONFIGS / "bc_mistral_7b_chat.yaml", behavior_cloning.BehaviorCloningSettings).prompt
+    with_template(tokenizer, MOVING).save_pretrained(tmp_path)
+    with pytest.raises(InvalidValueError, match=r"prompt\.chat_template"):
+        load_tokenizer(tmp_path)
+    template = prompt.chat_template.replace("' ' + ", "")
+    loaded = load_tokenizer(tmp_path, prompt.model_copy(update={"chat_template": template}))
+    text = loaded.decode(prompt_ids(loaded, TALK))
+    said, answer, news = (message["content"] for message in TALK[1:])
+    assert text.endswith(f"[INST] You are Ada.\n\n{said}[/INST]{answer}<|im_end|>[INST] {news}[/INST]")
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,11 @@
 import asyncio
 import json
 import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -17,11 +20,12 @@ from sotopia_env.runs.rollout import run_episodes
 from sotopia_env.world.action import ActionType
 from sotopia_env.world.dynamics import Rules, initial_state, transition
 from sotopia_env.world.observation import SeatView
+from training.models import trained_model
 from training.models.generation import Sampled
 from training.models.loading import prompt_ids, write_prompt_settings
 from training.models.policy import LocalPolicy, load
-from training.models.trained_model import holds_causal_lm, identity
-from training.stage.settings import PromptSettings
+from training.models.trained_model import TrainedModel, holds_causal_lm, identity
+from training.stage.settings import ModelSettings, PromptSettings
 
 GOOD = '{"action_type": "speak", "argument": "Would $40 do?"}'
 SETTINGS = PromptSettings(format="brief", max_length=700, max_answer=24)
@@ -428,3 +432,18 @@ def test_what_is_no_model_is_refused_in_one_sentence(tmp_path, adapter):
     (orphan / "adapter_config.json").write_text(json.dumps({**config, "base_model_name_or_path": "/gone"}))
     with pytest.raises(InvalidValueError, match="/gone: no model could be loaded"):
         load(orphan)
+
+
+def test_models_of_several_threads_are_loaded_one_after_the_other(monkeypatch):
+    """Two at once would leave one of them without weights, on the meta device."""
+    loading = threading.Lock()
+
+    def load_causal_lm(settings):
+        assert loading.acquire(blocking=False), "another model is being loaded"
+        threading.Event().wait(0.05)
+        loading.release()
+        return SimpleNamespace(eval=lambda: "loaded")
+
+    monkeypatch.setattr(trained_model, "load_causal_lm", load_causal_lm)
+    models = [SimpleNamespace(settings=ModelSettings(base="", quantization="nf4"))] * 4
+    assert list(ThreadPoolExecutor(4).map(TrainedModel.load, models)) == ["loaded"] * 4

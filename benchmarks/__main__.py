@@ -7,7 +7,18 @@ import os
 import sys
 
 os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
-NAMES = ("startup", "outcomes", "prompts", "episodes", "seats", "concurrency", "models", "training")
+NAMES = (
+    "startup",
+    "importing",
+    "outcomes",
+    "prompts",
+    "episodes",
+    "seats",
+    "procedural",
+    "concurrency",
+    "models",
+    "training",
+)
 
 
 def main(names: list[str]) -> None:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import json
 import math
+import re
+from collections.abc import Iterator
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 from sotopia_env.errors import InvalidValueError, SotopiaError
 from sotopia_env.files import read_text
@@ -47,7 +49,7 @@ def read_json(path: str | Path, error: type[SotopiaError] = InvalidValueError, *
 
 def decode_json(text: str | bytes, *, finite: bool = True) -> Any:
     """As :func:`parse_json`; raises a :class:`ValueError` that says only what is wrong."""
-    numbers: dict[str, Any] = {"parse_float": _finite, "parse_constant": _no_number} if finite else {}
+    numbers = _FINITE if finite else {}
     try:
         value = json.loads(text, object_pairs_hook=_unique_keys, **numbers)
     except RecursionError:
@@ -60,6 +62,91 @@ def decode_json(text: str | bytes, *, finite: bool = True) -> Any:
     if sum(map(text.count, opening)) > MOST_LEVELS:  # type: ignore[arg-type]  # fewer brackets cannot nest so deeply
         check_extent(value, len(text))
     return value
+
+
+def iter_array(stream: TextIO, chunk: int = 1 << 20) -> Iterator[tuple[int, Any]]:
+    """Yields ``(line, value)`` for every value of the JSON array in ``stream``, of which it holds one at a time.
+
+    Args:
+        stream: at the beginning of the array; ``line`` counts from there, from 1.
+        chunk: characters to read at once.
+
+    Raises:
+        ValueError: as :func:`decode_json`; the values before were yielded.
+    """
+    text = _Window(stream, chunk)
+    text.take("[")
+    while text.peek() != "]":
+        yield text.value()
+        if text.peek() == ",":
+            text.take(",")
+            if text.peek() == "]":
+                raise ValueError(f"line {text.line}: expected a value after the comma, got ']'")
+        elif text.peek() != "]":
+            raise ValueError(f"line {text.line}: expected ',' or ']' after a value, got {text.peek() or 'the end'!r}")
+    text.take("]")
+    if text.peek():
+        raise ValueError(f"line {text.line}: expected nothing after the array, got {text.peek()!r}")
+
+
+class _Window:
+    """The part of a stream that is not read yet, as far as it was needed."""
+
+    def __init__(self, stream: TextIO, chunk: int) -> None:
+        self._stream, self._chunk, self._text, self._position, self._ended, self.line = stream, chunk, "", 0, False, 1
+
+    def peek(self) -> str:
+        """The next character that is no blank; empty at the end."""
+        while True:
+            match = _BLANK.match(self._text, self._position)
+            self._skip_to(match.end() if match else self._position)
+            if self._position < len(self._text) or self._ended:
+                return self._text[self._position : self._position + 1]
+            self._more(self._chunk)
+
+    def take(self, character: str) -> None:
+        """Goes past the next character, which must be this one."""
+        if self.peek() != character:
+            raise ValueError(f"line {self.line}: expected {character!r}, got {self.peek() or 'the end'!r}")
+        self._position += 1
+
+    def value(self) -> tuple[int, Any]:
+        """The next value and its line."""
+        self.peek()
+        line = self.line
+        while (entry := self._entry(line)) is None:
+            self._more(max(self._chunk, len(self._text)))  # twice as much each time: a long value is not read n times
+        value, end = entry
+        check_extent(value, end - self._position)
+        self._skip_to(end)
+        return line, value
+
+    def _entry(self, line: int) -> tuple[Any, int] | None:
+        """The value at the position and its end; ``None`` where the window ends too early."""
+        try:
+            value, end = _DECODER.raw_decode(self._text, self._position)
+        except _RefusedError as error:
+            raise ValueError(f"line {line}: {error}") from None
+        except RecursionError:
+            raise ValueError(f"line {line}: it is nested more than {MOST_LEVELS} levels deep") from None
+        except json.JSONDecodeError as error:
+            # What is wrong far before the end of the window is wrong, however it goes on.
+            if self._ended or (error.pos < len(self._text) - _NEAR_END and not error.msg.startswith("Unterminated")):
+                at = self.line + self._text.count("\n", self._position, error.pos)
+                raise ValueError(f"line {at}: {error.msg}") from None
+            return None
+        except ValueError:
+            raise ValueError(f"line {line}: a number has thousands of digits") from None
+        is_cut = isinstance(value, int | float) and end > len(self._text) - _NEAR_END  # more of the number may follow
+        return None if is_cut and not self._ended else (value, end)
+
+    def _more(self, size: int) -> None:
+        data = self._stream.read(size)
+        self._text, self._position, self._ended = self._text[self._position :] + data, 0, not data
+
+    def _skip_to(self, position: int) -> None:
+        self.line += self._text.count("\n", self._position, position)
+        self._position = position
 
 
 def check_extent(value: Any, characters: int) -> None:
@@ -97,3 +184,9 @@ def _finite(text: str) -> float:
 
 def _no_number(name: str) -> NoReturn:
     raise _RefusedError(f"{name} is no JSON number")
+
+
+_BLANK = re.compile(r"[ \t\n\r]*")
+_NEAR_END = 64
+_FINITE: dict[str, Any] = {"parse_float": _finite, "parse_constant": _no_number}
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique_keys, **_FINITE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import operator
 import platform
 import re
 import shutil
@@ -89,6 +90,14 @@ JsonObject = Annotated[
     AfterValidator(_writable),
     PlainSerializer(canonical_json, return_type=str, when_used="json"),
 ]
+
+
+def origin_field() -> Any:
+    """The field for what an imported record's file says beyond it (:mod:`sotopia_env.importers`).
+
+    No seat ever reads it. It is written only where there is some.
+    """
+    return Field(default_factory=dict, exclude_if=operator.not_)
 
 
 TextMap = Annotated[

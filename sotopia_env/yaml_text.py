@@ -74,7 +74,7 @@ def read_yaml(path: str | Path) -> Any:
 
 def to_yaml(value: Any) -> str:
     """Returns plain values as YAML, keys in their order."""
-    text: str = yaml.safe_dump(value, sort_keys=False)
+    text: str = yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=120)
     return text
 
 

@@ -19,7 +19,7 @@ FLOORS = (
     ("world",),
     ("tasks", "chat_model", "storage", "importers"),
     ("policies", "evaluators", "reports"),
-    ("naming", "people", "table"),
+    ("naming", "people", "table", "writing"),
     ("testing", "envs", "runs"),
     ("sotopia_v0", "adapters", "service"),
     ("__init__", "cli"),

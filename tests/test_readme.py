@@ -44,6 +44,22 @@ def test_the_commands_run_in_order(tmp_path, monkeypatch):
         assert result.exit_code == 0, (command, result.output)
 
 
+def test_the_tasks_are_written_checked_played_and_selected_as_docs_say(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "docs/tasks.md").read_text(encoding="utf-8")
+    scenarios = blocks("yaml", text)
+    assert [len(scenario.splitlines()) for scenario in scenarios] == [10, 20]
+    (tmp_path / "tent.yaml").write_text("".join(scenarios), encoding="utf-8")
+    commands = [line for block in blocks("sh", text) for line in block.splitlines()]
+    assert len(commands) == 12
+    for command in commands:
+        result = CliRunner().invoke(app, shlex.split(command)[1:])
+        unscored = "unscored" in result.output and command.startswith("sotopia rollout")
+        assert result.exit_code == int(unscored), (command, result.output)
+        assert "warning" not in result.stderr, (command, result.output)
+    assert len((tmp_path / "everyday_hard.jsonl").read_text(encoding="utf-8").splitlines()) == 20
+
+
 def test_the_file_tree_names_files_that_exist():
     tree = README[README.index("## Where things are") :]
     for name in re.findall(r"\b([a-z_0-9]+\.py)\b", tree):

@@ -13,7 +13,7 @@ import typer
 from pydantic import ValidationError
 from typer.core import TyperGroup
 
-from sotopia_env.cli import compare, evaluate, models, people, play, rollout, show, tasks
+from sotopia_env.cli import compare, evaluate, importing, interviews, models, people, play, rollout, show, tasks
 from sotopia_env.cli.options import in_flags
 from sotopia_env.errors import SotopiaError
 from sotopia_env.quoting import disarm
@@ -57,7 +57,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Social situations for language agents: play, score, record and compare episodes.",
 )
-for module in (tasks, rollout, evaluate, show, play, compare, people, models):
+for module in (tasks, rollout, evaluate, show, play, compare, interviews, people, importing, models):
     module.register(app)
 
 

@@ -41,16 +41,19 @@ def evaluate(
       sotopia evaluate runs/a --evaluator "judge:local/my-model:bands=true" --api-base http://localhost:8000/v1
       sotopia evaluate runs/a --evaluator "mean(judge:openai/gpt-4o+judge:anthropic/claude-sonnet-4-5)"
       sotopia evaluate runs/a --evaluator "views:local/my-model:interviewee=local/my-model,deciding=all" --api-base …
+      sotopia evaluate runs/a --evaluator interview
+      sotopia evaluate runs/a --evaluator "interview:openai/gpt-4o,anthropic/claude-sonnet-4-5"
     """
     from sotopia_env import naming
     from sotopia_env.chat_model.pool import ModelPool
     from sotopia_env.runs.evaluate import evaluate_run_async
     from sotopia_env.storage.directory import check_run
+    from sotopia_env.storage.manifest import configured_policies
 
     pool = ModelPool(models)
-    judge = naming.make_evaluator(evaluator, model_factory=pool.judge)
-    pool.check_answers(judge.parameters)
     check_run(run)
+    judge = naming.make_evaluator(evaluator, model_factory=pool.judge, policies=configured_policies(run))
+    pool.check_answers(judge.parameters)
 
     async def work(stop: Stop) -> EvaluationResult:
         return await evaluate_run_async(

@@ -142,13 +142,13 @@ def _request_seconds(request: float | None, episode: float | None) -> float | No
 
 
 def run_with_models(
-    models: ModelPool, directory: Path, work: Callable[[Stop], Awaitable[_T]], advice: str
+    models: ModelPool, directory: Path | None, work: Callable[[Stop], Awaitable[_T]], advice: str
 ) -> tuple[_T, int | None]:
     """Checks and opens the models, does the work, closes them, and prints what they have cost.
 
     Args:
         models: of the run.
-        directory: of the run; the ledger goes there.
+        directory: of the run; the ledger goes there, and nowhere without one.
         work: gets the :class:`Stop` that a signal requests.
         advice: how to go on, for people who stopped it.
 
@@ -162,7 +162,8 @@ def run_with_models(
     async def open_work_close() -> _T:
         try:
             await models.check()
-            models.open(directory)
+            if directory is not None:
+                models.open(directory)
             return await work(stop)
         finally:
             await models.close()

@@ -32,7 +32,10 @@ def _path_of(name: str) -> Callable[[str], Path]:
     return path
 
 
-SOURCE_HELP = "'starter', one or more task families joined by commas, 'all' families, or a .json/.jsonl task file."
+SOURCE_HELP = (
+    "A shipped set ('starter', 'everyday', 'everyday-groups'), one or more task families joined by commas, 'all' "
+    "families, or a .json, .jsonl or .yaml task file."
+)
 Source = Annotated[str, typer.Argument(help=SOURCE_HELP)]
 SourceOption = Annotated[str, typer.Option("--tasks", help=SOURCE_HELP)]
 Number = Annotated[int | None, typer.Option("-n", min=1, help="How many tasks; families: 5 each, files: all.")]
@@ -40,7 +43,7 @@ Seed = Annotated[int, typer.Option(min=0, help="Seed of generated tasks and of t
 LevelName = Annotated[str, typer.Option(help="Difficulty of generated tasks: easy, medium or hard.")]
 EVALUATOR_HELP = (
     "'verified', 'rules', 'verified+rules', 'judge:MODEL:option=value,…', 'views:MODEL:interviewee=MODEL,…', "
-    "'spoken-outcome:MODEL', or several of them: 'a+b', 'mean(a+b):quorum=1'."
+    "'spoken-outcome:MODEL', 'interview', 'interview:MODEL,…', or several of them: 'a+b', 'mean(a+b):quorum=1'."
 )
 EvaluatorName = Annotated[str, typer.Option("--evaluator", help=f"{EVALUATOR_HELP[:-1]}; or 'none'.")]
 Concurrency = Annotated[int, typer.Option(min=1, help="Episodes in flight at once.")]
@@ -71,11 +74,18 @@ _FLAGS = {
     "matchup": "--matchup",
     "evaluator": "--evaluator",
     "n": "-n",
+    "inspirations": "--inspirations",
+    "cast": "--cast",
+    "script": "--script",
+    "out": "--out",
     "level": "--level",
+    "sources": "--from",
     "split": "--split",
     "turn_order": "--turn-order",
     "both_orders": "--both-orders",
+    "by_role": "--by-role",
     "metric": "--metric",
+    "measure": "--measure",
     "seat": "--seat",
     "workers": "--workers",
     "price": "--price",

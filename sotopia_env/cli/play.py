@@ -51,8 +51,8 @@ def play(
     naming.check_seat(chosen, seat)
     policies: list[Policy] = [naming.make_policy(policy) for _ in chosen.agents]
     policies[seat] = HumanPolicy()
-    plan = EpisodePlan(chosen, tuple(policies), seed=seed)
-    judge = naming.make_optional_evaluator(evaluator)
+    plan = EpisodePlan(chosen, tuple(policies), seed=seed, rules=naming.task_rules(tasks))
+    judge = naming.make_optional_evaluator(evaluator, policies=policies)
     with _leave_on_ctrl_c():
         result = run_episodes([plan], evaluator=judge, run_dir=out, progress=False)
     if result.failures:

@@ -72,11 +72,16 @@ def rollout(
     evaluator: EvaluatorName = "verified+rules",
     repeats: Annotated[int, typer.Option(min=1, help="Repetitions with other seeds.")] = 1,
     seed: Seed = 0,
-    turn_order: Annotated[str, typer.Option(help="round-robin, random or simultaneous.")] = "round-robin",
+    turn_order: Annotated[
+        str | None, typer.Option(help="round-robin, random or simultaneous; a YAML task file's, or round-robin.")
+    ] = None,
     max_turns: Annotated[int | None, typer.Option(min=1, help="Turn limit; the task's or 20.")] = None,
     self_play: Annotated[bool, typer.Option(help="Policies also play themselves.")] = True,
     both_seats: Annotated[bool, typer.Option(help="Play every pairing in both seats.")] = True,
     both_orders: Annotated[bool, typer.Option(help="Let every seat begin once.")] = False,
+    by_role: Annotated[
+        bool, typer.Option("--by-role", help="Pair senders with receivers, not seat with seat.")
+    ] = False,
     concurrency: Concurrency = 128,
     timeout: Timeout = None,
     temperature: Annotated[float | None, typer.Option(min=0, max=2, help="Of models in seats; 1 by default.")] = None,
@@ -100,8 +105,8 @@ def rollout(
       sotopia rollout --policy openai/gpt-4o --evaluator "judge:openai/gpt-4o" --max-cost 5 --dry-run --out runs/e
     """
     from sotopia_env.chat_model.pool import ModelOptions
+    from sotopia_env.naming import task_rules
     from sotopia_env.runs.request import RunRequest
-    from sotopia_env.world.dynamics import Rules
 
     manner = {"temperature": temperature, "max_tokens": max_completion_tokens}
     request = RunRequest(
@@ -113,10 +118,11 @@ def rollout(
         seed=seed,
         evaluator=evaluator,
         repeats=repeats,
-        rules=Rules(turn_order=turn_order, max_turns=max_turns),  # type: ignore[arg-type]  # checked there
+        rules=task_rules(tasks, turn_order=turn_order, max_turns=max_turns),
         self_play=self_play,
         both_seats=both_seats,
         both_orders=both_orders,
+        by_role=by_role,
         manner={name: value for name, value in manner.items() if value is not None},
         models=models or ModelOptions(),
     )

@@ -1,25 +1,40 @@
-"""``sotopia tasks``: list, show, sample and validate tasks."""
+"""``sotopia tasks``: list, show, count, sample, generate, validate and select tasks."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sotopia_env.cli.options import SOURCE_HELP, LevelName, Number, Seed, Source, path_argument, path_option
+from sotopia_env.cli.models import takes_model_options
+from sotopia_env.cli.options import SOURCE_HELP, LevelName, Number, Seed, Source, need, path_argument, path_option
+from sotopia_env.cli.write import draft_simulation, write_tasks
 from sotopia_env.errors import InvalidValueError
-from sotopia_env.naming import check_seat, pick_task, task_set
+from sotopia_env.naming import SHIPPED, check_seat, pick_task, task_set, task_sources
 from sotopia_env.quoting import disarm
+
+if TYPE_CHECKING:
+    from sotopia_env.tasks import Material
 
 
 def register(app: typer.Typer) -> None:
     """Adds the commands to ``app``."""
-    tasks = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="List, show, sample and validate tasks.")
+    tasks = typer.Typer(
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        help="List, show, count, sample, generate, validate and select tasks.",
+    )
     tasks.command("list")(list_tasks)
     tasks.command("show")(show_task)
     tasks.command("sample")(sample_tasks)
+    tasks.command("generate")(generate_tasks)
     tasks.command("validate")(validate_tasks)
+    tasks.command("stats")(stats)
+    tasks.command("hard")(hard)
+    tasks.command("write")(takes_model_options(write_tasks))
+    tasks.command("draft")(takes_model_options(draft_simulation))
     app.add_typer(tasks, name="tasks")
 
 
@@ -40,7 +55,8 @@ def list_tasks(
     from sotopia_env import tasks
 
     if source is None:
-        typer.echo("starter (shipped tasks)\n" + "\n".join(f"{name} (generated)" for name in tasks.FAMILIES))
+        shipped = [f"{name} (shipped tasks)" for name in SHIPPED]
+        typer.echo("\n".join([*shipped, *(f"{name} (generated)" for name in tasks.FAMILIES)]))
         return
     for task in task_set(source, n, seed, level):
         names = f"{task.id}\t{len(task.agents)} seats\t{task.scenario.id}\t{' '.join(task.scenario.tags)}"
@@ -50,13 +66,13 @@ def list_tasks(
 def show_task(
     source: Source,
     task: Annotated[str | None, typer.Argument(help="Task id; the first one by default.")] = None,
-    seat: Annotated[int, typer.Option(min=0, help="Whose view to show.")] = 0,
+    seat: Annotated[int | None, typer.Option(min=0, help="Only what this seat reads.")] = None,
     n: Number = None,
     seed: Seed = 0,
     level: LevelName = "medium",
     as_json: Annotated[bool, typer.Option("--json", help="The whole task as JSON.")] = False,
 ) -> None:
-    """Show a task as the agent in one seat reads it.
+    """Show a task on a card, with everybody's secrets; or as the agent in one seat reads it.
 
     \b
     Examples:
@@ -64,6 +80,7 @@ def show_task(
       sotopia tasks show bargaining --seat 1
       sotopia tasks show my_tasks.jsonl some-task --json
     """
+    from sotopia_env.reports.card import card
     from sotopia_env.world.dynamics import Rules, initial_state
     from sotopia_env.world.observation import observe
 
@@ -71,9 +88,75 @@ def show_task(
     if as_json:
         typer.echo(chosen.model_dump_json(indent=2))
         return
+    if seat is None:
+        typer.echo(card(chosen), nl=False)
+        return
     check_seat(chosen, seat)
     state = initial_state(chosen, Rules(), 0)
     typer.echo(disarm(f"task {chosen.id}, {chosen.agents[seat]}\n\n{observe(state, chosen.agents[seat]).text}"))
+
+
+def stats(
+    source: Source,
+    n: Number = None,
+    seed: Seed = 0,
+    level: LevelName = "medium",
+    out: Annotated[Path | None, path_option("A .png file for the chart.")] = None,
+) -> None:
+    """Count what a set is composed of: relationships, sources, seats, outcomes, goal types, people.
+
+    \b
+    Examples:
+      sotopia tasks stats everyday
+      sotopia tasks stats everyday-groups --out groups.png
+    """
+    from sotopia_env.reports.composition import composition_chart, composition_text
+    from sotopia_env.tasks import composition
+
+    if out is not None:
+        need("tasks stats --out", "matplotlib")
+        if out.suffix != ".png":
+            raise InvalidValueError(f"--out: expected a .png file, got {str(out)!r}")
+    counts = composition(task_set(source, n, seed, level))
+    typer.echo(composition_text(counts), nl=False)
+    if out is not None:
+        typer.echo(f"wrote {composition_chart(counts, source, out)}")
+
+
+def hard(
+    runs: Annotated[list[Path], path_argument("Run directories or .jsonl files of episodes.", "RUNS...")],
+    target: Annotated[str, typer.Option(help="The policy for which tasks are hard.")],
+    top: Annotated[int, typer.Option(min=1, help="How many tasks.")] = 20,
+    metric: Annotated[str | None, typer.Option(help="Whose values; by default overall, or goal.")] = None,
+    evaluator: Annotated[str | None, typer.Option(help="Whose scores; by default the one all episodes share.")] = None,
+    out: Annotated[Path | None, path_option("A .json file for the selection.")] = None,
+) -> None:
+    """Select the tasks that are hardest for a policy: others' mean + 3 sd less its mean - 3 sd (SOTOPIA, section 7).
+
+    \b
+    Examples:
+      sotopia tasks hard runs/a --target tit-for-tat
+      sotopia tasks hard runs/a runs/b --target my-model --top 20 --out hard.json
+      sotopia tasks sample everyday --only hard.json --out hard.jsonl
+    """
+    from sotopia_env.reports.hard import hard_tasks
+    from sotopia_env.reports.tables import show_number, table
+
+    need("tasks hard", "scipy")
+    if out is not None and out.suffix != ".json":
+        raise InvalidValueError(f"--out: expected a .json file, got {str(out)!r}")
+    selection = hard_tasks(runs, target, top, metric=metric, evaluator=evaluator)
+    rows = [(e.task or "", *map(show_number, (e.gap, e.high, e.low)), e.by or "") for e in selection.entries]
+    typer.echo(table(("task", "gap", "others' high", "own low", "by"), rows))
+    typer.echo(
+        disarm(f"{selection.about}; {selection.compared} tasks compared, {selection.left_out} without deviations")
+    )
+    if out is not None:
+        selection.save(out)
+        typer.echo(f"wrote {out}")
+
+
+_ONLY_HELP = "Only these: 'published-hard', 'everyday-hard-scripted', or a file that `tasks hard --out` wrote."
 
 
 def sample_tasks(
@@ -83,6 +166,7 @@ def sample_tasks(
     seed: Seed = 0,
     level: LevelName = "medium",
     split: Annotated[str | None, typer.Option(help="Draw from this split by scenario: train, dev, test.")] = None,
+    only: Annotated[str | None, typer.Option(help=_ONLY_HELP)] = None,
 ) -> None:
     """Draw or generate tasks and write them as JSON Lines.
 
@@ -90,29 +174,93 @@ def sample_tasks(
     Examples:
       sotopia tasks sample division -n 100 --seed 7 --out division.jsonl
       sotopia tasks sample starter --split train --out train.jsonl
+      sotopia tasks sample official.jsonl --only published-hard --out hard.jsonl
     """
+    from sotopia_env.tasks import read_selection
+
     if out.suffix != ".jsonl":
         raise InvalidValueError(f"--out: expected a .jsonl file, got {str(out)!r}")
+    selection = None if only is None else read_selection(only)
     sample = task_set(source, n, seed, level, split)
+    sample = sample if selection is None else selection.of(sample)
     sample.save(out)
-    typer.echo(f"{out}: {sample!r}")
+    typer.echo(f"{out}: {sample!r}" + ("" if selection is None else f": {disarm(selection.about)}"))
 
 
-def validate_tasks(files: Annotated[list[Path], path_argument("Task files, .json or .jsonl.", "FILES...")]) -> None:
-    """Check task files: whether every task can be read, played and scored.
+def generate_tasks(
+    sources: Annotated[
+        str,
+        typer.Option("--from", help="A file of templates or scenarios, 'everyday-groups', 'starter', or families."),
+    ],
+    n: Annotated[int, typer.Option("-n", min=1, help="How many tasks.")],
+    out: Annotated[Path, path_option("The .jsonl file to write.")],
+    seed: Seed = 0,
+    start: Annotated[int, typer.Option(min=0, help="Index of the first task in the sequence.")] = 0,
+    level: LevelName = "medium",
+) -> None:
+    """Generate any number of tasks from templates, scenarios or families, with drawn people.
 
-    Says file, line, field, value and nearest valid name of the first problem, and warns of numbers in goals that
-    contradict the worth.
+    Tasks are written while they are drawn; the file is there when all are.
 
     \b
-    Example:
-      sotopia tasks validate my_tasks.jsonl
+    Examples:
+      sotopia tasks generate --from everyday-groups -n 2000 --out groups.jsonl
+      sotopia tasks generate --from my_scenarios.json -n 500 --seed 7 --out cast.jsonl
+      sotopia tasks generate --from negotiation,division -n 1000000 --level hard --out many.jsonl
     """
-    from sotopia_env import tasks
+    from sotopia_env.runs import Progress
+    from sotopia_env.tasks import TaskStream
 
-    for file in files:
-        file_tasks = tasks.load(file)
-        for task in file_tasks:
-            for warning in tasks.warnings(task):
-                typer.echo(f"{file}: warning: task {task.id!r}: {disarm(warning)}", err=True)
-        typer.echo(f"{file}: valid, {file_tasks!r}")
+    if out.suffix != ".jsonl":
+        raise InvalidValueError(f"--out: expected a .jsonl file, got {str(out)!r}")
+    TaskStream(task_sources(sources), seed, level).save(out, n, start, Progress(n, 0, None, "tasks").advance)
+    typer.echo(f"{out}: {n} tasks")
+
+
+_SOURCES_HELP = ".json, .jsonl or .yaml files, or built-in sets: starter, everyday, everyday-groups."
+
+
+def validate_tasks(
+    sources: Annotated[list[str], typer.Argument(help=_SOURCES_HELP, metavar="SOURCES...")],
+    against: Annotated[list[str], typer.Option(help="A file or set whose situations must not occur again.")] = [],  # noqa: B006
+    keep_going: Annotated[bool, typer.Option("--keep-going", help="List every refused record, and go on.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Warnings are errors.")] = False,
+    balance: Annotated[bool, typer.Option("--balance", help="Also print the tables of `tasks stats`.")] = False,
+) -> None:
+    """Check tasks, templates, scenarios and casts, together: whether all can be read, played and scored.
+
+    Errors name file, line, field, value and mend; exit code 1. Warnings are about texts: words of gender, private texts
+    that others read, numbers that no worth has, near-duplicates.
+
+    \b
+    Examples:
+      sotopia tasks validate my_tasks.jsonl
+      sotopia tasks validate my_cast.json my_scenarios.yaml --against everyday --keep-going
+      sotopia tasks validate everyday everyday-groups --strict --balance
+    """
+    from sotopia_env.reports.composition import composition_text
+    from sotopia_env.tasks import composition, lint
+
+    material, others = _read_all(sources), _read_all(against)
+    refused = [*others.refused, *material.refused]
+    problems = lint(material.records, others.records) if keep_going or not refused else []
+    errors = [*refused, *(str(problem) for problem in problems if problem.is_error or strict)]
+    lines = [*refused, *map(str, problems)] if keep_going or not errors else errors[:1]
+    for line in lines:
+        typer.echo(disarm(line), err=True)
+    warnings = len(problems) - len(errors) + len(refused)
+    summary = f"{material.summary}, {len(errors)} errors, {warnings} warnings"
+    typer.echo(f"{', '.join(sources)}: {'' if errors else 'valid, '}{summary}")
+    if balance:
+        typer.echo(composition_text(composition(record for _, record in material.records)), nl=False)
+    if errors:
+        raise typer.Exit(1)
+
+
+def _read_all(sources: Iterable[str]) -> Material:
+    from sotopia_env.tasks import Material, read_material
+
+    whole = Material()
+    for source in sources:
+        whole.extend(read_material(source))
+    return whole

@@ -33,8 +33,9 @@ class EnvOptions(TypedDict, total=False):
     """The constructor arguments that all faces of the environment share.
 
     Attributes:
-        task: one task, those among which ``reset`` draws, or a name as on the command line: ``"starter"``, families
-            joined by commas (``"bargaining"``: five tasks of medium difficulty), or a ``.json`` or ``.jsonl`` file.
+        task: one task, those among which ``reset`` draws, or a name as on the command line: a shipped set
+            (``"starter"``, ``"everyday"``), families joined by commas (``"bargaining"``: five tasks of medium
+            difficulty), or a ``.json`` or ``.jsonl`` file.
         seats: number of agents; needed only when the tasks differ in it, and then the others are left out.
         evaluator: scores the finished episode; an object or a name such as ``"verified+rules"``.
         turn_order: who acts when (:class:`sotopia_env.world.dynamics.TurnOrder`).
@@ -141,9 +142,10 @@ class CheckedOptions:
         try:
             tasks = _tasks_called(name)
         except UnknownNameError:
+            from sotopia_env.naming import SHIPPED
             from sotopia_env.tasks import FAMILIES
 
-            names = [*(task.id for task in self.tasks), "starter", "all", *FAMILIES]
+            names = [*(task.id for task in self.tasks), *SHIPPED, "all", *FAMILIES]
             raise UnknownNameError(f"options['task']: {name_hint(name, names)}") from None
         if not any(len(task.agents) == self.seats for task in tasks):
             raise InvalidValueError(f"options['task']: expected tasks with {self.seats} seats, got none in {name!r}")

@@ -3,8 +3,9 @@
 Without a language model: ``verified`` computes the outcome of tasks that have one (GOAL and FIN, exact); ``rules``
 scores all seven dimensions by counting words; :func:`default_evaluator` takes the first where it applies and the second
 for the rest. With one: :class:`LLMJudge`, :class:`Ensemble` of judges, goals as seen from three sides
-(:class:`Views`), and what was agreed in words alone (:class:`SpokenOutcome`). Importing this package loads no word list
-and nothing that reaches a model; the first use does.
+(:class:`Views`), and what was agreed in words alone (:class:`SpokenOutcome`). :class:`Interview` asks the policies
+themselves, with or without judges. Importing this package loads no word list and nothing that reaches a model; the
+first use does.
 """
 
 from __future__ import annotations
@@ -17,14 +18,16 @@ from sotopia_env.evaluators.composite import AGGREGATES, Composite
 from sotopia_env.evaluators.evaluator import ComputedEvaluator
 from sotopia_env.evaluators.rules.evaluator import RULES, RuleEvaluator
 from sotopia_env.evaluators.verified import VerifiedOutcome
+from sotopia_env.world.answers import View
 from sotopia_env.world.episode import Evaluator
 
 if TYPE_CHECKING:
     from sotopia_env.evaluators.ensemble import ENSEMBLE_AGGREGATES, Ensemble
+    from sotopia_env.evaluators.interview import Interview
     from sotopia_env.evaluators.judge.attacks import ATTACKS, plant
     from sotopia_env.evaluators.judge.dimensions_file import load_dimensions
     from sotopia_env.evaluators.judge.document import document
-    from sotopia_env.evaluators.judge.goal_answer import GoalAnswer, View, answers_of
+    from sotopia_env.evaluators.judge.goal_answer import GoalAnswer, answers_of
     from sotopia_env.evaluators.judge.llm_judge import LLMJudge
     from sotopia_env.evaluators.judge.prompt import Prompt, closed_object, fingerprint
     from sotopia_env.evaluators.judge.question import Manner, all_at_once, ask, check_model, tag
@@ -36,10 +39,11 @@ if TYPE_CHECKING:
 # Whoever needs no model shall not wait for what talks to one.
 _LAZY: Mapping[str, tuple[str, ...]] = {
     "ensemble": ("ENSEMBLE_AGGREGATES", "Ensemble"),
+    "interview": ("Interview",),
     "judge.attacks": ("ATTACKS", "plant"),
     "judge.dimensions_file": ("load_dimensions",),
     "judge.document": ("document",),
-    "judge.goal_answer": ("GoalAnswer", "View", "answers_of"),
+    "judge.goal_answer": ("GoalAnswer", "answers_of"),
     "judge.llm_judge": ("LLMJudge",),
     "judge.prompt": ("Prompt", "closed_object", "fingerprint"),
     "judge.question": ("Manner", "all_at_once", "ask", "check_model", "tag"),
@@ -71,6 +75,7 @@ __all__ = [
     "ComputedEvaluator",
     "Ensemble",
     "GoalAnswer",
+    "Interview",
     "LLMJudge",
     "Manner",
     "Prompt",

@@ -110,6 +110,7 @@ class Composite:
             scores=scores,
             outcome=outcomes[0] if outcomes else None,
             comment="; ".join(comments + failures),
+            answers=tuple(answer for evaluation in evaluations for answer in evaluation.answers),
         )
 
     def _scores(self, evaluations: Sequence[Evaluation]) -> tuple[Score, ...]:

@@ -11,7 +11,7 @@ from sotopia_env.naming.evaluators import EVALUATOR_NAMES, NO_EVALUATOR, make_ev
 from sotopia_env.naming.plugins import imported_code
 from sotopia_env.naming.policies import POLICY_NAMES, POLICY_PLUGINS, make_policy
 from sotopia_env.naming.scorers import SCORERS, make_scorer
-from sotopia_env.naming.task_sources import check_seat, pick_task, task_set
+from sotopia_env.naming.task_sources import SHIPPED, check_seat, pick_task, task_rules, task_set, task_sources
 
 __all__ = [
     "EVALUATOR_NAMES",
@@ -19,6 +19,7 @@ __all__ = [
     "POLICY_NAMES",
     "POLICY_PLUGINS",
     "SCORERS",
+    "SHIPPED",
     "check_seat",
     "imported_code",
     "make_evaluator",
@@ -26,5 +27,7 @@ __all__ = [
     "make_policy",
     "make_scorer",
     "pick_task",
+    "task_rules",
     "task_set",
+    "task_sources",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -11,8 +11,8 @@ from sotopia_env.chat_model.protocol import ChatModel
 from sotopia_env.errors import InvalidValueError, UnknownNameError, check_members, name_hint
 from sotopia_env.evaluators.composite import Composite
 from sotopia_env.evaluators.ensemble import Ensemble
+from sotopia_env.evaluators.interview import Interview
 from sotopia_env.evaluators.judge.dimensions_file import load_dimensions
-from sotopia_env.evaluators.judge.goal_answer import View
 from sotopia_env.evaluators.judge.llm_judge import LLMJudge
 from sotopia_env.evaluators.judge.views import ALL_VIEWS, Views
 from sotopia_env.evaluators.rules.evaluator import RuleEvaluator
@@ -32,6 +32,8 @@ from sotopia_env.naming.grammar import (
     split_options,
     words,
 )
+from sotopia_env.naming.recorded import interviewees
+from sotopia_env.world.answers import Configured, View
 from sotopia_env.world.episode import Evaluator
 
 ModelFactory = Callable[..., ChatModel]
@@ -46,7 +48,9 @@ NO_EVALUATOR = "none"
 """The name that stands for no evaluator in :func:`make_optional_evaluator`."""
 
 
-def make_evaluator(spec: str | Evaluator, *, model_factory: ModelFactory = make_model) -> Evaluator:
+def make_evaluator(
+    spec: str | Evaluator, *, model_factory: ModelFactory = make_model, policies: Iterable[Configured] = ()
+) -> Evaluator:
     """Returns the evaluator that ``spec`` names; an evaluator is returned as it is.
 
     Args:
@@ -67,7 +71,12 @@ def make_evaluator(spec: str | Evaluator, *, model_factory: ModelFactory = make_
 
             ``spoken-outcome:MODEL`` scores what was agreed in words alone, in episodes without moves; its options are
             ``temperature``, ``reasks``, ``max_tokens``, ``replicate`` and ``api_base``.
+
+            ``interview`` asks the policies themselves, ``interview:MODEL`` also judges from outside, one or several
+            with commas; its options are ``temperature``, ``reasks``, ``max_tokens`` and ``api_base``, of the judges.
         model_factory: makes a judge's model of its name.
+        policies: those of the run, for an interview; records of them will do where they are scripted or language
+            models (:func:`~sotopia_env.naming.recorded.recorded_policy`).
 
     Raises:
         UnknownNameError: a name, an option or a view is not known; names the nearest.
@@ -80,11 +89,11 @@ def make_evaluator(spec: str | Evaluator, *, model_factory: ModelFactory = make_
     head, options = split_options(spec)
     call = split_call(head)
     if call is None:
-        members = [_make_one(name, model_factory) for name in split(spec, "+")]
+        members = [_make_one(name, model_factory, policies) for name in split(spec, "+")]
         return members[0] if len(members) == 1 else Composite(members)
     aggregate, inner = call
     arguments = read_options(f"evaluator {aggregate!r}", options, {"quorum": WHOLE})
-    members = [_make_one(name, model_factory) for name in split(inner, "+")]
+    members = [_make_one(name, model_factory, policies) for name in split(inner, "+")]
     if all(isinstance(member, LLMJudge) for member in members):
         return Ensemble(members, aggregate, **arguments)
     if arguments:
@@ -94,19 +103,23 @@ def make_evaluator(spec: str | Evaluator, *, model_factory: ModelFactory = make_
     return Composite(members, aggregate)
 
 
-def make_optional_evaluator(spec: str | Evaluator, *, model_factory: ModelFactory = make_model) -> Evaluator | None:
+def make_optional_evaluator(
+    spec: str | Evaluator, *, model_factory: ModelFactory = make_model, policies: Iterable[Configured] = ()
+) -> Evaluator | None:
     """Returns ``None`` for ``none``, and otherwise what :func:`make_evaluator` returns."""
-    return None if spec == NO_EVALUATOR else make_evaluator(spec, model_factory=model_factory)
+    return None if spec == NO_EVALUATOR else make_evaluator(spec, model_factory=model_factory, policies=policies)
 
 
-def _make_one(name: str, model_factory: ModelFactory) -> Evaluator:
+def _make_one(name: str, model_factory: ModelFactory, policies: Iterable[Configured]) -> Evaluator:
     head, options = split_options(name)
     if head in _BUILT_IN:
         read_options(f"evaluator {head!r}", options, {})
         return _BUILT_IN[head]()
+    if head.partition(":")[0] == _INTERVIEW:
+        return _interview(head, options, model_factory, policies)
     kind, _, model = head.partition(":")
     if kind not in _WITH_MODEL or ":" not in name:
-        names = [*EVALUATOR_NAMES, *(f"{kind}:MODEL" for kind in _WITH_MODEL)]
+        names = [*EVALUATOR_NAMES, _INTERVIEW, *(f"{kind}:MODEL" for kind in _WITH_MODEL)]
         raise UnknownNameError(f"evaluator: {name_hint(name, names)}")
     make, readers = _WITH_MODEL[kind]
     arguments = read_options(f"evaluator {head!r}", options, readers)
@@ -114,6 +127,16 @@ def _make_one(name: str, model_factory: ModelFactory) -> Evaluator:
         model_factory = partial(model_factory, api_base=arguments.pop("api_base"))
     with options_of(f"evaluator {head!r}", readers):
         return make(model, model_factory, **arguments)
+
+
+def _interview(head: str, options: str, make: ModelFactory, policies: Iterable[Configured]) -> Interview:
+    owner = f"evaluator {head!r}"
+    arguments = read_options(owner, options, _SAMPLING)
+    if "api_base" in arguments:
+        make = partial(make, api_base=arguments.pop("api_base"))
+    with options_of(owner, _SAMPLING):
+        judges = [make(name) for name in words(head.partition(":")[2])]
+        return Interview(judges, policies=interviewees(policies, make), **arguments)
 
 
 def _judge(model: str, make: ModelFactory, **arguments: Any) -> LLMJudge:
@@ -150,6 +173,7 @@ def _interviewee(text: str) -> str | dict[str, str]:
     return models
 
 
+_INTERVIEW = "interview"
 _SAMPLING: Mapping[str, Reader] = {"temperature": NUMBER, "reasks": WHOLE, "max_tokens": WHOLE, "api_base": WORD}
 _JUDGE_OPTIONS: Mapping[str, Reader] = {
     "dimensions": WORDS,

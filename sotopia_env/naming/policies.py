@@ -37,7 +37,7 @@ from sotopia_env.policies.scripted import Leaver, Sharer, Silent, UniformRandom
 ModelMaker = Callable[[str], ChatModel]
 """Makes the model that a name such as ``local/my-model`` means."""
 
-_BUILT_IN: Mapping[str, Callable[..., Any]] = {
+BUILT_IN: Mapping[str, Callable[..., Any]] = {
     "boulware": partial(TimeDependent, name="boulware", exponent=0.2),
     "linear": partial(TimeDependent, name="linear", exponent=1.0),
     "conceder": partial(TimeDependent, name="conceder", exponent=5.0),
@@ -58,13 +58,13 @@ _BUILT_IN: Mapping[str, Callable[..., Any]] = {
     "human": HumanPolicy,
 }
 
-POLICY_NAMES: tuple[str, ...] = tuple(_BUILT_IN)
+POLICY_NAMES: tuple[str, ...] = tuple(BUILT_IN)
 """The policies without a language model that :func:`make_policy` knows."""
 
 POLICY_PLUGINS: Plugins[Policy] = Plugins("policy", "sotopia.policies", Policy)
 """The policies of other packages."""
 
-_LLM_OPTIONS: Mapping[str, Reader] = {
+LLM_OPTIONS: Mapping[str, Reader] = {
     "format": WORD,
     "temperature": optional(NUMBER),
     "max_tokens": optional(WHOLE),
@@ -108,7 +108,7 @@ def make_policy(
     if spec.strip().startswith(_BEST_OF):
         return _best_of_n(spec.strip(), lambda inner: make_policy(inner, chat_model, manner), arguments)
     name, _, options = (part.strip() for part in spec.partition(":"))
-    if name in _BUILT_IN:
+    if name in BUILT_IN:
         return _built_in(name, options)
     plugin = POLICY_PLUGINS.make(spec, arguments)
     if plugin is not None:
@@ -116,8 +116,8 @@ def make_policy(
     if "/" in name:
         model, options = split_options(spec)
         owner = f"policy {model!r}"
-        settings = read_options(owner, options, _LLM_OPTIONS)
-        with options_of(owner, _LLM_OPTIONS):
+        settings = read_options(owner, options, LLM_OPTIONS)
+        with options_of(owner, LLM_OPTIONS):
             return LLMPolicy(chat_model(model), **{**(manner or {}), **settings})
     names = [*POLICY_NAMES, *POLICY_PLUGINS.names, _BEST_OF_FORM]
     raise UnknownNameError(
@@ -126,7 +126,7 @@ def make_policy(
 
 
 def _built_in(name: str, options: str) -> Policy:
-    default: Policy = _BUILT_IN[name]()
+    default: Policy = BUILT_IN[name]()
     readers = {key: WHOLE if isinstance(value, int) else NUMBER for key, value in default.parameters.items()}
     changes = read_options(f"policy {name!r}", options, readers)
     return dataclasses.replace(default, **changes) if changes else default  # type: ignore[type-var]

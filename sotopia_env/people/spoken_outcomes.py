@@ -38,9 +38,7 @@ from sotopia_env.world.dynamics import Turn
 from sotopia_env.world.episode import Transcript, read_episode
 from sotopia_env.world.outcome import outcome_of
 from sotopia_env.world.scenario import (
-    BigFive,
     Character,
-    DecisionStyle,
     Relationship,
     RelationshipKind,
     Scenario,
@@ -150,24 +148,10 @@ def _turns_of(dialogue: Dialogue) -> tuple[Turn, ...]:
     return tuple(turns)
 
 
-_TRAITS = dict.fromkeys(BigFive.model_fields, "high")
-
-
 def _task_of(dialogue: Dialogue, where: str) -> Task:
     """A task of strangers about whom nothing is known but their names; the model reads no more of them anyway."""
     seats = len(dialogue.names)
-    people = [
-        Character(
-            first_name=name,
-            age=30,
-            gender="",
-            pronouns="",
-            occupation="",
-            big_five=BigFive.model_validate(_TRAITS),
-            decision_style=DecisionStyle.ANALYTICAL,
-        )
-        for name in dialogue.names
-    ]
+    people = [Character(first_name=name, gender="", pronouns="", occupation="") for name in dialogue.names]
     scenario = Scenario(
         id=where[-80:],
         context=dialogue.context,

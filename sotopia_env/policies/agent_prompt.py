@@ -169,14 +169,14 @@ def _assistant(text: str) -> ChatMessage:
     return {"role": "assistant", "content": text}
 
 
-def complaint(text: str, reason: str) -> list[ChatMessage]:
-    """Returns the two messages of a re-ask: what the model wrote, and why that is not an action.
+def complaint(text: str, reason: str, prompt: str = "agent_reask") -> list[ChatMessage]:
+    """Returns the two messages of a re-ask: what the model wrote, and why that is no action, or no answer.
 
     The model's words stay in the assistant's message, at most 4,000 characters of them and with no character that could
-    open a control token; the reason, which may repeat some, is quoted.
+    open a control token; the reason, which may repeat some, is quoted. ``prompt`` names the text.
     """
     echo = disarm(text if len(text) <= _ECHO else f"{text[:_ECHO]}…")
-    return [_assistant(echo if echo.strip() else "(no text)"), _user(fill(load("agent_reask"), reason=quote(reason)))]
+    return [_assistant(echo if echo.strip() else "(no text)"), _user(fill(load(prompt), reason=quote(reason)))]
 
 
 def brief(reason: str) -> str:

@@ -19,6 +19,7 @@ from sotopia_env.outcomes.space import OPTION
 from sotopia_env.policies.bidding import ranking
 from sotopia_env.policies.policy import Decision, Policy, turn_seed
 from sotopia_env.world.action import Action
+from sotopia_env.world.answers import InterviewQuestion, InterviewReply, answer_of
 from sotopia_env.world.episode import EpisodeError, Generation, Usage
 from sotopia_env.world.observation import Observation
 
@@ -109,6 +110,10 @@ class BestOfNPolicy:
         best = usable[scores.index(max(scores))]
         errors = [error for candidate in candidates for error in candidate.errors] + list(map(_error, failures))
         return Decision(best.action, _generation(best, candidates, time.perf_counter() - started), tuple(errors))
+
+    async def answer(self, observation: Observation, question: InterviewQuestion, seed: int) -> InterviewReply:
+        """Returns the answer of the policy that gives the candidates; nothing scores answers."""
+        return await answer_of(self.policy, observation, question, seed)
 
     async def _candidate(self, observation: Observation, seed: int) -> Decision | PolicyError:
         try:

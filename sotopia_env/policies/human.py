@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -11,12 +12,18 @@ from typing import Any
 
 from sotopia_env.errors import InvalidActionError
 from sotopia_env.outcomes import Move
+from sotopia_env.policies.interviews import question_text
 from sotopia_env.policies.move_dialogue import MoveDialogue
 from sotopia_env.policies.policy import Decision
 from sotopia_env.quoting import disarm
 from sotopia_env.world.action import WORDLESS, Action, ActionType
+from sotopia_env.world.answers import InterviewQuestion, InterviewReply
 from sotopia_env.world.episode import Generation
 from sotopia_env.world.observation import NOTHING_YET, Observation
+
+_NO_ANSWER = InterviewReply(reason="the person gave no answer")
+_TERMINAL = threading.Lock()
+"""Several people at one terminal are interviewed one after the other."""
 
 
 def _write(text: str) -> None:
@@ -49,6 +56,28 @@ class HumanPolicy:
     async def act(self, observation: Observation, seed: int) -> Decision:
         """Returns what the person decides."""
         return await asyncio.to_thread(self._decide, observation)
+
+    async def answer(self, observation: Observation, question: InterviewQuestion, seed: int) -> InterviewReply:
+        """Returns what the person chooses from a menu; nothing where the input ends or Enter is typed."""
+        return await asyncio.to_thread(self._choose, observation, question)
+
+    def _choose(self, observation: Observation, question: InterviewQuestion) -> InterviewReply:
+        with _TERMINAL:
+            self.write(disarm(f"\n{question_text(observation, question)}"))
+            try:
+                return self._choice(
+                    f"As {observation.briefing.name}: {' / '.join(question.keys)}? (Enter for none) ", question
+                )
+            except EOFError:
+                return _NO_ANSWER
+
+    def _choice(self, prompt: str, question: InterviewQuestion) -> InterviewReply:
+        keys = [key.casefold() for key in question.keys]
+        while answer := self.read(prompt).strip().casefold():
+            if answer in keys:
+                return InterviewReply(keys.index(answer))
+            self.write(f"Expected one of {', '.join(question.keys)}, got {answer!r}.")
+        return _NO_ANSWER
 
     def _decide(self, observation: Observation) -> Decision:
         self.write(disarm(_situation(observation)))  # what others say must not steer the person's terminal

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -36,8 +36,10 @@ from sotopia_env.policies.agent_prompt import (
 )
 from sotopia_env.policies.answer_schema import action_schema
 from sotopia_env.policies.examples import ExampleSource, read_examples, read_template
+from sotopia_env.policies.interviews import answer_schema, read_choice, request_text
 from sotopia_env.policies.policy import Decision
 from sotopia_env.world.action import NO_ACTION, Action, ActionType, ParseFailure, parse_possible
+from sotopia_env.world.answers import InterviewQuestion, InterviewReply
 from sotopia_env.world.episode import EpisodeError, Generation
 from sotopia_env.world.observation import ChatMessage, Observation
 
@@ -131,7 +133,8 @@ class LLMPolicy:
         replies: list[ChatReply] = []
         complaints: list[ChatMessage] = []
         while True:
-            reply, dropped = await self._ask(observation, complaints, seed)
+            frame = self._frame(observation, seed, len(complaints) // 2)
+            reply, dropped = await self._ask(observation, complaints, frame)
             replies.append(reply)
             answer = read_reply(reply, observation)
             problem = problem_of(answer, observation)
@@ -142,20 +145,55 @@ class LLMPolicy:
         action = answer if isinstance(answer, Action) else self._forfeit(observation)
         return Decision(action, generation, _failures(replies))
 
+    async def answer(self, observation: Observation, question: InterviewQuestion, seed: int) -> InterviewReply:
+        """Returns the model's answer to one question behind its own conversation; none where no text is one.
+
+        Raises:
+            PolicyError: the model could not be asked, or the conversation does not fit even when it is shortened.
+            BudgetExceededError: the ledger's limit is reached.
+            ModelRefusedError: the model refuses every request.
+        """
+        text, complaints = request_text(observation, question), list[ChatMessage]()
+        while True:
+            frame = replace(
+                self._frame(observation, seed, len(complaints) // 2),
+                role="judge",
+                schema=answer_schema(question),
+                logprobs=False,
+                accepts=lambda reply: isinstance(read_choice(reply.text, question.keys), int),
+            )
+            reply, _ = await self._ask(observation, complaints, frame, text)
+            choice = read_choice(reply.text, question.keys)
+            if isinstance(choice, int):
+                return InterviewReply(choice)
+            reason = _writable(brief(choice.reason))
+            if frame.reask == self.reasks:
+                return InterviewReply(reason=f"no usable answer after {self.reasks + 1}; the last one: {reason}")
+            complaints += complaint(_writable(reply.text), reason, "interview_reask")
+
     def _forfeit(self, observation: Observation) -> Action:
         leaves = self.on_unusable == "forfeit" and ActionType.LEAVE in observation.available
         return Action(ActionType.LEAVE) if leaves else NO_ACTION
 
     async def _ask(
-        self, observation: Observation, complaints: Sequence[ChatMessage], seed: int
+        self, observation: Observation, complaints: Sequence[ChatMessage], frame: ChatRequest, question: str = ""
     ) -> tuple[ChatReply, int]:
-        """The model's answer to the observation and the ``complaints``, and how many turns were left out."""
-        turns, reask = len(observation.turns), len(complaints) // 2
-        dropped = self._window.dropped(turns, lambda count: [*self._prompt.messages(observation, count), *complaints])
+        """The model's answer to the observation, a question and the ``complaints``; and how many turns were left out.
+
+        ``frame`` is the request without messages.
+        """
+
+        def messages(count: int) -> list[ChatMessage]:
+            *earlier, last = self._prompt.messages(observation, count)
+            # In one message with the latest news: many chat templates refuse two of one role in a row.
+            content = "\n\n".join(filter(None, (last["content"], question)))
+            return [*earlier, {"role": last["role"], "content": content}, *complaints]
+
+        turns = len(observation.turns)
+        dropped = self._window.dropped(turns, messages)
         while True:
-            messages = (*self._prompt.messages(observation, dropped), *complaints)
             try:
-                return await self.model.complete(self._request(messages, observation, seed, reask)), dropped
+                return await self.model.complete(replace(frame, messages=tuple(messages(dropped)))), dropped
             except ContextLengthError as error:
                 fewer = fewer_turns(turns, dropped)
                 if fewer is None:
@@ -166,11 +204,9 @@ class LLMPolicy:
             except ModelCallError as error:
                 raise PolicyError(f"{self.name}: {error}") from error
 
-    def _request(
-        self, messages: tuple[ChatMessage, ...], observation: Observation, seed: int, reask: int
-    ) -> ChatRequest:
+    def _frame(self, observation: Observation, seed: int, reask: int) -> ChatRequest:
         return ChatRequest(
-            messages,
+            (),
             role="agent",
             temperature=self.temperature,
             max_tokens=self.max_tokens,

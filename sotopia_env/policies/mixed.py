@@ -15,6 +15,7 @@ from typing import Any
 from sotopia_env.errors import InvalidValueError, UnknownNameError, check_members, name_hint
 from sotopia_env.policies.policy import Decision, Policy
 from sotopia_env.records import canonical_json
+from sotopia_env.world.answers import InterviewQuestion, InterviewReply, answer_of
 from sotopia_env.world.observation import Observation
 from sotopia_env.world.scenario import Task
 
@@ -56,10 +57,21 @@ class MixedPolicy:
         Raises:
             UnknownNameError: the seat has no policy.
         """
-        policy = self.seats.get(observation.agent)
+        return await self._policy(observation.agent).act(observation, seed)
+
+    async def answer(self, observation: Observation, question: InterviewQuestion, seed: int) -> InterviewReply:
+        """Returns the answer of the seat's own policy.
+
+        Raises:
+            UnknownNameError: the seat has no policy.
+        """
+        return await answer_of(self._policy(observation.agent), observation, question, seed)
+
+    def _policy(self, agent: str) -> Policy:
+        policy = self.seats.get(agent)
         if policy is None:
-            raise UnknownNameError(f"{self.name}, seats: {name_hint(observation.agent, self.seats)}")
-        return await policy.act(observation, seed)
+            raise UnknownNameError(f"{self.name}, seats: {name_hint(agent, self.seats)}")
+        return policy
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from sotopia_env.outcomes import BallotRules, ClaimsWorth, Move, MoveKind, Table
 from sotopia_env.outcomes.space import OPTION
 from sotopia_env.policies.bidding import EPSILON, Bids
 from sotopia_env.policies.claiming import SURE, expectation, fact, odds
+from sotopia_env.policies.interviews import RuledAnswers
 from sotopia_env.policies.policy import Decision
 from sotopia_env.policies.small_talk import SILENCE, ask, commit, leave, own_turns, say, small_talk
 from sotopia_env.tasks import phrases
@@ -39,7 +40,7 @@ def elapsed(observation: Observation, horizon: int) -> float:
     return 1.0 if last < 1 else min(1.0, own_turns(observation) / last)
 
 
-class Negotiator:
+class Negotiator(RuledAnswers):
     """What all negotiators share; each says what it asks for, some choose offers and words in their own way."""
 
     __slots__ = ()

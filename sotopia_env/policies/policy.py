@@ -33,7 +33,8 @@ class Policy(Protocol):
     """Maps an observation to an action.
 
     A policy keeps no state between calls: everything it needs is in the observation and the seed, so episodes may run
-    concurrently and be resumed.
+    concurrently and be resumed. One that can be interviewed after the end has a method ``answer``, too
+    (:class:`~sotopia_env.world.answers.Interviewee`).
     """
 
     @property

@@ -7,16 +7,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sotopia_env.policies.interviews import RuledAnswers, random_answer
 from sotopia_env.policies.negotiation import DEFAULT_FLOOR, DEFAULT_HORIZON
 from sotopia_env.policies.negotiators import TimeDependent, check
 from sotopia_env.policies.policy import Decision
 from sotopia_env.policies.small_talk import SILENCE, leave, own_turns, small_talk
 from sotopia_env.world.action import Action, ActionType
+from sotopia_env.world.answers import InterviewQuestion, InterviewReply
 from sotopia_env.world.observation import Briefing, Observation
 
 
 @dataclass(frozen=True, slots=True)
-class Sharer:
+class Sharer(RuledAnswers):
     """Lays its cards on the table, one a turn, then concedes linearly.
 
     A card is a sentence of its private information, or of its goals where it has none; it is shown as a note
@@ -75,7 +77,7 @@ def _sentences(text: str) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Leaver:
+class Leaver(RuledAnswers):
     """Leaves at once; where leaving is not possible it stays silent."""
 
     name: str = "leaver"
@@ -91,7 +93,7 @@ class Leaver:
 
 
 @dataclass(frozen=True, slots=True)
-class Silent:
+class Silent(RuledAnswers):
     """Does nothing, always."""
 
     name: str = "silent"
@@ -132,3 +134,7 @@ class UniformRandom:
         moves = observation.moves
         move = moves.sample(generator) if moves and generator.random() < _MOVING else None
         return Decision(Action(kind, words, move=move))
+
+    async def answer(self, observation: Observation, question: InterviewQuestion, seed: int) -> InterviewReply:
+        """Returns one of the options by chance."""
+        return random_answer(question, seed)

@@ -57,12 +57,13 @@ def _state_goal(observation: Observation, text: str) -> str:
     goal = observation.briefing.goals[0]
     # The own profile ends with the secret; see ``observation.OWN_FIELDS``.
     _, marker, secret = observation.briefing.profile.partition(_SECRET)
-    if marker and _words(goal) & _words(secret):
+    if marker and long_words(goal) & long_words(secret):
         return _RESERVED
     return text.replace("{goal}", goal)
 
 
-def _words(text: str) -> set[str]:
+def long_words(text: str) -> set[str]:
+    """Returns the words of a text that tell something, in lower case."""
     letters = "".join(character if character.isalnum() else " " for character in text.casefold())
     return {word for word in letters.split() if len(word) >= _SHORTEST}
 

@@ -186,13 +186,18 @@ def compare_runs(runs: Iterable[str | Path], *, evaluator: str | None = None, me
 
     Where all episodes share several evaluators, the one the runs were started with is used.
     """
+    return _comparison(*run_rows(runs, evaluator), metric)
+
+
+def run_rows(runs: Iterable[str | Path], evaluator: str | None) -> tuple[str | None, list[SeatResult]]:
+    """Returns evaluator and rows of run directories or ``.jsonl`` files; see :func:`compare_runs`."""
     paths = [Path(run) for run in runs]
     episodes = itertools.chain.from_iterable(read_run(path) for path in paths)
 
     def run_evaluators() -> list[str]:
         return [item.name for item in map(configured_evaluator, paths) if item is not None]
 
-    return _comparison(*rows_by_one(episodes, evaluator, run_evaluators), metric)
+    return rows_by_one(episodes, evaluator, run_evaluators)
 
 
 def _cells(

@@ -7,7 +7,7 @@ Scores of different evaluators are different quantities, so all rows of one call
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -171,20 +171,29 @@ def rows_by_one(
 
 
 def _with_labels(rows: Sequence[SeatResult]) -> list[SeatResult]:
-    """Fills in ``policy`` and ``partner``: the name, with parameters where one name has several."""
-    variants: dict[str, set[str]] = defaultdict(set)
-    for row in rows:
-        name, parameters = row.policies[row.seat]
-        variants[name].add(parameters)
+    """Fills in ``policy`` and ``partner``."""
+    label_of = policy_labels(row.policies[row.seat] for row in rows)
     results = []
     for row in rows:
-        labels = [name if len(variants[name]) == 1 else f"{name} {parameters}" for name, parameters in row.policies]
+        labels = [label_of[policy] for policy in row.policies]
         partners = {label for seat, label in enumerate(labels) if seat != row.seat}
         results.append(replace(row, policy=labels[row.seat], partner="+".join(sorted(partners))))
     return results
 
 
-def _policies(episode: Episode) -> tuple[tuple[str, str], ...]:
+def policy_labels(policies: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
+    """Returns a label for each name and parameters: the name, with the parameters where one name has several."""
+    variants = dict.fromkeys(policies)
+    counts = Counter(name for name, _ in variants)
+    return {(name, rest): name if counts[name] == 1 else f"{name} {rest}" for name, rest in variants}
+
+
+def seated_policies(episode: Episode) -> tuple[tuple[str, str], ...]:
+    """Returns name and parameters (as JSON) of the policy in every seat.
+
+    Raises:
+        InvalidValueError: a seat has no recorded policy.
+    """
     policies = {info.agent: (info.name, canonical_json(info.parameters)) for info in episode.policies}
     if set(policies) != set(episode.task.agents):
         raise InvalidValueError(
@@ -197,7 +206,7 @@ def _policies(episode: Episode) -> tuple[tuple[str, str], ...]:
 def _seats(episode: Episode, evaluator: str | None) -> Iterator[SeatResult]:
     evaluation = None if evaluator is None else episode.evaluation(evaluator)
     outcome_by, outcome = _outcome(episode, evaluator)
-    policies = _policies(episode)
+    policies = seated_policies(episode)
     for seat, agent in enumerate(episode.task.agents):
         scores = _scores(evaluation, agent)
         yield SeatResult(

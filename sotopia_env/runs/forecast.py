@@ -28,9 +28,9 @@ from sotopia_env.policies.human import HumanPolicy
 from sotopia_env.runs.plan import EpisodePlan
 from sotopia_env.runs.rehearsal import Rehearsal, RehearsedModels, Way
 from sotopia_env.storage.directory import read_run
-from sotopia_env.storage.manifest import RUN
+from sotopia_env.storage.manifest import RUN, named
 from sotopia_env.world.dynamics import Rules, TurnOrder, initial_state
-from sotopia_env.world.episode import Evaluator, Transcript
+from sotopia_env.world.episode import Evaluator, PolicyInfo, Transcript
 from sotopia_env.world.observation import observe
 from sotopia_env.world.scenario import Task
 
@@ -190,7 +190,7 @@ class Tally:
         ]
 
     async def _rehearse(self, plans: Sequence[EpisodePlan], evaluator: Evaluator | None) -> None:
-        verdicts: dict[str, _Demands] = {}
+        verdicts: dict[tuple[str, tuple[int, ...]], _Demands] = {}
         for plan in plans:
             seats = [await self._opening(plan, seat) for seat in range(len(plan.task.agents))]
             turns = turn_limit(plan.task, plan.rules)
@@ -199,10 +199,10 @@ class Tally:
                 before = sum(indices)
                 self._add(seat, len(indices), longest and longest * before, usual * before)
             if evaluator is not None:
-                content = plan.task.content_hash
-                if content not in verdicts:
-                    verdicts[content] = await self._verdict(plan.task, evaluator)
-                self._add(verdicts[content], 1, longest and longest * turns, usual * turns)
+                seating = (plan.task.content_hash, tuple(map(id, plan.policies)))  # an interview asks the policies
+                if seating not in verdicts:
+                    verdicts[seating] = await self._verdict(plan, evaluator)
+                self._add(verdicts[seating], 1, longest and longest * turns, usual * turns)
 
     def _add(self, demands: _Demands, times: int, most: int | None, usual: int) -> None:
         """Adds ``times`` turns or evaluations, whose prompts have grown by ``most`` and ``usual`` tokens in sum."""
@@ -219,9 +219,13 @@ class Tally:
             await policy.act(observe(initial_state(plan.task, plan.rules, plan.episode_seed), agent), 0)
         return self._recorded(max(_contexts(policy.parameters), default=None))
 
-    async def _verdict(self, task: Task, evaluator: Evaluator) -> _Demands:
+    async def _verdict(self, plan: EpisodePlan, evaluator: Evaluator) -> _Demands:
+        seats = zip(plan.task.agents, map(named, plan.policies), strict=True)
+        infos = tuple(
+            PolicyInfo(agent=agent, name=policy.name, parameters=policy.parameters) for agent, policy in seats
+        )
         with suppress(EvaluationError):  # the stand-in gives no verdict; its requests are recorded
-            await evaluator.evaluate_async(Transcript(task, ()))
+            await evaluator.evaluate_async(Transcript(plan.task, (), rules=plan.rules, policies=infos))
         return self._recorded(None)
 
     def _recorded(self, context: int | None) -> _Demands:

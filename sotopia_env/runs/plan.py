@@ -23,6 +23,7 @@ from sotopia_env.records import canonical_json, first_difference
 from sotopia_env.storage.manifest import Named, RunConfig, named
 from sotopia_env.world.dynamics import Rules, TurnOrder
 from sotopia_env.world.episode import Episode
+from sotopia_env.world.interview import Role
 from sotopia_env.world.scenario import Task
 
 DEFAULT_RULES = Rules()
@@ -111,6 +112,7 @@ def plan_episodes(
     rules: Rules = DEFAULT_RULES,
     both_seats: bool = True,
     both_orders: bool = False,
+    by_role: bool = False,
 ) -> list[EpisodePlan]:
     """Returns the plan: every task with every matchup, in a fixed order, no episode twice.
 
@@ -123,10 +125,12 @@ def plan_episodes(
         rules: order and limits; ``first_seat`` is varied by ``both_orders``.
         both_seats: also the swapped assignment; with more than two seats the focal policy sits in every seat in turn.
         both_orders: every seat also begins once (round-robin order only).
+        by_role: ``(a, b)`` puts a in all senders' seats and b in all receivers' seats instead (AgentSense §4.2), and
+            with ``both_seats`` also the other way round.
 
     Raises:
-        InvalidValueError: nothing to play, repeats below 1, a matchup that fits no task, or ``both_orders`` without
-            round-robin order.
+        InvalidValueError: nothing to play, repeats below 1, a matchup that fits no task, ``both_orders`` without
+            round-robin order, or ``by_role`` with a task without roles.
     """
     if isinstance(repeats, bool) or not isinstance(repeats, int) or repeats < 1:
         raise InvalidValueError(f"repeats: expected a whole number of at least 1, got {repeats!r}")
@@ -136,7 +140,7 @@ def plan_episodes(
     plans: dict[str, EpisodePlan] = {}
     for task in tasks:
         for seating, order in itertools.product(
-            _seatings(task, pairings, both_seats), _orders(task, rules, both_orders)
+            _seatings(task, pairings, both_seats, by_role), _orders(task, rules, both_orders)
         ):
             for repeat in range(repeats):
                 plan = EpisodePlan(task, seating, order, seed, repeat)
@@ -150,11 +154,26 @@ def _orders(task: Task, rules: Rules, both_orders: bool) -> list[Rules]:
     return [replace(rules, first_seat=seat) for seat in range(len(task.agents))] if both_orders else [rules]
 
 
-def _seatings(task: Task, matchups: list[tuple[Policy, ...]], both_seats: bool) -> Iterator[tuple[Policy, ...]]:
+def _by_role(task: Task, senders: Policy, receivers: Policy) -> tuple[Policy, ...]:
+    interview = task.scenario.interview
+    if interview is None:
+        raise InvalidValueError(
+            f"by_role: expected tasks with senders and receivers, got {task.id!r}, which has neither"
+        )
+    return tuple(senders if role is Role.SENDER else receivers for role in interview.roles)
+
+
+def _seatings(
+    task: Task, matchups: list[tuple[Policy, ...]], both_seats: bool, by_role: bool
+) -> Iterator[tuple[Policy, ...]]:
     seats = len(task.agents)
     for matchup in matchups:
         if len(matchup) == 1:
             yield matchup * seats
+        elif by_role and len(matchup) == 2:
+            yield _by_role(task, *matchup)
+            if both_seats:
+                yield _by_role(task, *reversed(matchup))
         elif len(matchup) == seats:
             turns = range(seats) if both_seats else range(1)
             yield from (matchup[-turn:] + matchup[:-turn] if turn else matchup for turn in turns)
@@ -181,9 +200,9 @@ def run_config(plans: Sequence[EpisodePlan], evaluator: Named | None) -> RunConf
         seed=tuple(sorted({plan.seed for plan in plans})),
         repeats=len({plan.repeat for plan in plans}),
         tasks=len(tasks),
-        tasks_hash=_hash(tasks),
+        tasks_hash=set_hash(tasks),
         episodes=len(plans),
-        plan_hash=_hash({plan.key for plan in plans}),
+        plan_hash=set_hash({plan.key for plan in plans}),
     )
 
 
@@ -226,5 +245,6 @@ def _content(task: Task, seed: int, rules: Rules, policies: Any) -> Any:
     return decode_json(canonical_json(content))  # tuples are lists in a record, and keys are texts
 
 
-def _hash(texts: set[str]) -> str:
+def set_hash(texts: set[str]) -> str:
+    """Returns a hash of texts, independent of their order (16 hex digits)."""
     return hashlib.sha256("\n".join(sorted(texts)).encode()).hexdigest()[:16]

@@ -37,6 +37,7 @@ class RunRequest:
         self_play: whether policies also play themselves.
         both_seats: whether every pairing is played in both seats.
         both_orders: whether every seat begins once.
+        by_role: whether a pairing seats one policy with all senders and the other with all receivers.
         manner: settings of every language model in a seat that its own name does not give, such as ``temperature``.
         models: how the models are reached.
     """
@@ -53,6 +54,7 @@ class RunRequest:
     self_play: bool = True
     both_seats: bool = True
     both_orders: bool = False
+    by_role: bool = False
     manner: Mapping[str, float | int] = field(default_factory=dict)
     models: ModelOptions = ModelOptions()  # noqa: RUF009 - frozen
 
@@ -69,9 +71,10 @@ class RunRequest:
             UnknownNameError: a name is not known.
         """
         pairings = self._pairings(models)
-        evaluator = naming.make_optional_evaluator(self.evaluator, model_factory=models.judge)
+        policies = [policy for pairing in pairings for policy in pairing]
+        evaluator = naming.make_optional_evaluator(self.evaluator, model_factory=models.judge, policies=policies)
         if check_limits:
-            models.check_answers(*(policy.parameters for pairing in pairings for policy in pairing))
+            models.check_answers(*(policy.parameters for policy in policies))
             models.check_answers(evaluator.parameters if evaluator else {})
         return ResolvedRun(self, naming.task_set(self.tasks, self.n, self.seed, self.level), pairings, evaluator)
 
@@ -128,4 +131,5 @@ class ResolvedRun:
             rules=request.rules,
             both_seats=request.both_seats,
             both_orders=request.both_orders,
+            by_role=request.by_role,
         )

@@ -2,7 +2,15 @@
 
 from sotopia_env.storage.columns import arrow_schema, features
 from sotopia_env.storage.directory import RunDirectory, check_run, is_unscored, read_failures, read_run
-from sotopia_env.storage.manifest import RUN, FailureRecord, RunConfig, RunManifest, configured_evaluator, read_manifest
+from sotopia_env.storage.manifest import (
+    RUN,
+    FailureRecord,
+    RunConfig,
+    RunManifest,
+    configured_evaluator,
+    configured_policies,
+    read_manifest,
+)
 
 __all__ = [
     "RUN",
@@ -13,6 +21,7 @@ __all__ = [
     "arrow_schema",
     "check_run",
     "configured_evaluator",
+    "configured_policies",
     "features",
     "is_unscored",
     "read_failures",

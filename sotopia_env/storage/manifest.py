@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from pydantic import Field, ValidationError
 
@@ -23,6 +22,7 @@ from sotopia_env.records import (
     read_record,
     source_revision,
 )
+from sotopia_env.world.answers import Configured
 from sotopia_env.world.dynamics import Rules
 from sotopia_env.world.episode import SCHEMA_VERSION, EpisodeError, Evaluation, RecordedTurn, SchemaVersion
 
@@ -40,20 +40,6 @@ class Named(Record):
 
     name: str
     parameters: JsonObject = Field(default_factory=dict)
-
-
-class Configured(Protocol):
-    """A policy or an evaluator, as far as its record goes."""
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-        ...
-
-    @property
-    def parameters(self) -> Mapping[str, Any]:
-        """Everything that changes what it does."""
-        ...
 
 
 def named(configured: Configured) -> Named:
@@ -113,7 +99,8 @@ class RunCounts(Record):
 
 
 class RunManifest(Record):
-    """Contents of ``run.json``. Times are UTC, ISO 8601; ``finished`` and ``counts`` are null while a run goes on.
+    """Contents of ``run.json``. Times are UTC, ISO 8601; ``finished`` and ``counts`` are null while a run goes on;
+    both times are empty in a run of imported episodes, since nobody knows them.
 
     ``models`` holds the models that answered: by account (agent or judge) and model as it was named, the name and
     version that the server gave, with the number of answers. Prompts are in ``config``: the parameters of policies and
@@ -182,3 +169,12 @@ def configured_evaluator(path: Path) -> Named | None:
         DamagedRecordError: ``run.json`` cannot be read.
     """
     return read_manifest(path).config.evaluator if path.is_dir() else None
+
+
+def configured_policies(path: Path) -> tuple[Named, ...]:
+    """Returns the policies of a run; none for a mere file of episodes.
+
+    Raises:
+        DamagedRecordError: ``run.json`` cannot be read.
+    """
+    return read_manifest(path).config.policies if path.is_dir() else ()

@@ -27,7 +27,7 @@ from sotopia_env.outcomes import (
 )
 from sotopia_env.records import canonical_json
 from sotopia_env.world.outcome import references
-from sotopia_env.world.scenario import Seat, Task
+from sotopia_env.world.scenario import Scenario, Seat, Task
 
 _NUMBER = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?")
 _MOST_LISTED = 20
@@ -42,17 +42,27 @@ def check(task: Task) -> None:
         InvalidTaskError: names the task, the field, and what to change.
     """
     _check_casting(task)
+    if problem := outcome_problem(task):
+        raise InvalidTaskError(f"task {task.id!r}: scenario.{problem}")
+
+
+def outcome_problem(task: Task) -> str:
+    """Returns a sentence that begins with the scenario's field when nobody can gain by an outcome, else an empty text.
+
+    Raises:
+        InvalidTaskError: there are more outcomes than can be counted exactly.
+    """
     spec = task.scenario.outcome
     if spec is None:
-        return
+        return ""
     points = references(task)
-    if not any(best > low for best, low in zip(points.best, points.disagreement, strict=True)):
-        field = _DISAGREEMENT[spec.protocol.kind]
-        raise InvalidTaskError(
-            f"task {task.id!r}: scenario.outcome.worth: expected an outcome that is better than {field!r} for "
-            f"somebody and no worse for those whose assent it needs, got none; raise a worth or lower {field!r} (now "
-            f"{_text(points.disagreement)})"
-        )
+    if any(best > low for best, low in zip(points.best, points.disagreement, strict=True)):
+        return ""
+    field = _DISAGREEMENT[spec.protocol.kind]
+    return (
+        f"outcome.worth: expected an outcome that is better than {field!r} for somebody and no worse for those whose "
+        f"assent it needs, got none; raise a worth or lower {field!r} (now {_text(points.disagreement)})"
+    )
 
 
 def _check_casting(task: Task) -> None:
@@ -75,22 +85,28 @@ def _check_casting(task: Task) -> None:
 
 
 def warnings(task: Task) -> list[str]:
+    """Returns the sentences of :func:`number_warnings` with the fields of a task."""
+    return [f"scenario.{sentence}" for sentence in number_warnings(task.scenario)]
+
+
+def number_warnings(scenario: Scenario) -> list[str]:
     """Returns a sentence for every number in a seat's goals or private information that its worth does not have.
 
-    A number is in order where it is one of the seat's worth, of the outcome space, of the context, of the scenario's
-    ``shared_data`` or of the seat's own ``private_data`` (a target price, say).
+    A number is in order where it is one of the seat's worth, of the outcome space, of the context, of a goal test of
+    the seat, of the scenario's ``shared_data`` or of the seat's own ``private_data`` (a target price, say).
     """
-    spec = task.scenario.outcome
+    spec = scenario.outcome
     if spec is None:
         return []
-    public = {*_space_numbers(spec), *_numbers(task.scenario.context), *_data_numbers(task.scenario.shared_data)}
+    public = {*_space_numbers(spec), *_numbers(scenario.context), *_data_numbers(scenario.shared_data)}
     sentences = []
-    for seat, side in enumerate(task.scenario.seats):
-        numbers = _rounded({*public, *_worth_numbers(spec, spec.worth[seat]), *_data_numbers(side.private_data)})
+    for seat, side in enumerate(scenario.seats):
+        own = (*_worth_numbers(spec, spec.worth[seat]), *_test_numbers(scenario, seat))
+        numbers = _rounded({*public, *own, *_data_numbers(side.private_data)})
         for field, text in _seat_texts(side):
             sentences += [
-                f"scenario.seats.{seat}.{field}: {_text([number])} is no number of this seat's worth; write the "
-                f"number that scenario.outcome.worth.{seat} has, or put {_text([number])} into private_data"
+                f"seats.{seat}.{field}: {_text([number])} is no number of this seat's worth; write the "
+                f"number that outcome.worth.{seat} has, or put {_text([number])} into private_data"
                 for number in dict.fromkeys(_numbers(text))
                 if number not in numbers
             ]
@@ -100,6 +116,14 @@ def warnings(task: Task) -> list[str]:
 def _seat_texts(seat: Seat) -> Iterator[tuple[str, str]]:
     yield from ((f"goals.{index}", goal) for index, goal in enumerate(seat.goals))
     yield "private_info", seat.private_info
+
+
+def _test_numbers(scenario: Scenario, seat: int) -> Iterator[float]:
+    tests = () if scenario.interview is None else scenario.interview.goal_tests
+    for test in tests:
+        if test.seat == seat:
+            yield from () if test.worth_at_least is None else (float(test.worth_at_least),)
+            yield from itertools.chain.from_iterable(_data_numbers(list(values)) for values in test.terms.values())
 
 
 def _text(numbers: Iterable[float]) -> str:

@@ -6,7 +6,6 @@ specification alone (:mod:`sotopia_env.world.outcome`), as in any scenario file.
 
 from __future__ import annotations
 
-import itertools
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,9 +13,9 @@ from typing import Any
 
 from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
 from sotopia_env.outcomes import OutcomeSpec, Terms
-from sotopia_env.tasks.people import draw_relationship
+from sotopia_env.tasks.people import draw_relationships
 from sotopia_env.world.observation import Briefing, Observation
-from sotopia_env.world.scenario import Character, Relationship, RelationshipKind, Scenario, Seat, Task
+from sotopia_env.world.scenario import Character, Scenario, Seat, Task
 
 LEVELS = ("easy", "medium", "hard")
 """Difficulty levels that every family offers."""
@@ -121,7 +120,7 @@ class Family:
             tags=(self.name, level, *draft.tags),
             outcome=draft.outcome,
         )
-        relationships = _draw_relationships(rng, draft.characters)
+        relationships = draw_relationships(rng, draft.characters)
         return Task(id=scenario.id, scenario=scenario, characters=draft.characters, relationships=relationships)
 
 
@@ -132,15 +131,3 @@ def _check_request(index: int, seed: int, level: str) -> None:
     for name, value in (("index", index), ("seed", seed)):
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             raise InvalidValueError(f"{name}: expected a whole number of at least 0, got {value!r}")
-
-
-def _draw_relationships(rng: random.Random, characters: tuple[Character, ...]) -> tuple[Relationship, ...]:
-    """One for every pair; at most one of them is romantic."""
-    kinds = list(RelationshipKind)
-    relationships: list[Relationship] = []
-    for pair in itertools.combinations(range(len(characters)), 2):
-        relationship = draw_relationship(rng, characters, pair, kinds)
-        if relationship.kind is RelationshipKind.ROMANTIC:
-            kinds.remove(RelationshipKind.ROMANTIC)
-        relationships.append(relationship)
-    return tuple(relationships)

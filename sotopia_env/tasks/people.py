@@ -6,9 +6,11 @@ Every draw depends on the generator that is handed in and on nothing else. Chara
 
 from __future__ import annotations
 
+import itertools
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from types import MappingProxyType
 
 from sotopia_env.errors import ConstraintError, InvalidValueError, nearest
@@ -25,6 +27,8 @@ from sotopia_env.world.scenario import (
 )
 
 _MAX_CHARACTERS = 60
+_ADULT = 18
+_FOUNDATIONS, _VALUES, _STYLES = tuple(MoralFoundation), tuple(SchwartzValue), tuple(DecisionStyle)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,32 +66,90 @@ def draw_characters(rng: random.Random, n: int) -> tuple[Character, ...]:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class NameStock:
+    """Names that people may have: first names, each with what goes with it, and last names."""
+
+    firsts: tuple[tuple[str, _Identity], ...]
+    lasts: tuple[str, ...]
+
+    @classmethod
+    def without(cls, words: Iterable[str] = ()) -> NameStock:
+        """Returns all names but those that are among ``words``, whatever their case."""
+        avoid = {word.casefold() for word in words}
+        firsts = ((name, identity) for identity in _IDENTITIES for name in identity.first_names)
+        return cls(
+            tuple(first for first in firsts if first[0].casefold() not in avoid),
+            tuple(name for name in texts.LAST_NAMES if name.casefold() not in avoid),
+        )
+
+
+def draw_people(
+    rng: random.Random, ages: Sequence[int], occupations: Sequence[str], names: NameStock
+) -> tuple[Character, ...]:
+    """Returns different people of given ages and occupations, no two of whom share a first or a last name.
+
+    What is told of them suits any age, occupation and home.
+
+    Args:
+        rng: the only source of randomness.
+        ages: one per person.
+        occupations: one per person.
+        names: for them.
+
+    Raises:
+        InvalidValueError: there are not so many names.
+    """
+    count, most = len(ages), min(len(names.firsts), len(names.lasts))
+    if count > most:
+        raise InvalidValueError(f"ages: expected at most {most}, the number of names that may be used, got {count}")
+    people = zip(rng.sample(names.firsts, count), rng.sample(names.lasts, count), ages, occupations, strict=True)
+    return tuple(
+        _person(rng, first, identity, last, job, age, (texts.PLAIN_INFO, texts.PLAIN_SECRETS))
+        for (first, identity), last, age, job in people
+    )
+
+
 def _draw_character(rng: random.Random, first: str, identity: _Identity, last: str, job: str) -> Character:
     age = rng.randint(62, 68) if job.startswith("retired") else rng.randint(21, 61)
-    return Character(
+    return _person(rng, first, identity, last, job, age, (texts.PUBLIC_INFO, texts.SECRETS))
+
+
+def _person(
+    rng: random.Random,
+    first: str,
+    identity: _Identity,
+    last: str,
+    job: str,
+    age: int,
+    stories: tuple[Sequence[str], Sequence[str]],
+) -> Character:
+    """Stories are what is told of people in public, and their secrets."""
+    # Everything is from texts of this package and from checked slots: to validate it each time costs most of a draw.
+    return Character.model_construct(
         first_name=first,
         last_name=last,
         age=age,
         gender=identity.gender,
         pronouns=identity.pronouns,
         occupation=job,
-        public_info=rng.choice(texts.PUBLIC_INFO),
+        public_info=rng.choice(stories[0]),
         big_five=_draw_traits(rng),
-        moral_foundations=tuple(rng.sample(list(MoralFoundation), rng.randint(1, 2))),
-        schwartz_values=tuple(rng.sample(list(SchwartzValue), rng.randint(2, 3))),
-        decision_style=rng.choice(list(DecisionStyle)),
+        moral_foundations=tuple(rng.sample(_FOUNDATIONS, rng.randint(1, 2))),
+        schwartz_values=tuple(rng.sample(_VALUES, rng.randint(2, 3))),
+        decision_style=rng.choice(_STYLES),
         personality=f"{rng.choice(texts.OPENINGS)} {rng.choice(texts.CLOSINGS)}",
-        secret=rng.choice(texts.SECRETS),
+        secret=rng.choice(stories[1]),
     )
 
 
 def _draw_traits(rng: random.Random) -> BigFive:
-    def level() -> Level:
-        return "high" if rng.random() < 0.5 else "low"
+    return _traits(*["high" if rng.random() < 0.5 else "low" for _ in BigFive.model_fields])
 
-    return BigFive(
-        openness=level(), conscientiousness=level(), extraversion=level(), agreeableness=level(), neuroticism=level()
-    )
+
+@cache
+def _traits(*levels: Level) -> BigFive:
+    return BigFive.model_validate(dict(zip(BigFive.model_fields, levels, strict=True)))
 
 
 def draw_relationship(
@@ -117,6 +179,32 @@ def draw_relationship(
     story = rng.choice(stories[kind])
     first, second = (characters[seat].name for seat in seats)
     return Relationship(seats=seats, kind=kind, backstory=story.format(a=first, b=second), facts=dict(facts))
+
+
+def possible_kinds(kinds: Sequence[RelationshipKind], facts: Mapping[str, str]) -> tuple[RelationshipKind, ...]:
+    """Returns those of ``kinds`` with a backstory that states ``facts``; raises ConstraintError where none has."""
+    return tuple(_fact_stories(kinds, facts)) if facts else tuple(kinds)
+
+
+def draw_relationships(
+    rng: random.Random,
+    characters: Sequence[Character],
+    kinds: Sequence[RelationshipKind] = tuple(RelationshipKind),
+    facts: Mapping[str, str] = MappingProxyType({}),
+) -> tuple[Relationship, ...]:
+    """Returns one relationship for every pair: romantic is at most one, and only of adults, where others may be.
+
+    The arguments and errors are those of :func:`draw_relationship`.
+    """
+    kinds = possible_kinds(kinds, facts)
+    relationships: list[Relationship] = []
+    for pair in itertools.combinations(range(len(characters)), 2):
+        romantic = RelationshipKind.ROMANTIC
+        is_taken = any(relationship.kind is romantic for relationship in relationships)
+        is_minor = any((age := characters[seat].age) is not None and age < _ADULT for seat in pair)
+        others = [kind for kind in kinds if kind is not romantic or not (is_taken or is_minor)]
+        relationships.append(draw_relationship(rng, characters, pair, others or kinds, facts))
+    return tuple(relationships)
 
 
 def _fact_stories(

@@ -11,7 +11,16 @@ from sotopia_env.tasks.family import Family
 from sotopia_env.world.scenario import Task
 from sotopia_env.world.taskset import TaskSet
 
-_NAMES = ("bargaining", "division", "mutual_friend", "hiring", "group_decision", "campsite", "job_committee")
+_NAMES = (
+    "bargaining",
+    "division",
+    "mutual_friend",
+    "hiring",
+    "group_decision",
+    "campsite",
+    "job_committee",
+    "negotiation",
+)
 _MODULES: Mapping[str, str] = MappingProxyType({name: f"sotopia_env.tasks.{name}" for name in _NAMES})
 
 
@@ -36,7 +45,7 @@ class _Families(Mapping[str, Family]):
 
 
 FAMILIES: Mapping[str, Family] = _Families()
-"""The seven families by name."""
+"""The families by name."""
 
 
 def family(name: str) -> Family:

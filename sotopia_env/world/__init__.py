@@ -2,6 +2,7 @@
 
 from sotopia_env.quoting import disarm, quote
 from sotopia_env.world.action import NO_ACTION, Action, ActionType, ParseFailure, parse_possible, to_json
+from sotopia_env.world.answers import InterviewAnswer, Interviewee, InterviewQuestion, InterviewReply, View
 from sotopia_env.world.dynamics import EpisodeState, Rules, Turn, TurnOrder, initial_state, transition
 from sotopia_env.world.episode import (
     Episode,
@@ -16,6 +17,7 @@ from sotopia_env.world.episode import (
     replay,
     write_episodes,
 )
+from sotopia_env.world.interview import Domain, GoalTest, GoalType, Interview, Need, Question, Role, goal_truth
 from sotopia_env.world.observation import LEFT_OUT, NOTHING_NEW, ChatMessage, Observation, SeatView, render_action
 from sotopia_env.world.outcome import outcome_of, references
 from sotopia_env.world.reward import (
@@ -28,7 +30,7 @@ from sotopia_env.world.reward import (
     dimension,
 )
 from sotopia_env.world.scenario import Character, Constraints, Relationship, RelationshipKind, Scenario, Seat, Task
-from sotopia_env.world.taskset import Cast, TaskSet, admissible_seatings, seat_characters
+from sotopia_env.world.taskset import Cast, TaskSet, admissible_seatings, draw_seatings, seat_characters
 
 __all__ = [
     "ABBREVIATIONS",
@@ -44,19 +46,30 @@ __all__ = [
     "ChatMessage",
     "Constraints",
     "Dimension",
+    "Domain",
     "Episode",
     "EpisodeState",
     "Evaluation",
     "Evaluator",
     "Generation",
+    "GoalTest",
+    "GoalType",
+    "Interview",
+    "InterviewAnswer",
+    "InterviewQuestion",
+    "InterviewReply",
+    "Interviewee",
+    "Need",
     "Observation",
     "OutcomeResult",
     "ParseFailure",
     "PolicyInfo",
+    "Question",
     "RecordedTurn",
     "Relationship",
     "RelationshipKind",
     "RewardVector",
+    "Role",
     "Rules",
     "Scalarisation",
     "Scenario",
@@ -68,9 +81,12 @@ __all__ = [
     "Turn",
     "TurnOrder",
     "Usage",
+    "View",
     "admissible_seatings",
     "dimension",
     "disarm",
+    "draw_seatings",
+    "goal_truth",
     "initial_state",
     "outcome_of",
     "parse_possible",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any
@@ -156,10 +156,19 @@ def parse(text: str, recipients: Mapping[str, str] | None = None) -> Action | Pa
     """
     if not isinstance(text, str):
         raise InvalidValueError(f"text: expected what a model wrote, as a str, got {short_repr(text)}")
+    items = json_objects(text)
+    return items if isinstance(items, ParseFailure) else _parse(text, items, recipients)
+
+
+def json_objects(text: str) -> list[dict[str, Any]] | ParseFailure:
+    """Returns the JSON objects in a model's text, thinking blocks before them left out, or why they cannot be read."""
     if len(text) > _MAX_TEXT:
         return ParseFailure(f"the text has {len(text)} characters; at most {_MAX_TEXT} are read")
     try:
-        return _parse(text, recipients)
+        visible = _without_thinking(text)
+        if visible is None:
+            return ParseFailure("the thinking block is not closed and no JSON object follows it")
+        return [item for _, _, item in _scan(visible)]
     except _UnreadableError as error:
         return ParseFailure(str(error))
 
@@ -184,13 +193,10 @@ def parse_possible(
     return action
 
 
-def _parse(text: str, recipients: Mapping[str, str] | None) -> Action | ParseFailure:
-    visible = _without_thinking(text)
-    if visible is None:
-        return ParseFailure("the thinking block is not closed and no action follows it")
+def _parse(text: str, items: Sequence[dict[str, Any]], recipients: Mapping[str, str] | None) -> Action | ParseFailure:
     actions: list[Action] = []
     reasons: list[str] = []
-    for item in _json_objects(visible):
+    for item in items:
         if "action_type" not in item:
             keys = ", ".join(quote(key[:40]) for key in list(item)[:6])
             reasons.append(f'a JSON object without the key "action_type" (keys: {keys or "none"})')
@@ -204,7 +210,7 @@ def _parse(text: str, recipients: Mapping[str, str] | None) -> Action | ParseFai
         return actions[0]
     if actions:
         return ParseFailure(f"{len(actions)} different actions were given; exactly one is expected")
-    return ParseFailure(reasons[0] if reasons else _why_no_object(visible))
+    return ParseFailure(reasons[0] if reasons else _why_no_object(_without_thinking(text) or ""))
 
 
 def _without_thinking(text: str) -> str | None:
@@ -251,10 +257,6 @@ def _scan(text: str) -> Iterator[tuple[int, int, dict[str, Any]]]:
             continue
         yield start, end, item
         position = end
-
-
-def _json_objects(text: str) -> Iterator[dict[str, Any]]:
-    return (item for _, _, item in _scan(text))
 
 
 def _why_unreadable(error: ValueError | RecursionError) -> str:

@@ -18,7 +18,8 @@ from pydantic import AfterValidator, ConfigDict, Field, model_validator
 from sotopia_env.errors import DamagedRecordError, EvaluationError, InvalidValueError, name_hint
 from sotopia_env.files import read_lines
 from sotopia_env.quoting import disarm
-from sotopia_env.records import JsonObject, Record, code_version, read_record
+from sotopia_env.records import JsonObject, Record, code_version, origin_field, read_record
+from sotopia_env.world.answers import InterviewAnswer
 from sotopia_env.world.dynamics import EpisodeState, Rules, StopReason, Turn, initial_state, transition
 from sotopia_env.world.reward import DIMENSIONS, CustomDimension, Dimension, RewardVector, check_score, reward_vector
 from sotopia_env.world.scenario import Task
@@ -170,6 +171,7 @@ class Evaluation(Record):
     """The verdict of one evaluator on one episode: scores, or the reason why there are none.
 
     ``members`` names the evaluators whose evaluations this one combines, where they stand in the record themselves.
+    ``answers`` are those of an interview, unanswered questions included; they also stand in an unscored evaluation.
     """
 
     evaluator: str
@@ -180,6 +182,7 @@ class Evaluation(Record):
     unscored: str | None = None
     outcome: OutcomeResult | None = None
     comment: str = ""
+    answers: tuple[InterviewAnswer, ...] = ()
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -260,12 +263,14 @@ class Episode(Record):
     evaluations: tuple[Evaluation, ...] = ()
     errors: tuple[EpisodeError, ...] = ()
     duration: float = 0.0
+    origin: JsonObject = origin_field()
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         agents = {*self.task.agents}
         strangers = {name for t in self.turns for name in (t.turn.actor, *t.turn.action.to)} - agents
         strangers |= {score.agent for e in self.evaluations for score in e.scores} - agents
+        strangers |= {answer.about for e in self.evaluations for answer in e.answers} - agents
         if strangers:
             raise ValueError(f"turns, evaluations: {sorted(strangers)[0]!r} is no agent of the task")
         for evaluation in self.evaluations:
@@ -292,6 +297,9 @@ class Transcript:
     Attributes:
         folded: the table after the turns and after how many it was settled, where a state has them already; ``None``
             leaves it to the reader to fold the turns.
+        rules: order and limits, under which the turns replay.
+        policies: who sat in the seats, where it is known. For interviews: a judge must not read it.
+        texts: what each agent wrote itself, by the index of its turns; it is for that agent alone.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -301,16 +309,57 @@ class Transcript:
     stop: StopReason | None = None
     seed: int = 0
     folded: tuple[Any, int | None] | None = field(default=None, repr=False, compare=False)
+    rules: Rules = field(default=Rules(), repr=False, compare=False)
+    policies: tuple[PolicyInfo, ...] = field(default=(), repr=False, compare=False)
+    texts: Mapping[str, Mapping[int, str]] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def of_state(cls, state: EpisodeState) -> Transcript:
         """The transcript of a (finished or running) episode."""
-        return cls(state.task, state.turns, state.stop, state.seed, (state.table, state.settled_after))
+        return cls(state.task, state.turns, state.stop, state.seed, (state.table, state.settled_after), state.rules)
 
     @classmethod
     def of_episode(cls, episode: Episode) -> Transcript:
         """The transcript of a recorded episode."""
-        return cls(episode.task, tuple(item.turn for item in episode.turns), episode.stop, episode.seed)
+        turns = tuple(item.turn for item in episode.turns)
+        return cls(
+            episode.task,
+            turns,
+            episode.stop,
+            episode.seed,
+            rules=episode.rules,
+            policies=episode.policies,
+            texts=_texts(episode),
+        )
+
+
+def _texts(episode: Episode) -> Mapping[str, Mapping[int, str]]:
+    texts: dict[str, dict[int, str]] = {}
+    for item in episode.turns:
+        if item.generation is not None and item.generation.message:
+            texts.setdefault(item.turn.actor, {})[item.turn.index] = item.generation.message
+    return texts
+
+
+def final_state(transcript: Transcript) -> EpisodeState:
+    """Returns the state after the last turn, reached by playing the actions again.
+
+    Raises:
+        DamagedRecordError: the turns contradict the rules.
+    """
+    state = initial_state(transcript.task, transcript.rules, transcript.seed)
+    return _replayed(state, transcript.turns, f"task {transcript.task.id!r}, seed {transcript.seed}")
+
+
+def _replayed(state: EpisodeState, turns: Iterable[Turn], where: str) -> EpisodeState:
+    for recorded in turns:
+        try:
+            state = transition(state, recorded.attempted or recorded.action)
+        except InvalidValueError as error:
+            raise DamagedRecordError(f"{where}, turn {recorded.index}: {error}") from None
+        if state.turns[-1] != recorded:
+            raise DamagedRecordError(f"{where}: expected {state.turns[-1]}, got {recorded}")
+    return state
 
 
 @runtime_checkable
@@ -356,15 +405,7 @@ def replay(episode: Episode) -> EpisodeState:
 def replay_turns(episode: Episode) -> EpisodeState:
     """As :func:`replay`, without a look at why the record says that the episode stopped: it may be unfinished."""
     state = initial_state(episode.task, episode.rules, episode.seed)
-    for item in episode.turns:
-        recorded = item.turn
-        try:
-            state = transition(state, recorded.attempted or recorded.action)
-        except InvalidValueError as error:
-            raise DamagedRecordError(f"episode {episode.key!r}, turn {recorded.index}: {error}") from None
-        if state.turns[-1] != recorded:
-            raise DamagedRecordError(f"episode {episode.key!r}: expected {state.turns[-1]}, got {recorded}")
-    return state
+    return _replayed(state, (item.turn for item in episode.turns), f"episode {episode.key!r}")
 
 
 def read_episodes(path: str | Path) -> Iterator[Episode]:

@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
 from sotopia_env.outcomes import AnyProtocol, Menu, TableView
+from sotopia_env.outcomes.table import HIDDEN
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.briefing import DISCLOSURE, OWN_FIELDS, Briefing, Partner, briefing, describe
 from sotopia_env.world.conversation import LEFT_OUT, NOTHING_NEW, NOTHING_YET, ChatMessage, Conversation
@@ -33,6 +34,7 @@ __all__ = [
     "Observation",
     "Outlook",
     "Partner",
+    "Prospect",
     "SeatView",
     "briefing",
     "describe",
@@ -44,6 +46,18 @@ __all__ = [
 
 _indented_menu = lru_cache(maxsize=4_096)(indented)
 """Menus recur: they name offers by number, and never terms."""
+
+
+class Prospect(NamedTuple):
+    """What an episode comes to for one seat if it ends as things stand.
+
+    Attributes:
+        decided: whether something is agreed, decided or rightly claimed.
+        surplus: the seat's payoff less what it gets without an outcome; what turns cost is left out.
+    """
+
+    decided: bool
+    surplus: float
 
 
 class Outlook:
@@ -87,6 +101,18 @@ class Outlook:
             self._menu_text = _indented_menu(self.menu.text)
         return self._menu_text
 
+    @property
+    def prospect(self) -> Prospect | None:
+        """What it comes to if nothing more is done; ``None`` where the seat may not know."""
+        outcome, table = self._protocol.outcome(self.state), self.table
+        hidden = table.votes is not None and HIDDEN in table.votes.cast
+        if hidden or (table.settled and table.result != outcome.reason):
+            return None
+        seat = self._protocol.agents.index(self._agent)
+        worth = self._protocol.valuations[seat]
+        payoff = self._protocol.payoffs(self.state)[seat]
+        return Prospect(outcome.decided, payoff - worth.disagreement / worth.scale)
+
     def text(self, acting: bool) -> str:
         """What is on the table and, for who is to act, which moves are open, as whole lines."""
         stands = f"On the table:\n{self.table_text}\n"
@@ -127,6 +153,11 @@ class Observation:
     def table(self) -> TableView | None:
         """What stands, as far as this seat may know; ``None`` in a task without a protocol."""
         return None if self._outlook is None else self._outlook.table
+
+    @property
+    def prospect(self) -> Prospect | None:
+        """What it comes to for the seat if nothing more is done; ``None`` if it may not know, or without a protocol."""
+        return None if self._outlook is None else self._outlook.prospect
 
     @property
     def moves(self) -> Menu | None:

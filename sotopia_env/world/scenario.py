@@ -31,7 +31,9 @@ from sotopia_env.records import (
     json_or_value,
     no_pose,
     not_blank,
+    origin_field,
 )
+from sotopia_env.world.interview import Interview
 
 _AGENT_ID = re.compile(r"agent_\d+", re.IGNORECASE)
 
@@ -92,25 +94,27 @@ class BigFive(Record):
 class Character(Record):
     """A profile that an agent enacts.
 
-    ``secret`` and ``private_attributes`` are read by nobody but the agent that enacts the character; what others may
-    read of the rest depends on the relationship (:data:`sotopia_env.world.observation.DISCLOSURE`).
+    ``None`` and empty texts are unknown. ``secret`` and ``private_attributes`` are read by nobody but the agent that
+    enacts the character; what others may read of the rest depends on the relationship
+    (:data:`sotopia_env.world.observation.DISCLOSURE`).
     """
 
     first_name: Annotated[Label, AfterValidator(_nobodys_id)]
     last_name: Annotated[Line, AfterValidator(no_pose), AfterValidator(_nobodys_id)] = ""
-    age: int = Field(ge=0, le=150)
+    age: int | None = Field(default=None, ge=0, le=150)
     gender: Line
     pronouns: Line
     occupation: Line
     public_info: Line = ""
-    big_five: BigFive
+    big_five: BigFive | None = None
     moral_foundations: tuple[MoralFoundation, ...] = ()
     schwartz_values: tuple[SchwartzValue, ...] = ()
-    decision_style: DecisionStyle
+    decision_style: DecisionStyle | None = None
     personality: Line = ""
     secret: Line = ""
     public_attributes: TextMap = Field(default_factory=dict)
     private_attributes: TextMap = Field(default_factory=dict)
+    origin: JsonObject = origin_field()
 
     @cached_property
     def name(self) -> str:
@@ -140,6 +144,7 @@ class Relationship(Record):
     kind: RelationshipKind
     backstory: Line = ""
     facts: TextMap = Field(default_factory=dict, exclude_if=operator.not_)
+    origin: JsonObject = origin_field()
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -192,7 +197,8 @@ class Constraints(Record):
 
     def admits(self, seat: int, character: Character) -> bool:
         """Whether ``character`` may sit in ``seat`` as far as age and occupation go."""
-        if self.ages and not self.ages[seat][0] <= character.age <= self.ages[seat][1]:
+        age = character.age
+        if self.ages and (age is None or not self.ages[seat][0] <= age <= self.ages[seat][1]):
             return False
         words = self.occupations[seat] if self.occupations else ()
         return not words or any(word.casefold() in character.occupation.casefold() for word in words)
@@ -205,15 +211,17 @@ class Constraints(Record):
 
 # On disk the specification is JSON text, whose columns differ from protocol to protocol; both forms are read. Its keys
 # keep their order, which is that of the worths in a seat's briefing: a replayed episode shows the same text.
-OutcomeField = Annotated[
-    OutcomeSpec | None,
-    BeforeValidator(json_or_value),
-    PlainSerializer(
-        lambda spec: None if spec is None else json.dumps(spec.model_dump(mode="json"), ensure_ascii=False),
-        return_type=str | None,
-        when_used="json",
-    ),
-]
+_AsText = PlainSerializer(
+    lambda part: None if part is None else json.dumps(part.model_dump(mode="json"), ensure_ascii=False),
+    return_type=str | None,
+    when_used="json",
+)
+OutcomeField = Annotated[OutcomeSpec | None, BeforeValidator(json_or_value), _AsText]
+InterviewField = Annotated[Interview | None, BeforeValidator(json_or_value), _AsText]
+
+
+def _is_none(value: object) -> bool:
+    return value is None
 
 
 class Scenario(Record):
@@ -221,7 +229,8 @@ class Scenario(Record):
 
     ``context`` is read by everyone. ``shared_data`` repeats public numbers of the context for programs. ``max_turns``
     overrides the environment's turn limit (20) when given. ``outcome`` is what can be agreed on by moves, and what each
-    seat would have of it: every seat reads the rules and its own worth, nobody the others'.
+    seat would have of it: every seat reads the rules and its own worth, nobody the others'. ``interview`` is what is
+    asked after the end, with the answers; only evaluators read it, and it is written only where there is one.
     """
 
     id: Name
@@ -234,6 +243,8 @@ class Scenario(Record):
     source: Line = ""
     tags: tuple[Line, ...] = ()
     outcome: OutcomeField = None
+    interview: InterviewField = Field(default=None, exclude_if=_is_none)
+    origin: JsonObject = origin_field()
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -243,6 +254,8 @@ class Scenario(Record):
                 raise ValueError(f"constraints.{field}: expected one entry per seat ({len(self.seats)}), got {length}")
         if self.outcome is not None:
             check_seats(self.outcome, len(self.seats))
+        if self.interview is not None:
+            self.interview.check(self.seats, self.outcome)
         return self
 
 
@@ -253,6 +266,7 @@ class Task(Record):
     scenario: Scenario
     characters: tuple[Character, ...]
     relationships: tuple[Relationship, ...]
+    origin: JsonObject = origin_field()
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -311,8 +325,10 @@ class Task(Record):
     @cached_property
     def content_hash(self) -> str:
         """Hash of everything in the task; equal content gives an equal hash on every machine (16 hex digits)."""
-        content, outcome = self.model_dump(mode="json"), self.scenario.outcome
-        content["scenario"]["outcome"] = None if outcome is None else outcome.model_dump(mode="json")
+        content, scenario = self.model_dump(mode="json"), self.scenario
+        content["scenario"]["outcome"] = scenario.outcome and scenario.outcome.model_dump(mode="json")
+        if scenario.interview is not None:
+            content["scenario"]["interview"] = scenario.interview.model_dump(mode="json")
         return hashlib.sha256(canonical_json(content).encode()).hexdigest()[:16]
 
     def with_swapped_seats(self) -> Task:

@@ -1,7 +1,8 @@
 """Many tasks together: reading and checking files, splitting by scenario, drawing tasks from scenarios and characters.
 
-A task file is a JSON array of tasks, or JSON Lines with one task a line. A *cast* (characters and their known
-relationships) with scenarios is turned into tasks by :func:`sample_tasks`.
+A task file is a JSON array of tasks, JSON Lines with one task a line, or YAML: a list of tasks, or an object with
+:data:`YAML_KEYS`. A *cast* (characters and their known relationships) with scenarios is turned into tasks by
+:func:`sample_tasks`.
 """
 
 from __future__ import annotations
@@ -9,13 +10,14 @@ from __future__ import annotations
 import hashlib
 import itertools
 import random
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, Literal, Self, TypeVar, overload
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from sotopia_env.errors import (
     ConstraintError,
@@ -28,9 +30,13 @@ from sotopia_env.errors import (
 from sotopia_env.files import read_text, write_text_atomically
 from sotopia_env.json_text import parse_json
 from sotopia_env.records import Record, canonical_json, explain
+from sotopia_env.world.interview import GoalTest, Interview, Question
 from sotopia_env.world.scenario import Character, Relationship, RelationshipKind, Scenario, Task
 
 Split = Literal["train", "dev", "test"]
+YAML_SUFFIXES = (".yaml", ".yml")
+YAML_KEYS = ("tasks", "rules", "dimensions")
+"""Parts of a simulation in one YAML file: its tasks, fields of ``Rules``, and dimensions of a judge's own."""
 _SHARES: dict[Split, float] = {"train": 0.8, "dev": 0.1, "test": 0.1}
 _RecordT = TypeVar("_RecordT", bound=BaseModel)
 
@@ -57,7 +63,7 @@ class TaskSet(Sequence[Task]):
 
     @classmethod
     def load(cls, path: str | Path) -> TaskSet:
-        """Reads a ``.json`` array or ``.jsonl`` lines of tasks.
+        """Reads a ``.json`` array, ``.jsonl`` lines or a ``.yaml`` file of tasks.
 
         Raises:
             InvalidTaskError: names the file, the line or index, the field, the value and the nearest valid name; or the
@@ -149,13 +155,27 @@ class Cast(Record):
         default=(), description="``seats`` are indices into ``characters`` here"
     )
 
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        count = len(self.characters)
+        pairs: set[tuple[int, int]] = set()
+        for number, pair in enumerate(relationship.seats for relationship in self.relationships):
+            where = f"relationships.{number}.seats"
+            if pair[1] >= count:
+                raise ValueError(f"{where}: expected indices below {count}, the number of characters, got {pair}")
+            if pair in pairs:
+                raise ValueError(f"{where}: the pair {pair} stands twice; keep one")
+            pairs.add(pair)
+        return self
+
+    @cached_property
+    def _by_pair(self) -> Mapping[tuple[int, int], Relationship]:
+        return {relationship.seats: relationship for relationship in self.relationships}
+
     def between(self, first: int, second: int) -> Relationship:
-        """The relationship of two characters by index, re-addressed to seats (0, 1)."""
+        """The relationship of two characters by index, in either order."""
         pair = (min(first, second), max(first, second))
-        for relationship in self.relationships:
-            if relationship.seats == pair:
-                return relationship
-        return Relationship(seats=pair, kind=RelationshipKind.STRANGER)
+        return self._by_pair.get(pair) or Relationship(seats=pair, kind=RelationshipKind.STRANGER)
 
 
 def seat_characters(scenario: Scenario, cast: Cast, seating: Sequence[int], task_id: str) -> Task:
@@ -175,17 +195,53 @@ def seat_characters(scenario: Scenario, cast: Cast, seating: Sequence[int], task
 def admissible_seatings(scenario: Scenario, cast: Cast) -> list[tuple[int, ...]]:
     """All seatings of the cast that honour the scenario's constraints, in index order."""
     constraints = scenario.constraints
+    strangers = constraints.admits_pair(Relationship(seats=(0, 1), kind=RelationshipKind.STRANGER))
+    admitted = {relationship.seats: constraints.admits_pair(relationship) for relationship in cast.relationships}
+
+    def fit(first: int, second: int) -> bool:
+        return admitted.get((first, second) if first < second else (second, first), strangers)
+
     seatings: list[tuple[int, ...]] = [()]
     for seat in range(len(scenario.seats)):
+        indices = [index for index, character in enumerate(cast.characters) if constraints.admits(seat, character)]
         seatings = [
             (*seating, index)
             for seating in seatings
-            for index, character in enumerate(cast.characters)
-            if index not in seating
-            and constraints.admits(seat, character)
-            and all(constraints.admits_pair(cast.between(other, index)) for other in seating)
+            for index in indices
+            if index not in seating and all(fit(other, index) for other in seating)
         ]
     return seatings
+
+
+def draw_seatings(scenario: Scenario, cast: Cast, count: int, generator: random.Random) -> list[tuple[int, ...]]:
+    """Draws ``count`` different seatings of the cast that honour the scenario's constraints.
+
+    Other people come before the same ones in other seats, and people who sit in none of the seatings yet before others.
+
+    Raises:
+        ConstraintError: the constraints admit fewer; says which scenario and how many.
+    """
+    seatings = admissible_seatings(scenario, cast)
+    if len(seatings) < count:
+        raise ConstraintError(
+            f"scenario {scenario.id!r}: {count} castings asked for, but its constraints admit "
+            f"{len(seatings)} of this cast of {len(cast.characters)} characters{_fact_hint(scenario, cast)}"
+        )
+    generator.shuffle(seatings)
+    groups: Counter[frozenset[int]] = Counter()
+    uses = [0] * len(cast.characters)
+
+    def repetition(seating: tuple[int, ...]) -> tuple[int, int]:
+        return groups.get(frozenset(seating), 0), sum(map(uses.__getitem__, seating))
+
+    drawn: list[tuple[int, ...]] = []
+    for _ in range(count):
+        drawn.append(min(seatings, key=repetition))
+        seatings.remove(drawn[-1])
+        groups[frozenset(drawn[-1])] += 1
+        for index in drawn[-1]:
+            uses[index] += 1
+    return drawn
 
 
 def sample_tasks(scenarios: Sequence[Scenario], cast: Cast, per_scenario: int, seed: int) -> TaskSet:
@@ -196,14 +252,8 @@ def sample_tasks(scenarios: Sequence[Scenario], cast: Cast, per_scenario: int, s
     """
     tasks = []
     for scenario in scenarios:
-        seatings = admissible_seatings(scenario, cast)
-        if len(seatings) < per_scenario:
-            raise ConstraintError(
-                f"scenario {scenario.id!r}: {per_scenario} castings asked for, but its constraints admit "
-                f"{len(seatings)} of this cast of {len(cast.characters)} characters{_fact_hint(scenario, cast)}"
-            )
         generator = random.Random(f"{seed}:{scenario.id}")
-        for number, seating in enumerate(generator.sample(seatings, per_scenario)):
+        for number, seating in enumerate(draw_seatings(scenario, cast, per_scenario, generator)):
             tasks.append(seat_characters(scenario, cast, seating, f"{scenario.id}/{number}"))
     return TaskSet(tasks)
 
@@ -216,8 +266,9 @@ def _fact_hint(scenario: Scenario, cast: Cast) -> str:
 
 
 # Field names people misspell in task files; only used to suggest the nearest one.
+_MODELS = (Task, Scenario, Character, Relationship, Cast, Interview, Question, GoalTest)
 FIELD_NAMES = sorted(
-    {name for model in (Task, Scenario, Character, Relationship, Cast) for name in model.model_fields}
+    {name for model in _MODELS for name in model.model_fields}
     | {"goals", "hints", "private_info", "private_data", "ages", "occupations"}
     | {"protocol", "issues", "worth", "needs", "standing", "quorum", "veto", "options", "rule", "secret", "candidates"}
     | {"answer", "tries", "kind", "low", "high", "step", "unit", "count", "constant", "per_unit", "each", "table"}
@@ -225,33 +276,69 @@ FIELD_NAMES = sorted(
 )
 
 
-def read_records(path: Path, record: type[_RecordT]) -> Iterator[tuple[str, _RecordT]]:
-    """Yields ``(where, record)`` from a JSON array or JSON Lines file; ``where`` names file and line for messages.
+def read_records(
+    path: Path, record: type[_RecordT], names: Iterable[str] = FIELD_NAMES
+) -> Iterator[tuple[str, _RecordT]]:
+    """Yields ``(where, record)`` from a file of JSON, JSON Lines or YAML; ``where`` names file and line for messages.
+
+    ``names`` are the valid names of fields, for hints at misspelt ones.
 
     Raises:
         InvalidTaskError: the file is missing, is not JSON, or holds something that is not a valid record.
     """
-    for where, raw in _read_json(path):
-        try:
-            yield where, record.model_validate(raw)
-        except ValidationError as error:
-            raise InvalidTaskError(f"{where}: {explain(error, FIELD_NAMES, raw)}") from None
+    for where, raw in read_values(path):
+        yield where, to_record(raw, record, where, names)
 
 
-def _read_json(path: Path) -> Iterator[tuple[str, Any]]:
+def to_record(raw: Any, record: type[_RecordT], where: str, names: Iterable[str] = FIELD_NAMES) -> _RecordT:
+    """Returns a value as a record; raises as :func:`read_records` does."""
+    try:
+        return record.model_validate(raw)
+    except ValidationError as error:
+        raise InvalidTaskError(f"{where}: {explain(error, names, raw)}") from None
+
+
+def read_values(path: Path, refused: list[str] | None = None) -> Iterator[tuple[str, Any]]:
+    """Yields ``(where, value)`` from a file of JSON, JSON Lines or YAML; raises as :func:`read_records` does.
+
+    Where there is a list ``refused``, a line that is no JSON is left out, and what is wrong is appended to it.
+    """
     text = read_text(path, InvalidTaskError)
-    if path.suffix == ".json":
-        raw = parse_json(text, str(path), InvalidTaskError)
+    if path.suffix == ".json" or path.suffix in YAML_SUFFIXES:
+        is_json = path.suffix == ".json"
+        raw = parse_json(text, str(path), InvalidTaskError) if is_json else _yaml_records(text, path)
         if not isinstance(raw, list):
-            raise InvalidTaskError(f"{path}: expected a JSON array of records, got {type(raw).__name__}")
+            kind = "JSON array" if is_json else "list"
+            raise InvalidTaskError(f"{path}: expected a {kind} of records, got {type(raw).__name__}")
         yield from ((f"{path}, record {index}", item) for index, item in enumerate(raw, start=1))
     elif path.suffix == ".jsonl":
         # Not splitlines(): it also splits at characters such as U+2028, which may stand inside a JSON string.
         for number, line in enumerate(text.split("\n"), start=1):
             if line.strip():
-                yield f"{path}, line {number}", parse_json(line, f"{path}, line {number}", InvalidTaskError)
+                try:
+                    value = parse_json(line, f"{path}, line {number}", InvalidTaskError)
+                except InvalidTaskError as error:
+                    if refused is None:
+                        raise
+                    refused.append(str(error))
+                    continue
+                yield f"{path}, line {number}", value
     else:
-        raise InvalidTaskError(f"{path}: expected a .json or .jsonl file, got {path.suffix or 'no suffix'!r}")
+        raise InvalidTaskError(f"{path}: expected a .json, .jsonl or .yaml file, got {path.suffix or 'no suffix'!r}")
+
+
+def _yaml_records(text: str, path: Path) -> Any:
+    from sotopia_env.yaml_text import parse_yaml  # only who has such a file waits for the reader
+
+    try:
+        raw = parse_yaml(text, str(path))
+    except InvalidValueError as error:
+        raise InvalidTaskError(str(error)) from None
+    if not isinstance(raw, dict):
+        return raw
+    if unknown := [key for key in raw if key not in YAML_KEYS]:
+        raise InvalidTaskError(f"{path}: key: {name_hint(str(unknown[0]), YAML_KEYS)}")
+    return raw.get("tasks")
 
 
 __all__ = [
@@ -260,7 +347,10 @@ __all__ = [
     "TaskSet",
     "admissible_seatings",
     "canonical_json",
+    "draw_seatings",
     "read_records",
+    "read_values",
     "sample_tasks",
     "seat_characters",
+    "to_record",
 ]

@@ -133,7 +133,7 @@ class Attribution(Record):
     Attributes:
         episode: key of the episode.
         task: id of the task.
-        scenario: see :func:`training.data.held_out.task_key`.
+        scenario: see :func:`sotopia_env.tasks.task_key`.
         content: what happened in the episode, see :func:`content_of`; ``None`` where nobody noted it.
         seat: agent id.
         turn: index of the turn in the episode.

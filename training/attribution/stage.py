@@ -18,6 +18,7 @@ from typing import Any
 
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.files import replacement, write_text_atomically
+from sotopia_env.tasks import task_key
 from sotopia_env.world import Episode
 from training.attribution.agreement import AgreementTable
 from training.attribution.by_outcome import make_attributor
@@ -39,7 +40,6 @@ from training.attribution.credits import (
 from training.attribution.questions import Answers, MakeModel, Question, ask_models, episodes_of, survey
 from training.attribution.report import Spread, Tally, to_markdown
 from training.attribution.settings import COUNTERFACTUAL, LLM, AttributionSettings
-from training.data.held_out import task_key
 from training.stage.access import ModelAccess
 from training.stage.directory import StageDirectory
 

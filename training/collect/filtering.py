@@ -1,7 +1,7 @@
 """Selection of episodes to train on: the two filters of SOTOPIA-π (arXiv 2403.08715, appendix B.2).
 
 Both rank the episodes of one *social task* by a score, separately for each seat. A social task is one scenario with its
-goals, with any characters (:func:`training.data.held_out.task_key`): ten pairs of characters give ten ranks.
+goals, with any characters (:func:`sotopia_env.tasks.task_key`): ten pairs of characters give ten ranks.
 
 * **Behaviour cloning** (:class:`~training.collect.selection.BCFilter`) takes the best two of every task and seat. At
   each further rank it compares every seat's score with the lesser of the seat's mean in this task and its mean over all
@@ -30,6 +30,7 @@ from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
 from sotopia_env.files import write_text_atomically
 from sotopia_env.reports import OVERALL, choose_evaluator
 from sotopia_env.storage import configured_evaluator, read_run
+from sotopia_env.tasks import task_key
 from sotopia_env.world import DIMENSIONS, Episode, Evaluation, dimension
 from training.collect.selection import (
     AnyFilter,
@@ -41,7 +42,6 @@ from training.collect.selection import (
     Selection,
     Why,
 )
-from training.data.held_out import task_key
 from training.stage.directory import StageDirectory
 from training.stage.settings import Settings
 

@@ -1,7 +1,7 @@
 """Training tasks: generated, cast, and never of a scenario reserved for evaluation.
 
-Scenarios come from verified families, from a language model (:mod:`training.collect.task_writer`), or from a file; each
-has several casts (:mod:`training.collect.casting`). SOTOPIA-π (arXiv 2403.08715, section 4 and B.1) has 100 scenarios
+Scenarios come from verified families, from a language model (:mod:`sotopia_env.writing`), or from a file; each
+has several casts (:mod:`sotopia_env.tasks.casting`). SOTOPIA-π (arXiv 2403.08715, section 4 and B.1) has 100 scenarios
 and ten pairs of characters a round, and trains on no evaluation scenario.
 """
 
@@ -12,7 +12,7 @@ import itertools
 import json
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,26 +21,27 @@ from pydantic import Field
 from sotopia_env import tasks
 from sotopia_env.chat_model import ChatModel
 from sotopia_env.errors import InvalidValueError
+from sotopia_env.evaluators import Manner
 from sotopia_env.files import write_text_atomically
 from sotopia_env.json_text import read_json
 from sotopia_env.naming import task_set
+from sotopia_env.tasks import DRAWN, OpenScenario, cast_scenarios, read_cast, task_key
 from sotopia_env.world import Scenario, Task, TaskSet
-from training.collect.casting import cast_scenarios, read_cast
-from training.collect.task_writer import SCENARIOS, TaskWriter, WriterSettings, Written
-from training.data.held_out import DRAWN, OpenScenario, task_key
+from sotopia_env.writing import Drafter, ScenarioWriting, Writer, Written, count, read_inspirations
 from training.stage.access import ModelAccess, opened
 from training.stage.directory import StageDirectory
 from training.stage.settings import Settings
 
 logger = logging.getLogger(__name__)
-TASKS, FACTS = "tasks.jsonl", "tasks.json"
+TASKS, FACTS, SCENARIOS = "tasks.jsonl", "tasks.json", "scenarios.jsonl"
 
 
 class TaskSource(Settings):
     """Tasks of a file or of families.
 
     Attributes:
-        source: ``starter``, families joined by commas, ``all`` of them, or a ``.json`` or ``.jsonl`` file.
+        source: a shipped set (``starter``, ``everyday``), families joined by commas, ``all`` of them, or a ``.json``
+            or ``.jsonl`` file.
         n: number of tasks; by default all of a file, or 5 of each family.
         level: difficulty of generated tasks.
         seed: of generated tasks, or of the draw.
@@ -85,6 +86,29 @@ class FamilySettings(Settings):
     start: int = Field(default=0, ge=0)
 
 
+class WriterSettings(Settings):
+    """The writing model and its inspirations.
+
+    Attributes:
+        model: as ``PROVIDER/MODEL``.
+        inspirations: files: ``.txt`` with one per line (the file's name is the source), or ``.jsonl`` of objects with
+            ``source`` and ``text``.
+        used: files of inspirations that are not used again, e.g. a ``scenarios.jsonl`` of an earlier round.
+        temperature: of sampling.
+        max_tokens: limit on an answer.
+        reasks: number of further requests after a refused answer.
+        concurrency: requests in progress at once.
+    """
+
+    model: str
+    inspirations: tuple[str, ...] = Field(min_length=1)
+    used: tuple[str, ...] = ()
+    temperature: float = Field(default=1.0, ge=0, le=2)
+    max_tokens: int | None = Field(default=1024, ge=1)
+    reasks: int = Field(default=2, ge=0)
+    concurrency: int = Field(default=16, ge=1)
+
+
 class TaskSettings(Settings):
     """The tasks of a round.
 
@@ -94,7 +118,7 @@ class TaskSettings(Settings):
         families: scenarios of verified families.
         writer: scenarios written by a language model.
         given: existing tasks; all of them, instead of the other two.
-        cast: source of the characters: ``drawn``, the ``starter`` cast, or a JSON file with a cast.
+        cast: source of the characters: ``drawn``, the ``starter`` or ``everyday`` cast, or a JSON file with a cast.
         seed: of casts and of the order of inspirations.
         evaluation: tasks reserved for evaluation; their scenarios are never trained on, with any characters.
         earlier: tasks of earlier rounds; their scenarios are not used again.
@@ -144,7 +168,7 @@ def run(settings: TaskGenerationSettings, model: ChatModel | None = None) -> Non
 
 
 def scenario_keys(sources: Iterable[TaskSource]) -> dict[str, str]:
-    """Returns the sources' scenarios: :func:`~training.data.held_out.task_key` to the id of a task."""
+    """Returns the sources' scenarios: :func:`~sotopia_env.tasks.task_key` to the id of a task."""
     return {task_key(task): task.id for source in sources for task in source.load()}
 
 
@@ -211,7 +235,8 @@ def _generated_tasks(
         raise InvalidValueError("tasks: expected 'families', 'writer' or 'given', got none of them")
     share = settings.scenarios if settings.families is None else settings.scenarios // 2
     written = _written(settings, share, folder, model) if settings.writer is not None else []
-    open_scenarios = [OpenScenario(item.scenario) for item in written if item.scenario is not None]
+    scenarios = [Scenario.model_validate(item.result) for item in written if item.result is not None]
+    open_scenarios = [OpenScenario(scenario) for scenario in scenarios]
     facts: dict[str, Any] = {"written": _written_facts(written)} if settings.writer is not None else {}
     if settings.families is not None:
         earlier = scenario_keys(settings.earlier)
@@ -227,9 +252,9 @@ def _generated_tasks(
     return _cast(settings, open_scenarios), {"scenarios": len(open_scenarios), **facts}
 
 
-def _written_facts(written: Iterable[Written]) -> dict[str, Any]:
-    by_source = Counter(item.source for item in written if item.scenario is not None)
-    return {"by_source": dict(sorted(by_source.items())), "failed": sum(item.scenario is None for item in written)}
+def _written_facts(written: Sequence[Written]) -> dict[str, Any]:
+    by_source = Counter(item.source for item in written if item.result is not None)
+    return {"by_source": dict(sorted(by_source.items())), "failed": len(written) - count(written)}
 
 
 def _cast(settings: TaskSettings, open_scenarios: Collection[OpenScenario]) -> TaskSet:
@@ -278,9 +303,8 @@ def _written(settings: TaskSettings, n: int, folder: Path, model: ChatModel | No
         written = asyncio.run(_ask(model, settings.writer, n, folder, settings.seed, previous))
     else:
         written = asyncio.run(_connect_and_ask(settings, n, folder, previous))
-    count = sum(item.scenario is not None for item in written)
-    if count < n:
-        logger.warning("the inspirations gave %d of %d scenarios", count, n)
+    if count(written) < n:
+        logger.warning("the inspirations gave %d of %d scenarios", count(written), n)
     return written
 
 
@@ -295,6 +319,9 @@ async def _connect_and_ask(settings: TaskSettings, n: int, folder: Path, previou
 async def _ask(
     model: ChatModel, settings: WriterSettings, n: int, folder: Path, seed: int, previous: Iterable[Scenario]
 ) -> list[Written]:
-    writer = TaskWriter(model, settings)
-    writer.exclude(previous)
-    return await writer.write(n, folder, seed)
+    manner = Manner(temperature=settings.temperature, reasks=settings.reasks, max_tokens=settings.max_tokens)
+    writing = ScenarioWriting()
+    writing.exclude(previous)
+    writer = Writer(Drafter(model, manner, settings.concurrency), writing)
+    pool, used = read_inspirations(settings.inspirations), read_inspirations(settings.used)
+    return await writer.write(pool, n, folder / SCENARIOS, seed, used)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from sotopia_env.errors import InvalidValueError, SotopiaError, UnknownNameError, name_hint
 from sotopia_env.policies import KEPT_TURNS, AgentPrompt
 from sotopia_env.table import Table
+from sotopia_env.tasks import task_key
 from sotopia_env.world import (
     ActionType,
     ChatMessage,
@@ -28,7 +29,6 @@ from sotopia_env.world import (
     Observation,
     to_json,
 )
-from training.data.held_out import task_key
 from training.stage.settings import PromptSettings
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Row:
         value: what the turn is worth, where somebody said (reward model); ``None`` otherwise.
         episode: key of the episode.
         task: id of the task.
-        scenario: what is split and refused by, see :func:`training.data.held_out.task_key`.
+        scenario: what is split and refused by, see :func:`sotopia_env.tasks.task_key`.
         seat: the focal agent's id.
         partner: names of the policies in the other seats, joined by ``+``.
         turn: index of the turn in the episode.

@@ -52,7 +52,7 @@ def source_rows(
     Args:
         sources: at least one.
         maker: cuts the episodes, and counts the turns of all sources.
-        evaluation_tasks: a task file, or ``starter``; rows of its scenarios are refused.
+        evaluation_tasks: a task file, ``starter`` or ``everyday``; rows of its scenarios are refused.
 
     Raises:
         InvalidValueError: a source cannot be read or gives no row, or a row's scenario is kept for evaluation.

@@ -188,10 +188,11 @@ def _checked_values(fit: FitSettings, kind: type[Any], decided: Mapping[str, Any
                 f"trainer.{name}: expected no value, because the stage decides it"
                 f"{f' (by {owner})' if owner else ''}, got {fit.trainer[name]!r}"
             )
-    return {name: _checked(name, value, hints[name]) for name, value in fit.trainer.items()}
+    choices = {field.name: tuple(field.metadata["choices"]) for field in fields(kind) if field.metadata.get("choices")}
+    return {name: _checked(name, value, hints[name], choices.get(name)) for name, value in fit.trainer.items()}
 
 
-def _checked(name: str, value: Any, hint: Any) -> Any:
+def _checked(name: str, value: Any, hint: Any, choices: tuple[str, ...] | None) -> Any:
     """A value, checked where its field is a number, a switch or one of some names; others go on unchanged.
 
     Numbers that YAML reads as text, such as 5e-6, become numbers. Hints of other fields are narrower than what the
@@ -203,9 +204,11 @@ def _checked(name: str, value: Any, hint: Any) -> Any:
             names = [str(one.value) for one in member]
             if value not in names:
                 raise UnknownNameError(f"trainer.{name}: {name_hint(value, names)}")
-    if name not in _BOUNDS and not set(members) <= {int, float, bool}:
+    # The choices of its own class come first: cloning has another `loss_type` than GRPO.
+    bounds: Any = Literal[choices] if choices and value is not None else _BOUNDS.get(name)
+    if bounds is None and not set(members) <= {int, float, bool}:
         return value
     try:
-        return TypeAdapter(_BOUNDS.get(name, hint)).validate_python(value)
+        return TypeAdapter(bounds or hint).validate_python(value)
     except ValidationError as error:
         raise InvalidValueError(f"trainer.{name}: {expectation(error.errors()[0])}") from None

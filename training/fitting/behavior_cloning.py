@@ -50,7 +50,7 @@ class BehaviorCloningSettings(FitSettings):
             (which must be its adapter's base, or empty) and ``model.adapter``.
         prompt: format and limits of the prompts.
         data: the episodes.
-        evaluation_tasks: a task file, or ``starter``; the data must not contain its scenarios.
+        evaluation_tasks: a task file, ``starter`` or ``everyday``; the data must not contain its scenarios.
         validation: share of the scenarios for the validation loss; 0 for none.
         rows: ``turns`` makes one row per answer; ``conversations`` one row of a seat's answers in an episode, as far as
             each prompt continues the previous one: the same loss for a half to a fifth of the tokens.

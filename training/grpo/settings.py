@@ -87,7 +87,7 @@ class GRPOSettings(FitSettings):
         situations: of the played episodes; multi-turn only.
         reward: of an answer or an episode.
         max_answer: tokens of one answer; ``None`` takes that of the earlier stage's prompt settings.
-        evaluation_tasks: a task file, or ``starter``; its scenarios are refused as training data.
+        evaluation_tasks: a task file, ``starter`` or ``everyday``; its scenarios are refused as training data.
         dev: whole episodes played during training.
         access: to models on servers, as partners and as judges; processes share its limits.
         check_memory: whether a run that cannot fit is refused before it starts.

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 from sotopia_env.chat_model import ModelPool, Totals
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.naming import make_evaluator
+from sotopia_env.tasks import task_key
 from sotopia_env.world import Scalarisation
-from training.data.held_out import evaluation_scenarios, task_key
+from training.data.held_out import evaluation_scenarios
 from training.fitting.loop import TrainingRun, begin, begin_from, completed, load_for_training
 from training.grpo.dev_episodes import LOOK, DevEpisodes, Score
 from training.grpo.forecast import check_memory

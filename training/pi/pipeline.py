@@ -34,8 +34,7 @@ from sotopia_env.yaml_text import to_yaml
 from training.collect import collection, filtering, task_generation
 from training.collect.collection import CollectionSettings, PlaySettings, RatingSettings, Seated
 from training.collect.filtering import FilteringSettings, selection_path
-from training.collect.task_generation import TASKS, TaskGenerationSettings, TaskSettings, TaskSource
-from training.collect.task_writer import SCENARIOS
+from training.collect.task_generation import SCENARIOS, TASKS, TaskGenerationSettings, TaskSettings, TaskSource
 from training.data.sources import SourceSettings
 from training.fitting import behavior_cloning
 from training.fitting.behavior_cloning import BehaviorCloningSettings

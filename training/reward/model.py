@@ -46,7 +46,7 @@ class RewardModelSettings(FitSettings):
         start_from: output directory of an earlier stage that trained all weights; it replaces ``model.base``.
         prompt: ``format`` as in the rows, ``max_length`` of prompt and answer together.
         rows: JSON Lines with prompt, completion, value and scenario, or stage directories that hold ``rows.jsonl``.
-        evaluation_tasks: a task file, or ``starter``; the rows must not contain its scenarios.
+        evaluation_tasks: a task file, ``starter`` or ``everyday``; the rows must not contain its scenarios.
         validation: share of the scenarios that is held out, unless the rows name their own part.
         output: the stage's directory.
     """

@@ -41,7 +41,7 @@ class RewardRowSettings(Settings):
         weights: γ by dimension; ``None`` combines all dimensions with 1.
         validation: share of the scenarios that is held out.
         seed: of the split.
-        evaluation_tasks: a task file, or ``starter``; the rows must not contain its scenarios.
+        evaluation_tasks: a task file, ``starter`` or ``everyday``; the rows must not contain its scenarios.
         prompt: format and limits of the reward model's prompts.
         tokenizer: directory or hub name; rows longer than ``prompt.max_length`` lose their oldest turns. ``None``
             shortens nothing.

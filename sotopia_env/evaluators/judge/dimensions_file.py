@@ -1,6 +1,6 @@
 """Custom dimensions from a YAML file (SOTOPIA-S4 §3.3).
 
-The file holds a list of entries, bare or under the key ``dimensions``::
+The file holds a list of entries, bare or under the key ``dimensions``, beside which a task file has its tasks::
 
     dimensions:
       - name: salary_optimality
@@ -19,6 +19,7 @@ from pydantic import ValidationError
 from sotopia_env.errors import InvalidValueError, name_hint
 from sotopia_env.records import expectation
 from sotopia_env.world.reward import CustomDimension
+from sotopia_env.world.taskset import YAML_KEYS
 from sotopia_env.yaml_text import read_yaml
 
 FIELDS: tuple[str, ...] = ("name", "low", "high", "instruction")
@@ -45,8 +46,8 @@ def load_dimensions(path: str | Path) -> tuple[CustomDimension, ...]:
 def _entries(content: Any, path: str | Path) -> list[Any]:
     if isinstance(content, dict):
         for key in content:
-            if key != "dimensions":
-                raise InvalidValueError(f"{path}: key: {name_hint(str(key), ['dimensions'])}")
+            if key not in YAML_KEYS:
+                raise InvalidValueError(f"{path}: key: {name_hint(str(key), YAML_KEYS)}")
         content = content.get("dimensions")
     if not isinstance(content, list) or not content:
         raise InvalidValueError(

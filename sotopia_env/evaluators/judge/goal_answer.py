@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -15,15 +14,8 @@ from sotopia_env.evaluators.judge.prompt import closed_object
 from sotopia_env.evaluators.judge.verdict import Refusal, object_members, read_object, refusal, short_form, text_problem
 from sotopia_env.json_text import decode_json
 from sotopia_env.records import Record
+from sotopia_env.world.answers import View
 from sotopia_env.world.episode import Evaluation
-
-
-class View(StrEnum):
-    """The perspective of a respondent."""
-
-    SELF = "self"
-    OTHER = "other"
-    EXTERNAL = "external"
 
 
 class GoalAnswer(Record):

@@ -14,11 +14,12 @@ from typing import Any
 from sotopia_env.chat_model.protocol import ChatModel
 from sotopia_env.errors import EvaluationError, InvalidValueError, UnknownNameError, name_hint
 from sotopia_env.evaluators.judge.document import document, perceived_turns
-from sotopia_env.evaluators.judge.goal_answer import GoalAnswer, Inquiry, View, answers_schema, read_answers
+from sotopia_env.evaluators.judge.goal_answer import GoalAnswer, Inquiry, answers_schema, read_answers
 from sotopia_env.evaluators.judge.prompt import Prompt, fingerprint
 from sotopia_env.evaluators.judge.question import Answer, AskingEvaluator, Manner, all_at_once, ask, check_model, tag
 from sotopia_env.prompts import fill, load
 from sotopia_env.records import canonical_json
+from sotopia_env.world.answers import View, is_majority
 from sotopia_env.world.episode import Evaluation, Score, Transcript
 from sotopia_env.world.reward import Dimension
 from sotopia_env.world.scenario import Task
@@ -127,7 +128,8 @@ class Views(AskingEvaluator):
             BudgetExceededError: the ledger's limit is reached.
         """
         inquiries = self._inquiries(transcript.task)
-        answers = await all_at_once(self._ask(transcript, inquiry) for inquiry in inquiries)
+        label = f"{self._name}: {transcript.task.id}, seed {transcript.seed}"
+        answers = await all_at_once(ask_goals(transcript, inquiry, self.manner, label) for inquiry in inquiries)
         refusals = [
             f"{i.view.value} view: no valid answer by {i.respondent} about {i.about} "
             f"after {a.reasks + 1} answers; the last one: {a.refusal}"
@@ -164,18 +166,6 @@ class Views(AskingEvaluator):
             raise EvaluationError(f"{self._name}: interviewee: expected a model for {agent}, got {', '.join(people)}")
         return people[agent]
 
-    async def _ask(self, transcript: Transcript, inquiry: Inquiry) -> Answer[tuple[GoalAnswer, ...]]:
-        viewer = None if inquiry.view is View.EXTERNAL else inquiry.respondent
-        goals = transcript.task.scenario.seats[transcript.task.agents.index(inquiry.about)].goals
-
-        def prompt(omitted: int) -> Prompt:
-            data = document(transcript, viewer=viewer, omitted=omitted, questions=goals)
-            return Prompt(_system(inquiry, len(goals)), data, _closing(inquiry), answers_schema(len(goals)))
-
-        turns = len(perceived_turns(transcript, viewer))
-        label = f"{self._name}: {transcript.task.id}, seed {transcript.seed}, {inquiry.respondent} on {inquiry.about}"
-        return await ask(inquiry.model, prompt, turns, partial(read_answers, inquiry, len(goals)), self.manner, label)
-
     def _score(self, task: Task, agent: str, answers: Sequence[GoalAnswer]) -> Score:
         goals = task.scenario.seats[task.agents.index(agent)].goals
         verdicts, words = [], []
@@ -189,8 +179,8 @@ class Views(AskingEvaluator):
 
     def _is_reached(self, tallies: Mapping[View, Sequence[bool]]) -> bool:
         if self.deciding == ALL_VIEWS:
-            return _most([_most(votes) for votes in tallies.values()])
-        return _most(tallies[View(self.deciding)])
+            return is_majority([is_majority(votes) for votes in tallies.values()])
+        return is_majority(tallies[View(self.deciding)])
 
     async def close(self) -> None:
         """Closes all models."""
@@ -198,6 +188,32 @@ class Views(AskingEvaluator):
         models = [*self.external, *(people.values() if isinstance(people, Mapping) else [people] if people else [])]
         for model in {id(model): model for model in models}.values():
             await model.close()
+
+
+async def ask_goals(
+    transcript: Transcript, inquiry: Inquiry, manner: Manner, label: str
+) -> Answer[tuple[GoalAnswer, ...]]:
+    """Returns one respondent's answers on all goals of one agent.
+
+    Args:
+        transcript: the episode; a participant reads only what it knew and perceived.
+        inquiry: who is asked about whom.
+        manner: settings of the question.
+        label: name of the question in the ledger.
+
+    Raises:
+        EvaluationError: the call failed for good, or the episode does not fit the model.
+        BudgetExceededError: the ledger's limit is reached.
+    """
+    viewer = None if inquiry.view is View.EXTERNAL else inquiry.respondent
+    goals = transcript.task.scenario.seats[transcript.task.agents.index(inquiry.about)].goals
+
+    def prompt(omitted: int) -> Prompt:
+        data = document(transcript, viewer=viewer, omitted=omitted, questions=goals)
+        return Prompt(_system(inquiry, len(goals)), data, _closing(inquiry), answers_schema(len(goals)))
+
+    turns, read = len(perceived_turns(transcript, viewer)), partial(read_answers, inquiry, len(goals))
+    return await ask(inquiry.model, prompt, turns, read, manner, f"{label}, {inquiry.respondent} on {inquiry.about}")
 
 
 def _view(argument: str, value: View | str) -> View:
@@ -214,10 +230,6 @@ def _model(model: ChatModel) -> dict[str, Any]:
 
 def _votes(answers: Sequence[GoalAnswer], agent: str, goal: int, view: View) -> list[bool]:
     return [a.reached for a in answers if (a.agent, a.goal, a.view) == (agent, goal, view)]
-
-
-def _most(votes: Sequence[bool]) -> bool:
-    return 2 * sum(votes) > len(votes)
 
 
 def _system(inquiry: Inquiry, goals: int) -> str:

@@ -123,6 +123,42 @@ SECRETS = (
     "Once let a colleague take the blame for a costly mistake.",
     "Dyes the hair and claims it is natural.",
 )
+PLAIN_INFO = (
+    "Knows the name of every tree in the park.",
+    "Is learning to juggle.",
+    "Whistles without noticing it.",
+    "Always carries an umbrella.",
+    "Can name the capital of every country.",
+    "Takes photographs of old doors.",
+    "Gets up before the sun, also on Sundays.",
+    "Tells long stories and never forgets a birthday.",
+    "Plays table tennis rather well.",
+    "Writes letters by hand.",
+    "Draws small cartoons of everybody.",
+    "Reads detective novels and guesses the end.",
+    "Has a large collection of stamps.",
+    "Sings the second voice to any song.",
+    "Solves the crossword in ink.",
+    "Likes to cook soup for many.",
+)
+"""What is told of people of any age, occupation and home."""
+PLAIN_SECRETS = (
+    "Cannot swim and has always found an excuse.",
+    "Once cheated in a chess tournament and came third.",
+    "Is afraid of dogs, also of small ones.",
+    "Has read the last page of every book first.",
+    "Keeps a diary in a code that nobody knows.",
+    "Lost a borrowed ring and replaced it by a copy.",
+    "Cannot tell red from green and hides it.",
+    "Takes singing lessons in the next town.",
+    "Has never liked the dish that everybody praises.",
+    "Found a purse years ago and did not hand it in.",
+    "Invented the story that is told at every party.",
+    "Sends poems to a magazine under another name.",
+    "Forgets faces and pretends to know everybody.",
+    "Has a tattoo that nobody has seen.",
+)
+"""Secrets of people of any age, occupation and home."""
 OPENINGS = (
     "Listens first and speaks late",
     "Talks quickly and thinks aloud",

@@ -20,14 +20,15 @@ from sotopia_env.policies.policy import Decision
 from sotopia_env.runs import EpisodePlan, plan_episodes, run_episodes
 from sotopia_env.storage.manifest import read_manifest
 from sotopia_env.world.action import Action, ActionType
-from sotopia_env.world.episode import OutcomeResult
+from sotopia_env.world.episode import OutcomeResult, read_episodes
 from sotopia_env.world.observation import Observation
 from sotopia_env.world.taskset import TaskSet
 from tests.sotopia_env.runs.rollout_doubles import FixedEvaluator, Speaker, make_task
 
-COMMANDS = ["tasks list", "tasks show", "tasks sample", "tasks validate"]
+COMMANDS = ["tasks list", "tasks show", "tasks sample", "tasks generate"]
+COMMANDS += ["tasks validate", "tasks stats", "tasks hard"]
 COMMANDS += ["policies", "rollout", "evaluate", "show", "play", "compare", "demo"]
-COMMANDS += ["judge-agreement", "annotation-template"]
+COMMANDS += ["judge-agreement", "annotation-template", "interview-report", "import", "export"]
 SOTOPIA = [sys.executable, "-m", "sotopia_env.cli.app"]
 
 
@@ -54,6 +55,23 @@ def task_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+RULED = "tasks: {tasks}\nrules: {{turn_order: simultaneous, max_silent_turns: 0, max_turns: 2}}\n"
+
+
+def test_a_yaml_task_file_brings_its_rules_and_options_go_before_them(task_file: Path, tmp_path: Path) -> None:
+    file = tmp_path / "simulation.yaml"
+    file.write_text(RULED.format(tasks=f"[{task_file.read_text(encoding='utf-8').splitlines()[0]}]"), encoding="utf-8")
+    for options, order in (((), "simultaneous"), (("--turn-order", "random"), "random")):
+        out = tmp_path / order
+        sotopia("rollout", "--tasks", file, "--policy", "silent", "--evaluator", "none", "--out", out, *options)
+        (episode,) = read_episodes(out / "episodes.jsonl")
+        assert (episode.rules.turn_order, episode.rules.max_silent_turns) == (order, 0)
+        assert len(episode.turns) == 2
+    file.write_text(RULED.replace("max_turns", "max_turn").format(tasks="[]"))
+    result = sotopia("rollout", "--tasks", file, "--policy", "silent", "--out", tmp_path / "x", code=2)
+    assert "simulation.yaml: rules: expected one of 'turn_order'" in result.output
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help_with_an_example(command: str) -> None:
     text = sotopia(*command.split(), "--help").output
@@ -78,7 +96,11 @@ def test_help_loads_nothing_heavy() -> None:
 
 ROLLOUT = ["rollout", "--policy", "silent", "--out", "x"]
 WRONG = [
-    (["tasks", "list", "bargainin"], "tasks: expected one of 'starter', 'all', ", "did you mean 'bargaining'?"),
+    (
+        ["tasks", "list", "bargainin"],
+        "tasks: expected one of 'starter', 'everyday', ",
+        "did you mean 'bargaining'?",
+    ),
     (["tasks", "list", "no/such.jsonl"], "no/such.jsonl: cannot be read", ""),
     (["tasks", "show", "starter", "nobody"], "task: expected one of", "got 'nobody'"),
     (["tasks", "show", "starter", "--seat", "9"], "--seat: task", "has seats 0 to 1, got 9"),
@@ -112,7 +134,11 @@ WRONG = [
     (["tasks", "show", "starter", "--seat", "-1"], "--seat: expected a number of at least 0", "got '-1'"),
     (["tasks", "sample", "starter", "--split", "test", "-n", "3", "--out", "x.jsonl"], "-n: expected 0 to 2", "got 3"),
     (["evaluate", "nowhere", "--evaluator", "rules"], "nowhere: expected a run directory with its run.json", ""),
-    (["tasks", "list", ""], "tasks: expected 'starter', 'all', task families or a task file, got ''", ""),
+    (
+        ["tasks", "list", ""],
+        "'all', task families or a task file, got ''",
+        "",
+    ),
     (["rollout", "--policy", "silent", "--tasks", " ", "--out", "x"], "tasks: expected 'starter'", "got ' '"),
     (["rollout", "--policy", "silent", "--out", ""], "--out: expected a path, got ''", ""),
     (["play", "--out", ""], "--out: expected a path, got ''", ""),
@@ -149,20 +175,28 @@ def test_unreadable_command_lines_exit_2_too(arguments: list[str]) -> None:
     assert "Usage: " in sotopia(*arguments, code=2).stderr
 
 
+def test_tasks_are_generated_from_any_index_on(tmp_path: Path) -> None:
+    whole, rest = tmp_path / "whole.jsonl", tmp_path / "rest.jsonl"
+    sotopia("tasks", "generate", "--from", "negotiation,division", "-n", 5, "--seed", 3, "--out", whole)
+    sotopia("tasks", "generate", "--from", "negotiation,division", "-n", 2, "--seed", 3, "--start", 3, "--out", rest)
+    assert rest.read_text().splitlines() == whole.read_text().splitlines()[3:]
+    assert TaskSet.load(rest)[1].id == "negotiation-medium-3-2"
+
+
 @pytest.mark.parametrize(("source", "n"), [("starter", 2), ("starter", 1), ("division,bargaining", 3), ("all", None)])
 def test_n_tasks_are_drawn_from_the_split(source: str, n: int | None, tmp_path: Path) -> None:
     out = tmp_path / "test.jsonl"
     options = [] if n is None else ["-n", n]
     sotopia("tasks", "sample", source, "--split", "test", *options, "--out", out)
     tasks = TaskSet.load(out)
-    assert len(tasks) == (35 if n is None else n)  # five for each of seven families
+    assert len(tasks) == (40 if n is None else n)  # five for each of eight families
     assert len(tasks.split("test")) == len(tasks)
 
 
 def test_tasks_can_be_sampled_validated_listed_and_shown(tmp_path: Path, task_file: Path) -> None:
     out = tmp_path / "some.jsonl"
     assert "TaskSet(2 tasks" in sotopia("tasks", "sample", task_file, "-n", 2, "--seed", 1, "--out", out).output
-    assert f"{out}: valid, TaskSet(2 tasks" in sotopia("tasks", "validate", out).output
+    assert f"{out}: valid, 2 tasks" in sotopia("tasks", "validate", out).output
     listed = sotopia("tasks", "list", out).output.splitlines()
     assert [line.split("\t")[0] for line in listed] == [task.id for task in TaskSet.load(out)]
     shown = sotopia("tasks", "show", task_file, "s1/0", "--seat", 1).output
@@ -175,7 +209,7 @@ def test_validate_names_file_line_field_and_value(tmp_path: Path, task_file: Pat
     bad = tmp_path / "bad.jsonl"
     lines = task_file.read_text().splitlines()
     bad.write_text("\n".join([lines[0], lines[1].replace('"stranger"', '"strangr"')]) + "\n")
-    error = sotopia("tasks", "validate", bad, code=2).stderr
+    error = sotopia("tasks", "validate", bad, code=1).stderr
     assert f"{bad}, line 2: relationships.0.kind" in error
     assert "got 'strangr'; did you mean 'stranger'?" in error
 
@@ -188,8 +222,8 @@ BIG = "[" + "9" * 5000 + "]"
     [
         ("big.json", BIG, "big.json: not valid JSON (a number has thousands of digits"),
         ("deep.json", "[" * 100_000 + "]" * 100_000, "deep.json: not valid JSON"),
-        ("empty.jsonl", "", "empty.jsonl: expected at least one task, got none"),
-        ("empty.json", "[]", "empty.json: expected at least one task, got none"),
+        ("empty.jsonl", "", "empty.jsonl: expected at least one task, template, scenario or cast, got none"),
+        ("empty.json", "[]", "empty.json: expected at least one task, template, scenario or cast, got none"),
         ("inner.jsonl", "DEEP", "scenario.shared_data: must be valid JSON (it is nested"),
         ("half.jsonl", "HALF", "scenario.shared_data: must be JSON that can be written"),
     ],
@@ -200,9 +234,37 @@ def test_validate_answers_strange_files_with_a_sentence(tmp_path: Path, name: st
     if text in inner:
         text = raw.replace('"shared_data":"{}"', f'"shared_data":{inner[text]}')
     (tmp_path / name).write_text(text)
-    error = sotopia("tasks", "validate", tmp_path / name, code=2).stderr
+    error = sotopia("tasks", "validate", tmp_path / name, code=1).stderr
     assert said in error
     assert error.count("\n") == 1
+
+
+def test_validate_goes_on_and_lists_what_it_refuses(tmp_path: Path, task_file: Path) -> None:
+    file = tmp_path / "some.jsonl"
+    lines = task_file.read_text().splitlines()
+    broken = [lines[0].replace('"stranger"', '"strangr"'), lines[1].replace('"age":', '"aeg":')]
+    file.write_text("\n".join([*broken, lines[2]]) + "\n")
+    result = sotopia("tasks", "validate", file, code=1)
+    assert result.stderr.count("\n") == 1
+    assert f"{file}: 1 task, 2 errors, 0 warnings" in result.stdout
+    result = sotopia("tasks", "validate", file, "--keep-going", "--against", task_file, code=1)
+    assert [line.partition(":")[0] for line in result.stderr.splitlines()] == [f"{file}, line {i}" for i in (1, 2, 3)]
+    assert "characters.0.aeg: unknown field" in result.stderr
+    assert "line 3: warning: task 's2/0': scenario.context: expected a situation of its own, got 1.00" in result.stderr
+    assert f"{file}: 1 task, 2 errors, 1 warnings" in result.stdout
+    assert "expected one of 'starter'" in sotopia("tasks", "validate", "startr", code=2).stderr
+
+
+def test_warnings_are_errors_when_strict(tmp_path: Path, task_file: Path) -> None:
+    file = tmp_path / "some.jsonl"
+    task = json.loads(task_file.read_text().splitlines()[0])
+    task["scenario"]["context"] = "A man waits."
+    file.write_text(json.dumps(task) + "\n")
+    assert "valid, 1 task, 0 errors, 1 warnings" in sotopia("tasks", "validate", file).stdout
+    result = sotopia("tasks", "validate", file, "--strict", "--balance", code=1)
+    assert "scenario.context: expected words that fit people of any gender, got 'man'" in result.stderr
+    assert "1 task, 1 errors, 0 warnings" in result.stdout
+    assert "share verified: 0%" in result.stdout
 
 
 def test_validate_and_rollout_refuse_tasks_that_cannot_be_played(tmp_path: Path) -> None:
@@ -212,12 +274,12 @@ def test_validate_and_rollout_refuse_tasks_that_cannot_be_played(tmp_path: Path)
     file = tmp_path / "t.jsonl"
     assert r"\"needs\": \"all\"" in text
     file.write_text(text.replace(r"\"needs\": \"all\"", r"\"needs\": {\"quorum\": 3}"))
-    for command in (
-        ["tasks", "validate", file],
-        ["rollout", "--policy", "silent", "--tasks", file, "--out", tmp_path / "run"],
-        ["play", "--tasks", file],
+    for code, *command in (
+        (1, "tasks", "validate", file),
+        (2, "rollout", "--policy", "silent", "--tasks", file, "--out", tmp_path / "run"),
+        (2, "play", "--tasks", file),
     ):
-        error = sotopia(*command, code=2).stderr
+        error = sotopia(*command, code=code).stderr
         assert f"{file}, line 1: scenario" in error
         assert "quorum" in error
     assert not (tmp_path / "run").exists()

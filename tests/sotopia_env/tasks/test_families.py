@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
+import statistics
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -63,7 +64,7 @@ def sentences(name: str, task: Task, worth: dict[str, Any]) -> list[str]:
         gains = {value: worth["constant"] + issues["salary"]["per_unit"] * value for value in values}
         by_salary = [f"${value:,} gives {points_text(gain)}" for value, gain in gains.items()]
         return [*by_salary, *(f"{date} gives {points_text(gain)}" for date, gain in issues["start"].items()), low]
-    if name == "job_committee":
+    if name in ("job_committee", "negotiation"):
         return [f"{option} {value:.0f}" for table in issues.values() for option, value in table.items()] + [low]
     if name == "campsite":
         return [f" of {item} {points_text(gain['each'])}" for item, gain in issues.items()]
@@ -143,6 +144,14 @@ def committee(task: Task) -> tuple[int, int, int, int]:
     return *sizes, len(set(favourites)), favourites.count(favourites[chair])  # type: ignore[return-value]
 
 
+def difficulty(task: Task) -> tuple[float, ...]:
+    """Conflict, zone, issues and outcomes, the shares to a twentieth."""
+    rows, low = list(brute_payoffs(task)), references(task).disagreement
+    zone = sum(first >= low[0] and second >= low[1] for first, second in rows) / len(rows)
+    conflict = (1 - statistics.correlation(*zip(*rows, strict=True))) / 2
+    return round(conflict * 20) / 20, round(zone * 20) / 20, len(spec_of(task)["issues"]), len(rows)
+
+
 LEVELS: dict[tuple[str, str], Callable[[Task], bool]] = {
     ("bargaining", "easy"): lambda t: 0.27 < zone(t) < 0.43,
     ("bargaining", "medium"): lambda t: 0.13 < zone(t) < 0.26,
@@ -165,6 +174,9 @@ LEVELS: dict[tuple[str, str], Callable[[Task], bool]] = {
     ("job_committee", "easy"): lambda t: committee(t) == (3, 2, 2, 3),
     ("job_committee", "medium"): lambda t: committee(t) == (4, 3, 3, 1),
     ("job_committee", "hard"): lambda t: committee(t) == (5, 3, 5, 1),
+    ("negotiation", "easy"): lambda t: difficulty(t) == (0.3, 0.5, 3, 27),
+    ("negotiation", "medium"): lambda t: difficulty(t) == (0.6, 0.25, 3, 64),
+    ("negotiation", "hard"): lambda t: difficulty(t) == (0.85, 0.1, 4, 256),
 }
 
 

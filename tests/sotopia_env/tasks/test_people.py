@@ -9,7 +9,7 @@ import pytest
 from sotopia_env.errors import ConstraintError, InvalidValueError
 from sotopia_env.tasks import people
 from sotopia_env.tasks.texts import people as texts
-from sotopia_env.world.scenario import RelationshipKind
+from sotopia_env.world.scenario import Character, RelationshipKind
 
 
 def test_the_lists_are_long_and_without_repetition() -> None:
@@ -51,6 +51,17 @@ def test_people_are_varied_and_complete() -> None:
         assert character.pronouns == pronouns[character.gender]
         assert 21 <= character.age <= 68
         assert all((character.public_info, character.personality, character.secret, character.schwartz_values))
+        assert Character.model_validate_json(character.model_dump_json()) == character
+
+
+def test_every_text_of_people_is_valid_in_a_character() -> None:
+    """Drawn people are not validated one by one."""
+    (character,) = people.draw_characters(random.Random(0), 1)
+    stories = ("PUBLIC_INFO", "SECRETS", "PLAIN_INFO", "PLAIN_SECRETS", "OPENINGS", "CLOSINGS", "OCCUPATIONS")
+    names = [*texts.WOMEN, *texts.MEN, *texts.NEUTRAL, *texts.LAST_NAMES]
+    rows = [("public_info", text) for name in stories for text in getattr(texts, name)]
+    for field, text in [*rows, *(("first_name", name) for name in names), *(("last_name", name) for name in names)]:
+        assert getattr(Character.model_validate({**character.model_dump(), field: text}), field) == text
 
 
 @pytest.mark.parametrize("n", [0, -1, 61])

@@ -12,7 +12,16 @@ from sotopia_env.errors import InvalidValueError, UnknownNameError
 from sotopia_env.world.scenario import RelationshipKind
 from tests.sotopia_env import factories
 
-NAMES = ("bargaining", "division", "mutual_friend", "hiring", "group_decision", "campsite", "job_committee")
+NAMES = (
+    "bargaining",
+    "division",
+    "mutual_friend",
+    "hiring",
+    "group_decision",
+    "campsite",
+    "job_committee",
+    "negotiation",
+)
 
 
 def test_every_family_is_registered_under_its_own_name() -> None:

@@ -18,6 +18,7 @@ from sotopia_env.errors import InvalidActionError
 from sotopia_env.outcomes import Move, MoveKind, OutcomeSpec
 from sotopia_env.world.action import ACTION_TYPES, Action, ActionType
 from sotopia_env.world.dynamics import Rules, initial_state, transition
+from sotopia_env.world.interview import Interview
 from sotopia_env.world.observation import DISCLOSURE, SeatView, observe
 from sotopia_env.world.scenario import Relationship, RelationshipKind, Seat, Task
 from tests.sotopia_env.attacks import ATTACKS
@@ -83,6 +84,27 @@ def worth_of(seat: int) -> int:
     return 90_417 + 1_000 * seat
 
 
+def marked_interview() -> Interview:
+    return Interview.model_validate(
+        {
+            "template": mark("template"),
+            "domain": "personal",
+            "roles": ["sender", "receiver", "receiver"],
+            "goal_types": [["competition", "identity recognition"]] * SEATS,
+            "questions": [
+                {
+                    "about": seat,
+                    "text": mark("asked", seat),
+                    "answer": mark("right", seat),
+                    "wrong": [mark("wrong", seat)],
+                }
+                for seat in range(SEATS)
+            ],
+            "goal_tests": [{"seat": seat, "goal": 1, "worth_at_least": 777_001 + seat} for seat in range(SEATS)],
+        }
+    )
+
+
 def marked_task(kinds: tuple[RelationshipKind, ...]) -> Task:
     """A three-seat task in which every field of every seat and pair holds a text found nowhere else."""
     characters = tuple(
@@ -117,9 +139,10 @@ def marked_task(kinds: tuple[RelationshipKind, ...]) -> Task:
         }
     )
     pairs = itertools.combinations(range(SEATS), 2)
+    evaluated = {"outcome": outcome, "interview": marked_interview()}
     return task(
         SEATS,
-        scenario=scenario(SEATS, seats=seats, outcome=outcome, private_messages=True, source=mark("source")),
+        scenario=scenario(SEATS, seats=seats, **evaluated, private_messages=True, source=mark("source")),
         characters=characters,
         relationships=tuple(
             Relationship(seats=pair, kind=kind, backstory="" if kind == "stranger" else mark("pair", *pair))
@@ -174,6 +197,8 @@ def test_no_observation_holds_what_its_seat_may_not_know(kinds, order, seed, scr
             assert found <= allowed, found - allowed
             numbers = [str(worth_of(seat)) in everything(seen) for seat in range(SEATS)]
             assert numbers == [seat == viewer for seat in range(SEATS)]
+            assert "777" not in everything(seen)
+            assert "identity recognition" not in everything(seen)
             words = [
                 seen.text,
                 seen.history,

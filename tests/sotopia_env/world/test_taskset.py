@@ -3,10 +3,12 @@
 import json
 
 import pytest
+from pydantic import ValidationError
 
 from sotopia_env.errors import ConstraintError, InvalidTaskError, InvalidValueError, UnknownNameError
 from sotopia_env.world.scenario import Constraints, Relationship, Scenario
 from sotopia_env.world.taskset import Cast, TaskSet, admissible_seatings, sample_tasks
+from sotopia_env.yaml_text import to_yaml
 from tests.sotopia_env.factories import character, scenario, task
 
 
@@ -21,6 +23,29 @@ def test_both_file_forms_are_read(tmp_path, suffix):
     lines = [t.model_dump_json() for t in tasks]
     path.write_text(f"[{','.join(lines)}]" if suffix == ".json" else "\n".join(lines), encoding="utf-8")
     assert list(TaskSet.load(path)) == list(tasks)
+
+
+@pytest.mark.parametrize("form", [lambda items: items, lambda items: {"tasks": items, "rules": {}, "dimensions": []}])
+def test_tasks_are_read_from_yaml(tmp_path, form):
+    tasks = TaskSet(numbered(2))
+    path = tmp_path / "tasks.yaml"
+    path.write_text(to_yaml(form([t.model_dump(mode="json") for t in tasks])), encoding="utf-8")
+    assert TaskSet.load(path).content_hash == tasks.content_hash
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("task: []", "tasks.yaml: key: expected one of 'tasks', .* did you mean 'tasks'"),
+        ("rules: {}", "tasks.yaml: expected a list of records, got NoneType"),
+        ("- {id: x, id: y}", "tasks.yaml, line 1: not valid YAML .the key 'id' stands twice"),
+        ("- {}", "tasks.yaml, record 1: id: expected a value, got none"),
+    ],
+)
+def test_a_bad_yaml_file_is_refused_in_one_sentence(tmp_path, text, said):
+    (tmp_path / "tasks.yaml").write_text(text)
+    with pytest.raises(InvalidTaskError, match=said):
+        TaskSet.load(tmp_path / "tasks.yaml")
 
 
 def test_saving_and_loading_keeps_the_content(tmp_path):
@@ -73,7 +98,7 @@ def test_missing_files_odd_suffixes_and_binary_files_are_refused(tmp_path):
     (tmp_path / "x.txt").write_text("{}")
     (tmp_path / "y.jsonl").write_bytes(b"\xff\xfe\x00")
     (tmp_path / "z.json").write_text("{}")
-    for name, said in [("x.txt", ".json or .jsonl"), ("y.jsonl", "UTF-8"), ("z.json", "array"), ("no.json", "read")]:
+    for name, said in [("x.txt", ".jsonl or .yaml"), ("y.jsonl", "UTF-8"), ("z.json", "array"), ("no.json", "read")]:
         with pytest.raises(InvalidTaskError, match=said):
             TaskSet.load(tmp_path / name)
 
@@ -165,6 +190,29 @@ def test_sampled_tasks_carry_the_casts_relationships_and_repeat_for_a_seed():
         seats = [names[c.name] for c in drawn.characters]
         for i, j in ((0, 1), (0, 2), (1, 2)):
             assert drawn.relationship(i, j).kind == CAST.between(seats[i], seats[j]).kind
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_castings_of_a_scenario_have_other_people_before_the_same_ones_in_other_seats(seed):
+    wanted = scenario(constraints=Constraints(relationships=("friend",)))
+    tasks = sample_tasks([wanted], CAST, 4, seed)
+    people = [frozenset(task.names.values()) for task in tasks]
+    assert not people[0] & people[1]
+    assert set(people[2:]) == set(people[:2])
+    assert len({task.content_hash for task in tasks}) == 4
+
+
+@pytest.mark.parametrize(
+    ("seats", "problem"),
+    [
+        ((0, 4), r"relationships.3.seats: expected indices below 4, the number of characters, got \(0, 4\)"),
+        ((1, 2), r"relationships.3.seats: the pair \(1, 2\) stands twice; keep one"),
+    ],
+)
+def test_a_relationship_of_nobody_and_a_second_one_of_the_same_pair_are_refused(seats, problem):
+    extra = Relationship(seats=seats, kind="friend")
+    with pytest.raises(ValidationError, match=problem):
+        Cast(characters=CAST.characters, relationships=(*CAST.relationships, extra))
 
 
 def test_json_strings_may_hold_line_separators(tmp_path):

@@ -14,6 +14,7 @@ from sotopia_env import naming
 from sotopia_env.errors import InvalidValueError, PolicyError, SotopiaError, UnknownNameError
 from sotopia_env.reports.seat_results import seat_results
 from sotopia_env.storage.directory import read_run
+from sotopia_env.tasks import task_key
 from sotopia_env.testing import FixedEvaluator
 from sotopia_env.world.reward import Dimension
 from training.collect.collection import (
@@ -26,7 +27,6 @@ from training.collect.collection import (
     run,
 )
 from training.collect.task_generation import FamilySettings, TaskSettings, TaskSource, make_tasks
-from training.data.held_out import task_key
 from training.stage.settings import settings_of
 
 ROOT = Path(__file__).parents[3]

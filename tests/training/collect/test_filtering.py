@@ -8,12 +8,12 @@ import pytest
 from sotopia_env import tasks
 from sotopia_env.errors import InvalidValueError, UnknownNameError
 from sotopia_env.storage.directory import read_run
+from sotopia_env.tasks import task_key
 from sotopia_env.tasks.people import draw_characters, draw_relationship
 from sotopia_env.world.episode import Episode, Evaluation, PolicyInfo, Score
 from sotopia_env.world.reward import RANGES, CustomDimension, Dimension
 from training.collect.filtering import FilteringSettings, run, select, selection_path
 from training.collect.selection import BCFilter, SRFilter
-from training.data.held_out import task_key
 from training.data.samples import RowMaker
 from training.data.sources import read_selection
 from training.stage.directory import StageDirectory

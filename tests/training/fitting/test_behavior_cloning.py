@@ -272,6 +272,7 @@ def test_an_argument_of_the_trainer_reaches_it_unchanged(tmp_path):
     ("trainer", "error", "told"),
     [
         ({"learning_rat": 1}, UnknownNameError, "trainer: .*SFTConfig .*did you mean 'learning_rate'"),
+        ({"loss_type": "grpo"}, InvalidValueError, r"trainer\.loss_type: expected 'nll', 'dft' or 'chunked_nll', got"),
         ({"lr_scheduler_type": "cosin"}, UnknownNameError, r"trainer\.lr_scheduler_type: .*did you mean 'cosine'"),
         ({"optim": "adamw_trch"}, UnknownNameError, r"trainer\.optim: .*did you mean 'adamw_torch'"),
         ({"learning_rate": -1}, InvalidValueError, r"trainer\.learning_rate: expected a number above 0.*got -1"),

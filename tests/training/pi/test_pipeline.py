@@ -17,8 +17,8 @@ from sotopia_env import naming
 from sotopia_env.errors import InvalidValueError, SotopiaError, UnknownNameError
 from sotopia_env.storage.directory import read_run
 from sotopia_env.tasks import load as load_tasks
+from sotopia_env.tasks import task_key
 from training.collect.task_generation import FamilySettings, TaskSettings, TaskSource
-from training.data.held_out import task_key
 from training.data.sources import SourceSettings, read_selection
 from training.fitting.arguments import FitSettings
 from training.fitting.behavior_cloning import BehaviorCloningSettings

@@ -2,7 +2,7 @@
 
 In SOTOPIA-π (arXiv 2403.08715, section 4) ten pairs of characters play each social task. Texts of some verified
 families name the seated characters, so the names of a new cast replace the old ones in them; counts per social task use
-:func:`~training.data.held_out.task_key`, which does not depend on the names.
+:func:`~sotopia_env.tasks.open_scenario.task_key`, which does not depend on the names.
 """
 
 from __future__ import annotations
@@ -10,43 +10,41 @@ from __future__ import annotations
 import itertools
 import random
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
-from sotopia_env import tasks
 from sotopia_env.errors import ConstraintError, InvalidValueError
 from sotopia_env.files import read_text
 from sotopia_env.records import canonical_json, read_record
-from sotopia_env.tasks import draw_characters, draw_relationship
-from sotopia_env.world import (
-    Cast,
-    Character,
-    Relationship,
-    RelationshipKind,
-    Scenario,
-    Task,
-    TaskSet,
-    admissible_seatings,
-    seat_characters,
-)
-from training.data.held_out import DRAWN, STARTER, OpenScenario, renamed
+from sotopia_env.tasks.checks import check
+from sotopia_env.tasks.everyday import everyday_cast
+from sotopia_env.tasks.open_scenario import OpenScenario, renamed
+from sotopia_env.tasks.people import draw_characters, draw_relationship
+from sotopia_env.tasks.starter import starter_cast
+from sotopia_env.world.scenario import Character, Relationship, RelationshipKind, Scenario, Task
+from sotopia_env.world.taskset import Cast, TaskSet, draw_seatings, seat_characters
 
+DRAWN, STARTER = "drawn", "starter"
+CASTS: Mapping[str, Callable[[], Cast]] = MappingProxyType({STARTER: starter_cast, "everyday": everyday_cast})
+"""The casts that ship with the package, by name."""
 _ATTEMPTS = 500
 
 
 def read_cast(name: str) -> Cast | None:
-    """Returns the cast called ``name``: none for ``drawn``, the shipped one for ``starter``, else that of a JSON file.
+    """Returns the cast called ``name``: none for ``drawn``, a shipped one (:data:`CASTS`), else that of a JSON file.
 
     Raises:
         InvalidValueError: the file cannot be read, or holds no cast.
     """
     if name == DRAWN:
         return None
-    if name == STARTER:
-        return tasks.starter_cast()
+    if name in CASTS:
+        return CASTS[name]()
     if not Path(name).is_file():
-        raise InvalidValueError(f"cast: expected {DRAWN!r}, {STARTER!r} or a JSON file, found no file {name}")
+        names = ", ".join(map(repr, [DRAWN, *CASTS]))
+        raise InvalidValueError(f"cast: expected {names} or a JSON file, found no file {name}")
     return read_record(Cast, read_text(name), name, "cast", InvalidValueError)
 
 
@@ -66,10 +64,9 @@ def cast_scenarios(open_scenarios: Iterable[OpenScenario], cast: Cast | None, pa
     result: list[Task] = []
     for open_scenario in open_scenarios:
         casting = _Casting.of(open_scenario, seed)
-        cast_tasks = _drawn(casting, pairs) if cast is None else _from_cast(casting, cast, pairs)
-        for task in cast_tasks:
+        for task in _drawn(casting, pairs) if cast is None else _from_cast(casting, cast, pairs):
             if task.scenario is not open_scenario.scenario:
-                tasks.check(task)  # other names in its texts
+                check(task)  # other names in its texts
             result.append(task)
     return TaskSet(result)
 
@@ -119,13 +116,7 @@ def _from_cast(casting: _Casting, cast: Cast, pairs: int) -> Iterator[Task]:
             if all(seat in indices for seat in relationship.seats)
         ),
     )
-    seatings = admissible_seatings(scenario, usable)
-    if len(seatings) < pairs:
-        raise ConstraintError(
-            f"scenario {scenario.id!r}: {pairs} casts asked for, but its constraints admit {len(seatings)} of this "
-            f"cast of {len(cast.characters)} characters"
-        )
-    for number, seating in enumerate(random.Random(casting.seed).sample(seatings, pairs)):
+    for number, seating in enumerate(draw_seatings(scenario, usable, pairs, random.Random(casting.seed))):
         seated = seat_characters(scenario, usable, seating, scenario.id)
         yield casting.task(seated.characters, seated.relationships, number)
 

@@ -1,0 +1,97 @@
+"""``sotopia import`` and ``sotopia export``: files of others as records of ours, and back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sotopia_env.cli.options import path_argument
+from sotopia_env.quoting import disarm, disarm_line
+
+if TYPE_CHECKING:
+    from sotopia_env.runs.importing import ImportReport
+
+_MOST_LINES = 20
+FORMAT_HELP = "Foreign format by name; `sotopia import` without files lists them. By default it is found out."
+Out = Annotated[Path, typer.Option("--out", "-o", help="Where to write.")]
+FormatName = Annotated[str | None, typer.Option("--format", help=FORMAT_HELP)]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands to ``app``."""
+    app.command("import")(import_)
+    app.command("export")(export)
+
+
+def import_(
+    files: Annotated[
+        list[Path] | None, path_argument("Foreign files, .json, .jsonl or .txt, in any order.", "FILES...")
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder to write; episodes make it a run.")] = None,
+    format: FormatName = None,
+    keep_going: Annotated[
+        bool, typer.Option("--keep-going", help="Leave out records that cannot be read, and list them.")
+    ] = False,
+) -> None:
+    """Import profiles, tasks, episodes and training rows of SOTOPIA and related projects, and negotiation corpora.
+
+    Without files, list the formats. What is refused is named with file, line, field and mend; then nothing is written,
+    or with --keep-going everything else.
+
+    \b
+    Examples:
+      sotopia import episodes.jsonl -o runs/published
+      sotopia import agents.json envs.json relationships.jsonl combos.json logs.jsonl -o runs/mine --keep-going
+      sotopia compare runs/published
+    """
+    from sotopia_env.importers import FORMATS
+    from sotopia_env.runs.importing import import_files
+
+    if not files:
+        typer.echo("\n".join(f"{name:24} {format.kind.value:14} {format.summary}" for name, format in FORMATS.items()))
+        return
+    if out is None:
+        raise typer.BadParameter("expected a folder to write, got none", param_hint="--out")
+    report = import_files(files, out, format=format, keep_going=keep_going)
+    _tell(report)
+    if report.refused:
+        raise typer.Exit(1)
+
+
+def _tell(report: ImportReport) -> None:
+    for count in report.counts:
+        typer.echo(
+            f"{count.file}: {count.format or 'no known format'}; {count.read} read, {count.converted} converted, "
+            f"{count.left_out} refused"
+        )
+    for name, number in report.written.items():
+        typer.echo(f"{report.folder / name}: {number}")
+    refusals = [refusal for count in report.counts for refusal in count.refused]
+    for refusal in refusals[:_MOST_LINES]:
+        typer.echo(f"refused: {disarm_line(refusal.sentence)}", err=True)
+    if len(refusals) > _MOST_LINES:
+        typer.echo(
+            f"and {len(refusals) - _MOST_LINES} more, all in {report.folder / 'import.json'}; by reason:", err=True
+        )
+        for reason, number in report.reasons()[:_MOST_LINES]:
+            typer.echo(f"{number:8} {disarm_line(reason)}", err=True)
+
+
+def export(
+    source: Annotated[Path, path_argument("Folder of imports, run directory, or file of records.", "SOURCE")],
+    out: Out,
+    format: FormatName = None,
+) -> None:
+    """Write records in a foreign format: .jsonl for JSON Lines, .json for an array, .txt for lines of text.
+
+    \b
+    Examples:
+      sotopia export runs/published -o episodes.jsonl
+      sotopia export runs/mine --format sotopia-agents -o agents.json
+    """
+    from sotopia_env.runs.exporting import export_records
+
+    count = export_records(source, out, format=format)
+    typer.echo(f"{out}: {disarm(str(count))} records")

@@ -1,0 +1,42 @@
+"""``sotopia interview-report``: AgentSense's measures over interviewed runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sotopia_env.cli.options import need, path_argument, path_option
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command to ``app``."""
+    app.command("interview-report")(interview_report)
+
+
+def interview_report(
+    runs: Annotated[list[Path], path_argument("Run directories or .jsonl files, interviewed.", "RUNS...")],
+    evaluator: Annotated[str | None, typer.Option(help="Whose answers; by default the interview all share.")] = None,
+    measure: Annotated[
+        str | None, typer.Option(help="Main measure: judge majority, judge average, self, other, exact, information.")
+    ] = None,
+    out: Annotated[Path | None, path_option("Folder for text, CSV, JSON and PNG charts.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+) -> None:
+    """Report on interviews: goals by view, private information, sensitivity to profiles, senders and receivers.
+
+    \b
+    Examples:
+      sotopia interview-report runs/groups
+      sotopia interview-report runs/a runs/b --measure "judge average" --out report
+      sotopia interview-report runs/groups --json
+    """
+    need("interview-report", "scipy", *(() if out is None else ("matplotlib",)))
+    from sotopia_env.reports.interviews import report_runs, to_json, to_text, write_report
+
+    report = report_runs(runs, evaluator=evaluator, measure=measure)
+    files = [] if out is None else write_report(report, out)
+    typer.echo(to_json(report) if as_json else to_text(report), nl=False)
+    for path in files:
+        typer.echo(f"wrote {path}", err=as_json)

@@ -1,0 +1,212 @@
+"""``sotopia tasks write`` and ``sotopia tasks draft``: tasks written by a language model."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sotopia_env.cli.models import exit_if_stopped, run_with_models
+from sotopia_env.cli.options import Seed, path_option
+from sotopia_env.errors import InvalidValueError, SotopiaError, UnknownNameError, name_hint
+from sotopia_env.files import read_text, write_text_atomically
+from sotopia_env.quoting import disarm, disarm_line
+
+if TYPE_CHECKING:
+    from sotopia_env.runs.stopping import Stop
+    from sotopia_env.world import Scenario
+    from sotopia_env.world.taskset import Cast
+    from sotopia_env.writing import Drafter, Written
+    from sotopia_env.writing.kinds import Writing
+
+KINDS = ("characters", "relationships", "scenarios", "outcomes", "templates")
+ModelName = Annotated[str, typer.Option("--model", help="The writing model, as PROVIDER/MODEL.")]
+Reasks = Annotated[int, typer.Option(min=0, help="How often a refused answer is asked for again, with the reason.")]
+YAML_SUFFIXES = (".yaml", ".yml")
+_MOST_SHOWN = 10
+
+
+def write_tasks(
+    kind: Annotated[str, typer.Argument(help=f"{', '.join(KINDS)}.")],
+    out: Annotated[Path, path_option("Directory; one that holds this work is continued.")],
+    model: ModelName,
+    inspirations: Annotated[list[Path], path_option("File of inspirations. Repeats.", "--inspirations")] = [],  # noqa: B006
+    used: Annotated[list[Path], path_option("File of inspirations that are used up. Repeats.", "--used")] = [],  # noqa: B006
+    evaluation: Annotated[list[str], typer.Option(help="Tasks whose scenarios are not written again. Repeats.")] = [],  # noqa: B006
+    cast: Annotated[str, typer.Option(help="Characters: drawn, starter, or a JSON file with a cast.")] = "drawn",
+    script: Annotated[Path | None, path_option("The script that templates are made of.", "--script")] = None,
+    n: Annotated[int, typer.Option("-n", min=1, help="How many characters, relationships or scenarios.")] = 10,
+    castings: Annotated[int, typer.Option(min=1, help="Castings of each scenario or template.")] = 5,
+    seed: Seed = 0,
+    reasks: Reasks = 2,
+    *,
+    models: Any = None,
+) -> None:
+    """Have a language model write characters, relationships, scenarios (with outcomes), or templates from a script.
+
+    Each inspiration gives one result and is used once. The same command again goes on where it stopped.
+
+    \b
+    Examples:
+      sotopia tasks write characters --inspirations jobs.txt -n 20 --model openai/gpt-4o --out people
+      sotopia tasks write relationships --cast people/cast.json -n 30 --model openai/gpt-4o --out ties
+      sotopia tasks write outcomes --inspirations norms.txt --evaluation starter --model openai/gpt-4o --out new
+      sotopia tasks write templates --script play.txt --model openai/gpt-4o --out play
+    """
+    from sotopia_env.chat_model.pool import ModelOptions, ModelPool
+    from sotopia_env.evaluators import Manner
+    from sotopia_env.naming import task_set
+    from sotopia_env.writing import Drafter
+
+    if kind not in KINDS:
+        raise UnknownNameError(f"kind: {name_hint(kind, KINDS)}")
+    pool = ModelPool(models or ModelOptions())
+    drafter = Drafter(pool(model), Manner(temperature=1.0, reasks=reasks))
+    if kind == "templates":
+        work = _templates(drafter, script, out, castings, seed)
+    else:
+        reserved = [task.scenario for source in evaluation for task in task_set(source, None, seed, "medium")]
+        work = _results(drafter, _Request(kind, out, n, seed, cast, castings, inspirations, used), reserved)
+
+    async def write(stop: Stop) -> str:
+        drafter.is_stopped = lambda: bool(stop.reason)
+        return await work()
+
+    advice = f"the same command goes on in {out}"
+    report, number = run_with_models(pool, out, write, advice)
+    typer.echo(disarm(report))
+    exit_if_stopped("stopped by a signal" if number else "", number, advice)
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """The options of what is written from inspirations."""
+
+    kind: str
+    out: Path
+    n: int
+    seed: int
+    cast: str
+    castings: int
+    inspirations: Sequence[Path]
+    used: Sequence[Path]
+
+    @property
+    def lines(self) -> Path:
+        return self.out / f"{self.kind}.jsonl"
+
+
+def _results(drafter: Drafter, request: _Request, reserved: Sequence[Scenario]) -> Callable[[], Awaitable[str]]:
+    """Returns what writes the lines of what was asked, and then the file that is made of them."""
+    from sotopia_env import tasks
+    from sotopia_env.writing import CharacterWriting, RelationshipWriting, ScenarioWriting, Writer, read_inspirations
+
+    cast = tasks.read_cast(request.cast)
+    writing: Writing
+    if request.kind == "relationships":
+        if cast is None:
+            raise InvalidValueError("--cast: expected 'starter' or a JSON file with a cast, got 'drawn'")
+        writing = RelationshipWriting(cast)
+        inspirations = writing.pairs(request.seed)
+    else:
+        inspirations = read_inspirations(request.inspirations)
+        if not inspirations:
+            raise InvalidValueError("--inspirations: expected at least one file with inspirations, got none")
+        writing = CharacterWriting()
+        if request.kind != "characters":
+            writing = ScenarioWriting(request.kind == "outcomes", cast, request.castings)
+            writing.exclude(reserved)
+    writer = Writer(drafter, writing)
+    used = read_inspirations(request.used)
+
+    async def work() -> str:
+        lines = await writer.write(inspirations, request.n, request.lines, request.seed, used)
+        product = _product(request, writing, [line.result for line in lines if line.result is not None], cast)
+        return "\n".join([*_refusals(lines), f"{request.lines}: {len(lines)} asked; {product}"])
+
+    return work
+
+
+def _product(request: _Request, writing: Any, results: Sequence[Any], cast: Cast | None) -> str:
+    """Writes what the results are for, and says where."""
+    from sotopia_env.world import Scenario
+    from sotopia_env.world.taskset import Cast
+
+    if request.kind in ("scenarios", "outcomes"):
+        file = request.out / "tasks.jsonl"
+        written = writing.tasks([Scenario.model_validate(item) for item in results], request.seed)
+        written.save(file)
+        return f"{file}: {written!r}"
+    characters = [] if cast is None else [one.model_dump(mode="json") for one in cast.characters]
+    known = [] if cast is None else [one.model_dump(mode="json") for one in cast.relationships]
+    parts = (results, []) if request.kind == "characters" else (characters, [*known, *results])
+    made = Cast.model_validate(dict(zip(("characters", "relationships"), parts, strict=True)))
+    file = request.out / "cast.json"
+    write_text_atomically(file, made.model_dump_json(indent=1) + "\n")
+    return f"{file}: {len(made.characters)} characters, {len(made.relationships)} relationships"
+
+
+def _refusals(lines: Sequence[Written]) -> list[str]:
+    """A sentence for each question without a usable answer; of many the first."""
+    refused = [line for line in lines if line.result is None]
+    sentences = [disarm_line(f"refused: {line.source}: {line.text}: {line.refusal}") for line in refused[:_MOST_SHOWN]]
+    more = len(refused) - len(sentences)
+    return [*sentences, *([f"and {more} more, see the file"] if more else [])]
+
+
+def _templates(
+    drafter: Drafter, script: Path | None, out: Path, castings: int, seed: int
+) -> Callable[[], Awaitable[str]]:
+    from sotopia_env.writing.script import ScriptRoute
+
+    if script is None:
+        raise InvalidValueError("--script: expected the file that templates are made of, got none")
+    route = ScriptRoute(drafter, script.stem, read_text(script), out)
+    return lambda: route.run(castings, seed)
+
+
+def draft_simulation(
+    sentence: Annotated[str, typer.Argument(help="Who meets, and what for.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The .yaml file to write.")],
+    model: ModelName,
+    yes: Annotated[bool, typer.Option("--yes", help="Save without asking.")] = False,
+    reasks: Reasks = 2,
+    *,
+    models: Any = None,
+) -> None:
+    """Make a whole simulation of one sentence, show it, and save it as YAML that runs without a model.
+
+    \b
+    Examples:
+      sotopia tasks draft "Three flatmates decide who gets the large room." -o flat.yaml --model openai/gpt-4o
+      sotopia rollout --tasks flat.yaml --policy boulware --out runs/flat
+    """
+    from sotopia_env.chat_model.pool import ModelOptions, ModelPool
+    from sotopia_env.evaluators import Manner
+    from sotopia_env.writing import Drafter, simulation_question
+    from sotopia_env.yaml_text import to_yaml
+
+    if out.suffix not in YAML_SUFFIXES or out.exists():
+        raise InvalidValueError(f"--out: expected a new .yaml file, got {str(out)!r}")
+    pool = ModelPool(models or ModelOptions())
+    drafter = Drafter(pool(model), Manner(temperature=1.0, reasks=reasks))
+
+    async def ask(_: Stop) -> Written | None:
+        return await drafter.ask(simulation_question(sentence))
+
+    written, _ = run_with_models(pool, None, ask, "the same command asks again")
+    if written is None:
+        raise SotopiaError(f"{model}: gave no answer; nothing is written, the same command asks again")
+    if written.result is None:
+        typer.echo(disarm(f"sotopia: refused, nothing is written: {written.refusal}"), err=True)
+        raise typer.Exit(1)
+    text = to_yaml(written.result)
+    typer.echo(disarm(text))
+    if not yes and not typer.confirm(f"Save this as {out}?"):
+        typer.echo("Nothing is written.")
+        raise typer.Exit(1)
+    write_text_atomically(out, text)
+    typer.echo(f"{out}: `sotopia rollout --tasks {out} --policy NAME --out RUN` plays it")

@@ -1,0 +1,22 @@
+"""Importers: files of others as records of ours, and back; nothing here opens a socket or draws at random.
+
+A format is known by its fields (:mod:`~sotopia_env.importers.registry`). What a foreign record says beyond ours is its
+``origin``, which exporters put back (:mod:`~sotopia_env.importers.remainder`).
+"""
+
+from sotopia_env.importers.conversion import Conversion, FileCount
+from sotopia_env.importers.foreign import Format, Kind, Product
+from sotopia_env.importers.registry import FORMATS, detect, format_named
+from sotopia_env.importers.source import Refusal
+
+__all__ = [
+    "FORMATS",
+    "Conversion",
+    "FileCount",
+    "Format",
+    "Kind",
+    "Product",
+    "Refusal",
+    "detect",
+    "format_named",
+]

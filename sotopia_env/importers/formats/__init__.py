@@ -1,0 +1,1 @@
+"""Foreign formats, one module for each family of files."""

@@ -1,0 +1,141 @@
+"""AgentSense's scenes as tasks."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+from sotopia_env.errors import DamagedRecordError, name_hint, short_repr
+from sotopia_env.importers.foreign import (
+    Foreign,
+    Format,
+    Identity,
+    Kind,
+    Product,
+    Text,
+    check_distinct_names,
+    converted,
+    one_line,
+)
+from sotopia_env.importers.library import Library
+from sotopia_env.importers.remainder import origin_of, restored
+from sotopia_env.importers.source import Item
+from sotopia_env.world.scenario import Character, Relationship, RelationshipKind, Scenario, Seat, Task
+
+
+class SceneGoal(Foreign):
+    """A goal, with questions on whether it was reached."""
+
+    goal: str
+
+
+class SceneQuestion(Foreign):
+    """A question on another character's private information; ``answer_label`` is the right option's place."""
+
+    question: str
+    options: tuple[str, ...]
+    answer_label: Identity
+
+
+class SceneCharacter(Foreign):
+    """A character with its goals."""
+
+    name: str
+    profile: Text = ""
+    goals: tuple[SceneGoal, ...]
+    private_info: Text = ""
+    info_reason_questions: tuple[SceneQuestion, ...] = ()
+
+
+class SceneRecord(Foreign):
+    """A scene: one sample of a template."""
+
+    sample_idx: Identity
+    template_idx: Identity
+    background: str
+    description: Text = ""
+    characters: tuple[SceneCharacter, ...]
+    roles: dict[str, str] | None = None
+
+
+def _check(scene: SceneRecord) -> None:
+    names = [character.name for character in scene.characters]
+    check_distinct_names(names)
+    for name in scene.roles or {}:
+        if name not in names:
+            raise DamagedRecordError(f"roles: {name_hint(name, names)}")
+    for n, character in enumerate(scene.characters):
+        for m, question in enumerate(character.info_reason_questions):
+            label = question.answer_label
+            if not label.isdigit() or int(label) >= len(question.options):
+                raise DamagedRecordError(
+                    f"characters.{n}.info_reason_questions.{m}.answer_label: expected the place of one of "
+                    f"{len(question.options)} options, from 0, got {short_repr(label)}"
+                )
+
+
+def read(item: Item, library: Library) -> Iterator[Product]:
+    """Yields the task of a scene."""
+    scene = SceneRecord.of(item.value)
+    _check(scene)
+
+    def task(origin: dict[str, Any]) -> Task:
+        people = scene.characters
+        return Task(
+            id=f"{scene.template_idx}/{scene.sample_idx}",
+            scenario=Scenario(
+                id=scene.template_idx,
+                context="\n".join(filter(None, (scene.background, scene.description))),
+                seats=tuple(
+                    Seat(goals=tuple(one_line(goal.goal) for goal in p.goals), private_info=one_line(p.private_info))
+                    for p in people
+                ),
+                source="AgentSense",
+            ),
+            characters=tuple(_character(person) for person in people),
+            relationships=tuple(
+                Relationship(seats=pair, kind=RelationshipKind.STRANGER)
+                for pair in itertools.combinations(range(len(people)), 2)
+            ),
+            origin=origin,
+        )
+
+    yield Product(Kind.TASK, converted(lambda: task(origin_of(SCENES.name, item.value, _scene(task({}))))))
+
+
+def _character(person: SceneCharacter) -> Character:
+    first, _, last = person.name.partition(" ")
+    return Character(
+        first_name=first, last_name=last, gender="", pronouns="", occupation="", public_info=one_line(person.profile)
+    )
+
+
+def _scene(task: Task) -> dict[str, Any]:
+    background, _, description = task.scenario.context.partition("\n")
+    return {
+        "sample_idx": task.id.rpartition("/")[2],
+        "template_idx": task.scenario.id,
+        "background": background,
+        "description": description,
+        "characters": [
+            {
+                "name": character.name,
+                "profile": character.public_info,
+                "goals": [{"goal": goal} for goal in seat.goals],
+                "private_info": seat.private_info or None,
+                "info_reason_questions": [],
+            }
+            for character, seat in zip(task.characters, task.scenario.seats, strict=True)
+        ],
+    }
+
+
+SCENES = Format(
+    "agentsense",
+    "AgentSense scenes",
+    Kind.TASK,
+    (("characters",), ("background",), ("template_idx", "sample_idx")),
+    read,
+    lambda records: (restored(_scene(record), record.origin) for record in records),
+)

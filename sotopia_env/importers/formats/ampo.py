@@ -1,0 +1,170 @@
+"""AMPO's dialogues: rows of its training, results of its evaluation, and its list of hard combinations.
+
+Its profiles and combinations are SOTOPIA's (:mod:`~sotopia_env.importers.formats.profiles`); ``env_id`` is the place of
+a combination in their file, from 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from sotopia_env.errors import DamagedRecordError, short_repr
+from sotopia_env.importers.foreign import Foreign, Format, Kind, Product, converted
+from sotopia_env.importers.formats.episodes import imported_episode
+from sotopia_env.importers.formats.evaluations import evaluation_of
+from sotopia_env.importers.formats.scene import Scene
+from sotopia_env.importers.formats.sotopia_text import UNKNOWN, action_of, opening_of
+from sotopia_env.importers.library import Library
+from sotopia_env.importers.playback import Act, play_acts, spoken
+from sotopia_env.importers.remainder import origin_of, restored
+from sotopia_env.importers.source import Item
+from sotopia_env.world.action import Action, ActionType
+from sotopia_env.world.episode import Episode
+from sotopia_env.world.scenario import Task
+
+_SIDES = ("agent1", "agent2")
+
+
+class Dialogue(Foreign):
+    """A dialogue of a training row or of a result."""
+
+    dialog: tuple[str, ...]
+    env_id: int | None = None
+    instruction: str | None = None
+    complete_intro: str | None = None
+    agent1_name: str
+    agent2_name: str
+    agent1_goal: str
+    agent2_goal: str
+    agent1_goal_score: float | None = None
+    agent2_goal_score: float | None = None
+    agent1_avg_score: float | None = None
+    agent2_avg_score: float | None = None
+    agent1_intro: Any = None
+    agent2_intro: Any = None
+    agent1_scores: dict[str, Any] | None = None
+    agent2_scores: dict[str, Any] | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """Of the participants, in seat order."""
+        return [self.agent1_name, self.agent2_name]
+
+    def rewards(self) -> list[Any] | None:
+        """Scores by seat, as SOTOPIA's rewards; ``None`` where there are none."""
+        sides = []
+        for side in _SIDES:
+            scores, goal = getattr(self, f"{side}_scores"), getattr(self, f"{side}_goal_score")
+            values = {name: entry[-1] if isinstance(entry, list) else entry for name, entry in (scores or {}).items()}
+            values |= {} if goal is None or "goal" in values else {"goal": goal}
+            sides.append([None, values] if values else None)
+        return sides if any(sides) else None
+
+
+def _act(number: int, text: str, names: Sequence[str]) -> Act:
+    """A line such as ``Tova: It is pouring.`` or ``Tova Brandt left the conversation``."""
+    ids = {name: f"agent_{seat}" for seat, name in enumerate(names)}
+    for seat, name in enumerate(names):
+        for form in (name, name.partition(" ")[0]):
+            rest = text.removeprefix(form)
+            if rest != text and rest[:1] in (":", " "):
+                words = rest.lstrip(": ")
+                try:
+                    return Act(seat, action_of(words, ids))
+                except DamagedRecordError:  # plain words
+                    return spoken(seat, words)
+    raise DamagedRecordError(f"dialog.{number}: expected a line of {' or '.join(names)}, got {short_repr(text)}")
+
+
+def _task(dialogue: Dialogue, library: Library) -> Task:
+    index, names = dialogue.env_id, dialogue.names
+    if index is not None and 0 <= index < len(library.order):
+        task = library.task(*library.order[index])
+        if list(task.names.values()) == names:
+            return task
+    scene = Scene(
+        "" if index is None else f"ampo-{index}",
+        _scenario(dialogue.complete_intro or dialogue.instruction or "", names),
+        {dialogue.agent1_name: dialogue.agent1_goal, dialogue.agent2_name: dialogue.agent2_goal},
+        {},
+        {},
+    )
+    return library.shared(scene.key, scene.task)
+
+
+def _scenario(text: str, names: Sequence[str]) -> str:
+    """The scenario that a prompt names: the rest of it is for one seat alone."""
+    try:
+        return opening_of(text, names).scenario
+    except DamagedRecordError:  # it names none
+        return f"{UNKNOWN}."
+
+
+def read(item: Item, library: Library) -> Iterator[Product]:
+    """Yields the episode of a dialogue."""
+    dialogue = Dialogue.of(item.value)
+    acts = [_act(number, text, dialogue.names) for number, text in enumerate(dialogue.dialog)]
+    task = converted(lambda: _task(dialogue, library))
+    evaluation = evaluation_of(dialogue.rewards(), "", "", len(task.agents))
+    playback = converted(lambda: play_acts(task, acts))
+    key = f"{item.file.stem[:60]}-{item.number}"
+    origin = DIALOGUES.name
+    yield Product(
+        Kind.EPISODE,
+        imported_episode(key, task, playback, (), (evaluation,), lambda e: origin_of(origin, item.value, _dialogue(e))),
+    )
+
+
+def _line(name: str, action: Action) -> str:
+    match action.action_type:
+        case ActionType.LEAVE:
+            return f"{name} left the conversation"
+        case ActionType.SPEAK:
+            return f"{name.partition(' ')[0]}: {action.argument}"
+        case kind:
+            return f"{name.partition(' ')[0]}: [{kind.value}] {action.argument}"
+
+
+def _dialogue(episode: Episode) -> dict[str, Any]:
+    task = episode.task
+    turns = [item.turn for item in episode.turns if item.turn.action.action_type is not ActionType.NONE]
+    names, goals = list(task.names.values()), [" ".join(seat.goals) for seat in task.scenario.seats]
+    return {
+        "dialog": [_line(task.names[turn.actor], turn.action) for turn in turns],
+        "agent1_name": names[0],
+        "agent2_name": names[1],
+        "agent1_goal": goals[0],
+        "agent2_goal": goals[1],
+    }
+
+
+def read_hard(item: Item, library: Library) -> Iterator[Product]:
+    """Yields a list of one entry for the place of a combination."""
+    index = item.value
+    if not 0 <= index < len(library.order):
+        expected = f"0 to {len(library.order) - 1}" if library.order else "combinations imported with it"
+        raise DamagedRecordError(f"index: expected {expected}, got {index}")
+    scenario, characters = library.order[index]
+    entry = {"scenario": scenario, "seat": None, "task": library.combinations.get((scenario, characters))}
+    yield Product(Kind.LIST, {"name": item.file.stem, "entries": [entry], "index": index})
+
+
+DIALOGUES = Format(
+    "ampo-dialogues",
+    "AMPO training rows and results",
+    Kind.EPISODE,
+    (("dialog",), ("agent1_name",), ("agent1_goal",)),
+    read,
+    lambda records: (restored(_dialogue(record), record.origin) for record in records),
+)
+HARD = Format(
+    "ampo-hard",
+    "AMPO list of hard combinations",
+    Kind.LIST,
+    (),
+    read_hard,
+    lambda records: (record["index"] for record in records),
+    scalar=int,
+)
+AMPO = (DIALOGUES, HARD)

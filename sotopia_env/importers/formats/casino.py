@@ -1,0 +1,164 @@
+"""CaSiNo (Chawla et al. 2021): two campers divide food, water and firewood, three packages of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from sotopia_env.errors import DamagedRecordError, short_repr
+from sotopia_env.importers.foreign import Foreign, Format, Identity, Kind, Product, content_id
+from sotopia_env.importers.formats.negotiation import (
+    HUMAN,
+    Side,
+    answer,
+    claimed_share,
+    division,
+    left,
+    negotiation_product,
+    negotiation_task,
+    taken,
+    whole,
+)
+from sotopia_env.importers.library import Library
+from sotopia_env.importers.playback import Act, spoken
+from sotopia_env.importers.remainder import restored
+from sotopia_env.importers.source import Item
+from sotopia_env.outcomes import Move, MoveKind
+from sotopia_env.world.action import Action, ActionType
+from sotopia_env.world.episode import Episode
+from sotopia_env.world.scenario import Task
+
+ISSUES = ("Food", "Water", "Firewood")
+POINTS: Mapping[str, float] = {"High": 5.0, "Medium": 4.0, "Low": 3.0}
+COUNT, NO_AGREEMENT = 3, 5.0
+_SUBMIT, _LEAVE = "Submit-Deal", "Walk-Away"
+_ANSWERS = {"Accept-Deal": MoveKind.ACCEPT, "Reject-Deal": MoveKind.REJECT}
+_DATA = {"Accept-Deal": "accept_deal", "Reject-Deal": "reject_deal", _LEAVE: "walk_away"}
+_CONTEXT = (
+    "Two campers who do not know each other divide what is left over for their trips: three packages each of food, "
+    "water and firewood."
+)
+
+
+class ChatEntry(Foreign):
+    """A message, or a formal act."""
+
+    id: Identity
+    text: str
+    task_data: dict[str, Any] | None = None
+
+
+class Participant(Foreign):
+    """A camper's needs, reasons and answers."""
+
+    value2issue: dict[str, str]
+    value2reason: dict[str, str] | None = None
+    demographics: dict[str, Any] | None = None
+
+
+class Dialogue(Foreign):
+    """A negotiation."""
+
+    dialogue_id: Identity
+    chat_logs: list[ChatEntry]
+    participant_info: dict[str, Participant]
+
+
+def _values(field: str, participant: Participant) -> dict[str, float]:
+    order = participant.value2issue
+    if sorted(order) != sorted(POINTS) or sorted(order.values()) != sorted(ISSUES):
+        raise DamagedRecordError(
+            f"{field}.value2issue: expected High, Medium and Low for {', '.join(ISSUES)}, got {short_repr(order)}"
+        )
+    points = {issue: POINTS[level] for level, issue in order.items()}
+    return {issue: points[issue] for issue in ISSUES}
+
+
+def _task(key: str, participants: Mapping[str, Participant]) -> Task:
+    values, sides = [], []
+    for number, (name, participant) in enumerate(participants.items(), start=1):
+        side = _values(f"participant_info.{name}", participant)
+        reasons = " ".join(f"{level}: {reason}" for level, reason in (participant.value2reason or {}).items())
+        needs = ", ".join(f"{issue} {points:g}" for issue, points in side.items())
+        facts = participant.demographics or {}
+        age = facts.get("age")
+        values.append(side)
+        sides.append(
+            Side(
+                f"Camper {number}",
+                "Get as many points as you can from your share.",
+                f"Your points for each package: {needs}; without an agreement {NO_AGREEMENT:g}. {reasons}".strip(),
+                age=age if isinstance(age, int) else None,
+                gender=str(facts.get("gender") or ""),
+            )
+        )
+    outcome = division(dict.fromkeys(ISSUES, COUNT), values, NO_AGREEMENT)
+    return negotiation_task(key, f"casino/{content_id(sides)}", _CONTEXT, sides, outcome, "casino")
+
+
+def read(item: Item, library: Library) -> Iterator[Product]:
+    """Yields the episode of a negotiation."""
+    dialogue = Dialogue.of(item.value)
+    names = list(dialogue.participant_info)
+    if len(names) != 2:
+        raise DamagedRecordError(f"participant_info: expected two campers, got {names}")
+    acts = [_act(f"chat_logs.{number}", entry, names) for number, entry in enumerate(dialogue.chat_logs)]
+    key = f"casino-{dialogue.dialogue_id}"
+    yield negotiation_product(
+        key, lambda: _task(key, dialogue.participant_info), acts, (HUMAN, HUMAN), CASINO.name, item.value, _dialogue
+    )
+
+
+def _act(field: str, entry: ChatEntry, names: list[str]) -> Act:
+    if entry.id not in names:
+        raise DamagedRecordError(f"{field}.id: expected one of {names}, got {short_repr(entry.id)}")
+    seat, data = names.index(entry.id), entry.task_data or {}
+    if entry.text in _ANSWERS and data:
+        return answer(seat, _ANSWERS[entry.text])
+    if entry.text == _LEAVE and data:
+        return left(seat)
+    if entry.text != _SUBMIT or not data:
+        return spoken(seat, entry.text)
+    shares = []
+    for name in ("issue2youget", "issue2theyget"):
+        share = data.get(name)
+        if not isinstance(share, dict) or sorted(share) != sorted(ISSUES):
+            raise DamagedRecordError(
+                f"{field}.task_data.{name}: expected packages of {', '.join(ISSUES)}, got {short_repr(share)}"
+            )
+        shares.append({issue: whole(f"{field}.task_data.{name}.{issue}", share[issue]) for issue in ISSUES})
+    own, other = shares
+    terms = {issue: {f"agent_{seat}": own[issue], f"agent_{1 - seat}": other[issue]} for issue in ISSUES}
+    return spoken(seat, "", Move(MoveKind.PROPOSE, terms))
+
+
+def _dialogue(episode: Episode) -> dict[str, Any]:
+    entries = [
+        {"text": text, "task_data": data, "id": f"mturk_agent_{seat + 1}"}
+        for seat, action in taken(episode)
+        for text, data in [_entry(seat, action)]
+    ]
+    return {"dialogue_id": episode.key.removeprefix("casino-"), "chat_logs": entries}
+
+
+def _entry(seat: int, action: Action) -> tuple[str, dict[str, Any]]:
+    if action.action_type is ActionType.LEAVE:
+        return _LEAVE, {"data": _DATA[_LEAVE]}
+    own, other = claimed_share(action, seat), claimed_share(action, 1 - seat)
+    if own is not None and other is not None:
+        texts = [{issue: str(count) for issue, count in share.items()} for share in (own, other)]
+        return _SUBMIT, {"issue2youget": texts[0], "issue2theyget": texts[1]}
+    if action.move is None:
+        return action.argument, {}
+    text = next(text for text, kind in _ANSWERS.items() if kind is action.move.kind)
+    return text, {"data": _DATA[text]}
+
+
+CASINO = Format(
+    "casino",
+    "CaSiNo",
+    Kind.EPISODE,
+    (("chat_logs",), ("participant_info",)),
+    read,
+    lambda records: (restored(_dialogue(record), record.origin) for record in records),
+)

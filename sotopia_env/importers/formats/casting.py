@@ -1,0 +1,181 @@
+"""SOTOPIA's relationships, combinations of profiles, and lists of environments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
+
+from pydantic import AliasChoices, BeforeValidator, Field
+
+from sotopia_env.errors import DamagedRecordError, name_hint
+from sotopia_env.importers.foreign import (
+    Foreign,
+    Format,
+    Identity,
+    Kind,
+    Product,
+    Text,
+    content_id,
+    converted,
+    one_line,
+    read_literal,
+)
+from sotopia_env.importers.formats.profiles import (
+    RELATIONSHIPS,
+    RelationshipNumber,
+    Words,
+    character_id,
+    id_field,
+    keyed_record,
+    listed,
+)
+from sotopia_env.importers.library import Library
+from sotopia_env.importers.remainder import origin_of, restored
+from sotopia_env.importers.source import Item
+from sotopia_env.world.scenario import Relationship, RelationshipKind, Task
+
+
+class RelationshipProfile(Foreign):
+    """What two characters are to each other."""
+
+    pk: Identity = id_field("relationship_id")
+    agent_1_id: Identity = Field(validation_alias=AliasChoices("agent_1_id", "agent1_id"))
+    agent_2_id: Identity = Field(validation_alias=AliasChoices("agent_2_id", "agent2_id"))
+    relationship: RelationshipNumber
+    background_story: Text = ""
+    tag: Text = ""
+
+
+class Combination(Foreign):
+    """A scenario with the characters in its seats."""
+
+    pk: Identity = id_field("combo_id")
+    env_id: Identity
+    agent_ids: Annotated[tuple[Identity, ...], BeforeValidator(listed)]
+
+
+class EnvironmentList(Foreign):
+    """Scenarios by id, some of them twice, with the seat of the tested model."""
+
+    pk: Identity = id_field("list_id")
+    name: Text = ""
+    environments: Words
+    agent_index: Annotated[tuple[RelationshipNumber, ...] | None, BeforeValidator(read_literal)] = None
+
+
+def read_relationship(item: Item, library: Library) -> Iterator[Product]:
+    """Yields the relationship of two characters that were read before, ``seats`` being their ids' places there."""
+    raw = keyed_record(item)
+    profile = RelationshipProfile.of(raw)
+    pair = (profile.agent_1_id, profile.agent_2_id)
+    order = list(library.characters)
+    for field, name in zip(("agent_1_id", "agent_2_id"), pair, strict=True):
+        if name not in library.characters:
+            hint = name_hint(name, order) if order else f"got {name!r}"
+            raise DamagedRecordError(f"{field}: {hint}; import the relationships together with the agents' file")
+    kind = RELATIONSHIPS[profile.relationship]
+    first, second = sorted(order.index(name) for name in pair)
+
+    def relationship(origin: dict[str, Any]) -> Relationship:
+        story = "" if kind is RelationshipKind.STRANGER else one_line(profile.background_story)
+        return Relationship(seats=(first, second), kind=kind, backstory=story, origin=origin)
+
+    def record() -> Relationship:
+        written = _relationship(relationship({}), order)
+        return relationship(origin_of(RELATIONSHIP_PROFILES.name, raw, written))
+
+    made = converted(record)
+    if library.relationships.setdefault(pair, made) is not made or pair[::-1] in library.relationships:
+        raise DamagedRecordError(f"agent_1_id, agent_2_id: expected each pair once, got {pair} twice; leave one out")
+    yield Product(Kind.RELATIONSHIP, made)
+
+
+def _relationship(record: Relationship, ids: list[str]) -> dict[str, Any]:
+    first, second = (ids[seat] for seat in record.seats)
+    return {
+        "pk": content_id(first, second),
+        "agent_1_id": first,
+        "agent_2_id": second,
+        "relationship": RELATIONSHIPS.index(record.kind),
+        "background_story": record.backstory or None,
+        "tag": "",
+    }
+
+
+def read_combination(item: Item, library: Library) -> Iterator[Product]:
+    """Yields the task of a combination of profiles that were read before."""
+    raw = keyed_record(item)
+    combination = Combination.of(raw)
+    key = (combination.env_id, combination.agent_ids)
+    if combination.pk:
+        library.combinations.setdefault(key, combination.pk)
+    task = converted(lambda: library.task(combination.env_id, combination.agent_ids))
+    library.order.append(key)
+    origin = origin_of(COMBINATIONS.name, raw, _combination(task))
+    yield Product(Kind.TASK, task.model_copy(update={"origin": origin, "id": combination.pk or task.id}))
+
+
+def _combination(task: Task) -> dict[str, Any]:
+    return {"pk": task.id, "env_id": task.scenario.id, "agent_ids": [character_id(c) for c in task.characters]}
+
+
+def read_list(item: Item, library: Library) -> Iterator[Product]:
+    """Yields a list of scenarios as ``{"name", "entries": [{"scenario", "seat"}]}``; ``seat`` is null where unsaid."""
+    raw = keyed_record(item)
+    profile = EnvironmentList.of(raw)
+    seats = profile.agent_index
+    if seats is not None and len(seats) != len(profile.environments):
+        counts = f"{len(profile.environments)}, one per environment, got {len(seats)}"
+        raise DamagedRecordError(f"agent_index: expected {counts}")
+    for name in profile.environments:
+        if library.scenarios and name not in library.scenarios:
+            raise DamagedRecordError(f"environments: {name_hint(name, library.scenarios)}")
+    entries = [
+        {"scenario": name, "seat": None if seats is None else seats[n]} for n, name in enumerate(profile.environments)
+    ]
+    value = {"name": profile.name, "entries": entries}
+    yield Product(Kind.LIST, value | {"origin": origin_of(LISTS.name, raw, _list(value))})
+
+
+def _list(value: Mapping[str, Any]) -> dict[str, Any]:
+    seats = [entry["seat"] for entry in value["entries"]]
+    return {
+        "pk": content_id(value["name"]),
+        "name": value["name"],
+        "environments": [entry["scenario"] for entry in value["entries"]],
+        "agent_index": None if None in seats else [str(seat) for seat in seats],
+    }
+
+
+def _write_relationships(records: Iterator[Any]) -> Iterator[Any]:
+    """Relationships come with the characters of their cast: ``(relationship, characters)``."""
+    for record, characters in records:
+        yield restored(_relationship(record, [character_id(c) for c in characters]), record.origin)
+
+
+RELATIONSHIP_PROFILES = Format(
+    "sotopia-relationships",
+    "SOTOPIA RelationshipProfile",
+    Kind.RELATIONSHIP,
+    (("agent_1_id", "agent1_id"), ("agent_2_id", "agent2_id")),
+    read_relationship,
+    _write_relationships,
+)
+COMBINATIONS = Format(
+    "sotopia-combos",
+    "SOTOPIA EnvAgentComboStorage: a task each",
+    Kind.TASK,
+    (("env_id",), ("agent_ids",)),
+    read_combination,
+    lambda records: (restored(_combination(record), record.origin) for record in records),
+)
+LISTS = Format(
+    "sotopia-lists",
+    "SOTOPIA EnvironmentList",
+    Kind.LIST,
+    (("environments",), ("name", "agent_index")),
+    read_list,
+    lambda records: (restored(_list(record), record["origin"]) for record in records),
+)
+CASTING = (RELATIONSHIP_PROFILES, COMBINATIONS, LISTS)
+"""In the order in which they refer to each other."""

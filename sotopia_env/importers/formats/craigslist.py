@@ -1,0 +1,270 @@
+"""CraigslistBargain (He et al. 2018): the JSON of the cocoa framework, and the published parallel lists.
+
+The worth of a price is that of the paper: linear, with 0 where both targets are equally far, or at the bottom line
+where a side has one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from sotopia_env.errors import DamagedRecordError
+from sotopia_env.importers.foreign import Foreign, Format, Kind, Product, content_id
+from sotopia_env.importers.formats.deal_or_no_deal import CocoaDialogue, CocoaEvent, cocoa_acts, cocoa_events
+from sotopia_env.importers.formats.negotiation import (
+    HUMAN,
+    Side,
+    answer,
+    idle,
+    left,
+    negotiation_product,
+    negotiation_task,
+    price,
+    taken,
+)
+from sotopia_env.importers.library import Library
+from sotopia_env.importers.playback import Act, spoken
+from sotopia_env.importers.remainder import restored
+from sotopia_env.importers.source import Item
+from sotopia_env.outcomes import AdditiveWorth, AgreementRules, Move, MoveKind, NumberIssue, OutcomeSpec
+from sotopia_env.world.action import Action, ActionType
+from sotopia_env.world.episode import Episode
+from sotopia_env.world.scenario import Task
+
+PRICE = "price"
+_ANSWERS = {"accept": MoveKind.ACCEPT, "reject": MoveKind.REJECT}
+_ACTS = (*_ANSWERS, "offer", "quit")
+_ROLES = {"buyer": ("Buyer", -1, "Buy it for as little as you can"), "seller": ("Seller", 1, "Sell it for all you can")}
+
+
+@dataclass(frozen=True, slots=True)
+class _Listing:
+    """What is sold, and each side's role, target and bottom line."""
+
+    title: str
+    category: str
+    description: str
+    listed: float | None
+    roles: tuple[str, ...]
+    targets: tuple[float | None, ...]
+    bottom_lines: tuple[float | None, ...]
+
+    def task(self, key: str, offers: Sequence[float]) -> Task:
+        """The task, with a range of prices that holds the listed price, the targets and all offers."""
+        known = [number for number in (self.listed, *self.targets, *self.bottom_lines, *offers) if number is not None]
+        if not known:
+            raise DamagedRecordError("price: expected a listed price, a target or an offer, got none")
+        cents = any(not number.is_integer() for number in offers)
+        issue = NumberIssue(
+            name=PRICE,
+            low=Decimal(0),
+            high=Decimal(max(1, math.ceil(max(known)))),
+            step=Decimal("0.01") if cents else Decimal(1),
+            unit="$",
+        )
+        targets = [number for number in self.targets if number is not None]
+        middle = math.fsum(targets) / len(targets) if targets else known[0]
+        worth = tuple(self._worth(seat, middle) for seat in (0, 1))
+        listed = "" if self.listed is None else f", listed at ${self.listed:g}"
+        context = f"For sale: {self.title} ({self.category}){listed}.\n{self.description}".strip()
+        spec = OutcomeSpec(protocol=AgreementRules(), issues=(issue,), worth=worth)
+        scenario = f"craigslist/{content_id(self)}"
+        return negotiation_task(key, scenario, context, [self._side(seat) for seat in (0, 1)], spec, "craigslist")
+
+    def _worth(self, seat: int, middle: float) -> AdditiveWorth:
+        bottom, sign = self.bottom_lines[seat], _ROLES[self.roles[seat]][1]
+        return AdditiveWorth(
+            constant=-sign * (middle if bottom is None else bottom), issues={PRICE: {"per_unit": sign}}
+        )
+
+    def _side(self, seat: int) -> Side:
+        name, _, goal = _ROLES[self.roles[seat]]
+        target, bottom = self.targets[seat], self.bottom_lines[seat]
+        aim = "" if target is None else f"; aim for ${target:g}"
+        return Side(name, f"{goal}{aim}.", "" if bottom is None else f"Your bottom line is ${bottom:g}.")
+
+
+def _roles(values: Sequence[Any]) -> tuple[str, ...]:
+    roles = tuple(str(value).casefold() for value in values)
+    if sorted(roles) != sorted(_ROLES):
+        raise DamagedRecordError(f"Role: expected a buyer and a seller, got {list(values)}")
+    return roles
+
+
+def _offer(seat: int, amount: float | None, words: str) -> Act:
+    """An offer of a price; one without a price is only its words."""
+    if amount is None:
+        return spoken(seat, words) if words else idle(seat)
+    return spoken(seat, words, Move(MoveKind.PROPOSE, {PRICE: int(amount) if amount.is_integer() else amount}))
+
+
+def _formal(seat: int, kind: str, amount: float | None, words: str) -> Act:
+    if kind in _ANSWERS:
+        return answer(seat, _ANSWERS[kind])
+    return left(seat) if kind == "quit" else _offer(seat, amount, words)
+
+
+def _act_name(action: Action) -> str:
+    if action.action_type is ActionType.LEAVE or action.move is None:
+        return "quit"
+    kinds = {kind: name for name, kind in _ANSWERS.items()}
+    return kinds.get(action.move.kind, "offer")
+
+
+def _amount(action: Action) -> float | None:
+    is_offer = action.move is not None and action.move.kind is MoveKind.PROPOSE
+    return action.move.content[PRICE] if is_offer and action.move is not None else None
+
+
+# --- cocoa JSON ------------------------------------------------------------------------------------------------------
+
+
+def _has_roles(value: Any) -> bool:
+    kbs = value["scenario"].get("kbs") if isinstance(value["scenario"], dict) else None
+    return isinstance(kbs, list) and len(kbs) == 2 and all(isinstance(kb, dict) and "personal" in kb for kb in kbs)
+
+
+def read_cocoa(item: Item, library: Library) -> Iterator[Product]:
+    """Yields the episode of a dialogue."""
+    dialogue = CocoaDialogue.of(item.value)
+    kbs: list[Mapping[str, Any]] = dialogue.scenario["kbs"]
+    personal, goods = [kb["personal"] for kb in kbs], kbs[0].get("item", {})
+    description = goods.get("Description") or ""
+    listing = _Listing(
+        title=str(goods.get("Title", "")),
+        category=str(goods.get("Category", "")),
+        description=description if isinstance(description, str) else "\n".join(map(str, description)),
+        listed=price("scenario.kbs.0.item.Price", goods.get("Price")),
+        roles=_roles([side.get("Role") for side in personal]),
+        targets=_prices(personal, "Target"),
+        bottom_lines=_prices(personal, "Bottomline"),
+    )
+    offers: list[float] = []
+
+    def act(number: int, event: CocoaEvent) -> Act:
+        if event.action not in _ACTS:
+            raise DamagedRecordError(
+                f"events.{number}.action: expected message or {', '.join(_ACTS)}, got {event.action!r}"
+            )
+        data = event.data if isinstance(event.data, dict) else {}
+        amount = price(f"events.{number}.data.price", data.get("price"))
+        offers.extend([] if amount is None else [amount])
+        return _formal(event.agent, event.action, amount, str(data.get("sides") or ""))
+
+    acts = cocoa_acts(dialogue, act)
+    yield negotiation_product(
+        dialogue.uuid,
+        lambda: listing.task(dialogue.uuid, offers),
+        acts,
+        dialogue.policies,
+        COCOA.name,
+        item.value,
+        _cocoa,
+    )
+
+
+def _prices(personal: Sequence[Mapping[str, Any]], name: str) -> tuple[float | None, ...]:
+    return tuple(price(f"scenario.kbs.{n}.personal.{name}", side.get(name)) for n, side in enumerate(personal))
+
+
+def _cocoa(episode: Episode) -> dict[str, Any]:
+    def event(seat: int, action: Action) -> dict[str, Any]:
+        amount = _amount(action)
+        data = None if amount is None else {"price": amount, "sides": action.argument}
+        return {"action": _act_name(action), "data": data}
+
+    names = {str(seat): policy.name for seat, policy in enumerate(episode.policies)}
+    return {"uuid": episode.key, "agents": names, "events": cocoa_events(episode, event)}
+
+
+# --- parallel lists --------------------------------------------------------------------------------------------------
+
+
+class PublishedDialogue(Foreign):
+    """A dialogue as parallel lists."""
+
+    agent_info: dict[str, list[Any]]
+    agent_turn: list[int]
+    dialogue_acts: dict[str, list[Any]]
+    utterance: list[str]
+    items: dict[str, Any]
+
+
+def read_lists(item: Item, library: Library) -> Iterator[Product]:
+    """Yields the episode of a dialogue; what is said beside an intent other than a formal act is talk."""
+    dialogue = PublishedDialogue.of(item.value)
+    intents, prices = dialogue.dialogue_acts.get("intent", []), dialogue.dialogue_acts.get("price", [])
+    lengths = {len(column) for column in (dialogue.agent_turn, dialogue.utterance, intents, prices)}
+    if len(lengths) != 1:
+        raise DamagedRecordError(f"agent_turn, utterance, intent, price: expected equal lengths, got {sorted(lengths)}")
+    goods = {name: _first(value) for name, value in dialogue.items.items()}
+    info = dialogue.agent_info
+    listing = _Listing(
+        title=str(goods.get("Title") or ""),
+        category=str(goods.get("Category") or ""),
+        description=str(goods.get("Description") or ""),
+        listed=price("items.Price", goods.get("Price")),
+        roles=_roles(info.get("Role", [])),
+        targets=tuple(price("agent_info.Target", value) for value in info.get("Target", [None, None])),
+        bottom_lines=tuple(_bottom_line(value) for value in info.get("Bottomline", [None, None])),
+    )
+    acts, offers = [], []
+    for number, (seat, words, intent) in enumerate(zip(dialogue.agent_turn, dialogue.utterance, intents, strict=True)):
+        if seat not in (0, 1):
+            raise DamagedRecordError(f"agent_turn.{number}: expected 0 or 1, got {seat}")
+        if words or intent not in _ACTS:
+            acts.append(spoken(seat, words))
+            continue
+        amount = price(f"dialogue_acts.price.{number}", prices[number]) if intent == "offer" else None
+        offers += [] if amount is None else [amount]
+        acts.append(_formal(seat, intent, amount, ""))
+    key = f"{item.file.stem[:60]}-{item.number}"
+    yield negotiation_product(
+        key, lambda: listing.task(key, offers), acts, (HUMAN, HUMAN), LISTS.name, item.value, _lists
+    )
+
+
+def _first(value: Any) -> Any:
+    return (value[0] if value else None) if isinstance(value, list) else value
+
+
+def _bottom_line(value: Any) -> float | None:
+    return price("agent_info.Bottomline", None if str(value).casefold() in ("none", "null") else value)
+
+
+def _lists(episode: Episode) -> dict[str, Any]:
+    acts = taken(episode)
+    formal = [action.move is not None or action.action_type is ActionType.LEAVE for _, action in acts]
+    amounts = [_amount(action) for _, action in acts]
+    return {
+        "agent_turn": [seat for seat, _ in acts],
+        "dialogue_acts": {
+            "intent": [_act_name(action) if is_act else "" for (_, action), is_act in zip(acts, formal, strict=True)],
+            "price": [-1.0 if amount is None else amount for amount in amounts],
+        },
+        "utterance": [action.argument for _, action in acts],
+    }
+
+
+COCOA = Format(
+    "craigslist-cocoa",
+    "CraigslistBargain, cocoa JSON",
+    Kind.EPISODE,
+    (("events",), ("scenario",)),
+    read_cocoa,
+    lambda records: (restored(_cocoa(record), record.origin) for record in records),
+    fits=_has_roles,
+)
+LISTS = Format(
+    "craigslist",
+    "CraigslistBargain, published as parallel lists",
+    Kind.EPISODE,
+    (("agent_turn",), ("dialogue_acts",), ("utterance",)),
+    read_lists,
+    lambda records: (restored(_lists(record), record.origin) for record in records),
+)
+CRAIGSLIST = (COCOA, LISTS)

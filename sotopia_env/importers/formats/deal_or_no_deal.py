@@ -1,0 +1,314 @@
+"""Deal or No Deal (Lewis et al. 2017): lines of text, one per player, and the JSON of the cocoa framework.
+
+Each side selects its own share after the talk. A selection is an offer of that share with the rest to the other side;
+where both select what fits together, the offers are equal and so are an agreement. Shares that do not fit together are
+two offers that nobody accepted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sotopia_env.errors import DamagedRecordError, short_repr
+from sotopia_env.importers.foreign import Foreign, Format, Identity, Kind, Product, content_id
+from sotopia_env.importers.formats.negotiation import (
+    HUMAN,
+    Side,
+    claimed_share,
+    division,
+    idle,
+    left,
+    negotiation_product,
+    negotiation_task,
+    share_offer,
+    taken,
+    whole,
+)
+from sotopia_env.importers.library import Library
+from sotopia_env.importers.playback import Act, spoken
+from sotopia_env.importers.remainder import restored
+from sotopia_env.importers.source import Item
+from sotopia_env.world.action import ActionType
+from sotopia_env.world.episode import Episode
+from sotopia_env.world.scenario import Task
+
+ITEMS = ("book", "hat", "ball")
+_NAMES = ("Player 1", "Player 2")
+_GOAL = "Get as many points as you can from your share."
+_SELECTION, _EOS = "<selection>", " <eos> "
+_SPEAKERS = ("YOU:", "THEM:")
+_NO_DEAL, _DISAGREED = "<no_agreement>", "<disagree>"
+
+
+def _task(key: str, counts: Mapping[str, int], values: Sequence[Mapping[str, float]]) -> Task:
+    listed = ", ".join(f"{count} × {name}" for name, count in counts.items())
+    context = f"Two people divide these items: {listed}. What each piece is worth differs between them."
+    points = [", ".join(f"{name} {value:g}" for name, value in side.items()) for side in values]
+    sides = [
+        Side(name, _GOAL, f"Your points for each piece: {points[seat]}. Without an agreement you have none.")
+        for seat, name in enumerate(_NAMES)
+    ]
+    scenario = f"deal-or-no-deal/{content_id(counts, values)}"
+    return negotiation_task(key, scenario, context, sides, division(counts, values), "deal-or-no-deal")
+
+
+# --- lines of text ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A line from its player's side: counts, values by item, the dialogue as (0 for the player, text), the output."""
+
+    counts: dict[str, int]
+    values: tuple[dict[str, float], dict[str, float]]
+    dialogue: tuple[tuple[int, str], ...]
+    output: tuple[str, ...]
+
+    @property
+    def mirrored(self) -> tuple[Any, ...]:
+        """What the other player's line has of it."""
+        return self.counts, self.values[::-1], tuple((1 - side, text) for side, text in self.dialogue)
+
+
+def _part(text: str, name: str) -> str:
+    _, opening, rest = text.partition(f"<{name}>")
+    content, closing, _ = rest.partition(f"</{name}>")
+    if not opening or not closing:
+        raise DamagedRecordError(f"{name}: expected <{name}> … </{name}>, got {short_repr(text)}")
+    return content.strip()
+
+
+def _pairs(field: str, text: str) -> tuple[dict[str, int], dict[str, float]]:
+    numbers = [whole(field, word) for word in text.split()]
+    if len(numbers) != 2 * len(ITEMS):
+        raise DamagedRecordError(f"{field}: expected count and value of {', '.join(ITEMS)}, got {short_repr(text)}")
+    return dict(zip(ITEMS, numbers[::2], strict=True)), dict(zip(ITEMS, map(float, numbers[1::2]), strict=True))
+
+
+def _line(text: str) -> _Line:
+    counts, own = _pairs("input", _part(text, "input"))
+    others, other = _pairs("partner_input", _part(text, "partner_input"))
+    if counts != others:
+        raise DamagedRecordError(f"partner_input: expected the counts of input, {counts}, got {others}")
+    dialogue = []
+    for number, words in enumerate(_part(text, "dialogue").split(_EOS.strip())):
+        speaker, _, said = words.strip().partition(" ")
+        if speaker not in _SPEAKERS:
+            raise DamagedRecordError(f"dialogue.{number}: expected YOU: or THEM:, got {short_repr(words)}")
+        dialogue.append((_SPEAKERS.index(speaker), said))
+    return _Line(counts, (own, other), tuple(dialogue), tuple(_part(text, "output").split()))
+
+
+def _selections(line: _Line) -> list[dict[str, int]] | None:
+    """The shares of both sides; ``None`` where there was no deal."""
+    pairs = [word.partition("=") for word in line.output]
+    if not all(equals for _, equals, _ in pairs):
+        return None
+    numbers = [whole("output", number) for _, _, number in pairs]
+    if len(numbers) != 2 * len(ITEMS):
+        raise DamagedRecordError(f"output: expected six shares such as item0=2, got {short_repr(line.output)}")
+    return [dict(zip(ITEMS, numbers[start : start + 3], strict=True)) for start in (0, 3)]
+
+
+def _acts(line: _Line) -> list[Act]:
+    acts: list[Act] = []
+    selector = None
+    for seat, text in line.dialogue:
+        if text == _SELECTION:
+            selector = seat
+        else:
+            acts.append(spoken(seat, text))
+    shares = _selections(line)
+    if shares is not None:
+        first = selector or 0
+        acts += [share_offer(seat, shares[seat], line.counts) for seat in (first, 1 - first)]
+    elif selector is not None and set(line.output) == {_NO_DEAL}:
+        acts.append(left(selector))
+    return acts
+
+
+def is_mirror(first: Any, second: Any) -> bool:
+    """Whether two lines are the two sides of one dialogue."""
+    try:
+        one, other = _line(first), _line(second)
+    except DamagedRecordError:
+        return False
+    return one.mirrored == (other.counts, other.values, other.dialogue)
+
+
+def read_lines(item: Item, library: Library) -> Iterator[Product]:
+    """Yields the episode of a dialogue, of which ``item`` holds one or both lines."""
+    line = _line(item.value[0])
+    key = f"{item.file.stem[:60]}-{item.line}"
+    yield negotiation_product(
+        key,
+        lambda: _task(key, line.counts, line.values),
+        _acts(line),
+        (HUMAN, HUMAN),
+        TEXT.name,
+        {"lines": item.value},
+        lambda episode: {"lines": _written(episode)},
+    )
+
+
+def _written(episode: Episode) -> list[str]:
+    """Both lines of a dialogue."""
+    spec = episode.task.scenario.outcome
+    if spec is None:
+        raise DamagedRecordError(f"episode {episode.key!r}: expected a division of items, got a task without outcome")
+    counts = {issue.name: getattr(issue, "count", 0) for issue in spec.issues}
+    values = [{name: worth.issues[name]["each"] for name in counts} for worth in spec.worth]  # type: ignore[union-attr]
+    inputs = [" ".join(f"{counts[name]} {side[name]:g}" for name in counts) for side in values]
+    shares: dict[int, list[int]] = {}
+    words: list[tuple[int, str]] = []
+    selector, quit_ = None, False
+    for seat, action in taken(episode):
+        share = claimed_share(action, seat)
+        quit_ = quit_ or action.action_type is ActionType.LEAVE
+        if share is None and not quit_:
+            words.append((seat, action.argument))
+            continue
+        selector = seat if selector is None else selector
+        shares |= {} if share is None else {seat: list(share.values())}
+    words += [] if selector is None else [(selector, _SELECTION)]
+    return [_text(side, inputs, words, shares, quit_) for side in (0, 1)]
+
+
+def _text(
+    side: int, inputs: Sequence[str], words: Sequence[tuple[int, str]], shares: Mapping[int, list[int]], quit_: bool
+) -> str:
+    dialogue = _EOS.join(f"{_SPEAKERS[seat != side]} {text}" for seat, text in words)
+    if len(shares) == 2:
+        parts = [f"item{n}={count}" for seat in (side, 1 - side) for n, count in enumerate(shares[seat])]
+    else:
+        parts = [_NO_DEAL if quit_ else _DISAGREED] * (2 * len(ITEMS))
+    return (
+        f"<input> {inputs[side]} </input> <dialogue> {dialogue} </dialogue> <output> {' '.join(parts)} </output> "
+        f"<partner_input> {inputs[1 - side]} </partner_input>"
+    )
+
+
+# --- cocoa JSON ------------------------------------------------------------------------------------------------------
+
+
+class CocoaEvent(Foreign):
+    """One act of an agent."""
+
+    agent: int
+    action: str
+    data: Any = None
+
+
+class CocoaDialogue(Foreign):
+    """A dialogue of the cocoa framework."""
+
+    uuid: Identity
+    scenario_uuid: Identity = ""
+    scenario: dict[str, Any]
+    agents: dict[str, Any] | None = None
+    events: list[CocoaEvent]
+
+    @property
+    def policies(self) -> list[str]:
+        """Who sat in the seats."""
+        agents = self.agents or {}
+        return [str(agents.get(str(seat)) or "") for seat in (0, 1)]
+
+
+def cocoa_acts(dialogue: CocoaDialogue, act: Any) -> list[Act]:
+    """Returns the acts of a dialogue; ``act`` reads those that are no messages.
+
+    Raises:
+        DamagedRecordError: an agent is none, or there is no act of this kind.
+    """
+    acts = []
+    for number, event in enumerate(dialogue.events):
+        if event.agent not in (0, 1):
+            raise DamagedRecordError(f"events.{number}.agent: expected 0 or 1, got {event.agent}")
+        made = spoken(event.agent, str(event.data or "")) if event.action == "message" else act(number, event)
+        acts.append(made)
+    return acts
+
+
+def cocoa_events(episode: Episode, event: Any) -> list[dict[str, Any]]:
+    """Returns the events of an episode; ``event`` writes those that are no talk."""
+    events = []
+    for seat, action in taken(episode):
+        talk = action.move is None and action.action_type is ActionType.SPEAK
+        made = {"action": "message", "data": action.argument} if talk else event(seat, action)
+        events.append({"agent": seat, **made})
+    return events
+
+
+def _has_items(value: Any) -> bool:
+    kbs = value["scenario"].get("kbs") if isinstance(value["scenario"], dict) else None
+    row = kbs[0][0] if isinstance(kbs, list) and kbs and isinstance(kbs[0], list) and kbs[0] else None
+    return isinstance(row, dict) and {"Name", "Count", "Value"} <= row.keys()
+
+
+def read_cocoa(item: Item, library: Library) -> Iterator[Product]:
+    """Yields the episode of a dialogue."""
+    dialogue = CocoaDialogue.of(item.value)
+    rows = dialogue.scenario["kbs"]
+    counts = {str(row["Name"]): whole("scenario.kbs.0.Count", row["Count"]) for row in rows[0]}
+    values = [
+        {str(row["Name"]): float(whole(f"scenario.kbs.{n}.Value", row["Value"])) for row in rows[n]} for n in (0, 1)
+    ]
+
+    def act(number: int, event: CocoaEvent) -> Act:
+        if event.action in ("select", "offer") and isinstance(event.data, dict):
+            share = {name: whole(f"events.{number}.data", count) for name, count in event.data.items()}
+            return share_offer(event.agent, share, counts)
+        if event.action in ("quit", "reject", "leave"):
+            return left(event.agent)
+        if event.action in ("select", "join", "typing", "eval"):
+            return idle(event.agent)
+        raise DamagedRecordError(f"events.{number}.action: expected message, select or quit, got {event.action!r}")
+
+    yield negotiation_product(
+        dialogue.uuid,
+        lambda: _task(dialogue.uuid, counts, values),
+        cocoa_acts(dialogue, act),
+        dialogue.policies,
+        COCOA.name,
+        item.value,
+        _cocoa,
+    )
+
+
+def _cocoa(episode: Episode) -> dict[str, Any]:
+    def event(seat: int, action: Any) -> dict[str, Any]:
+        share = claimed_share(action, seat)
+        return {"action": "quit", "data": None} if share is None else {"action": "select", "data": share}
+
+    names = {str(seat): policy.name for seat, policy in enumerate(episode.policies)}
+    return {"uuid": episode.key, "agents": names, "events": cocoa_events(episode, event)}
+
+
+def _write_lines(records: Iterator[Any]) -> Iterator[Any]:
+    for record in records:
+        yield from restored({"lines": _written(record)}, record.origin)["lines"]
+
+
+TEXT = Format(
+    "deal-or-no-deal",
+    "Deal or No Deal, lines of text",
+    Kind.EPISODE,
+    (),
+    read_lines,
+    _write_lines,
+    fits=lambda value: value.startswith("<input>"),
+    scalar=str,
+    pairs=is_mirror,
+)
+COCOA = Format(
+    "deal-or-no-deal-cocoa",
+    "Deal or No Deal, cocoa JSON",
+    Kind.EPISODE,
+    (("events",), ("scenario",)),
+    read_cocoa,
+    lambda records: (restored(_cocoa(record), record.origin) for record in records),
+    fits=_has_items,
+)

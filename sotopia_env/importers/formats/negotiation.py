@@ -1,0 +1,154 @@
+"""Negotiation corpora: what their modules share. Their formal acts become moves; the talk stays talk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sotopia_env.errors import DamagedRecordError, short_repr
+from sotopia_env.importers.foreign import Kind, Product, converted, one_line
+from sotopia_env.importers.formats.episodes import imported_episode
+from sotopia_env.importers.playback import Act, play_acts, spoken
+from sotopia_env.importers.remainder import origin_of
+from sotopia_env.outcomes import AdditiveWorth, AgreementRules, ItemsIssue, Move, MoveKind, OutcomeSpec
+from sotopia_env.world.action import NO_ACTION, Action, ActionType
+from sotopia_env.world.episode import Episode
+from sotopia_env.world.scenario import Character, Relationship, RelationshipKind, Scenario, Seat, Task
+
+HUMAN = "human"
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One side of a negotiation: its name at the table, goal and private information."""
+
+    name: str
+    goal: str
+    info: str = ""
+    age: int | None = None
+    gender: str = ""
+    pronouns: str = ""
+
+
+def negotiation_task(
+    task_id: str, scenario_id: str, context: str, sides: Sequence[Side], outcome: OutcomeSpec, source: str
+) -> Task:
+    """Returns the task of two strangers who negotiate."""
+    return Task(
+        id=task_id,
+        scenario=Scenario(
+            id=scenario_id,
+            context=context,
+            seats=tuple(Seat(goals=(side.goal,), private_info=one_line(side.info)) for side in sides),
+            source=source,
+            outcome=outcome,
+        ),
+        characters=tuple(_character(side) for side in sides),
+        relationships=(Relationship(seats=(0, 1), kind=RelationshipKind.STRANGER),),
+    )
+
+
+def _character(side: Side) -> Character:
+    first, _, last = side.name.partition(" ")
+    return Character(
+        first_name=first, last_name=last, age=side.age, gender=side.gender, pronouns=side.pronouns, occupation=""
+    )
+
+
+def division(
+    counts: Mapping[str, int], values: Sequence[Mapping[str, float]], no_agreement: float = 0.0
+) -> OutcomeSpec:
+    """Returns the division of items (name to pieces) between two sides with these points per piece."""
+    return OutcomeSpec(
+        protocol=AgreementRules(),
+        issues=tuple(ItemsIssue(name=name, count=count) for name, count in counts.items()),
+        worth=tuple(
+            AdditiveWorth(issues={name: {"each": side[name]} for name in counts}, no_agreement=no_agreement)
+            for side in values
+        ),
+    )
+
+
+def share_offer(seat: int, share: Mapping[str, int], counts: Mapping[str, int]) -> Act:
+    """Returns the act of claiming ``share`` and leaving the rest to the other side; it may be impossible."""
+    own, other = f"agent_{seat}", f"agent_{1 - seat}"
+    terms = {name: {own: share.get(name, 0), other: count - share.get(name, 0)} for name, count in counts.items()}
+    return spoken(seat, "", Move(MoveKind.PROPOSE, terms))
+
+
+def claimed_share(action: Action, seat: int) -> dict[str, int] | None:
+    """Returns the share that an act of :func:`share_offer` claims; ``None`` for another act."""
+    if action.move is None or action.move.kind is not MoveKind.PROPOSE:
+        return None
+    return {name: pieces[f"agent_{seat}"] for name, pieces in action.move.content.items()}
+
+
+def answer(seat: int, kind: MoveKind) -> Act:
+    """Returns the act of accepting or rejecting the one offer that is open."""
+    return spoken(seat, "", Move(kind, True))
+
+
+def left(seat: int) -> Act:
+    """Returns the act of leaving."""
+    return Act(seat, Action(ActionType.LEAVE))
+
+
+def idle(seat: int) -> Act:
+    """Returns the act of doing nothing."""
+    return Act(seat, NO_ACTION)
+
+
+def taken(episode: Episode) -> list[tuple[int, Action]]:
+    """Returns seat and action, as it was asked for, of every turn in which something was done."""
+    turns = [item.turn for item in episode.turns]
+    acts = [(episode.task.seat_of[turn.actor], turn.attempted or turn.action) for turn in turns]
+    return [act for act in acts if act[1].action_type is not ActionType.NONE]
+
+
+def negotiation_product(
+    key: str,
+    task: Callable[[], Task],
+    acts: Sequence[Act],
+    policies: Sequence[str],
+    format: str,
+    raw: Mapping[str, Any],
+    write: Callable[[Episode], Mapping[str, Any]],
+) -> Product:
+    """Returns the episode of a negotiation."""
+    made = converted(task)
+    playback = converted(lambda: play_acts(made, acts))
+    episode = imported_episode(key, made, playback, policies, (), lambda e: origin_of(format, raw, write(e)))
+    return Product(Kind.EPISODE, episode)
+
+
+def whole(field: str, value: Any) -> int:
+    """Returns a whole number that may stand as a text or a decimal.
+
+    Raises:
+        DamagedRecordError: it is none.
+    """
+    try:
+        number = float(value)
+        if isinstance(value, bool) or number != int(number):
+            raise ValueError
+        return int(number)
+    except (TypeError, ValueError, OverflowError):
+        raise DamagedRecordError(f"{field}: expected a whole number, got {short_repr(value)}") from None
+
+
+def price(field: str, value: Any) -> float | None:
+    """Returns a price that may stand as a text; ``None`` for null, -1 and an empty text.
+
+    Raises:
+        DamagedRecordError: it is none.
+    """
+    if value is None or value == "" or value == -1:
+        return None
+    try:
+        number = float(str(value).removeprefix("$").replace(",", ""))
+        if isinstance(value, bool) or not 0 <= number < 1e12:
+            raise ValueError
+        return number
+    except ValueError:
+        raise DamagedRecordError(f"{field}: expected a price, got {short_repr(value)}") from None

@@ -1,0 +1,309 @@
+"""SOTOPIA's profiles of agents and environments.
+
+They stand in JSON or JSON Lines, with ``pk`` or names such as ``agent_id``, numbers as numbers or as texts, and nothing
+as null, ``""``, ``"nan"`` or ``"none"``. AMPO's ``agents.json`` and ``envs.json`` hold the same records by their keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Any, TypeVar, get_args
+
+from pydantic import AliasChoices, BeforeValidator, Field
+
+from sotopia_env.errors import DamagedRecordError, short_repr
+from sotopia_env.importers.foreign import (
+    Foreign,
+    Format,
+    Identity,
+    Kind,
+    Product,
+    Text,
+    content_id,
+    converted,
+    foreign_id,
+    one_line,
+    read_literal,
+)
+from sotopia_env.importers.formats.sotopia_text import goal_parts, goal_text, scenario_parts
+from sotopia_env.importers.library import Library
+from sotopia_env.importers.remainder import origin_of, restored
+from sotopia_env.importers.source import Item
+from sotopia_env.world.scenario import (
+    BigFive,
+    Character,
+    Constraints,
+    DecisionStyle,
+    Level,
+    MoralFoundation,
+    RelationshipKind,
+    Scenario,
+    SchwartzValue,
+    Seat,
+)
+
+RELATIONSHIPS: tuple[RelationshipKind, ...] = (
+    RelationshipKind.STRANGER,
+    RelationshipKind.KNOW_BY_NAME,
+    RelationshipKind.ACQUAINTANCE,
+    RelationshipKind.FRIEND,
+    RelationshipKind.ROMANTIC,
+    RelationshipKind.FAMILY,
+)
+"""Kinds of relationship by their number in SOTOPIA's files."""
+_ENUM = TypeVar("_ENUM", MoralFoundation, SchwartzValue, DecisionStyle)
+
+
+def whole(value: Any) -> Any:
+    """Returns a number that may stand as a text; nothing is none."""
+    literal = read_literal(value)
+    return int(literal) if isinstance(literal, float) and literal.is_integer() else literal
+
+
+def listed(value: Any) -> Any:
+    """Returns a list that may stand as a text; nothing is an empty one."""
+    literal = read_literal(value)
+    return [] if literal is None else literal
+
+
+RelationshipNumber = Annotated[int, Field(ge=0, le=len(RELATIONSHIPS) - 1), BeforeValidator(whole)]
+Words = Annotated[tuple[str, ...], BeforeValidator(listed)]
+
+
+def id_field(*names: str) -> Any:
+    """The field of a record's id, called ``pk`` or one of ``names``."""
+    return Field(default="", validation_alias=AliasChoices("pk", *names))
+
+
+class AgentProfile(Foreign):
+    """A character."""
+
+    pk: Identity = id_field("agent_id")
+    first_name: Text
+    last_name: Text = ""
+    age: Annotated[int | None, BeforeValidator(whole)] = None
+    occupation: Text = ""
+    gender: Text = ""
+    gender_pronoun: Text = ""
+    public_info: Text = ""
+    big_five: Text = ""
+    moral_values: Words = ()
+    schwartz_personal_values: Words = ()
+    personality_and_values: Text = ""
+    decision_making_style: Text = ""
+    secret: Text = ""
+    model_id: Text = ""
+    mbti: Text = ""
+    tag: Text = ""
+
+
+class EnvironmentProfile(Foreign):
+    """A scenario."""
+
+    pk: Identity = id_field("env_id")
+    codename: Text = ""
+    source: Text = ""
+    scenario: str
+    agent_goals: Words
+    relationship: RelationshipNumber = 0
+    age_constraint: Any = None
+    occupation_constraint: Any = None
+    agent_constraint: Any = None
+    game_metadata: Any = None
+    tag: Text = ""
+
+
+# --- agents ----------------------------------------------------------------------------------------------------------
+
+_TRAITS: Mapping[str, str] = {"openness to experience": "openness"} | {name: name for name in BigFive.model_fields}
+_TRAIT_NAMES = {
+    "openness": "Openness to Experience",
+    **{name: name.capitalize() for name in list(BigFive.model_fields)[1:]},
+}
+
+
+def _big_five(text: str) -> BigFive | None:
+    """``Openness to Experience - High; …``; ``None`` unless all five traits are high or low."""
+    pairs = [part.rpartition(" - ") for part in text.split(";")]
+    levels = {_TRAITS.get(name.strip().casefold(), ""): level.strip().casefold() for name, _, level in pairs}
+    complete = set(levels) == set(BigFive.model_fields) and set(levels.values()) <= set(get_args(Level))
+    return BigFive.model_validate(levels) if complete else None
+
+
+def _members(kind: type[_ENUM], values: Iterable[str]) -> tuple[_ENUM, ...]:
+    """The members that values such as ``Care/Harm`` or ``Self-direction`` name; others remain with the origin."""
+    names = [str(value).partition("/")[0].strip().casefold().replace(" ", "-") for value in values]
+    return tuple(dict.fromkeys(kind(name) for name in names if name in {member.value for member in kind}))
+
+
+def read_agent(item: Item, library: Library) -> Iterator[Product]:
+    """Yields the character of an agent's profile."""
+    raw = keyed_record(item)
+    profile = AgentProfile.of(raw)
+    styles = _members(DecisionStyle, (profile.decision_making_style,))
+
+    def character(origin: dict[str, Any]) -> Character:
+        return Character(
+            first_name=profile.first_name,
+            last_name=profile.last_name,
+            age=profile.age or None,  # 0 is what the reference code writes where nobody gave one
+            gender=one_line(profile.gender),
+            pronouns=one_line(profile.gender_pronoun),
+            occupation=one_line(profile.occupation),
+            public_info=one_line(profile.public_info),
+            big_five=_big_five(profile.big_five),
+            moral_foundations=_members(MoralFoundation, profile.moral_values),
+            schwartz_values=_members(SchwartzValue, profile.schwartz_personal_values),
+            decision_style=styles[0] if styles else None,
+            personality=one_line(profile.personality_and_values),
+            secret=one_line(profile.secret),
+            origin=origin,
+        )
+
+    record = converted(lambda: character(origin_of(AGENTS.name, raw, _agent(character({})))))
+    library.add(library.characters, profile.pk or character_id(record), record)
+    yield Product(Kind.CHARACTER, record)
+
+
+def character_id(character: Character) -> str:
+    """The id of a character in SOTOPIA's files; made of its content where it has none."""
+    return foreign_id(character.origin, "pk", "agent_id") or content_id(character.model_dump_json(exclude={"origin"}))
+
+
+def _agent(character: Character) -> dict[str, Any]:
+    traits = character.big_five
+    parts = [] if traits is None else [f"{_TRAIT_NAMES[name]} - {level.capitalize()}" for name, level in traits]
+    return {
+        "pk": character_id(character),
+        "first_name": character.first_name,
+        "last_name": character.last_name,
+        "age": character.age or 0,
+        "occupation": character.occupation,
+        "gender": character.gender,
+        "gender_pronoun": character.pronouns,
+        "public_info": character.public_info,
+        "big_five": "; ".join(parts),
+        "moral_values": [value.capitalize() for value in character.moral_foundations],
+        "schwartz_personal_values": [value.capitalize() for value in character.schwartz_values],
+        "personality_and_values": character.personality,
+        "decision_making_style": (character.decision_style or "").capitalize(),
+        "secret": character.secret,
+        "model_id": "",
+        "mbti": "",
+        "tag": "",
+    }
+
+
+# --- environments ----------------------------------------------------------------------------------------------------
+
+
+def read_environment(item: Item, library: Library) -> Iterator[Product]:
+    """Yields the scenario of an environment's profile."""
+    raw = keyed_record(item)
+    profile = EnvironmentProfile.of(raw)
+    kind = RELATIONSHIPS[profile.relationship]
+    marked = scenario_parts(profile.scenario)
+    seats = tuple(seat_of(goal, marked.private.get(f"agent_{n}", "")) for n, goal in enumerate(profile.agent_goals))
+    constraints = converted(
+        lambda: Constraints(
+            relationships=(kind,),
+            ages=_ages(profile.age_constraint, len(seats)),
+            occupations=_occupations(profile.occupation_constraint, len(seats)),
+        )
+    )
+
+    def scenario(origin: dict[str, Any]) -> Scenario:
+        return Scenario(
+            id=profile.pk or content_id(profile.scenario, *profile.agent_goals),
+            context=marked.text,
+            seats=seats,
+            constraints=constraints,
+            source=one_line(profile.source),
+            tags=(one_line(profile.codename),) if profile.codename else (),
+            origin=origin,
+        )
+
+    record = converted(lambda: scenario(origin_of(ENVIRONMENTS.name, raw, _environment(scenario({})))))
+    library.add(library.scenarios, record.id, record)
+    library.kinds[record.id] = kind
+    yield Product(Kind.SCENARIO, record)
+
+
+def seat_of(goal: str, private: str = "") -> Seat:
+    """Returns the seat with a goal in SOTOPIA's markup, and with what else its owner alone reads."""
+    parts = goal_parts(goal)
+    info = " ".join(filter(None, (*parts.info, one_line(private))))
+    return converted(lambda: Seat(goals=(parts.text,), hints=parts.hints, private_info=info))
+
+
+def _ages(value: Any, seats: int) -> tuple[tuple[int, int], ...]:
+    ranges = read_literal(value)
+    if ranges is None:
+        return ()
+    if isinstance(ranges, tuple) and len(ranges) == 2 and all(isinstance(end, int) for end in ranges):
+        ranges = [ranges]
+    ranges = list(ranges) if isinstance(ranges, list | tuple) else None
+    pairs = ranges is not None and all(isinstance(r, list | tuple) and len(r) == 2 for r in ranges)
+    if not ranges or not pairs or len(ranges) not in (1, seats):
+        raise DamagedRecordError(
+            f"age_constraint: expected {seats} ranges such as '[(18, 70), (18, 70)]', or none, got {short_repr(value)}"
+        )
+    return tuple((low, high) for low, high in (ranges * seats)[:seats])
+
+
+def _occupations(value: Any, seats: int) -> tuple[tuple[str, ...], ...]:
+    words = read_literal(value)
+    if words is None:
+        return ()
+    if not isinstance(words, list | tuple) or len(words) not in (1, seats):
+        raise DamagedRecordError(
+            f"occupation_constraint: expected {seats} occupations such as '[actor, actor]', got {short_repr(value)}"
+        )
+    entries = [[word] if isinstance(word, str) else word for word in words]
+    return tuple(tuple(str(word).casefold() for word in entry if word) for entry in (list(entries) * seats)[:seats])
+
+
+def _environment(scenario: Scenario) -> dict[str, Any]:
+    rules = scenario.constraints
+    kind = rules.relationships[0] if rules.relationships else RelationshipKind.STRANGER
+    occupations = [list(words) for words in rules.occupations]
+    return {
+        "pk": scenario.id,
+        "codename": scenario.tags[0] if scenario.tags else "",
+        "source": scenario.source,
+        "scenario": scenario.context,
+        "agent_goals": [goal_text(" ".join(seat.goals), seat.private_info, seat.hints) for seat in scenario.seats],
+        "relationship": RELATIONSHIPS.index(kind),
+        "age_constraint": str([tuple(ages) for ages in rules.ages]) if rules.ages else None,
+        "occupation_constraint": str(occupations) if occupations else "nan",
+        "agent_constraint": None,
+        "game_metadata": None,
+        "tag": "",
+    }
+
+
+def keyed_record(item: Item) -> Any:
+    """Returns the record, with the key under which it stands where it has no id of its own."""
+    ids = ("pk", "agent_id", "env_id", "combo_id", "relationship_id", "list_id")
+    if not item.key or not isinstance(item.value, dict) or any(name in item.value for name in ids):
+        return item.value
+    return {"pk": item.key, **item.value}
+
+
+AGENTS = Format(
+    "sotopia-agents",
+    "SOTOPIA AgentProfile",
+    Kind.CHARACTER,
+    (("first_name",), ("occupation", "big_five", "public_info", "personality_and_values", "secret")),
+    read_agent,
+    lambda records: (restored(_agent(record), record.origin) for record in records),
+)
+ENVIRONMENTS = Format(
+    "sotopia-environments",
+    "SOTOPIA EnvironmentProfile",
+    Kind.SCENARIO,
+    (("scenario",), ("agent_goals",)),
+    read_environment,
+    lambda records: (restored(_environment(record), record.origin) for record in records),
+)
+PROFILES = (AGENTS, ENVIRONMENTS)

@@ -1,0 +1,82 @@
+"""Tasks made of what a file of episodes tells, where the profiles are not at hand."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sotopia_env.importers.foreign import content_id, one_line
+from sotopia_env.importers.formats.profiles import seat_of
+from sotopia_env.importers.formats.sotopia_text import scenario_parts
+from sotopia_env.world.scenario import Character, Relationship, RelationshipKind, Scenario, Task
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What a file of episodes tells of a task.
+
+    Attributes:
+        id: of the scenario.
+        context: with its markup.
+        goals: by name, in seat order.
+        backgrounds: what each was told of itself, by name.
+        told: what each was told of the others, by name of who was told and of whom.
+        codename: of the scenario.
+        private: whether private messages occur.
+    """
+
+    id: str
+    context: str
+    goals: Mapping[str, str]
+    backgrounds: Mapping[str, str]
+    told: Mapping[tuple[str, str], str]
+    codename: str = ""
+    private: bool = False
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Equal for equal scenes."""
+        parts = (*self.goals.items(), *self.backgrounds.items(), *self.told.items())
+        return (self.id, self.context, parts, self.codename, self.private)
+
+    def task(self) -> Task:
+        """Returns the task as far as it is known."""
+        names = list(self.goals)
+        marked = scenario_parts(self.context)
+        seats = tuple(seat_of(self.goals[name], marked.private.get(f"agent_{n}", "")) for n, name in enumerate(names))
+        scenario = Scenario(
+            id=self.id or content_id(self.context, *self.goals.values()),
+            context=marked.text,
+            seats=seats,
+            private_messages=self.private,
+            tags=(one_line(self.codename),) if self.codename else (),
+        )
+        pairs = list(itertools.combinations(range(len(names)), 2))
+        return Task(
+            id=f"{scenario.id[:60]}/{content_id(*self.key)}",
+            scenario=scenario,
+            characters=tuple(self._character(name) for name in names),
+            relationships=tuple(Relationship(seats=pair, kind=self._kind(names, pair)) for pair in pairs),
+        )
+
+    def _character(self, name: str) -> Character:
+        """Whoever was told nothing of the background reads nothing of it here."""
+        first, _, last = name.partition(" ")
+        known = next((text for (_, whom), text in self.told.items() if whom == name), "")
+        own = one_line(self.backgrounds.get(name, ""))
+        private = {"background": own} if own and own != one_line(known) else {}
+        return Character(
+            first_name=first,
+            last_name=last,
+            gender="",
+            pronouns="",
+            occupation="",
+            public_info=one_line(known),
+            private_attributes=private,
+        )
+
+    def _kind(self, names: Sequence[str], pair: tuple[int, int]) -> RelationshipKind:
+        one, other = (names[seat] for seat in pair)
+        is_told = self.told.get((one, other)) or self.told.get((other, one))
+        return RelationshipKind.ACQUAINTANCE if is_told else RelationshipKind.STRANGER

@@ -1,0 +1,209 @@
+"""Texts of SOTOPIA's files: actions, markup in scenarios and goals, the block that opens an observation."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sotopia_env.errors import DamagedRecordError, short_repr
+from sotopia_env.importers.foreign import one_line
+from sotopia_env.world.action import NO_ACTION, Action, ActionType
+
+_SPEECH = 'said: "'
+_NOTHING, _LEFT = "did nothing", "left the conversation"
+_FORMS: Mapping[str, ActionType] = {f"[{kind.value}] ": kind for kind in (ActionType.NON_VERBAL, ActionType.ACTION)}
+_PRIVATE, _PRIVATE_END = "[private to ", "] "
+UNKNOWN = "Unknown"
+
+
+def action_of(text: str, ids: Mapping[str, str]) -> Action:
+    """Returns the action that a text of an episode's messages stands for.
+
+    Args:
+        text: such as ``said: "Hello."``; what is said may hold quotes and lines of its own, up to the last quote.
+        ids: name to agent id, of the recipients of private actions.
+
+    Raises:
+        DamagedRecordError: it is in none of the forms, or a recipient is nobody.
+    """
+    to, words = _recipients(text.removeprefix(" "), ids)
+    if words.startswith(_SPEECH):
+        argument = words[len(_SPEECH) :]
+        end = argument.rfind('"')
+        return Action(ActionType.SPEAK, argument if end < 0 else argument[:end], to)
+    if words.strip() in (_NOTHING, _LEFT):
+        return NO_ACTION if words.strip() == _NOTHING else Action(ActionType.LEAVE)
+    for form, kind in _FORMS.items():
+        if words.startswith(form.rstrip()):
+            return Action(kind, words[len(form) :], to)
+    forms = ", ".join((_NOTHING, f'{_SPEECH}…"', *(f"{form}…" for form in _FORMS), _LEFT))
+    raise DamagedRecordError(f"expected an action in one of the forms {forms}, got {short_repr(text)}")
+
+
+def _recipients(text: str, ids: Mapping[str, str]) -> tuple[tuple[str, ...], str]:
+    if not text.startswith(_PRIVATE):
+        return (), text
+    names, _, words = text[len(_PRIVATE) :].partition(f"]{_PRIVATE_END}")
+    try:
+        recipients = [ids[name] for name in ast.literal_eval(f"{names}]")]
+    except (KeyError, ValueError, SyntaxError, TypeError):
+        raise DamagedRecordError(f"expected recipients among {list(ids)}, got {short_repr(names)}") from None
+    return tuple(recipients), words
+
+
+def action_text(action: Action, names: Mapping[str, str]) -> str:
+    """Returns the text of an action; ``names`` by agent id."""
+    aside = f"{_PRIVATE}{[names[agent] for agent in action.to]}{_PRIVATE_END}" if action.to else ""
+    match action.action_type:
+        case ActionType.NONE:
+            return _NOTHING
+        case ActionType.LEAVE:
+            return _LEFT
+        case ActionType.SPEAK:
+            return f'{aside}{_SPEECH}{action.argument}"'
+        case kind:
+            return f"{aside}[{kind.value}] {action.argument}"
+
+
+# --- markup ----------------------------------------------------------------------------------------------------------
+
+_VIEWER = re.compile(r"""<p\s+viewer=["']?([\w-]+)["']?\s*>(.*?)</p>""", re.DOTALL)
+_HINTS = re.compile(r"<(extra_info|strategy_hint|clarification_hint)>(.*?)</\1>", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """A text without its markup.
+
+    Attributes:
+        text: what everybody it is for reads.
+        private: what one seat reads, by viewer (``agent_0``); ``environment`` is for evaluators alone.
+        info: additional information for the goal's owner.
+        hints: for the goal's owner.
+    """
+
+    text: str
+    private: Mapping[str, str]
+    info: tuple[str, ...] = ()
+    hints: tuple[str, ...] = ()
+
+
+def scenario_parts(text: str) -> Marked:
+    """Returns a scenario's text, and what only some may read of it."""
+    private: dict[str, str] = {}
+    for viewer, words in _VIEWER.findall(text):
+        private[viewer] = f"{private.get(viewer, '')} {words.strip()}".strip()
+    return Marked(_VIEWER.sub("", text).strip() if private else text, private)
+
+
+def goal_parts(text: str) -> Marked:
+    """Returns a goal's text, its extra information and its hints."""
+    marks = [(tag, one_line(words.strip())) for tag, words in _HINTS.findall(text)]
+    info = tuple(words for tag, words in marks if tag == "extra_info" and words)
+    hints = tuple(words for tag, words in marks if tag != "extra_info" and words)
+    return Marked(one_line(_HINTS.sub(" ", text).strip()) if marks else one_line(text), {}, info, hints)
+
+
+def goal_text(goal: str, info: str, hints: Sequence[str]) -> str:
+    """Returns a goal with the markup of :func:`goal_parts`."""
+    marks = [f" <extra_info>{info}</extra_info>"] if info else []
+    return goal + "".join([*marks, *(f" <strategy_hint>{hint}</strategy_hint>" for hint in hints)])
+
+
+# --- the opening of an observation -----------------------------------------------------------------------------------
+
+_SCENARIO, _PARTICIPANTS, _START = "Scenario: ", "Participants: ", "Conversation Starts:"
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What one seat was told before the first turn: the scenario, backgrounds and goals by name as far as it knew."""
+
+    scenario: str
+    backgrounds: Mapping[str, str]
+    goals: Mapping[str, str]
+
+
+def opening_of(text: str, names: Sequence[str]) -> Opening:
+    """Returns the opening in a seat's first observation.
+
+    Raises:
+        DamagedRecordError: it names no scenario.
+    """
+    heads = {_SCENARIO: "scenario", _PARTICIPANTS: "participants", _START: "start"}
+    heads |= {f"{name}'s {what}: ": f"{what} of {name}" for name in names for what in ("background", "goal")}
+    parts: dict[str, str] = {}
+    field = ""
+    for raw in text.strip().split("\n"):
+        line = raw.strip()
+        head = next((head for head in heads if f"{line} ".startswith(head) and heads[head] not in parts), None)
+        if head is not None:
+            field = heads[head]
+            parts[field] = line[len(head) :] if f"{line} " != head else ""
+        elif field:
+            parts[field] += f"\n{line}"
+    if not parts.get("scenario", "").strip():
+        raise DamagedRecordError("messages.0: expected an observation with a line 'Scenario: …', got none")
+    texts = {field: part.strip() for field, part in parts.items()}
+    return Opening(
+        texts["scenario"],
+        {name: texts.get(f"background of {name}", "") for name in names},
+        {name: texts.get(f"goal of {name}", "") for name in names},
+    )
+
+
+def opening_text(opening: Opening) -> str:
+    """Returns the first observation of a seat."""
+    lines = ["", "Here is the context of this interaction:", f"{_SCENARIO}{opening.scenario}"]
+    lines += [f"{_PARTICIPANTS}{' and '.join(opening.goals)}"]
+    lines += [f"{name}'s background: {text}" for name, text in opening.backgrounds.items()]
+    lines += [f"{name}'s goal: {text}" for name, text in opening.goals.items()]
+    return "\n".join([*lines, _START, ""])
+
+
+# --- a dialogue as one text ------------------------------------------------------------------------------------------
+
+
+def interactions_of(text: str, names: Sequence[str]) -> list[tuple[int, str]]:
+    """Returns seat and text of the turns in ``social_interactions``.
+
+    A turn begins after a blank line with a name and a form of action. One that opens a quote ends only with a quote, so
+    what is said may hold blank lines.
+
+    Raises:
+        DamagedRecordError: the text does not begin with a turn.
+    """
+    turns: list[tuple[int, str]] = []
+    for block in text.strip().split("\n\n") if text.strip() else ():
+        turn = _turn_of(block, names)
+        is_open = bool(turns) and turns[-1][1].startswith(_SPEECH) and not turns[-1][1].rstrip().endswith('"')
+        if turn is None or is_open:
+            if not turns:
+                raise DamagedRecordError(
+                    f"social_interactions: expected one of {list(names)} and an action, got {short_repr(block)}"
+                )
+            turns[-1] = (turns[-1][0], f"{turns[-1][1]}\n\n{block}")
+        else:
+            turns.append(turn)
+    return turns
+
+
+def _turn_of(block: str, names: Sequence[str]) -> tuple[int, str] | None:
+    for seat, name in sorted(enumerate(names), key=lambda entry: -len(entry[1])):
+        if block.startswith(name):
+            words = block[len(name) :].removeprefix(":").removeprefix(" ")
+            if words.startswith((_SPEECH, _NOTHING, _LEFT, _PRIVATE, *(form.rstrip() for form in _FORMS))):
+                return seat, words
+    return None
+
+
+def interactions_text(turns: Sequence[tuple[str, Action]], names: Mapping[str, str]) -> str:
+    """Returns ``social_interactions`` of turns by agent id; those in which nothing was done are left out."""
+    lines = []
+    for agent, action in turns:
+        if action.action_type is not ActionType.NONE:
+            colon = ":" if action.action_type in _FORMS.values() else ""
+            lines.append(f"{names[agent]}{colon} {action_text(action, names)}")
+    return "\n\n".join(lines)

@@ -1,0 +1,289 @@
+"""SOTOPIA-RL's files: episodes with a value for every utterance, and rows of prompt, answer and perhaps a value.
+
+Rows become what the reward model reads: ``prompt`` as chat messages, ``completion``, ``value``, and the ``scenario`` by
+which they are split. A value that nobody gave is null, never 0: in annotated files a whole ``0`` stands for an
+utterance that was not attributed, and an attribution of -1 for one that failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from pydantic import Field
+
+from sotopia_env.errors import DamagedRecordError, short_repr
+from sotopia_env.importers.foreign import (
+    Foreign,
+    Format,
+    Identity,
+    Kind,
+    Product,
+    Text,
+    content_id,
+    converted,
+)
+from sotopia_env.importers.formats.episodes import imported_episode
+from sotopia_env.importers.formats.evaluations import evaluation_of
+from sotopia_env.importers.formats.scene import Scene
+from sotopia_env.importers.formats.sotopia_text import UNKNOWN, action_of, action_text, goal_text
+from sotopia_env.importers.library import Library
+from sotopia_env.importers.playback import Act, play_acts
+from sotopia_env.importers.remainder import origin_of, restored
+from sotopia_env.importers.source import Item
+from sotopia_env.world.action import to_json
+from sotopia_env.world.dynamics import initial_state, transition
+from sotopia_env.world.episode import Episode
+from sotopia_env.world.observation import observe
+from sotopia_env.world.reward import Dimension
+
+_PARTNER = "Partner"
+_UTTERANCE, _BY = "Utterance ", " by "
+
+
+class AnnotatedEpisode(Foreign):
+    """One seat of an episode, with a value for each of its utterances."""
+
+    episode_id: Identity
+    scenario: str
+    agent: str
+    goal: str
+    attributed_utterances: dict[str, tuple[str, Any]] = Field(min_length=1)
+    is_first_speaker: bool | None = None
+    goal_score: float | None = None
+
+
+def _value(field: str, value: Any) -> float | None:
+    """The value of an utterance; ``None`` where it has none."""
+    if isinstance(value, dict):
+        if value.get("attribution") == -1:
+            return None
+        value = value.get("reward")
+    if value is None or (type(value) is int and value == 0):
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise DamagedRecordError(f"{field}: expected 0, a number or an object with a reward, got {short_repr(value)}")
+    return float(value)
+
+
+def _speaker(key: str) -> str:
+    _, is_numbered, rest = key.partition(_UTTERANCE)
+    number, is_signed, name = rest.partition(_BY)
+    if not is_numbered or not is_signed or not number.isdigit() or not name:
+        raise DamagedRecordError(
+            f"attributed_utterances: expected keys such as 'Utterance 0 by Ana Lee', got {short_repr(key)}"
+        )
+    return name
+
+
+def read_annotated(item: Item, library: Library) -> Iterator[Product]:
+    """Yields the episode, and a row for every utterance of the seat that has a value."""
+    record = AnnotatedEpisode.of(item.value)
+    speakers = [_speaker(key) for key in record.attributed_utterances]
+    others = [name for name in dict.fromkeys(speakers) if name != record.agent] or [_PARTNER]
+    is_first = speakers[0] == record.agent if record.is_first_speaker is None else record.is_first_speaker
+    names = [record.agent, *others] if is_first else [*others, record.agent]
+    ids = {name: f"agent_{seat}" for seat, name in enumerate(names)}
+    acts = []
+    for key, speaker in zip(record.attributed_utterances, speakers, strict=True):
+        text = record.attributed_utterances[key][0]
+        try:
+            acts.append(Act(names.index(speaker), action_of(text, ids)))
+        except DamagedRecordError as error:
+            raise DamagedRecordError(f"attributed_utterances.{key}: {error}") from None
+    goals = {name: record.goal if name == record.agent else UNKNOWN for name in names}
+    scene = Scene("", record.scenario, goals, {}, {})
+    task = converted(lambda: library.shared(scene.key, scene.task))
+    seat = names.index(record.agent)
+    rewards = None
+    if record.goal_score is not None:
+        rewards = [[None, {"goal": record.goal_score}] if other == seat else None for other in range(len(names))]
+    evaluation = evaluation_of(rewards, "", "", len(names))
+    playback = converted(lambda: play_acts(task, acts))
+    episode = imported_episode(
+        f"{record.episode_id}/{seat}",
+        task,
+        playback,
+        (),
+        (evaluation,),
+        lambda e: origin_of(ANNOTATED.name, item.value, _annotated(e)),
+    )
+    yield Product(Kind.EPISODE, episode)
+    keys = [key for key, name in zip(record.attributed_utterances, speakers, strict=True) if name == record.agent]
+    values = [_value(f"attributed_utterances.{key}", record.attributed_utterances[key][1]) for key in keys]
+    yield from _rows(episode, f"agent_{seat}", values, content_id(record.scenario))
+
+
+def _rows(episode: Episode, seat: str, values: list[float | None], scenario: str) -> Iterator[Product]:
+    """A row for every act of a seat that has a value: what the seat was told before it, and the act."""
+    state = initial_state(episode.task, episode.rules, episode.seed)
+    rest = iter(values)
+    acted = {index for index, item in enumerate(episode.turns) if item.turn.actor == seat}
+    silent = [index for index in sorted(acted) if episode.turns[index].turn.action.action_type.value == "none"]
+    inserted = set(silent[: max(0, len(acted) - len(values))])
+    for item in episode.turns:
+        turn = item.turn
+        value = next(rest, None) if turn.index in acted - inserted else None
+        if value is not None:
+            row = {
+                "prompt": observe(state, seat).messages,
+                "completion": [{"role": "assistant", "content": to_json(turn.action, episode.task.names)}],
+                "value": value,
+                "episode": episode.key,
+                "task": episode.task.id,
+                "scenario": scenario,
+                "seat": seat,
+                "turn": turn.index,
+                "format": "chat",
+            }
+            yield Product(Kind.ROW, row)
+        state = transition(state, turn.attempted or turn.action)
+
+
+def _annotated(episode: Episode) -> dict[str, Any]:
+    task, evaluation = episode.task, episode.evaluation()
+    scored = [] if evaluation is None else list(evaluation.by_agent)
+    agent = scored[0] if scored else task.agents[0]
+    side = task.scenario.seats[task.seat_of[agent]]
+    turns = [item.turn for item in episode.turns if item.turn.action.action_type.value != "none"]
+    utterances = {
+        f"{_UTTERANCE}{number // 2}{_BY}{task.names[turn.actor]}": [action_text(turn.action, task.names), 0]
+        for number, turn in enumerate(turns)
+    }
+    score = None if evaluation is None or not scored else evaluation.by_agent[agent].get(Dimension.GOAL)
+    return {
+        "episode_id": episode.key.rpartition("/")[0],
+        "scenario": task.scenario.context,
+        "agent": task.names[agent],
+        "goal": goal_text(" ".join(side.goals), side.private_info, side.hints),
+        "attributed_utterances": utterances,
+        "is_first_speaker": bool(turns) and turns[0].actor == agent,
+        "goal_score": None if score is None else score.value,
+    }
+
+
+# --- rows ------------------------------------------------------------------------------------------------------------
+
+
+class InputRow(Foreign):
+    """Prompt and answer, of SFT and GRPO; with a value, of the reward model."""
+
+    input: str
+    output: str
+    value: Any = None
+
+
+class AlpacaRow(Foreign):
+    """The older form, also SOTOPIA-π's: the prompt stands in ``instruction`` or in ``input``."""
+
+    instruction: Text = ""
+    input: Text = ""
+    output: str
+    value: Any = None
+    system: Text = ""
+    history: list[tuple[str, str]] | None = None
+
+
+class PromptRow(Foreign):
+    """A rebuilt prompt with its answer."""
+
+    prompt: str
+    result: str
+
+
+_SCENARIO = "Scenario:"
+
+
+def _row(messages: list[tuple[str, str]], answer: str, value: Any) -> dict[str, Any]:
+    """A row; it is split by the scenario that its prompt names, else by the prompt."""
+    lines = [line.strip() for _, text in messages for line in text.split("\n")]
+    scenario = next((line for line in lines if line.startswith(_SCENARIO)), None)
+    return {
+        "prompt": [{"role": role, "content": text} for role, text in messages],
+        "completion": [{"role": "assistant", "content": answer}],
+        "value": None if value is None else _number(value),
+        "scenario": content_id(scenario or messages[-1][1]),
+    }
+
+
+def _number(value: Any) -> float | None:
+    number = value.get("reward") if isinstance(value, dict) else value
+    if number is None:
+        return None
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        raise DamagedRecordError(f"value: expected a number or null, got {short_repr(value)}")
+    return float(number)
+
+
+def _input_row(raw: Any) -> dict[str, Any]:
+    row = InputRow.of(raw)
+    return _row([("user", row.input)], row.output, row.value)
+
+
+def _alpaca_row(raw: Any) -> dict[str, Any]:
+    row = AlpacaRow.of(raw)
+    prompt = "\n".join(filter(None, (row.instruction, row.input)))
+    if not prompt:
+        raise DamagedRecordError("instruction, input: expected a prompt in one of them, got none; leave the row out")
+    before = [message for pair in row.history or () for message in zip(("user", "assistant"), pair, strict=True)]
+    system = [("system", row.system)] if row.system else []
+    return _row([*system, *before, ("user", prompt)], row.output, row.value)
+
+
+def _prompt_row(raw: Any) -> dict[str, Any]:
+    row = PromptRow.of(raw)
+    return _row([("user", row.prompt)], row.result, None)
+
+
+def _texts(row: Mapping[str, Any]) -> tuple[str, str]:
+    return row["prompt"][-1]["content"], row["completion"][0]["content"]
+
+
+def _as_input(row: Mapping[str, Any]) -> dict[str, Any]:
+    prompt, answer = _texts(row)
+    return {"input": prompt, "output": answer, "value": row["value"]}
+
+
+def _as_alpaca(row: Mapping[str, Any]) -> dict[str, Any]:
+    prompt, answer = _texts(row)
+    return {"instruction": prompt, "input": "", "output": answer}
+
+
+def _as_prompt(row: Mapping[str, Any]) -> dict[str, Any]:
+    prompt, answer = _texts(row)
+    return {"prompt": prompt, "result": answer}
+
+
+def _row_format(
+    name: str,
+    summary: str,
+    marks: tuple[tuple[str, ...], ...],
+    read: Callable[[Any], dict[str, Any]],
+    write: Callable[[Mapping[str, Any]], dict[str, Any]],
+) -> Format:
+    def product(item: Item, library: Library) -> Iterator[Product]:
+        row = read(item.value)
+        yield Product(Kind.ROW, row | {"origin": origin_of(name, item.value, write(row))})
+
+    def records(rows: Iterator[Any]) -> Iterator[Any]:
+        return (restored(write(row), row.get("origin", {})) for row in rows)
+
+    return Format(name, summary, Kind.ROW, marks, product, records)
+
+
+ANNOTATED = Format(
+    "sotopia-rl-annotated",
+    "SOTOPIA-RL episodes with values of utterances",
+    Kind.EPISODE,
+    (("attributed_utterances",), ("agent",)),
+    read_annotated,
+    lambda records: (restored(_annotated(record), record.origin) for record in records),
+)
+TRAINING = (
+    ANNOTATED,
+    _row_format("sotopia-rl-prompts", "SOTOPIA-RL prompts", (("prompt",), ("result",)), _prompt_row, _as_prompt),
+    _row_format(
+        "alpaca-rows", "rows with instruction, input, output", (("instruction",), ("output",)), _alpaca_row, _as_alpaca
+    ),
+    _row_format("sotopia-rl-rows", "SOTOPIA-RL training rows", (("input",), ("output",)), _input_row, _as_input),
+)

@@ -1,0 +1,49 @@
+"""The foreign formats by name; of those that fit a record, the first counts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sotopia_env.errors import DamagedRecordError, UnknownNameError, name_hint, short_repr
+from sotopia_env.importers.foreign import Format
+from sotopia_env.importers.formats.agentsense import SCENES
+from sotopia_env.importers.formats.ampo import AMPO
+from sotopia_env.importers.formats.casino import CASINO
+from sotopia_env.importers.formats.casting import CASTING
+from sotopia_env.importers.formats.craigslist import CRAIGSLIST
+from sotopia_env.importers.formats.deal_or_no_deal import COCOA, TEXT
+from sotopia_env.importers.formats.episodes import EPISODES
+from sotopia_env.importers.formats.profiles import PROFILES
+from sotopia_env.importers.formats.training_rows import TRAINING
+
+_ALL = (*PROFILES, *CASTING, SCENES, *EPISODES, *AMPO, *TRAINING, TEXT, COCOA, *CRAIGSLIST, CASINO)
+FORMATS: Mapping[str, Format] = {format.name: format for format in _ALL}
+"""In the order in which files refer to each other: profiles, combinations, lists, then what is read one by one."""
+
+
+def format_named(name: str) -> Format:
+    """Returns a format, or raises :class:`UnknownNameError` with the nearest name."""
+    if name not in FORMATS:
+        raise UnknownNameError(f"format: {name_hint(name, FORMATS)}")
+    return FORMATS[name]
+
+
+def detect(value: Any) -> Format | None:
+    """Returns the format of a record; ``None`` where it is of none."""
+    return next((format for format in FORMATS.values() if format.detects(value)), None)
+
+
+def format_of(value: Any, where: str) -> Format:
+    """Returns the format of a record.
+
+    Raises:
+        DamagedRecordError: it is of none; names what it has.
+    """
+    format = detect(value)
+    if format is None:
+        got = f"an object with {', '.join(list(value)[:8])}" if isinstance(value, dict) else short_repr(value)
+        raise DamagedRecordError(
+            f"{where}: expected a record of a known format, got {got}; name its format, one of {', '.join(FORMATS)}"
+        )
+    return format

@@ -1,0 +1,183 @@
+"""Foreign files as a stream of records, each with its place; never a whole file of lines or of an array in memory."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+from sotopia_env.errors import DamagedRecordError
+from sotopia_env.json_text import decode_json, iter_array
+
+_HEAD = 4_096
+_LARGEST_DOCUMENT = 1 << 28
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A record of a foreign file.
+
+    Attributes:
+        file: its path.
+        number: of the record, from 1.
+        line: on which it begins, from 1.
+        value: JSON, or the text of a line in a file that is no JSON.
+        key: under which it stands, where the file is one object of records by key; else empty.
+    """
+
+    file: Path
+    number: int
+    line: int
+    value: Any
+    key: str = ""
+
+    @property
+    def where(self) -> str:
+        """File and line, for messages."""
+        return f"{self.file}, line {self.line}"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A record that was not read: its place, and the reason in a sentence."""
+
+    where: str
+    reason: str
+
+    @property
+    def sentence(self) -> str:
+        """Place and reason."""
+        return f"{self.where}: {self.reason}"
+
+
+class Source:
+    """A foreign file: JSON Lines, a JSON array, one JSON object (of records by key, or a record), or lines of text.
+
+    Attributes:
+        path: the file.
+        size: in bytes.
+        position: bytes read so far.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Opens nothing yet; raises :class:`DamagedRecordError` unless there is a file."""
+        self.path = path
+        self.position = 0
+        try:
+            self.size = path.stat().st_size
+            if not path.is_file():
+                raise DamagedRecordError(f"{path}: expected a file, found a directory; name the files in it")
+        except OSError as error:
+            raise DamagedRecordError(f"{path}: cannot be opened ({error.strerror})") from None
+
+    def items(self) -> Iterator[Item | Refusal]:
+        """Yields the records, and a refusal where one cannot be read; after one inside an array the file ends.
+
+        Raises:
+            DamagedRecordError: the file cannot be opened.
+        """
+        try:
+            stream = self.path.open("rb")
+        except OSError as error:
+            raise DamagedRecordError(f"{self.path}: cannot be opened ({error.strerror})") from None
+        with stream:
+            head = stream.read(_HEAD).removeprefix(b"\xef\xbb\xbf").lstrip()
+            stream.seek(0)
+            counted = _Counted(stream, self)
+            reader = self._lines if head[:1] != b"[" else self._array
+            if head[:1] == b"{" and not self._has_lines(head, stream):
+                reader = self._document
+            yield from reader(counted)
+
+    @staticmethod
+    def _has_lines(head: bytes, stream: io.BufferedReader) -> bool:
+        """Whether the first line is a JSON value of its own; a pretty-printed object is one document."""
+        line = head.partition(b"\n")[0] if b"\n" in head else stream.readline(_LARGEST_DOCUMENT).strip()
+        stream.seek(0)
+        try:
+            decode_json(line.strip())
+        except ValueError:
+            return line.strip() not in (b"{",) and not line.strip().endswith((b"{", b"[", b","))
+        return True
+
+    def _lines(self, stream: _Counted) -> Iterator[Item | Refusal]:
+        number = 0
+        for line, raw in enumerate(stream, start=1):
+            if not raw.strip():
+                continue
+            number += 1
+            try:
+                text = raw.decode("utf-8-sig" if line == 1 else "utf-8").strip()
+                value = decode_json(text) if text[:1] in "{[" else text
+            except UnicodeDecodeError as error:
+                yield Refusal(f"{self.path}, line {line}", f"expected UTF-8 text, got byte {raw[error.start]:#04x}")
+            except ValueError as error:
+                yield Refusal(f"{self.path}, line {line}", f"not valid JSON ({error})")
+            else:
+                yield Item(self.path, number, line, value)
+
+    def _array(self, stream: _Counted) -> Iterator[Item | Refusal]:
+        text = io.TextIOWrapper(io.BufferedReader(stream), encoding="utf-8-sig")
+        numbered = self._guarded(lambda: enumerate(iter_array(text), start=1))
+        for entry in numbered:
+            if isinstance(entry, Refusal):
+                yield entry
+            else:
+                number, (line, value) = entry
+                yield Item(self.path, number, line, value)
+
+    def _guarded(self, values: Callable[[], Iterator[Any]]) -> Iterator[Any]:
+        """The values, and a refusal where the rest of the file cannot be read."""
+        try:
+            yield from values()
+        except UnicodeDecodeError as error:
+            yield Refusal(str(self.path), f"expected UTF-8 text ({error.reason}); what follows is not read")
+        except ValueError as error:
+            place, colon, reason = str(error).partition(": ")
+            where = f"{self.path}, {place}" if colon and place.startswith("line ") else str(self.path)
+            reason = reason if where != str(self.path) else str(error)
+            yield Refusal(where, f"not valid JSON ({reason}); what follows is not read")
+
+    def _document(self, stream: _Counted) -> Iterator[Item | Refusal]:
+        """The one record, or the records by key, of a file that is one JSON object."""
+        text: TextIO = io.TextIOWrapper(io.BufferedReader(stream), encoding="utf-8-sig")
+
+        def values() -> Iterator[Any]:
+            yield decode_json(text.read())
+
+        for value in self._guarded(values):
+            if isinstance(value, Refusal):
+                yield value
+            else:
+                yield Item(self.path, 1, 1, value)
+
+
+def by_key(item: Item) -> list[Item]:
+    """Returns the records in an item that is one object of records by key; the item itself where it is a record."""
+    value = item.value
+    if not isinstance(value, dict) or not value or not all(isinstance(entry, dict) for entry in value.values()):
+        return [item]
+    # A document does not say on which line a record begins; its key says where it is.
+    return [Item(item.file, n, item.line, entry, key) for n, (key, entry) in enumerate(value.items(), start=1)]
+
+
+class _Counted(io.RawIOBase):
+    """A binary stream that tells its source how far it was read."""
+
+    def __init__(self, stream: io.BufferedReader, source: Source) -> None:
+        self._stream, self._source = stream, source
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        count = self._stream.readinto(buffer)
+        self._source.position += count
+        return count
+
+    def __iter__(self) -> Any:
+        for line in self._stream:
+            self._source.position += len(line)
+            yield line

@@ -1,0 +1,95 @@
+"""Answers after the end: the text of a question, the reading of a model's reply, and the rule of scripted policies."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+from sotopia_env.errors import name_hint
+from sotopia_env.policies.small_talk import long_words
+from sotopia_env.prompts import fill, load
+from sotopia_env.quoting import disarm_line, quote
+from sotopia_env.world.action import ParseFailure, json_objects
+from sotopia_env.world.answers import InterviewQuestion, InterviewReply
+from sotopia_env.world.observation import Observation
+
+_KEY = "answer"
+
+
+def question_text(observation: Observation, question: InterviewQuestion) -> str:
+    """Returns the question in words, without the form of an answer; what authors wrote is quoted."""
+    if question.about == observation.agent:
+        return fill(load("interview_own_goal"), goal=quote(question.text))
+    about = next(partner.name for partner in observation.briefing.partners if partner.agent == question.about)
+    if question.on_goal:
+        return fill(load("interview_other_goal"), about=about, goal=quote(question.text))
+    lines = [f"{key}: {quote(option)}" for key, option in zip(question.keys, question.options, strict=True)]
+    return fill(load("interview_choice"), about=about, question=quote(question.text), options="\n".join(lines))
+
+
+def answer_schema(question: InterviewQuestion) -> dict[str, Any]:
+    """Returns the JSON schema of an answer, in the strict form that servers ask for."""
+    properties = {_KEY: {"type": "string", "enum": [*question.keys]}}
+    return {"type": "object", "properties": properties, "required": [_KEY], "additionalProperties": False}
+
+
+def request_text(observation: Observation, question: InterviewQuestion) -> str:
+    """Returns what a language model reads behind its conversation."""
+    keys = ", ".join(quote(key) for key in question.keys)
+    name = disarm_line(observation.briefing.name)
+    return fill(load("interview_question"), name=name, question=question_text(observation, question), keys=keys)
+
+
+def read_choice(text: str, keys: Sequence[str]) -> int | ParseFailure:
+    """Returns the index of the key in a model's answer, or why the text is none: nothing is guessed."""
+    items = json_objects(text)
+    if isinstance(items, ParseFailure):
+        return items
+    if len(items) != 1:
+        return ParseFailure(f'expected one JSON object {{"{_KEY}": …}}, got {len(items)}')
+    if set(items[0]) != {_KEY}:
+        named = ", ".join(quote(key[:40]) for key in items[0]) or "none"
+        return ParseFailure(f'expected a JSON object with the key "{_KEY}" alone, got the keys {named}')
+    answer = items[0][_KEY]
+    by_key = {key.casefold(): index for index, key in enumerate(keys)}
+    index = by_key.get(answer.strip().casefold()) if isinstance(answer, str) else None
+    return ParseFailure(f"{_KEY}: {name_hint(str(answer)[:40], keys)}") if index is None else index
+
+
+class RuledAnswers:
+    """Base of scripted policies: they answer by rule from what their seat knows, and otherwise not at all.
+
+    A goal of its own counts as reached where the moves brought the seat more than no outcome would, another's where
+    anything came of the moves. In a task without a protocol goals are unanswered. A question on private information
+    gets the option that shares most words with what its owner was perceived to say, if there is one such option.
+    """
+
+    __slots__ = ()
+
+    async def answer(self, observation: Observation, question: InterviewQuestion, seed: int) -> InterviewReply:
+        """Returns the answer by that rule."""
+        return _on_goal(observation, question) if question.on_goal else _on_words(observation, question)
+
+
+def _on_goal(observation: Observation, question: InterviewQuestion) -> InterviewReply:
+    prospect = observation.prospect
+    if prospect is None:
+        return InterviewReply(reason="a scripted policy answers by the outcome of the moves, and knows none here")
+    reached = prospect.surplus > 0 if question.about == observation.agent else prospect.decided
+    return InterviewReply(0 if reached else 1)
+
+
+def _on_words(observation: Observation, question: InterviewQuestion) -> InterviewReply:
+    spoken = (turn.action.argument for turn in observation.turns if turn.actor == question.about)
+    words = long_words(" ".join(spoken))
+    common = set.intersection(*(long_words(option) for option in question.options))
+    counts = [len((long_words(option) - common) & words) for option in question.options]
+    if counts.count(max(counts)) > 1:
+        return InterviewReply(reason="a scripted policy answers by the words it has read, and they name no one option")
+    return InterviewReply(counts.index(max(counts)))
+
+
+def random_answer(question: InterviewQuestion, seed: int) -> InterviewReply:
+    """Returns one of the options by chance."""
+    return InterviewReply(random.Random(seed).randrange(len(question.options)))

@@ -1,0 +1,120 @@
+"""A task on a card for its author: the scene, who knows what of whom, each seat, the outcome space, the questions."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+
+from sotopia_env.outcomes import describe_space, describe_worth
+from sotopia_env.quoting import disarm, disarm_line
+from sotopia_env.reports.tables import show_number, table
+from sotopia_env.world.briefing import DISCLOSURE
+from sotopia_env.world.outcome import references
+from sotopia_env.world.scenario import Task
+
+_WIDTH = 110
+_LEGEND = (
+    "name: strangers know no more; profile: also age, occupation and public information; character: also personality, "
+    "traits and values; story: their backstory; all: also the secret, the goals and the private information"
+)
+
+
+def card(task: Task) -> str:
+    """Returns everything in a task, secrets and answers too, as plain text for a terminal."""
+    parts = [_head(task), _matrix(task), *_seats(task), *_ties(task), *_outcome(task), *_interview(task)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _wrapped(text: str, indent: str = "") -> str:
+    return textwrap.fill(disarm_line(text), _WIDTH, initial_indent=indent, subsequent_indent="  " + indent)
+
+
+def _head(task: Task) -> str:
+    scenario = task.scenario
+    facts = {
+        "scenario": scenario.id,
+        "source": scenario.source,
+        "tags": ", ".join(scenario.tags),
+        "turns": "" if scenario.max_turns is None else f"at most {scenario.max_turns}",
+        "messages": "private ones are possible" if scenario.private_messages else "",
+        "domain": "" if scenario.interview is None else scenario.interview.domain.value,
+    }
+    line = "; ".join(f"{name}: {value}" for name, value in facts.items() if value)
+    context = [textwrap.fill(disarm_line(line), _WIDTH) for line in scenario.context.split("\n")]
+    return "\n".join([f"task {disarm_line(task.id)}", _wrapped(line), "", *context])
+
+
+def _matrix(task: Task) -> str:
+    names = [character.name for character in task.characters]
+    rows = [(name, *(_knowledge(task, seat, other) for other in range(len(names)))) for seat, name in enumerate(names)]
+    return f"{table(('knows … of', *names), rows)}\n{_wrapped(f'({_LEGEND})')}"
+
+
+def _knowledge(task: Task, seat: int, other: int) -> str:
+    if seat == other:
+        return "all"
+    tie = task.relationship(seat, other)
+    fields = DISCLOSURE[tie.kind]
+    levels = {"character": "personality" in fields, "profile": "occupation" in fields, "name": True}
+    level = next(name for name, is_known in levels.items() if is_known)
+    return f"{level} + story" if tie.backstory else level
+
+
+def _seats(task: Task) -> Iterator[str]:
+    scenario = task.scenario
+    for number, (person, seat) in enumerate(zip(task.characters, scenario.seats, strict=True)):
+        role = "" if scenario.interview is None else f", {scenario.interview.roles[number].value}"
+        lines = [f"seat {number}: {person.name}, {person.age}, {person.gender}, {person.occupation}{role}"]
+        for index, goal in enumerate(seat.goals):
+            kind = "" if scenario.interview is None else f" ({scenario.interview.goal_types[number][index].value})"
+            lines.append(f"goal{kind}: {goal}")
+        lines += [f"hint: {hint}" for hint in seat.hints]
+        lines += [f"private: {seat.private_info}"] if seat.private_info else []
+        lines += [f"secret: {person.secret}"] if person.secret else []
+        yield "\n".join([disarm_line(lines[0]), *(_wrapped(line, "  ") for line in lines[1:])])
+
+
+def _ties(task: Task) -> Iterator[str]:
+    lines = []
+    for tie in task.relationships:
+        facts = ", ".join(f"{name}: {value}" for name, value in tie.facts.items())
+        names = " and ".join(task.characters[seat].name for seat in tie.seats)
+        story = f": {tie.backstory}" if tie.backstory else ""
+        lines.append(_wrapped(f"{names}, {tie.kind.value}{f' ({facts})' if facts else ''}{story}"))
+    yield "\n".join(lines)
+
+
+def _outcome(task: Task) -> Iterator[str]:
+    spec = task.scenario.outcome
+    if spec is None:
+        yield "no outcome: what is reached is judged"
+        return
+    yield _wrapped(f"outcome ({spec.protocol.kind}): {describe_space(spec, task.names)}")
+    worths = (f"{name}: {describe_worth(spec, seat, task.names)}" for seat, name in enumerate(task.names.values()))
+    yield "\n".join(_wrapped(f"worth to {worth}") for worth in worths)
+    points = references(task)
+    columns = (points.disagreement, points.best, points.best_joint)
+    rows = [(name, *(show_number(column[seat]) for column in columns)) for seat, name in enumerate(task.names.values())]
+    yield table(("worth", "without an outcome", "at best", "at the joint best"), rows)
+
+
+def _interview(task: Task) -> Iterator[str]:
+    interview = task.scenario.interview
+    if interview is None:
+        return
+    names = list(task.names.values())
+    for question in interview.questions:
+        asked = ", ".join(names[seat] for seat in question.asked_seats(len(names)))
+        yield "\n".join(
+            [
+                _wrapped(f"question about {names[question.about]}, to {asked}: {question.text}"),
+                _wrapped(f"right: {question.answer}", "  "),
+                *(_wrapped(f"wrong: {answer}", "  ") for answer in question.wrong),
+            ]
+        )
+    tests = []
+    for test in interview.goal_tests:
+        worth = "" if test.worth_at_least is None else f" worth at least {test.worth_at_least:g}"
+        terms = f" terms {dict(test.terms)}" if test.terms else ""
+        tests.append(_wrapped(f"goal {test.goal} of {names[test.seat]} is reached with{worth}{terms}"))
+    yield disarm("\n".join(tests))

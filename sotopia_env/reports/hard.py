@@ -1,0 +1,106 @@
+"""Hard tasks by the rule of SOTOPIA §7: where the others' best is far above the target's worst.
+
+The gap of a task is the greatest ``mean + 3 sd`` over the other policies less ``mean - 3 sd`` of the target, both
+clipped to the metric's range; standard deviations are those of samples (n - 1). Clipping makes many gaps equal: of
+these the one with the greater difference of the two means comes first.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from sotopia_env.errors import InvalidValueError, UnknownNameError, check_whole, name_hint
+from sotopia_env.reports.compare import run_rows
+from sotopia_env.reports.intervals import Bounds
+from sotopia_env.reports.seat_results import HEADLINES, SeatResult, metric_bounds
+from sotopia_env.tasks.selection import Entry, Selection
+
+_DEVIATIONS = 3
+
+
+def hard_tasks(
+    runs: Iterable[str | Path], target: str, top: int = 20, *, metric: str | None = None, evaluator: str | None = None
+) -> Selection:
+    """Returns the ``top`` tasks that are hardest for ``target``, over all seats, partners and repeats of some runs.
+
+    Args:
+        runs: run directories or ``.jsonl`` files of episodes.
+        target: label of a policy in them.
+        top: at most so many.
+        metric: one with a range; by default overall, or goal if that has no values.
+        evaluator: whose scores; by default the one that all episodes share.
+
+    Raises:
+        UnknownNameError: no policy, metric or evaluator is called so.
+        InvalidValueError: ``top`` is no whole number of at least 1, the metric has no range, or there is no other
+            policy or no task with two values of the target and of another one.
+    """
+    check_whole("top", top, 1)
+    name, rows = run_rows(runs, evaluator)
+    metric, bounds = _metric(rows, metric)
+    policies = tuple(sorted({row.policy for row in rows}))
+    if target not in policies:
+        raise UnknownNameError(f"target: {name_hint(target, policies)}")
+    values: dict[tuple[str, str], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for row in rows:
+        if metric in row.values:
+            values[row.task, row.scenario][row.policy].append(row.values[metric])
+    gaps = [_gap(*ids, by_policy, target, bounds) for ids, by_policy in values.items()]
+    entries = sorted((gap for gap in gaps if gap is not None), key=_order)
+    if not entries:
+        raise InvalidValueError(
+            f"target: expected a task with at least two values of {metric} for {target!r} and for another policy, got "
+            f"none; play more policies, repeats or seats"
+        )
+    tasks = len({row.task for row in rows})
+    return Selection(
+        about=f"the {min(top, len(entries))} hardest tasks for {target}, by the gap of {metric} to the others' best",
+        target=target,
+        policies=policies,
+        metric=metric,
+        evaluator=name,
+        compared=len(entries),
+        left_out=tasks - len(entries),
+        entries=tuple(entries[:top]),
+    )
+
+
+def _order(entry: Entry) -> tuple[float, float, str]:
+    return -(entry.gap or 0.0), -(entry.difference or 0.0), entry.task or ""
+
+
+def _metric(rows: Sequence[SeatResult], metric: str | None) -> tuple[str, Bounds]:
+    """A metric with a range, and its range."""
+    ranges = {name: bounds for name, bounds in metric_bounds(rows).items() if all(map(math.isfinite, bounds))}
+    present = {name for row in rows for name in row.values}
+    if metric is None:
+        metric = next((name for name in (*HEADLINES, *ranges) if name in present and name in ranges), None)
+    if metric is None:
+        raise InvalidValueError("metric: expected episodes with a score of some range, got none; evaluate them first")
+    if metric not in ranges:
+        raise UnknownNameError(f"metric: {name_hint(metric, ranges)}")
+    return metric, ranges[metric]
+
+
+def _gap(task: str, scenario: str, values: dict[str, list[float]], target: str, bounds: Bounds) -> Entry | None:
+    """The gap of one task; ``None`` without a deviation of the target, or of any other policy."""
+    low, high = bounds
+    enough = {policy: numbers for policy, numbers in sorted(values.items()) if len(numbers) > 1}
+    own = enough.pop(target, None)
+    if own is None or not enough:
+        return None
+    most = {policy: min(high, _limit(numbers, _DEVIATIONS)) for policy, numbers in enough.items()}
+    best = max(most, key=lambda policy: (most[policy], statistics.fmean(enough[policy])))  # the first by name if equal
+    least = max(low, _limit(own, -_DEVIATIONS))
+    difference = statistics.fmean(enough[best]) - statistics.fmean(own)
+    numbers = (most[best] - least, most[best], least, difference)
+    gap, greatest, least, difference = (round(number, 6) for number in numbers)
+    return Entry(scenario=scenario, task=task, gap=gap, high=greatest, by=best, low=least, difference=difference)
+
+
+def _limit(values: Sequence[float], deviations: int) -> float:
+    return statistics.fmean(values) + deviations * statistics.stdev(values)

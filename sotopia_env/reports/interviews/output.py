@@ -1,0 +1,273 @@
+"""A report on interviews as text for the screen, as JSON, as CSV, and as charts like AgentSense's figures 5 to 8."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from sotopia_env.files import csv_text, write_texts
+from sotopia_env.quoting import disarm_line
+from sotopia_env.reports.charts import new_figure, save_png
+from sotopia_env.reports.intervals import Estimate
+from sotopia_env.reports.interviews.report import PARTS, GroupCell, InterviewReport
+from sotopia_env.reports.tables import show_p, table
+
+_NOTE = (
+    "(percent; mean [95 % interval] n; every template weighs the same, intervals are over templates; what nobody "
+    "answered is left out)"
+)
+_MOST_TESTS = 12
+
+
+def _percent(value: float | None) -> str:
+    return "n/a" if value is None else f"{round(100 * value, 1) + 0.0:.1f}"
+
+
+def _show(estimate: Estimate | None) -> str:
+    if estimate is None:
+        return "n/a"
+    interval = "n/a" if estimate.low is None else f"[{_percent(estimate.low)}, {_percent(estimate.high)}]"
+    return f"{_percent(estimate.mean)} {interval} {estimate.n}"
+
+
+def to_text(report: InterviewReport) -> str:
+    """Returns the tables that ``sotopia interview-report`` prints."""
+    parts = [_summary(report), _completion_table(report), _NOTE, _responses_table(report), _accuracy_table(report)]
+    parts += [_group_table(report, grouping) for grouping in dict.fromkeys(cell.grouping for cell in report.groups)]
+    parts += [_role_table(report), _plane_table(report), _test_table(report)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _summary(report: InterviewReport) -> str:
+    counts = f"{report.episodes} episodes of {report.templates} templates, {len(report.policies)} policies"
+    return f"{counts}\nanswers by: {disarm_line(report.evaluator)}\nmain measure: {report.measure}"
+
+
+def _completion_table(report: InterviewReport) -> str:
+    cells = {(cell.policy, cell.measure): cell for cell in report.completion}
+    rows = [
+        (policy, name, _show(cell.estimate), "n/a" if cell.psi is None else _show(cell.psi))
+        for policy in report.policies
+        for name in report.measures
+        if (cell := cells.get((policy, name)))
+    ]
+    return table(("policy", "measure", "completion or accuracy", "PSI"), rows)
+
+
+def _responses_table(report: InterviewReport) -> str:
+    rows = [(item.view, item.policy or "-", str(item.asked), str(item.answered)) for item in report.responses]
+    return table(("questions by view", "policy", "asked", "answered"), rows)
+
+
+def _accuracy_table(report: InterviewReport) -> str:
+    rows = [
+        (item.respondent, _show(item.accuracy), "n/a" if item.kappa is None else f"{item.kappa:.2f}")
+        for item in report.accuracies
+    ]
+    return table(("against the exact outcome", "accuracy", "kappa"), rows) if rows else ""
+
+
+def _main(report: InterviewReport, grouping: str) -> list[GroupCell]:
+    return [cell for cell in report.groups if (cell.grouping, cell.measure) == (grouping, report.measure)]
+
+
+def _group_table(report: InterviewReport, grouping: str) -> str:
+    cells = {(cell.group, cell.policy): cell.estimate for cell in _main(report, grouping)}
+    groups = dict.fromkeys(group for group, _ in cells)
+    rows = [(group, *(_show(cells.get((group, policy))) for policy in report.policies)) for group in groups]
+    return table((f"{report.measure} by {grouping}", *report.policies), rows) if rows else ""
+
+
+def _matrix(report: InterviewReport, part: str) -> tuple[list[str], list[str], Mapping[tuple[str, str], Estimate]]:
+    """Senders, receivers and the cells between them."""
+    cells = {(cell.sender, cell.receiver): cell.estimate for cell in report.roles if cell.part == part}
+    senders, receivers = (list(dict.fromkeys(sorted(key[side] for key in cells))) for side in (0, 1))
+    return senders, receivers, cells
+
+
+def _role_table(report: InterviewReport) -> str:
+    if len({(cell.sender, cell.receiver) for cell in report.roles}) < 2:
+        return ""
+    parts = []
+    for part in PARTS:
+        senders, receivers, cells = _matrix(report, part)
+        rows = [(sender, *(_show(cells.get((sender, receiver))) for receiver in receivers)) for sender in senders]
+        parts.append(table((f"{report.measure} of {part}: sender \\ receiver", *receivers), rows))
+    note = f"({report.mixed} episodes have several policies in one role and are in none of these)"
+    return "\n\n".join([*parts, *([note] if report.mixed else [])])
+
+
+def _plane_table(report: InterviewReport) -> str:
+    rows = [(plane.policy, _show(plane.attack), _show(plane.defence)) for plane in report.planes]
+    return table(("private information", "attack", "defence"), rows) if rows else ""
+
+
+def _test_table(report: InterviewReport) -> str:
+    if not report.tests:
+        return ""
+    tests = sorted(report.tests, key=lambda item: item.test.p)
+    rows = [
+        (
+            item.test.template,
+            item.policy,
+            str(item.test.n),
+            _percent(item.test.variance**0.5),
+            f"{item.test.chi2:.2f}",
+            *map(show_p, (item.test.p, item.test.bonferroni, item.test.q)),
+            "more" if item.test.more else "less",
+        )
+        for item in tests[:_MOST_TESTS]
+    ]
+    header = ("sensitivity to profiles", "policy", "n", "std", "chi2", "p", "Bonferroni", "q (BH)", "varies")
+    more = f"\n… and {len(tests) - len(rows)} more tests, in the CSV and JSON" if len(tests) > len(rows) else ""
+    abnormal = ", ".join(report.abnormal) or "none"
+    return f"{table(header, rows)}{more}\nabnormal (vary more, p < 0.05, for most policies): {disarm_line(abnormal)}"
+
+
+def to_json(report: InterviewReport) -> str:
+    """Returns everything in the report as JSON; what does not exist is ``null``."""
+    return json.dumps(asdict(report), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+_ESTIMATE = ("n", "templates", "mean", "low", "high", "p")
+
+
+def _numbers(e: Estimate | None) -> tuple[object, ...]:
+    return (None,) * len(_ESTIMATE) if e is None else (e.n, e.clusters, e.mean, e.low, e.high, e.p)
+
+
+def _prefixed(*prefixes: str) -> tuple[str, ...]:
+    return tuple(f"{prefix}_{name}" for prefix in prefixes for name in _ESTIMATE)
+
+
+def to_csv(report: InterviewReport) -> dict[str, str]:
+    """Returns the CSV texts of the report by name; an empty field means that there is nothing."""
+    tests = [(item.policy, item.measure, *asdict(item.test).values()) for item in report.tests]
+    columns = ("template", "n", "mean", "variance", "chi2", "p", "bonferroni", "q", "more")
+    sheets: dict[str, tuple[Sequence[str], Iterable[Sequence[Any]]]] = {
+        "completion": (
+            ("policy", "measure", *_ESTIMATE, *_prefixed("psi")),
+            [(c.policy, c.measure, *_numbers(c.estimate), *_numbers(c.psi)) for c in report.completion],
+        ),
+        "groups": (
+            ("grouping", "group", "policy", "measure", *_ESTIMATE),
+            [(c.grouping, c.group, c.policy, c.measure, *_numbers(c.estimate)) for c in report.groups],
+        ),
+        "sensitivity": (("policy", "measure", *columns), tests),
+        "roles": (
+            ("part", "sender", "receiver", *_ESTIMATE),
+            [(c.part, c.sender, c.receiver, *_numbers(c.estimate)) for c in report.roles],
+        ),
+        "plane": (
+            ("policy", *_prefixed("attack", "defence")),
+            [(c.policy, *_numbers(c.attack), *_numbers(c.defence)) for c in report.planes],
+        ),
+        "accuracy": (
+            ("respondent", "kappa", *_ESTIMATE),
+            [(c.respondent, c.kappa, *_numbers(c.accuracy)) for c in report.accuracies],
+        ),
+        "responses": (
+            ("view", "policy", "asked", "answered"),
+            [(c.view, c.policy, c.asked, c.answered) for c in report.responses],
+        ),
+    }
+    return {name: csv_text(header, rows) for name, (header, rows) in sheets.items()}
+
+
+def write_report(report: InterviewReport, folder: str | Path) -> list[Path]:
+    """Writes text, JSON, CSV and charts into ``folder``, each file at once, and returns their paths.
+
+    Raises:
+        InvalidValueError: nothing can be written there.
+    """
+    folder = Path(folder)
+    texts = {"interviews.txt": to_text(report), "interviews.json": to_json(report)}
+    paths = write_texts(folder, texts | {f"{name}.csv": text for name, text in to_csv(report).items()})
+    paths += [_completion_chart(report, folder), _group_chart(report, "goal type", folder)]
+    paths += [_role_chart(report, folder)] if report.roles else []
+    return paths + ([_plane_chart(report, folder)] if report.planes else [])
+
+
+def _bars(axes: Any, groups: Sequence[str], series: Mapping[str, Mapping[str, Estimate]]) -> None:
+    """Draws, for each group, one bar with its interval for each series that has a value there."""
+    width = 0.8 / max(1, len(series))
+    for number, (name, estimates) in enumerate(series.items()):
+        points = [
+            (index + (number + 0.5) * width - 0.4, estimates[g]) for index, g in enumerate(groups) if g in estimates
+        ]
+        axes.bar([x for x, _ in points], [e.mean for _, e in points], width, label=name)
+        for x, e in points:
+            if e.low is not None and e.high is not None:
+                axes.vlines(x, e.low, e.high, color="black", linewidth=0.8)
+    axes.set_xticks(range(len(groups)), groups, rotation=30, ha="right")
+    axes.set_ylim(0, 1)
+    if series:
+        axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))
+
+
+def _completion_chart(report: InterviewReport, folder: Path) -> Path:
+    figure = new_figure(3 + 0.5 * len(report.measures) * len(report.policies), 4.2)
+    series = {p: {c.measure: c.estimate for c in report.completion if c.policy == p} for p in report.policies}
+    axes = figure.add_subplot()
+    _bars(axes, report.measures, series)
+    axes.set_title("goals completed by view, and accuracy on private information")
+    return save_png(figure, folder / "completion.png")
+
+
+def _group_chart(report: InterviewReport, grouping: str, folder: Path) -> Path:
+    """Completion by type of goal, as in figure 6."""
+    cells = _main(report, grouping)
+    groups = list(dict.fromkeys(cell.group for cell in cells))
+    figure = new_figure(4 + 0.3 * len(groups) * len(report.policies), 4.8)
+    axes = figure.add_subplot()
+    _bars(axes, groups, {p: {c.group: c.estimate for c in cells if c.policy == p} for p in report.policies})
+    axes.set_title(f"{report.measure} by {grouping}")
+    return save_png(figure, folder / "goal_types.png")
+
+
+def _role_chart(report: InterviewReport, folder: Path) -> Path:
+    """Sender × receiver, of all (figure 5a), of the senders (figure 7) and of the receivers (figure 8)."""
+    senders, receivers, _ = _matrix(report, "all")
+    figure = new_figure(3 * (2.6 + 0.8 * len(receivers)), 2.2 + 0.6 * len(senders))
+    gap = float("nan")  # matplotlib leaves such cells white
+    for number, part in enumerate(PARTS, start=1):
+        _, _, cells = _matrix(report, part)
+        means = [[cells[s, r].mean if (s, r) in cells else gap for r in receivers] for s in senders]
+        axes = figure.add_subplot(1, len(PARTS), number)
+        image = axes.imshow(means, aspect="auto", vmin=0, vmax=1)
+        for (row, sender), (column, receiver) in ((s, r) for s in enumerate(senders) for r in enumerate(receivers)):
+            cell = cells.get((sender, receiver))
+            text = "n/a" if cell is None else f"{cell.mean:.2f}"
+            axes.text(column, row, text, ha="center", va="center", bbox={"facecolor": "white", "alpha": 0.7, "lw": 0})
+        axes.set_xticks(range(len(receivers)), receivers, rotation=30, ha="right")
+        axes.set_yticks(range(len(senders)), senders)
+        axes.set_xlabel("receivers")
+        axes.set_ylabel("senders")
+        axes.set_title(f"{report.measure} of {part}")
+    figure.colorbar(image, ax=figure.axes)
+    return save_png(figure, folder / "roles.png")
+
+
+def _plane_chart(report: InterviewReport, folder: Path) -> Path:
+    """Attack and defence with their intervals, as in figure 5b."""
+    figure = new_figure(6.4, 5)
+    axes = figure.add_subplot()
+    for plane in report.planes:
+        if plane.attack is None or plane.defence is None:
+            continue
+        x, y = plane.attack, plane.defence
+        (line,) = axes.plot([x.mean], [y.mean], "o", label=plane.policy)
+        if x.low is not None and x.high is not None:
+            axes.hlines(y.mean, x.low, x.high, color=line.get_color())
+        if y.low is not None and y.high is not None:
+            axes.vlines(x.mean, y.low, y.high, color=line.get_color())
+    axes.set_xlim(0, 1)
+    axes.set_ylim(0, 1)
+    axes.set_xlabel("attack: right inferences")
+    axes.set_ylabel("defence: 1 - right inferences of others")
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))
+    return save_png(figure, folder / "plane.png")

@@ -1,0 +1,116 @@
+"""Records of ours written in a foreign format: what was imported comes back as it was."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from sotopia_env.errors import InvalidValueError
+from sotopia_env.files import read_lines, replacement
+from sotopia_env.importers import Kind, format_named
+from sotopia_env.json_text import parse_json, read_json
+from sotopia_env.records import read_record
+from sotopia_env.runs.importing import CAST, IMPORT
+from sotopia_env.storage import read_run
+from sotopia_env.world import Cast, Scenario, Task
+
+SUFFIXES = (".jsonl", ".json", ".txt")
+
+
+def export_records(source: str | Path, file: str | Path, *, format: str | None = None) -> int:
+    """Writes records in a foreign format and returns their number.
+
+    Args:
+        source: a folder of imports, a run directory, or a file of episodes, tasks, scenarios, rows or a cast.
+        file: ``.jsonl`` for JSON Lines, ``.json`` for an array, ``.txt`` for formats that are lines of text.
+        format: foreign format; ``None`` takes that of the import, where it was one.
+
+    Raises:
+        InvalidValueError: there is nothing of the kind in ``source``, or the file's name or the format is not clear.
+        UnknownNameError: there is no such format.
+        DamagedRecordError: a record cannot be read.
+    """
+    source, file = Path(source), Path(file)
+    foreign = format_named(format or _only_format(source))
+    suffixes = SUFFIXES[2:] if foreign.scalar is str else SUFFIXES[:2]
+    if file.suffix not in suffixes:
+        raise InvalidValueError(f"{file}: expected a name that ends with {' or '.join(suffixes)} for {foreign.name}")
+    count = 0
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with replacement(file) as stream:
+        is_array = file.suffix == ".json"
+        for record in foreign.write(_records(source, foreign.kind)):
+            text = record if isinstance(record, str) else json.dumps(record, ensure_ascii=False)
+            start = ("[\n" if not count else ",\n") if is_array else ""
+            stream.write(f"{start}{text}{'' if is_array else chr(10)}".encode())
+            count += 1
+        if not count:
+            raise InvalidValueError(f"{source}: expected {foreign.kind.value} to export as {foreign.name}, found none")
+        if is_array:
+            stream.write(b"\n]\n")
+    return count
+
+
+def _only_format(source: Path) -> str:
+    report = source / IMPORT
+    files = read_json(report)["files"] if report.is_file() else []
+    names = sorted({entry["format"] for entry in files if entry["converted"]})
+    if len(names) != 1:
+        got = f"imports of {', '.join(names)}" if names else "no folder of imports"
+        raise InvalidValueError(f"format: expected a name, since {source} holds {got}; name one")
+    return str(names[0])
+
+
+def _records(source: Path, kind: Kind) -> Iterator[Any]:
+    if kind is Kind.EPISODE:
+        yield from read_run(source)
+        return
+    if kind in (Kind.CHARACTER, Kind.RELATIONSHIP):
+        yield from _people(source, kind)
+        return
+    file = source / f"{kind.value}.jsonl" if source.is_dir() else source
+    if kind is Kind.SCENARIO and source.is_dir() and not file.exists():
+        seen: dict[str, Scenario] = {}
+        for task in _tasks(source):
+            seen.setdefault(task.scenario.id, task.scenario)
+        yield from seen.values()
+        return
+    for where, line in _lines(file):
+        match kind:
+            case Kind.SCENARIO:
+                yield read_record(Scenario, line, where, "scenario")
+            case Kind.TASK:
+                yield read_record(Task, line, where, "task")
+            case _:
+                yield parse_json(line, where)
+
+
+def _lines(file: Path) -> Iterable[tuple[str, str]]:
+    if not file.is_file():
+        raise InvalidValueError(f"{file}: expected a file of records, found none")
+    return read_lines(file)
+
+
+def _tasks(source: Path) -> Iterator[Task]:
+    file = source / "tasks.jsonl" if source.is_dir() else source
+    return (read_record(Task, line, where, "task") for where, line in _lines(file))
+
+
+def _people(source: Path, kind: Kind) -> Iterator[Any]:
+    """Characters, or relationships with the characters of their cast; of tasks, those of all tasks."""
+    file = source / CAST if source.is_dir() else source
+    if not file.is_file() or file.suffix == ".jsonl":
+        if kind is Kind.CHARACTER:
+            yield from dict.fromkeys(person for task in _tasks(source) for person in task.characters)
+            return
+        for task in _tasks(source):
+            for record in task.relationships:
+                yield record, task.characters
+        return
+    cast = Cast.model_validate(read_json(file))
+    if kind is Kind.CHARACTER:
+        yield from cast.characters
+    else:
+        yield from ((record, cast.characters) for record in cast.relationships)

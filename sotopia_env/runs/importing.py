@@ -1,0 +1,247 @@
+"""Foreign files imported into a folder, all of it or nothing; the same files give the same bytes.
+
+The folder holds, of what there was, ``cast.json`` (characters and relationships), ``scenarios.jsonl``, ``tasks.jsonl``,
+``lists.jsonl``, ``rows.jsonl``, and ``episodes.jsonl`` with a ``run.json``, which make it a run directory; and
+``import.json`` with what became of every file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from sotopia_env.errors import DamagedRecordError, InvalidValueError
+from sotopia_env.files import replacement
+from sotopia_env.importers import Conversion, FileCount, Kind, Product
+from sotopia_env.json_text import read_json
+from sotopia_env.runs.plan import set_hash
+from sotopia_env.storage import RUN, RunConfig, RunManifest
+from sotopia_env.storage.manifest import EPISODES, Named, RunCounts
+from sotopia_env.world import Cast, Episode, Rules
+from sotopia_env.world.episode import to_line
+
+IMPORT = "import.json"
+CAST = "cast.json"
+_LINES = (Kind.SCENARIO, Kind.TASK, Kind.LIST, Kind.EPISODE, Kind.ROW)
+_FILES = (CAST, *(f"{kind.value}.jsonl" for kind in _LINES), RUN)
+
+
+@dataclass(slots=True)
+class ImportReport:
+    """What an import came to.
+
+    Attributes:
+        folder: where it lies.
+        counts: what became of each file.
+        written: records by file in the folder.
+    """
+
+    folder: Path
+    counts: Sequence[FileCount]
+    written: Mapping[str, int]
+
+    @property
+    def refused(self) -> int:
+        """Records that were left out."""
+        return sum(count.left_out for count in self.counts)
+
+    def reasons(self) -> list[tuple[str, int]]:
+        """Why records were left out, with their number, the most frequent reason first."""
+        return Counter(refusal.reason for count in self.counts for refusal in count.refused).most_common()
+
+
+def import_files(
+    files: Sequence[str | Path],
+    folder: str | Path,
+    *,
+    format: str | None = None,
+    keep_going: bool = False,
+    progress: bool | None = None,
+) -> ImportReport:
+    """Imports files into a folder.
+
+    Args:
+        files: in any order; what they refer to each other for is found among them.
+        folder: a new one, or one that an import wrote and nobody has changed since, which is written again.
+        format: of all files; ``None`` finds it out for each.
+        keep_going: whether a record that cannot be read is left out and counted; else it ends the import.
+        progress: whether to show a bar on stderr; ``None`` does if that is a terminal.
+
+    Raises:
+        DamagedRecordError: a file or, unless ``keep_going``, a record cannot be read, or nothing can be; nothing
+            is written then.
+        InvalidValueError: the folder holds something else.
+        UnknownNameError: there is no such format.
+    """
+    folder = Path(folder)
+    _check_folder(folder)
+    with _bar(files, progress) as advance, _new_folder(folder), ExitStack() as resources:
+        conversion = Conversion([Path(file) for file in files], format, keep_going, advance)
+        writer = _Writer(folder, resources)
+        for product in conversion.products():
+            writer.add(product)
+        writer.finish(conversion)
+    for name in _FILES:
+        if name not in writer.digests:
+            (folder / name).unlink(missing_ok=True)
+    return ImportReport(folder, conversion.counts, writer.numbers)
+
+
+@dataclass
+class _Writer:
+    """The files of a folder, each of which takes its place when all are whole."""
+
+    folder: Path
+    resources: ExitStack
+    numbers: Counter[str] = field(default_factory=Counter)
+    digests: dict[str, Any] = field(default_factory=dict)
+    _streams: dict[str, BinaryIO] = field(default_factory=dict)
+    _run: _Run = field(default_factory=lambda: _Run())
+
+    def add(self, product: Product) -> None:
+        """Writes a record; characters and relationships are written together at the end."""
+        if product.kind in _LINES:
+            self._write(f"{product.kind.value}.jsonl", _line(product))
+        if product.kind is Kind.EPISODE:
+            self._run.add(product.value)
+
+    def finish(self, conversion: Conversion) -> None:
+        """Writes what is known only now."""
+        library = conversion.library
+        if library.characters:
+            relationships = sorted(library.relationships.values(), key=lambda record: record.seats)
+            cast = Cast(characters=tuple(library.characters.values()), relationships=tuple(relationships))
+            self._write(CAST, f"{cast.model_dump_json(indent=1)}\n", len(cast.characters))
+        if not self.digests:
+            raise DamagedRecordError(
+                f"{', '.join(str(count.file) for count in conversion.counts)}: expected at least one record that can "
+                "be imported, got none"
+            )
+        if self._run.keys:
+            self._write(RUN, f"{self._run.manifest().model_dump_json(indent=2)}\n")
+        self._write(IMPORT, json.dumps(self._report(conversion.counts), indent=1, ensure_ascii=False) + "\n")
+
+    def _report(self, counts: Sequence[FileCount]) -> dict[str, Any]:
+        files = [
+            {
+                "file": count.file,
+                "format": count.format,
+                "read": count.read,
+                "converted": count.converted,
+                "refused": [{"where": refusal.where, "reason": refusal.reason} for refusal in count.refused],
+            }
+            for count in counts
+        ]
+        return {"files": files, "sha256": {name: digest.hexdigest() for name, digest in self.digests.items()}}
+
+    def _write(self, name: str, text: str, count: int = 1) -> None:
+        if name not in self._streams:
+            self._streams[name] = self.resources.enter_context(replacement(self.folder / name))
+            self.digests[name] = hashlib.sha256()
+        data = text.encode()
+        self._streams[name].write(data)
+        self.digests[name].update(data)
+        self.numbers[name] += count
+
+
+@dataclass
+class _Run:
+    """What ``run.json`` says of imported episodes."""
+
+    keys: set[str] = field(default_factory=set)
+    tasks: set[str] = field(default_factory=set)
+    policies: set[str] = field(default_factory=set)
+    matchups: set[str] = field(default_factory=set)
+    evaluators: set[str] = field(default_factory=set)
+    rules: dict[Rules, None] = field(default_factory=dict)
+    unscored: int = 0
+
+    def add(self, episode: Episode) -> None:
+        names = [policy.name for policy in episode.policies]
+        self.keys.add(episode.key)
+        self.tasks.add(episode.task.content_hash)
+        self.policies.update(names)
+        self.matchups.add(" vs ".join(names))
+        self.evaluators.update(evaluation.evaluator for evaluation in episode.evaluations)
+        self.rules.setdefault(episode.rules)
+        self.unscored += any(evaluation.unscored is not None for evaluation in episode.evaluations)
+
+    def manifest(self) -> RunManifest:
+        only = next(iter(self.evaluators)) if len(self.evaluators) == 1 else None
+        config = RunConfig(
+            seed=(0,),
+            policies=tuple(Named(name=name) for name in sorted(self.policies)),
+            matchups=tuple(sorted(self.matchups)),
+            evaluator=None if only is None else Named(name=only),
+            rules=tuple(self.rules),
+            repeats=1,
+            tasks=len(self.tasks),
+            tasks_hash=set_hash(self.tasks),
+            episodes=len(self.keys),
+            plan_hash=set_hash(self.keys),
+        )
+        counts = RunCounts(episodes=len(self.keys), failed=0, unscored=self.unscored)
+        return RunManifest(config=config, started="", finished="", counts=counts)
+
+
+def _line(product: Product) -> str:
+    if isinstance(product.value, Episode):
+        return to_line(product.value)
+    if isinstance(product.value, dict):
+        return f"{json.dumps(product.value, ensure_ascii=False)}\n"
+    return f"{product.value.model_dump_json()}\n"
+
+
+def _check_folder(folder: Path) -> None:
+    """Raises :class:`InvalidValueError` if the import would replace something that no import wrote."""
+    report = folder / IMPORT
+    digests = read_json(report).get("sha256", {}) if report.is_file() else {}
+    for name in (*_FILES, "failures.jsonl", "unfinished.jsonl"):
+        file = folder / name
+        if file.exists() and _file_digest(file) != digests.get(name):
+            whose = "was changed since it was imported" if name in digests else "is there, and no import wrote it"
+            raise InvalidValueError(f"{file}: {whose}; choose another folder, or remove it")
+
+
+def _file_digest(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+@contextmanager
+def _new_folder(folder: Path) -> Iterator[None]:
+    """Makes the folder; one that was not there goes again when the block fails."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidValueError(f"{folder}: expected a folder that can be written ({error.strerror})") from None
+    try:
+        yield
+    except BaseException:
+        for path in missing:
+            path.rmdir()
+        raise
+
+
+@contextmanager
+def _bar(files: Sequence[str | Path], visible: bool | None) -> Iterator[Any]:
+    """Shows how many bytes were read; yields what is told of them, ``None`` without a bar."""
+    if not (sys.stderr.isatty() if visible is None else visible):
+        yield None
+        return
+    from tqdm import tqdm
+
+    sizes = [Path(file).stat().st_size for file in files if Path(file).is_file()]
+    with tqdm(total=sum(sizes), unit="B", unit_scale=True, file=sys.stderr, dynamic_ncols=True) as bar:
+        yield bar.update
+
+
+__all__ = ["EPISODES", "IMPORT", "ImportReport", "import_files"]

@@ -1,0 +1,115 @@
+"""What a file or a built-in set holds, of whatever kind: tasks, templates, scenarios and casts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from sotopia_env.errors import ConstraintError, InvalidTaskError, UnknownNameError, name_hint
+from sotopia_env.tasks.checks import check
+from sotopia_env.tasks.everyday import everyday_cast, everyday_scenarios
+from sotopia_env.tasks.starter import starter_cast, starter_scenarios
+from sotopia_env.tasks.templates import TEMPLATE_FIELDS, Template, everyday_templates, instantiate
+from sotopia_env.world.scenario import Scenario, Task
+from sotopia_env.world.taskset import Cast, read_values, to_record
+
+Record = Task | Template | Scenario | Cast
+_KINDS: tuple[type[Record], ...] = (Task, Template, Scenario, Cast)
+_OWN_FIELDS: Mapping[str, type[Record]] = {"scenario": Task, "ties": Template, "context": Scenario, "characters": Cast}
+"""The field by which a record's kind is known, the first that it has."""
+
+
+@dataclass(slots=True)
+class Material:
+    """What was read.
+
+    Attributes:
+        records: each with its place, in order.
+        refused: a sentence for every record, or file as a whole, that cannot be read, played and scored.
+    """
+
+    records: list[tuple[str, Record]] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+
+    def extend(self, other: Material) -> None:
+        """Adds what was read elsewhere."""
+        self.records += other.records
+        self.refused += other.refused
+
+    @property
+    def summary(self) -> str:
+        """How many records of each kind there are, in words."""
+        numbers = Counter(type(record).__name__.lower() for _, record in self.records)
+        return ", ".join(f"{number} {kind}{'s' * (number != 1)}" for kind, number in numbers.items()) or "no records"
+
+
+def _everyday() -> list[Record]:
+    return [everyday_cast(), *everyday_scenarios()]
+
+
+def _starter() -> list[Record]:
+    return [starter_cast(), *starter_scenarios()]
+
+
+BUILT_IN: Mapping[str, Callable[[], list[Record]]] = {
+    "starter": _starter,
+    "everyday": _everyday,
+    "everyday-groups": lambda: list(everyday_templates()),
+}
+"""The records of the package's own sets."""
+
+
+def read_material(source: str | PathLike[str]) -> Material:
+    """Reads a file of tasks, templates, scenarios and casts, also mixed, or a built-in set; goes on at bad records.
+
+    Args:
+        source: a ``.json``, ``.jsonl`` or ``.yaml`` file, or a name of :data:`BUILT_IN`.
+
+    Raises:
+        UnknownNameError: it is neither the name of a set nor of a file.
+    """
+    if str(source) not in BUILT_IN and not Path(source).suffix:
+        raise UnknownNameError(f"source: {name_hint(str(source), BUILT_IN)}, or the path of a file")
+    if str(source) in BUILT_IN:
+        return Material([(str(source), record) for record in BUILT_IN[str(source)]()])
+    material = Material()
+    try:
+        for where, raw in read_values(Path(source), material.refused):
+            _read(raw, where, material)
+    except InvalidTaskError as error:
+        material.refused.append(str(error))
+    if not material.records and not material.refused:
+        material.refused.append(f"{source}: expected at least one task, template, scenario or cast, got none")
+    return material
+
+
+def _read(raw: Any, where: str, material: Material) -> None:
+    try:
+        record = to_record(raw, _kind(raw), where, TEMPLATE_FIELDS)
+        _check(record, where)
+    except InvalidTaskError as error:
+        material.refused.append(str(error))
+    else:
+        material.records.append((where, record))
+
+
+def _kind(raw: Any) -> type[Record]:
+    """The kind of a record by its fields; where the one that tells is misspelt, the kind with most of its fields."""
+    if not isinstance(raw, dict):
+        return Task
+    telling = next((kind for name, kind in _OWN_FIELDS.items() if name in raw), None)
+    return telling or max(_KINDS, key=lambda kind: len(raw.keys() & kind.model_fields.keys()))
+
+
+def _check(record: Record, where: str) -> None:
+    """Checks that a task can be played and scored, and an instance of a template."""
+    if isinstance(record, Scenario | Cast):
+        return
+    try:
+        check(record if isinstance(record, Task) else instantiate(record, 0, 0))
+    except (InvalidTaskError, ConstraintError) as error:
+        raise InvalidTaskError(f"{where}: {error}") from None

@@ -1,0 +1,240 @@
+"""``negotiation``: two people agree on several issues, in an outcome space of stated difficulty.
+
+Three numbers make the difficulty, each measured on the whole space of equally likely outcomes:
+
+- *conflict*: ``(1 - r) / 2``, where ``r`` is the correlation of the two worths: 0 where both want the same, 1 where one
+  loses what the other wins.
+- *size*: the number of issues, and of options of each.
+- *zone*: the share of outcomes that are worth at least as much as no agreement to both.
+
+========  ========  ======  =======  ====
+level     conflict  issues  options  zone
+========  ========  ======  =======  ====
+easy      0.3       3       3        0.5
+medium    0.6       3       4        0.25
+hard      0.85      4       4        0.1
+========  ========  ======  =======  ====
+
+Spaces are drawn until conflict and zone are within :data:`TOLERANCE` of what is stated (the zone also within half an
+outcome, where there are few). :func:`difficulty_family` makes tasks of any other difficulty.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sotopia_env.errors import InvalidValueError, check_whole
+from sotopia_env.outcomes import AdditiveWorth, AgreementRules, ChoiceIssue, OutcomeSpec
+from sotopia_env.tasks.family import Draft, Family, Phrases
+from sotopia_env.tasks.people import draw_characters
+from sotopia_env.tasks.texts import negotiation as texts
+from sotopia_env.tasks.wording import points
+from sotopia_env.world.scenario import Seat
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+NAME = "negotiation"
+TOLERANCE = 0.03
+MOST_ISSUES = MOST_OPTIONS = 5
+_SPREAD = 10.0
+"""Standard deviation of the points of one option: large enough that rounding to whole points changes little."""
+_TRIES = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Difficulty:
+    """How hard an outcome space is; see the module's text.
+
+    Attributes:
+        conflict: 0 to 1.
+        issues: 1 to 5.
+        options: of each issue, 2 to 5.
+        zone: above 0, at most 1.
+    """
+
+    conflict: float
+    issues: int
+    options: int
+    zone: float
+
+    def __post_init__(self) -> None:
+        """Checks the ranges.
+
+        Raises:
+            InvalidValueError: names the field, the range and the value.
+        """
+        for field, low, high in (("issues", 1, MOST_ISSUES), ("options", 2, MOST_OPTIONS)):
+            check_whole(field, getattr(self, field), low)
+            if getattr(self, field) > high:
+                raise InvalidValueError(f"{field}: expected {low} to {high}, got {getattr(self, field)}")
+        if self.issues * (self.options - 1) < 2:
+            raise InvalidValueError("options: expected at least 3 for a single issue, got 2; or take more issues")
+        if not 0 <= self.conflict <= 1:
+            raise InvalidValueError(f"conflict: expected a number from 0 to 1, got {self.conflict!r}")
+        if not 0 < self.zone <= 1:
+            raise InvalidValueError(f"zone: expected a number above 0 and at most 1, got {self.zone!r}")
+
+    @property
+    def outcomes(self) -> int:
+        """How many outcomes there are."""
+        return int(self.options**self.issues)
+
+
+LEVELS: Mapping[str, Difficulty] = {
+    "easy": Difficulty(0.3, 3, 3, 0.5),
+    "medium": Difficulty(0.6, 3, 4, 0.25),
+    "hard": Difficulty(0.85, 4, 4, 0.1),
+}
+
+
+def measured(spec: OutcomeSpec) -> tuple[float, float]:
+    """Returns conflict and zone of an agreement of two seats, from the worth of every outcome."""
+    import numpy as np
+
+    space = spec.space_by_id
+    rows = [[worth.value(space, terms) for worth in spec.worth] for terms in space.outcomes()]
+    worths = np.array(rows).T
+    return _conflict(worths), _zone(worths, [worth.disagreement for worth in spec.worth])
+
+
+def _conflict(worths: NDArray[Any]) -> float:
+    import numpy as np
+
+    return float(1 - np.corrcoef(worths)[0, 1]) / 2
+
+
+def _zone(worths: NDArray[Any], bounds: Sequence[float]) -> float:
+    return float(((worths[0] >= bounds[0]) & (worths[1] >= bounds[1])).mean())
+
+
+def _worths(weights: NDArray[Any]) -> NDArray[Any]:
+    """The worth of every outcome to each seat (seat, outcome); the last issue varies fastest."""
+    import numpy as np
+
+    seats = []
+    for issues in weights:
+        column = np.zeros(1)
+        for gains in issues:
+            column = np.add.outer(column, gains).reshape(-1)
+        seats.append(column)
+    return np.array(seats)
+
+
+def draw_space(rng: random.Random, difficulty: Difficulty) -> tuple[list[list[list[int]]], list[int]]:
+    """Returns points per seat, issue and option, and each seat's points without an agreement.
+
+    Raises:
+        InvalidValueError: no such space is found: the zone is too narrow for so few outcomes.
+    """
+    tolerance = max(TOLERANCE, 0.5 / difficulty.outcomes)
+    for _ in range(_TRIES):
+        weights = _draw_weights(rng, difficulty)
+        worths = _worths(weights)
+        if worths.std(axis=1).min() == 0 or abs(_conflict(worths) - difficulty.conflict) > TOLERANCE:
+            continue
+        bounds = _draw_bounds(rng, worths, difficulty.zone)
+        is_gainful = ((worths[0] > bounds[0]) & (worths[1] > bounds[1])).any()
+        if is_gainful and min(bounds) >= 0 and abs(_zone(worths, bounds) - difficulty.zone) <= tolerance:
+            return weights.astype(int).tolist(), bounds
+    raise InvalidValueError(
+        f"zone: expected a share of the {difficulty.outcomes} outcomes that can be met within {tolerance:.2f}, "
+        f"got {difficulty.zone}; take more outcomes or a wider zone"
+    )
+
+
+def _draw_weights(rng: random.Random, difficulty: Difficulty) -> NDArray[Any]:
+    """Whole points from 0 for the worst option of each issue; correlated as the conflict demands, but for rounding."""
+    import numpy as np
+
+    shape = (2, difficulty.issues, difficulty.options)
+    noise = np.array([rng.gauss(0, 1) for _ in range(math.prod(shape))]).reshape(shape)
+    noise -= noise.mean(axis=2, keepdims=True)  # outcomes are all equally likely: issues do not correlate
+    first, other = (part / np.sqrt((part**2).sum()) for part in noise)
+    other = other - (first * other).sum() * first
+    other /= np.sqrt((other**2).sum())
+    r = 1 - 2 * difficulty.conflict
+    weights = np.array([first, r * first + math.sqrt(1 - r * r) * other]) * math.sqrt(first.size) * _SPREAD
+    whole: NDArray[Any] = np.rint(weights - weights.min(axis=2, keepdims=True))
+    return whole
+
+
+def _draw_bounds(rng: random.Random, worths: NDArray[Any], zone: float) -> list[int]:
+    """Points without an agreement: about equally hard on both, and as high as the zone admits."""
+    import numpy as np
+
+    lean = rng.uniform(-0.05, 0.05)
+    ranked, last = np.sort(worths, axis=1), worths.shape[1] - 1
+
+    def bounds(share: float) -> list[int]:
+        places = [min(last, max(0, round((share + side) * last))) for side in (lean, -lean)]
+        # Halfway below the worst acceptable outcome, so that it is a gain.
+        pairs = [(row[max(place - 1, 0)], row[place]) for row, place in zip(ranked, places, strict=True)]
+        return [math.ceil((below + worst) / 2) for below, worst in pairs]
+
+    low, high, pairs = 0.0, 1.0, [bounds(0.0)]
+    for _ in range(12):  # the zone falls as the share rises
+        middle = (low + high) / 2
+        pairs.append(bounds(middle))
+        low, high = (middle, high) if _zone(worths, pairs[-1]) > zone else (low, middle)
+    return min(pairs, key=lambda pair: abs(_zone(worths, pair) - zone))
+
+
+def _draw(rng: random.Random, difficulty: Difficulty, tag: str) -> Draft:
+    weights, bounds = draw_space(rng, difficulty)
+    plan = rng.choice(texts.PLANS)
+    names = rng.sample(tuple(plan.issues), difficulty.issues)
+    issues = {name: rng.sample(plan.issues[name], difficulty.options) for name in names}
+    tables = [_table(issues, rows) for rows in weights]
+    return Draft(
+        characters=draw_characters(rng, 2),
+        context=f"{plan.opening} {_open_points(issues)} {rng.choice(texts.RULES)}",
+        seats=tuple(_seat(rng, table, bound) for table, bound in zip(tables, bounds, strict=True)),
+        outcome=OutcomeSpec(
+            protocol=AgreementRules(),
+            issues=tuple(ChoiceIssue(name=name, options=tuple(options)) for name, options in issues.items()),
+            worth=tuple(
+                AdditiveWorth(issues=table, no_agreement=bound) for table, bound in zip(tables, bounds, strict=True)
+            ),
+        ),
+        tags=(tag,),
+    )
+
+
+def _table(issues: Mapping[str, Sequence[str]], rows: Sequence[Sequence[int]]) -> dict[str, dict[str, float]]:
+    pairs = zip(issues.items(), rows, strict=True)
+    return {name: dict(zip(options, map(float, gains), strict=True)) for (name, options), gains in pairs}
+
+
+def _open_points(issues: Mapping[str, Sequence[str]]) -> str:
+    choices = "; ".join(f"{name}: {', '.join(options)}" for name, options in issues.items())
+    return f"Open are: {choices}."
+
+
+def _seat(rng: random.Random, table: Mapping[str, Mapping[str, float]], bound: int) -> Seat:
+    rows = [
+        (name, ", ".join(f"{option} {gain:.0f}" for option, gain in gains.items())) for name, gains in table.items()
+    ]
+    return Seat(
+        goals=(rng.choice(texts.GOALS).format(points="; ".join(f"{name}: {gains}" for name, gains in rows)),),
+        hints=(rng.choice(texts.HINTS),),
+        private_info=rng.choice(texts.NO_AGREEMENT).format(points=points(bound)),
+    )
+
+
+_PHRASES = Phrases(propose=texts.OFFERS)
+
+
+def difficulty_family(difficulty: Difficulty) -> Family:
+    """Returns a family of tasks of one difficulty, whatever their level is called."""
+    sizes = f"{difficulty.issues} issues of {difficulty.options} options"
+    tag = f"conflict {difficulty.conflict:g}, zone {difficulty.zone:g}, {sizes}"
+    return Family(NAME, lambda rng, index, level: _draw(rng, difficulty, tag), _PHRASES)
+
+
+FAMILY = Family(NAME, lambda rng, index, level: _draw(rng, LEVELS[level], "mixed"), _PHRASES)
+"""The family; see the module's text for its rules."""

@@ -1,0 +1,73 @@
+"""Scenarios apart from who plays them, and the key by which evaluation tasks are recognised, whoever plays them."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sotopia_env.records import canonical_json
+from sotopia_env.world.scenario import Scenario, Task
+
+
+@dataclass(frozen=True, slots=True)
+class OpenScenario:
+    """A scenario with open seats, and the full names in its texts of the characters in seat 0, 1 and so on."""
+
+    scenario: Scenario
+    names: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, task: Task) -> OpenScenario:
+        """Returns the scenario of a task, open to other characters."""
+        return cls(task.scenario, tuple(character.name for character in task.characters))
+
+    @property
+    def key(self) -> str:
+        """See :func:`task_key`."""
+        content = self.scenario.model_dump(mode="json", exclude={"id"})
+        if self.names_people:
+            seats = [f"agent_{seat}" for seat in range(len(self.names))]
+            content = renamed(content, dict(zip(self.names, seats, strict=True)))
+        return hashlib.sha256(canonical_json(content).encode()).hexdigest()[:16]
+
+    @property
+    def names_people(self) -> bool:
+        """Whether the texts name any of the seated characters."""
+        text = self.scenario.model_dump_json(exclude={"id"}) if self.names else ""
+        return any(name in text for name in self.names)
+
+    def played_by(self, names: Sequence[str]) -> Scenario:
+        """Returns the scenario with other people's full names in its texts."""
+        renaming = dict(zip(self.names, names, strict=True))
+        return Scenario.model_validate(renamed(self.scenario.model_dump(), renaming))
+
+
+def task_key(task: Task) -> str:
+    """Returns 16 hex digits of the scenario's content, independent of its id and of the characters in its seats.
+
+    SOTOPIA-π's appendix B.2 calls this a social task: one scenario with its goals, played by several pairs.
+    """
+    key: str = task.memo.get(__name__) or task.memo.setdefault(__name__, OpenScenario.of(task).key)
+    return key
+
+
+def renamed(value: Any, names: Mapping[str, str]) -> Any:
+    """Returns ``value`` with every key of ``names`` replaced in all its texts, in one pass."""
+    if not names:
+        return value
+    longest_first = sorted(names, key=len, reverse=True)
+    pattern = re.compile("|".join(rf"(?<!\w){re.escape(name)}(?!\w)" for name in longest_first))
+
+    def walk(part: Any) -> Any:
+        if isinstance(part, str):
+            return pattern.sub(lambda match: names[match.group()], part)
+        if isinstance(part, Mapping):
+            return {walk(key): walk(item) for key, item in part.items()}
+        if isinstance(part, list | tuple):
+            return type(part)(walk(item) for item in part)
+        return part
+
+    return walk(value)

@@ -1,0 +1,183 @@
+"""Streams of procedural tasks: templates, scenarios or families with drawn people, as many as anybody likes.
+
+Each task is a function of the stream's sources, its seed and the task's index, so a stream can begin anywhere and holds
+nothing of what it has drawn.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+
+from sotopia_env.errors import ConstraintError, InvalidTaskError, InvalidValueError, check_whole, short_repr
+from sotopia_env.files import replacement
+from sotopia_env.tasks.family import Family
+from sotopia_env.tasks.people import NameStock, draw_people, draw_relationships, possible_kinds
+from sotopia_env.tasks.templates import Template, instantiate, read_templates
+from sotopia_env.tasks.texts.people import OCCUPATIONS
+from sotopia_env.world.scenario import RelationshipKind, Scenario, Task
+from sotopia_env.world.taskset import read_records, read_values
+
+ADULT, OLDEST_AT_WORK, RETIRED_FROM = 18, 68, 58
+"""Ages of drawn people with one of the occupations that this package knows."""
+
+Source = Template | Scenario | Family
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """An occupation with the ages at which a scenario's constraints admit it."""
+
+    occupation: str
+    low: int
+    high: int
+
+
+class Casting:
+    """Draws people and relationships for a scenario, whose constraints they meet.
+
+    What is told of the people suits any scene; occupations and backstories are those of the package, or the words of
+    the constraints.
+    """
+
+    def __init__(self, scenario: Scenario) -> None:
+        """Checks that the constraints can be met.
+
+        Raises:
+            ConstraintError: nobody can be drawn for a seat, or no backstory states the facts; names the scenario.
+        """
+        self.scenario = scenario
+        constraints = scenario.constraints
+        try:
+            self._kinds = possible_kinds(constraints.relationships or tuple(RelationshipKind), constraints.facts)
+        except ConstraintError as error:
+            raise ConstraintError(f"scenario {scenario.id!r}: constraints.{error}") from None
+        self._jobs = [self._seat_jobs(seat) for seat in range(len(scenario.seats))]
+        self._names = NameStock.without()
+
+    def _seat_jobs(self, seat: int) -> list[_Job]:
+        constraints = self.scenario.constraints
+        words = constraints.occupations[seat] if constraints.occupations else ()
+        low, high = constraints.ages[seat] if constraints.ages else (21, OLDEST_AT_WORK)
+        if set(self._kinds) == {RelationshipKind.ROMANTIC}:
+            low = max(low, ADULT)
+        jobs = [_Job(job, max(low, _ages(job)[0]), min(high, _ages(job)[1])) for job in OCCUPATIONS]
+        jobs = [job for job in jobs if not words or any(word.casefold() in job.occupation for word in words)]
+        jobs = [job for job in jobs if job.low <= job.high] or [_Job(word, low, high) for word in words if low <= high]
+        if not jobs:
+            raise ConstraintError(
+                f"scenario {self.scenario.id!r}: constraints.ages.{seat}: expected ages of somebody with one of the "
+                f"known occupations ({ADULT} and above), got {low} to {high}; widen them, or name occupations"
+            )
+        return jobs
+
+    def draw(self, number: int, seed: int) -> Task:
+        """Returns the casting ``number`` of the sequence fixed by ``seed``, as a task called ``scenario/number``."""
+        rng = random.Random(f"{self.scenario.id} {seed} {number}")
+        jobs = [rng.choice(jobs) for jobs in self._jobs]
+        ages = [rng.randint(job.low, job.high) for job in jobs]
+        characters = draw_people(rng, ages, [job.occupation for job in jobs], self._names)
+        return Task(
+            id=f"{self.scenario.id}/{number}",
+            scenario=self.scenario,
+            characters=characters,
+            relationships=draw_relationships(rng, characters, self._kinds, self.scenario.constraints.facts),
+        )
+
+
+def _ages(occupation: str) -> tuple[int, int]:
+    return (RETIRED_FROM, 150) if occupation.startswith("retired") else (ADULT, OLDEST_AT_WORK)
+
+
+class TaskStream:
+    """An endless sequence of tasks in which the sources take turns.
+
+    Task ``k`` is number ``k // n`` of source ``k % n``, for ``n`` sources: equal sources, seed and index, equal task.
+    """
+
+    def __init__(self, sources: Iterable[Source], seed: int, level: str = "medium") -> None:
+        """Checks the sources; nothing is drawn for good yet.
+
+        Args:
+            sources: templates, scenarios (of two or more seats) and families.
+            seed: 0 or more.
+            level: of the families' tasks.
+
+        Raises:
+            InvalidValueError: there is no source, something is none, or two have one id; or ``seed`` is no whole
+                number of at least 0.
+            ConstraintError: a scenario's constraints cannot be met by drawn people.
+        """
+        check_whole("seed", seed, 0)
+        sources = list(sources)
+        self._draws = [_draw_of(source, index, seed, level) for index, source in enumerate(sources)]
+        ids = [source.name if isinstance(source, Family) else source.id for source in sources]
+        if twice := [name for index, name in enumerate(ids) if name in ids[:index]]:
+            raise InvalidValueError(f"sources: expected different ids, got {twice[0]!r} twice")
+        if not ids:
+            raise InvalidValueError("sources: expected at least one template, scenario or family, got none")
+
+    def task(self, index: int) -> Task:
+        """Returns the task at ``index``, a whole number of at least 0."""
+        check_whole("index", index, 0)
+        number, source = divmod(index, len(self._draws))
+        return self._draws[source](number)
+
+    def tasks(self, start: int = 0) -> Iterator[Task]:
+        """Yields the tasks from index ``start`` on, without end."""
+        return map(self.task, itertools.count(start))
+
+    def save(
+        self, path: str | PathLike[str], n: int, start: int = 0, advance: Callable[[int], object] | None = None
+    ) -> None:
+        """Writes ``n`` tasks from index ``start`` on as JSON Lines while they are drawn; a file is whole or not there.
+
+        ``advance`` is called with 1 for each task that is written.
+
+        Raises:
+            InvalidValueError: ``n`` is no whole number of at least 1, or the file cannot be written.
+        """
+        check_whole("n", n, 1)
+        try:
+            with replacement(Path(path)) as file:
+                for task in itertools.islice(self.tasks(start), n):
+                    file.write(task.model_dump_json().encode() + b"\n")
+                    if advance is not None:
+                        advance(1)
+        except OSError as error:
+            raise InvalidValueError(f"{path}: cannot be written ({error.strerror})") from None
+
+
+def _draw_of(source: Source, index: int, seed: int, level: str) -> Callable[[int], Task]:
+    """Returns what draws the numbered tasks of one source."""
+    if isinstance(source, Template):
+        return lambda number: instantiate(source, number, seed)
+    if isinstance(source, Family):
+        return lambda number: source.generate(number, seed, level)
+    if isinstance(source, Scenario):
+        casting = Casting(source)
+        return lambda number: casting.draw(number, seed)
+    raise InvalidValueError(f"sources.{index}: expected a template, scenario or family, got {short_repr(source)}")
+
+
+def stream(sources: Iterable[Source], seed: int, start: int = 0, level: str = "medium") -> Iterator[Task]:
+    """Yields tasks without end, in which ``sources`` take turns; see :class:`TaskStream`."""
+    return TaskStream(sources, seed, level).tasks(start)
+
+
+def read_sources(path: str | PathLike[str]) -> Sequence[Template | Scenario]:
+    """Reads a file of templates, which have ``ties``, or of scenarios.
+
+    Raises:
+        InvalidTaskError: names file, record, field, value and nearest valid name; or the file holds none.
+    """
+    if any(isinstance(raw, dict) and "ties" in raw for _, raw in read_values(Path(path))):
+        return read_templates(path)
+    scenarios = [scenario for _, scenario in read_records(Path(path), Scenario)]
+    if not scenarios:
+        raise InvalidTaskError(f"{path}: expected at least one template or scenario, got none")
+    return scenarios

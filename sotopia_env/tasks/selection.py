@@ -1,0 +1,106 @@
+"""Selections from a task set: the hard tasks of a rule, or published ids."""
+
+from __future__ import annotations
+
+import importlib.resources
+from collections.abc import Mapping
+from pathlib import Path
+
+from pydantic import Field
+
+from sotopia_env.errors import InvalidTaskError, UnknownNameError, name_hint
+from sotopia_env.files import read_text, write_text_atomically
+from sotopia_env.records import Line, Name, Record, read_record
+from sotopia_env.world.taskset import TaskSet
+
+SELECTIONS: Mapping[str, str] = {
+    "everyday-hard-scripted": "everyday_hard_scripted.json",
+    "published-hard": "published_hard.json",
+}
+"""The package's own selections by name, each with its data file."""
+
+
+class Entry(Record):
+    """One task, or all tasks of one scenario.
+
+    Attributes:
+        scenario: id of the scenario.
+        task: id of the task; ``None`` for all tasks of the scenario.
+        seats: in which the policy under test sits; ``None`` where that is not known or does not matter.
+        gap: by which the task is hard (:mod:`sotopia_env.reports.hard`).
+        high: the others' estimated maximum.
+        by: the policy that has it.
+        low: the target's estimated minimum.
+        difference: of the means of that policy and the target.
+    """
+
+    scenario: Name
+    task: Name | None = None
+    seats: tuple[int, ...] | None = None
+    gap: float | None = None
+    high: float | None = None
+    by: Line | None = None
+    low: float | None = None
+    difference: float | None = None
+
+
+class Selection(Record):
+    """Some tasks of a set, and how they were chosen.
+
+    Attributes:
+        about: what they are, in words.
+        target: the policy for which they are hard.
+        policies: all that were compared.
+        metric: whose values were compared, by ``evaluator``.
+        compared: of how many tasks these are the hardest.
+        left_out: tasks that could not be compared.
+        entries: what is selected.
+    """
+
+    about: Line
+    target: Line | None = None
+    policies: tuple[Line, ...] = ()
+    metric: Line | None = None
+    evaluator: Line | None = None
+    compared: int | None = None
+    left_out: int | None = None
+    entries: tuple[Entry, ...] = Field(min_length=1)
+
+    def save(self, path: str | Path) -> None:
+        """Writes the selection as JSON, atomically."""
+        write_text_atomically(Path(path), self.model_dump_json(indent=1, exclude_none=True) + "\n")
+
+    def of(self, tasks: TaskSet) -> TaskSet:
+        """Returns the selected tasks, in the order of the entries.
+
+        Raises:
+            InvalidTaskError: an entry has no task among them.
+        """
+        selected = []
+        for number, entry in enumerate(self.entries):
+            own = [task for task in tasks if task.scenario.id == entry.scenario and entry.task in (None, task.id)]
+            if not own:
+                name, ids = "scenario", {task.scenario.id for task in tasks}
+                if entry.task is not None:
+                    name, ids = "task", {task.id for task in tasks}
+                hint = name_hint(entry.task or entry.scenario, sorted(ids))
+                raise InvalidTaskError(f"entries.{number}.{name}: {hint}; select from the set that the ids are from")
+            selected += own
+        return TaskSet(selected)
+
+
+def read_selection(source: str | Path) -> Selection:
+    """Returns a selection of the package by name, or that in a JSON file.
+
+    Raises:
+        UnknownNameError: it is neither a name nor a file.
+        InvalidTaskError: the file holds no selection.
+    """
+    name = SELECTIONS.get(str(source))
+    if name is not None:
+        text = importlib.resources.files("sotopia_env").joinpath("data", name).read_text(encoding="utf-8")
+    elif Path(source).suffix == ".json":
+        text = read_text(source, InvalidTaskError)
+    else:
+        raise UnknownNameError(f"selection: {name_hint(str(source), SELECTIONS)}, or the path of a .json file")
+    return read_record(Selection, text, str(source), "selection", InvalidTaskError)

@@ -1,0 +1,298 @@
+"""Templates: scenarios with a slot in each seat, filled by drawn people (AgentSense §3; one profile per instance).
+
+In every text of a template, ``{0}`` is the first name of the character in seat 0. All of a template is checked when it
+is built, with names put in, so that no instance can fail. The shipped templates are read when they are first asked for.
+"""
+
+from __future__ import annotations
+
+import importlib.resources
+import itertools
+import random
+import re
+from collections.abc import Iterator
+from functools import cached_property, lru_cache
+from os import PathLike
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import Field, ValidationError, model_validator
+
+from sotopia_env.errors import InvalidTaskError, InvalidValueError, check_whole, short_repr
+from sotopia_env.json_text import decode_json
+from sotopia_env.records import JsonObject, Line, Name, Record, explain
+from sotopia_env.tasks.forms import Form, with_markers
+from sotopia_env.tasks.people import NameStock, draw_people
+from sotopia_env.world.interview import Domain, GoalTest, GoalType, Question, Role, Text
+from sotopia_env.world.scenario import Relationship, Scenario, Task
+from sotopia_env.world.taskset import FIELD_NAMES, TaskSet, read_records
+
+PROFILES = 5
+"""Instances of each shipped template (AgentSense §3)."""
+_FILES = ("everyday_templates_1.json", "everyday_templates_2.json")
+_SLOT = re.compile(r"\{([^{}]*)\}|[{}]")
+_RETIRED_FROM = 50
+
+_SAME_FIELDS = {"id", "context", "max_turns", "private_messages", "tags", "source"}
+"""What a scenario has from its template as it stands."""
+
+Bounds = tuple[int, int]
+"""The lowest and the highest value."""
+
+
+class SlotGoal(Record):
+    """A goal of a slot, with its type."""
+
+    text: Text
+    type: GoalType
+
+
+class Slot(Record):
+    """One seat: the rules by which its character is drawn, and what that character wants and knows.
+
+    Attributes:
+        role: whether the seat's primary goal is to share something, or to receive it and react.
+        ages: of the character.
+        occupations: of which the character has one; each fits the scene and the ages.
+        goals: with their types.
+        hints: see :class:`~sotopia_env.world.scenario.Seat`.
+        private_info: what only this seat knows; questions are about it.
+    """
+
+    role: Role
+    ages: tuple[Annotated[int, Field(ge=0, le=150)], Annotated[int, Field(ge=0, le=150)]]
+    occupations: tuple[Text, ...] = Field(min_length=1)
+    goals: tuple[SlotGoal, ...] = Field(min_length=1)
+    hints: tuple[Line, ...] = ()
+    private_info: Line = ""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        low, high = self.ages
+        if low > high:
+            raise ValueError(f"ages: expected [low, high] with low <= high, got {list(self.ages)}")
+        retired = [occupation for occupation in self.occupations if occupation.casefold().startswith("retired")]
+        if retired and low < _RETIRED_FROM:
+            raise ValueError(f"occupations: expected ages from {_RETIRED_FROM} with {retired[0]!r}, got from {low}")
+        return self
+
+
+class Tie(Relationship):
+    """The relationship of two seats; ``age_gap`` bounds the age of the second less the age of the first."""
+
+    age_gap: Bounds | None = None
+
+
+class Template(Record):
+    """A scenario with slots for 3 or more people; :func:`instantiate` makes tasks of it.
+
+    Attributes:
+        id: also the id of the scenario of every instance.
+        domain: where people interact.
+        context: the situation in words.
+        seats: the slots.
+        ties: one for every pair of seats.
+        questions: on private information.
+        goal_tests: of goals that the outcome decides.
+        outcome: an :class:`~sotopia_env.outcomes.OutcomeSpec` as JSON, in which names may stand.
+        max_turns: limit of an episode; ``None`` leaves it to the environment.
+        private_messages: whether actions may be addressed to some.
+        tags: of the scenario.
+        source: of the scenario.
+    """
+
+    id: Name
+    domain: Domain
+    context: str
+    seats: tuple[Slot, ...] = Field(min_length=3)
+    ties: tuple[Tie, ...]
+    questions: tuple[Question, ...] = ()
+    goal_tests: tuple[GoalTest, ...] = ()
+    outcome: JsonObject | None = None
+    max_turns: int | None = None
+    private_messages: bool = False
+    tags: tuple[Line, ...] = ()
+    source: Line = ""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        pairs, expected = [tie.seats for tie in self.ties], list(itertools.combinations(range(len(self.seats)), 2))
+        if sorted(pairs) != expected:
+            raise ValueError(f"ties: expected one for each of {expected}, got {pairs}")
+        _check_names(self)
+        _check_ages(self)
+        raw = with_markers(self._scenario_form())
+        try:
+            Scenario.model_validate(raw)
+        except ValidationError as error:
+            raise ValueError(explain(error, FIELD_NAMES, raw).replace("interview.", "")) from None
+        return self
+
+    @cached_property
+    def form(self) -> Form[Scenario]:
+        """Makes the scenario of an instance from the first names."""
+        return Form(Scenario.model_validate(with_markers(self._scenario_form())))
+
+    @cached_property
+    def tie_forms(self) -> tuple[Form[Relationship], ...]:
+        """Make the relationships of an instance from the first names."""
+        ties = (with_markers(tie.model_dump(exclude={"age_gap"})) for tie in self.ties)
+        return tuple(Form(Relationship.model_validate(tie)) for tie in ties)
+
+    def _scenario_form(self) -> dict[str, Any]:
+        interview = self.model_dump(mode="json", include={"domain", "questions", "goal_tests"})
+        return {
+            **self.model_dump(mode="json", include=_SAME_FIELDS),
+            "seats": [
+                {"goals": [goal.text for goal in slot.goals], "hints": slot.hints, "private_info": slot.private_info}
+                for slot in self.seats
+            ],
+            "constraints": {
+                "ages": [slot.ages for slot in self.seats],
+                "occupations": [slot.occupations for slot in self.seats],
+            },
+            "outcome": self.outcome,
+            "interview": {
+                **interview,
+                "template": self.id,
+                "roles": [slot.role for slot in self.seats],
+                "goal_types": [[goal.type for goal in slot.goals] for slot in self.seats],
+            },
+        }
+
+    @cached_property
+    def names(self) -> NameStock:
+        """Names for its people: all but those that are a word of its texts."""
+        return NameStock.without(word for _, text in _texts(self) for word in re.findall(r"\w+", text))
+
+    @cached_property
+    def age_limits(self) -> list[list[int]]:
+        """At ``[i][j]`` the most by which seat ``j`` can be older than seat ``i``; the last index stands for age 0."""
+        seats = len(self.seats)
+        limits = [[0 if i == j else 150 for j in range(seats + 1)] for i in range(seats + 1)]
+        for seat, slot in enumerate(self.seats):
+            limits[seat][seats], limits[seats][seat] = -slot.ages[0], slot.ages[1]
+        for tie in self.ties:
+            if tie.age_gap is not None:
+                first, second = tie.seats
+                limits[second][first], limits[first][second] = -tie.age_gap[0], tie.age_gap[1]
+        for via, i, j in itertools.product(range(seats + 1), repeat=3):
+            limits[i][j] = min(limits[i][j], limits[i][via] + limits[via][j])
+        return limits
+
+
+def _texts(template: Template) -> Iterator[tuple[str, str]]:
+    """Every text with its place."""
+    return _texts_in(template.model_dump(), "")
+
+
+def _texts_in(value: Any, where: str) -> Iterator[tuple[str, str]]:
+    """A key has the place of its object."""
+    if isinstance(value, str):
+        yield where, value
+    elif isinstance(value, dict):
+        for key, part in value.items():
+            yield where, key
+            yield from _texts_in(part, f"{where}.{key}".lstrip("."))
+    elif isinstance(value, list | tuple):
+        for index, part in enumerate(value):
+            yield from _texts_in(part, f"{where}.{index}")
+
+
+def _check_names(template: Template) -> None:
+    numbers = [str(seat) for seat in range(len(template.seats))]
+    for where, text in _texts(template):
+        for match in _SLOT.finditer(text):
+            if match.group(1) not in numbers:
+                expected = f"{{0}} to {{{numbers[-1]}}} for the names of the characters"
+                raise ValueError(f"{where}: expected {expected}, got {match.group()!r}")
+
+
+def _check_ages(template: Template) -> None:
+    for index, tie in enumerate(template.ties):
+        if tie.age_gap is None:
+            continue
+        (low, high), (first, second) = tie.age_gap, (template.seats[seat].ages for seat in tie.seats)
+        if low > high or second[1] - first[0] < low or second[0] - first[1] > high:
+            raise ValueError(
+                f"ties.{index}.age_gap: expected a gap that ages {list(first)} of seat {tie.seats[0]} and "
+                f"{list(second)} of seat {tie.seats[1]} can have, got {[low, high]}; widen one of them"
+            )
+    if any(template.age_limits[seat][seat] < 0 for seat in range(len(template.seats) + 1)):
+        raise ValueError("ties: expected age gaps that can hold together with the seats' ages, got none; widen one")
+
+
+def instantiate(template: Template, number: int, seed: int) -> Task:
+    """Returns the instance ``number`` of a template: drawn people in its slots, and their names in its texts.
+
+    Equal arguments give an equal task; its id is ``template/number``. The people's ages, age gaps and occupations are
+    those of the template, and nobody has a name that stands in its texts.
+
+    Args:
+        template: what is filled.
+        number: of the instance, 0 or more.
+        seed: of the sequence of instances, 0 or more.
+
+    Raises:
+        InvalidValueError: ``number`` or ``seed`` is no whole number of at least 0.
+    """
+    check_whole("number", number, 0)
+    check_whole("seed", seed, 0)
+    rng = random.Random(f"{template.id} {seed} {number}")
+    jobs = [rng.choice(slot.occupations) for slot in template.seats]
+    characters = draw_people(rng, _draw_ages(rng, template), jobs, template.names)
+    names = [character.first_name for character in characters]
+    return Task(
+        id=f"{template.id}/{number}",
+        scenario=template.form.filled(names),
+        characters=characters,
+        relationships=tuple(form.filled(names) for form in template.tie_forms),
+    )
+
+
+def _draw_ages(rng: random.Random, template: Template) -> list[int]:
+    """Seat by seat, each within what the seats before it leave open: never nothing, since the limits are complete."""
+    limits, base = template.age_limits, len(template.seats)
+    ages = {base: 0}
+    for seat in range(base):
+        low = max(age - limits[seat][other] for other, age in ages.items())
+        high = min(age + limits[other][seat] for other, age in ages.items())
+        ages[seat] = rng.randint(low, high)
+    return [ages[seat] for seat in range(base)]
+
+
+TEMPLATE_FIELDS = sorted(
+    {*FIELD_NAMES, *(name for model in (Template, Slot, SlotGoal, Tie) for name in model.model_fields)}
+)
+"""The valid names of fields in files of templates and tasks, for hints at misspelt ones."""
+
+
+def read_templates(path: str | PathLike[str]) -> tuple[Template, ...]:
+    """Reads a ``.json`` array or ``.jsonl`` lines of templates.
+
+    Raises:
+        InvalidTaskError: names file, record, field, value and nearest valid name; or the file holds no template.
+    """
+    if not isinstance(path, str | PathLike):
+        raise InvalidValueError(f"path: expected the path of a template file, got {short_repr(path)}")
+    templates: dict[str, Template] = {}
+    for where, template in read_records(Path(path), Template, TEMPLATE_FIELDS):
+        if template.id in templates:
+            raise InvalidTaskError(f"{where}: id: expected an id of its own, got {template.id!r} a second time")
+        templates[template.id] = template
+    if not templates:
+        raise InvalidTaskError(f"{path}: expected at least one template, got none")
+    return tuple(templates.values())
+
+
+@lru_cache(maxsize=1)
+def everyday_templates() -> tuple[Template, ...]:
+    """Returns the shipped templates: everyday situations of three to five people."""
+    texts = [importlib.resources.files("sotopia_env").joinpath("data", name).read_text("utf-8") for name in _FILES]
+    return tuple(Template.model_validate(item) for text in texts for item in decode_json(text))
+
+
+@lru_cache(maxsize=1)
+def everyday_group_tasks() -> TaskSet:
+    """Returns the shipped templates, each with five sets of people; always the same tasks."""
+    return TaskSet([instantiate(template, n, 0) for template in everyday_templates() for n in range(PROFILES)])

@@ -1,0 +1,159 @@
+"""Questions to the participants of an episode that is over, and the answers as they are recorded (AgentSense §3.4).
+
+A question has a few options, and a reply is one of them or the reason why there is none: what is unanswered is never
+counted as wrong. A question holds nothing of the answer key; the record of an answer, for evaluators, does.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
+
+from pydantic import Field, model_validator
+
+from sotopia_env.errors import InvalidValueError
+from sotopia_env.records import Record
+
+if TYPE_CHECKING:
+    from sotopia_env.world.observation import Observation
+
+
+class View(StrEnum):
+    """The perspective of a respondent on a goal."""
+
+    SELF = "self"
+    OTHER = "other"
+    EXTERNAL = "external"
+
+
+YES, NO = "yes", "no"
+YES_NO = (YES, NO)
+_MOST_OPTIONS = len(string.ascii_uppercase)
+
+
+@dataclass(frozen=True, slots=True)
+class InterviewQuestion:
+    """A question to one seat after the end.
+
+    Attributes:
+        about: agent id of whose goal or private information it is about.
+        text: the goal, or the question.
+        options: the answers to choose from: ``yes`` and ``no`` for a goal.
+    """
+
+    about: str
+    text: str
+    options: tuple[str, ...] = YES_NO
+
+    def __post_init__(self) -> None:
+        if not 2 <= len(self.options) <= _MOST_OPTIONS:
+            raise InvalidValueError(f"options: expected 2 to {_MOST_OPTIONS}, got {len(self.options)}")
+
+    @property
+    def on_goal(self) -> bool:
+        """Whether it asks if a goal was reached."""
+        return self.options == YES_NO
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """By which the options are chosen: ``yes`` and ``no``, or letters from A on."""
+        return YES_NO if self.on_goal else tuple(string.ascii_uppercase[: len(self.options)])
+
+
+@dataclass(frozen=True, slots=True)
+class InterviewReply:
+    """The reply to a question.
+
+    Attributes:
+        choice: index of an option; ``None`` for no answer.
+        reason: why there is none.
+    """
+
+    choice: int | None = None
+    reason: str = ""
+
+    def __post_init__(self) -> None:
+        if (self.choice is None) is not bool(self.reason):
+            raise InvalidValueError(f"expected a choice, or a reason why there is none, got {self!r}")
+
+
+class Configured(Protocol):
+    """What has a name and parameters, as a policy has."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        ...
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """Everything that changes its behaviour, as JSON."""
+        ...
+
+
+@runtime_checkable
+class Interviewee(Configured, Protocol):
+    """A policy that answers questions after the end, as the character in its seat; optional for policies."""
+
+    async def answer(self, observation: Observation, question: InterviewQuestion, seed: int) -> InterviewReply:
+        """Returns the answer to one question.
+
+        Args:
+            observation: what the seat knows after the end, and all that the answer may be based on.
+            question: to be answered; no other question is known to the policy.
+            seed: the only source of randomness a policy may use.
+
+        Raises:
+            PolicyError: nobody could be asked, which is no answer either.
+        """
+        ...
+
+
+async def answer_of(
+    policy: Configured, observation: Observation, question: InterviewQuestion, seed: int
+) -> InterviewReply:
+    """Returns the policy's answer; none, with the reason, from a policy that answers no questions."""
+    if isinstance(policy, Interviewee):
+        return await policy.answer(observation, question, seed)
+    return InterviewReply(reason=f"the policy {policy.name!r} answers no questions")
+
+
+class InterviewAnswer(Record):
+    """One respondent's answer to one question, as recorded.
+
+    Attributes:
+        respondent: an agent id, or ``judge_0``, ``judge_1``, … from outside.
+        by: name of the policy or the model behind the respondent; empty where nobody is known.
+        about: agent id of whose goal or private information it is about.
+        view: the respondent's perspective on a goal; ``None`` for a question on private information.
+        index: of the goal among the agent's goals, or of the question among the interview's, from 0.
+        value: whether the goal was reached, as the respondent sees it, or whether the chosen answer is the right one;
+            ``None`` for no answer.
+        choice: the chosen answer to a question on private information.
+        reason: for the answer, where there is one; why there is no answer, otherwise.
+    """
+
+    respondent: str
+    by: str = ""
+    about: str
+    view: View | None = None
+    index: int = Field(ge=0)
+    value: bool | None = None
+    choice: str | None = None
+    reason: str = ""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.value is None and not self.reason:
+            raise ValueError("reason: expected why there is no answer, got none")
+        if (self.choice is not None) is not (self.view is None and self.value is not None):
+            raise ValueError(f"choice: expected one with every answer on private information only, got {self.choice!r}")
+        return self
+
+
+def is_majority(votes: Sequence[bool]) -> bool:
+    """Returns whether more say yes than no: as many yes as no is no majority."""
+    return 2 * sum(votes) > len(votes)

@@ -1,0 +1,256 @@
+"""Questions about an episode after its end, with their answers: what AgentSense measures (§3, B, D).
+
+Participants and judges answer whether each goal was reached, and participants answer multiple-choice questions on the
+others' private information. All of this is read by evaluators only: it holds right answers, and it never reaches an
+observation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from sotopia_env.errors import InvalidTaskError, name_hint
+from sotopia_env.outcomes import ClaimsRules, ItemsIssue, NumberIssue, OutcomeSpec
+from sotopia_env.outcomes.amounts import Value, fold
+from sotopia_env.records import Line, Name, Record, not_blank
+
+if TYPE_CHECKING:
+    from sotopia_env.world.episode import OutcomeResult
+    from sotopia_env.world.scenario import Seat, Task
+
+
+class Need(StrEnum):
+    """The three classes of needs of the ERG theory."""
+
+    EXISTENCE = "existence"
+    RELATEDNESS = "relatedness"
+    GROWTH = "growth"
+
+
+class GoalType(StrEnum):
+    """The eight types of social goals (AgentSense, table 7)."""
+
+    INFORMATION_ACQUISITION = "information acquisition"
+    INFORMATION_PROVISION = "information provision"
+    RELATIONSHIP_BUILDING = "relationship building"
+    RELATIONSHIP_MAINTENANCE = "relationship maintenance"
+    IDENTITY_RECOGNITION = "identity recognition"
+    COOPERATION = "cooperation"
+    COMPETITION = "competition"
+    CONFLICT_RESOLUTION = "conflict resolution"
+
+    @property
+    def need(self) -> Need:
+        """The class of needs that goals of this type serve."""
+        return _NEEDS[self]
+
+
+_NEEDS: Mapping[GoalType, Need] = {
+    GoalType.INFORMATION_ACQUISITION: Need.EXISTENCE,
+    GoalType.INFORMATION_PROVISION: Need.EXISTENCE,
+    GoalType.RELATIONSHIP_BUILDING: Need.RELATEDNESS,
+    GoalType.RELATIONSHIP_MAINTENANCE: Need.RELATEDNESS,
+    GoalType.IDENTITY_RECOGNITION: Need.RELATEDNESS,
+    GoalType.COOPERATION: Need.GROWTH,
+    GoalType.COMPETITION: Need.GROWTH,
+    GoalType.CONFLICT_RESOLUTION: Need.GROWTH,
+}
+
+
+class Role(StrEnum):
+    """Whether a seat's primary goal is to share something, or to receive it and react (AgentSense, prompt 19)."""
+
+    SENDER = "sender"
+    RECEIVER = "receiver"
+
+
+class Domain(StrEnum):
+    """Where people interact (AgentSense, table 6)."""
+
+    PERSONAL = "personal"
+    SMALL_SOCIETY = "small society"
+    LARGE_SOCIETY = "large society"
+
+
+Text = Annotated[Line, AfterValidator(not_blank)]
+SeatIndex = Annotated[int, Field(ge=0)]
+
+
+class Question(Record):
+    """A multiple-choice question on one seat's private information; one answer is right.
+
+    Attributes:
+        about: the seat whose private information it is.
+        text: the question.
+        answer: the right answer.
+        wrong: plausible others.
+        asked: the seats that are asked; all others where empty.
+    """
+
+    about: SeatIndex
+    text: Text
+    answer: Text
+    wrong: tuple[Text, ...] = Field(min_length=1)
+    asked: tuple[SeatIndex, ...] = ()
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        answers = {fold(self.answer)}
+        for index, answer in enumerate(self.wrong):
+            if fold(answer) in answers:
+                raise ValueError(f"wrong.{index}: expected an answer unlike all others, got {answer!r}")
+            answers.add(fold(answer))
+        if self.about in self.asked:
+            raise ValueError(f"asked: expected seats other than the one it is about, got {self.about}")
+        if len(set(self.asked)) != len(self.asked):
+            raise ValueError(f"asked: expected different seats, got {list(self.asked)}")
+        return self
+
+    def asked_seats(self, seats: int) -> tuple[int, ...]:
+        """The seats that are asked, of a task with so many seats."""
+        return self.asked or tuple(seat for seat in range(seats) if seat != self.about)
+
+
+class GoalTest(Record):
+    """When a goal is reached, exactly; with both conditions given, both must hold.
+
+    Attributes:
+        seat: whose goal it is.
+        goal: its index among the seat's goals.
+        worth_at_least: the least payoff of the seat.
+        terms: of what was agreed, per choice (or ``option`` of a ballot) the good options and per number the lowest and
+            the highest good value; without an agreement they do not hold.
+    """
+
+    seat: SeatIndex
+    goal: SeatIndex
+    worth_at_least: Value | None = None
+    terms: dict[Name, tuple[Value, Value] | tuple[Name, ...]] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.worth_at_least is None and not self.terms:
+            raise ValueError("worth_at_least: expected a number, or terms, got neither")
+        for name, values in self.terms.items():
+            if not values:
+                raise ValueError(f"terms.{name}: expected at least one good option, got none")
+        return self
+
+    def holds(self, outcome: OutcomeResult) -> bool:
+        """Whether the goal is reached with ``outcome``."""
+        if self.worth_at_least is not None and outcome.payoffs[self.seat] < self.worth_at_least:
+            return False
+        if not self.terms:
+            return True
+        return outcome.agreed and all(_is_good(outcome.terms[name], good) for name, good in self.terms.items())
+
+
+def _is_good(value: Any, good: tuple[Any, ...]) -> bool:
+    if isinstance(value, str):
+        return value in good
+    low, high = good
+    return bool(low <= value <= high)
+
+
+class Interview(Record):
+    """What evaluators ask about an episode, and what they know of its goals.
+
+    Attributes:
+        template: id of the template that the scenario is made from; results are grouped by it.
+        domain: where people interact.
+        roles: one per seat.
+        goal_types: per seat the type of each of its goals.
+        questions: on private information.
+        goal_tests: of goals that the outcome decides.
+    """
+
+    template: Name
+    domain: Domain
+    roles: tuple[Role, ...]
+    goal_types: tuple[tuple[GoalType, ...], ...]
+    questions: tuple[Question, ...] = ()
+    goal_tests: tuple[GoalTest, ...] = ()
+
+    def check(self, seats: Sequence[Seat], outcome: OutcomeSpec | None) -> None:
+        """Raises ValueError, which names field, value and mend, unless this fits a scenario's seats and outcome."""
+        for field, length in (("roles", len(self.roles)), ("goal_types", len(self.goal_types))):
+            if length != len(seats):
+                raise ValueError(f"interview.{field}: expected one entry per seat ({len(seats)}), got {length}")
+        for index, (types, seat) in enumerate(zip(self.goal_types, seats, strict=True)):
+            if len(types) != len(seat.goals):
+                expected = f"one type per goal ({len(seat.goals)})"
+                raise ValueError(f"interview.goal_types.{index}: expected {expected}, got {len(types)}")
+        for index, question in enumerate(self.questions):
+            check_question(question, seats, f"interview.questions.{index}")
+        for index, test in enumerate(self.goal_tests):
+            check_goal_test(test, seats, outcome, f"interview.goal_tests.{index}")
+        tested = [(test.seat, test.goal) for test in self.goal_tests]
+        if twice := [pair for index, pair in enumerate(tested) if pair in tested[:index]]:
+            raise ValueError(f"interview.goal_tests: expected one test per goal, got two of seat, goal {twice[0]}")
+
+
+def check_question(question: Question, seats: Sequence[Seat], where: str) -> None:
+    """Raises ValueError unless the seats of ``question``, a field called ``where``, are there and have a secret."""
+    for field, seat in (("about", question.about), *(("asked", seat) for seat in question.asked)):
+        _check_index(seat, len(seats), f"{where}.{field}", "the seats")
+    if not seats[question.about].private_info.strip():
+        raise ValueError(
+            f"{where}.about: expected a seat with private_info, got {question.about}, which has none; write some, or "
+            "leave the question out"
+        )
+
+
+def _check_index(index: int, length: int, where: str, noun: str) -> None:
+    if index >= length:
+        raise ValueError(f"{where}: expected one of {noun} 0 to {length - 1}, got {index}")
+
+
+def check_goal_test(test: GoalTest, seats: Sequence[Seat], outcome: OutcomeSpec | None, where: str) -> None:
+    """Raises ValueError unless the goal and the terms of ``test``, a field called ``where``, are there."""
+    _check_index(test.seat, len(seats), f"{where}.seat", "the seats")
+    _check_index(test.goal, len(seats[test.seat].goals), f"{where}.goal", f"the goals of seat {test.seat}:")
+    if outcome is None:
+        raise ValueError(f"{where}: expected a scenario with an outcome, got none; add one, or leave goal_tests out")
+    if test.terms and isinstance(outcome.protocol, ClaimsRules):
+        raise ValueError(f"{where}.terms: expected none, since claims agree on no terms; use worth_at_least")
+    issues = {issue.name: issue for issue in outcome.space_by_id.issues}
+    for name, good in test.terms.items():
+        if name not in issues:
+            raise ValueError(f"{where}.terms: {name_hint(name, issues)}")
+        _check_values(issues[name], good, f"{where}.terms.{name}")
+
+
+def _check_values(issue: Any, good: tuple[Any, ...], where: str) -> None:
+    if isinstance(issue, ItemsIssue):
+        raise ValueError(f"{where}: expected a choice or a number, got items to be divided; use worth_at_least")
+    if isinstance(issue, NumberIssue):
+        if len(good) != 2 or isinstance(good[0], str) or not issue.low <= good[1] >= good[0] <= issue.high:
+            bounds = f"[low, high] within {issue.low} to {issue.high}"
+            raise ValueError(f"{where}: expected {bounds}, got {list(good)}")
+        return
+    for option in good:
+        if option not in issue.options:
+            raise ValueError(f"{where}: {name_hint(str(option), issue.options)}")
+
+
+def goal_truth(task: Task, outcome: OutcomeResult) -> Mapping[tuple[int, int], bool]:
+    """Returns by seat and index of the goal whether it was reached; only goals with a test, whose truth is exact.
+
+    Args:
+        task: what the episode is about; without an interview or tests nothing is returned.
+        outcome: of an episode of this task.
+
+    Raises:
+        InvalidTaskError: the outcome is not one of this task.
+    """
+    interview = task.scenario.interview
+    tests = () if interview is None else interview.goal_tests
+    if tests and len(outcome.payoffs) != len(task.characters):
+        raise InvalidTaskError(
+            f"task {task.id!r}: expected an outcome with {len(task.characters)} payoffs, got {len(outcome.payoffs)}"
+        )
+    return {(test.seat, test.goal): test.holds(outcome) for test in tests}

@@ -1,0 +1,200 @@
+"""Drafting with a language model: a prompt, the form of the answer, its check, and a record of every question.
+
+An answer is read as one JSON object of the form, and checked. One that is refused is asked for again with the reason, a
+bounded number of times, and then recorded as refused; nothing is repaired. Every question gets its line in a file as
+soon as it is answered, so that the same call continues a killed one and asks no answered question again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, Generic, TypeVar, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from sotopia_env.chat_model import ChatModel, ChatReply, ChatRequest
+from sotopia_env.errors import ContextLengthError, InvalidValueError, ModelCallError, ModelRefusedError
+from sotopia_env.evaluators import Manner, Refusal, all_at_once, read_object
+from sotopia_env.files import AppendOnlyFile, read_lines
+from sotopia_env.prompts import fill, load
+from sotopia_env.quoting import disarm, quote
+from sotopia_env.records import JsonObject, Record, explain, read_record
+from sotopia_env.world.observation import ChatMessage
+
+logger = logging.getLogger(__name__)
+MANNER = Manner(temperature=1.0, reasks=2)
+_ECHO, _REASON = 4000, 500
+_AnswerT = TypeVar("_AnswerT", bound=BaseModel)
+
+
+class Written(Record):
+    """A question to the model and its result; a line of a file.
+
+    Attributes:
+        source: where what it is about comes from, such as the source of an inspiration.
+        text: what it is about, such as an inspiration; different for every line.
+        result: what was accepted, as JSON; ``None`` if no answer was.
+        refusal: why the last answer was refused, if it was.
+        reasks: number of further requests.
+        model: name of the model in the server's answer.
+    """
+
+    source: str
+    text: str
+    result: JsonObject | None = None
+    refusal: str = ""
+    reasks: int = 0
+    model: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Question(Generic[_AnswerT]):
+    """What the model is asked.
+
+    Attributes:
+        source: see :class:`Written`.
+        text: see :class:`Written`.
+        prompt: name of the prompt file.
+        form: of the answer.
+        accept: returns the result of an answer as JSON, or raises :class:`InvalidValueError` with what is wrong.
+        values: of the prompt's placeholders; anything but ``Trusted`` text is quoted.
+    """
+
+    source: str
+    text: str
+    prompt: str
+    form: type[_AnswerT]
+    accept: Callable[[_AnswerT], Mapping[str, Any]]
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def message(self) -> ChatMessage:
+        """The first message."""
+        values = {name: _shown(value) for name, value in self.values.items()}
+        return {"role": "user", "content": fill(load(self.prompt), **values)}
+
+    def read(self, reply: ChatReply) -> Mapping[str, Any] | Refusal:
+        """Returns the result of an answer, or why it is refused."""
+        if reply.finish_reason == "length":
+            return Refusal("the answer was cut off; be brief")
+        item = read_object(reply.text)
+        if isinstance(item, Refusal):
+            return item
+        try:
+            return self.accept(self.form.model_validate(item))
+        except ValidationError as error:
+            return Refusal(explain(error, _names(self.form), item))
+        except InvalidValueError as error:
+            return Refusal(str(error))
+
+
+class Trusted(str):
+    """Text of the package's own, which stands in a prompt as it is."""
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, Trusted):
+        return value
+    if isinstance(value, str):
+        return quote(" ".join(value.split()))
+    return disarm(json.dumps(value, ensure_ascii=False))  # JSON of lists and objects is quoted text by text
+
+
+@cache
+def _names(form: Any) -> tuple[str, ...]:
+    """The field names of a form and of the forms within it, for hints."""
+    parts = [part for info in form.model_fields.values() for part in _forms(info.annotation)]
+    return (*form.model_fields, *(name for part in parts for name in _names(part)))
+
+
+def _forms(annotation: Any) -> list[Any]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [form for part in get_args(annotation) for form in _forms(part)]
+
+
+def _complaint(text: str, reason: str) -> list[ChatMessage]:
+    echo = disarm(text if len(text) <= _ECHO else f"{text[:_ECHO]}…").strip() or "(no text)"
+    request = fill(load("write_reask"), reason=quote(reason[:_REASON]))
+    return [{"role": "assistant", "content": echo}, {"role": "user", "content": request}]
+
+
+@dataclass
+class Drafter:
+    """Asks a model, and records what it answers.
+
+    Attributes:
+        model: that writes.
+        manner: of the questions.
+        concurrency: questions in progress at once.
+        is_stopped: whether no further question shall be asked; those in progress are ended.
+    """
+
+    model: ChatModel
+    manner: Manner = MANNER
+    concurrency: int = 16
+    is_stopped: Callable[[], bool] = lambda: False
+
+    async def ask(self, question: Question[Any]) -> Written | None:
+        """Returns the result of one question; ``None`` if the model gave no answer.
+
+        Raises:
+            ModelRefusedError: the model refuses every request.
+            BudgetExceededError: the ledger's limit is reached.
+        """
+        messages = [question.message]
+        written = Written(source=question.source, text=question.text)
+        for reasks in range(self.manner.reasks + 1):
+            try:
+                reply = await self.model.complete(self._request(messages, question, reasks))
+            except ModelRefusedError:
+                raise  # every other request would be refused too
+            except (ModelCallError, ContextLengthError) as error:
+                logger.warning("%s: %r got no answer: %s", question.source, question.text, error)
+                return None
+            written = written.model_copy(update={"reasks": reasks, "model": reply.model})
+            result = question.read(reply)
+            if not isinstance(result, Refusal):
+                return written.model_copy(update={"result": dict(result), "refusal": ""})
+            written = written.model_copy(update={"refusal": result.reason})
+            messages = [messages[0], *_complaint(reply.text, result.reason)]
+        return written
+
+    async def ask_all(self, questions: Iterable[Question[Any]], file: AppendOnlyFile) -> list[Written]:
+        """Returns the results of those questions that the model answered; each is in the file when it is there."""
+        room = asyncio.Semaphore(self.concurrency)
+        lines = await all_at_once([self.record(question, file, room) for question in questions])
+        return [item for item in lines if item is not None]
+
+    async def record(self, question: Question[Any], file: AppendOnlyFile, room: asyncio.Semaphore) -> Written | None:
+        """As :meth:`ask`, in its turn; the result is in the file when it is there."""
+        async with room:
+            written = None if self.is_stopped() else await self.ask(question)
+        if written is not None:
+            file.append(f"{written.model_dump_json()}\n".encode())
+        return written
+
+    def _request(self, messages: Sequence[ChatMessage], question: Question[Any], reasks: int) -> ChatRequest:
+        return ChatRequest(
+            messages=tuple(messages),
+            temperature=self.manner.temperature,
+            max_tokens=self.manner.max_tokens,
+            schema=question.form.model_json_schema(),
+            reask=reasks,
+            label=f"{question.prompt}: {question.text[:60]}",
+        )
+
+
+def read_written(path: Path) -> list[Written]:
+    """Returns the lines of a file of questions, none for a file that is not there.
+
+    Raises:
+        DamagedRecordError: a line cannot be read; says which.
+    """
+    return [read_record(Written, line, origin) for origin, line in (read_lines(path) if path.exists() else ())]

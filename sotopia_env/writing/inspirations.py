@@ -1,0 +1,94 @@
+"""Inspirations: short phrases from some source, such as a collection of everyday norms, each of them used once.
+
+Sources are used evenly: the next inspiration is always one of the source that has the fewest results so far
+(SOTOPIA-π, arXiv 2403.08715, B.1: roughly equal shares, used ones recorded).
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from sotopia_env.errors import DamagedRecordError, InvalidValueError
+from sotopia_env.files import read_lines
+from sotopia_env.json_text import decode_json
+
+
+def plain(text: str) -> str:
+    """Returns ``text`` without differences in letter case and spacing."""
+    return " ".join(text.casefold().split())
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Inspiration:
+    """A phrase and its source."""
+
+    source: str
+    text: str
+
+    @property
+    def key(self) -> str:
+        """The phrase without differences in letter case and spacing."""
+        return plain(self.text)
+
+
+def read_inspirations(paths: Iterable[str | Path]) -> list[Inspiration]:
+    """Returns the inspirations in files, each phrase once, in the files' order.
+
+    Args:
+        paths: ``.txt`` with one per line (the file's name is the source), or ``.jsonl`` of objects with ``source`` and
+            ``text``, such as the record of an earlier call.
+
+    Raises:
+        InvalidValueError: a file cannot be read, or is neither ``.txt`` nor ``.jsonl``.
+        DamagedRecordError: a line holds no inspiration.
+    """
+    inspirations: dict[str, Inspiration] = {}
+    for path in map(Path, paths):
+        if not path.is_file() or path.suffix not in (".txt", ".jsonl"):
+            raise InvalidValueError(f"inspirations: expected a .txt or .jsonl file, got {path}")
+        for origin, line in read_lines(path):
+            item = Inspiration(path.stem, line.strip()) if path.suffix == ".txt" else _inspiration(origin, line)
+            inspirations.setdefault(item.key, item)
+    return list(inspirations.values())
+
+
+def _inspiration(origin: str, line: str) -> Inspiration:
+    try:
+        item = decode_json(line)
+        return Inspiration(str(item["source"]), str(item["text"]))
+    except (ValueError, KeyError, TypeError):
+        raise DamagedRecordError(f"{origin}: expected an object with source and text") from None
+
+
+def unused(pool: Iterable[Inspiration], previous: Iterable[Inspiration]) -> list[Inspiration]:
+    """Returns the inspirations of ``pool`` whose phrases are not in ``previous``."""
+    keys = {item.key for item in previous}
+    return [item for item in pool if item.key not in keys]
+
+
+def queues(pool: Iterable[Inspiration], previous: Iterable[Inspiration], seed: int) -> dict[str, list[Inspiration]]:
+    """Returns the unused inspirations by source, shuffled, the next one last."""
+    by_source: dict[str, list[Inspiration]] = {}
+    for item in sorted(pool):
+        by_source.setdefault(item.source, []).append(item)
+    used = list(previous)
+    for source, items in by_source.items():
+        # All are shuffled before the used ones are removed: a continued call has the order of an uninterrupted one.
+        random.Random(f"{seed}:{source}").shuffle(items)
+        by_source[source] = unused(items, used)
+    return {source: items for source, items in by_source.items() if items}
+
+
+def take_evenly(waiting: Mapping[str, list[Inspiration]], counts: Counter[str], n: int) -> list[Inspiration]:
+    """Takes ``n`` inspirations out of ``waiting``, each from the source with the fewest results in ``counts``."""
+    batch: list[Inspiration] = []
+    expected = Counter(counts)
+    while len(batch) < n and (sources := [source for source, items in waiting.items() if items]):
+        source = min(sources, key=lambda name: (expected[name], name))
+        batch.append(waiting[source].pop())
+        expected[source] += 1
+    return batch

@@ -1,0 +1,269 @@
+"""What can be written from inspirations: characters, relationships, and scenarios with or without an outcome.
+
+Sources: SOTOPIA (arXiv 2310.11667), C.2; SOTOPIA-π (arXiv 2403.08715), B.1.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import random
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from sotopia_env.errors import InvalidValueError
+from sotopia_env.json_text import decode_json
+from sotopia_env.outcomes import OutcomeSpec
+from sotopia_env.prompts import load
+from sotopia_env.records import Line
+from sotopia_env.tasks import OpenScenario, cast_scenarios, check, warnings
+from sotopia_env.world import Character, Constraints, Relationship, RelationshipKind, Scenario, Seat, Task
+from sotopia_env.world.taskset import Cast, TaskSet
+from sotopia_env.writing.drafting import Question, Trusted
+from sotopia_env.writing.inspirations import Inspiration, plain
+from sotopia_env.writing.likeness import nearest_text
+
+_NOBODY = re.compile(r"\b(agent|person|participant|character|player|speaker)[ _-]?([0-9]|[AB])\b", re.IGNORECASE)
+_GENDERED = re.compile(r"\b(he|she|him|her|his|hers|himself|herself)\b", re.IGNORECASE)
+_PRONOUNS = {"woman": "she/her", "man": "he/him", "nonbinary": "they/them"}
+_ADULT = 18
+WRITTEN_KINDS = (
+    RelationshipKind.FAMILY,
+    RelationshipKind.FRIEND,
+    RelationshipKind.ROMANTIC,
+    RelationshipKind.ACQUAINTANCE,
+)
+"""Kinds of relationships that are written; unlisted pairs are strangers."""
+
+
+class Writing(Protocol):
+    """What is written from each inspiration."""
+
+    def question(self, inspiration: Inspiration) -> Question[Any]:
+        """Returns the question; what it accepts is not accepted again."""
+        ...
+
+    def restore(self, result: Mapping[str, Any]) -> None:
+        """Takes note of what an earlier call has accepted."""
+        ...
+
+
+def check_neutral(*texts: str) -> None:
+    """Raises :class:`InvalidValueError` if a text numbers people, or speaks of anybody as a man or a woman."""
+    for text in texts:
+        if match := _NOBODY.search(text):
+            raise InvalidValueError(
+                f"nobody has a number: write who is meant by what they do, instead of {match.group()!r}"
+            )
+        if match := _GENDERED.search(text):
+            raise InvalidValueError(
+                f"expected a text that fits people of every gender, got {match.group()!r}: use 'they' or say who"
+            )
+
+
+# --- characters ----------------------------------------------------------------------------------------------------
+@dataclass
+class CharacterWriting:
+    """Characters; no two have the same first or last name.
+
+    Attributes:
+        names: that are taken; grows.
+    """
+
+    names: set[str] = field(default_factory=set)
+
+    def question(self, inspiration: Inspiration) -> Question[Character]:
+        """See :class:`Writing`."""
+        values = {"theme": inspiration.text, "names": sorted(self.names)}
+        return Question(inspiration.source, inspiration.text, "write_character", Character, self._accept, values)
+
+    def _accept(self, character: Character) -> Mapping[str, Any]:
+        for name in (character.first_name, character.last_name):
+            if name and plain(name) in self.names:
+                raise InvalidValueError(f"first_name, last_name: {name!r} is taken; expected a name of nobody else")
+        expected = _PRONOUNS.get(plain(character.gender))
+        if expected and plain(character.pronouns) in {*_PRONOUNS.values()} - {expected}:
+            raise InvalidValueError(f"pronouns: expected {expected!r} with the gender, got {character.pronouns!r}")
+        if not character.secret.strip() or not character.public_info.strip():
+            raise InvalidValueError("secret, public_info: expected a sentence in each, got none")
+        result = character.model_dump(mode="json")
+        self.restore(result)
+        return result
+
+    def restore(self, result: Mapping[str, Any]) -> None:
+        """See :class:`Writing`."""
+        self.names |= {plain(result[name]) for name in ("first_name", "last_name") if result[name]}
+
+
+# --- relationships -------------------------------------------------------------------------------------------------
+class RelationshipDraft(BaseModel):
+    """A relationship in the format that the model writes."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    kind: RelationshipKind
+    backstory: Annotated[Line, Field(min_length=20, max_length=400)]
+
+
+@dataclass(frozen=True)
+class RelationshipWriting:
+    """Relationships of a cast; ``source`` of an inspiration is the kind, its text the pair.
+
+    Attributes:
+        cast: the characters, with the relationships that are known.
+    """
+
+    cast: Cast
+
+    def pairs(self, seed: int) -> list[Inspiration]:
+        """Returns every pair that has no relationship yet, each under one kind; the kinds share them evenly."""
+        taken = {relationship.seats for relationship in self.cast.relationships}
+        pairs = [pair for pair in itertools.combinations(range(len(self.cast.characters)), 2) if pair not in taken]
+        random.Random(seed).shuffle(pairs)
+        kinds = itertools.cycle(WRITTEN_KINDS)
+        return [Inspiration(self._kind(pair, next(kinds)), self._text(pair)) for pair in pairs]
+
+    def _kind(self, pair: tuple[int, int], kind: RelationshipKind) -> str:
+        ages = [self.cast.characters[index].age for index in pair]
+        is_adult = all(age is not None and age >= _ADULT for age in ages)
+        return kind if is_adult or kind is not RelationshipKind.ROMANTIC else RelationshipKind.FRIEND
+
+    def _text(self, pair: tuple[int, int]) -> str:
+        return " and ".join(self.cast.characters[index].name for index in pair)
+
+    def question(self, inspiration: Inspiration) -> Question[RelationshipDraft]:
+        """See :class:`Writing`."""
+        pairs = itertools.combinations(range(len(self.cast.characters)), 2)
+        pair = next(pair for pair in pairs if self._text(pair) == inspiration.text)
+        people = [self.cast.characters[index] for index in pair]
+
+        def accept(draft: RelationshipDraft) -> Mapping[str, Any]:
+            if draft.kind != inspiration.source:
+                raise InvalidValueError(f"kind: expected {inspiration.source!r}, got {draft.kind.value!r}")
+            if missing := [one.first_name for one in people if one.first_name not in draft.backstory]:
+                raise InvalidValueError(f"backstory: expected a text that names both, got none with {missing[0]!r}")
+            return Relationship(seats=pair, kind=draft.kind, backstory=draft.backstory).model_dump(mode="json")
+
+        profiles = [person.model_dump(mode="json", exclude={"secret", "private_attributes"}) for person in people]
+        values = {"kind": inspiration.source, "people": profiles}
+        return Question(inspiration.source, inspiration.text, "write_relationship", RelationshipDraft, accept, values)
+
+    def restore(self, result: Mapping[str, Any]) -> None:
+        """See :class:`Writing`."""
+
+
+# --- scenarios -----------------------------------------------------------------------------------------------------
+class _Side(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    goal: Annotated[Line, Field(min_length=10, max_length=400)]
+    private_info: Annotated[Line, Field(max_length=400)] = ""
+    hint: Annotated[Line, Field(max_length=400)] = ""
+
+
+class ScenarioDraft(BaseModel):
+    """A situation in the format that the model writes."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    context: Annotated[Line, Field(min_length=40, max_length=1000)]
+    seats: Annotated[tuple[_Side, ...], Field(min_length=2, max_length=2)]
+    relationships: tuple[RelationshipKind, ...] = ()
+
+
+class VerifiedDraft(ScenarioDraft):
+    """A situation with an outcome."""
+
+    outcome: OutcomeSpec
+
+
+@dataclass
+class ScenarioWriting:
+    """Scenarios for two, of which each can be cast and, with an outcome, scored.
+
+    Attributes:
+        verified: whether they have an outcome.
+        cast: whose characters are seated; ``None`` draws some.
+        castings: how many castings each must have.
+        contexts: that are not written again, nor anything like them, with their origin; grows.
+    """
+
+    verified: bool = False
+    cast: Cast | None = None
+    castings: int = 1
+    contexts: dict[str, str] = field(default_factory=dict)
+
+    def exclude(self, scenarios: Iterable[Scenario]) -> None:
+        """Excludes the contexts of these scenarios."""
+        self.contexts.update({plain(scenario.context): scenario.id for scenario in scenarios})
+
+    def restore(self, result: Mapping[str, Any]) -> None:
+        """See :class:`Writing`."""
+        self.exclude([Scenario.model_validate(result)])
+
+    def question(self, inspiration: Inspiration) -> Question[ScenarioDraft]:
+        """See :class:`Writing`."""
+        form, part = (VerifiedDraft, "_outcome") if self.verified else (ScenarioDraft, "")
+        examples = [form.model_validate(item) for item in decode_json(load(f"write_scenario{part}_examples"))]
+        lines = [json.dumps(example.model_dump(mode="json"), ensure_ascii=False) for example in examples]
+        values = {
+            "outcome": Trusted(load("write_scenario_outcome") if self.verified else ""),
+            "relationships": Trusted(", ".join(kind.value for kind in RelationshipKind)),
+            "examples": Trusted("\n".join(lines)),
+            "theme": inspiration.text,
+        }
+
+        def accept(draft: ScenarioDraft) -> Mapping[str, Any]:
+            scenario = self._scenario(draft, inspiration)
+            self.exclude([scenario])
+            return scenario.model_dump(mode="json")
+
+        return Question(inspiration.source, inspiration.text, "write_scenario", form, accept, values)
+
+    def _scenario(self, draft: ScenarioDraft, inspiration: Inspiration) -> Scenario:
+        first, second = draft.seats
+        if plain(first.goal) == plain(second.goal):
+            raise InvalidValueError("seats: the two goals must be different")
+        check_neutral(draft.context)
+        check_neutral(*(part for side in draft.seats for part in (side.goal, side.private_info, side.hint)))
+        if origin := nearest_text(plain(draft.context), self.contexts):
+            raise InvalidValueError(
+                f"context: this situation exists already ({self.contexts[origin]}); invent another one"
+            )
+        scenario = to_scenario(draft, inspiration)
+        for task in self.tasks([scenario], 0):
+            check_task(task)
+        return scenario
+
+    def tasks(self, scenarios: Iterable[Scenario], seed: int) -> TaskSet:
+        """Returns the scenarios as tasks, each with its castings."""
+        return cast_scenarios([OpenScenario(scenario) for scenario in scenarios], self.cast, self.castings, seed)
+
+
+def check_task(task: Task) -> None:
+    """Raises :class:`InvalidValueError` for the first error or warning of a task."""
+    check(task)
+    for warning in warnings(task):
+        raise InvalidValueError(warning)
+
+
+def to_scenario(draft: ScenarioDraft, inspiration: Inspiration) -> Scenario:
+    """Returns the situation as a scenario; its id is fixed by the inspiration."""
+    digest = hashlib.sha256(f"{inspiration.source}:{inspiration.key}".encode()).hexdigest()[:10]
+    return Scenario(
+        id=f"written-{digest}",
+        context=draft.context,
+        seats=tuple(
+            Seat(goals=(side.goal,), private_info=side.private_info, hints=(side.hint,) if side.hint.strip() else ())
+            for side in draft.seats
+        ),
+        constraints=Constraints(relationships=tuple(dict.fromkeys(draft.relationships))),
+        source=" ".join(inspiration.source.split()),
+        tags=("written", "verified") if isinstance(draft, VerifiedDraft) else ("written",),
+        outcome=getattr(draft, "outcome", None),
+    )

@@ -1,0 +1,354 @@
+"""From a script to templates: AgentSense's route (§3.2 and A.2), each step with a file of its own.
+
+A script is cut into scenes. Each scene becomes a background, goals, a situation that can be played afresh, goals that
+are fit for play, private information with questions, wrong answers, texts that do not point to the script, and at last
+rules for slots: a :class:`~sotopia_env.tasks.Template`, which is filled with drawn people. Every answer is in its
+step's file when it is there, so that a call in the same directory asks nothing twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import itertools
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from sotopia_env.errors import InvalidValueError
+from sotopia_env.evaluators import all_at_once
+from sotopia_env.files import AppendOnlyFile, write_text_atomically
+from sotopia_env.json_text import read_json
+from sotopia_env.records import explain
+from sotopia_env.tasks import Template, instantiate
+from sotopia_env.tasks.open_scenario import renamed
+from sotopia_env.world.interview import GoalType
+from sotopia_env.world.scenario import RelationshipKind
+from sotopia_env.world.taskset import TaskSet
+from sotopia_env.writing import script_forms as forms
+from sotopia_env.writing.drafting import Drafter, Question, Trusted, Written, read_written
+from sotopia_env.writing.inspirations import plain
+from sotopia_env.writing.kinds import check_neutral, check_task
+from sotopia_env.writing.likeness import leakage
+
+STEPS: Mapping[str, type[forms.Form]] = {
+    "scenes": forms.Scenes,
+    "background": forms.Background,
+    "goals": forms.Goals,
+    "rewrite": forms.Situation,
+    "filter": forms.FilteredGoal,
+    "private": forms.Facts,
+    "negatives": forms.Negatives,
+    "leakage": forms.Traces,
+    "slots": forms.Slots,
+}
+"""The steps in their order, each with the form of its answers; ``script_STEP.txt`` is its prompt."""
+LEAST_TURNS = 10
+"""Scenes in which fewer turns are spoken are left out (AgentSense §4.1)."""
+LEAST_PEOPLE = 3
+PART = 400
+"""Lines of a script that are divided into scenes at once."""
+_FormT = TypeVar("_FormT", bound=forms.Form)
+_LONGEST = 3
+"""A wrong answer is at most so many times as long as the right one, and the other way round."""
+
+
+class _LeftOut(Exception):  # noqa: N818 - no error: the reason why a scene gives no template
+    """A scene gives no template."""
+
+
+class ScriptRoute:
+    """The work on one script in one directory."""
+
+    def __init__(self, drafter: Drafter, name: str, text: str, folder: Path) -> None:
+        """Takes up what an earlier call has left in ``folder``.
+
+        Args:
+            drafter: asks the model.
+            name: of the script; ids of templates begin with it.
+            text: the script.
+            folder: gets a file for each step, ``templates.json``, ``tasks.jsonl`` and ``leakage.json``.
+
+        Raises:
+            InvalidValueError: the script is empty, or the directory has the work on another one.
+        """
+        self.lines = [line.rstrip() for line in text.splitlines()]
+        if not text.strip():
+            raise InvalidValueError(f"script: expected lines of text in {name!r}, got none")
+        self.name = "-".join("".join(c if c.isalnum() else " " for c in name.casefold()).split()) or "script"
+        self._drafter, self._folder = drafter, folder
+        self._check_same(hashlib.sha256(text.encode()).hexdigest())
+        self._answers: dict[str, dict[str, Written]] = {}
+        self._files: dict[str, AppendOnlyFile] = {}
+        self._room = asyncio.Semaphore(drafter.concurrency)
+
+    def _path(self, step: str) -> Path:
+        return self._folder / f"{list(STEPS).index(step) + 1}_{step}.jsonl"
+
+    def _check_same(self, digest: str) -> None:
+        file = self._folder / "script.json"
+        if file.exists() and read_json(file) != {"name": self.name, "sha256": digest}:
+            raise InvalidValueError(f"out: {self._folder} has the work on another script; name another directory")
+        write_text_atomically(file, json.dumps({"name": self.name, "sha256": digest}) + "\n")
+
+    async def run(self, profiles: int, seed: int) -> str:
+        """Makes the templates, and of each ``profiles`` tasks; returns what was made and why scenes were left out.
+
+        Raises:
+            ModelRefusedError: the model refuses every request.
+            BudgetExceededError: the ledger's limit is reached; answered questions stay on disk.
+            DamagedRecordError: a line of a step cannot be read.
+        """
+        with contextlib.ExitStack() as stack:
+            for step in STEPS:
+                self._files[step] = stack.enter_context(AppendOnlyFile(self._path(step), exclusive=True))
+                self._answers[step] = {line.text: line for line in read_written(self._path(step))}
+            scenes, missing = await self._scenes()
+            results = await all_at_once([self._template(scenes, index) for index in range(len(scenes))])
+        pairs = [(item, scene) for item, scene in zip(results, scenes, strict=True) if isinstance(item, Template)]
+        made = [template for template, _ in pairs]
+        self._save(made, profiles, seed)
+        texts = {template.id: (_text_of(template), "\n".join(self._of(scene))) for template, scene in pairs}
+        write_text_atomically(self._folder / "leakage.json", json.dumps(leakage(texts), indent=1) + "\n")
+        reasons = Counter(item for item in (*results, *missing) if isinstance(item, str))
+        left = [f"left out: {count} × {reason}" for reason, count in sorted(reasons.items())]
+        return "\n".join([*left, f"{self._folder}: {len(scenes)} scenes, {len(made)} templates, {profiles} tasks each"])
+
+    def _save(self, templates: Sequence[Template], profiles: int, seed: int) -> None:
+        content = [template.model_dump(mode="json") for template in templates]
+        write_text_atomically(self._folder / "templates.json", json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+        TaskSet([instantiate(one, n, seed) for one in templates for n in range(profiles)]).save(
+            self._folder / "tasks.jsonl"
+        )
+
+    # --- asking ----------------------------------------------------------------------------------------------------
+    async def _ask(self, step: str, key: str, accept: Callable[[Any], object], **values: Any) -> Any:
+        """The answer to a question, asked unless it is on disk."""
+        form = STEPS[step]
+
+        def result(answer: forms.Form) -> Mapping[str, Any]:
+            accept(answer)
+            return answer.model_dump(mode="json")
+
+        line = self._answers[step].get(key)
+        if line is None:
+            question: Question[Any] = Question(self.name, key, f"script_{step}", form, result, values)
+            line = await self._drafter.record(question, self._files[step], self._room)
+        if line is None:
+            raise _LeftOut(f"{step}: no answer yet; the same command asks again")
+        self._answers[step][key] = line
+        if line.result is None:
+            raise _LeftOut(f"{step}: {line.refusal}")
+        return form.model_validate(line.result)
+
+    async def _scenes(self) -> tuple[list[forms.Scene], list[str]]:
+        """The scenes that can be played, and why parts of the script gave none."""
+        parts = [range(start, min(start + PART, len(self.lines))) for start in range(0, len(self.lines), PART)]
+        results = await all_at_once([self._part(part) for part in parts])
+        scenes = [scene for item in results if not isinstance(item, str) for scene in item]
+        reasons = [item for item in results if isinstance(item, str)]
+        fit = [one for one in scenes if one.turns >= LEAST_TURNS and len(set(one.speakers)) >= LEAST_PEOPLE]
+        return fit, [*reasons, *["scenes: too few turns or people"] * (len(scenes) - len(fit))]
+
+    async def _part(self, part: range) -> tuple[forms.Scene, ...] | str:
+        def accept(answer: forms.Scenes) -> None:
+            numbers = [number for scene in answer.scenes for number in (scene.first, scene.last)]
+            if numbers != sorted(numbers) or numbers[0] < part.start or numbers[-1] >= part.stop:
+                raise InvalidValueError(
+                    f"scenes: expected line numbers that rise from {part.start} to {part.stop - 1}, got {numbers}"
+                )
+
+        lines = [f"{number}: {self.lines[number]}" for number in part]
+        try:
+            answer: forms.Scenes = await self._ask("scenes", f"lines {part.start}-{part.stop - 1}", accept, lines=lines)
+        except _LeftOut as reason:
+            return str(reason)
+        return answer.scenes
+
+    def _of(self, scene: forms.Scene) -> list[str]:
+        return self.lines[scene.first : scene.last + 1]
+
+    async def _template(self, scenes: Sequence[forms.Scene], index: int) -> Template | str:
+        """The template of a scene, or the reason why there is none."""
+        try:
+            return await self._steps(scenes, index)
+        except _LeftOut as reason:
+            return str(reason)
+
+    # --- the steps of one scene ------------------------------------------------------------------------------------
+    async def _steps(self, scenes: Sequence[forms.Scene], index: int) -> Template:
+        scene = scenes[index]
+        key, lines, before = f"scene {scene.first}", self._of(scene), [one.summary for one in scenes[:index]]
+        told = await self._ask("background", key, _check_people, before=before, lines=lines)
+        names = [person.name for person in told.people]
+        people = [person.model_dump() for person in told.people]
+
+        def same_people(answer: forms.Goals) -> None:
+            _expect_names([person.name for person in answer.people], names)
+
+        wishes = await self._ask("goals", key, same_people, background=told.background, people=people, lines=lines)
+
+        def playable(answer: forms.Situation) -> None:
+            same_people(answer)
+            check_neutral(answer.context, *(goal for person in answer.people for goal in person.goals))
+
+        people = [person.model_dump(mode="json") for person in wishes.people]
+        situation = await self._ask("rewrite", key, playable, background=told.background, people=people)
+        goals = await all_at_once([self._goals(key, situation, names, seat) for seat in range(len(names))])
+        people = [{"name": name, "goals": [goal.goal for goal in own]} for name, own in zip(names, goals, strict=True)]
+        facts = await self._facts(key, situation.context, people, lines)
+        texts = {
+            "context": situation.context,
+            "seats": [
+                {
+                    "goals": [{"text": goal.goal, "type": goal.type.value} for goal in own],
+                    "private_info": next((fact.fact for fact, _ in facts if fact.name == name), ""),
+                }
+                for name, own in zip(names, goals, strict=True)
+            ],
+            "questions": [
+                {"about": names.index(fact.name), "text": fact.question, "answer": fact.answer, "wrong": wrong}
+                for fact, wrong in facts
+            ],
+        }
+        return await self._slots(key, await self._without_traces(key, texts, names))
+
+    async def _goals(self, key: str, situation: forms.Situation, names: list[str], seat: int) -> list[Any]:
+        """The goals of a seat that are fit for play, rewritten."""
+
+        def accept(answer: forms.FilteredGoal) -> None:
+            check_neutral(answer.goal)
+
+        name, goals = names[seat], situation.people[seat].goals
+        values = {
+            "context": situation.context,
+            "names": names,
+            "name": name,
+            "types": Trusted(", ".join(f'"{one.value}"' for one in GoalType)),
+        }
+        answers = await all_at_once(
+            [self._ask("filter", f"{key}/{seat}/{n}", accept, goal=goal, **values) for n, goal in enumerate(goals)]
+        )
+        if not (kept := [answer for answer in answers if answer.goal.strip()]):
+            raise _LeftOut("filter: a seat without a goal that is fit for play")
+        return kept
+
+    async def _facts(
+        self, key: str, context: str, people: Sequence[Mapping[str, Any]], lines: Sequence[str]
+    ) -> list[tuple[forms.Fact, list[str]]]:
+        """The private information, each with its wrong answers."""
+        names = [person["name"] for person in people]
+
+        def accept(answer: forms.Facts) -> None:
+            owners = [fact.name for fact in answer.facts]
+            if len(set(owners)) != len(owners) or set(owners) - set(names):
+                raise InvalidValueError(f"facts: expected at most one for each of {names}, got those of {owners}")
+            for fact in answer.facts:
+                check_neutral(fact.fact, fact.question, fact.answer)
+                if plain(fact.answer).rstrip(".") in plain(context):
+                    raise InvalidValueError(f"answer: expected what the situation does not tell, got {fact.answer!r}")
+
+        answer = await self._ask("private", key, accept, context=context, people=list(people), lines=list(lines))
+        wrong = await all_at_once([self._wrong(key, context, fact, n) for n, fact in enumerate(answer.facts)])
+        return list(zip(answer.facts, wrong, strict=True))
+
+    async def _wrong(self, key: str, context: str, fact: forms.Fact, number: int) -> list[str]:
+        def accept(answer: forms.Negatives) -> None:
+            if len({plain(text) for text in (fact.answer, *answer.wrong)}) != 1 + len(answer.wrong):
+                raise InvalidValueError(f"wrong: expected three texts unlike {fact.answer!r} and each other")
+            lengths = [len(text) for text in (fact.answer, *answer.wrong)]
+            if max(lengths) > _LONGEST * min(lengths):
+                raise InvalidValueError(f"wrong: expected texts as long as {fact.answer!r}, got the lengths {lengths}")
+            check_neutral(*answer.wrong)
+
+        values = {"context": context, "question": fact.question, "answer": fact.answer}
+        answer: forms.Negatives = await self._ask("negatives", f"{key}/{number}", accept, **values)
+        return list(answer.wrong)
+
+    async def _without_traces(self, key: str, texts: Mapping[str, Any], names: list[str]) -> Any:
+        """The texts with slots for people, and without what points to the script."""
+        whole = _text_in(texts)
+
+        def accept(answer: forms.Traces) -> None:
+            if len(answer.mentions) != len(names):
+                raise InvalidValueError(f"mentions: expected a list for each of {names}, got {len(answer.mentions)}")
+            originals = [one.original for one in answer.replacements]
+            mentions = list(itertools.chain(*answer.mentions))
+            if absent := [text for text in (*mentions, *originals) if text not in whole]:
+                raise InvalidValueError(f"mentions, replacements: {absent[0]!r} does not stand in the texts")
+            if len({*mentions, *originals}) != len(mentions) + len(originals):
+                raise InvalidValueError("mentions, replacements: expected every text once, got one twice")
+            rest = _text_in(_replaced(texts, answer)).casefold()
+            if left := [text for text in (*names, *mentions, *originals) if _stands(text.casefold(), rest)]:
+                raise InvalidValueError(f"replacements: {left[0]!r} still stands in the texts; replace it everywhere")
+
+        return _replaced(texts, await self._ask("leakage", key, accept, texts=texts, names=names))
+
+    async def _slots(self, key: str, texts: Any) -> Template:
+        def accept(answer: forms.Slots) -> None:
+            template = self._built(key, texts, answer)
+            check_task(instantiate(template, 0, 0))
+
+        kinds = Trusted(", ".join(f'"{kind.value}"' for kind in RelationshipKind))
+        seats = Trusted(len(texts["seats"]))
+        answer = await self._ask("slots", key, accept, texts=texts, seats=seats, relationships=kinds)
+        return self._built(key, texts, answer)
+
+    def _built(self, key: str, texts: Any, slots: forms.Slots) -> Template:
+        if len(slots.seats) != len(texts["seats"]):
+            raise InvalidValueError(f"seats: expected {len(texts['seats'])} entries, got {len(slots.seats)}")
+        rules = [seat.model_dump(mode="json") for seat in slots.seats]
+        content = {
+            **texts,
+            "id": f"{self.name}-{key.partition(' ')[2]}",
+            "domain": slots.domain,
+            "seats": [{**rule, **seat} for rule, seat in zip(rules, texts["seats"], strict=True)],
+            "ties": [tie.model_dump(mode="json") for tie in slots.ties],
+            "source": self.name,
+            "tags": ["written"],
+        }
+        try:
+            return Template.model_validate(content)
+        except ValidationError as error:
+            raise InvalidValueError(explain(error, (), content)) from None
+
+
+def _check_people(answer: forms.Background) -> None:
+    names = [plain(person.name) for person in answer.people]
+    if len(set(names)) != len(names):
+        raise InvalidValueError(f"people: expected different names, got {names}")
+
+
+def _expect_names(names: Sequence[str], expected: Sequence[str]) -> None:
+    if list(names) != list(expected):
+        raise InvalidValueError(f"people: expected {list(expected)}, in this order, got {list(names)}")
+
+
+def _replaced(texts: Any, traces: forms.Traces) -> Any:
+    """The texts with slots and replacements, in one pass, longer texts first."""
+    people = {text: f"{{{seat}}}" for seat, mentions in enumerate(traces.mentions) for text in mentions}
+    return renamed(texts, people | {one.original: one.replacement for one in traces.replacements})
+
+
+def _text_in(value: Any) -> str:
+    """All texts, a line for each."""
+    if isinstance(value, Mapping):
+        return _text_in([part for name, part in value.items() if name != "type"])
+    return "\n".join(map(_text_in, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def _stands(text: str, whole: str) -> bool:
+    """Whether ``text`` stands in ``whole`` as a word or words."""
+    return re.search(rf"(?<!\w){re.escape(text)}(?!\w)", whole) is not None
+
+
+def _text_of(template: Template) -> str:
+    """What is shown of a template: context, goals and private information."""
+    seats = [text for slot in template.seats for text in (*(goal.text for goal in slot.goals), slot.private_info)]
+    return " ".join([template.context, *seats])

@@ -1,0 +1,98 @@
+"""A whole simulation out of one sentence (SOTOPIA-S4 §3.1): people, goals, order of turns, outcome, own dimensions.
+
+The result is the content of a YAML file that ``sotopia rollout --tasks`` reads: a task, the rules of play, and the
+dimensions of a judge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from sotopia_env.errors import InvalidValueError
+from sotopia_env.outcomes import OutcomeSpec
+from sotopia_env.prompts import load
+from sotopia_env.records import Name, explain
+from sotopia_env.world import Character, Relationship, RelationshipKind, Scenario, Seat, Task
+from sotopia_env.world.dynamics import TurnOrder
+from sotopia_env.world.reward import CustomDimension
+from sotopia_env.writing.drafting import Question, Trusted
+from sotopia_env.writing.kinds import check_task
+
+_RULES = {"turn_order", "max_silent_turns", "end_when_settled"}
+_SCENARIO = ("id", "context", "seats", "private_messages", "max_turns", "outcome")
+_MOST_SEATS = 8
+
+
+class SimulationDraft(BaseModel):
+    """A simulation in the format that the model writes."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    id: Annotated[Name, Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
+    context: Annotated[str, Field(min_length=40, max_length=2000)]
+    characters: Annotated[tuple[Character, ...], Field(min_length=2, max_length=_MOST_SEATS)]
+    seats: tuple[Seat, ...]
+    relationships: tuple[Relationship, ...]
+    private_messages: bool = False
+    turn_order: TurnOrder = TurnOrder.ROUND_ROBIN
+    max_turns: Annotated[int, Field(ge=2, le=500)] = 20
+    max_silent_turns: Annotated[int | None, Field(ge=0)] = None
+    end_when_settled: bool = True
+    dimensions: tuple[CustomDimension, ...] = ()
+    outcome: OutcomeSpec | None = None
+
+    def content(self) -> dict[str, Any]:
+        """Returns the content of a YAML task file.
+
+        Raises:
+            InvalidValueError: the parts do not fit each other, or the task cannot be played and scored.
+        """
+        names = [dimension.name for dimension in self.dimensions]
+        if len(set(names)) != len(names):
+            raise InvalidValueError(f"dimensions: expected different names, got {names}")
+        task = self._task()
+        check_task(task)
+        content: dict[str, Any] = {
+            "tasks": [plain_task(task)],
+            "rules": self.model_dump(mode="json", include=_RULES, exclude_none=True),
+        }
+        return content | ({"dimensions": [one.model_dump(mode="json") for one in self.dimensions]} if names else {})
+
+    def _task(self) -> Task:
+        fields = {name: getattr(self, name) for name in _SCENARIO}
+        try:
+            scenario = Scenario(**fields, source="drafted", tags=("drafted",))
+            return Task(id=self.id, scenario=scenario, characters=self.characters, relationships=self.relationships)
+        except ValidationError as error:
+            raise InvalidValueError(explain(error)) from None
+
+
+def plain_task(task: Task) -> dict[str, Any]:
+    """Returns a task as it is written by hand: without what has its usual value, the outcome as an object."""
+    content = task.model_dump(mode="json", exclude_defaults=True)
+    if task.scenario.outcome is not None:
+        content["scenario"]["outcome"] = task.scenario.outcome.model_dump(mode="json")
+    return content
+
+
+def simulation_question(sentence: str) -> Question[SimulationDraft]:
+    """Returns the question whose result is the content of a YAML task file.
+
+    Raises:
+        InvalidValueError: the sentence is empty.
+    """
+    if not sentence.strip():
+        raise InvalidValueError(f"sentence: expected one that says who meets and what for, got {sentence!r}")
+
+    def accept(draft: SimulationDraft) -> Mapping[str, Any]:
+        return draft.content()
+
+    values = {
+        "relationships": Trusted(", ".join(kind.value for kind in RelationshipKind)),
+        "outcome": Trusted(load("write_scenario_outcome")),
+        "sentence": sentence,
+    }
+    return Question("sentence", sentence, "write_simulation", SimulationDraft, accept, values)

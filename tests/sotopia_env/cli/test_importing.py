@@ -1,0 +1,127 @@
+"""``sotopia import`` and ``sotopia export`` as a user meets them, and what imports are good for."""
+
+import hashlib
+import json
+import tracemalloc
+
+import pytest
+
+from sotopia_env.runs.importing import import_files
+from sotopia_env.storage import read_manifest
+from tests.sotopia_env.cli.test_cli import sotopia
+from tests.sotopia_env.importers import records
+from tests.sotopia_env.importers.records import write
+from tests.sotopia_env.people.test_human_agreement import fill_in, full
+
+
+@pytest.fixture
+def lines(tmp_path):
+    """Published lines of eight episodes, one of them without scores."""
+    entries = [records.line(episode_id=f"E-{n}", environment_id=f"env-{n}") for n in range(7)]
+    bare = records.line(episode_id="E-7", rewards=[0.0, 0.0], raw_rewards=[0.0, 0.0])
+    return write(tmp_path / "episodes.jsonl", [*entries, bare])
+
+
+def digests(folder):
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
+
+
+def test_an_import_is_a_run_and_comes_back(tmp_path, lines):
+    out = tmp_path / "run"
+    text = sotopia("import", lines, "-o", out).output
+    assert f"{lines}: sotopia-episodes; 8 read, 8 converted, 0 refused" in text
+    assert read_manifest(out).counts.unscored == 1
+    table = sotopia("compare", out, "--evaluator", "imported:gpt-4").output
+    assert "8 episodes, 2 policies, 1 unscored" in table
+    sotopia("export", out, "-o", tmp_path / "back.jsonl")
+    back = [json.loads(line) for line in (tmp_path / "back.jsonl").read_text().splitlines()]
+    assert back == [json.loads(line) for line in lines.read_text().splitlines()]
+
+
+def test_the_same_files_give_the_same_bytes(tmp_path, lines):
+    sotopia("import", lines, "-o", tmp_path / "one")
+    first = digests(tmp_path / "one")
+    sotopia("import", lines, "-o", tmp_path / "one")
+    sotopia("import", lines, "-o", tmp_path / "other")
+    assert digests(tmp_path / "one") == first == digests(tmp_path / "other")
+
+
+def test_people_can_be_asked_about_imported_episodes(tmp_path, lines):
+    run, sheet = tmp_path / "run", tmp_path / "people.csv"
+    sotopia("import", lines, "-o", run)
+    sotopia("annotation-template", run, "-n", 4, "--out", sheet)
+    scores = {name: value for name, value in records.SCORES.items() if name != "overall_score"}
+    fill_in(sheet, lambda request: full({**scores, "goal": 3 + request.slot}, f"ann{request.slot}", "Fine."))
+    text = sotopia("judge-agreement", run, "--human", sheet, "--no-filters").output
+    assert "imported:gpt-4" in text
+
+
+def test_refused_records_are_listed_and_the_others_imported(tmp_path):
+    entries = [records.log(), records.log(pk="2", rewards=[1]), {"pk": 3}]
+    path = write(tmp_path / "logs.jsonl", entries)
+    text = sotopia("import", path, "-o", tmp_path / "out", code=2).output
+    assert f"{path}, line 2: rewards: expected 2, one per agent, got 1" in text
+    assert not (tmp_path / "out").exists()
+    text = sotopia("import", path, "-o", tmp_path / "out", "--keep-going", code=1).output
+    assert "3 read, 1 converted, 2 refused" in text
+    assert f"refused: {path}, line 3: " in text
+    report = json.loads((tmp_path / "out" / "import.json").read_text())
+    assert [entry["where"].rpartition(" ")[2] for entry in report["files"][0]["refused"]] == ["2", "3"]
+
+
+def test_an_import_replaces_only_what_an_import_wrote(tmp_path, lines):
+    out = tmp_path / "run"
+    sotopia("import", lines, "-o", out)
+    sotopia("evaluate", out, "--evaluator", "rules")
+    before = digests(out)
+    assert "was changed since it was imported" in sotopia("import", lines, "-o", out, code=2).output
+    assert digests(out) == before
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "episodes.jsonl").write_text("mine\n")
+    assert "no import wrote it" in sotopia("import", lines, "-o", other, code=2).output
+    assert (other / "episodes.jsonl").read_text() == "mine\n"
+
+
+MISUSE = [
+    (["import", "no.jsonl", "-o", "out"], "no.jsonl: cannot be opened (No such file or directory)"),
+    (["import", ".", "-o", "out"], "expected a file, found a directory"),
+    (["import", "empty.jsonl", "-o", "out"], "expected at least one record that can be imported, got none"),
+    (["import", "logs.jsonl", "-o", "out", "--format", "sotopia-log"], "did you mean 'sotopia-logs'?"),
+    (["import", "logs.jsonl"], "expected a folder to write, got none"),
+    (["export", "logs.jsonl", "-o", "x.jsonl"], "expected a name, since logs.jsonl holds no folder of imports"),
+    (["export", "logs.jsonl", "-o", "x.csv", "--format", "sotopia-logs"], "ends with .jsonl or .json"),
+    (["export", "none", "-o", "x.jsonl", "--format", "sotopia-logs"], "found nothing"),
+    (["export", "none", "-o", "x.jsonl", "--format", "sotopia-combos"], "expected a file of records, found none"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "sentence"), MISUSE, ids=range(len(MISUSE)))
+def test_misuse_is_one_sentence_and_leaves_nothing(tmp_path, monkeypatch, arguments, sentence):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "logs.jsonl", [records.log()])
+    (tmp_path / "empty.jsonl").write_text("\n")
+    assert sentence in " ".join(sotopia(*arguments, code=2).output.replace("│", " ").split())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty.jsonl", "logs.jsonl"]
+
+
+def test_without_files_the_formats_are_listed():
+    text = sotopia("import").output
+    assert "sotopia-episodes" in text
+    assert "casino" in text
+
+
+def test_memory_does_not_grow_with_the_file(tmp_path):
+    def peak(count):
+        path = tmp_path / f"{count}.jsonl"
+        with path.open("w", encoding="utf-8") as stream:
+            stream.writelines(f"{json.dumps(records.line(episode_id=str(n)))}\n" for n in range(count))
+        tracemalloc.start()
+        import_files([path], tmp_path / f"out{count}", progress=False)
+        size = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return size
+
+    peak(5)
+    small, large = peak(20), peak(200)
+    assert large < 1.3 * small

@@ -1,0 +1,146 @@
+"""SOTOPIA's profiles and combinations as records of ours, and back."""
+
+import json
+
+import pytest
+
+from sotopia_env.errors import DamagedRecordError
+from sotopia_env.importers import Kind
+from sotopia_env.runs.exporting import export_records
+from sotopia_env.runs.importing import import_files
+from sotopia_env.world import Cast, RelationshipKind, TaskSet
+from sotopia_env.world.dynamics import Rules, initial_state
+from sotopia_env.world.observation import observe
+from tests.sotopia_env.importers import records
+from tests.sotopia_env.importers.records import convert, write
+
+FILES = {
+    "sotopia-agents": [records.AGENT, records.AGENT_LINE, records.AGENT_UNKNOWN],
+    "sotopia-environments": [records.ENVIRONMENT, records.ENVIRONMENT_LINE],
+    "sotopia-relationships": [records.RELATIONSHIP, records.RELATIONSHIP_LINE],
+    "sotopia-combos": [records.COMBINATION, records.COMBINATION_LINE],
+    "sotopia-lists": [records.LIST],
+}
+
+
+def of_kind(products, kind):
+    return [product.value for product in products if product.kind is kind]
+
+
+def test_what_a_profile_does_not_say_is_unknown(tmp_path):
+    products, _ = convert(tmp_path, *FILES.values())
+    tova, ilan, uma = of_kind(products, Kind.CHARACTER)
+    assert (tova.name, tova.age, tova.decision_style, tova.big_five.openness) == (
+        records.TOVA,
+        37,
+        "analytical",
+        "high",
+    )
+    assert (tova.moral_foundations, tova.schwartz_values) == (("care", "fairness"), ("security", "self-direction"))
+    assert tova.personality == "Calm and curious."
+    assert (ilan.age, ilan.big_five, ilan.decision_style, ilan.moral_foundations) == (52, None, None, ("loyalty",))
+    assert uma.age is None
+
+
+def test_markup_and_constraints_become_fields(tmp_path):
+    products, _ = convert(tmp_path, *FILES.values())
+    umbrella, stage = of_kind(products, Kind.SCENARIO)
+    assert umbrella.context == "Two colleagues share one umbrella.\nIt rains."
+    keep, borrow = umbrella.seats
+    assert (keep.goals, keep.private_info, keep.hints) == (("Keep the umbrella",), "You have a cold", ("Cough",))
+    assert (borrow.private_info, borrow.hints) == ("Your bus goes at six.", ("For an hour",))
+    assert umbrella.constraints.ages == ((18, 70), (18, 70))
+    assert umbrella.constraints.occupations == ()
+    assert (stage.constraints.ages, stage.constraints.occupations) == (((20, 60),) * 2, (("actor",),) * 2)
+    assert stage.constraints.relationships == (RelationshipKind.FRIEND,)
+
+
+def test_combinations_become_tasks_with_listed_relationships(tmp_path):
+    products, _ = convert(tmp_path, *FILES.values())
+    first, second = of_kind(products, Kind.TASK)
+    assert (first.id, first.relationships[0].kind) == ("C1", RelationshipKind.ACQUAINTANCE)
+    assert first.relationships[0].backstory == "They met at a chess club."
+    assert (second.id, second.relationships[0].kind) == ("C2", RelationshipKind.STRANGER)
+
+
+def test_nobody_at_the_table_reads_what_is_for_evaluators(tmp_path):
+    products, _ = convert(tmp_path, *FILES.values())
+    task = of_kind(products, Kind.TASK)[0]
+    texts = [observe(initial_state(task, Rules(), 0), agent).text for agent in task.agents]
+    assert "The bus is late" in json.dumps(task.scenario.origin)
+    assert not any("The bus is late" in text or "ISTJ" in text for text in texts)
+    assert ["Your bus goes at six" in text for text in texts] == [False, True]
+
+
+def test_profiles_come_back_as_they_were(tmp_path):
+    paths = [write(tmp_path / f"{name}.json", entries) for name, entries in FILES.items()]
+    report = import_files(paths[::-1], tmp_path / "out")
+    assert report.written == {
+        "scenarios.jsonl": 2, "tasks.jsonl": 2, "lists.jsonl": 1, "cast.json": 3, "import.json": 1
+    }  # fmt: skip
+    cast = Cast.model_validate_json((tmp_path / "out" / "cast.json").read_text())
+    assert [pair.seats for pair in cast.relationships] == [(0, 1), (1, 2)]
+    assert len(TaskSet.load(tmp_path / "out" / "tasks.jsonl")) == 2
+    for name, entries in FILES.items():
+        back = tmp_path / f"back-{name}.json"
+        assert export_records(tmp_path / "out", back, format=name) == len(entries)
+        assert json.loads(back.read_text()) == entries
+
+
+def test_records_by_key_are_records(tmp_path):
+    agents = {record["pk"]: {k: v for k, v in record.items() if k != "pk"} for record in (records.AGENT,)}
+    path = tmp_path / "agents.json"
+    path.write_text(json.dumps(agents, indent=2))
+    import_files([path], tmp_path / "out")
+    cast = Cast.model_validate_json((tmp_path / "out" / "cast.json").read_text())
+    assert [character.name for character in cast.characters] == [records.TOVA]
+
+
+def test_an_edited_field_is_exported_as_it_is_now(tmp_path):
+    import_files([write(tmp_path / "a.json", [records.AGENT])], tmp_path / "out")
+    cast = Cast.model_validate_json((tmp_path / "out" / "cast.json").read_text())
+    edited = cast.characters[0].model_copy(update={"personality": "Restless."})
+    (tmp_path / "cast.json").write_text(Cast(characters=(edited,)).model_dump_json())
+    export_records(tmp_path / "cast.json", tmp_path / "back.json", format="sotopia-agents")
+    assert json.loads((tmp_path / "back.json").read_text()) == [
+        {**records.AGENT, "personality_and_values": "Restless."}
+    ]
+
+
+BAD = [
+    ([{**records.AGENT, "age": "old"}], r"0.jsonl, line 1: age: expected .*whole number.*'?old"),
+    ([{**records.AGENT, "age": 200}], r"line 1: age: expected a number of at most 150, got 200"),
+    ([{k: v for k, v in records.AGENT.items() if k != "secret"} | {"secrt": "x"}],
+     r"secrt: unknown field, got 'x'; did you mean 'secret'\?"),
+    ([{**records.AGENT, "first_name": 'Tova "T"'}], r"first_name: must not hold"),
+    ([{**records.ENVIRONMENT, "relationship": 7}], r"relationship: expected a number of at most 5, got 7"),
+    ([{**records.ENVIRONMENT, "relationship": "close"}], r"relationship: expected"),
+    ([{**records.ENVIRONMENT_LINE, "agent_goals": ["One."]}], r"(seats|occupation_constraint): expected .*"),
+    ([{**records.ENVIRONMENT, "agent_goals": ["", "x"]}], r"goals: a goal is empty"),
+    ([{**records.ENVIRONMENT, "age_constraint": "[(70, 18), (18, 70)]"}], r"ages: expected \(low, high\)"),
+    ([{**records.ENVIRONMENT, "age_constraint": "[(1, 2), (1, 2), (1, 2)]"}], r"age_constraint: expected 2 ranges"),
+    ([{**records.ENVIRONMENT, "age_constraint": "__import__('os').getcwd()"}], r"age_constraint: expected 2 ranges"),
+    ([{**records.LIST, "agent_index": ["0"]}], r"agent_index: expected 3, one per environment, got 1"),
+    ([{"a": 1}], r"expected a record of a known format, got an object with a"),
+    (["nonsense"], r"expected a record of a known format, got 'nonsense'"),
+    ([records.COMBINATION], r"env_id: .*import it together with the file of its environments"),
+    ([records.RELATIONSHIP], r"agent_1_id: .*import the relationships together with the agents' file"),
+    ([records.AGENT, {**records.AGENT, "age": 40}], r"line 2: pk: expected an id of its own, got .* twice"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("entries", "message"), BAD, ids=range(len(BAD)))
+def test_what_is_wrong_with_a_record_is_one_sentence(tmp_path, entries, message):
+    path = write(tmp_path / "0.jsonl", entries)
+    with pytest.raises(DamagedRecordError, match=message):
+        import_files([path], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_who_is_missing_from_a_relationship_is_named(tmp_path):
+    lost = {**records.RELATIONSHIP, "agent_2_id": "A33"}
+    with pytest.raises(DamagedRecordError, match=r"agent_2_id: expected one of .*got 'A33'; did you mean 'A3'\?"):
+        convert(tmp_path, FILES["sotopia-agents"], [lost])
+    twice = [records.RELATIONSHIP, {**records.RELATIONSHIP, "pk": "R9"}]
+    with pytest.raises(DamagedRecordError, match="each pair once"):
+        convert(tmp_path, FILES["sotopia-agents"], twice)

@@ -1,0 +1,214 @@
+"""Answers after the end, by rule, by chance and from a menu; and policies made again from their records."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from sotopia_env.errors import InvalidValueError
+from sotopia_env.naming import make_policy
+from sotopia_env.naming.recorded import RecordedPolicy, recorded_policy
+from sotopia_env.outcomes import Move, MoveKind
+from sotopia_env.policies import BestOfNPolicy, HumanPolicy, LLMPolicy, OfferWorth, UniformRandom
+from sotopia_env.policies.interviews import read_choice
+from sotopia_env.storage.manifest import named
+from sotopia_env.testing import ScriptedChatModel, state_after
+from sotopia_env.world.action import Action, ActionType, ParseFailure
+from sotopia_env.world.answers import InterviewQuestion, InterviewReply
+from sotopia_env.world.observation import observe
+from tests.sotopia_env.factories import task
+from tests.sotopia_env.interviewed import RIGHT, WRONG, answering, fair
+from tests.sotopia_env.policies.doubles import ballot, friends_task, one_number, three_seats, verified
+
+OPTIONS = (WRONG[0], RIGHT, *WRONG[1:])
+SECRET = InterviewQuestion("agent_0", "What is it with the hall?", OPTIONS)
+
+
+def answered(policy, state, agent, question, seed=0):
+    return asyncio.run(policy.answer(observe(state, agent), question, seed))
+
+
+def move(kind, content=True, to=()):
+    return Action(ActionType.SPEAK, "So.", to, move=Move(kind, content))
+
+
+def vote(option):
+    return move(MoveKind.VOTE, option)
+
+
+LEAVE, WAIT = Action(ActionType.LEAVE), Action(ActionType.NONE)
+OFFER, ACCEPT = (lambda n, to=(): move(MoveKind.PROPOSE, {"n": n}, to)), move(MoveKind.ACCEPT)
+PRIVATE = verified(three_seats({"quorum": 2}), private_messages=True)
+DIVIDED = {"pieces": {"agent_0": 9, "agent_1": 0, "agent_2": 0}, "day": "Tue"}
+ENDINGS = {
+    "nothing agreed": (one_number(), [OFFER(3)], ("no", "no"), ("no", "no")),
+    "both gain": (one_number(), [OFFER(3), ACCEPT], ("yes", "yes"), ("yes", "yes")),
+    "one gains nothing": (one_number(), [OFFER(20), ACCEPT], ("yes", "no"), ("yes", "yes")),
+    "no protocol": (task(), ["Hello."], (None, None), (None, None)),
+    "a private agreement": (
+        PRIVATE, [move(MoveKind.PROPOSE, DIVIDED, ("agent_1",)), ACCEPT], ("yes", "no", None), ("yes", "yes", None),
+    ),
+    "decided": (verified(ballot()), [vote("museum"), vote("museum"), vote("museum")], ("yes",) * 3, ("yes",) * 3),
+    "hidden votes": (
+        verified(ballot(secret=True)), [vote("museum"), WAIT, WAIT], ("no", None, None), ("no", None, None),
+    ),
+    "claims": (friends_task(), [WAIT, LEAVE], ("no", "no"), ("no", "no")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("ending", ENDINGS.values(), ids=ENDINGS)
+def test_scripted_policies_answer_by_what_they_know_of_the_outcome(ending):
+    of, actions, own, others = ending
+    state = state_after(of, *actions)
+    for seat, agent in enumerate(of.agents):
+        other = of.agents[seat - 1]
+        for about, expected in ((agent, own[seat]), (other, others[seat])):
+            reply = answered(make_policy("linear"), state, agent, InterviewQuestion(about, "Do well."))
+            assert reply.choice == (None if expected is None else ("yes", "no").index(expected)), (agent, about, reply)
+
+
+@pytest.mark.parametrize(
+    ("words", "choice"),
+    [
+        (["Good morning."], None),
+        (["They say an oboist walks there."], 1),
+        (["It is flooded in autumn.", "Every autumn!"], 2),
+        (["Bakers want it, and an oboist."], None),
+        (["The hall is haunted. Or promised to bakers?"], 0),
+    ],
+)
+@pytest.mark.parametrize("name", ["linear", "sharer", "leaver", "silent", "micro"])
+def test_scripted_policies_name_the_option_that_its_owner_gave_away(words, choice, name):
+    actions = [action for text in words for action in (Action(ActionType.SPEAK, text), WAIT, WAIT)]
+    assert answered(make_policy(name), state_after(fair(), *actions), "agent_1", SECRET).choice == choice
+
+
+def test_words_that_a_seat_did_not_hear_or_another_said_tell_nothing():
+    of = fair()
+    others = state_after(of, WAIT, "An oboist, they say.")
+    assert answered(make_policy("silent"), others, "agent_2", SECRET).choice is None
+
+
+def test_by_chance_every_option_comes_alike_often():
+    state = state_after(fair())
+    choices = [answered(UniformRandom(), state, "agent_1", SECRET, seed).choice for seed in range(800)]
+    assert all(150 < choices.count(option) < 250 for option in range(4))
+    assert choices[0] == answered(UniformRandom(), state, "agent_1", SECRET, 0).choice
+
+
+TYPED = [
+    (["b"], InterviewReply(1)),
+    (["E", "2", " B "], InterviewReply(1)),
+    ([""], InterviewReply(reason="the person gave no answer")),
+    ([], InterviewReply(reason="the person gave no answer")),
+    (["perhaps"], InterviewReply(reason="the person gave no answer")),
+]
+
+
+@pytest.mark.parametrize(("lines", "reply"), TYPED)
+def test_a_person_chooses_from_a_menu(lines, reply):
+    shown, left = [], list(lines)
+
+    def read(prompt):
+        shown.append(prompt)
+        if not left:
+            raise EOFError
+        return left.pop(0)
+
+    assert answered(HumanPolicy(read, shown.append), state_after(fair()), "agent_1", SECRET) == reply
+    assert "The question is about Ada Testa" in shown[0]
+    assert f'B: "{RIGHT}"' in shown[0]
+    assert shown[1] == "As Bram Testa: A / B / C / D? (Enter for none) "
+    refusals = [text for text in shown if text.startswith("Expected one of A, B, C, D, got")]
+    assert len(refusals) == sum(line.strip().casefold() not in ("", "b") for line in lines)
+
+
+def test_a_person_is_asked_on_goals_with_yes_and_no():
+    shown = []
+    person = HumanPolicy(lambda prompt: shown.append(prompt) or "No", shown.append)
+    state = state_after(fair())
+    assert answered(person, state, "agent_1", InterviewQuestion("agent_1", "Learn why.")) == InterviewReply(1)
+    assert answered(person, state, "agent_1", InterviewQuestion("agent_2", "Sit outside.")) == InterviewReply(1)
+    assert 'one of your goals: "Learn why."' in shown[0]
+    assert "of Chidi Testa, which you did not know" in shown[2]
+
+
+@pytest.mark.parametrize(
+    ("text", "choice"),
+    [
+        ('{"answer": "B"}', 1),
+        ('```json\n{"answer": " b "}\n```', 1),
+        ('<think>A or {"answer": "A"}?</think>{"answer": "B"}', 1),
+        ('I say {"answer": "B"} for sure', 1),
+        ("B", "got 0"),
+        ('{"answer": 1}', "expected one of"),
+        ('{"answer": "B and C"}', "expected one of"),
+        ('{"answer": "B", "answer": "C"}', "given twice"),
+        ('{"answer": "B"', "not valid"),
+        ('{"answers": "B"}', 'got the keys "answers"'),
+        ("{}", "got the keys none"),
+        ("<think>{", "not closed"),
+    ],
+)
+def test_a_models_text_is_read_or_refused_and_never_guessed(text, choice):
+    result = read_choice(text, ("A", "B", "C"))
+    if isinstance(choice, int):
+        assert result == choice
+    else:
+        assert isinstance(result, ParseFailure)
+        assert choice in result.reason
+
+
+def test_questions_quote_what_authors_wrote():
+    odd = InterviewQuestion("agent_0", 'Why?"\nA: "yes', ("x\ny", "<|im_end|>"))
+    policy = LLMPolicy(ScriptedChatModel(lambda _: '{"answer": "A"}'))
+    assert answered(policy, state_after(fair()), "agent_1", odd) == InterviewReply(0)
+    text = policy.model.requests[0].messages[-1]["content"]
+    assert 'A: "x\\ny"' in text
+    assert "<|im_end|>" not in text
+
+
+@pytest.mark.parametrize("fields", [{"options": ("a",)}, {"options": tuple("abcdefghijklmnopqrstuvwxyz1")}])
+def test_a_question_has_as_many_options_as_there_are_letters(fields):
+    with pytest.raises(InvalidValueError, match="options: expected 2 to 26"):
+        InterviewQuestion("agent_0", "?", **fields)
+
+
+@pytest.mark.parametrize("reply", [{}, {"choice": 1, "reason": "so"}])
+def test_a_reply_is_a_choice_or_a_reason(reply):
+    with pytest.raises(InvalidValueError, match="expected a choice, or a reason"):
+        InterviewReply(**reply)
+
+
+def model(spec):
+    return ScriptedChatModel(answering, name=spec)
+
+
+LLM = LLMPolicy(model("local/m"), temperature=0.2, reasks=4, name="mine")
+POLICIES = [make_policy("linear:horizon=4"), make_policy("human"), make_policy("random"), LLM]
+POLICIES += [BestOfNPolicy(LLM, 3, OfferWorth())]
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
+def test_a_policy_comes_back_from_its_record(policy):
+    record = named(policy)
+    again = recorded_policy(record, model)
+    assert (again.name, again.parameters) == (policy.name, record.parameters)
+    inner = again.policy.policy if isinstance(again.policy, RecordedPolicy) else again.policy
+    expected = policy.policy if isinstance(policy, BestOfNPolicy) else policy
+    assert named(inner) == named(expected)
+    if isinstance(inner, LLMPolicy):
+        assert answered(again, state_after(fair()), "agent_1", InterviewQuestion("agent_1", "?")) == InterviewReply(0)
+
+
+def test_a_policy_of_another_package_is_not_imported_from_a_record(tmp_path):
+    record = named(make_policy("random")).model_copy(update={"name": "os:system", "parameters": {"command": "false"}})
+    reply = answered(recorded_policy(record, model), state_after(fair()), "agent_1", SECRET)
+    assert reply.reason == "the policy 'os:system' cannot be made again from its record"
+
+
+def test_a_record_that_cannot_be_meant_is_refused():
+    record = named(make_policy("linear")).model_copy(update={"parameters": {"speed": 3}})
+    with pytest.raises(InvalidValueError, match="policy 'linear': its record cannot be read"):
+        recorded_policy(record, model)

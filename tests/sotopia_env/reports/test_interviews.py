@@ -1,0 +1,392 @@
+"""The report on interviews, against the same numbers by numpy, scipy and statsmodels from the raw answers."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import json
+import random
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import stats
+from statsmodels.stats.inter_rater import cohens_kappa as reference_kappa
+from statsmodels.stats.multitest import multipletests
+
+from sotopia_env.errors import InvalidValueError, UnknownNameError
+from sotopia_env.reports import estimate
+from sotopia_env.reports.interviews import interview_report, to_csv, to_json, to_text, write_report
+from sotopia_env.reports.interviews.report import TemplateTest, abnormal_templates
+from sotopia_env.reports.interviews.rows import GOAL_MEASURES
+from sotopia_env.reports.interviews.sensitivity import cohens_kappa, deviations, variation_tests
+from sotopia_env.world.answers import InterviewAnswer, View
+from sotopia_env.world.episode import Episode, Evaluation, OutcomeResult, PolicyInfo
+from sotopia_env.world.interview import goal_truth
+from tests.sotopia_env.interviewed import GOALS, fair
+
+JUDGES = ("judge/a", "judge/b", "judge/c")
+TEMPLATES = ("fair", "feast", "fete", "ball")
+SEATINGS = (("x", "x", "x"), ("y", "y", "y"), ("x", "y", "y"), ("y", "x", "x"), ("x", "x", "y"))
+OWN = [(seat, goal) for seat, goals in enumerate(GOALS) for goal in range(len(goals))]
+
+
+def outcome(option: str | None) -> OutcomeResult:
+    payoffs = {"hall": (4, 2, 0), "garden": (1, -3, 5), None: (0, 0, 0)}[option]
+    terms = {} if option is None else {"option": option}
+    return OutcomeResult(agreed=bool(option), reason="", terms=terms, payoffs=payoffs, shares=payoffs, efficiency=1)
+
+
+def answers(rng: random.Random, seating: Iterable[str], lean: float) -> list[InterviewAnswer]:
+    """A yes with a chance that depends on judge and template; one in eight is no answer."""
+
+    def value(chance: float) -> dict[str, object]:
+        return {"reason": "no answer"} if rng.random() < 0.125 else {"value": rng.random() < chance}
+
+    result = []
+    for seat, by in enumerate(seating):
+        for owner, goal in OWN:
+            view = View.SELF if owner == seat else View.OTHER
+            base = {"respondent": f"agent_{seat}", "by": by, "about": f"agent_{owner}", "index": goal, "view": view}
+            result.append(InterviewAnswer(**base, **value(lean)))
+        if seat:
+            fields = value(0.3 + 0.4 * (by == "x"))
+            fields |= {"choice": "so"} if "value" in fields else {}
+            result.append(InterviewAnswer(respondent=f"agent_{seat}", by=by, about="agent_0", index=0, **fields))
+    for (owner, goal), (number, by) in itertools.product(OWN, enumerate(JUDGES)):
+        base = {"respondent": f"judge_{number}", "by": by, "about": f"agent_{owner}", "index": goal}
+        result.append(InterviewAnswer(**base, view=View.EXTERNAL, **value(lean + 0.1 * number)))
+    return result
+
+
+def recorded(template: str, instance: int, seating: tuple[str, ...], given: Iterable[InterviewAnswer]) -> Episode:
+    of = fair(f"{template}/{instance}", template=template)
+    infos = tuple(PolicyInfo(agent=agent, name=name) for agent, name in zip(of.agents, seating, strict=True))
+    agreed = ("hall", "garden", None)[instance % 3]
+    verdict = Evaluation(evaluator="interview", answers=tuple(given), unscored="-", outcome=outcome(agreed))
+    key = f"{template}.{instance}.{'+'.join(seating)}"
+    return Episode(task=of, key=key, policies=infos, evaluations=(verdict,))
+
+
+@pytest.fixture(scope="module")
+def episodes() -> list[Episode]:
+    rng = random.Random(5)
+    return [
+        recorded(template, instance, seating, answers(rng, seating, 0.15 + 0.2 * number))
+        for number, template in enumerate(TEMPLATES)
+        for instance in range(5)
+        for seating in SEATINGS
+    ]
+
+
+@pytest.fixture(scope="module")
+def report(episodes):
+    return interview_report(episodes)
+
+
+def votes(episode: Episode, seat: int, goal: int, view: View) -> list[float]:
+    given = episode.evaluations[0].answers
+    own = [a for a in given if (a.about, a.index, a.view) == (f"agent_{seat}", goal, view)]
+    return [float(a.value) for a in own if a.value is not None]
+
+
+def goal_value(episode: Episode, seat: int, goal: int, measure: str) -> float:
+    """Completion of one goal from the raw answers; NaN for nothing."""
+    if measure == "exact":
+        truth = goal_truth(episode.task, episode.evaluations[0].outcome)
+        return float(truth[seat, goal]) if (seat, goal) in truth else np.nan
+    view = {"self": View.SELF, "other": View.OTHER}.get(measure, View.EXTERNAL)
+    given = votes(episode, seat, goal, view)
+    if not given:
+        return np.nan
+    return float(np.mean(given) > 0.5) if measure == "judge majority" else float(np.mean(given))
+
+
+def seat_value(episode: Episode, seat: int, measure: str) -> float:
+    if measure == "information":
+        own = [a for a in episode.evaluations[0].answers if a.view is None and a.respondent == f"agent_{seat}"]
+        values = [float(a.value) for a in own if a.value is not None]
+    else:
+        values = [goal_value(episode, seat, goal, measure) for owner, goal in OWN if owner == seat]
+    return float(np.nanmean(values)) if np.isfinite(values).any() else np.nan
+
+
+def seats_of(episodes: Iterable[Episode], policy: str, measure: str) -> list[tuple[str, str, float]]:
+    """Template, task and value of every seat of a policy that has one."""
+    table = [
+        (episode.task.scenario.interview.template, episode.task.id, seat_value(episode, seat, measure))
+        for episode in episodes
+        for seat, info in enumerate(episode.policies)
+        if info.name == policy
+    ]
+    return [row for row in table if np.isfinite(row[2])]
+
+
+def instance_means(rows) -> dict[str, list[float]]:
+    tasks = sorted({(template, task) for template, task, _ in rows})
+    means = {key: float(np.mean([v for *own, v in rows if tuple(own) == key])) for key in tasks}
+    return {t: [mean for (template, _), mean in means.items() if template == t] for t, _ in tasks}
+
+
+@pytest.mark.parametrize("policy", ["x", "y"])
+@pytest.mark.parametrize("measure", [*GOAL_MEASURES, "information"])
+def test_completion_and_the_sensitivity_index(episodes, report, policy, measure):
+    rows = seats_of(episodes, policy, measure)
+    (cell,) = [c for c in report.completion if (c.policy, c.measure) == (policy, measure)]
+    by_template = [np.mean([v for t, _, v in rows if t == template]) for template in TEMPLATES]
+    assert cell.estimate.mean == pytest.approx(np.mean(by_template))
+    assert (cell.estimate.n, cell.estimate.clusters) == (len(rows), 4)
+    spreads = [np.std(means, ddof=1) for means in instance_means(rows).values()]
+    assert cell.psi.mean == pytest.approx(np.mean(spreads))
+    assert cell.psi.clusters == 4
+
+
+@pytest.mark.parametrize("policy", ["x", "y"])
+def test_chi_square_tests_with_corrections(episodes, report, policy):
+    means = instance_means(seats_of(episodes, policy, "judge majority"))
+    population = np.var(np.concatenate([*means.values()]))
+    tests = [item.test for item in report.tests if item.policy == policy]
+    assert {test.template for test in tests} == set(means)
+    p_values = []
+    for test in tests:
+        values = means[test.template]
+        chi2 = 4 * np.var(values, ddof=1) / population
+        p = 2 * min(stats.chi2(4).sf(chi2), stats.chi2(4).cdf(chi2))
+        assert (test.n, test.chi2, test.p) == (5, pytest.approx(chi2), pytest.approx(min(p, 1)))
+        assert (test.mean, test.variance) == (pytest.approx(np.mean(values)), pytest.approx(np.var(values, ddof=1)))
+        assert test.more == (np.var(values, ddof=1) > population)
+        p_values.append(test.p)
+    for method, name in (("bonferroni", "bonferroni"), ("fdr_bh", "q")):
+        assert [getattr(t, name) for t in tests] == pytest.approx(list(multipletests(p_values, method=method)[1]))
+
+
+def test_the_level_of_the_test_is_what_it_says_for_normal_values():
+    rng = np.random.default_rng(3)
+    tests = variation_tests({str(n): rng.normal(size=5).tolist() for n in range(3000)})
+    assert np.mean([test.p < 0.05 for test in tests]) == pytest.approx(0.05, abs=0.015)
+    assert np.mean([test.more for test in tests if test.p < 0.05]) == pytest.approx(0.5, abs=0.15)
+
+
+@pytest.mark.parametrize(
+    ("instances", "number"),
+    [({}, 0), ({"a": [1.0]}, 0), ({"a": [1.0, 1.0], "b": [1.0]}, 0), ({"a": [1.0, 0.0], "b": [1.0]}, 1)],
+)
+def test_templates_without_two_instances_or_variation_are_not_tested(instances, number):
+    assert len(variation_tests(instances)) == number
+    assert set(deviations(instances)) == {name for name, values in instances.items() if len(values) > 1}
+
+
+def test_abnormal_templates_vary_more_and_are_rejected_for_most_policies():
+    wild = {"wild": [0, 1, 0, 1, 1], **{f"calm{n}": [0.5, 0.5, 0.5, 0.5, 0.6] for n in range(12)}}
+    (strong,) = [test for test in variation_tests(wild) if test.template == "wild"]
+    (weak,) = [test for test in variation_tests(wild) if test.template == "calm0"]
+    assert (strong.more, strong.p < 0.05) == (True, True)
+    assert (weak.more, weak.p < 0.05) == (False, True)
+
+    def tests(*items):
+        return [TemplateTest(f"p{n}", "self", item) for n, item in enumerate(items)]
+
+    assert abnormal_templates(tests(strong, strong, replace(strong, p=0.2))) == ("wild",)
+    assert abnormal_templates(tests(strong, replace(strong, p=0.2))) == ()
+    assert abnormal_templates(tests(weak, weak)) == ()
+
+
+def pairs_of(episodes, respondent):
+    result = []
+    for episode in episodes:
+        truth = goal_truth(episode.task, episode.evaluations[0].outcome)
+        for answer in episode.evaluations[0].answers:
+            key = (int(answer.about[-1]), answer.index)
+            same = respondent in (f"{answer.respondent} ({answer.by})", answer.view, f"{answer.view}: {answer.by}")
+            if same and answer.view and answer.value is not None and key in truth:
+                result.append((answer.value, truth[key]))
+    return result
+
+
+@pytest.mark.parametrize(
+    "respondent", ["judge_0 (judge/a)", "judge_2 (judge/c)", "self", "other", "self: x", "other: y"]
+)
+def test_answers_against_the_exact_truth(episodes, report, respondent):
+    pairs = np.array(pairs_of(episodes, respondent))
+    (row,) = [row for row in report.accuracies if row.respondent == respondent]
+    table = [[np.sum((pairs[:, 0] == a) & (pairs[:, 1] == b)) for b in (False, True)] for a in (False, True)]
+    assert row.kappa == pytest.approx(reference_kappa(np.array(table)).kappa)
+    assert row.accuracy.n == len(pairs)
+
+
+def test_the_accuracy_of_the_majority(episodes, report):
+    (row,) = [row for row in report.accuracies if row.respondent == "judge majority"]
+    values, clusters = [], []
+    for episode in episodes:
+        for (seat, goal), truth in goal_truth(episode.task, episode.evaluations[0].outcome).items():
+            value = goal_value(episode, seat, goal, "judge majority")
+            if np.isfinite(value):
+                values.append(float(bool(value) == truth))
+                clusters.append(episode.task.scenario.interview.template)
+    assert row.accuracy == estimate(values, clusters, (0, 1))
+
+
+@pytest.mark.parametrize(
+    ("pairs", "kappa"),
+    [
+        ([], None),
+        ([(True, True)] * 3, None),
+        ([(True, True), (False, False)], 1.0),
+        ([(True, False), (False, True)], -1.0),
+        ([(True, True), (True, False)], 0.0),
+        ([(True, True)] * 20 + [(True, False)] * 5 + [(False, True)] * 10 + [(False, False)] * 15, 0.4),
+    ],
+)
+def test_kappa_by_hand(pairs, kappa):
+    assert cohens_kappa(pairs) == (None if kappa is None else pytest.approx(kappa))
+
+
+GROUPS = {
+    ("goal type", "cooperation"): [(0, 1)],
+    ("need", "growth"): [(0, 0), (0, 1)],
+    ("need", "existence"): [(1, 0)],
+    ("role", "receiver"): [(1, 0), (2, 0)],
+    ("domain", "small society"): OWN,
+    ("seats", "3"): OWN,
+}
+
+
+@pytest.mark.parametrize(("grouping", "group"), GROUPS)
+@pytest.mark.parametrize("measure", ["judge average", "self"])
+def test_completion_by_kinds_of_goals(episodes, report, grouping, group, measure):
+    values, clusters = [], []
+    for episode in episodes:
+        for seat, goal in GROUPS[grouping, group]:
+            value = goal_value(episode, seat, goal, measure)
+            if episode.policies[seat].name == "x" and np.isfinite(value):
+                values.append(value)
+                clusters.append(episode.task.scenario.interview.template)
+    (cell,) = [
+        c for c in report.groups if (c.grouping, c.group, c.policy, c.measure) == (grouping, group, "x", measure)
+    ]
+    expected = estimate(values, clusters, (0, 1))
+    assert (cell.estimate.n, cell.estimate.mean) == (expected.n, pytest.approx(expected.mean))
+    assert (cell.estimate.low, cell.estimate.high) == (pytest.approx(expected.low), pytest.approx(expected.high))
+
+
+@pytest.mark.parametrize(("part", "seats"), [("all", (0, 1, 2)), ("senders", (0,)), ("receivers", (1, 2))])
+@pytest.mark.parametrize("sender", ["x", "y"])
+@pytest.mark.parametrize("receiver", ["x", "y"])
+def test_senders_and_receivers(episodes, report, part, seats, sender, receiver):
+    pure = [e for e in episodes if [i.name for i in e.policies] == [sender, receiver, receiver]]
+    values = {t: [] for t in TEMPLATES}
+    for episode, seat in itertools.product(pure, seats):
+        value = seat_value(episode, seat, "judge majority")
+        if np.isfinite(value):
+            values[episode.task.scenario.interview.template].append(value)
+    (cell,) = [c for c in report.roles if (c.part, c.sender, c.receiver) == (part, sender, receiver)]
+    assert cell.estimate.mean == pytest.approx(np.mean([np.mean(v) for v in values.values()]))
+    assert report.mixed == len(episodes) // 5
+
+
+@pytest.mark.parametrize("policy", ["x", "y"])
+def test_attack_and_defence(episodes, report, policy):
+    attacks, defences = {t: [] for t in TEMPLATES}, {t: [] for t in TEMPLATES}
+    for episode in episodes:
+        template, names = episode.task.scenario.interview.template, [info.name for info in episode.policies]
+        own = {seat: seat_value(episode, seat, "information") for seat in (1, 2)}
+        attacks[template] += [v for seat, v in own.items() if names[seat] == policy and np.isfinite(v)]
+        known = [v for v in own.values() if np.isfinite(v)]
+        defences[template] += [1 - np.mean(known)] if names[0] == policy and known else []
+    (plane,) = [plane for plane in report.planes if plane.policy == policy]
+    assert plane.attack.mean == pytest.approx(np.mean([np.mean(v) for v in attacks.values()]))
+    assert plane.defence.mean == pytest.approx(np.mean([np.mean(v) for v in defences.values()]))
+
+
+def test_what_was_asked_and_answered(episodes, report):
+    given = [answer for episode in episodes for answer in episode.evaluations[0].answers]
+    counts = {(item.view, item.policy): (item.asked, item.answered) for item in report.responses}
+    for view, by in (("self", "x"), ("other", "y"), (None, "x")):
+        own = [a for a in given if (a.view, a.by) == (view, by)]
+        assert counts[view or "information", by] == (len(own), sum(a.value is not None for a in own))
+    assert sum(asked for asked, _ in counts.values()) == len(given)
+    assert ("judge_1 (judge/b)", "") in counts
+
+
+def test_the_order_of_episodes_does_not_matter(episodes, report):
+    again = interview_report(reversed(episodes))
+    assert [c.estimate.mean for c in again.completion] == pytest.approx([c.estimate.mean for c in report.completion])
+
+
+def test_what_nobody_answered_is_left_out_and_never_zero():
+    silent = [InterviewAnswer(respondent="agent_0", about="agent_0", index=0, view=View.SELF, reason="no answer")]
+    known = [InterviewAnswer(respondent="agent_0", about="agent_0", index=1, view=View.SELF, value=True)]
+    result = interview_report([recorded("fair", 0, ("x", "x", "x"), silent + known)], measure="self")
+    (cell,) = [cell for cell in result.completion if cell.measure == "self"]
+    assert (cell.estimate.mean, cell.estimate.n, cell.psi) == (1.0, 1, None)
+    assert result.planes == ()
+    assert {cell.measure for cell in result.completion} == {"self", "exact"}
+    assert "n/a" in to_text(result)
+    empty = interview_report([recorded("fair", 0, ("x", "x", "x"), silent)], measure="self")
+    assert {cell.measure for cell in empty.completion} == {"exact"}
+    assert empty.tests == ()
+
+
+def test_policies_of_one_name_are_told_apart(episodes):
+    odd = [i.model_copy(update={"parameters": {"t": 1}}) if i.name == "y" else i for i in episodes[1].policies]
+    result = interview_report([episodes[0], episodes[1].model_copy(update={"policies": tuple(odd)}), episodes[3]])
+    assert result.policies == ("x", 'y {"t":1}', "y {}")
+
+
+MISUSE = [
+    (lambda e: interview_report([]), InvalidValueError, "expected at least one episode, got none"),
+    (lambda e: interview_report([e[0], e[0]]), InvalidValueError, "occurs twice"),
+    (lambda e: interview_report(e, measure="self_"), UnknownNameError, "measure: .*did you mean 'self'"),
+    (lambda e: interview_report(e, evaluator="intervew"), UnknownNameError, "evaluator: .*'intervew'"),
+    (
+        lambda e: interview_report([e[0].model_copy(update={"evaluations": ()})]),
+        InvalidValueError,
+        "answers: expected interviewed episodes, got none; `sotopia evaluate RUN --evaluator interview`",
+    ),
+    (
+        lambda e: interview_report([e[0], e[1].model_copy(update={"evaluations": ()})]),
+        InvalidValueError,
+        "the episodes share no evaluator",
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "error", "hint"), MISUSE)
+def test_misuse_is_one_sentence(episodes, call, error, hint):
+    with pytest.raises(error, match=hint):
+        call(episodes)
+
+
+def test_text_csv_json_and_charts(report, tmp_path):
+    text = to_text(report)
+    for words in ("judge majority by goal type", "sender \\ receiver", "PSI", "kappa", "defence", "q (BH)"):
+        assert words in text
+    data = json.loads(to_json(report))
+    assert data["measure"] == "judge majority"
+    assert len(data["completion"]) == 12
+    sheets = {name: list(csv.DictReader(io.StringIO(sheet))) for name, sheet in to_csv(report).items()}
+    (row,) = [r for r in sheets["completion"] if (r["policy"], r["measure"]) == ("x", "information")]
+    (cell,) = [c for c in report.completion if (c.policy, c.measure) == ("x", "information")]
+    assert float(row["mean"]) == pytest.approx(cell.estimate.mean)
+    assert float(row["psi_mean"]) == pytest.approx(cell.psi.mean)
+    assert len(sheets["sensitivity"]) == len(report.tests) == 8
+    assert len(sheets["roles"]) == 12
+    paths = write_report(report, tmp_path)
+    pictures = [path for path in paths if path.suffix == ".png"]
+    assert {path.name for path in pictures} == {"completion.png", "goal_types.png", "roles.png", "plane.png"}
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in pictures)
+
+
+def test_a_report_without_roles_or_questions_has_no_such_charts(tmp_path):
+    known = [InterviewAnswer(respondent="agent_0", about="agent_0", index=1, view=View.SELF, value=True)]
+    of = recorded("fair", 0, ("x", "x", "x"), known)
+    bare = of.task.scenario.model_copy(update={"interview": None})
+    of = of.model_copy(update={"task": of.task.model_copy(update={"scenario": bare})})
+    result = interview_report([of])
+    assert result.roles == ()
+    assert result.templates == 1
+    names = {path.name for path in write_report(result, tmp_path)}
+    assert {"completion.png", "goal_types.png"} <= names
+    assert not {"roles.png", "plane.png"} & names

@@ -1,0 +1,181 @@
+"""Reports on tasks: the hard ones by the rule of SOTOPIA §7, the card of a task, the composition of a set."""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+
+from sotopia_env import tasks
+from sotopia_env.errors import InvalidTaskError, InvalidValueError, UnknownNameError
+from sotopia_env.reports.card import card
+from sotopia_env.reports.composition import composition_chart, composition_text
+from sotopia_env.reports.hard import hard_tasks
+from sotopia_env.runs import plan_episodes, run_episodes
+from sotopia_env.storage.directory import read_run
+from sotopia_env.tasks import composition, everyday_group_tasks, everyday_tasks, read_selection, starter_tasks
+from sotopia_env.tasks.composition import verified_share
+from sotopia_env.world.scenario import Task
+from sotopia_env.world.taskset import TaskSet
+from tests.sotopia_env.runs.rollout_doubles import FixedEvaluator, Speaker, make_task
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """Three policies, in pairs and with themselves, in six bargaining tasks."""
+    from sotopia_env.naming import make_evaluator, make_policy
+
+    path = tmp_path_factory.mktemp("hard") / "run"
+    policies = [make_policy(name) for name in ("boulware", "conceder", "tit-for-tat")]
+    matchups = list(itertools.product(policies, policies))
+    plans = plan_episodes(tasks.generate(["bargaining"], 6, 0), matchups)
+    run_episodes(plans, evaluator=make_evaluator("verified+rules"), run_dir=path)
+    return path
+
+
+def independent_gaps(run, target, metric="goal", bounds=(0.0, 10.0)):
+    values = {}
+    for episode in read_run(run):
+        for info in episode.policies:
+            score = episode.evaluation().by_agent[info.agent][metric].value
+            values.setdefault(episode.task.id, {}).setdefault(info.name, []).append(score)
+    gaps = {}
+    for task, by_policy in values.items():
+        own = by_policy.pop(target)
+        low = np.clip(np.mean(own) - 3 * np.std(own, ddof=1), *bounds)
+        highs = [np.clip(np.mean(v) + 3 * np.std(v, ddof=1), *bounds) for v in by_policy.values()]
+        gaps[task] = max(highs) - low
+    return gaps
+
+
+@pytest.mark.parametrize("target", ["boulware", "conceder"])
+def test_hard_tasks_are_those_with_the_greatest_gap(run, target):
+    selection = hard_tasks([run], target, top=4, metric="goal")
+    gaps = independent_gaps(run, target)
+    assert [entry.gap for entry in selection.entries] == pytest.approx(
+        sorted(gaps.values(), reverse=True)[:4], abs=1e-6
+    )
+    assert all(entry.gap == pytest.approx(gaps[entry.task], abs=1e-6) for entry in selection.entries)
+    keys = [(-entry.gap, -entry.difference, entry.task) for entry in selection.entries]
+    assert keys == sorted(keys)
+    assert (selection.compared, selection.left_out) == (6, 0)
+    assert selection == hard_tasks([run], target, top=4, metric="goal")
+    assert hard_tasks([run], target).metric == "overall"
+
+
+def test_tasks_without_two_values_of_a_policy_are_left_out(tmp_path):
+    plans = plan_episodes([make_task(f"s{i}") for i in range(3)], [(Speaker("a"), Speaker("b"))], both_seats=False)
+    run_episodes(plans, evaluator=FixedEvaluator(), run_dir=tmp_path)
+    with pytest.raises(InvalidValueError, match="target: expected a task with at least two values of overall for 'a'"):
+        hard_tasks([tmp_path], "a")
+    with pytest.raises(UnknownNameError, match=r"target: expected one of 'a', 'b', got 'c'"):
+        hard_tasks([tmp_path], "c")
+    with pytest.raises(UnknownNameError, match=r"metric: expected one of .*'goal'"):
+        hard_tasks([tmp_path], "a", metric="surplus_share")  # which has no range
+    with pytest.raises(InvalidValueError, match="top: expected a whole number of at least 1"):
+        hard_tasks([tmp_path], "a", top=0)
+
+
+def test_a_selection_is_saved_read_and_applied(run, tmp_path):
+    selection = hard_tasks([run], "conceder", top=3)
+    selection.save(tmp_path / "hard.json")
+    assert read_selection(tmp_path / "hard.json") == selection
+    whole = tasks.generate(["bargaining"], 6, 0)
+    assert [task.id for task in selection.of(whole)] == [entry.task for entry in selection.entries]
+    with pytest.raises(InvalidTaskError, match=r"entries.0.task: expected one of .*; select from the set that"):
+        selection.of(starter_tasks())
+    with pytest.raises(UnknownNameError, match="did you mean 'published-hard'"):
+        read_selection("publishedhard")
+
+
+def test_the_shipped_hard_tasks_are_tasks_of_the_everyday_set():
+    selection = read_selection("everyday-hard-scripted")
+    hard = selection.of(everyday_tasks())
+    assert len(hard) == len(selection.entries) == 20
+    assert all(task.scenario.outcome is not None for task in hard)
+    assert selection.compared == sum(task.scenario.outcome is not None for task in everyday_tasks())
+    assert selection.target in selection.policies
+    gaps = [entry.gap for entry in selection.entries]
+    assert gaps == sorted(gaps, reverse=True)
+
+
+def test_the_published_ids_are_fourteen_of_which_six_count_in_both_seats():
+    selection = read_selection("published-hard")
+    assert len({entry.scenario for entry in selection.entries}) == len(selection.entries) == 14
+    assert sum(len(entry.seats or (None,)) for entry in selection.entries) == 20
+    assert {entry.seats for entry in selection.entries} == {None, (0, 1)}
+    official = []
+    for number, entry in enumerate(selection.entries):
+        task = starter_tasks()[number]
+        scenario = task.scenario.model_copy(update={"id": entry.scenario})
+        official.append(task.model_copy(update={"scenario": scenario, "id": f"t{number}"}))
+    assert len(selection.of(TaskSet([*official[::-1], *starter_tasks()[20:]]))) == 14
+
+
+def test_the_card_shows_who_knows_what_of_whom_and_everything_the_author_wrote():
+    task = next(t for t in everyday_group_tasks() if t.scenario.interview.questions and t.scenario.interview.goal_tests)
+    text = " ".join(card(task).split())
+    interview = task.scenario.interview
+    for part in (
+        task.scenario.context,
+        *(goal for seat in task.scenario.seats for goal in seat.goals),
+        *(seat.private_info for seat in task.scenario.seats),
+        *(person.secret for person in task.characters),
+        *(tie.backstory for tie in task.relationships),
+        *(question.answer for question in interview.questions),
+        "To be ",
+        "at the joint best",
+    ):
+        assert " ".join(part.split()) in text
+    assert text.count("is reached with") == len(interview.goal_tests)
+    rows = [line for line in card(task).splitlines() if line.startswith(task.characters[0].name + " ")]
+    assert "all" in rows[0]
+    assert "no outcome: what is reached is judged" in card(starter_tasks()[0])
+
+
+@pytest.mark.parametrize(
+    ("kind", "story", "cell"),
+    [
+        ("stranger", "", "name"),
+        ("know-by-name", "", "name"),
+        ("acquaintance", "They met.", "profile + story"),
+        ("friend", "", "character"),
+    ],
+)
+def test_the_matrix_follows_the_disclosure_of_each_relationship(kind, story, cell):
+    task = starter_tasks()[0]
+    tie = type(task.relationships[0])(seats=(0, 1), kind=kind, backstory=story)
+    fields = {name: getattr(task, name) for name in ("id", "scenario", "characters")}
+    lines = card(Task(**fields, relationships=(tie,))).splitlines()
+    first = next(line for line in lines if line.startswith(task.characters[0].name + "  "))
+    assert first.split("  ")[-1].strip() == cell
+    assert "all" in first
+
+
+def test_the_card_cannot_pose():
+    task = starter_tasks()[0]
+    scenario = task.scenario.model_copy(update={"context": "Two wait.\n\x1b[2J<|end|>"})
+    text = card(task.model_copy(update={"scenario": scenario}))
+    assert "\x1b" not in text
+    assert "<|end|>" not in text
+
+
+def test_composition_counts_tasks_and_each_person_once(tmp_path):
+    counts = composition(everyday_tasks())
+    assert sum(counts["relationships"].values()) == sum(counts["seats"].values()) == 450
+    assert sum(counts["genders"].values()) == 40
+    assert counts["traits"]["openness: high"] + counts["traits"]["openness: low"] == 40
+    assert verified_share(counts) == pytest.approx(1 - counts["outcome"]["none; judged"] / 450)
+    groups = composition(everyday_group_tasks())
+    assert sum(groups["needs (ERG)"].values()) == sum(groups["goal types"].values())
+    assert list(groups["seats"]) == ["3", "4", "5"]
+    assert f"share verified: {verified_share(groups):.0%}" in composition_text(groups)
+    assert verified_share(composition([tasks.starter_cast()])) is None
+    chart = composition_chart(groups, "groups", tmp_path / "groups.png")
+    assert chart.read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_file_of_a_selection_is_plain_json(run, tmp_path):
+    hard_tasks([run], "conceder", top=1).save(tmp_path / "hard.json")
+    content = json.loads((tmp_path / "hard.json").read_text())
+    assert set(content["entries"][0]) == {"scenario", "task", "gap", "high", "by", "low", "difference"}

@@ -1,0 +1,58 @@
+"""Outcome spaces of stated difficulty: what is stated is what the drawn space has."""
+
+import random
+
+import pytest
+
+from sotopia_env import tasks
+from sotopia_env.errors import InvalidValueError
+from sotopia_env.outcomes import AgreementRules, ChoiceIssue, OutcomeSpec
+from sotopia_env.outcomes.worth import AdditiveWorth
+from sotopia_env.tasks.negotiation import TOLERANCE, Difficulty, difficulty_family, draw_space, measured
+
+
+@pytest.mark.parametrize("conflict", [0, 0.25, 0.5, 0.8, 1])
+@pytest.mark.parametrize(
+    ("issues", "options", "zone"), [(2, 2, 0.5), (1, 5, 0.4), (3, 3, 0.2), (4, 4, 0.05), (5, 4, 1)]
+)
+def test_a_drawn_space_has_the_stated_conflict_size_and_zone(conflict, issues, options, zone):
+    family = difficulty_family(Difficulty(conflict, issues, options, zone))
+    for index in range(3):
+        task = family.generate(index, 5, "medium")
+        spec = task.scenario.outcome
+        assert [len(issue.options) for issue in spec.issues] == [options] * issues
+        assert measured(spec) == (
+            pytest.approx(conflict, abs=TOLERANCE),
+            pytest.approx(zone, abs=max(TOLERANCE, 0.5 / options**issues)),
+        )
+        tasks.check(task)
+        assert tasks.warnings(task) == []
+
+
+def test_difficulty_is_measured_on_every_outcome():
+    """Two issues of two options: worths 0, 1, 2, 3 against 3, 1, 2, 0 have the correlation -0.8."""
+    issues = [ChoiceIssue(name=name, options=("a", "b")) for name in ("x", "y")]
+    first = AdditiveWorth(issues={"x": {"a": 0, "b": 2}, "y": {"a": 0, "b": 1}}, no_agreement=1)
+    second = AdditiveWorth(issues={"x": {"a": 1, "b": 0}, "y": {"a": 2, "b": 0}}, no_agreement=1)
+    spec = OutcomeSpec(protocol=AgreementRules(), issues=issues, worth=(first, second))
+    assert measured(spec) == (pytest.approx(0.9), 0.5)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ((1.1, 3, 3, 0.5), "conflict: expected a number from 0 to 1, got 1.1"),
+        ((0.5, 6, 3, 0.5), "issues: expected 1 to 5, got 6"),
+        ((0.5, 3, 1, 0.5), "options: expected a whole number of at least 2, got 1"),
+        ((0.5, 1, 2, 0.5), "options: expected at least 3 for a single issue"),
+        ((0.5, 3, 3, 0), "zone: expected a number above 0 and at most 1, got 0"),
+    ],
+)
+def test_a_difficulty_that_cannot_be_is_refused(values, words):
+    with pytest.raises(InvalidValueError, match=words):
+        Difficulty(*values)
+
+
+def test_a_zone_that_so_few_outcomes_cannot_have_is_refused():
+    with pytest.raises(InvalidValueError, match=r"zone: expected a share of the 4 outcomes .* got 0.001"):
+        draw_space(random.Random(0), Difficulty(1, 2, 2, 0.001))

@@ -1,0 +1,94 @@
+"""One sentence becomes a simulation that can be played without a model, or nothing is written."""
+
+import asyncio
+import json
+import re
+
+import pytest
+
+from sotopia_env import tasks
+from sotopia_env.errors import InvalidValueError
+from sotopia_env.evaluators import Manner, load_dimensions
+from sotopia_env.naming import task_rules
+from sotopia_env.testing import ScriptedChatModel
+from sotopia_env.writing import Drafter, simulation_question
+from sotopia_env.yaml_text import to_yaml
+from tests.sotopia_env.factories import character
+
+NAMES = ("Ada", "Ben", "Cleo")
+
+
+def simulation(**changes):
+    worths = [{"options": {"Ada": 0, "Ben": 0, "Cleo": 0} | {name: 9}, "no_decision": -1} for name in NAMES]
+    content = {
+        "id": "large-room",
+        "context": "Ada, Ben and Cleo share a flat, and must decide today who gets the large room.",
+        "characters": [
+            character(name, last_name=f"{name}sen", occupation="clerk").model_dump(mode="json") for name in NAMES
+        ],
+        "seats": [{"goals": ["Get the large room."], "private_info": "You work at home."} for _ in NAMES],
+        "relationships": [
+            {"seats": pair, "kind": "friend", "backstory": "They share a flat."} for pair in ([0, 1], [0, 2], [1, 2])
+        ],
+        "private_messages": True,
+        "turn_order": "simultaneous",
+        "max_turns": 9,
+        "max_silent_turns": 5,
+        "end_when_settled": True,
+        "dimensions": [{"name": "fairness", "low": 0, "high": 5, "instruction": "How fair was it?"}],
+        "outcome": {"protocol": {"kind": "ballot", "options": list(NAMES), "rule": "majority"}, "worth": worths},
+    }
+    return content | changes
+
+
+def draft(*answers, reasks=1):
+    model = ScriptedChatModel([item if isinstance(item, str) else json.dumps(item) for item in answers])
+    question = simulation_question("Three flatmates decide who gets the large room.")
+    return asyncio.run(Drafter(model, Manner(reasks=reasks)).ask(question)), model
+
+
+def test_a_simulation_has_people_rules_outcome_and_dimensions(tmp_path):
+    written, model = draft(simulation())
+    file = tmp_path / "flat.yaml"
+    file.write_text(to_yaml(written.result), encoding="utf-8")
+    (task,) = tasks.load(file)
+    assert [person.first_name for person in task.characters] == list(NAMES)
+    assert (task.scenario.max_turns, task.scenario.private_messages) == (9, True)
+    assert task.protocol is not None
+    rules = task_rules(str(file))
+    assert (rules.turn_order, rules.max_silent_turns, rules.end_when_settled) == ("simultaneous", 5, True)
+    assert [one.name for one in load_dimensions(file)] == ["fairness"]
+    assert '"Three flatmates decide who gets the large room."' in model.requests[0].messages[0]["content"]
+
+
+REFUSED = [
+    ("I cannot.", "expected one JSON object"),
+    (simulation(turn_order="roundrobin"), "turn_order: expected 'round-robin'"),
+    (simulation(relationships=[]), "relationships: expected one for each of"),
+    (simulation(seats=simulation()["seats"][:2]), "outcome.worth: expected one per seat (2), got 3"),
+    (simulation(seats=[{"goals": []}] * 3), "seats.0.goals: expected at least 1 entries, got 0"),
+    (simulation(dimensions=simulation()["dimensions"] * 2), "dimensions: expected different names"),
+    (
+        simulation(dimensions=[{"name": "goal", "low": 0, "high": 5, "instruction": "?"}]),
+        "'goal' is one of the built-in",
+    ),
+    (simulation(max_turns=0), "max_turns: expected a number of at least 2, got 0"),
+    (simulation(id="The Room"), "id: expected a text that matches"),
+    (simulation(seats=[{"goals": ["Get 77 points."]}] * 3), "77 is no number of this seat's worth"),
+    (simulation(moderator="Ada"), "moderator: unknown field"),
+]
+
+
+@pytest.mark.parametrize(("bad", "reason"), REFUSED)
+def test_an_unusable_simulation_is_asked_for_again_with_the_reason_and_then_refused(bad, reason):
+    written, model = draft(bad, simulation())
+    assert written.result is not None
+    assert reason in json.loads(re.search(r'".*"', model.requests[1].messages[-1]["content"]).group())
+    refused, _ = draft(bad, bad)
+    assert (refused.result, refused.reasks) == (None, 1)
+    assert reason in refused.refusal
+
+
+def test_a_sentence_is_needed():
+    with pytest.raises(InvalidValueError, match="sentence: expected one that says who meets"):
+        simulation_question(" ")

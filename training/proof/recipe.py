@@ -27,7 +27,7 @@ UNSEEN = (
 PROMPT = PromptSettings(format="brief", max_length=768, max_answer=64)
 
 
-def _fit(rate: float, steps: int, batch: int, warmup: float = 0.05) -> FitSettings:
+def _fit(rate: float, steps: int, batch: int, warmup: float = 0.05, **more: JsonValue) -> FitSettings:
     trainer: dict[str, JsonValue] = {
         "learning_rate": rate,
         "max_steps": steps,
@@ -36,6 +36,7 @@ def _fit(rate: float, steps: int, batch: int, warmup: float = 0.05) -> FitSettin
         "warmup_steps": warmup,
         "adam_beta2": 0.99,
         "save_steps": 10_000,
+        **more,
     }
     return FitSettings(trainer=trainer)
 
@@ -104,10 +105,10 @@ class Recipe(Settings):
     own_repeats: int = 5
     explored_tasks: int = 600
     lora: LoraSettings | None = LoraSettings(rank=16, alpha=32, dropout=0.0, target_modules="all-linear")
-    cloning: FitSettings = _fit(5e-3, 120, 12)
+    cloning: FitSettings = _fit(5e-3, 180, 12)
     reinforcing: FitSettings = _fit(3e-3, 30, 12)
-    reward_model: FitSettings = _fit(2e-3, 150, 24)
+    reward_model: FitSettings = _fit(1e-3, 400, 24, train_sampling_strategy="group_by_length")
     corrupted: float = Field(default=0.15, ge=0)
-    single_turn: GroupSettings = GroupSettings(fit=_fit(5e-4, 28, 64, warmup=0.0), temperature=1.0, every=28)
-    multi_turn: GroupSettings = GroupSettings(fit=_fit(1e-3, 56, 64, warmup=0.0), temperature=0.7, every=56)
+    single_turn: GroupSettings = GroupSettings(fit=_fit(1e-3, 40, 64, warmup=0.0), temperature=1.0, every=20)
+    multi_turn: GroupSettings = GroupSettings(fit=_fit(1e-3, 56, 64, warmup=0.0), temperature=0.7, every=28)
     seeds: tuple[int, ...] = (51, 52, 53)

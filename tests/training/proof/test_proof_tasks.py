@@ -38,7 +38,7 @@ def play(situations, policy, other):
 def test_tests_share_no_thing_and_no_wording_of_goals_with_training(split):
     shared = overlaps(split)
     assert [met for met, _ in shared["training"].values()] == [0, 0]
-    assert shared["base"]["things"][0] == 0  # it has met words of every kind, as real base models have
+    assert shared["base"]["things"][0] > 0  # it has met every word, as real base models have
     assert shared["dev"]["things"][0] > 0
     assert all(whole > 5 for _, whole in shared["training"].values())
 

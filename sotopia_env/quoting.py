@@ -72,7 +72,10 @@ def disarm(text: str) -> str:
     """
     if not _ASCII.match(text):
         text = _UNSEEN.sub(_escape, text)
-    return _TOKEN.sub(_escape, text) if _OPENING.search(text) else text
+    # Again, because an escape within brackets has digits, which make a token's shape of them: "[<]>".
+    while _OPENING.search(text) and (escaped := _TOKEN.sub(_escape, text)) != text:
+        text = escaped
+    return text
 
 
 def disarm_line(text: str) -> str:

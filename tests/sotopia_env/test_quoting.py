@@ -6,7 +6,7 @@ import timeit
 import unicodedata
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sotopia_env.quoting import disarm, quote
@@ -102,6 +102,7 @@ def test_every_character_that_cannot_be_seen_is_escaped_and_no_other():
     assert all(c in IGNORABLE or unicodedata.category(c) != "Lo" for c in escaped - unseen)
 
 
+@example("[<]>")
 @given(st.text() | st.lists(st.sampled_from('<[|>]~A1_a/ "\\\n')).map("".join) | st.sampled_from(ATTACKS))
 def test_a_quoted_text_is_one_line_and_reads_back_exactly(text):
     literal = quote(text)
@@ -112,7 +113,7 @@ def test_a_quoted_text_is_one_line_and_reads_back_exactly(text):
     assert disarm(disarm(text)) == disarm(text)
 
 
-@pytest.mark.parametrize("text", ["[", "<", "|", ">", "[A", "|A_", "[~", "[[A]", ">AAA", "[" + "a" * 127])
+@pytest.mark.parametrize("text", ["[", "<", "|", ">", "[<", "[<]>", "[A", "|A_", "[~", "[[A]", ">AAA", "[" + "a" * 127])
 def test_a_text_made_to_be_slow_is_not(text):
     length = 16_384
     assert timeit.timeit(lambda: quote((text * length)[:length]), number=1) < 2

@@ -16,7 +16,7 @@ NAMES = ("Ada Ek", "Bo Lind")
 
 def log(number: int) -> dict[str, Any]:
     """An ``EpisodeLog`` of twenty turns with scores and reasoning."""
-    told = [
+    observations = [
         f"\nScenario: Two neighbours share garden {number % 20}.\n{name}'s background: {name} gardens.\n"
         f"{name}'s goal: Plant what you like.\nConversation Starts:\n"
         for name in NAMES
@@ -25,10 +25,10 @@ def log(number: int) -> dict[str, Any]:
     for step in range(STEPS):
         words = f'said: "I would rather plant beans in bed {step}, and I say why at some length, as people do."'
         texts = [words if seat == step % 2 else "did nothing" for seat in (0, 1)]
-        environment = [["Environment", name, told[seat]] for seat, name in enumerate(NAMES)]
+        environment = [["Environment", name, observations[seat]] for seat, name in enumerate(NAMES)]
         messages.append([*environment, *([name, "Environment", texts[seat]] for seat, name in enumerate(NAMES))])
-        told = [f"Turn #{step}: {NAMES[step % 2]} {words}\n"] * 2
-    messages.append([["Environment", name, told[seat]] for seat, name in enumerate(NAMES)])
+        observations = [f"Turn #{step}: {NAMES[step % 2]} {words}\n"] * 2
+    messages.append([["Environment", name, observations[seat]] for seat, name in enumerate(NAMES)])
     scores = {"believability": 9, "relationship": 2, "knowledge": 3, "secret": 0, "social_rules": 0}
     scores |= {"financial_and_material_benefits": 1, "goal": 7, "overall_score": 22 / 7}
     return {

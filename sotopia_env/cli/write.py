@@ -161,12 +161,12 @@ def _product(request: _Request, writing: Any, results: Sequence[Any], cast: Cast
         written.save(file)
         return f"{file}: {written!r}"
     characters = [] if cast is None else [one.model_dump(mode="json") for one in cast.characters]
-    known = [] if cast is None else [one.model_dump(mode="json") for one in cast.relationships]
-    parts = (results, []) if request.kind == "characters" else (characters, [*known, *results])
-    made = Cast.model_validate(dict(zip(("characters", "relationships"), parts, strict=True)))
+    earlier = [] if cast is None else [one.model_dump(mode="json") for one in cast.relationships]
+    parts = (results, []) if request.kind == "characters" else (characters, [*earlier, *results])
+    cast_written = Cast.model_validate(dict(zip(("characters", "relationships"), parts, strict=True)))
     file = request.out / "cast.json"
-    write_text_atomically(file, made.model_dump_json(indent=1) + "\n")
-    return f"{file}: {len(made.characters)} characters, {len(made.relationships)} relationships"
+    write_text_atomically(file, cast_written.model_dump_json(indent=1) + "\n")
+    return f"{file}: {len(cast_written.characters)} characters, {len(cast_written.relationships)} relationships"
 
 
 def _refusals(lines: Sequence[Written]) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a foreign record says beyond ours: the difference between it and what our writer makes of our record.
+"""The remainder of a foreign record: the difference between it and what our writer makes of our record.
 
 Our record, written back, is the greater part of the foreign one. Only what differs is kept, as the record's ``origin``,
 and is put back on export: so a round trip is exact without two copies of everything. A field that was edited since is

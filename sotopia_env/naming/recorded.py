@@ -81,6 +81,6 @@ def _policy(name: str, parameters: Mapping[str, Any], chat_model: Callable[[str]
     if {"n", "policy", "scorer"} <= set(parameters):
         return recorded_policy(Named(**parameters["policy"]), chat_model)
     if isinstance(parameters.get("model"), str) and "prompts" in parameters:
-        known = [key for key in LLM_OPTIONS if key in parameters and key not in _UNRECORDED]
-        return LLMPolicy(chat_model(parameters["model"]), name=name, **{key: parameters[key] for key in known})
+        keys = [key for key in LLM_OPTIONS if key in parameters and key not in _UNRECORDED]
+        return LLMPolicy(chat_model(parameters["model"]), name=name, **{key: parameters[key] for key in keys})
     return None

@@ -79,10 +79,10 @@ def _records(source: Path, kind: Kind) -> Iterator[Any]:
         return
     file = source / f"{kind.value}.jsonl" if source.is_dir() else source
     if kind is Kind.SCENARIO and source.is_dir() and not file.exists():
-        seen: dict[str, Scenario] = {}
+        scenarios: dict[str, Scenario] = {}
         for task in _tasks(source):
-            seen.setdefault(task.scenario.id, task.scenario)
-        yield from seen.values()
+            scenarios.setdefault(task.scenario.id, task.scenario)
+        yield from scenarios.values()
         return
     for where, line in _lines(file):
         match kind:

@@ -199,14 +199,14 @@ class RunDirectory:
 
     def note_code(self, code: Mapping[str, Mapping[str, str]]) -> None:
         """Records in ``run.json`` which modules were imported by name; one that has changed since is another entry."""
-        known = self.manifest.code
-        changed = [module for module in code if module in known and code[module] not in known[module]]
+        sources_of = self.manifest.code
+        changed = [module for module in code if module in sources_of and code[module] not in sources_of[module]]
         if changed:
             logger.warning("%s: was begun with other code in %s; its episodes mix both", self.path, ", ".join(changed))
-        new = {module: [*known.get(module, ()), source] for module, source in code.items()}
-        new = {module: sources for module, sources in new.items() if code[module] not in known.get(module, ())}
+        new = {module: [*sources_of.get(module, ()), source] for module, source in code.items()}
+        new = {module: sources for module, sources in new.items() if code[module] not in sources_of.get(module, ())}
         if new:
-            self._write_manifest(self.manifest.model_copy(update={"code": {**known, **new}}))
+            self._write_manifest(self.manifest.model_copy(update={"code": {**sources_of, **new}}))
 
     def replace_episodes(self, episodes: Iterable[Episode]) -> None:
         """Replaces the episodes, at once or not at all."""

@@ -112,13 +112,15 @@ class ScriptRoute:
             scenes, missing = await self._scenes()
             results = await all_at_once([self._template(scenes, index) for index in range(len(scenes))])
         pairs = [(item, scene) for item, scene in zip(results, scenes, strict=True) if isinstance(item, Template)]
-        made = [template for template, _ in pairs]
-        self._save(made, profiles, seed)
+        drafts = [template for template, _ in pairs]
+        self._save(drafts, profiles, seed)
         texts = {template.id: (_text_of(template), "\n".join(self._of(scene))) for template, scene in pairs}
         write_text_atomically(self._folder / "leakage.json", json.dumps(leakage(texts), indent=1) + "\n")
         reasons = Counter(item for item in (*results, *missing) if isinstance(item, str))
         left = [f"left out: {count} × {reason}" for reason, count in sorted(reasons.items())]
-        return "\n".join([*left, f"{self._folder}: {len(scenes)} scenes, {len(made)} templates, {profiles} tasks each"])
+        return "\n".join(
+            [*left, f"{self._folder}: {len(scenes)} scenes, {len(drafts)} templates, {profiles} tasks each"]
+        )
 
     def _save(self, templates: Sequence[Template], profiles: int, seed: int) -> None:
         content = [template.model_dump(mode="json") for template in templates]
@@ -185,21 +187,21 @@ class ScriptRoute:
     async def _steps(self, scenes: Sequence[forms.Scene], index: int) -> Template:
         scene = scenes[index]
         key, lines, before = f"scene {scene.first}", self._of(scene), [one.summary for one in scenes[:index]]
-        told = await self._ask("background", key, _check_people, before=before, lines=lines)
-        names = [person.name for person in told.people]
-        people = [person.model_dump() for person in told.people]
+        opening = await self._ask("background", key, _check_people, before=before, lines=lines)
+        names = [person.name for person in opening.people]
+        people = [person.model_dump() for person in opening.people]
 
         def same_people(answer: forms.Goals) -> None:
             _expect_names([person.name for person in answer.people], names)
 
-        wishes = await self._ask("goals", key, same_people, background=told.background, people=people, lines=lines)
+        wishes = await self._ask("goals", key, same_people, background=opening.background, people=people, lines=lines)
 
         def playable(answer: forms.Situation) -> None:
             same_people(answer)
             check_neutral(answer.context, *(goal for person in answer.people for goal in person.goals))
 
         people = [person.model_dump(mode="json") for person in wishes.people]
-        situation = await self._ask("rewrite", key, playable, background=told.background, people=people)
+        situation = await self._ask("rewrite", key, playable, background=opening.background, people=people)
         goals = await all_at_once([self._goals(key, situation, names, seat) for seat in range(len(names))])
         people = [{"name": name, "goals": [goal.goal for goal in own]} for name, own in zip(names, goals, strict=True)]
         facts = await self._facts(key, situation.context, people, lines)

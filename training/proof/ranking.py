@@ -12,12 +12,12 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
 from typing import Any
 
-from sotopia_env import naming
+from sotopia_env.chat_model import ModelPool
 from sotopia_env.evaluators import default_evaluator
 from sotopia_env.policies import Decision, Policy
 from sotopia_env.table import Table
 from sotopia_env.world import Episode
-from training.attribution.counterfactual import forced, state_before
+from training.attribution.counterfactual import forced, remade, state_before
 from training.proof.speakers import assent, incoming, offer
 from training.reward.scorer import RewardScorer
 
@@ -44,7 +44,7 @@ async def ranked_pairs(
         (state_before(episode, item.turn.index), item.turn.actor)
         for episode in episodes
         for item in episode.turns
-        if item.turn.actor == _seat(episode, name)
+        if item.turn.actor == seat_of(episode, name)
     ]
     pairs = await asyncio.gather(*(_pair(state, seat, policy, scorer) for state, seat in states))
     return [pair for pair in pairs if pair is not None]
@@ -68,22 +68,20 @@ async def _pair(state: Episode, seat: str, policy: Policy, scorer: RewardScorer)
 
 async def _values(state: Episode, seat: str, policy: Policy) -> list[float]:
     """GOAL of the seat in each continuation of a state."""
+    models = ModelPool()  # of scripted partners, who need none
+    seats = {info.agent: policy if info.agent == seat else remade(info, {}, models) for info in state.policies}
 
     async def play_on(draw: int) -> float:
         table = Table.resume(state.model_copy(update={"seed": state.seed + draw}))
-        await table.play({info.agent: policy if info.agent == seat else _partner(info) for info in state.policies})
+        await table.play(seats)
         return float((await table.evaluate(default_evaluator())).vector(seat)[-1])
 
     return await asyncio.gather(*(play_on(draw) for draw in range(1, SAMPLES + 1)))
 
 
-def _partner(info: Any) -> Policy:
-    options = ",".join(f"{key}={value}" for key, value in info.parameters.items())
-    return naming.make_policy(f"{info.name}:{options}" if options else info.name)
-
-
-def _seat(episode: Episode, name: str) -> str:
-    return next(info.agent for info in episode.policies if info.name == name)
+def seat_of(episode: Episode, policy: str) -> str:
+    """The agent that a policy played."""
+    return next(info.agent for info in episode.policies if info.name == policy)
 
 
 def ranking_accuracy(pairs: Sequence[Mapping[str, Any]]) -> dict[str, tuple[float, int]]:

@@ -40,7 +40,7 @@ from training.grpo import stage as grpo
 from training.grpo.settings import DevSettings, GRPOSettings, RewardSettings
 from training.grpo.situations import SituationSettings
 from training.models.policy import load
-from training.proof.ranking import RANKING, ranked_pairs
+from training.proof.ranking import RANKING, ranked_pairs, seat_of
 from training.proof.recipe import PROMPT, GroupSettings, Recipe
 from training.proof.speakers import Explorer, PlainDealer
 from training.proof.tasks import TaskSplit
@@ -319,11 +319,6 @@ def results(policy: Policy, tasks: Sequence[Task], recipe: Recipe, seed: int) ->
                 {"seen": seen, "partner": settings.partition(":")[0], **figures(e, policy.name)} for e in run.episodes
             ]
     return rows
-
-
-def seat_of(episode: Episode, policy: str) -> str:
-    """The agent that a policy played."""
-    return next(info.agent for info in episode.policies if info.name == policy)
 
 
 def figures(episode: Episode, policy: str) -> dict[str, Any]:

@@ -94,10 +94,10 @@ def _line(text: str) -> _Line:
         raise DamagedRecordError(f"partner_input: expected the counts of input, {counts}, got {others}")
     dialogue = []
     for number, words in enumerate(_part(text, "dialogue").split(_EOS.strip())):
-        speaker, _, said = words.strip().partition(" ")
+        speaker, _, speech = words.strip().partition(" ")
         if speaker not in _SPEAKERS:
             raise DamagedRecordError(f"dialogue.{number}: expected YOU: or THEM:, got {short_repr(words)}")
-        dialogue.append((_SPEAKERS.index(speaker), said))
+        dialogue.append((_SPEAKERS.index(speaker), speech))
     return _Line(counts, (own, other), tuple(dialogue), tuple(_part(text, "output").split()))
 
 
@@ -247,8 +247,8 @@ def cocoa_acts(dialogue: CocoaDialogue, act: Any) -> list[Act]:
     for number, event in enumerate(dialogue.events):
         if event.agent not in (0, 1):
             raise DamagedRecordError(f"events.{number}.agent: expected 0 or 1, got {event.agent}")
-        made = spoken(event.agent, str(event.data or "")) if event.action == "message" else act(number, event)
-        acts.append(made)
+        entry = spoken(event.agent, str(event.data or "")) if event.action == "message" else act(number, event)
+        acts.append(entry)
     return acts
 
 
@@ -257,8 +257,8 @@ def cocoa_events(episode: Episode, event: Any) -> list[dict[str, Any]]:
     events = []
     for seat, action in taken(episode):
         talk = action.move is None and action.action_type is ActionType.SPEAK
-        made = {"action": "message", "data": action.argument} if talk else event(seat, action)
-        events.append({"agent": seat, **made})
+        entry = {"action": "message", "data": action.argument} if talk else event(seat, action)
+        events.append({"agent": seat, **entry})
     return events
 
 

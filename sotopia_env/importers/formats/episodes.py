@@ -96,7 +96,7 @@ def _scene_of_log(log: EpisodeLog, names: Sequence[str], private: bool) -> Scene
     """The scene of an episode's first observations."""
     first = {receiver: text for sender, receiver, text in log.messages[0] if sender == ENVIRONMENT}
     openings = {name: opening_of(first.get(name, ""), names) for name in names}
-    told = {
+    descriptions = {
         (name, other): text
         for name, opening in openings.items()
         for other, text in opening.backgrounds.items()
@@ -107,7 +107,7 @@ def _scene_of_log(log: EpisodeLog, names: Sequence[str], private: bool) -> Scene
         openings[names[0]].scenario,
         {name: openings[name].goals[name] for name in names},
         {name: openings[name].backgrounds[name] for name in names},
-        told,
+        descriptions,
         private=private,
     )
 
@@ -187,8 +187,8 @@ def imported_episode(
 def _task_of(library: Library, scenario: str, agents: Sequence[str], private: bool, scene: Callable[[], Scene]) -> Task:
     if agents and library.knows(scenario, agents):
         return library.task(scenario, agents, private)
-    made = scene()
-    return library.shared(made.key, made.task)
+    setting = scene()
+    return library.shared(setting.key, setting.task)
 
 
 def read_log(item: Item, library: Library) -> Iterator[Product]:

@@ -116,9 +116,9 @@ def negotiation_product(
     write: Callable[[Episode], Mapping[str, Any]],
 ) -> Product:
     """Returns the episode of a negotiation."""
-    made = converted(task)
-    playback = converted(lambda: play_acts(made, acts))
-    episode = imported_episode(key, made, playback, policies, (), lambda e: origin_of(format, raw, write(e)))
+    corpus_task = converted(task)
+    playback = converted(lambda: play_acts(corpus_task, acts))
+    episode = imported_episode(key, corpus_task, playback, policies, (), lambda e: origin_of(format, raw, write(e)))
     return Product(Kind.EPISODE, episode)
 
 

@@ -21,7 +21,7 @@ class Scene:
         context: with its markup.
         goals: by name, in seat order.
         backgrounds: what each was told of itself, by name.
-        told: what each was told of the others, by name of who was told and of whom.
+        descriptions: what each was told of the others, by name of who was told and of whom.
         codename: of the scenario.
         private: whether private messages occur.
     """
@@ -30,14 +30,14 @@ class Scene:
     context: str
     goals: Mapping[str, str]
     backgrounds: Mapping[str, str]
-    told: Mapping[tuple[str, str], str]
+    descriptions: Mapping[tuple[str, str], str]
     codename: str = ""
     private: bool = False
 
     @property
     def key(self) -> tuple[object, ...]:
         """Equal for equal scenes."""
-        parts = (*self.goals.items(), *self.backgrounds.items(), *self.told.items())
+        parts = (*self.goals.items(), *self.backgrounds.items(), *self.descriptions.items())
         return (self.id, self.context, parts, self.codename, self.private)
 
     def task(self) -> Task:
@@ -63,20 +63,20 @@ class Scene:
     def _character(self, name: str) -> Character:
         """Whoever was told nothing of the background reads nothing of it here."""
         first, _, last = name.partition(" ")
-        known = next((text for (_, whom), text in self.told.items() if whom == name), "")
+        description = next((text for (_, whom), text in self.descriptions.items() if whom == name), "")
         own = one_line(self.backgrounds.get(name, ""))
-        private = {"background": own} if own and own != one_line(known) else {}
+        private = {"background": own} if own and own != one_line(description) else {}
         return Character(
             first_name=first,
             last_name=last,
             gender="",
             pronouns="",
             occupation="",
-            public_info=one_line(known),
+            public_info=one_line(description),
             private_attributes=private,
         )
 
     def _kind(self, names: Sequence[str], pair: tuple[int, int]) -> RelationshipKind:
         one, other = (names[seat] for seat in pair)
-        is_told = self.told.get((one, other)) or self.told.get((other, one))
+        is_told = self.descriptions.get((one, other)) or self.descriptions.get((other, one))
         return RelationshipKind.ACQUAINTANCE if is_told else RelationshipKind.STRANGER

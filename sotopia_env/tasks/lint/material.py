@@ -1,4 +1,4 @@
-"""What a file or a built-in set holds, of whatever kind: tasks, templates, scenarios and casts."""
+"""Records to be checked, read from a file or a built-in set: tasks, templates, scenarios and casts."""
 
 from __future__ import annotations
 

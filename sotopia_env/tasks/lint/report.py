@@ -65,12 +65,12 @@ def _double_ids(situations: _Situations) -> Iterator[Problem]:
 
 def _texts(situations: _Situations) -> Iterator[Problem]:
     """What is said of a scenario is said once, however often it is cast."""
-    known = set()
+    reported = set()
     for where, situation in situations:
         for sentence in scenario_sentences(situation):
-            if (situation.key, sentence) in known:
+            if (situation.key, sentence) in reported:
                 continue
-            known.add((situation.key, sentence))
+            reported.add((situation.key, sentence))
             yield Problem(where, f"{situation.label}: {situation.sentence(sentence)}")
 
 

@@ -89,9 +89,9 @@ def _leak_sentences(situation: Situation) -> Iterator[str]:
     public = _public_words(situation)
     for seat in range(len(scenario.seats)):
         for field, text in _private_texts(scenario, seat):
-            for place, shared in [("context", scenario.context), *_stories(situation, seat)]:
+            for location, shared in [("context", scenario.context), *_stories(situation, seat)]:
                 if (match := leak(text, shared, public)) is not None:
-                    yield _leak_text(field, place, match)
+                    yield _leak_text(field, location, match)
 
 
 def _stories(situation: Situation, seat: int) -> Iterator[tuple[str, str]]:
@@ -101,10 +101,10 @@ def _stories(situation: Situation, seat: int) -> Iterator[tuple[str, str]]:
             yield f"the backstory of seats {tie.seats[0]} and {tie.seats[1]} (number {index})", tie.backstory
 
 
-def _leak_text(field: str, place: str, match: Leak) -> str:
+def _leak_text(field: str, location: str, match: Leak) -> str:
     return (
-        f"{field}: expected less than {match.limit:g} of it in {place}, which others read, got {match}; say there less "
-        "of it, or the same in other words"
+        f"{field}: expected less than {match.limit:g} of it in {location}, which others read, got {match}; say there "
+        "less of it, or the same in other words"
     )
 
 
@@ -115,9 +115,9 @@ def _answer_sentences(situation: Situation) -> Iterator[str]:
         shared = [("context", scenario.context), *_stories(situation, question.about)]
         others = (seat for seat in range(len(scenario.seats)) if seat != question.about)
         shared += [item for seat in others for item in _private_texts(scenario, seat)]
-        for place, text in shared:
+        for location, text in shared:
             if (match := answer_leak(question.answer, question.wrong, text, names)) is not None:
-                yield _leak_text(f"interview.questions.{index}.answer", place, match)
+                yield _leak_text(f"interview.questions.{index}.answer", location, match)
 
 
 def _names(situation: Situation) -> str:
@@ -149,6 +149,6 @@ def people_sentences(
         shared = [(f"characters.{index}.public_info", character.public_info)]
         ties = (item for item in enumerate(relationships) if index in item[1].seats)
         shared += [(f"relationships.{number}.backstory", tie.backstory) for number, tie in ties]
-        for place, text in shared:
+        for location, text in shared:
             if (match := leak(character.secret, text, names)) is not None:
-                yield character.secret, _leak_text(f"characters.{index}.secret", place, match)
+                yield character.secret, _leak_text(f"characters.{index}.secret", location, match)

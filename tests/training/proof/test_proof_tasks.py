@@ -18,9 +18,9 @@ from training.data.samples import RowMaker
 from training.data.sources import source_rows
 from training.models.tiny_base import make_tiny_tokenizer
 from training.proof.base_model import NUMBERS, _talk, _texts, talk_rows
-from training.proof.ranking import ranked_pairs, ranking_accuracy
+from training.proof.ranking import ranked_pairs, ranking_accuracy, seat_of
 from training.proof.recipe import PROMPT, SEEN, UNSEEN, Recipe
-from training.proof.seed_run import SeedRun, seat_of
+from training.proof.seed_run import SeedRun
 from training.proof.speakers import Explorer, PlainDealer
 from training.proof.tasks import LEFT, PLAN, overlaps, plan, split_tasks
 

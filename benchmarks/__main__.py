@@ -18,6 +18,7 @@ NAMES = (
     "concurrency",
     "models",
     "training",
+    "turns",
 )
 
 

@@ -270,8 +270,8 @@ def trainer_sample(trainer: GRPOTrainer) -> Sample:
     """Returns a sampler of the policy in training: through TRL for vLLM and sharded weights, else in batches.
 
     If every process holds all weights, answers come from :class:`~training.models.generation.BatchedGenerator`, which
-    computes equal prompts once and removes finished rows. vLLM and sharded weights (FSDP, ZeRO-3) use TRL's private
-    ``_generate_single_turn``, which nothing else calls.
+    computes equal prompts once, removes finished rows, and after the first turn of an episode reads only what is new.
+    vLLM and sharded weights (FSDP, ZeRO-3) use TRL's private ``_generate_single_turn``, which nothing else calls.
     """
     return through_trl(trainer) if samples_through_trl(trainer) else _in_batches(trainer)
 
@@ -315,7 +315,7 @@ def _at_temperature(trainer: GRPOTrainer, temperature: float | None) -> Iterator
 def _in_batches(trainer: GRPOTrainer) -> Sample:
     sampling = Sampling(trainer.max_completion_length, trainer.temperature, max_batch=128)
     model = trainer.accelerator.unwrap_model(trainer.model)
-    generator = BatchedGenerator(model, trainer.processing_class, sampling)
+    generator = BatchedGenerator(model, trainer.processing_class, sampling, reuse=True)  # of one play: equal weights
 
     def sample(prompts: list[list[int]]) -> tuple[list[list[int]], None]:
         import torch

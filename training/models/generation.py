@@ -18,10 +18,11 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sotopia_env.errors import InvalidValueError
+from training.models.key_values import Prefixes, can_be_stored, new_cache
 
 if TYPE_CHECKING:
     import torch
@@ -125,20 +126,26 @@ class BatchedGenerator:
         tokenizer: PreTrainedTokenizerBase,
         sampling: Sampling = Sampling(),
         end_ids: Sequence[int] | None = None,
+        reuse: bool = False,
     ) -> None:
         """Prepares; computes nothing.
 
         Args:
-            model: not copied; its weights may change between calls, as in training.
+            model: not copied; its weights may change between calls, as in training, without ``reuse``.
             tokenizer: names the padding and end tokens.
             sampling: parameters and batch limits.
             end_ids: tokens that end an answer; by default the tokenizer's end token and those of the model's
                 generation settings.
+            reuse: whether the keys and values of one call's prompts and answers are stored for the next call, which
+                reads only the rest of prompts that begin with them. They count against ``sampling.max_tokens``: of
+                what has no room the oldest is dropped, and read again. Without effect on models with a sliding window
+                or linear attention.
         """
         self.model = model
         self.sampling = sampling
         self.end_ids = tuple(sorted(_end_ids(model, tokenizer) if end_ids is None else set(end_ids)))
         self._pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else self.end_ids[0]
+        self._prefixes = Prefixes(sampling.max_tokens if reuse and can_be_stored(model) else 0)
 
     def generate(self, prompt_ids: Sequence[Sequence[int]], seeds: Sequence[int]) -> list[Sampled]:
         """Returns one answer for each prompt, in their order.
@@ -158,23 +165,38 @@ class BatchedGenerator:
             raise InvalidValueError("prompt_ids: expected at least one token in each prompt, got an empty one")
         samples: dict[int, Sampled] = {}
         with _evaluation_mode(self.model):
-            for batch in self.sampling.batches([len(ids) for ids in prompt_ids]):
+            for batch in self._batches(prompt_ids):
                 answers = self._decode_in_memory(
                     [prompt_ids[index] for index in batch], [seeds[index] for index in batch]
                 )
                 samples.update(zip(batch, answers, strict=True))
         return [samples[index] for index in range(len(prompt_ids))]
 
+    def _batches(self, prompts: Sequence[Sequence[int]]) -> Iterator[list[int]]:
+        """Indices in batches: first of prompts whose beginning is stored, as one other would have all read again."""
+        names, waiting = self._prefixes.retain(prompts), list(range(len(prompts)))
+        while waiting:
+            # Looked up for every batch anew: the one before may have taken the room of what was stored for this one.
+            group = [index for index in waiting if names[index] in self._prefixes] or waiting
+            batch = [group[number] for number in self.sampling.batches([len(prompts[index]) for index in group])[0]]
+            yield batch
+            waiting = sorted({*waiting} - {*batch})
+
     def _decode_in_memory(self, prompts: Sequence[Sequence[int]], seeds: Sequence[int]) -> list[Sampled]:
-        """Decodes one batch, in halves one after the other if it does not fit into the device's memory."""
+        """Decodes one batch; if memory does not suffice, without what is stored, then in halves one after the other."""
         import torch
 
         try:
             return self._decode(prompts, seeds)
         except torch.OutOfMemoryError:
-            if len(prompts) == 1:
+            if len(prompts) == 1 and not self._prefixes:
                 raise
-            logger.warning("no memory to answer %d prompts at once; answering half of them at a time", len(prompts))
+        if self._prefixes:
+            logger.warning("no memory to answer %d prompts at once; dropping the stored ones", len(prompts))
+            self._prefixes.clear()
+            torch.cuda.empty_cache()
+            return self._decode_in_memory(prompts, seeds)
+        logger.warning("no memory to answer %d prompts at once; answering half of them at a time", len(prompts))
         torch.cuda.empty_cache()
         half = len(prompts) // 2
         return self._decode_in_memory(prompts[:half], seeds[:half]) + self._decode_in_memory(
@@ -207,10 +229,11 @@ class BatchedGenerator:
             mask = torch.cat([mask, mask.new_ones(len(mask), 1)], 1)
             if remaining <= _SHRINK * len(rows):
                 indices = active.nonzero().squeeze(1)
-                cache.batch_select_indices(indices)
+                self._prefixes.take(cache, _read_rows(prompts, tokens, lengths, rows, ~active), indices)
                 rows, mask, position, token, active = (t[indices] for t in (rows, mask, position, token, active))
             logits = self._forward(token[:, None], mask, position, cache)
             position = position + 1
+        self._prefixes.take(cache, _read_rows(prompts, tokens, lengths, rows, torch.ones_like(active)), rows[:0])
         return _answers(tokens, logprobs, lengths, set(self.end_ids))
 
     def _read(self, prompts: Sequence[Sequence[int]]) -> tuple[torch.Tensor, Any, torch.Tensor]:
@@ -223,8 +246,11 @@ class BatchedGenerator:
         padded = [[self._pad] * (longest - len(ids)) + list(ids) for ids in unique]
         holes = [[0] * (longest - len(ids)) + [1] * len(ids) for ids in unique]
         ids, mask = torch.tensor(padded, device=device), torch.tensor(holes, device=device)  # (different, longest)
-        cache = _new_cache(self.model, self.sampling.max_new_tokens)
-        logits = self._forward(ids, mask, (mask.cumsum(1) - 1).clamp(min=0), cache)
+        capacity = longest + self.sampling.max_new_tokens
+        cache = new_cache(self.model, capacity)
+        past = self._prefixes.move_to(cache, list(unique), reserved=len(prompts) * capacity)
+        positions = (mask.cumsum(1) - 1).clamp(min=0)
+        logits = self._forward(ids[:, past:], mask, positions[:, past:], cache)
         if len(unique) < len(prompts):
             rows = torch.tensor([row_of[tuple(ids)] for ids in prompts], device=device)
             cache.batch_select_indices(rows)
@@ -294,59 +320,29 @@ def _likeliest(probabilities: torch.Tensor, top_p: float) -> torch.Tensor:
     return probabilities.scatter(1, indices, descending.where(preceding < top_p, descending.new_zeros(())))
 
 
+def _read_rows(
+    prompts: Sequence[Sequence[int]],
+    tokens: torch.Tensor,
+    lengths: torch.Tensor,
+    rows: torch.Tensor,
+    ends: torch.Tensor,
+) -> list[tuple[int, int, list[int]]]:
+    """Rows of the cache that end, their first columns and the token ids that were read: not the last one sampled."""
+    indices, longest = ends.nonzero().squeeze(1), max(map(len, prompts))
+    numbers = rows[indices]
+    return [
+        (row, longest - len(prompts[number]), [*prompts[number], *answer[: length - 1]])
+        for row, number, answer, length in zip(
+            indices.tolist(), numbers.tolist(), tokens[numbers].tolist(), lengths[numbers].tolist(), strict=True
+        )
+    ]
+
+
 def _answers(tokens: torch.Tensor, logprobs: torch.Tensor, lengths: torch.Tensor, ends: set[int]) -> list[Sampled]:
     samples = []
     for ids, values, length in zip(tokens.tolist(), logprobs.tolist(), lengths.tolist(), strict=True):
         samples.append(Sampled(tuple(ids[:length]), tuple(values[:length]), ids[length - 1] in ends))
     return samples
-
-
-def _new_cache(model: PreTrainedModel, room: int) -> Any:
-    """The model's kind of cache; layers that would be copied for every token get spare room instead."""
-    from transformers import DynamicCache
-    from transformers.cache_utils import DynamicLayer
-
-    kv_cache = DynamicCache(config=model.config)
-    if all(type(layer) is DynamicLayer for layer in kv_cache.layers):
-        kv_cache.layers = [_growing_layer()(room) for _ in kv_cache.layers]
-    return kv_cache
-
-
-@cache
-def _growing_layer() -> Any:
-    from transformers.cache_utils import DynamicLayer
-
-    class GrowingLayer(DynamicLayer):
-        """Writes new keys and values after the old ones; concatenation took half of the decoding time."""
-
-        def __init__(self, room: int) -> None:
-            super().__init__()
-            self._room = room
-            self._buffers: dict[str, Any] = {}
-
-        def update(self, key_states: Any, value_states: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
-            if not self.is_initialized:
-                self.lazy_initialization(key_states, value_states)
-            self.keys = self._extended("keys", key_states)
-            self.values = self._extended("values", value_states)
-            return self.keys, self.values
-
-        def batch_select_indices(self, indices: Any) -> None:
-            super().batch_select_indices(indices)
-            self._buffers.clear()  # they hold the rows before the selection
-
-        def _extended(self, name: str, new: Any) -> Any:
-            old, buffer = getattr(self, name), self._buffers.get(name)
-            length = old.shape[-2] if old.numel() else 0
-            size = length + new.shape[-2]
-            if buffer is None or buffer.shape[-2] < size:
-                buffer = self._buffers[name] = new.new_empty(*new.shape[:-2], size + self._room, new.shape[-1])
-                if length:
-                    buffer[..., :length, :] = old
-            buffer[..., length:size, :] = new
-            return buffer[..., :size, :]
-
-    return GrowingLayer
 
 
 # --- many callers -------------------------------------------------------------------------------------------------

@@ -2,11 +2,13 @@
 
 import asyncio
 import random
+from contextlib import contextmanager
 
 import pytest
 
 from sotopia_env.errors import InvalidValueError
 from training.models.generation import BatchedGenerator, Batcher, Sampled, Sampling, uniforms
+from training.models.key_values import Prefixes
 
 END = 5  # an ordinary token of the vocabulary, so that a random model ends now and then
 
@@ -24,8 +26,8 @@ def prompts(count: int, seed: int = 0, longest: int = 60) -> list[list[int]]:
     return [[draw.randrange(6, 300) for _ in range(draw.randrange(3, longest))] for _ in range(count)]
 
 
-def generator(model, tokenizer, end_ids=None, **sampling) -> BatchedGenerator:
-    return BatchedGenerator(model, tokenizer, Sampling(**{"max_new_tokens": 12, **sampling}), end_ids)
+def generator(model, tokenizer, end_ids=None, reuse=False, **sampling) -> BatchedGenerator:
+    return BatchedGenerator(model, tokenizer, Sampling(**{"max_new_tokens": 12, **sampling}), end_ids, reuse)
 
 
 def test_greedy_tokens_are_those_of_transformers(model, tokenizer):
@@ -231,6 +233,130 @@ def test_without_memory_for_all_halves_are_answered(model, tokenizer, monkeypatc
     monkeypatch.setattr(BatchedGenerator, "_decode", narrow)
     assert [f.ids for f in small.generate(asked, seeds)] == [f.ids for f in expected]
     assert "no memory to answer 5 prompts at once" in caplog.text
+
+
+@contextmanager
+def shapes_read(model):
+    """The shape of each batch of tokens that the model reads, (rows, columns)."""
+    shapes = []
+    handle = model.register_forward_pre_hook(
+        lambda m, a, k: shapes.append(tuple(k["input_ids"].shape)), with_kwargs=True
+    )
+    try:
+        yield shapes
+    finally:
+        handle.remove()
+
+
+def turns(generators, first, number=4, seed=0):
+    """Prompts of several turns, each with the answers of all generators; episodes end at different turns."""
+    draw, prompts_now = random.Random(seed), [[*ids] for ids in first]
+    for turn in range(number):
+        seeds = [1000 * turn + row for row in range(len(prompts_now))]
+        answers = [generator.generate(prompts_now, seeds) for generator in generators]
+        yield prompts_now, answers
+        prompts_now = [
+            [*ids, *answer.ids, *(draw.randrange(6, 300) for _ in range(draw.randrange(1, 30)))]
+            for ids, answer in zip(prompts_now, answers[0], strict=True)
+            if draw.random() < 0.8
+        ]
+        prompts_now += prompts(2, seed=100 + turn)  # nothing of these is stored
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [{}, {"max_batch": 3}, {"max_tokens": 900}, {"max_tokens": 300, "max_batch": 4}, {"max_tokens": 1}],
+    ids=str,
+)
+@pytest.mark.parametrize("trains", [False, True])
+def test_answers_with_reuse_are_those_without(model, tokenizer, limits, trains):
+    ends = list(range(5, 40))  # rows finish at different steps
+    group = [prompts(1, seed=7)[0]] * 8
+    plain = generator(model, tokenizer, ends, **limits)
+    reusing = generator(model, tokenizer, ends, reuse=True, **limits)
+    model.train(trains)
+    try:
+        for _, (expected, answers) in turns([plain, reusing], [*group, *prompts(6)]):
+            assert [answer.ids for answer in answers] == [answer.ids for answer in expected]
+            assert [answer.finished for answer in answers] == [answer.finished for answer in expected]
+            for answer, other in zip(answers, expected, strict=True):
+                assert answer.logprobs == pytest.approx(other.logprobs, abs=1e-4)
+    finally:
+        model.eval()
+
+
+def test_with_reuse_only_what_is_new_is_read(model, tokenizer):
+    first = [[7] * 40, [8] * 50]
+    reusing = generator(model, tokenizer, [END], reuse=True, max_new_tokens=4)
+    answers = reusing.generate(first, [1, 2])
+    later = [[*ids, *answer.ids, 9, 10, 11] for ids, answer in zip(first, answers, strict=True)]
+    other = [[12] * 30]
+    with shapes_read(model) as shapes:
+        reusing.generate([*later, *other], [3, 4, 5])
+    assert [shape for shape in shapes if shape[1] > 1] == [(2, 4), (1, 30)]  # the last sampled token, and three
+
+
+def stored_tokens(generated: BatchedGenerator) -> int:
+    return sum(layers[0][0].shape[1] for layers in generated._prefixes._sequences.values())
+
+
+def test_what_is_stored_counts_against_the_limit(model, tokenizer, monkeypatch):
+    small = generator(model, tokenizer, [END], reuse=True, max_tokens=500, max_new_tokens=8)
+    moved, totals = Prefixes.move_to, []
+
+    def counted(self, kv_cache, rows, reserved):
+        columns = moved(self, kv_cache, rows, reserved)
+        totals.append((stored_tokens(small), reserved))
+        return columns
+
+    monkeypatch.setattr(Prefixes, "move_to", counted)
+    for asked, _ in turns([small], prompts(8)):
+        assert 0 < stored_tokens(small) <= 500
+        assert len(small._prefixes) <= len(asked)
+    assert all(stored + reserved <= 500 for stored, reserved in totals)
+    assert any(stored for stored, _ in totals)
+
+
+def test_without_memory_what_is_stored_is_dropped_first(model, tokenizer, monkeypatch, caplog):
+    import torch
+
+    first, decode = prompts(4), BatchedGenerator._decode
+    plain, reusing = generator(model, tokenizer, [END]), generator(model, tokenizer, [END], reuse=True)
+    answers = reusing.generate(first, range(4))
+    later = [[*ids, *answer.ids, 9] for ids, answer in zip(first, answers, strict=True)]
+    expected = [answer.ids for answer in plain.generate(later, range(4))]
+
+    def narrow(self, rows, numbers):
+        if self._prefixes:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return decode(self, rows, numbers)
+
+    monkeypatch.setattr(BatchedGenerator, "_decode", narrow)
+    assert [answer.ids for answer in reusing.generate(later, range(4))] == expected
+    assert "dropping the stored ones" in caplog.text
+    assert "half" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("kind", "more"),
+    [
+        ("Mistral", {"sliding_window": 16}),
+        ("Lfm2", {"layer_types": ["conv", "full_attention"], "block_ff_dim": 32}),
+    ],
+)
+def test_models_without_keys_of_all_tokens_read_all_again(tokenizer, kind, more):
+    import transformers
+
+    sizes = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    config = getattr(transformers, f"{kind}Config")(vocab_size=300, num_key_value_heads=2, **sizes, **more)
+    other = getattr(transformers, f"{kind}ForCausalLM")(config).eval()
+    plain, reusing = generator(other, tokenizer, [END]), generator(other, tokenizer, [END], reuse=True)
+    prompt = [7] * 40
+    (answer,) = reusing.generate([prompt], [1])
+    assert [answer] == plain.generate([prompt], [1])
+    assert len(reusing._prefixes) == 0
+    later = [[*prompt, *answer.ids, 9, 10]]
+    assert reusing.generate(later, [2]) == plain.generate(later, [2])
 
 
 class Counting:

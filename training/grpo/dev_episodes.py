@@ -41,7 +41,7 @@ def generator_sample(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, max_answer: int, temperature: float, seed: int
 ) -> Sample:
     """Returns a function that samples from a model with its own seeds: the same calls give the same answers."""
-    generator = BatchedGenerator(model, tokenizer, Sampling(max_answer, temperature, max_batch=128))
+    generator = BatchedGenerator(model, tokenizer, Sampling(max_answer, temperature, max_batch=128), reuse=True)
     calls = 0
 
     def sample(prompts: list[list[int]]) -> tuple[list[list[int]], None]:

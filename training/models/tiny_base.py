@@ -27,6 +27,9 @@ _END, _PAD = "<|im_end|>", "<|endoftext|>"
 _ROLES = "system\nuser\nassistant\n"
 _WORDS = r"\n| ?[^\s$]+ \z| ?[^\s$]+|\s?\$|\s+"
 """Digits are split off before: a word at the end of a piece takes the blank before a number along."""
+_NUMBER, _DIGIT = r"(?<![_\d])\d+", r"(?<!_)\d"
+"""Not those of agent ids: in the JSON of a division, what follows is told from the id, and a token says more than
+three."""
 _OFTEN = 400
 """Repetitions of each number and role in the tokenizer's training text, so that each becomes one token."""
 _EMBEDDING_SCALE = 3.0
@@ -128,7 +131,7 @@ def make_tiny_tokenizer(texts: Iterable[str], vocabulary: int = 1024, numbers: i
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
-            pre_tokenizers.Digits(individual_digits=numbers == 0),
+            pre_tokenizers.Split(Regex(_NUMBER if numbers else _DIGIT), "isolated"),
             pre_tokenizers.Split(Regex(_WORDS), "isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]

@@ -3,6 +3,10 @@
 It learns what an action and a move look like and how to offer what stands in its prompt. It does not learn what
 to do when: the talk it reads is drawn at random (:class:`training.proof.speakers.Chatter`). This is the *untrained*
 model of the report. Every seed of training begins from this one model.
+
+Beside the talk it is drilled to go on with what it has read before: random tokens that come again and again. From that
+a model of two layers learns to copy within some hundred steps (its induction heads; Olsson et al. 2022, arXiv
+2209.11895), where talk alone takes more than a thousand.
 """
 
 from __future__ import annotations
@@ -13,6 +17,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
 
 from sotopia_env.runs.plan import plan_episodes
 from sotopia_env.runs.rollout import run_episodes
@@ -25,6 +31,7 @@ from training.fitting.behavior_cloning import IGNORED, TokenRow, conversations, 
 from training.fitting.loop import fit_model, quiet
 from training.models.loading import load_causal_lm, load_tokenizer, write_prompt_settings
 from training.models.tiny_base import make_tiny_model, make_tiny_tokenizer
+from training.proof.ranking import seat_of
 from training.proof.speakers import Chatter
 from training.stage.directory import StageDirectory
 from training.stage.settings import ModelSettings, PromptSettings, Settings
@@ -35,8 +42,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 NUMBERS = 256
 """Whole numbers below this are one token each; no price is greater (:mod:`training.proof.tasks`)."""
-OTHER_WORDS = 0.3
-"""The share of the tokens that are not its own on which the base model is trained as well: it learns to read by it."""
+_DRILL = 96
+"""Tokens of a drill."""
 
 
 class BaseSettings(Settings):
@@ -47,8 +54,10 @@ class BaseSettings(Settings):
         layers: how many.
         heads: of the attention.
         context: longest input in tokens.
-        vocabulary: largest size, numbers included.
+        vocabulary: largest size, numbers included; large enough that every thing's name is one token.
+        drills: how many beside the conversations.
         prompt: how it is prompted.
+        partners: what it hears in the talk: names of policies, of which each task is talked over with one.
         max_turns: of the talk.
         seed: of weights, talk and order.
         output: the stage's directory.
@@ -57,10 +66,12 @@ class BaseSettings(Settings):
 
     hidden: int = 128
     layers: int = 2
-    heads: int = 2
+    heads: int = 4
     context: int = 1024
-    vocabulary: int = 1200
+    vocabulary: int = 3000
+    drills: int = Field(default=2000, ge=0)
     prompt: PromptSettings = PromptSettings(format="brief", max_length=768, max_answer=64)
+    partners: tuple[str, ...] = Field(min_length=1)
     max_turns: int = 6
     seed: int = 0
     output: str
@@ -92,12 +103,17 @@ def make_base(settings: BaseSettings, tasks: Sequence[Task]) -> Path:
     )
     tokenizer = load_tokenizer(blank, settings.prompt)
     rows = [row for episode in episodes for row in talk_rows(episode, settings.prompt, tokenizer)]
+    rows += drill_rows(settings.drills, len(tokenizer), settings.seed)
     stage.finish(_fit(stage, settings, blank, rows, tokenizer))
     return stage.model
 
 
 def _talk(tasks: Sequence[Task], settings: BaseSettings) -> tuple[Episode, ...]:
-    plans = plan_episodes(tasks, [(Chatter(),)], rules=Rules(max_turns=settings.max_turns), seed=settings.seed)
+    plans = []
+    for number, partner in enumerate(settings.partners):
+        mine = tasks[number :: len(settings.partners)]
+        rules = Rules(max_turns=settings.max_turns)
+        plans += plan_episodes(mine, [(Chatter(), partner)], rules=rules, seed=settings.seed)
     return run_episodes(plans, progress=False).episodes
 
 
@@ -112,16 +128,31 @@ def _texts(episodes: Iterable[Episode], prompt: PromptSettings) -> Iterator[str]
 
 
 def talk_rows(episode: Episode, prompt: PromptSettings, tokenizer: PreTrainedTokenizerBase) -> Iterator[TokenRow]:
-    """Yields the whole conversation of each seat, with loss on its answers and on a part of all else."""
-    maker = RowMaker(prompt)
-    for seat in episode.task.agents:
-        rows = maker.rows(episode, seat)
-        tokens = ((row, tokenise(tokenizer, row.prompt, row.completion, prompt.max_length)) for row in rows)
-        for row, whole in conversations(tokens):
-            rng = random.Random(f"{row.episode}:{seat}")
-            pairs = zip(whole.input_ids, whole.labels, strict=True)
-            labels = [token if label != IGNORED or rng.random() < OTHER_WORDS else IGNORED for token, label in pairs]
-            yield TokenRow(whole.input_ids, labels)
+    """Yields the whole conversation as the aimless seat meets it, with loss on its answers."""
+    rows = RowMaker(prompt).rows(episode, seat_of(episode, Chatter().name))
+    tokens = ((row, tokenise(tokenizer, row.prompt, row.completion, prompt.max_length)) for row in rows)
+    yield from (whole for _, whole in conversations(tokens))
+
+
+def drill_rows(count: int, vocabulary: int, seed: int) -> Iterator[TokenRow]:
+    """Yields rows of random tokens in which one stretch comes again and again, with loss after its first end.
+
+    Every second token of a stretch is one of three, as in the JSON of a move: what comes next is known from more than
+    the token before. Up to three tokens stand between two stretches.
+    """
+    rng = random.Random(f"drills {seed}")
+
+    def drawn(size: int) -> list[int]:
+        return rng.choices(range(vocabulary), k=size)
+
+    for _ in range(count):
+        few = drawn(3)
+        stretch = [rng.choice((token, rng.choice(few))) for token in drawn(rng.randint(4, 16))]
+        ids = list(stretch)
+        while len(ids) < _DRILL:
+            ids += drawn(rng.randint(0, 3)) + stretch
+        ids = ids[:_DRILL]
+        yield TokenRow(ids, [IGNORED] * len(stretch) + ids[len(stretch) :])
 
 
 def _fit(
@@ -143,4 +174,4 @@ def _fit(
     )
     figures = fit_model(trainer, stage, settings.fit)
     write_prompt_settings(stage.model, settings.prompt)
-    return {"conversations": len(rows), **figures}
+    return {"conversations": len(rows) - settings.drills, "drills": settings.drills, **figures}

@@ -26,7 +26,7 @@ from training.models.policy import load
 from training.proof.base_model import make_base
 from training.proof.recipe import Recipe
 from training.proof.report import UNTRAINED, read_results, required_failures, write_report
-from training.proof.seed_run import SeedRun, results
+from training.proof.seed_run import PATIENT, SeedRun, results
 from training.proof.speakers import PlainDealer
 from training.proof.tasks import TaskSplit, overlaps, split_tasks
 from training.stage.directory import StageDirectory
@@ -140,7 +140,7 @@ def _play_untrained(settings: LearnSettings, base: Path, tasks: Sequence[Task]) 
 
 
 def _references(folder: Path, split: TaskSplit, recipe: Recipe) -> None:
-    speakers = {"expert": PlainDealer(recipe.expert_patience), "patient": PlainDealer(name="patient-dealer")}
+    speakers = {"expert": PlainDealer(recipe.expert_patience), "patient": PlainDealer(name=PATIENT)}
     rows = {name: results(policy, split.test, recipe, seed=0) for name, policy in speakers.items()}
     write_text_atomically(folder / "references.json", json.dumps(rows) + "\n")
 

@@ -8,7 +8,9 @@ states would say nothing of this: a model that knows which situations are good c
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
@@ -18,8 +20,10 @@ from sotopia_env.policies import Decision, Policy
 from sotopia_env.table import Table
 from sotopia_env.world import Episode
 from training.attribution.counterfactual import forced, remade, state_before
+from training.data.samples import RowMaker
 from training.proof.speakers import assent, incoming, offer
 from training.reward.scorer import RewardScorer
+from training.stage.settings import PromptSettings
 
 RANKING = "ranking.json"
 """The file of a seed's pairs."""
@@ -29,16 +33,38 @@ GATE = 0.6
 """Smallest share of pairs that are ranked right; chance is 0.5."""
 
 
-async def ranked_pairs(
-    episodes: Sequence[Episode], name: str, policy: Policy, scorer: RewardScorer
-) -> list[dict[str, Any]]:
-    """Returns each state with what accepting is worth beyond the plan, and by how much it is scored higher.
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A state in which an offer may be accepted, and what accepting it and offering the plan again came to.
+
+    Attributes:
+        state: before the move.
+        seat: whose move it is.
+        decisions: the acceptance, then the plan.
+        values: GOAL in every continuation of either.
+        tokens: that the policy sampled in them.
+    """
+
+    state: Episode
+    seat: str
+    decisions: tuple[Decision, Decision]
+    values: tuple[Sequence[float], Sequence[float]]
+    tokens: int
+
+    @property
+    def gain(self) -> float:
+        """What accepting is worth beyond the plan."""
+        return fmean(self.values[0]) - fmean(self.values[1])
+
+
+async def measured_choices(episodes: Iterable[Episode], name: str, policy: Policy, samples: int) -> tuple[Choice, ...]:
+    """Returns every choice of a policy in its episodes, measured.
 
     Args:
-        episodes: recorded, of the policy with a partner that can be made again.
+        episodes: recorded, with partners that can be made again.
         name: of the policy in the records.
         policy: plays on.
-        scorer: under test.
+        samples: continuations of each move.
     """
     states = [
         (state_before(episode, item.turn.index), item.turn.actor)
@@ -46,37 +72,83 @@ async def ranked_pairs(
         for item in episode.turns
         if item.turn.actor == seat_of(episode, name)
     ]
-    pairs = await asyncio.gather(*(_pair(state, seat, policy, scorer) for state, seat in states))
-    return [pair for pair in pairs if pair is not None]
+    choices = await asyncio.gather(*(_choice(state, seat, policy, samples) for state, seat in states))
+    return tuple(choice for choice in choices if choice is not None)
 
 
-async def _pair(state: Episode, seat: str, policy: Policy, scorer: RewardScorer) -> dict[str, Any] | None:
+async def _choice(state: Episode, seat: str, policy: Policy, samples: int) -> Choice | None:
     observation = Table.resume(state).observe(seat)
     standing = incoming(observation)
     if standing is None or standing < 0:
         return None
-    decisions: tuple[Decision, Decision] = (assent(0), offer(observation, 0))
-    first, second = [await _values(forced(state, decision.action), seat, policy) for decision in decisions]
-    scores = await scorer.score(observation, decisions)
+    seed = state.seed + len(state.turns)
+    decisions = (assent(seed), offer(observation, seed))
+    ends = [await _played_on(forced(state, decision.action), seat, policy, samples) for decision in decisions]
+    first, second = [[_goal(end, seat) for end in played] for played in ends]
+    tokens = sum(sampled_tokens(end, seat, len(state.turns)) for played in ends for end in played)
+    return Choice(state, seat, decisions, (first, second), tokens)
+
+
+def reward_rows(choices: Iterable[Choice], prompt: PromptSettings, validation: Collection[str]) -> Iterator[str]:
+    """Yields the lines of a reward model's rows, two for each choice: what a move is worth beyond the two's mean.
+
+    All of a row's value is the move's. What the situation is worth, which varies far more, is in none of them. A
+    difference of ten points of GOAL is one of 1.
+
+    Args:
+        choices: measured.
+        prompt: of the reward model.
+        validation: tasks that are held out.
+    """
+    maker = RowMaker(prompt)
+    for choice in choices:
+        for decision, sign in zip(choice.decisions, (1, -1), strict=True):
+            after, turn = forced(choice.state, decision.action), len(choice.state.turns)
+            for row in maker.rows(after, choice.seat, {turn: 0.5 + sign * choice.gain / 20}):
+                part = "validation" if row.task in validation else "train"
+                yield json.dumps({**row.columns(), "format": prompt.format, "split": part}) + "\n"
+
+
+async def ranked_pairs(choices: Iterable[Choice], scorer: RewardScorer) -> list[dict[str, Any]]:
+    """Returns each choice with what accepting is worth beyond the plan, and by how much it is scored higher."""
+    return [await _ranked(choice, scorer) for choice in choices]
+
+
+async def _ranked(choice: Choice, scorer: RewardScorer) -> dict[str, Any]:
+    observation = Table.resume(choice.state).observe(choice.seat)
+    scores = await scorer.score(observation, choice.decisions)
     return {
         "own_turns_left": observation.own_turns_left(),
-        "gain": fmean(first) - fmean(second),
-        "error": ((stdev(first) ** 2 + stdev(second) ** 2) / SAMPLES) ** 0.5,
+        "gain": choice.gain,
+        "error": sum(stdev(values) ** 2 / len(values) for values in choice.values) ** 0.5,
         "score": scores[0] - scores[1],
     }
 
 
-async def _values(state: Episode, seat: str, policy: Policy) -> list[float]:
-    """GOAL of the seat in each continuation of a state."""
+async def _played_on(state: Episode, seat: str, policy: Policy, samples: int) -> list[Episode]:
+    """Continuations of a state, evaluated."""
     models = ModelPool()  # of scripted partners, who need none
     seats = {info.agent: policy if info.agent == seat else remade(info, {}, models) for info in state.policies}
 
-    async def play_on(draw: int) -> float:
+    async def play_on(draw: int) -> Episode:
         table = Table.resume(state.model_copy(update={"seed": state.seed + draw}))
         await table.play(seats)
-        return float((await table.evaluate(default_evaluator())).vector(seat)[-1])
+        await table.evaluate(default_evaluator())
+        return table.episode()
 
-    return await asyncio.gather(*(play_on(draw) for draw in range(1, SAMPLES + 1)))
+    return await asyncio.gather(*(play_on(draw) for draw in range(1, samples + 1)))
+
+
+def _goal(episode: Episode, seat: str) -> float:
+    evaluation = episode.evaluation()
+    assert evaluation is not None
+    return float(evaluation.vector(seat)[-1])
+
+
+def sampled_tokens(episode: Episode, seat: str, begin: int = 0) -> int:
+    """How many tokens a seat's model sampled in an episode, from turn ``begin`` on."""
+    own = (item.generation for item in episode.turns[begin:] if item.turn.actor == seat)
+    return sum(generation.usage.completion_tokens or 0 for generation in own if generation is not None)
 
 
 def seat_of(episode: Episode, policy: str) -> str:

@@ -36,6 +36,7 @@ def _fit(rate: float, steps: int, batch: int, warmup: float = 0.05, **more: Json
         "warmup_steps": warmup,
         "adam_beta2": 0.99,
         "save_steps": 10_000,
+        "train_sampling_strategy": "group_by_length",  # a batch of mixed lengths is padding by half
         **more,
     }
     return FitSettings(trainer=trainer)
@@ -76,7 +77,8 @@ class Recipe(Settings):
         expert_tasks: tasks that the expert is recorded on.
         expert_patience: what that of :class:`training.proof.speakers.PlainDealer` is drawn from for each conversation.
         own_tasks: tasks that the cloned model is recorded on, each ``own_repeats`` times; the best is trained on.
-        explored_tasks: tasks on which it explores, for the reward model.
+        forced_tasks: tasks on which moves are forced, for the reward model.
+        forced_samples: continuations of each forced move; more states say more than more continuations.
         lora: of every stage but the reward models, which begin with the base and train all weights.
         cloning: behaviour cloning.
         reinforcing: self-reinforcement.
@@ -98,16 +100,17 @@ class Recipe(Settings):
     temperature: float = Field(default=0.7, gt=0)
     seen: tuple[str, ...] = SEEN
     unseen: tuple[str, ...] = UNSEEN
-    base: BaseSettings = BaseSettings(output="", fit=_fit(5e-3, 2000, 8))
+    base: BaseSettings = BaseSettings(output="", partners=SEEN, fit=_fit(5e-3, 1400, 16))
     expert_tasks: int = 600
     expert_patience: tuple[NonNegativeInt, ...] = Field(default=(1, 1, 2, 3), min_length=1)
     own_tasks: int = 120
     own_repeats: int = 5
-    explored_tasks: int = 600
+    forced_tasks: int = 600
+    forced_samples: int = 1
     lora: LoraSettings | None = LoraSettings(rank=16, alpha=32, dropout=0.0, target_modules="all-linear")
     cloning: FitSettings = _fit(5e-3, 180, 12)
     reinforcing: FitSettings = _fit(3e-3, 30, 12)
-    reward_model: FitSettings = _fit(1e-3, 400, 24, train_sampling_strategy="group_by_length")
+    reward_model: FitSettings = _fit(1e-3, 400, 24)
     corrupted: float = Field(default=0.15, ge=0)
     single_turn: GroupSettings = GroupSettings(fit=_fit(1e-3, 40, 64, warmup=0.0), temperature=1.0, every=20)
     multi_turn: GroupSettings = GroupSettings(fit=_fit(1e-3, 56, 64, warmup=0.0), temperature=0.7, every=28)

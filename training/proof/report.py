@@ -32,6 +32,8 @@ STAGES = {
     "multi_turn": "multi-turn GRPO, verified GOAL and FIN",
 }
 REFERENCES = {"expert": "scripted expert that was cloned", "patient": "scripted speaker that accepts nothing"}
+BUDGETS = "budgets.json"
+"""Tokens that were sampled for the training of each stage of a seed."""
 UNTRAINED = "untrained.json"
 """The test episodes of the model that all seeds begin from."""
 _DRAWS = 2000
@@ -208,6 +210,8 @@ def write_report(folder: Path, facts: Mapping[str, str], seeds: Sequence[int]) -
     lines += ["## Claims", "", claim_table(runs), "", _EXPLAINED, ""]
     pairs = [read_json(folder / f"seed_{seed}" / RANKING) for seed in seeds]
     lines += ["## Does the reward model rank moves?", "", ranking_table(pairs), "", _RANKED, ""]
+    budgets = [read_json(folder / f"seed_{seed}" / BUDGETS) for seed in seeds]
+    lines += ["## What was sampled", "", budget_table(budgets), "", _SAMPLED, ""]
     lines += ["## Was the reward model exploited?", "", exploitation_table(looks), "", _EXPLOITED, ""]
     report = folder / "report.md"
     write_text_atomically(report, "\n".join(lines))
@@ -229,6 +233,10 @@ _SEATS = (
 _RANKED = (
     "States of held-out dev tasks in which the clone may accept an offer: its acceptance against its plan, each worth "
     f"the mean GOAL of {SAMPLES} continuations. Only pairs that differ by two standard errors count; chance is 0.5."
+)
+_SAMPLED = (
+    "Tokens of answers that the model in training sampled, mean over seeds: in recorded episodes, in continuations of "
+    "forced moves and in GRPO. Cloning samples none. Whoever compares stages of unequal budgets compares these too."
 )
 _EXPLOITED = (
     "*verified* is the mean reward of whole dev episodes (GOAL and FIN, each from 0 to 1), *score* what the reward "
@@ -308,6 +316,13 @@ def read_results(folder: Path, seeds: Sequence[int]) -> list[Results]:
 def required_failures(runs: Sequence[Results]) -> list[str]:
     """Returns the required claims that do not hold."""
     return [c.text for c in CLAIMS if c.required and over_seeds(by_seed(runs, c)).low <= -c.margin]
+
+
+def budget_table(budgets: Sequence[Mapping[str, int]]) -> str:
+    """Returns how many tokens were sampled for the training of each stage, in Markdown."""
+    rows = [["", "sampled tokens"]]
+    rows += [[STAGES[name], f"{fmean(budget[name] for budget in budgets):,.0f}"] for name in budgets[0]]
+    return _markdown(rows)
 
 
 def exploitation_table(looks: Sequence[Sequence[Mapping[str, float]]]) -> str:

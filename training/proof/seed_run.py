@@ -1,4 +1,4 @@
-"""All stages for one training seed: collect, clone, reinforce, attribute, reward models, GRPO of both kinds, evaluate.
+"""All stages of one training seed: collect, clone, reinforce, measure moves, reward model, both kinds of GRPO, tests.
 
 Every stage is the one a user runs, with the same settings records, on a tiny model; only partners and tasks are the
 proof's. Each is a directory and is skipped when it is complete.
@@ -11,28 +11,29 @@ import json
 import logging
 import random
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from pydantic import JsonValue
 
 from sotopia_env.evaluators import default_evaluator
 from sotopia_env.files import write_text_atomically
-from sotopia_env.json_text import decode_json
+from sotopia_env.json_text import decode_json, read_json
 from sotopia_env.policies.policy import Policy
 from sotopia_env.runs.plan import plan_episodes
 from sotopia_env.runs.rollout import run_episodes
+from sotopia_env.storage import read_run
 from sotopia_env.world.action import Action, parse
 from sotopia_env.world.dynamics import Rules
 from sotopia_env.world.episode import Episode
 from sotopia_env.world.scenario import Task
 from sotopia_env.world.taskset import TaskSet
-from training.attribution import stage as attribution_stage
-from training.attribution.settings import AttributionSettings
 from training.collect import filtering
 from training.collect.selection import BCFilter, SRFilter
+from training.data.samples import split_scenarios
 from training.data.sources import SourceSettings
 from training.fitting import behavior_cloning
 from training.fitting.arguments import FitSettings
@@ -40,17 +41,32 @@ from training.grpo import stage as grpo
 from training.grpo.settings import DevSettings, GRPOSettings, RewardSettings
 from training.grpo.situations import SituationSettings
 from training.models.policy import load
-from training.proof.ranking import RANKING, ranked_pairs, seat_of
+from training.proof.ranking import (
+    RANKING,
+    SAMPLES,
+    Choice,
+    measured_choices,
+    ranked_pairs,
+    reward_rows,
+    sampled_tokens,
+    seat_of,
+)
 from training.proof.recipe import PROMPT, GroupSettings, Recipe
-from training.proof.speakers import Explorer, PlainDealer
+from training.proof.report import BUDGETS
+from training.proof.speakers import PlainDealer
 from training.proof.tasks import TaskSplit
 from training.reward import model as reward_model
-from training.reward import rows as reward_rows
 from training.reward.scorer import RewardScorer
+from training.stage.directory import DONE
 from training.stage.settings import ModelSettings
 
 logger = logging.getLogger(__name__)
-GOAL: Mapping[str, float] = {"goal": 1.0}
+FORCED, BROKEN = "forced.jsonl", "broken.jsonl"
+"""The reward model's rows: measured moves, and answers that are none."""
+PATIENT = "patient-dealer"
+"""The name of the speaker that accepts nothing, in whose episodes moves are forced."""
+CHOICES = "forced.json"
+"""How many states the moves were forced in, and the tokens that were sampled for it."""
 VERIFIED = {"goal": 1.0, "financial_and_material_benefits": 1.0}
 """Weights of the verified scores in whole episodes: GOAL alone does not tell a bad deal from none, FIN does."""
 
@@ -99,8 +115,8 @@ class SeedRun:
         yield "cloning", self._clone
         yield "own episodes", self._record_own
         yield "reinforcing", self._reinforce
-        yield "exploring", self._record_explorer
-        yield "attribution", self._attribute
+        yield "patience", self._record_patience
+        yield "forced moves", self._force_moves
         yield "reward model", self._reward_model
         yield "ranking", self._rank
         yield "grpo single-turn", self._single_turn
@@ -143,9 +159,10 @@ class SeedRun:
         tasks = self._tasks(self.recipe.own_tasks, "own")
         self._record(self._cloned(), tasks, self._at("own"), self.recipe.own_repeats)
 
-    def _record_explorer(self) -> None:
-        explorer = Explorer(self._cloned(), self.recipe.max_turns // 2)
-        self._record(explorer, self._tasks(self.recipe.explored_tasks, "explored"), self._at("explored"))
+    def _record_patience(self) -> None:
+        """Episodes in which nothing is accepted: whoever accepts early never sees what comes later."""
+        patient = PlainDealer(name=PATIENT)
+        self._record(patient, self._tasks(self.recipe.forced_tasks, "forced"), self._at("patient"))
 
     def _cloned(self) -> Policy:
         return self._loaded(self._at("cloning"), "cloned")
@@ -190,39 +207,27 @@ class SeedRun:
 
     # --- SOTOPIA-RL ---------------------------------------------------------------------------------------------
 
-    def _attribute(self) -> None:
-        attribution_stage.run(
-            AttributionSettings(
-                runs=(self._at("explored"),),
-                seats=("policy:explorer",),
-                dimensions=tuple(GOAL),
-                methods=("uniform",),
-                sign="shifted",
-                output=self._at("attribution"),
-            )
-        )
+    def _force_moves(self) -> None:
+        rows, broken = self.folder / FORCED, self.folder / BROKEN
+        if not broken.exists():
+            episodes = tuple(read_run(self._at("patient")))
+            choices = self._choices(episodes, PATIENT, self.recipe.forced_samples)
+            held_out = split_scenarios([episode.task.id for episode in episodes], 0.1, self.seed).validation
+            write_text_atomically(rows, "".join(reward_rows(choices, PROMPT, held_out)))
+            sampled = sum(choice.tokens for choice in choices)
+            write_text_atomically(self.folder / CHOICES, json.dumps({"choices": len(choices), "tokens": sampled}))
+            write_text_atomically(broken, "".join(corrupted(rows, self.recipe.corrupted, self.seed)))
+
+    def _choices(self, episodes: Sequence[Episode], name: str, samples: int) -> tuple[Choice, ...]:
+        """The choices of a policy in its episodes, measured by playing on with the clone."""
+        return asyncio.run(measured_choices(episodes, name, self._cloned(), samples))
 
     def _reward_model(self) -> None:
-        rows, broken = self._at("rows"), self.folder / "rows_broken.jsonl"
-        reward_rows.run(
-            reward_rows.RewardRowSettings(
-                attributions=self._at("attribution"),
-                runs=(self._at("explored"),),
-                method="uniform",
-                weights=dict(GOAL),
-                seed=self.seed,
-                prompt=PROMPT,
-                output=rows,
-            )
-        )
-        if not broken.exists():
-            lines = corrupted(Path(rows) / "rows.jsonl", self.recipe.corrupted, self.seed)
-            write_text_atomically(broken, "".join(lines))
         reward_model.run(
             reward_model.RewardModelSettings(
                 model=ModelSettings(base=str(self.base), lora=None),
                 prompt=PROMPT,
-                rows=(rows, str(broken)),
+                rows=(self._at(FORCED), self._at(BROKEN)),
                 output=self._at("reward_model"),
                 trainer=self._seeded(self.recipe.reward_model),
             )
@@ -231,9 +236,9 @@ class SeedRun:
     def _rank(self) -> None:
         output = self.folder / RANKING
         if not output.exists():
-            policy, scorer = self._cloned(), RewardScorer.load(self._at("reward_model"), batch_size=64)
-            episodes = self._record(policy, self.split.dev, None)
-            pairs = asyncio.run(ranked_pairs(episodes, policy.name, policy, scorer))
+            scorer = RewardScorer.load(self._at("reward_model"), batch_size=64)
+            episodes = self._record(self._cloned(), self.split.dev, None)
+            pairs = asyncio.run(ranked_pairs(self._choices(episodes, "cloned", SAMPLES), scorer))
             write_text_atomically(output, json.dumps(pairs) + "\n")
 
     def _single_turn(self) -> None:
@@ -241,7 +246,7 @@ class SeedRun:
             "single_turn",
             self.recipe.single_turn,
             mode="single-turn",
-            data=(SourceSettings(run=self._at("explored"), seats=("policy:explorer",)),),
+            data=(SourceSettings(run=self._at("patient"), seats=(f"policy:{PATIENT}",)),),
             reward=RewardSettings(model=self._at("reward_model"), scalarisation=VERIFIED, invalid=-1.0),
             scale_rewards="none",
         )
@@ -297,7 +302,26 @@ class SeedRun:
             for name, directory in self.policies.items()
             if name != "untrained"  # one model for all seeds, played once for all; see `learn`
         }
+        write_text_atomically(self.folder / BUDGETS, json.dumps(self._budgets()) + "\n")
         write_text_atomically(output, json.dumps(rows) + "\n")
+
+    def _budgets(self) -> dict[str, int]:
+        """Tokens that the model sampled for its training, by stage; cloning sampled none."""
+        forced = int(read_json(self.folder / CHOICES)["tokens"])
+        return {
+            "sr": self._sampled("own", "cloned"),
+            "single_turn": forced + self._optimised("single_turn", self.recipe.single_turn),
+            "multi_turn": self._optimised("multi_turn", self.recipe.multi_turn),
+        }
+
+    def _sampled(self, run: str, policy: str) -> int:
+        return sum(sampled_tokens(episode, seat_of(episode, policy)) for episode in read_run(self._at(run)))
+
+    def _optimised(self, name: str, group: GroupSettings) -> int:
+        figures = read_json(self.folder / name / DONE)
+        lengths = [row["completions/mean_length"] for row in figures["log"] if "completions/mean_length" in row]
+        answers = figures["steps"] * group.fit.trainer["per_device_train_batch_size"]
+        return round(fmean(lengths) * answers)
 
     def _loaded(self, directory: str, name: str) -> Policy:
         return load(directory, name=name, temperature=self.recipe.temperature, max_batch=128)

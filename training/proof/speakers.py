@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sotopia_env.outcomes import Move, MoveKind
-from sotopia_env.policies import Decision, Policy
+from sotopia_env.policies import Decision
 from sotopia_env.world import Action, ActionType, Observation
 from training.proof.tasks import PLAN
 
@@ -104,34 +104,3 @@ class PlainDealer:
         patience, standing = random.Random(observation.briefing.head).choice(self.patience), incoming(observation)
         accepts = own_turns(observation) >= patience and standing is not None and standing >= 0
         return assent(seed) if accepts else offer(observation, seed)
-
-
-@dataclass(frozen=True, slots=True)
-class Explorer:
-    """Plays another policy's part but for one own turn of each conversation, in which it draws an offer or an assent.
-
-    What a reward model learns from it is what a move is worth, not only what the situations in which it was made are.
-
-    Attributes:
-        policy: whose part.
-        turns: own turns from which that one is drawn.
-        name: the policy's name.
-    """
-
-    policy: Policy
-    turns: int = 3
-    name: str = "explorer"
-
-    @property
-    def parameters(self) -> Mapping[str, Any]:
-        """Those of the policy, and the number of turns."""
-        return {"policy": dict(self.policy.parameters), "turns": self.turns}
-
-    async def act(self, observation: Observation, seed: int) -> Decision:
-        """Returns the policy's decision, or the drawn one."""
-        if own_turns(observation) != random.Random(observation.briefing.head).randrange(self.turns):
-            return await self.policy.act(observation, seed)
-        rng = random.Random(seed)
-        if incoming(observation) is not None and rng.random() < 0.5:
-            return assent(seed)
-        return offer(observation, seed)

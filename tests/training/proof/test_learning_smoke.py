@@ -19,7 +19,7 @@ RECIPE = Recipe(
     train=200,
     dev=10,
     test=90,
-    base=Recipe().base.model_copy(update={"fit": _fit(5e-3, 450, 8)}),
+    base=Recipe().base.model_copy(update={"fit": _fit(5e-3, 500, 16), "drills": 400}),
     expert_tasks=200,
     expert_patience=(2,),
     cloning=_fit(5e-3, 60, 12),
@@ -62,7 +62,7 @@ def test_every_later_stage_runs_and_is_measured(cloned):
     recipe = cloned.recipe.model_copy(
         update={
             "own_tasks": 24,
-            "explored_tasks": 24,
+            "forced_tasks": 24,
             "reinforcing": _fit(3e-3, 2, 12),
             "reward_model": _fit(2e-3, 2, 12),
             "single_turn": RECIPE.single_turn.model_copy(update=brief),
@@ -79,6 +79,8 @@ def test_every_later_stage_runs_and_is_measured(cloned):
     for name, rows in found.items():
         assert len(rows) == 2 * 18, name
         assert {row["seat"] for row in rows} == {"agent_0", "agent_1"}
+    sampled = json.loads((run.folder / "budgets.json").read_text())
+    assert min(sampled.values()) > 16 * 2 * 5  # 16 answers of more than five tokens in each of two steps
     for name in ("single_turn", "multi_turn"):
         looks = json.loads((run.folder / name / "dev.json").read_text())
         assert [look["step"] for look in looks] == [0, 2]

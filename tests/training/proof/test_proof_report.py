@@ -163,6 +163,7 @@ def proof(folder, **unseen):
         write(place / "single_turn" / "dev.json", course)
         pair = {"own_turns_left": 1, "gain": 1.0, "error": 0.1, "score": 0.5 - number}
         write(place / "ranking.json", [pair])
+        write(place / "budgets.json", {"sr": 1000, "single_turn": 2000 + number, "multi_turn": 3000})
     return folder
 
 
@@ -195,6 +196,11 @@ def test_the_page_has_every_stage_and_reference_on_every_side(report):
     _, _, *body = table(text, "All test episodes")
     assert body[1][4].startswith("3.55 [")
     assert body[1][3] == "0.50 [0.50, 0.50]"
+
+
+def test_the_page_says_what_was_sampled_for_each_stage(report):
+    _, _, *body = table(report.read_text(), "What was sampled")
+    assert [cells[1] for cells in body] == ["1,000", "2,000", "3,000"]
 
 
 def test_the_upper_bound_says_that_overall_is_not_bounded(report):

@@ -16,12 +16,13 @@ from sotopia_env.world.dynamics import Rules
 from training.collect.selection import BCFilter
 from training.data.samples import RowMaker
 from training.data.sources import source_rows
+from training.fitting.behavior_cloning import IGNORED
 from training.models.tiny_base import make_tiny_tokenizer
-from training.proof.base_model import NUMBERS, _talk, _texts, talk_rows
-from training.proof.ranking import ranked_pairs, ranking_accuracy, seat_of
+from training.proof.base_model import NUMBERS, _talk, _texts, drill_rows, talk_rows
+from training.proof.ranking import measured_choices, ranked_pairs, ranking_accuracy, reward_rows, seat_of
 from training.proof.recipe import PROMPT, SEEN, UNSEEN, Recipe
 from training.proof.seed_run import SeedRun
-from training.proof.speakers import Explorer, PlainDealer
+from training.proof.speakers import PlainDealer
 from training.proof.tasks import LEFT, PLAN, overlaps, plan, split_tasks
 
 
@@ -87,17 +88,6 @@ def test_partners_in_tests_are_other_strategies_than_in_training():
     assert not {spec.split(":")[0] for spec in SEEN} & {spec.split(":")[0] for spec in UNSEEN}
 
 
-def test_an_explorer_draws_one_own_turn_of_each_conversation(split):
-    drawn = []
-    for episode in play(split.train, Explorer(PlainDealer((9,))), SEEN[0]):
-        seat = seat_of(episode, "explorer")
-        moves = [item.turn.action.move for item in episode.turns if item.turn.actor == seat]
-        others = [number for number, move in enumerate(moves) if move.kind is not MoveKind.PROPOSE]
-        assert len(others) <= 1  # the other one only offers
-        drawn += others
-    assert set(drawn) == {0, 1, 2}
-
-
 @pytest.mark.parametrize("partner", [*SEEN, *UNSEEN])
 @pytest.mark.parametrize("patience", [0, 1, 2, 3])
 def test_the_expert_offers_its_plan_for_some_turns_and_takes_what_it_gets_afterwards(split, partner, patience):
@@ -129,12 +119,21 @@ def test_the_experts_recording_is_of_the_training_side(split, tmp_path):
         assert '"move": {"' in row.completion
 
 
-def test_a_seats_talk_is_one_row(split, tokenizer):
+def test_the_talk_is_one_row_of_the_seat_that_talks_aimlessly(split, tokenizer):
     settings = Recipe().base.model_copy(update={"output": "nowhere"})
     prompt = settings.prompt.model_copy(update={"max_length": 2048})  # of another model's tokenizer
+    partners = set()
     for episode in _talk(split.base, settings):
-        actors = {item.turn.actor for item in episode.turns}
-        assert len(list(talk_rows(episode, prompt, tokenizer))) == len(actors)
+        seat = seat_of(episode, "chatter")
+        partners |= {info.name for info in episode.policies if info.agent != seat}
+        own = sum(item.turn.actor == seat for item in episode.turns)
+        rows = list(talk_rows(episode, prompt, tokenizer))
+        assert len(rows) == min(own, 1)
+        for row in rows:
+            answers = [label != IGNORED for label in row.labels]
+            begins = sum(now and not before for before, now in zip([False, *answers], answers, strict=False))
+            assert begins == own
+    assert partners == {spec.split(":")[0] for spec in SEEN}
 
 
 def test_no_price_is_a_great_number(split):
@@ -173,8 +172,39 @@ def test_pairs_are_of_states_with_an_offer_and_their_worth_is_that_of_playing_on
         for episode in play(split.train, policy, SEEN[0])
         if seat_of(episode, "plain-dealer") == "agent_1"  # meets an offer in its first turn
     ]
-    pairs = asyncio.run(ranked_pairs(episodes, policy.name, policy, AcceptanceIsBad()))
+    choices = asyncio.run(measured_choices(episodes, policy.name, policy, samples=2))
+    pairs = asyncio.run(ranked_pairs(choices, AcceptanceIsBad()))
     first = [pair["gain"] for pair in pairs if pair["own_turns_left"] == 3]
     assert len(first) > 10
     assert sum(first) / len(first) < -1
     assert ranking_accuracy(pairs)["own turns left: 3"][0] > 0.9
+    assert {choice.tokens for choice in choices} == {0}  # no model sampled anything
+
+
+def test_a_reward_models_rows_hold_what_a_move_is_worth_beyond_its_alternative(split):
+    episodes = play(split.train[:12], PlainDealer((2,)), SEEN[0])
+    choices = asyncio.run(measured_choices(episodes, "plain-dealer", PlainDealer((2,)), samples=1))
+    held_out = {split.train[0].id}
+    lines = [json.loads(line) for line in reward_rows(choices, PROMPT, held_out)]
+    assert len(lines) == 2 * len(choices) > 10
+    for choice, accepted, planned in zip(choices, lines[::2], lines[1::2], strict=True):
+        assert accepted["prompt"] == planned["prompt"]
+        assert '"move": {"accept":' in accepted["completion"][0]["content"]
+        assert '"move": {"propose":' in planned["completion"][0]["content"]
+        assert accepted["value"] - planned["value"] == pytest.approx(choice.gain / 10)
+        assert accepted["value"] + planned["value"] == pytest.approx(1)
+        assert accepted["split"] == ("validation" if accepted["task"] in held_out else "train")
+    assert {line["split"] for line in lines} == {"train", "validation"}
+    assert any(choice.gain for choice in choices)
+
+
+def test_a_drill_repeats_itself_and_is_trained_on_after_its_first_stretch():
+    drills = list(drill_rows(20, 500, seed=3))
+    assert drills == list(drill_rows(20, 500, seed=3)) != list(drill_rows(20, 500, seed=4))
+    for row in drills:
+        stretch = row.labels.count(IGNORED)
+        assert 4 <= stretch <= 16
+        assert len(row.input_ids) == len(row.labels)
+        assert row.labels[stretch:] == row.input_ids[stretch:]
+        again = " ".join(map(str, row.input_ids[stretch:]))
+        assert " ".join(map(str, row.input_ids[:stretch])) in again

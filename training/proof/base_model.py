@@ -68,7 +68,7 @@ class BaseSettings(Settings):
     layers: int = 2
     heads: int = 4
     context: int = 1024
-    vocabulary: int = 3000
+    vocabulary: int = 4000
     drills: int = Field(default=2000, ge=0)
     prompt: PromptSettings = PromptSettings(format="brief", max_length=768, max_answer=64)
     partners: tuple[str, ...] = Field(min_length=1)

@@ -100,7 +100,7 @@ class Recipe(Settings):
     temperature: float = Field(default=0.7, gt=0)
     seen: tuple[str, ...] = SEEN
     unseen: tuple[str, ...] = UNSEEN
-    base: BaseSettings = BaseSettings(output="", partners=SEEN, fit=_fit(5e-3, 1400, 16))
+    base: BaseSettings = BaseSettings(output="", partners=SEEN, fit=_fit(5e-3, 2000, 16))
     expert_tasks: int = 600
     expert_patience: tuple[NonNegativeInt, ...] = Field(default=(1, 1, 2, 3), min_length=1)
     own_tasks: int = 120

@@ -1,4 +1,4 @@
-"""What can be written from inspirations: characters, relationships, and scenarios with or without an outcome.
+"""Kinds of records to write from inspirations: characters, relationships, and scenarios with or without an outcome.
 
 Sources: SOTOPIA (arXiv 2310.11667), C.2; SOTOPIA-π (arXiv 2403.08715), B.1.
 """

@@ -83,7 +83,7 @@ def make_base(settings: BaseSettings, tasks: Sequence[Task]) -> Path:
 
     Args:
         settings: how.
-        tasks: what the talk is about; training tasks.
+        tasks: what the talk is about; see :attr:`training.proof.tasks.TaskSplit.base`.
     """
     stage = StageDirectory(Path(settings.output), "base", settings)
     stage.open()

@@ -18,7 +18,7 @@ from sotopia_env.chat_model import ModelPool
 from sotopia_env.evaluators import default_evaluator
 from sotopia_env.policies import Decision, Policy
 from sotopia_env.table import Table
-from sotopia_env.world import Episode
+from sotopia_env.world import Episode, Usage
 from training.attribution.counterfactual import forced, remade, state_before
 from training.data.samples import RowMaker
 from training.proof.speakers import assent, incoming, offer
@@ -148,7 +148,9 @@ def _goal(episode: Episode, seat: str) -> float:
 def sampled_tokens(episode: Episode, seat: str, begin: int = 0) -> int:
     """How many tokens a seat's model sampled in an episode, from turn ``begin`` on."""
     own = (item.generation for item in episode.turns[begin:] if item.turn.actor == seat)
-    return sum(generation.usage.completion_tokens or 0 for generation in own if generation is not None)
+    tokens = sum((generation.usage for generation in own if generation is not None), Usage()).completion_tokens
+    assert tokens is not None  # our own models count
+    return tokens
 
 
 def seat_of(episode: Episode, policy: str) -> str:

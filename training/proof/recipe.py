@@ -27,7 +27,7 @@ UNSEEN = (
 PROMPT = PromptSettings(format="brief", max_length=768, max_answer=64)
 
 
-def _fit(rate: float, steps: int, batch: int, warmup: float = 0.05, **more: JsonValue) -> FitSettings:
+def _fit(rate: float, steps: int, batch: int, warmup: float = 0.05) -> FitSettings:
     trainer: dict[str, JsonValue] = {
         "learning_rate": rate,
         "max_steps": steps,
@@ -37,7 +37,6 @@ def _fit(rate: float, steps: int, batch: int, warmup: float = 0.05, **more: Json
         "adam_beta2": 0.99,
         "save_steps": 10_000,
         "train_sampling_strategy": "group_by_length",  # a batch of mixed lengths is padding by half
-        **more,
     }
     return FitSettings(trainer=trainer)
 

@@ -19,7 +19,7 @@ from sotopia_env.errors import EvaluationError
 from sotopia_env.files import write_text_atomically
 from sotopia_env.json_text import read_json
 from sotopia_env.world import ABBREVIATIONS, DIMENSIONS, Scalarisation
-from training.grpo.multi_turn import largest_count, samples_through_trl, through_trl
+from training.grpo.sampling import largest_count, samples_through_trl, through_trl
 from training.grpo.settings import DevSettings, RewardSettings
 from training.grpo.situations import Situation, situations
 from training.grpo.token_episodes import Sample, TokenEpisode, TokenPlayer

@@ -8,8 +8,7 @@ a block shares task, seat, partner and seed, and only the policy's sampling diff
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sotopia_env.errors import EvaluationError, InvalidValueError
@@ -17,11 +16,11 @@ from sotopia_env.world import ABBREVIATIONS, DIMENSIONS, RANGES, Dimension, Epis
 from training.attribution.by_outcome import make_attributor
 from training.attribution.credits import Attributor, Missing, SeatScore, dimension_name, seat_score
 from training.grpo.branches import COUNTERFACTUAL, Branches, check_verified
+from training.grpo.sampling import largest_count, trainer_sample
 from training.grpo.self_play import SelfPlay
 from training.grpo.settings import RewardSettings
 from training.grpo.situations import Situation
-from training.grpo.token_episodes import LogProbs, Sample, TokenEpisode, TokenPlayer
-from training.models.generation import BatchedGenerator, Sampling
+from training.grpo.token_episodes import TokenEpisode, TokenPlayer
 
 if TYPE_CHECKING:
     import torch
@@ -264,77 +263,6 @@ def episode_reward(
 
 
 # --- the trainer ---------------------------------------------------------------------------------------------------
-
-
-def trainer_sample(trainer: GRPOTrainer) -> Sample:
-    """Returns a sampler of the policy in training: through TRL for vLLM and sharded weights, else in batches.
-
-    If every process holds all weights, answers come from :class:`~training.models.generation.BatchedGenerator`, which
-    computes equal prompts once, removes finished rows, and after the first turn of an episode reads only what is new.
-    vLLM and sharded weights (FSDP, ZeRO-3) use TRL's private ``_generate_single_turn``, which nothing else calls.
-    """
-    return through_trl(trainer) if samples_through_trl(trainer) else _in_batches(trainer)
-
-
-def samples_through_trl(trainer: GRPOTrainer) -> bool:
-    """Whether answers come from vLLM or from sharded weights."""
-    from accelerate.utils import DistributedType
-
-    sharded = (DistributedType.FSDP, DistributedType.DEEPSPEED)
-    return bool(trainer.use_vllm) or trainer.accelerator.distributed_type in sharded
-
-
-def through_trl(trainer: GRPOTrainer, temperature: float | None = None) -> Sample:
-    """Returns TRL's own sampler, at the temperature of training or another one; a collective operation."""
-
-    def sample(prompts: list[list[int]]) -> tuple[list[list[int]], LogProbs | None]:
-        model = trainer.accelerator.unwrap_model(trainer.model)
-        training = model.training
-        model.eval()
-        try:
-            with _at_temperature(trainer, temperature):
-                answers, logprobs = trainer._generate_single_turn(prompts, None, {}, 1)
-        finally:
-            model.train(training)
-        return [list(ids) for ids in answers], logprobs
-
-    return sample
-
-
-@contextmanager
-def _at_temperature(trainer: GRPOTrainer, temperature: float | None) -> Iterator[None]:
-    engine = trainer.vllm_generation if trainer.use_vllm else trainer.generation_config
-    previous = engine.temperature
-    engine.temperature = previous if temperature is None else temperature
-    try:
-        yield
-    finally:
-        engine.temperature = previous
-
-
-def _in_batches(trainer: GRPOTrainer) -> Sample:
-    sampling = Sampling(trainer.max_completion_length, trainer.temperature, max_batch=128)
-    model = trainer.accelerator.unwrap_model(trainer.model)
-    generator = BatchedGenerator(model, trainer.processing_class, sampling, reuse=True)  # of one play: equal weights
-
-    def sample(prompts: list[list[int]]) -> tuple[list[list[int]], None]:
-        import torch
-
-        # The trainer's own random state, which its checkpoints hold; each process has another.
-        seeds = torch.randint(1 << 62, (len(prompts),)).tolist()
-        return [list(answer.ids) for answer in generator.generate(prompts, seeds)], None
-
-    return sample
-
-
-def largest_count(count: int, trainer: GRPOTrainer) -> int:
-    """Returns the largest of the processes' counts."""
-    if trainer.accelerator.num_processes == 1:
-        return count
-    import torch
-
-    own = torch.tensor([count], device=trainer.accelerator.device)
-    return int(trainer.accelerator.gather(own).max())
 
 
 def trainer_class() -> type[GRPOTrainer]:

@@ -14,6 +14,7 @@ from sotopia_env.policies import AgentPrompt
 from sotopia_env.world import Action, ActionType, ChatMessage, parse_possible
 from training.data.samples import RowMaker, observations, stream_dataset
 from training.data.sources import source_rows
+from training.grpo.sampling import trainer_sample
 from training.grpo.settings import GRPOSettings
 from training.grpo.token_episodes import TokenEpisode
 from training.models.loading import check_quantization, find_model, prompt_ids
@@ -23,6 +24,7 @@ from training.stage.settings import PromptSettings
 if TYPE_CHECKING:
     from datasets import Dataset
     from transformers import PreTrainedTokenizerBase
+    from trl.trainer.grpo_trainer import GRPOTrainer
 
 logger = logging.getLogger(__name__)
 
@@ -84,7 +86,14 @@ class SingleTurn:
     def parts(self) -> dict[str, Any]:
         """What the trainer is given; loads the reward model."""
         logger.info("answers are scored by %s", self._scorer.source)
-        return {"reward_funcs": [self.reward]}
+        return {"rollout_func": self.answer, "reward_funcs": [self.reward]}
+
+    def answer(self, prompts: Sequence[Sequence[ChatMessage]], trainer: GRPOTrainer) -> dict[str, Any]:
+        """TRL's ``rollout_func``: one answer to each prompt."""
+        ids = [prompt_ids(self._tokenizer, prompt) for prompt in prompts]
+        answers, logprobs = trainer_sample(trainer, reuse=False)(ids)
+        # The importance correction compares the sampler's log-probabilities with those of the model in training.
+        return {"prompt_ids": ids, "completion_ids": answers, "logprobs": logprobs if trainer.use_vllm else None}
 
     def reward(
         self,

@@ -82,11 +82,15 @@ async def _choice(state: Episode, seat: str, policy: Policy, samples: int) -> Ch
     if standing is None or standing < 0:
         return None
     seed = state.seed + len(state.turns)
-    decisions = (assent(seed), offer(observation, seed))
-    ends = [await _played_on(forced(state, decision.action), seat, policy, samples) for decision in decisions]
+    # words of any time: a reward model is to read the state, not what is said of it
+    decisions = (assent(observation, seed, fitting=False), offer(observation, seed, fitting=False))
+    afters = [forced(state, decision.action) for decision in decisions]
+    ends = [await _played_on(after, seat, policy, samples) for after in afters]
     first, second = [[_goal(end, seat) for end in played] for played in ends]
     tokens = sum(sampled_tokens(end, seat, len(state.turns)) for played in ends for end in played)
-    return Choice(state, seat, decisions, (first, second), tokens)
+    # As recorded: an assent without a number got one, and without it its text is none that a policy writes.
+    first_move, second_move = [Decision(after.turns[-1].turn.action) for after in afters]
+    return Choice(state, seat, (first_move, second_move), (first, second), tokens)
 
 
 def reward_rows(choices: Iterable[Choice], prompt: PromptSettings, validation: Collection[str]) -> Iterator[str]:

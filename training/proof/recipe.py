@@ -27,7 +27,7 @@ UNSEEN = (
 PROMPT = PromptSettings(format="brief", max_length=768, max_answer=64)
 
 
-def _fit(rate: float, steps: int, batch: int, warmup: float = 0.05) -> FitSettings:
+def _fit(rate: float, steps: int, batch: int, warmup: float = 0.05, sampling: str = "group_by_length") -> FitSettings:
     trainer: dict[str, JsonValue] = {
         "learning_rate": rate,
         "max_steps": steps,
@@ -36,7 +36,7 @@ def _fit(rate: float, steps: int, batch: int, warmup: float = 0.05) -> FitSettin
         "warmup_steps": warmup,
         "adam_beta2": 0.99,
         "save_steps": 10_000,
-        "train_sampling_strategy": "group_by_length",  # a batch of mixed lengths is padding by half
+        "train_sampling_strategy": sampling,  # a batch of mixed lengths is padding by half
     }
     return FitSettings(trainer=trainer)
 
@@ -102,15 +102,16 @@ class Recipe(Settings):
     base: BaseSettings = BaseSettings(output="", partners=SEEN, fit=_fit(5e-3, 2000, 16))
     expert_tasks: int = 600
     expert_patience: tuple[NonNegativeInt, ...] = Field(default=(1, 1, 2, 3), min_length=1)
-    own_tasks: int = 120
+    own_tasks: int = 165
     own_repeats: int = 5
     forced_tasks: int = 600
     forced_samples: int = 1
     lora: LoraSettings | None = LoraSettings(rank=16, alpha=32, dropout=0.0, target_modules="all-linear")
     cloning: FitSettings = _fit(5e-3, 180, 12)
     reinforcing: FitSettings = _fit(3e-3, 30, 12)
-    reward_model: FitSettings = _fit(1e-3, 400, 24)
+    # Turns of like length are early or late ones: in batches of one kind it learns the kind, not the move.
+    reward_model: FitSettings = _fit(1e-3, 400, 24, sampling="random")
     corrupted: float = Field(default=0.15, ge=0)
-    single_turn: GroupSettings = GroupSettings(fit=_fit(1e-3, 40, 64, warmup=0.0), temperature=1.0, every=20)
-    multi_turn: GroupSettings = GroupSettings(fit=_fit(1e-3, 56, 64, warmup=0.0), temperature=0.7, every=28)
+    single_turn: GroupSettings = GroupSettings(fit=_fit(4e-3, 40, 64, warmup=0.0), temperature=1.0, every=20)
+    multi_turn: GroupSettings = GroupSettings(fit=_fit(2e-3, 24, 64, warmup=0.0), temperature=0.7, every=12)
     seeds: tuple[int, ...] = (51, 52, 53)

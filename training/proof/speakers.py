@@ -3,6 +3,9 @@
 All offer the plan that stands in the prompt (:mod:`training.proof.tasks`). The expert does not play as well as it
 could: partners who concede are best answered by holding out, which it does in a part of its conversations, and
 reinforcement is to do more often.
+
+Their words fit the time: who has one turn left says so. So the base model learns to read how many are left, as real
+base models have, before anything depends on it.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from sotopia_env.outcomes import Move, MoveKind
@@ -17,9 +21,19 @@ from sotopia_env.policies import Decision
 from sotopia_env.world import Action, ActionType, Observation
 from training.proof.tasks import PLAN
 
-OFFERS = ("How about this?", "Here is my offer.", "This is what I can do.", "I suggest this.")
-ASSENTS = ("Deal!", "Agreed.", "I accept your offer.", "That works for me.")
-"""Words beside a move name no terms: the move does, and there is one thing less to copy."""
+OFFERS = (
+    ("How about this?", "Here is my offer.", "Let us begin with this."),
+    ("This is what I can do.", "I still suggest this.", "Think it over once more."),
+    ("My last offer.", "Take this or nothing.", "Time is up; this?"),
+)
+ASSENTS = (
+    ("That was quick. Agreed.", "Deal, so soon!", "I accept at once."),
+    ("Agreed.", "I accept your offer.", "That works for me."),
+    ("In the end I agree.", "Before time is up: deal.", "Then so be it."),
+)
+"""What is said with three or more own turns left, with two, and with one.
+
+Words beside a move name no terms: the move does, and there is one thing less to copy."""
 _GESTURES = ("nods slowly", "smiles", "looks it over once more", "shrugs")
 
 
@@ -40,19 +54,21 @@ def incoming(observation: Observation) -> float | None:
     return worth.value(space, offers[-1].terms, observation.agent) - worth.disagreement
 
 
-def _words(texts: tuple[str, ...], seed: int) -> str:
-    return random.Random(f"words {seed}").choice(texts)  # not the draw of what to do
+def _words(texts: tuple[tuple[str, ...], ...], observation: Observation, seed: int, fitting: bool) -> str:
+    fit = texts[-min(observation.own_turns_left(), len(texts))] if fitting else tuple(chain(*texts))
+    return random.Random(f"words {seed}").choice(fit)  # not the draw of what to do
 
 
-def offer(observation: Observation, seed: int) -> Decision:
-    """The plan, in words drawn by the seed."""
+def offer(observation: Observation, seed: int, fitting: bool = True) -> Decision:
+    """The plan, in words drawn by the seed: of those that fit the time, or of all."""
     move = Move(MoveKind.PROPOSE, observation.briefing.private_data[PLAN])
-    return Decision(Action(ActionType.SPEAK, _words(OFFERS, seed), move=move))
+    return Decision(Action(ActionType.SPEAK, _words(OFFERS, observation, seed, fitting), move=move))
 
 
-def assent(seed: int) -> Decision:
-    """Assent to the one offer that stands, in words drawn by the seed."""
-    return Decision(Action(ActionType.SPEAK, _words(ASSENTS, seed), move=Move(MoveKind.ACCEPT, True)))
+def assent(observation: Observation, seed: int, fitting: bool = True) -> Decision:
+    """Assent to the one offer that stands, in words drawn by the seed: of those that fit the time, or of all."""
+    move = Move(MoveKind.ACCEPT, True)
+    return Decision(Action(ActionType.SPEAK, _words(ASSENTS, observation, seed, fitting), move=move))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +90,7 @@ class Chatter:
         rng = random.Random(seed)
         standing, drawn = incoming(observation), rng.random()
         if standing is not None and drawn < 0.4:
-            return assent(seed)
+            return assent(observation, seed)
         if drawn > 0.98:
             return Decision(Action(ActionType.LEAVE))
         if drawn > 0.95:
@@ -103,4 +119,4 @@ class PlainDealer:
         """Returns the action."""
         patience, standing = random.Random(observation.briefing.head).choice(self.patience), incoming(observation)
         accepts = own_turns(observation) >= patience and standing is not None and standing >= 0
-        return assent(seed) if accepts else offer(observation, seed)
+        return assent(observation, seed) if accepts else offer(observation, seed)

@@ -119,7 +119,7 @@ def test_a_block_shares_task_seat_partner_and_seed(tokenizer, monkeypatch):
 def test_each_turn_of_an_episode_reads_only_what_is_new(cloned, tokenizer):
     model = load_causal_lm(ModelSettings(base=str(find_model(cloned))))
     accelerator = SimpleNamespace(distributed_type=None, unwrap_model=lambda wrapped: wrapped)
-    sizes = {"max_completion_length": BRIEF.max_answer, "temperature": 1.0}
+    sizes = {"max_completion_length": BRIEF.max_answer, "temperature": 1.0, "top_p": 1.0}
     trainer = SimpleNamespace(use_vllm=False, accelerator=accelerator, model=model, processing_class=tokenizer, **sizes)
     read, turns = [], 0
     model.register_forward_pre_hook(lambda m, a, k: read.append(k["input_ids"].shape[1]), with_kwargs=True)

@@ -13,7 +13,8 @@ from tests.training.conftest import SHORT
 from tests.training.grpo.grpo_asked import SITUATIONS, asked, reward_model_of, single_turn
 from training.grpo import stage as grpo
 from training.grpo import vllm_checks
-from training.grpo.multi_turn import EpisodeRollout, prompt_rows, through_trl
+from training.grpo.multi_turn import EpisodeRollout, prompt_rows
+from training.grpo.sampling import through_trl
 from training.grpo.settings import RewardSettings, trainer_arguments
 from training.grpo.situations import situations
 from training.grpo.token_episodes import TokenPlayer

@@ -1,0 +1,92 @@
+"""How the policy in training answers: in our batches, or through TRL for vLLM and sharded weights.
+
+TRL's generation with transformers computes a whole batch until its longest answer ends, and every prompt of a group
+again; both modes of GRPO therefore pass their sampler to TRL as part of a ``rollout_func``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from training.grpo.token_episodes import LogProbs, Sample
+from training.models.generation import BatchedGenerator, Sampling
+
+if TYPE_CHECKING:
+    from trl.trainer.grpo_trainer import GRPOTrainer
+
+
+def trainer_sample(trainer: GRPOTrainer, reuse: bool = True) -> Sample:
+    """Returns a sampler of the policy in training: through TRL for vLLM and sharded weights, else in batches.
+
+    If every process holds all weights, answers come from :class:`~training.models.generation.BatchedGenerator`, which
+    computes equal prompts once, removes finished rows, and after the first turn of an episode reads only what is new.
+    vLLM and sharded weights (FSDP, ZeRO-3) use TRL's private ``_generate_single_turn``, which nothing else calls.
+
+    Args:
+        trainer: in training.
+        reuse: keep what was computed, for prompts that go on where an earlier one ended.
+    """
+    return through_trl(trainer) if samples_through_trl(trainer) else _in_batches(trainer, reuse)
+
+
+def samples_through_trl(trainer: GRPOTrainer) -> bool:
+    """Whether answers come from vLLM or from sharded weights."""
+    from accelerate.utils import DistributedType
+
+    sharded = (DistributedType.FSDP, DistributedType.DEEPSPEED)
+    return bool(trainer.use_vllm) or trainer.accelerator.distributed_type in sharded
+
+
+def through_trl(trainer: GRPOTrainer, temperature: float | None = None) -> Sample:
+    """Returns TRL's own sampler, at the temperature of training or another one; a collective operation."""
+
+    def sample(prompts: list[list[int]]) -> tuple[list[list[int]], LogProbs | None]:
+        model = trainer.accelerator.unwrap_model(trainer.model)
+        training = model.training
+        model.eval()
+        try:
+            with _at_temperature(trainer, temperature):
+                answers, logprobs = trainer._generate_single_turn(prompts, None, {}, 1)
+        finally:
+            model.train(training)
+        return [list(ids) for ids in answers], logprobs
+
+    return sample
+
+
+@contextmanager
+def _at_temperature(trainer: GRPOTrainer, temperature: float | None) -> Iterator[None]:
+    engine = trainer.vllm_generation if trainer.use_vllm else trainer.generation_config
+    previous = engine.temperature
+    engine.temperature = previous if temperature is None else temperature
+    try:
+        yield
+    finally:
+        engine.temperature = previous
+
+
+def _in_batches(trainer: GRPOTrainer, reuse: bool) -> Sample:
+    sampling = Sampling(trainer.max_completion_length, trainer.temperature, trainer.top_p, max_batch=128)
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    generator = BatchedGenerator(model, trainer.processing_class, sampling, reuse=reuse)  # of one play: equal weights
+
+    def sample(prompts: list[list[int]]) -> tuple[list[list[int]], None]:
+        import torch
+
+        # The trainer's own random state, which its checkpoints hold; each process has another.
+        seeds = torch.randint(1 << 62, (len(prompts),)).tolist()
+        return [list(answer.ids) for answer in generator.generate(prompts, seeds)], None
+
+    return sample
+
+
+def largest_count(count: int, trainer: GRPOTrainer) -> int:
+    """Returns the largest of the processes' counts."""
+    if trainer.accelerator.num_processes == 1:
+        return count
+    import torch
+
+    own = torch.tensor([count], device=trainer.accelerator.device)
+    return int(trainer.accelerator.gather(own).max())

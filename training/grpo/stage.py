@@ -26,12 +26,12 @@ from training.fitting.loop import TrainingRun, begin, begin_from, completed, loa
 from training.grpo.dev_episodes import LOOK, DevEpisodes, Score
 from training.grpo.forecast import check_memory
 from training.grpo.multi_turn import EpisodeRollout, episode_reward, prompt_rows, trainer_class
+from training.grpo.sampling_checks import check_sampling
 from training.grpo.self_play import SelfPlay
 from training.grpo.settings import GRPOSettings, check, check_rows, trainer_arguments, world_size
 from training.grpo.single_turn import SingleTurn
 from training.grpo.situations import Situation, situations
 from training.grpo.token_episodes import TokenPlayer
-from training.grpo.vllm_checks import check_vllm
 from training.models.loading import find_model, read_prompt_settings
 from training.stage.access import ModelAccess
 from training.stage.directory import StageDirectory
@@ -63,7 +63,7 @@ def run(settings: GRPOSettings) -> dict[str, Any]:
 
     def arguments() -> Any:
         values = trainer_arguments(settings, prompt)
-        check_vllm(settings, values, prompt)
+        check_sampling(settings, values, prompt)
         return values
 
     frame = begin(stage, settings, model_settings, prompt, arguments)

@@ -20,6 +20,7 @@ from training.fitting import behavior_cloning
 from training.grpo import multi_turn
 from training.grpo import stage as grpo
 from training.grpo.multi_turn import EpisodeRollout, prompt_rows, turn_advantages
+from training.grpo.sampling import trainer_sample
 from training.grpo.settings import DevSettings, RewardSettings, check
 from training.grpo.situations import situations
 from training.grpo.token_episodes import TokenPlayer
@@ -116,17 +117,35 @@ def test_a_block_shares_task_seat_partner_and_seed(tokenizer, monkeypatch):
     assert played == [wanted[3]] * 4
 
 
+def trainer_of(model, tokenizer, **more):
+    """What a sampler reads of TRL's trainer."""
+    accelerator = SimpleNamespace(distributed_type=None, unwrap_model=lambda wrapped: wrapped)
+    sampling = {"max_completion_length": BRIEF.max_answer, "temperature": 1.0, "top_p": 1.0, "use_vllm": False}
+    return SimpleNamespace(accelerator=accelerator, model=model, processing_class=tokenizer, **{**sampling, **more})
+
+
+def test_answers_are_drawn_by_the_trainers_temperature_and_top_p(cloned, tokenizer):
+    model = load_causal_lm(ModelSettings(base=str(find_model(cloned))))
+    prompts = [tokenizer("Your move.")["input_ids"]] * 8
+
+    def drawn(**more):
+        torch.manual_seed(0)
+        answers, _ = trainer_sample(trainer_of(model, tokenizer, **more), reuse=False)(prompts)
+        return {tuple(answer) for answer in answers}
+
+    assert len(drawn(temperature=5.0)) == 8
+    assert len(drawn(temperature=5.0, top_p=1e-6)) == len(drawn(temperature=1e-3)) == 1
+
+
 def test_each_turn_of_an_episode_reads_only_what_is_new(cloned, tokenizer):
     model = load_causal_lm(ModelSettings(base=str(find_model(cloned))))
-    accelerator = SimpleNamespace(distributed_type=None, unwrap_model=lambda wrapped: wrapped)
-    sizes = {"max_completion_length": BRIEF.max_answer, "temperature": 1.0, "top_p": 1.0}
-    trainer = SimpleNamespace(use_vllm=False, accelerator=accelerator, model=model, processing_class=tokenizer, **sizes)
+    trainer = trainer_of(model, tokenizer)
     read, turns = [], 0
     model.register_forward_pre_hook(lambda m, a, k: read.append(k["input_ids"].shape[1]), with_kwargs=True)
     torch.manual_seed(0)
     for situation in situations(SITUATIONS)[:4]:
         read.clear()
-        sample = multi_turn.trainer_sample(trainer)
+        sample = trainer_sample(trainer)
         (episode,) = TokenPlayer(tokenizer, BRIEF, None).play([situation], sample)
         turns += len(episode.focal)
         assert sum(read) < len(episode.prompt) + len(episode.completion)  # each token once, but for the last one

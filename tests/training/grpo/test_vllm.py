@@ -11,14 +11,14 @@ from sotopia_env.errors import InvalidValueError
 from sotopia_env.naming import make_evaluator
 from tests.training.conftest import SHORT
 from tests.training.grpo.grpo_asked import SITUATIONS, asked, reward_model_of, single_turn
+from training.grpo import sampling_checks
 from training.grpo import stage as grpo
-from training.grpo import vllm_checks
 from training.grpo.multi_turn import EpisodeRollout, prompt_rows
 from training.grpo.sampling import through_trl
+from training.grpo.sampling_checks import check_sampling
 from training.grpo.settings import RewardSettings, trainer_arguments
 from training.grpo.situations import situations
 from training.grpo.token_episodes import TokenPlayer
-from training.grpo.vllm_checks import check_vllm
 from training.models.loading import answer_ids
 
 OFFER = '{"action_type": "speak", "argument": "How about $70?"}'
@@ -27,13 +27,13 @@ OFFER = '{"action_type": "speak", "argument": "How about $70?"}'
 @pytest.fixture
 def installed(monkeypatch):
     found = importlib.util.find_spec
-    monkeypatch.setattr(vllm_checks, "find_spec", lambda name: found("trl" if name == "vllm" else name))
+    monkeypatch.setattr(sampling_checks, "find_spec", lambda name: found("trl" if name == "vllm" else name))
 
 
 def checked(trainer, **more):
     settings = asked(trainer={"use_vllm": True, **trainer}, **more)
     arguments = trainer_arguments(settings, SHORT)
-    check_vllm(settings, arguments, SHORT)
+    check_sampling(settings, arguments, SHORT)
     return arguments
 
 
@@ -55,6 +55,9 @@ def test_trl_is_given_its_own_arguments(trainer, installed):
     ("trainer", "more", "told"),
     [
         ({"use_vllm": False, "vllm_mode": "server"}, {}, r"trainer\.use_vllm: expected true, because vllm_mode"),
+        ({"use_vllm": False, "top_k": 5}, {}, r"trainer\.top_k: has no effect without vLLM"),
+        ({"use_vllm": False, "generation_kwargs": {"top_k": 5}}, {}, r"trainer\.generation_kwargs: has no effect"),
+        ({"chat_template_kwargs": {"enable_thinking": False}}, {}, r"it is prompt\.chat_template_kwargs here"),
         ({}, {"quantization": "nf4"}, "quantization: expected none .* 4-bit weights are packed"),
         ({"vllm_max_model_length": 100}, {}, "at least the 512 tokens"),
         ({"vllm_tensor_parallel_size": 2}, {}, "a divisor of the 1 processes, got 2"),

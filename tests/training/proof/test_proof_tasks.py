@@ -12,9 +12,10 @@ from sotopia_env.evaluators import default_evaluator
 from sotopia_env.outcomes import MoveKind
 from sotopia_env.runs import plan_episodes, run_episodes
 from sotopia_env.storage import read_run
+from sotopia_env.table import Table
 from sotopia_env.world.dynamics import Rules
 from training.collect.selection import BCFilter
-from training.data.samples import RowMaker
+from training.data.samples import RowMaker, observations
 from training.data.sources import source_rows
 from training.fitting.behavior_cloning import IGNORED
 from training.models.tiny_base import make_tiny_tokenizer
@@ -22,7 +23,7 @@ from training.proof.base_model import NUMBERS, _talk, _texts, drill_rows, talk_r
 from training.proof.ranking import measured_choices, ranked_pairs, ranking_accuracy, reward_rows, seat_of
 from training.proof.recipe import PROMPT, SEEN, UNSEEN, Recipe
 from training.proof.seed_run import SeedRun
-from training.proof.speakers import PlainDealer
+from training.proof.speakers import ASSENTS, OFFERS, PlainDealer
 from training.proof.tasks import LEFT, PLAN, overlaps, plan, split_tasks
 
 
@@ -189,13 +190,28 @@ def test_a_reward_models_rows_hold_what_a_move_is_worth_beyond_its_alternative(s
     assert len(lines) == 2 * len(choices) > 10
     for choice, accepted, planned in zip(choices, lines[::2], lines[1::2], strict=True):
         assert accepted["prompt"] == planned["prompt"]
-        assert '"move": {"accept":' in accepted["completion"][0]["content"]
+        number = json.loads(accepted["completion"][0]["content"])["move"]["accept"]
+        assert number is not True  # as a model has to write it, and the ranking has it scored
+        assert choice.decisions[0].action.move.content is number
         assert '"move": {"propose":' in planned["completion"][0]["content"]
         assert accepted["value"] - planned["value"] == pytest.approx(choice.gain / 10)
         assert accepted["value"] + planned["value"] == pytest.approx(1)
         assert accepted["split"] == ("validation" if accepted["task"] in held_out else "train")
     assert {line["split"] for line in lines} == {"train", "validation"}
     assert any(choice.gain for choice in choices)
+
+
+def test_words_fit_the_time_but_those_of_forced_moves_tell_nothing(split):
+    episodes = play(split.train, PlainDealer((2,)), SEEN[0])
+    said = set()
+    for episode in episodes:
+        for observation, index in observations(episode, seat_of(episode, "plain-dealer")):
+            said.add((observation.own_turns_left(), episode.turns[index].turn.action.argument))
+    assert len(said) > 9
+    assert all(text in (*OFFERS[-left], *ASSENTS[-left]) for left, text in said)
+    choices = asyncio.run(measured_choices(episodes, "plain-dealer", PlainDealer((2,)), samples=1))
+    last = [c for c in choices if Table.resume(c.state).observe(c.seat).own_turns_left() == 1]
+    assert {decision.action.argument for choice in last for decision in choice.decisions} > {*OFFERS[0], *ASSENTS[0]}
 
 
 def test_a_drill_repeats_itself_and_is_trained_on_after_its_first_stretch():

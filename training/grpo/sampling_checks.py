@@ -1,7 +1,8 @@
-"""Checks of sampling with vLLM through TRL's ``vllm_*`` arguments, before a model is loaded."""
+"""Checks of how the policy is sampled, with vLLM through TRL's ``vllm_*`` arguments or without, before it is loaded."""
 
 from __future__ import annotations
 
+from dataclasses import fields
 from importlib.util import find_spec
 from typing import Any
 from urllib.error import URLError
@@ -12,19 +13,26 @@ from training.fitting.loop import is_first_process
 from training.grpo.settings import GRPOSettings, world_size
 from training.stage.settings import PromptSettings
 
+_ELSEWHERE = {"chat_template_kwargs": "it is prompt.chat_template_kwargs here"}
+_VLLM_ALONE = ("top_k", "min_p", "repetition_penalty", "generation_kwargs", "cache_implementation")
+"""TRL's arguments of sampling that :mod:`training.grpo.sampling` does not know."""
 _TIMEOUT = 10.0  # seconds for a server on the same machine or network to say that it is there
 
 
-def check_vllm(settings: GRPOSettings, arguments: Any, prompt: PromptSettings) -> None:
-    """Checks that vLLM can sample for this stage; connects to its server, if it is one.
+def check_sampling(settings: GRPOSettings, arguments: Any, prompt: PromptSettings) -> None:
+    """Checks that the arguments of sampling have an effect, and connects to vLLM's server, if there is one.
 
     Raises:
         InvalidValueError: names the arguments that contradict each other, or what is missing.
     """
+    for name, hint in _ELSEWHERE.items():
+        if getattr(arguments, name) is not None:
+            raise InvalidValueError(f"trainer.{name}: has no effect; {hint}")
     named = [name for name in settings.trainer if name.startswith("vllm_")]
     if not arguments.use_vllm:
         if named:
             raise InvalidValueError(f"trainer.use_vllm: expected true, because {named[0]} is set; set both or neither")
+        _check_batches(arguments)
         return
     _check_weights(settings)
     _check_lengths(arguments, prompt)
@@ -32,6 +40,16 @@ def check_vllm(settings: GRPOSettings, arguments: Any, prompt: PromptSettings) -
         raise InvalidValueError("trainer.use_vllm: needs the package vllm; install it, or set use_vllm: false")
     if arguments.vllm_mode == "server":
         _check_server(arguments)
+
+
+def _check_batches(arguments: Any) -> None:
+    defaults = {field.name: field.default for field in fields(arguments)}
+    for name in _VLLM_ALONE:
+        if getattr(arguments, name) != defaults[name]:
+            raise InvalidValueError(
+                f"trainer.{name}: has no effect without vLLM, where temperature and top_p alone draw the answers; set "
+                "use_vllm: true"
+            )
 
 
 def _check_weights(settings: GRPOSettings) -> None:

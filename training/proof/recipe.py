@@ -8,6 +8,8 @@ tried.
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field, JsonValue, NonNegativeInt
 
 from training.fitting.arguments import FitSettings
@@ -85,6 +87,8 @@ class Recipe(Settings):
         corrupted: share of further rows whose answer is broken and worth nothing.
         single_turn: GRPO with a reward model.
         multi_turn: GRPO on whole episodes.
+        arms: further stages, by name (:data:`training.proof.report.ARMS`).
+        turn_samples: continuations of each state, of the arm ``turn_credit``.
         seeds: training seeds of the report.
     """
 
@@ -114,4 +118,6 @@ class Recipe(Settings):
     corrupted: float = Field(default=0.15, ge=0)
     single_turn: GroupSettings = GroupSettings(fit=_fit(4e-3, 40, 64, warmup=0.0), temperature=1.0, every=20)
     multi_turn: GroupSettings = GroupSettings(fit=_fit(2e-3, 24, 64, warmup=0.0), temperature=0.7, every=12)
+    arms: tuple[Literal["uniform", "direct", "turn_credit", "best_of_8"], ...] = ()
+    turn_samples: int = 2
     seeds: tuple[int, ...] = (51, 52, 53)

@@ -31,6 +31,14 @@ STAGES = {
     "single_turn": "single-turn GRPO, reward model of GOAL",
     "multi_turn": "multi-turn GRPO, verified GOAL and FIN",
 }
+ARMS = {
+    "uniform": "single-turn GRPO, reward model of uniform credit",
+    "direct": "single-turn GRPO, reward model of direct credit (acts)",
+    "turn_credit": "multi-turn GRPO, measured credit of every turn",
+    "best_of_8": "cloning, best of 8 answers by the reward model",
+}
+"""Further stages, of which the recipe names those that run."""
+TITLES = STAGES | ARMS
 REFERENCES = {"expert": "scripted expert that was cloned", "patient": "scripted speaker that accepts nothing"}
 BUDGETS = "budgets.json"
 """Tokens that were sampled for the training of each stage of a seed."""
@@ -78,7 +86,13 @@ CLAIMS = (
     Claim("SR > BC", "sr", "bc"),
     Claim("multi-turn > single-turn GRPO", "multi_turn", "single_turn"),
     Claim("multi-turn GRPO > SR", "multi_turn", "sr"),
+    Claim("measured > uniform credit", "single_turn", "uniform"),
+    Claim("measured > direct credit", "single_turn", "direct"),
+    Claim("direct > uniform credit", "direct", "uniform"),
+    Claim("credit of every turn > of the episode", "turn_credit", "multi_turn"),
+    Claim("single-turn GRPO > best of 8", "single_turn", "best_of_8"),
 )
+"""Those of stages that did not run are left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +149,17 @@ def by_task(
         if (side == "all" or row["seen"] == (side == "seen")) and part in ((), part_of(row)):
             values.setdefault(row["task"], []).append(value(row))
     return values
+
+
+def stages_of(runs: Sequence[Results]) -> list[str]:
+    """The stages that ran, in the report's order."""
+    return [name for name in TITLES if name in runs[0]]
+
+
+def claims_of(runs: Sequence[Results]) -> list[Claim]:
+    """The claims about stages that ran."""
+    ran = set(stages_of(runs))
+    return [claim for claim in CLAIMS if {claim.better, claim.worse} <= ran]
 
 
 def part_of(row: Mapping[str, Any]) -> Part:
@@ -248,10 +273,11 @@ _EXPLOITED = (
 def stage_table(runs: Sequence[Results], references: Results, side: str) -> str:
     """Returns the table of all stages and references on one side, in Markdown."""
     rows = [["", "episodes", *METRICS]]
-    for stage, title in STAGES.items():
+    for stage in stages_of(runs):
         played = {json.dumps(run[stage]): by_task(run[stage], _one, side) for run in runs}  # the base's are one for all
         count = sum(len(values) for figures in played.values() for values in figures.values())
-        rows.append([title, str(count), *(measured(runs, stage, metric, side).text() for metric in METRICS)])
+        texts = (measured(runs, stage, metric, side).text() for metric in METRICS)
+        rows.append([TITLES[stage], str(count), *texts])
     for name, title in REFERENCES.items():
         count = sum(len(values) for values in by_task(references[name], _one, side).values())
         texts = (measured([references], name, metric, side).text() for metric in METRICS)
@@ -270,8 +296,8 @@ def part_table(runs: Sequence[Results], references: Results) -> str:
     parts = _parts(runs)
     sides = [(side, part) for side in ("all", "unseen") for part in parts]
     rows = [["", *(f"{family}, {seat}, {side} partners" for side, (family, seat) in sides)]]
-    for name, title in (STAGES | {key: f"*{title}*" for key, title in REFERENCES.items()}).items():
-        source = runs if name in STAGES else [references]
+    for name in (*stages_of(runs), *REFERENCES):
+        source, title = (runs, TITLES[name]) if name in TITLES else ([references], f"*{REFERENCES[name]}*")
         rows.append([title, *(measured(source, name, "goal", side, part).text() for side, part in sides)])
     return _markdown(rows)
 
@@ -282,10 +308,11 @@ def _parts(runs: Sequence[Results]) -> list[tuple[str, str]]:
 
 def claim_table(runs: Sequence[Results]) -> str:
     """Returns the claims with their differences and verdicts, in Markdown."""
-    parts, means = _parts(runs), [by_seed(runs, claim) for claim in CLAIMS]
-    adjusted = p_values(means, [claim.margin for claim in CLAIMS])
+    parts, claims = _parts(runs), claims_of(runs)
+    means = [by_seed(runs, claim) for claim in claims]
+    adjusted = p_values(means, [claim.margin for claim in claims])
     rows = [["claim", "", "over seeds", "verdict", "p", "each seed", "bootstrap", *map(", ".join, parts)]]
-    for claim, seeds, p in zip(CLAIMS, means, adjusted, strict=True):
+    for claim, seeds, p in zip(claims, means, adjusted, strict=True):
         gain = over_seeds(seeds)
         rows.append(
             [
@@ -315,13 +342,13 @@ def read_results(folder: Path, seeds: Sequence[int]) -> list[Results]:
 
 def required_failures(runs: Sequence[Results]) -> list[str]:
     """Returns the required claims that do not hold."""
-    return [c.text for c in CLAIMS if c.required and over_seeds(by_seed(runs, c)).low <= -c.margin]
+    return [c.text for c in claims_of(runs) if c.required and over_seeds(by_seed(runs, c)).low <= -c.margin]
 
 
 def budget_table(budgets: Sequence[Mapping[str, int]]) -> str:
     """Returns how many tokens were sampled for the training of each stage, in Markdown."""
     rows = [["", "sampled tokens"]]
-    rows += [[STAGES[name], f"{fmean(budget[name] for budget in budgets):,.0f}"] for name in budgets[0]]
+    rows += [[TITLES[name], f"{fmean(budget[name] for budget in budgets):,.0f}"] for name in budgets[0]]
     return _markdown(rows)
 
 
@@ -365,19 +392,19 @@ def plot_stages(runs: Sequence[Results], references: Results, path: Path) -> Non
     """Draws GOAL of every stage with its interval, seen and unseen partners apart."""
     from sotopia_env.reports.charts import new_figure, save_png
 
-    figure = new_figure(9.0, 0.5 * (len(STAGES) + len(REFERENCES)) + 1.4)
+    names = [*stages_of(runs), *REFERENCES]
+    figure = new_figure(9.0, 0.5 * len(names) + 1.4)
     axes = figure.subplots()
-    names = [*STAGES, *REFERENCES]
     for offset, side, colour in ((-0.17, "seen", "tab:blue"), (0.17, "unseen", "tab:orange")):
         gains = [
-            measured(runs, n, "goal", side) if n in STAGES else measured([references], n, "goal", side) for n in names
+            measured(runs, n, "goal", side) if n in TITLES else measured([references], n, "goal", side) for n in names
         ]
         errors = [[f.mean - f.low for f in gains], [f.high - f.mean for f in gains]]
         places = [index + offset for index in range(len(names))]
         axes.errorbar(
             [f.mean for f in gains], places, xerr=errors, fmt="o", color=colour, capsize=3, label=f"{side} partners"
         )
-    axes.set_yticks(range(len(names)), [(STAGES | REFERENCES)[name] for name in names])
+    axes.set_yticks(range(len(names)), [(TITLES | REFERENCES)[name] for name in names])
     axes.invert_yaxis()
     axes.set_xlabel("GOAL on held-out tasks, 0 to 10 (mean, 95 % interval)")
     axes.legend()
@@ -385,4 +412,4 @@ def plot_stages(runs: Sequence[Results], references: Results, path: Path) -> Non
     save_png(figure, path)
 
 
-__all__ = ["CLAIMS", "REFERENCES", "STAGES", "Claim", "Interval", "difference", "interval", "write_report"]
+__all__ = ["ARMS", "CLAIMS", "REFERENCES", "STAGES", "Claim", "Interval", "difference", "interval", "write_report"]

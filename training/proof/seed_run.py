@@ -22,6 +22,7 @@ from pydantic import JsonValue
 from sotopia_env.evaluators import default_evaluator
 from sotopia_env.files import write_text_atomically
 from sotopia_env.json_text import decode_json, read_json
+from sotopia_env.policies import BestOfNPolicy
 from sotopia_env.policies.policy import Policy
 from sotopia_env.runs.plan import plan_episodes
 from sotopia_env.runs.rollout import run_episodes
@@ -31,6 +32,9 @@ from sotopia_env.world.dynamics import Rules
 from sotopia_env.world.episode import Episode
 from sotopia_env.world.scenario import Task
 from sotopia_env.world.taskset import TaskSet
+from training.attribution import stage as attribution
+from training.attribution.credits import Method
+from training.attribution.settings import AttributionSettings
 from training.collect import filtering
 from training.collect.selection import BCFilter, SRFilter
 from training.data.samples import split_scenarios
@@ -56,6 +60,8 @@ from training.proof.report import BUDGETS
 from training.proof.speakers import PlainDealer
 from training.proof.tasks import TaskSplit
 from training.reward import model as reward_model
+from training.reward import rows as reward_rows_stage
+from training.reward.rows import RewardRowSettings
 from training.reward.scorer import RewardScorer
 from training.stage.directory import DONE
 from training.stage.settings import ModelSettings
@@ -67,6 +73,10 @@ PATIENT = "patient-dealer"
 """The name of the speaker that accepts nothing, in whose episodes moves are forced."""
 CHOICES = "forced.json"
 """How many states the moves were forced in, and the tokens that were sampled for it."""
+TURN_CREDIT, BEST_OF = "turn_credit", "best_of_8"
+CREDITED: dict[Method, tuple[str, ...]] = {"uniform": (), "direct": ("acts",)}
+"""Arms by method of attribution, with the attributors."""
+EVALUATOR = "verified+rules"
 VERIFIED = {"goal": 1.0, "financial_and_material_benefits": 1.0}
 """Weights of the verified scores in whole episodes: GOAL alone does not tell a bad deal from none, FIN does."""
 
@@ -121,6 +131,12 @@ class SeedRun:
         yield "ranking", self._rank
         yield "grpo single-turn", self._single_turn
         yield "grpo multi-turn", self._multi_turn
+        arms: dict[str, Callable[[], object]] = {
+            "uniform": lambda: self._credited("uniform"),
+            "direct": lambda: self._credited("direct"),
+            TURN_CREDIT: self._turn_credit,
+        }
+        yield from ((name, arms[name]) for name in self.recipe.arms if name in arms)
         yield "evaluation", self._evaluate
 
     def _at(self, name: str) -> str:
@@ -130,6 +146,7 @@ class SeedRun:
     def policies(self) -> dict[str, str]:
         """Directory of every trained model by the stage's name in the report."""
         trained = {"bc": "cloning", "sr": "reinforcing", "single_turn": "single_turn", "multi_turn": "multi_turn"}
+        trained |= {name: name for name in self.recipe.arms if name != BEST_OF}
         return {"untrained": str(self.base)} | {name: self._at(folder) for name, folder in trained.items()}
 
     # --- episodes ---------------------------------------------------------------------------------------------
@@ -222,13 +239,13 @@ class SeedRun:
         """The choices of a policy in its episodes, measured by playing on with the clone."""
         return asyncio.run(measured_choices(episodes, name, self._cloned(), samples))
 
-    def _reward_model(self) -> None:
+    def _reward_model(self, rows: str = FORCED, output: str = "reward_model") -> None:
         reward_model.run(
             reward_model.RewardModelSettings(
                 model=ModelSettings(base=str(self.base), lora=None),
                 prompt=PROMPT,
-                rows=(self._at(FORCED), self._at(BROKEN)),
-                output=self._at("reward_model"),
+                rows=(self._at(rows), self._at(BROKEN)),
+                output=self._at(output),
                 trainer=self._seeded(self.recipe.reward_model),
             )
         )
@@ -241,28 +258,65 @@ class SeedRun:
             pairs = asyncio.run(ranked_pairs(self._choices(episodes, "cloned", SAMPLES), scorer))
             write_text_atomically(output, json.dumps(pairs) + "\n")
 
-    def _single_turn(self) -> None:
+    def _single_turn(self, output: str = "single_turn", scored_by: str = "reward_model") -> None:
         self._optimise(
-            "single_turn",
+            output,
             self.recipe.single_turn,
             mode="single-turn",
             data=(SourceSettings(run=self._at("patient"), seats=(f"policy:{PATIENT}",)),),
-            reward=RewardSettings(model=self._at("reward_model"), scalarisation=VERIFIED, invalid=-1.0),
+            reward=RewardSettings(model=self._at(scored_by), scalarisation=VERIFIED, invalid=-1.0),
             scale_rewards="none",
         )
 
     def _multi_turn(self) -> None:
+        self._play_episodes("multi_turn", RewardSettings(evaluator=EVALUATOR, scalarisation=VERIFIED, invalid=-1.0))
+
+    def _turn_credit(self) -> None:
+        reward = RewardSettings(
+            evaluator=EVALUATOR,
+            scalarisation="goal",
+            credit="counterfactual",
+            samples=self.recipe.turn_samples,
+            invalid=-1.0,
+        )
+        self._play_episodes(TURN_CREDIT, reward)
+
+    def _play_episodes(self, output: str, reward: RewardSettings) -> None:
         group = self.recipe.multi_turn
         tasks = self.folder / "multi_turn_tasks.jsonl"
         if not tasks.exists():
             TaskSet(self._tasks(group.prompts, "multi")).save(tasks)
-        self._optimise(
-            "multi_turn",
-            group,
-            mode="multi-turn",
-            situations=self._situations(str(tasks), self.seed),
-            reward=RewardSettings(evaluator="verified+rules", scalarisation=VERIFIED, invalid=-1.0),
+        situations = self._situations(str(tasks), self.seed)
+        self._optimise(output, group, mode="multi-turn", situations=situations, reward=reward)
+
+    def _credited(self, method: Method) -> None:
+        """SOTOPIA-RL as the paper has it: the clone's episodes, attributed; then a reward model, then GRPO with it."""
+        attributed, rows, scored_by = (f"{method}_{name}" for name in ("attribution", "rows", "reward_model"))
+        runs = (self._at("own"),)
+        attribution.run(
+            AttributionSettings(
+                runs=runs,
+                seats=("policy:cloned",),
+                dimensions=("goal",),
+                attributors=CREDITED[method],
+                methods=(method,),
+                sign="shifted",
+                output=self._at(attributed),
+            )
         )
+        reward_rows_stage.run(
+            RewardRowSettings(
+                attributions=self._at(attributed),
+                runs=runs,
+                method=method,
+                weights={"goal": 1.0},
+                seed=self.seed,
+                prompt=PROMPT,
+                output=self._at(rows),
+            )
+        )
+        self._reward_model(rows, scored_by)
+        self._single_turn(method, scored_by)
 
     def _optimise(self, name: str, group: GroupSettings, scale_rewards: str = "group", **more: Any) -> None:
         dev = self.folder.parent / "dev_tasks.jsonl"
@@ -302,26 +356,36 @@ class SeedRun:
             for name, directory in self.policies.items()
             if name != "untrained"  # one model for all seeds, played once for all; see `learn`
         }
+        if BEST_OF in self.recipe.arms:
+            policy = BestOfNPolicy(self._cloned(), 8, RewardScorer.load(self._at("reward_model"), batch_size=64))
+            rows[BEST_OF] = results(policy, self.split.test, self.recipe, seed=0)
         write_text_atomically(self.folder / BUDGETS, json.dumps(self._budgets()) + "\n")
         write_text_atomically(output, json.dumps(rows) + "\n")
 
     def _budgets(self) -> dict[str, int]:
         """Tokens that the model sampled for its training, by stage; cloning sampled none."""
-        forced = int(read_json(self.folder / CHOICES)["tokens"])
-        return {
-            "sr": self._sampled("own", "cloned"),
-            "single_turn": forced + self._optimised("single_turn", self.recipe.single_turn),
-            "multi_turn": self._optimised("multi_turn", self.recipe.multi_turn),
-        }
+        forced, own = int(read_json(self.folder / CHOICES)["tokens"]), self._sampled("own", "cloned")
+        before = {"sr": own, "single_turn": forced, "multi_turn": 0, BEST_OF: forced, TURN_CREDIT: 0}
+        before |= dict.fromkeys(CREDITED, own)
+        ran = [name for name in before if name in (*self.policies, *self.recipe.arms)]
+        return {name: before[name] + self._optimised(name) for name in ran}
 
     def _sampled(self, run: str, policy: str) -> int:
         return sum(sampled_tokens(episode, seat_of(episode, policy)) for episode in read_run(self._at(run)))
 
-    def _optimised(self, name: str, group: GroupSettings) -> int:
-        figures = read_json(self.folder / name / DONE)
-        lengths = [row["completions/mean_length"] for row in figures["log"] if "completions/mean_length" in row]
-        answers = figures["steps"] * group.fit.trainer["per_device_train_batch_size"]
-        return round(fmean(lengths) * answers)
+    def _optimised(self, name: str) -> int:
+        """Tokens that were sampled in GRPO, none for stages without it."""
+        file = self.folder / name / DONE
+        if not file.exists():
+            return 0
+        figures = read_json(file)
+        group = self.recipe.multi_turn if name in ("multi_turn", TURN_CREDIT) else self.recipe.single_turn
+        logged = [
+            row["completions/mean_length"] + row.get("episodes/branch_tokens", 0.0)
+            for row in figures["log"]
+            if "completions/mean_length" in row
+        ]
+        return round(fmean(logged) * figures["steps"] * group.fit.trainer["per_device_train_batch_size"])
 
     def _loaded(self, directory: str, name: str) -> Policy:
         return load(directory, name=name, temperature=self.recipe.temperature, max_batch=128)

@@ -11,6 +11,7 @@ from training.models.policy import load
 from training.proof.base_model import make_base
 from training.proof.learn import split_of
 from training.proof.recipe import Recipe, _fit
+from training.proof.report import ARMS, STAGES
 from training.proof.seed_run import SeedRun, results
 
 RECIPE = Recipe(
@@ -61,6 +62,8 @@ def test_every_later_stage_runs_and_is_measured(cloned):
     brief = {"fit": _fit(5e-4, 2, 16), "every": 2}
     recipe = cloned.recipe.model_copy(
         update={
+            "arms": tuple(ARMS),
+            "turn_samples": 1,
             "own_tasks": 24,
             "forced_tasks": 24,
             "reinforcing": _fit(3e-3, 2, 12),
@@ -75,13 +78,16 @@ def test_every_later_stage_runs_and_is_measured(cloned):
     later = [name for name, _ in run._stages()][2:]
     run.run(later)
     found = json.loads((run.folder / "results.json").read_text())
-    assert found.keys() == run.policies.keys() - {"untrained"}
+    assert found.keys() == {*STAGES, *ARMS} - {"untrained"}
     for name, rows in found.items():
         assert len(rows) == 2 * 18, name
         assert {row["seat"] for row in rows} == {"agent_0", "agent_1"}
     sampled = json.loads((run.folder / "budgets.json").read_text())
-    assert min(sampled.values()) > 16 * 2 * 5  # 16 answers of more than five tokens in each of two steps
-    for name in ("single_turn", "multi_turn"):
+    assert sampled.keys() == found.keys() - {"bc"}
+    assert all(sampled[name] > 16 * 2 * 5 for name in sampled.keys() - {"best_of_8"})  # two steps, 16 answers each
+    assert sampled["turn_credit"] > 1.5 * sampled["multi_turn"]  # it measures, too
+    assert sampled["uniform"] > sampled["sr"] > 0  # it learns from the same episodes, and samples answers of its own
+    for name in ("single_turn", "multi_turn", "uniform", "direct", "turn_credit"):
         looks = json.loads((run.folder / name / "dev.json").read_text())
         assert [look["step"] for look in looks] == [0, 2]
-        assert ("reward_model" in looks[0]) == (name != "multi_turn")
+        assert ("reward_model" in looks[0]) == (name not in ("multi_turn", "turn_credit"))

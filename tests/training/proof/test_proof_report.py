@@ -14,6 +14,7 @@ from training.data.samples import RowMaker
 from training.proof import learn
 from training.proof.recipe import Recipe
 from training.proof.report import (
+    ARMS,
     CLAIMS,
     METRICS,
     REFERENCES,
@@ -211,10 +212,25 @@ def test_the_upper_bound_says_that_overall_is_not_bounded(report):
 def test_the_page_has_every_claim_with_its_verdict(report):
     _, _, *body = table(report.read_text(), "Claims")
     assert {cells[0]: cells[3] for cells in body} == VERDICTS
-    assert [(cells[0], cells[1] == "required") for cells in body] == [(c.text, c.required) for c in CLAIMS]
+    ran = [claim for claim in CLAIMS if {claim.better, claim.worse} <= STAGES.keys()]
+    assert [(cells[0], cells[1] == "required") for cells in body] == [(c.text, c.required) for c in ran]
     of = {cells[0]: cells for cells in body}["multi-turn > single-turn GRPO"]
     assert of[2] == of[6] == of[7] == of[8] == "2.00 [2.00, 2.00]"
     assert of[5] == "2.00, 2.00"
+
+
+def test_arms_of_the_recipe_have_rows_and_claims_of_their_own(tmp_path, monkeypatch):
+    monkeypatch.setattr("training.proof.report._DRAWS", 200)
+    folder = proof(tmp_path)
+    for seed in SEEDS:
+        file = folder / f"seed_{seed}" / "results.json"
+        found = json.loads(file.read_text())
+        file.write_text(json.dumps({**found, "uniform": found["bc"]}))
+    text = write_report(folder, {}, SEEDS).read_text()
+    assert ARMS["uniform"] in [cells[0] for cells in table(text, "All test episodes")]
+    claims = {cells[0]: cells[1] for cells in table(text, "Claims")}
+    assert claims["measured > uniform credit"] == ""  # not required
+    assert "measured > direct credit" not in claims
 
 
 def test_a_gain_of_one_seat_alone_is_seen_to_be_one(tmp_path, monkeypatch):

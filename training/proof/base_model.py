@@ -32,7 +32,7 @@ from training.fitting.loop import fit_model, quiet
 from training.models.loading import load_causal_lm, load_tokenizer, write_prompt_settings
 from training.models.tiny_base import make_tiny_model, make_tiny_tokenizer
 from training.proof.ranking import seat_of
-from training.proof.speakers import Chatter
+from training.proof.speakers import Chatter, Words
 from training.stage.directory import StageDirectory
 from training.stage.settings import ModelSettings, PromptSettings, Settings
 
@@ -58,6 +58,7 @@ class BaseSettings(Settings):
         drills: how many beside the conversations.
         prompt: how it is prompted.
         partners: what it hears in the talk: names of policies, of which each task is talked over with one.
+        words: what the aimless seat says beside its moves.
         max_turns: of the talk.
         seed: of weights, talk and order.
         output: the stage's directory.
@@ -72,6 +73,7 @@ class BaseSettings(Settings):
     drills: int = Field(default=2000, ge=0)
     prompt: PromptSettings = PromptSettings(format="brief", max_length=768, max_answer=64)
     partners: tuple[str, ...] = Field(min_length=1)
+    words: Words = "fitting"
     max_turns: int = 6
     seed: int = 0
     output: str
@@ -113,7 +115,7 @@ def _talk(tasks: Sequence[Task], settings: BaseSettings) -> tuple[Episode, ...]:
     for number, partner in enumerate(settings.partners):
         mine = tasks[number :: len(settings.partners)]
         rules = Rules(max_turns=settings.max_turns)
-        plans += plan_episodes(mine, [(Chatter(), partner)], rules=rules, seed=settings.seed)
+        plans += plan_episodes(mine, [(Chatter(settings.words), partner)], rules=rules, seed=settings.seed)
     return run_episodes(plans, progress=False).episodes
 
 

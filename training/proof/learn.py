@@ -67,7 +67,8 @@ def run(settings: LearnSettings) -> None:
     logger.info("tasks are made, and a base model, before the first of %d training seeds", len(recipe.seeds))
     split = split_of(recipe)
     TaskSet(list(split.dev)).save(folder / "dev_tasks.jsonl")
-    base = make_base(recipe.base.model_copy(update={"output": str(folder / "base")}), split.base)
+    own = {"output": str(folder / "base"), "words": recipe.spoken}
+    base = make_base(recipe.base.model_copy(update=own), split.base)
     logger.info("base model: %.0f s", time.perf_counter() - started)
     with ProcessPoolExecutor(settings.processes, multiprocessing.get_context("spawn"), _one_thread) as pool:
         played = replace(split, base=())  # the processes need the other tasks alone
@@ -140,7 +141,10 @@ def _play_untrained(settings: LearnSettings, base: Path, tasks: Sequence[Task]) 
 
 
 def _references(folder: Path, split: TaskSplit, recipe: Recipe) -> None:
-    speakers = {"expert": PlainDealer(recipe.expert_patience), "patient": PlainDealer(name=PATIENT)}
+    speakers = {
+        "expert": PlainDealer(recipe.expert_patience, recipe.spoken),
+        "patient": PlainDealer(words=recipe.spoken, name=PATIENT),
+    }
     rows = {name: results(policy, split.test, recipe, seed=0) for name, policy in speakers.items()}
     write_text_atomically(folder / "references.json", json.dumps(rows) + "\n")
 

@@ -21,7 +21,7 @@ from sotopia_env.table import Table
 from sotopia_env.world import Episode, Usage
 from training.attribution.counterfactual import forced, remade, state_before
 from training.data.samples import RowMaker
-from training.proof.speakers import assent, incoming, offer
+from training.proof.speakers import Words, assent, incoming, offer
 from training.reward.scorer import RewardScorer
 from training.stage.settings import PromptSettings
 
@@ -57,7 +57,9 @@ class Choice:
         return fmean(self.values[0]) - fmean(self.values[1])
 
 
-async def measured_choices(episodes: Iterable[Episode], name: str, policy: Policy, samples: int) -> tuple[Choice, ...]:
+async def measured_choices(
+    episodes: Iterable[Episode], name: str, policy: Policy, samples: int, words: Words = "any"
+) -> tuple[Choice, ...]:
     """Returns every choice of a policy in its episodes, measured.
 
     Args:
@@ -65,6 +67,7 @@ async def measured_choices(episodes: Iterable[Episode], name: str, policy: Polic
         name: of the policy in the records.
         policy: plays on.
         samples: continuations of each move.
+        words: beside the moves; of any time, so that a reward model has to read the state.
     """
     states = [
         (state_before(episode, item.turn.index), item.turn.actor)
@@ -72,18 +75,17 @@ async def measured_choices(episodes: Iterable[Episode], name: str, policy: Polic
         for item in episode.turns
         if item.turn.actor == seat_of(episode, name)
     ]
-    choices = await asyncio.gather(*(_choice(state, seat, policy, samples) for state, seat in states))
+    choices = await asyncio.gather(*(_choice(state, seat, policy, samples, words) for state, seat in states))
     return tuple(choice for choice in choices if choice is not None)
 
 
-async def _choice(state: Episode, seat: str, policy: Policy, samples: int) -> Choice | None:
+async def _choice(state: Episode, seat: str, policy: Policy, samples: int, words: Words) -> Choice | None:
     observation = Table.resume(state).observe(seat)
     standing = incoming(observation)
     if standing is None or standing < 0:
         return None
     seed = state.seed + len(state.turns)
-    # words of any time: a reward model is to read the state, not what is said of it
-    decisions = (assent(observation, seed, fitting=False), offer(observation, seed, fitting=False))
+    decisions = (assent(observation, seed, words), offer(observation, seed, words))
     afters = [forced(state, decision.action) for decision in decisions]
     ends = [await _played_on(after, seat, policy, samples) for after in afters]
     first, second = [[_goal(end, seat) for end in played] for played in ends]

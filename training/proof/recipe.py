@@ -14,6 +14,7 @@ from pydantic import Field, JsonValue, NonNegativeInt
 
 from training.fitting.arguments import FitSettings
 from training.proof.base_model import BaseSettings
+from training.proof.speakers import Words
 from training.stage.settings import LoraSettings, PromptSettings, Settings
 
 SEEN = ("linear:horizon=3,floor=0.0", "conceder:horizon=3,floor=0.0", "splitter:floor=0.0")
@@ -74,6 +75,7 @@ class Recipe(Settings):
         temperature: of sampling in tests and recordings; at 1 a model this small writes many a wrong offer.
         seen: names of the partners in training.
         unseen: partners in tests alone.
+        words: whether anything is said beside the moves.
         base: what all seeds begin from.
         expert_tasks: tasks that the expert is recorded on.
         expert_patience: what that of :class:`training.proof.speakers.PlainDealer` is drawn from for each conversation.
@@ -103,6 +105,7 @@ class Recipe(Settings):
     temperature: float = Field(default=0.7, gt=0)
     seen: tuple[str, ...] = SEEN
     unseen: tuple[str, ...] = UNSEEN
+    words: bool = True
     base: BaseSettings = BaseSettings(output="", partners=SEEN, fit=_fit(5e-3, 2000, 16))
     expert_tasks: int = 600
     expert_patience: tuple[NonNegativeInt, ...] = Field(default=(1, 1, 2, 3), min_length=1)
@@ -121,3 +124,8 @@ class Recipe(Settings):
     arms: tuple[Literal["uniform", "direct", "turn_credit", "best_of_8"], ...] = ()
     turn_samples: int = 2
     seeds: tuple[int, ...] = (51, 52, 53)
+
+    @property
+    def spoken(self) -> Words:
+        """What the scripted speakers say beside their moves."""
+        return "fitting" if self.words else "none"

@@ -57,7 +57,7 @@ from training.proof.ranking import (
 )
 from training.proof.recipe import PROMPT, GroupSettings, Recipe
 from training.proof.report import BUDGETS
-from training.proof.speakers import PlainDealer
+from training.proof.speakers import PlainDealer, Words
 from training.proof.tasks import TaskSplit
 from training.reward import model as reward_model
 from training.reward import rows as reward_rows_stage
@@ -169,7 +169,7 @@ class SeedRun:
         return random.Random(f"{self.seed}:{purpose}").sample(self.split.train, count)
 
     def _record_expert(self) -> None:
-        expert = PlainDealer(self.recipe.expert_patience)
+        expert = PlainDealer(self.recipe.expert_patience, self.recipe.spoken)
         self._record(expert, self._tasks(self.recipe.expert_tasks, "expert"), self._at("expert"))
 
     def _record_own(self) -> None:
@@ -178,7 +178,7 @@ class SeedRun:
 
     def _record_patience(self) -> None:
         """Episodes in which nothing is accepted: whoever accepts early never sees what comes later."""
-        patient = PlainDealer(name=PATIENT)
+        patient = PlainDealer(words=self.recipe.spoken, name=PATIENT)
         self._record(patient, self._tasks(self.recipe.forced_tasks, "forced"), self._at("patient"))
 
     def _cloned(self) -> Policy:
@@ -237,7 +237,8 @@ class SeedRun:
 
     def _choices(self, episodes: Sequence[Episode], name: str, samples: int) -> tuple[Choice, ...]:
         """The choices of a policy in its episodes, measured by playing on with the clone."""
-        return asyncio.run(measured_choices(episodes, name, self._cloned(), samples))
+        words: Words = "any" if self.recipe.words else "none"
+        return asyncio.run(measured_choices(episodes, name, self._cloned(), samples, words))
 
     def _reward_model(self, rows: str = FORCED, output: str = "reward_model") -> None:
         reward_model.run(

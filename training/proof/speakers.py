@@ -14,7 +14,7 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
+from typing import Any, Literal
 
 from sotopia_env.outcomes import Move, MoveKind
 from sotopia_env.policies import Decision
@@ -34,6 +34,8 @@ ASSENTS = (
 """What is said with three or more own turns left, with two, and with one.
 
 Words beside a move name no terms: the move does, and there is one thing less to copy."""
+Words = Literal["fitting", "any", "none"]
+"""Words that fit the time, of any time, or none."""
 _GESTURES = ("nods slowly", "smiles", "looks it over once more", "shrugs")
 
 
@@ -54,21 +56,23 @@ def incoming(observation: Observation) -> float | None:
     return worth.value(space, offers[-1].terms, observation.agent) - worth.disagreement
 
 
-def _words(texts: tuple[tuple[str, ...], ...], observation: Observation, seed: int, fitting: bool) -> str:
-    fit = texts[-min(observation.own_turns_left(), len(texts))] if fitting else tuple(chain(*texts))
+def _said(texts: tuple[tuple[str, ...], ...], observation: Observation, seed: int, words: Words) -> str:
+    if words == "none":
+        return ""
+    fit = texts[-min(observation.own_turns_left(), len(texts))] if words == "fitting" else tuple(chain(*texts))
     return random.Random(f"words {seed}").choice(fit)  # not the draw of what to do
 
 
-def offer(observation: Observation, seed: int, fitting: bool = True) -> Decision:
-    """The plan, in words drawn by the seed: of those that fit the time, or of all."""
+def offer(observation: Observation, seed: int, words: Words = "fitting") -> Decision:
+    """The plan, in words drawn by the seed."""
     move = Move(MoveKind.PROPOSE, observation.briefing.private_data[PLAN])
-    return Decision(Action(ActionType.SPEAK, _words(OFFERS, observation, seed, fitting), move=move))
+    return Decision(Action(ActionType.SPEAK, _said(OFFERS, observation, seed, words), move=move))
 
 
-def assent(observation: Observation, seed: int, fitting: bool = True) -> Decision:
-    """Assent to the one offer that stands, in words drawn by the seed: of those that fit the time, or of all."""
+def assent(observation: Observation, seed: int, words: Words = "fitting") -> Decision:
+    """Assent to the one offer that stands, in words drawn by the seed."""
     move = Move(MoveKind.ACCEPT, True)
-    return Decision(Action(ActionType.SPEAK, _words(ASSENTS, observation, seed, fitting), move=move))
+    return Decision(Action(ActionType.SPEAK, _said(ASSENTS, observation, seed, words), move=move))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,26 +80,31 @@ class Chatter:
     """Draws what it does: its plan, assent to whatever stands, a gesture, or leaving.
 
     What it does is what the base model is trained on before anything else, as a real base model has read dialogues.
+
+    Attributes:
+        words: what it says beside its moves.
+        name: the policy's name.
     """
 
+    words: Words = "fitting"
     name: str = "chatter"
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        """None."""
-        return {}
+        """What it was made with."""
+        return {"words": self.words}
 
     async def act(self, observation: Observation, seed: int) -> Decision:
         """Returns a drawn action."""
         rng = random.Random(seed)
         standing, drawn = incoming(observation), rng.random()
         if standing is not None and drawn < 0.4:
-            return assent(observation, seed)
+            return assent(observation, seed, self.words)
         if drawn > 0.98:
             return Decision(Action(ActionType.LEAVE))
         if drawn > 0.95:
             return Decision(Action(ActionType.NON_VERBAL, rng.choice(_GESTURES)))
-        return offer(observation, seed)
+        return offer(observation, seed, self.words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,19 +113,21 @@ class PlainDealer:
 
     Attributes:
         patience: own turns in which it only offers; drawn from these for each conversation.
+        words: what it says beside its moves.
         name: the policy's name.
     """
 
     patience: tuple[int, ...] = (3,)
+    words: Words = "fitting"
     name: str = "plain-dealer"
 
     @property
     def parameters(self) -> Mapping[str, Any]:
         """What it was made with."""
-        return {"patience": list(self.patience)}
+        return {"patience": list(self.patience), "words": self.words}
 
     async def act(self, observation: Observation, seed: int) -> Decision:
         """Returns the action."""
         patience, standing = random.Random(observation.briefing.head).choice(self.patience), incoming(observation)
         accepts = own_turns(observation) >= patience and standing is not None and standing >= 0
-        return assent(observation, seed) if accepts else offer(observation, seed)
+        return (assent if accepts else offer)(observation, seed, self.words)

@@ -220,6 +220,7 @@ def test_the_page_has_every_claim_with_its_verdict(report):
 
 
 def test_arms_of_the_recipe_have_rows_and_claims_of_their_own(tmp_path, monkeypatch):
+    assert Recipe(arms=tuple(ARMS)).arms == tuple(ARMS)
     monkeypatch.setattr("training.proof.report._DRAWS", 200)
     folder = proof(tmp_path)
     for seed in SEEDS:

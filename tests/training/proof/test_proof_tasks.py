@@ -23,7 +23,7 @@ from training.proof.base_model import NUMBERS, _talk, _texts, drill_rows, talk_r
 from training.proof.ranking import measured_choices, ranked_pairs, ranking_accuracy, reward_rows, seat_of
 from training.proof.recipe import PROMPT, SEEN, UNSEEN, Recipe
 from training.proof.seed_run import SeedRun
-from training.proof.speakers import ASSENTS, OFFERS, PlainDealer
+from training.proof.speakers import ASSENTS, OFFERS, Chatter, PlainDealer
 from training.proof.tasks import LEFT, PLAN, overlaps, plan, split_tasks
 
 
@@ -212,6 +212,18 @@ def test_words_fit_the_time_but_those_of_forced_moves_tell_nothing(split):
     choices = asyncio.run(measured_choices(episodes, "plain-dealer", PlainDealer((2,)), samples=1))
     last = [c for c in choices if Table.resume(c.state).observe(c.seat).own_turns_left() == 1]
     assert {decision.action.argument for choice in last for decision in choice.decisions} > {*OFFERS[0], *ASSENTS[0]}
+
+
+def test_without_words_nothing_is_said_beside_the_moves(split):
+    silent = Recipe(words=False).spoken
+    for policy in (PlainDealer((1, 2), silent), Chatter(silent)):
+        episodes = play(split.train[:12], policy, SEEN[0])
+        own = [item.turn.action for e in episodes for item in e.turns if item.turn.actor == seat_of(e, policy.name)]
+        moves = [action for action in own if action.move is not None]
+        assert len(moves) > 12
+        assert {action.argument for action in moves} == {""}
+    choices = asyncio.run(measured_choices(episodes, "chatter", policy, samples=1, words=silent))
+    assert {decision.action.argument for choice in choices for decision in choice.decisions} == {""}
 
 
 def test_a_drill_repeats_itself_and_is_trained_on_after_its_first_stretch():

@@ -43,19 +43,13 @@ from sotopia_env.table import Table
 from sotopia_env.world import Action, Episode, Evaluation, Observation, PolicyInfo, Usage, replay
 from training.attribution.credits import Importance, Missing, SeatScore, attributable_turns, relative
 from training.attribution.settings import COUNTERFACTUAL, CounterfactualSettings
+from training.data.samples import state_before
 from training.stage.access import opened
 
 logger = logging.getLogger(__name__)
 
 
 # --- states -------------------------------------------------------------------------------------------------------
-
-
-def state_before(episode: Episode, turn: int) -> Episode:
-    """Returns the state of an episode before its turn ``turn``; its own end for the number of its turns."""
-    stop = episode.stop if turn == len(episode.turns) else None
-    update = {"turns": episode.turns[:turn], "stop": stop, "evaluations": (), "errors": ()}
-    return episode.model_copy(update=update)
 
 
 def forced(state: Episode, action: Action) -> Episode:

@@ -22,8 +22,9 @@ from sotopia_env.records import Record, canonical_json, read_record
 from sotopia_env.table import Table
 from sotopia_env.tasks import family_of
 from sotopia_env.world import Action, ActionType, Episode
-from training.attribution.counterfactual import Continuations, StateValues, forced, state_before
+from training.attribution.counterfactual import Continuations, StateValues, forced
 from training.attribution.credits import Missing
+from training.data.samples import state_before
 
 OTHER = "other"
 """The family of tasks that no generator made."""

@@ -53,8 +53,7 @@ class Row:
         partner: names of the policies in the other seats, joined by ``+``.
         turn: index of the turn in the episode.
         dropped: how many of the oldest turns the prompt leaves out.
-        available: the action types the seat could use then.
-        recipients: the names that could stand in ``to``; none where private actions were not possible.
+        state: the episode before the turn.
     """
 
     prompt: tuple[ChatMessage, ...]
@@ -67,8 +66,7 @@ class Row:
     turn: int
     dropped: int = 0
     value: float | None = None
-    available: tuple[ActionType, ...] = ()
-    recipients: tuple[str, ...] = ()
+    state: Episode | None = None
 
     def columns(self) -> dict[str, Any]:
         """The row as TRL reads it; the columns beyond prompt and completion reach reward functions."""
@@ -167,8 +165,7 @@ class RowMaker:
             self.counts.dropped_turns += dropped
             value = None if values is None else values[index]
             turn_of = (episode.key, episode.task.id, scenario, seat, partner, index)
-            possible = (observation.available, tuple(observation.briefing.recipients))
-            yield Row(prompt, completion, *turn_of, dropped, value, *possible)
+            yield Row(prompt, completion, *turn_of, dropped, value, state_before(episode, index))
 
     def _usable(self, episode: Episode, index: int) -> bool:
         item = episode.turns[index]
@@ -197,6 +194,13 @@ def fit_prompt(
         if count is None or count(messages, completion) <= settings.max_length:
             return tuple(messages), dropped
     return None
+
+
+def state_before(episode: Episode, turn: int) -> Episode:
+    """Returns the state of an episode before its turn ``turn``; its own end for the number of its turns."""
+    stop = episode.stop if turn == len(episode.turns) else None
+    update = {"turns": episode.turns[:turn], "stop": stop, "evaluations": (), "errors": ()}
+    return episode.model_copy(update=update)
 
 
 def observations(episode: Episode, seat: str) -> Iterator[tuple[Observation, int]]:

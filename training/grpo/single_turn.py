@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.policies import AgentPrompt
-from sotopia_env.world import Action, ActionType, ChatMessage, parse_possible
+from sotopia_env.table import Table
+from sotopia_env.world import Action, ChatMessage, Episode, Observation, parse_possible
 from training.data.samples import RowMaker, observations, stream_dataset
 from training.data.sources import source_rows
 from training.grpo.sampling import trainer_sample
@@ -100,22 +101,23 @@ class SingleTurn:
         prompts: Sequence[Any],
         completions: Sequence[Any],
         completion_ids: Sequence[Sequence[int]],
-        available: Sequence[Sequence[str]],
-        recipients: Sequence[Sequence[str]],
+        state: Sequence[str],
+        seat: Sequence[str],
         log_metric: Callable[[str, float], None],
         **_: Any,
     ) -> list[float | None]:
         """TRL's reward function: the reward model's opinion, and the penalty for impossible answers.
 
-        With the gate an answer that the environment would refuse, or that was cut off, gets the penalty alone: the
-        reward model was never shown such, and what it says of them invites a policy to write them.
+        With the gate an answer that the environment would refuse, or whose move it would, or that was cut off, gets
+        the penalty alone: the reward model was never shown such, and what it says of them invites a policy to write
+        them.
 
         Logged are the opinion of the answers it was asked about, and the shares of possible answers, of answers that
         were cut off, and of those that the gate refused for either reason.
         """
         reward, end = self._settings.reward, self._tokenizer.eos_token_id
         answers = [completion[0]["content"] for completion in completions]
-        fine = [_possible(*row) for row in zip(answers, available, recipients, strict=True)]
+        fine = [_possible(*row) for row in zip(answers, state, seat, strict=True)]
         whole = [bool(len(ids)) and ids[-1] == end for ids in completion_ids]
         scored = [index for index in range(len(answers)) if not reward.gate or (fine[index] and whole[index])]
         opinions = self._scorer.opinions([(prompts[index], answers[index], whole[index]) for index in scored])
@@ -148,7 +150,7 @@ class SingleTurn:
 def prompt_records(
     settings: GRPOSettings, prompt: PromptSettings, tokenizer: PreTrainedTokenizerBase
 ) -> Iterator[dict[str, Any]]:
-    """Yields the data set's rows: prompts of the episodes, with what could be done there.
+    """Yields the data set's rows: prompts of the episodes, with the state that they were cut from.
 
     Raises:
         InvalidValueError: the data cannot be used; see :func:`training.data.sources.source_rows`.
@@ -159,27 +161,33 @@ def prompt_records(
 
     maker = RowMaker(prompt, count)
     for row in source_rows(settings.data, maker, settings.evaluation_tasks):
+        assert row.state is not None
         yield {
             "prompt": list(row.prompt),
             "task": row.task,
             "seat": row.seat,
             "partner": row.partner,
             "turn": row.turn,
-            "available": [kind.value for kind in row.available],
-            "recipients": list(row.recipients),
+            "state": row.state.model_dump_json(),
         }
     logger.info("prompts: %s", maker.counts.text())
 
 
-def _possible(answer: str, available: Sequence[str], recipients: Sequence[str]) -> bool:
-    """Whether the environment would have taken the answer where its prompt was cut."""
-    kinds = [ActionType(kind) for kind in available]
-    return isinstance(parse_possible(answer, kinds, {name: name for name in recipients}), Action)
+def _possible(answer: str, state: str, seat: str) -> bool:
+    """Whether the environment would have taken the answer, and its move, where its prompt was cut."""
+    observation = _observation(state, seat)
+    action = parse_possible(answer, observation.available, observation.briefing.recipients)
+    return isinstance(action, Action) and observation.move_problem(action) is None
+
+
+@lru_cache(maxsize=256)  # a group answers one prompt
+def _observation(state: str, seat: str) -> Observation:
+    return Table.resume(Episode.model_validate_json(state)).observe(seat)
 
 
 def _features() -> Any:
     from datasets import Features, Value
 
     text = Value("string")
-    names = dict.fromkeys(("task", "seat", "partner"), text) | {key: [text] for key in ("available", "recipients")}
+    names = dict.fromkeys(("task", "seat", "partner", "state"), text)
     return Features({"prompt": [{"role": text, "content": text}], "turn": Value("int32"), **names})

@@ -31,7 +31,7 @@ from sotopia_env.world import (
     RewardVector,
     parse_possible,
 )
-from training.attribution.counterfactual import state_before
+from training.data.samples import state_before
 from training.grpo.situations import Situation
 from training.models.loading import glue_ids, prompt_ids
 from training.stage.settings import PromptSettings

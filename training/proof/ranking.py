@@ -19,8 +19,8 @@ from sotopia_env.evaluators import default_evaluator
 from sotopia_env.policies import Decision, Policy
 from sotopia_env.table import Table
 from sotopia_env.world import Episode, Usage
-from training.attribution.counterfactual import forced, remade, state_before
-from training.data.samples import RowMaker
+from training.attribution.counterfactual import forced, remade
+from training.data.samples import RowMaker, state_before
 from training.proof.speakers import Words, assent, incoming, offer
 from training.reward.scorer import RewardScorer
 from training.stage.settings import PromptSettings

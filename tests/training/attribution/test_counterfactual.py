@@ -14,10 +14,11 @@ from sotopia_env.policies import Decision
 from sotopia_env.runs import evaluate_episode, plan_episodes, run_episodes
 from sotopia_env.world import Action, ActionType, Rules, write_episodes
 from tests.training.played import ACCEPT, LEAVE, haggling, offer, played
-from training.attribution.counterfactual import Continuations, StateValues, forced, state_before, states_of
+from training.attribution.counterfactual import Continuations, StateValues, forced, states_of
 from training.attribution.credits import Missing, read_attributions, read_rewards
 from training.attribution.settings import CounterfactualSettings
 from training.attribution.stage import AttributionSettings, run
+from training.data.samples import state_before
 from training.stage.access import ModelAccess
 from training.stage.script import run_script
 

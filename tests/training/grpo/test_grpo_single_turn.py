@@ -2,12 +2,17 @@
 
 import importlib.util
 import itertools
+import json
 
 import pytest
 
+from sotopia_env import tasks
 from sotopia_env.errors import InvalidValueError
+from sotopia_env.table import Table
+from sotopia_env.world import Episode, Rules
 from tests.training.conftest import SHORT as BRIEF
 from tests.training.grpo.grpo_asked import reward_model_of, single_turn
+from tests.training.played import haggling, offer
 from training.grpo import single_turn as single_turn_module
 from training.grpo import stage as grpo
 from training.grpo.single_turn import SingleTurn
@@ -22,15 +27,16 @@ WHISPER = '{"action_type": "speak", "argument": "How about $70?", "to": ["Bo"]}'
 LEAVE = '{"action_type": "leave", "argument": ""}'
 
 
-def rewards(work, tokenizer, said, cut_off=(), available=("speak",), recipients=()):
+def rewards(work, tokenizer, said, cut_off=(), table=None):
     """What some answers to one prompt are worth, and what is logged about them."""
-    logged = {}
+    logged, table = {}, table or Table(haggling(), Rules())
+    (seat,) = table.acting
     values = work.reward(
         [[{"role": "user", "content": "You sell a lamp."}]] * len(said),
         [[{"role": "assistant", "content": text}] for text in said],
         [tokenizer.encode(text) + [tokenizer.eos_token_id] * (text not in cut_off) for text in said],
-        [list(available)] * len(said),
-        [list(recipients)] * len(said),
+        [table.episode().model_dump_json()] * len(said),
+        [seat] * len(said),
         lambda name, value: logged.setdefault(name.removeprefix("reward_model/"), []).append(value),
     )
     return values, logged
@@ -67,20 +73,39 @@ def test_refused_answers_are_counted_and_are_no_opinion_of_the_reward_model(
 
 def test_the_gate_refuses_what_the_environment_would(cloned, scored_by, expert_run, tokenizer, tmp_path):
     work = work_of(cloned, scored_by, expert_run, tokenizer, True, tmp_path)
-    said = [OFFER, WHISPER, LEAVE]
-    table = [
-        ((("speak",), ()), [1, 0, 0]),
-        ((("speak",), ("Bo", "agent_1")), [1, 1, 0]),
-        ((("speak",), ("Ada",)), [1, 0, 0]),
-        ((("speak", "leave"), ()), [1, 0, 1]),
-    ]
-    for (available, recipients), valid in table:
-        values, logged = rewards(work, tokenizer, said, available=available, recipients=recipients)
+    group = next(iter(tasks.generate("group_decision", 1, 0)))
+    name = group.names[group.agents[1]]
+    said = [OFFER, WHISPER.replace("Bo", name), LEAVE]
+    bargain = Table(haggling(), Rules(action_types=("speak",)))
+    for table, valid in (
+        (bargain, [1, 0, 0]),
+        (Table(haggling(), Rules()), [1, 0, 1]),
+        (Table(group, Rules(first_seat=0)), [1, 1, 1]),
+    ):
+        values, logged = rewards(work, tokenizer, said, table=table)
         assert logged["valid"] == valid
         assert [value != -7 for value in values] == [bool(one) for one in valid]
+
+
+def test_the_gate_refuses_moves_that_are_not_open(cloned, scored_by, expert_run, tokenizer, tmp_path):
+    """Words would be heard, but a reward model that says they are worth something would teach empty promises."""
+    work = work_of(cloned, scored_by, expert_run, tokenizer, True, tmp_path)
+    table = Table(haggling(), Rules())
+    table.answer("agent_0", offer(70))
+    moves = [{"accept": 1}, {"accept": 2}, {"propose": {"price": 60}}, {"propose": {"price": 6000}}, {"vote": "x"}]
+    said = [json.dumps({"action_type": "speak", "argument": "Well.", "move": move}) for move in moves]
+    values, logged = rewards(work, tokenizer, said, table=table)
+    assert logged["valid"] == [1, 0, 1, 0, 0]
+    assert [value == -7 for value in values] == [False, True, False, True, True]
+
+
+def test_prompts_keep_the_state_that_they_were_cut_from(cloned, scored_by, expert_run, tokenizer, tmp_path):
+    work = work_of(cloned, scored_by, expert_run, tokenizer, True, tmp_path)
     rows = work.rows(tmp_path / "rows")
-    assert set(rows["available"][0]) >= {"speak", "leave"}
-    assert rows["recipients"][0] == []  # nothing is said in private over a price
+    assert len(rows) > 4
+    for row in rows:
+        table = Table.resume(Episode.model_validate_json(row["state"]))
+        assert (len(table.episode().turns), table.acting) == (row["turn"], (row["seat"],))
 
 
 def test_the_policys_own_end_token_says_which_answers_were_finished(cloned, scored_by, expert_run, tokenizer, tmp_path):

@@ -265,7 +265,7 @@ class SeedRun:
             self.recipe.single_turn,
             mode="single-turn",
             data=(SourceSettings(run=self._at("patient"), seats=(f"policy:{PATIENT}",)),),
-            reward=RewardSettings(model=self._at(scored_by), scalarisation=VERIFIED, invalid=-1.0),
+            reward=RewardSettings(model=self._at(scored_by), scalarisation=VERIFIED, invalid=0.0),
             scale_rewards="none",
         )
 

@@ -85,7 +85,7 @@ def test_every_later_stage_runs_and_is_measured(cloned):
     sampled = json.loads((run.folder / "budgets.json").read_text())
     assert sampled.keys() == found.keys() - {"bc"}
     assert all(sampled[name] > 16 * 2 * 5 for name in sampled.keys() - {"best_of_8"})  # two steps, 16 answers each
-    assert sampled["turn_credit"] > 1.5 * sampled["multi_turn"]  # it measures, too
+    assert sampled["turn_credit"] > sampled["multi_turn"]  # equal episodes, and those it measures with
     assert sampled["uniform"] > sampled["sr"] > 0  # it learns from the same episodes, and samples answers of its own
     for name in ("single_turn", "multi_turn", "uniform", "direct", "turn_credit"):
         looks = json.loads((run.folder / name / "dev.json").read_text())

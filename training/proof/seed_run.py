@@ -29,7 +29,7 @@ from sotopia_env.runs.rollout import run_episodes
 from sotopia_env.storage import read_run
 from sotopia_env.world.action import Action, parse
 from sotopia_env.world.dynamics import Rules
-from sotopia_env.world.episode import Episode
+from sotopia_env.world.episode import Episode, RecordedTurn
 from sotopia_env.world.scenario import Task
 from sotopia_env.world.taskset import TaskSet
 from training.attribution import stage as attribution
@@ -414,7 +414,7 @@ def figures(episode: Episode, policy: str) -> dict[str, Any]:
     """The figures of the one seat of an episode in which ``policy`` sits."""
     seat = seat_of(episode, policy)
     own = [item for item in episode.turns if item.turn.actor == seat]
-    invalid = [item for item in own if item.generation is not None and item.generation.parse_failure is not None]
+    refused = [item for item in own if item.turn.violation is not None or _unread(item)]
     evaluation = episode.evaluation()
     assert evaluation is not None
     assert evaluation.outcome is not None
@@ -423,12 +423,16 @@ def figures(episode: Episode, policy: str) -> dict[str, Any]:
         "task": episode.task.id,
         "family": episode.task.scenario.shared_data["family"],
         "seat": seat,
-        "valid": 1 - len(invalid) / max(1, len(own)),
+        "valid": 1 - len(refused) / max(1, len(own)),  # of actions and of moves: a refused offer is no offer
         "agreement": float(evaluation.outcome.agreed),
         "goal": float(vector[-1]),
         "share": float(evaluation.outcome.shares[episode.task.seat_of[seat]]),
         "overall": float(vector.mean()),
     }
+
+
+def _unread(item: RecordedTurn) -> bool:
+    return item.generation is not None and item.generation.parse_failure is not None
 
 
 def corrupted(rows: Path, share: float, seed: int) -> Iterator[str]:

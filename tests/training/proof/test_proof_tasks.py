@@ -4,15 +4,18 @@ import asyncio
 import json
 import re
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 from sotopia_env import tasks
 from sotopia_env.evaluators import default_evaluator
-from sotopia_env.outcomes import MoveKind
+from sotopia_env.outcomes import Move, MoveKind
+from sotopia_env.policies import Decision
 from sotopia_env.runs import plan_episodes, run_episodes
 from sotopia_env.storage import read_run
 from sotopia_env.table import Table
+from sotopia_env.world import Action, ActionType
 from sotopia_env.world.dynamics import Rules
 from training.collect.selection import BCFilter
 from training.data.samples import RowMaker, observations
@@ -22,7 +25,7 @@ from training.models.tiny_base import make_tiny_tokenizer
 from training.proof.base_model import NUMBERS, _talk, _texts, drill_rows, talk_rows
 from training.proof.ranking import measured_choices, ranked_pairs, ranking_accuracy, reward_rows, seat_of
 from training.proof.recipe import PROMPT, SEEN, UNSEEN, Recipe
-from training.proof.seed_run import SeedRun
+from training.proof.seed_run import SeedRun, figures
 from training.proof.speakers import ASSENTS, OFFERS, Chatter, PlainDealer
 from training.proof.tasks import LEFT, PLAN, overlaps, plan, split_tasks
 
@@ -199,6 +202,23 @@ def test_a_reward_models_rows_hold_what_a_move_is_worth_beyond_its_alternative(s
         assert accepted["split"] == ("validation" if accepted["task"] in held_out else "train")
     assert {line["split"] for line in lines} == {"train", "validation"}
     assert any(choice.gain for choice in choices)
+
+
+class Dreamer:
+    """Offers a price that nobody could pay."""
+
+    name = "dreamer"
+    parameters: ClassVar[dict] = {}
+
+    async def act(self, observation, seed):
+        return Decision(Action(ActionType.SPEAK, "This?", move=Move(MoveKind.PROPOSE, {"price": 10**6})))
+
+
+def test_an_offer_that_is_refused_is_not_valid(split):
+    bargains = split.train[::2][:4]
+    for policy, valid in ((Dreamer(), 0.0), (PlainDealer(), 1.0)):
+        found = [figures(episode, policy.name) for episode in play(bargains, policy, SEEN[0])]
+        assert {row["valid"] for row in found} == {valid}
 
 
 def test_words_fit_the_time_but_those_of_forced_moves_tell_nothing(split):

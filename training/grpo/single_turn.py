@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.policies import AgentPrompt
+from sotopia_env.records import read_record
 from sotopia_env.table import Table
 from sotopia_env.world import Action, ChatMessage, Episode, Observation, parse_possible
 from training.data.samples import RowMaker, observations, stream_dataset
@@ -182,7 +183,7 @@ def _possible(answer: str, state: str, seat: str) -> bool:
 
 @lru_cache(maxsize=256)  # a group answers one prompt
 def _observation(state: str, seat: str) -> Observation:
-    return Table.resume(Episode.model_validate_json(state)).observe(seat)
+    return Table.resume(read_record(Episode, state, "state", "episode")).observe(seat)
 
 
 def _features() -> Any:

@@ -21,13 +21,12 @@ from pydantic import JsonValue
 
 from sotopia_env.evaluators import default_evaluator
 from sotopia_env.files import write_text_atomically
-from sotopia_env.json_text import decode_json, read_json
+from sotopia_env.json_text import read_json
 from sotopia_env.policies import BestOfNPolicy
 from sotopia_env.policies.policy import Policy
 from sotopia_env.runs.plan import plan_episodes
 from sotopia_env.runs.rollout import run_episodes
 from sotopia_env.storage import read_run
-from sotopia_env.world.action import Action, parse
 from sotopia_env.world.dynamics import Rules
 from sotopia_env.world.episode import Episode, RecordedTurn
 from sotopia_env.world.scenario import Task
@@ -45,6 +44,7 @@ from training.grpo import stage as grpo
 from training.grpo.settings import DevSettings, GRPOSettings, RewardSettings
 from training.grpo.situations import SituationSettings
 from training.models.policy import load
+from training.proof.broken_answers import corrupted
 from training.proof.ranking import (
     RANKING,
     SAMPLES,
@@ -433,39 +433,3 @@ def figures(episode: Episode, policy: str) -> dict[str, Any]:
 
 def _unread(item: RecordedTurn) -> bool:
     return item.generation is not None and item.generation.parse_failure is not None
-
-
-def corrupted(rows: Path, share: float, seed: int) -> Iterator[str]:
-    """Yields further rows as lines: real prompts with broken answers, worth nothing.
-
-    A reward model that has never seen an impossible answer values it at random, and GRPO finds the highest.
-    """
-    rng = random.Random(seed)
-    for line in rows.read_text(encoding="utf-8").splitlines():
-        if rng.random() < share:
-            row = decode_json(line)
-            text = row["completion"][0]["content"]
-            row["completion"][0]["content"] = _broken(text, rng)
-            row["value"] = 0.0
-            yield json.dumps(row) + "\n"
-
-
-def _broken(text: str, rng: random.Random) -> str:
-    """A text that is no action any more; a drawn one may still hold a whole action, and is drawn again."""
-    while isinstance(parse(broken := _damaged(text, rng)), Action) and broken != text + text:
-        pass
-    return broken
-
-
-def _damaged(text: str, rng: random.Random) -> str:
-    cut = rng.randrange(1, len(text))
-    kind = rng.randrange(4)
-    if kind == 0:
-        return text[:cut]
-    if kind == 1:
-        return text[cut:]
-    if kind == 2:
-        words = text.split()
-        rng.shuffle(words)
-        return " ".join(words)
-    return text + text

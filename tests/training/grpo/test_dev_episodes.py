@@ -11,7 +11,7 @@ from sotopia_env.errors import InvalidValueError
 from sotopia_env.world.taskset import TaskSet
 from tests.training.conftest import SHORT as BRIEF
 from tests.training.grpo.grpo_asked import SITUATIONS, asked
-from training.grpo import dev_episodes, multi_turn
+from training.grpo import dev_episodes, multi_turn, sampling
 from training.grpo import stage as grpo
 from training.grpo.dev_episodes import DevEpisodes
 from training.grpo.settings import DevSettings, RewardSettings
@@ -20,7 +20,7 @@ from training.grpo.token_episodes import TokenPlayer
 
 def test_dev_episodes_are_sampled_at_their_own_temperature_by_trl_as_well(cloned, tokenizer, tmp_path, monkeypatch):
     """As with vLLM, or with weights that no process holds whole; and the spare rows of other processes are sampled."""
-    for module in (multi_turn, dev_episodes):
+    for module in (sampling, dev_episodes):
         monkeypatch.setattr(module, "samples_through_trl", lambda trainer: True)
     monkeypatch.setattr(multi_turn, "largest_count", lambda count, trainer: count + 1 if count else 0)
     monkeypatch.setattr(dev_episodes, "largest_count", lambda count, trainer: count + 1 if count else 0)

@@ -12,6 +12,7 @@ from sotopia_env.world.action import Action, parse
 from tests.training.conftest import BRIEF
 from training.data.samples import RowMaker
 from training.proof import learn
+from training.proof.broken_answers import corrupted
 from training.proof.recipe import Recipe
 from training.proof.report import (
     ARMS,
@@ -31,7 +32,6 @@ from training.proof.report import (
     verdict,
     write_report,
 )
-from training.proof.seed_run import corrupted
 
 
 def test_what_is_a_tasks_own_luck_is_not_averaged_away_by_seeds():

@@ -128,8 +128,8 @@ class RelationshipWriting:
 
     def pairs(self, seed: int) -> list[Inspiration]:
         """Returns every pair that has no relationship yet, each under one kind; the kinds share them evenly."""
-        taken = {relationship.seats for relationship in self.cast.relationships}
-        pairs = [pair for pair in itertools.combinations(range(len(self.cast.characters)), 2) if pair not in taken]
+        related = {relationship.seats for relationship in self.cast.relationships}
+        pairs = [pair for pair in itertools.combinations(range(len(self.cast.characters)), 2) if pair not in related]
         random.Random(seed).shuffle(pairs)
         kinds = itertools.cycle(WRITTEN_KINDS)
         return [Inspiration(self._kind(pair, next(kinds)), self._text(pair)) for pair in pairs]

@@ -111,9 +111,11 @@ def remade(info: PolicyInfo, specs: Mapping[str, str], models: ModelPool) -> Pol
         raise InvalidValueError(
             f"{COUNTERFACTUAL}: policy {info.name!r} cannot be made again ({error}); {advice}"
         ) from None
-    recorded, made = canonical_json([info.name, info.parameters]), policy_identity(policy)
-    if made != recorded:
-        raise InvalidValueError(f"{COUNTERFACTUAL}: expected {spec!r} to be policy {recorded}, got {made}; {advice}")
+    recorded, identity = canonical_json([info.name, info.parameters]), policy_identity(policy)
+    if identity != recorded:
+        raise InvalidValueError(
+            f"{COUNTERFACTUAL}: expected {spec!r} to be policy {recorded}, got {identity}; {advice}"
+        )
     return policy
 
 

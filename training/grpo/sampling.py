@@ -1,4 +1,4 @@
-"""How the policy in training answers: in our batches, or through TRL for vLLM and sharded weights.
+"""Samplers of the policy in training: our batches, or TRL for vLLM and sharded weights.
 
 TRL's generation with transformers computes a whole batch until its longest answer ends, and every prompt of a group
 again; both modes of GRPO therefore pass their sampler to TRL as part of a ``rollout_func``.

@@ -14,13 +14,20 @@ from training.grpo.settings import GRPOSettings, world_size
 from training.stage.settings import PromptSettings
 
 _ELSEWHERE = {"chat_template_kwargs": "it is prompt.chat_template_kwargs here"}
-_VLLM_ALONE = ("top_k", "min_p", "repetition_penalty", "generation_kwargs", "cache_implementation")
+_VLLM_ALONE = (
+    "top_k",
+    "min_p",
+    "repetition_penalty",
+    "generation_kwargs",
+    "cache_implementation",
+    "use_transformers_continuous_batching",
+)
 """TRL's arguments of sampling that :mod:`training.grpo.sampling` does not know."""
 _TIMEOUT = 10.0  # seconds for a server on the same machine or network to say that it is there
 
 
 def check_sampling(settings: GRPOSettings, arguments: Any, prompt: PromptSettings) -> None:
-    """Checks that the arguments of sampling have an effect, and connects to vLLM's server, if there is one.
+    """Checks that the arguments of sampling are those that our samplers or vLLM know, and connects to vLLM's server, if there is one.
 
     Raises:
         InvalidValueError: names the arguments that contradict each other, or what is missing.
@@ -47,7 +54,7 @@ def _check_batches(arguments: Any) -> None:
     for name in _VLLM_ALONE:
         if getattr(arguments, name) != defaults[name]:
             raise InvalidValueError(
-                f"trainer.{name}: has no effect without vLLM, where temperature and top_p alone draw the answers; set "
+                f"trainer.{name}: needs vLLM; without it temperature and top_p alone draw the answers; drop it, or set "
                 "use_vllm: true"
             )
 

@@ -42,7 +42,7 @@ class LearnSettings(Settings):
 
     Attributes:
         output: where everything goes, ``report.md`` first of all.
-        recipe: frozen; see :mod:`training.proof.recipe`.
+        recipe: see :mod:`training.proof.recipe`.
         processes: training seeds at a time, each on one thread.
         strict: whether a required claim that does not hold is an error.
     """
@@ -162,8 +162,8 @@ def _facts(split: TaskSplit, recipe: Recipe, seconds: float) -> dict[str, str]:
         "of the tests, met in the base model's talk": f"{shared['base']}; the base is one for all training seeds",
         "of the tests, met in dev tasks": f"{shared['dev']}; whether the reward model is exploited is seen on these",
         "training seeds": ", ".join(map(str, recipe.seeds)),
-        "seen partners": "; ".join(recipe.seen),
-        "unseen partners": "; ".join(recipe.unseen),
+        "seen partners": "; ".join(recipe.training_partners),
+        "unseen partners": "; ".join(recipe.test_partners),
         "wall time": f"{seconds:.0f} s in all calls, {os.cpu_count()} cores, Python {platform.python_version()}",
     }
 

@@ -1,6 +1,7 @@
-"""The recipe of the proof: the numbers of its stages, chosen on dev tasks with three base models, then frozen.
+"""The recipe of the proof: the numbers of its stages, chosen on dev tasks.
 
-The defaults here are the frozen recipe, and ``configs/learn.yaml`` names the reported seeds. What scripted speakers
+The defaults here are the latest recipe: that of the first frozen run (``LOG.md``), with single-turn GRPO mended since.
+``configs/learn.yaml`` names the reported seeds. What scripted speakers
 do stands in :mod:`training.proof.speakers`, and which rewards are compared in :mod:`training.proof.seed_run`: these
 are a part of the recipe as well, and a run that was begun with others is to be thrown away. ``LOG.md`` tells what was
 tried.
@@ -73,8 +74,8 @@ class Recipe(Settings):
         train: training tasks; ``dev`` for choosing; ``test`` for the report, each played in both seats.
         max_turns: of an episode.
         temperature: of sampling in tests and recordings; at 1 a model this small writes many a wrong offer.
-        seen: names of the partners in training.
-        unseen: partners in tests alone.
+        training_partners: their names; in tests they are called *seen*.
+        test_partners: in tests alone, *unseen*.
         words: whether anything is said beside the moves.
         base: what all seeds begin from.
         expert_tasks: tasks that the expert is recorded on.
@@ -103,8 +104,8 @@ class Recipe(Settings):
     test: int = 210
     max_turns: int = 6
     temperature: float = Field(default=0.7, gt=0)
-    seen: tuple[str, ...] = SEEN
-    unseen: tuple[str, ...] = UNSEEN
+    training_partners: tuple[str, ...] = SEEN
+    test_partners: tuple[str, ...] = UNSEEN
     words: bool = True
     base: BaseSettings = BaseSettings(output="", partners=SEEN, fit=_fit(5e-3, 2000, 16))
     expert_tasks: int = 600

@@ -86,7 +86,7 @@ class SeedRun:
     """One seed's stages.
 
     Attributes:
-        recipe: frozen.
+        recipe: numbers of the stages.
         base: directory of the base model.
         split: tasks.
         seed: of training.
@@ -154,8 +154,8 @@ class SeedRun:
     def _record(self, policy: Policy, tasks: Sequence[Task], output: str | None, repeats: int = 1) -> Sequence[Episode]:
         """Plays ``policy`` in both seats of every task against a seen partner, evaluated."""
         plans = []
-        for number, settings in enumerate(self.recipe.seen):
-            mine = tasks[number :: len(self.recipe.seen)]
+        for number, settings in enumerate(self.recipe.training_partners):
+            mine = tasks[number :: len(self.recipe.training_partners)]
             matchup = (policy, settings)
             plans += plan_episodes(mine, [matchup], repeats=repeats, rules=self._rules, seed=self.seed)
         run = run_episodes(plans, evaluator=default_evaluator(), run_dir=output, concurrency=512, progress=False)
@@ -344,7 +344,9 @@ class SeedRun:
         )
 
     def _situations(self, tasks: str, seed: int) -> SituationSettings:
-        return SituationSettings(tasks=tasks, partners=self.recipe.seen, max_turns=self.recipe.max_turns, seed=seed)
+        return SituationSettings(
+            tasks=tasks, partners=self.recipe.training_partners, max_turns=self.recipe.max_turns, seed=seed
+        )
 
     # --- evaluation ---------------------------------------------------------------------------------------------
 
@@ -395,8 +397,8 @@ class SeedRun:
 def results(policy: Policy, tasks: Sequence[Task], recipe: Recipe, seed: int) -> list[dict[str, Any]]:
     """Returns the figures of every episode of ``policy`` in both seats: a third of the tasks with seen partners."""
     rows = []
-    for seen, partners in ((True, recipe.seen), (False, recipe.unseen)):
-        mine = tasks[0::3] if seen else [task for number, task in enumerate(tasks) if number % 3]
+    for side, partners in (("seen", recipe.training_partners), ("unseen", recipe.test_partners)):
+        mine = tasks[0::3] if side == "seen" else [task for number, task in enumerate(tasks) if number % 3]
         for number, settings in enumerate(partners):
             plans = plan_episodes(
                 mine[number :: len(partners)], [(policy, settings)], rules=Rules(max_turns=recipe.max_turns), seed=seed
@@ -405,7 +407,8 @@ def results(policy: Policy, tasks: Sequence[Task], recipe: Recipe, seed: int) ->
             if run.failures:
                 raise RuntimeError(f"{policy.name}: {len(run.failures)} episodes failed: {run.failures[0].message}")
             rows += [
-                {"seen": seen, "partner": settings.partition(":")[0], **figures(e, policy.name)} for e in run.episodes
+                {"seen": side == "seen", "partner": settings.partition(":")[0], **figures(e, policy.name)}
+                for e in run.episodes
             ]
     return rows
 

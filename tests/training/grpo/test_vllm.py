@@ -55,8 +55,8 @@ def test_trl_is_given_its_own_arguments(trainer, installed):
     ("trainer", "more", "told"),
     [
         ({"use_vllm": False, "vllm_mode": "server"}, {}, r"trainer\.use_vllm: expected true, because vllm_mode"),
-        ({"use_vllm": False, "top_k": 5}, {}, r"trainer\.top_k: has no effect without vLLM"),
-        ({"use_vllm": False, "generation_kwargs": {"top_k": 5}}, {}, r"trainer\.generation_kwargs: has no effect"),
+        ({"use_vllm": False, "top_k": 5}, {}, r"trainer\.top_k: needs vLLM"),
+        ({"use_vllm": False, "generation_kwargs": {"top_k": 5}}, {}, r"trainer\.generation_kwargs: needs vLLM"),
         ({"chat_template_kwargs": {"enable_thinking": False}}, {}, r"it is prompt\.chat_template_kwargs here"),
         ({}, {"quantization": "nf4"}, "quantization: expected none .* 4-bit weights are packed"),
         ({"vllm_max_model_length": 100}, {}, "at least the 512 tokens"),
@@ -85,9 +85,9 @@ def test_a_server_that_is_not_there_is_said_before_anything_is_loaded(cloned, tm
     assert not (tmp_path / "out").exists()
 
 
-def test_without_the_package_it_is_named(cloned, expert_run, tmp_path):
-    if importlib.util.find_spec("vllm"):
-        pytest.skip("vllm is installed")
+def test_without_the_package_it_is_named(cloned, expert_run, tmp_path, monkeypatch):
+    found = importlib.util.find_spec
+    monkeypatch.setattr(sampling_checks, "find_spec", lambda name: None if name == "vllm" else found(name))
     scorer = reward_model_of(cloned, tmp_path / "rm")
     out = str(tmp_path / "out")
     for settings in (

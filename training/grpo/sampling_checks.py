@@ -27,7 +27,7 @@ _TIMEOUT = 10.0  # seconds for a server on the same machine or network to say th
 
 
 def check_sampling(settings: GRPOSettings, arguments: Any, prompt: PromptSettings) -> None:
-    """Checks that the arguments of sampling are those that our samplers or vLLM know, and connects to vLLM's server, if there is one.
+    """Checks that our samplers or vLLM know the arguments of sampling, and that vLLM's server answers, if there is one.
 
     Raises:
         InvalidValueError: names the arguments that contradict each other, or what is missing.

@@ -15,13 +15,14 @@ import logging
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
+from sotopia_env.errors import InvalidValueError
 from sotopia_env.runs.plan import plan_episodes
-from sotopia_env.runs.rollout import run_episodes
 from sotopia_env.world.dynamics import Rules
 from sotopia_env.world.episode import Episode
 from sotopia_env.world.scenario import Task
@@ -31,19 +32,21 @@ from training.fitting.behavior_cloning import IGNORED, TokenRow, conversations, 
 from training.fitting.loop import fit_model, quiet
 from training.models.loading import load_causal_lm, load_tokenizer, write_prompt_settings
 from training.models.tiny_base import make_tiny_model, make_tiny_tokenizer
-from training.proof.ranking import seat_of
-from training.proof.speakers import Chatter, Words
+from training.proof.episodes import play_all, seat_of
+from training.proof.speakers import Chatter
 from training.stage.directory import StageDirectory
 from training.stage.settings import ModelSettings, PromptSettings, Settings
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+    from transformers import PreTrainedTokenizerBase, Trainer
 
 logger = logging.getLogger(__name__)
 NUMBERS = 256
 """Whole numbers below this are one token each; no price is greater (:mod:`training.proof.tasks`)."""
 _DRILL = 96
 """Tokens of a drill."""
+_NEAR = 50
+"""Batches among which rows of like length are looked for."""
 
 
 class BaseSettings(Settings):
@@ -58,11 +61,11 @@ class BaseSettings(Settings):
         drills: how many beside the conversations.
         prompt: how it is prompted.
         partners: what it hears in the talk: names of policies, of which each task is talked over with one.
-        words: what the aimless seat says beside its moves.
+        words: whether the aimless seat says anything beside its moves.
         max_turns: of the talk.
         seed: of weights, talk and order.
         output: the stage's directory.
-        fit: optimisation.
+        fit: optimisation; ``max_steps`` batches, whose rows stand in :func:`in_batches`.
     """
 
     hidden: int = 128
@@ -73,7 +76,7 @@ class BaseSettings(Settings):
     drills: int = Field(default=2000, ge=0)
     prompt: PromptSettings = PromptSettings(format="brief", max_length=768, max_answer=64)
     partners: tuple[str, ...] = Field(min_length=1)
-    words: Words = "fitting"
+    words: bool = True
     max_turns: int = 6
     seed: int = 0
     output: str
@@ -116,7 +119,7 @@ def _talk(tasks: Sequence[Task], settings: BaseSettings) -> tuple[Episode, ...]:
         mine = tasks[number :: len(settings.partners)]
         rules = Rules(max_turns=settings.max_turns)
         plans += plan_episodes(mine, [(Chatter(settings.words), partner)], rules=rules, seed=settings.seed)
-    return run_episodes(plans, progress=False).episodes
+    return play_all(plans)
 
 
 def _texts(episodes: Iterable[Episode], prompt: PromptSettings) -> Iterator[str]:
@@ -157,6 +160,55 @@ def drill_rows(count: int, vocabulary: int, seed: int) -> Iterator[TokenRow]:
         yield TokenRow(ids, [IGNORED] * len(stretch) + ids[len(stretch) :])
 
 
+def in_batches(rows: Sequence[TokenRow], size: int, steps: int, seed: int) -> list[TokenRow]:
+    """Returns rows in the order of training: batches of like length, one after another as they are drawn.
+
+    transformers' ``group_by_length`` leaves such batches ordered from long to short. Talk and drills then come in
+    blocks, each of which undoes the other: of whole offers 0.54 were copied in place of 0.82 after 1,000 steps.
+
+    Args:
+        rows: drawn anew for every round through them.
+        size: of a batch.
+        steps: how many batches.
+        seed: of the order.
+
+    Raises:
+        InvalidValueError: there are fewer rows than one batch takes.
+    """
+    if len(rows) < size:
+        raise InvalidValueError(
+            f"per_device_train_batch_size: expected at most {len(rows)}, the rows there are, got {size}"
+        )
+    rng, ordered = random.Random(f"batches {seed}"), list[TokenRow]()
+    while len(ordered) < size * steps:
+        drawn = rng.sample(rows, len(rows) // size * size)  # whole batches
+        near = [sorted(part, key=lambda row: len(row.input_ids)) for part in _parts(drawn, size * _NEAR)]
+        batches = [batch for part in near for batch in _parts(part, size)]
+        ordered += chain.from_iterable(rng.sample(batches, len(batches)))
+    return ordered[: size * steps]
+
+
+def _parts(rows: Sequence[TokenRow], size: int) -> list[Sequence[TokenRow]]:
+    return [rows[begin : begin + size] for begin in range(0, len(rows), size)]
+
+
+def _trainer_class() -> type[Trainer]:
+    from torch.nn.functional import cross_entropy
+    from transformers import Trainer
+
+    class OwnTokensTrainer(Trainer):
+        """Predicts the tokens with loss alone; the vocabulary is half of a model this small."""
+
+        def compute_loss(
+            self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
+        ) -> Any:
+            labels = inputs.pop("labels")[:, 1:]
+            hidden, own = model.model(**inputs).last_hidden_state[:, :-1], labels != IGNORED
+            return cross_entropy(model.lm_head(hidden[own]), labels[own])
+
+    return OwnTokensTrainer
+
+
 def _fit(
     stage: StageDirectory,
     settings: BaseSettings,
@@ -165,12 +217,15 @@ def _fit(
     tokenizer: PreTrainedTokenizerBase,
 ) -> dict[str, Any]:
     from datasets import Dataset
-    from transformers import DataCollatorForSeq2Seq, Trainer, TrainingArguments
+    from transformers import DataCollatorForSeq2Seq, TrainingArguments
 
-    trainer = Trainer(
+    decided = {"train_sampling_strategy": "sequential"}
+    arguments = training_arguments(settings.fit, str(stage.checkpoints), False, TrainingArguments, **decided)
+    ordered = in_batches(rows, arguments.per_device_train_batch_size, arguments.max_steps, settings.seed)
+    trainer = _trainer_class()(
         model=load_causal_lm(ModelSettings(base=str(blank))),
-        args=training_arguments(settings.fit, str(stage.checkpoints), False, TrainingArguments),
-        train_dataset=Dataset.from_list([asdict(row) for row in rows]),
+        args=arguments,
+        train_dataset=Dataset.from_list([asdict(row) for row in ordered]),
         data_collator=DataCollatorForSeq2Seq(tokenizer),
         processing_class=tokenizer,
     )

@@ -26,7 +26,8 @@ from training.models.policy import load
 from training.proof.base_model import make_base
 from training.proof.recipe import Recipe
 from training.proof.report import UNTRAINED, read_results, required_failures, write_report
-from training.proof.seed_run import PATIENT, SeedRun, results
+from training.proof.results import results
+from training.proof.seed_run import PATIENT, SeedRun
 from training.proof.speakers import PlainDealer
 from training.proof.tasks import TaskSplit, overlaps, split_tasks
 from training.stage.directory import StageDirectory
@@ -67,7 +68,7 @@ def run(settings: LearnSettings) -> None:
     logger.info("tasks are made, and a base model, before the first of %d training seeds", len(recipe.seeds))
     split = split_of(recipe)
     TaskSet(list(split.dev)).save(folder / "dev_tasks.jsonl")
-    own = {"output": str(folder / "base"), "words": recipe.spoken}
+    own = {"output": str(folder / "base"), "words": recipe.words}
     base = make_base(recipe.base.model_copy(update=own), split.base)
     logger.info("base model: %.0f s", time.perf_counter() - started)
     with ProcessPoolExecutor(settings.processes, multiprocessing.get_context("spawn"), _one_thread) as pool:
@@ -142,8 +143,8 @@ def _play_untrained(settings: LearnSettings, base: Path, tasks: Sequence[Task]) 
 
 def _references(folder: Path, split: TaskSplit, recipe: Recipe) -> None:
     speakers = {
-        "expert": PlainDealer(recipe.expert_patience, recipe.spoken),
-        "patient": PlainDealer(words=recipe.spoken, name=PATIENT),
+        "expert": PlainDealer(recipe.expert_patience, recipe.words),
+        "patient": PlainDealer(words=recipe.words, name=PATIENT),
     }
     rows = {name: results(policy, split.test, recipe, seed=0) for name, policy in speakers.items()}
     write_text_atomically(folder / "references.json", json.dumps(rows) + "\n")

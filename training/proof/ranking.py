@@ -21,7 +21,8 @@ from sotopia_env.table import Table
 from sotopia_env.world import Episode, Usage
 from training.attribution.counterfactual import forced, remade
 from training.data.samples import RowMaker, state_before
-from training.proof.speakers import Words, assent, incoming, offer
+from training.proof.episodes import seat_of
+from training.proof.speakers import assent, incoming, offer
 from training.reward.scorer import RewardScorer
 from training.stage.settings import PromptSettings
 
@@ -58,7 +59,7 @@ class Choice:
 
 
 async def measured_choices(
-    episodes: Iterable[Episode], name: str, policy: Policy, samples: int, words: Words = "any"
+    episodes: Iterable[Episode], name: str, policy: Policy, samples: int, words: bool = True
 ) -> tuple[Choice, ...]:
     """Returns every choice of a policy in its episodes, measured.
 
@@ -67,7 +68,7 @@ async def measured_choices(
         name: of the policy in the records.
         policy: plays on.
         samples: continuations of each move.
-        words: beside the moves; of any time, so that a reward model has to read the state.
+        words: whether anything is said beside the moves.
     """
     states = [
         (state_before(episode, item.turn.index), item.turn.actor)
@@ -79,13 +80,13 @@ async def measured_choices(
     return tuple(choice for choice in choices if choice is not None)
 
 
-async def _choice(state: Episode, seat: str, policy: Policy, samples: int, words: Words) -> Choice | None:
+async def _choice(state: Episode, seat: str, policy: Policy, samples: int, words: bool) -> Choice | None:
     observation = Table.resume(state).observe(seat)
     standing = incoming(observation)
     if standing is None or standing < 0:
         return None
     seed = state.seed + len(state.turns)
-    decisions = (assent(observation, seed, words), offer(observation, seed, words))
+    decisions = (assent(seed, words), offer(observation, seed, words))
     afters = [forced(state, decision.action) for decision in decisions]
     ends = [await _played_on(after, seat, policy, samples) for after in afters]
     first, second = [[_goal(end, seat) for end in played] for played in ends]
@@ -157,11 +158,6 @@ def sampled_tokens(episode: Episode, seat: str, begin: int = 0) -> int:
     tokens = sum((generation.usage for generation in own if generation is not None), Usage()).completion_tokens
     assert tokens is not None  # our own models count
     return tokens
-
-
-def seat_of(episode: Episode, policy: str) -> str:
-    """The agent that a policy played."""
-    return next(info.agent for info in episode.policies if info.name == policy)
 
 
 def ranking_accuracy(pairs: Sequence[Mapping[str, Any]]) -> dict[str, tuple[float, int]]:

@@ -23,7 +23,7 @@ from sotopia_env.files import write_text_atomically
 from sotopia_env.json_text import read_json
 from training.proof.ranking import GATE, RANKING, SAMPLES, ranking_accuracy
 
-METRICS = ("valid", "agreement", "goal", "share", "overall")
+METRICS = ("valid", "copied", "agreement", "goal", "share", "overall")
 STAGES = {
     "untrained": "base model, aimless talk only",
     "bc": "behaviour cloning",
@@ -230,6 +230,7 @@ def write_report(folder: Path, facts: Mapping[str, str], seeds: Sequence[int]) -
     lines = ["# Does it learn?", "", *(f"- {name}: {value}" for name, value in facts.items()), ""]
     for side, title in (("all", "All test episodes"), ("unseen", "Unseen partners"), ("seen", "Seen partners")):
         lines += [f"## {title}", "", stage_table(runs, references, side), ""]
+    lines += [_COUNTED, ""]
     lines += ["![GOAL by stage](stages.png)", "", "## GOAL by family and seat", ""]
     lines += [part_table(runs, references), "", _SEATS, ""]
     lines += ["## Claims", "", claim_table(runs), "", _EXPLAINED, ""]
@@ -243,6 +244,10 @@ def write_report(folder: Path, facts: Mapping[str, str], seeds: Sequence[int]) -
     return report
 
 
+_COUNTED = (
+    "*valid* is the share of own turns that could be read and were not refused, *copied* the share of those that offer "
+    "nothing but the plan in the prompt: what falls short of 1 was copied wrong."
+)
 _EXPLAINED = (
     "Differences are in points of GOAL (0 to 10), paired by task, seat, partner and training seed. *over seeds* is the "
     "95 % t-interval of the seeds' means, by which the verdict goes; *p* is of the t-test over seeds, adjusted for all "
@@ -283,7 +288,7 @@ def stage_table(runs: Sequence[Results], references: Results, side: str) -> str:
         texts = (measured([references], name, metric, side).text() for metric in METRICS)
         rows.append([f"*{title}*", str(count), *texts])
     # `overall` is a mean over seven dimensions, of which the rules bound only some.
-    rows.append(["*upper bound, by definition*", "", "1.00", "1.00", "10.00", "1.00", "not bounded here"])
+    rows.append(["*upper bound, by definition*", "", "1.00", "1.00", "1.00", "10.00", "1.00", "not bounded here"])
     return _markdown(rows)
 
 

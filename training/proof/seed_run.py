@@ -25,10 +25,9 @@ from sotopia_env.json_text import read_json
 from sotopia_env.policies import BestOfNPolicy
 from sotopia_env.policies.policy import Policy
 from sotopia_env.runs.plan import plan_episodes
-from sotopia_env.runs.rollout import run_episodes
 from sotopia_env.storage import read_run
 from sotopia_env.world.dynamics import Rules
-from sotopia_env.world.episode import Episode, RecordedTurn
+from sotopia_env.world.episode import Episode
 from sotopia_env.world.scenario import Task
 from sotopia_env.world.taskset import TaskSet
 from training.attribution import stage as attribution
@@ -45,6 +44,7 @@ from training.grpo.settings import DevSettings, GRPOSettings, RewardSettings
 from training.grpo.situations import SituationSettings
 from training.models.policy import load
 from training.proof.broken_answers import corrupted
+from training.proof.episodes import play_all, seat_of
 from training.proof.ranking import (
     RANKING,
     SAMPLES,
@@ -53,11 +53,11 @@ from training.proof.ranking import (
     ranked_pairs,
     reward_rows,
     sampled_tokens,
-    seat_of,
 )
 from training.proof.recipe import PROMPT, GroupSettings, Recipe
 from training.proof.report import BUDGETS
-from training.proof.speakers import PlainDealer, Words
+from training.proof.results import results
+from training.proof.speakers import PlainDealer
 from training.proof.tasks import TaskSplit
 from training.reward import model as reward_model
 from training.reward import rows as reward_rows_stage
@@ -158,8 +158,7 @@ class SeedRun:
             mine = tasks[number :: len(self.recipe.training_partners)]
             matchup = (policy, settings)
             plans += plan_episodes(mine, [matchup], repeats=repeats, rules=self._rules, seed=self.seed)
-        run = run_episodes(plans, evaluator=default_evaluator(), run_dir=output, concurrency=512, progress=False)
-        return run.episodes
+        return play_all(plans, default_evaluator(), output)
 
     @property
     def _rules(self) -> Rules:
@@ -169,7 +168,7 @@ class SeedRun:
         return random.Random(f"{self.seed}:{purpose}").sample(self.split.train, count)
 
     def _record_expert(self) -> None:
-        expert = PlainDealer(self.recipe.expert_patience, self.recipe.spoken)
+        expert = PlainDealer(self.recipe.expert_patience, self.recipe.words)
         self._record(expert, self._tasks(self.recipe.expert_tasks, "expert"), self._at("expert"))
 
     def _record_own(self) -> None:
@@ -178,7 +177,7 @@ class SeedRun:
 
     def _record_patience(self) -> None:
         """Episodes in which nothing is accepted: whoever accepts early never sees what comes later."""
-        patient = PlainDealer(words=self.recipe.spoken, name=PATIENT)
+        patient = PlainDealer(words=self.recipe.words, name=PATIENT)
         self._record(patient, self._tasks(self.recipe.forced_tasks, "forced"), self._at("patient"))
 
     def _cloned(self) -> Policy:
@@ -237,8 +236,7 @@ class SeedRun:
 
     def _choices(self, episodes: Sequence[Episode], name: str, samples: int) -> tuple[Choice, ...]:
         """The choices of a policy in its episodes, measured by playing on with the clone."""
-        words: Words = "any" if self.recipe.words else "none"
-        return asyncio.run(measured_choices(episodes, name, self._cloned(), samples, words))
+        return asyncio.run(measured_choices(episodes, name, self._cloned(), samples, self.recipe.words))
 
     def _reward_model(self, rows: str = FORCED, output: str = "reward_model") -> None:
         reward_model.run(
@@ -392,47 +390,3 @@ class SeedRun:
 
     def _loaded(self, directory: str, name: str) -> Policy:
         return load(directory, name=name, temperature=self.recipe.temperature, max_batch=128)
-
-
-def results(policy: Policy, tasks: Sequence[Task], recipe: Recipe, seed: int) -> list[dict[str, Any]]:
-    """Returns the figures of every episode of ``policy`` in both seats: a third of the tasks with seen partners."""
-    rows = []
-    for side, partners in (("seen", recipe.training_partners), ("unseen", recipe.test_partners)):
-        mine = tasks[0::3] if side == "seen" else [task for number, task in enumerate(tasks) if number % 3]
-        for number, settings in enumerate(partners):
-            plans = plan_episodes(
-                mine[number :: len(partners)], [(policy, settings)], rules=Rules(max_turns=recipe.max_turns), seed=seed
-            )
-            run = run_episodes(plans, evaluator=default_evaluator(), concurrency=512, progress=False)
-            if run.failures:
-                raise RuntimeError(f"{policy.name}: {len(run.failures)} episodes failed: {run.failures[0].message}")
-            rows += [
-                {"seen": side == "seen", "partner": settings.partition(":")[0], **figures(e, policy.name)}
-                for e in run.episodes
-            ]
-    return rows
-
-
-def figures(episode: Episode, policy: str) -> dict[str, Any]:
-    """The figures of the one seat of an episode in which ``policy`` sits."""
-    seat = seat_of(episode, policy)
-    own = [item for item in episode.turns if item.turn.actor == seat]
-    refused = [item for item in own if item.turn.violation is not None or _unread(item)]
-    evaluation = episode.evaluation()
-    assert evaluation is not None
-    assert evaluation.outcome is not None
-    vector = evaluation.vector(seat)
-    return {
-        "task": episode.task.id,
-        "family": episode.task.scenario.shared_data["family"],
-        "seat": seat,
-        "valid": 1 - len(refused) / max(1, len(own)),  # of actions and of moves: a refused offer is no offer
-        "agreement": float(evaluation.outcome.agreed),
-        "goal": float(vector[-1]),
-        "share": float(evaluation.outcome.shares[episode.task.seat_of[seat]]),
-        "overall": float(vector.mean()),
-    }
-
-
-def _unread(item: RecordedTurn) -> bool:
-    return item.generation is not None and item.generation.parse_failure is not None

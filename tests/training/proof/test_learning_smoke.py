@@ -12,7 +12,8 @@ from training.proof.base_model import make_base
 from training.proof.learn import split_of
 from training.proof.recipe import Recipe, _fit
 from training.proof.report import ARMS, STAGES
-from training.proof.seed_run import SeedRun, results
+from training.proof.results import results
+from training.proof.seed_run import SeedRun
 
 RECIPE = Recipe(
     families=("bargaining",),  # so few steps teach a base to copy prices, but not yet divisions

@@ -9,24 +9,26 @@ from typing import ClassVar
 import pytest
 
 from sotopia_env import tasks
+from sotopia_env.errors import InvalidValueError
 from sotopia_env.evaluators import default_evaluator
 from sotopia_env.outcomes import Move, MoveKind
 from sotopia_env.policies import Decision
 from sotopia_env.runs import plan_episodes, run_episodes
 from sotopia_env.storage import read_run
-from sotopia_env.table import Table
 from sotopia_env.world import Action, ActionType
 from sotopia_env.world.dynamics import Rules
 from training.collect.selection import BCFilter
-from training.data.samples import RowMaker, observations
+from training.data.samples import RowMaker
 from training.data.sources import source_rows
-from training.fitting.behavior_cloning import IGNORED
+from training.fitting.behavior_cloning import IGNORED, TokenRow
 from training.models.tiny_base import make_tiny_tokenizer
-from training.proof.base_model import NUMBERS, _talk, _texts, drill_rows, talk_rows
-from training.proof.ranking import measured_choices, ranked_pairs, ranking_accuracy, reward_rows, seat_of
+from training.proof.base_model import NUMBERS, _talk, _texts, drill_rows, in_batches, talk_rows
+from training.proof.episodes import play_all, seat_of
+from training.proof.ranking import measured_choices, ranked_pairs, ranking_accuracy, reward_rows
 from training.proof.recipe import PROMPT, SEEN, UNSEEN, Recipe
-from training.proof.seed_run import SeedRun, figures
-from training.proof.speakers import ASSENTS, OFFERS, Chatter, PlainDealer
+from training.proof.results import figures
+from training.proof.seed_run import SeedRun
+from training.proof.speakers import Chatter, PlainDealer
 from training.proof.tasks import LEFT, PLAN, overlaps, plan, split_tasks
 
 
@@ -214,28 +216,25 @@ class Dreamer:
         return Decision(Action(ActionType.SPEAK, "This?", move=Move(MoveKind.PROPOSE, {"price": 10**6})))
 
 
+def test_an_episode_that_fails_ends_the_stage(split):
+    class Fainting(Dreamer):
+        async def act(self, observation, seed):
+            raise ZeroDivisionError
+
+    plans = plan_episodes(split.train[:2], [(Fainting(), SEEN[0])], rules=Rules(max_turns=6), seed=0)
+    with pytest.raises(RuntimeError, match=r"^4 of 4 episodes failed: "):
+        play_all(plans)
+
+
 def test_an_offer_that_is_refused_is_not_valid(split):
     bargains = split.train[::2][:4]
     for policy, valid in ((Dreamer(), 0.0), (PlainDealer(), 1.0)):
         found = [figures(episode, policy.name) for episode in play(bargains, policy, SEEN[0])]
-        assert {row["valid"] for row in found} == {valid}
-
-
-def test_words_fit_the_time_but_those_of_forced_moves_tell_nothing(split):
-    episodes = play(split.train, PlainDealer((2,)), SEEN[0])
-    said = set()
-    for episode in episodes:
-        for observation, index in observations(episode, seat_of(episode, "plain-dealer")):
-            said.add((observation.own_turns_left(), episode.turns[index].turn.action.argument))
-    assert len(said) > 9
-    assert all(text in (*OFFERS[-left], *ASSENTS[-left]) for left, text in said)
-    choices = asyncio.run(measured_choices(episodes, "plain-dealer", PlainDealer((2,)), samples=1))
-    last = [c for c in choices if Table.resume(c.state).observe(c.seat).own_turns_left() == 1]
-    assert {decision.action.argument for choice in last for decision in choice.decisions} > {*OFFERS[0], *ASSENTS[0]}
+        assert {row["valid"] for row in found} == {row["copied"] for row in found} == {valid}
 
 
 def test_without_words_nothing_is_said_beside_the_moves(split):
-    silent = Recipe(words=False).spoken
+    silent = Recipe(words=False).words
     for policy in (PlainDealer((1, 2), silent), Chatter(silent)):
         episodes = play(split.train[:12], policy, SEEN[0])
         own = [item.turn.action for e in episodes for item in e.turns if item.turn.actor == seat_of(e, policy.name)]
@@ -256,3 +255,18 @@ def test_a_drill_repeats_itself_and_is_trained_on_after_its_first_stretch():
         assert row.labels[stretch:] == row.input_ids[stretch:]
         again = " ".join(map(str, row.input_ids[stretch:]))
         assert " ".join(map(str, row.input_ids[:stretch])) in again
+
+
+def test_batches_are_of_like_length_and_in_no_order():
+    rows = [TokenRow([0] * length, [0] * length) for length in (*range(10, 58), *[96] * 16)]
+    ordered = in_batches(rows, 8, 20, seed=1)
+    assert len(ordered) == 160
+    assert {ordered.count(row) for row in rows[:48]} <= {2, 3}  # two and a half times through all of them
+    batches = [[len(row.input_ids) for row in ordered[begin : begin + 8]] for begin in range(0, 160, 8)]
+    assert all(max(batch) - min(batch) < 8 for batch in batches)
+    longest = list(map(max, batches))
+    assert longest[:8] not in (sorted(longest[:8]), sorted(longest[:8], reverse=True))
+    assert longest[:8] != longest[8:16]  # drawn anew
+    with pytest.raises(InvalidValueError, match="expected at most 7, the rows there are, got 8"):
+        in_batches(rows[:7], 8, 20, seed=1)
+    assert in_batches(rows, 8, 20, seed=2) != ordered == in_batches(rows, 8, 20, seed=1)

@@ -1,0 +1,68 @@
+"""What one policy comes to in the test episodes: the figures of the report, one record for each episode."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import JsonValue
+
+from sotopia_env.evaluators import default_evaluator
+from sotopia_env.outcomes import MoveKind
+from sotopia_env.policies.policy import Policy
+from sotopia_env.runs.plan import plan_episodes
+from sotopia_env.world.dynamics import Rules, Turn
+from sotopia_env.world.episode import Episode, RecordedTurn
+from sotopia_env.world.scenario import Task
+from training.proof.episodes import play_all, seat_of
+from training.proof.recipe import Recipe
+from training.proof.tasks import PLAN
+
+
+def results(policy: Policy, tasks: Sequence[Task], recipe: Recipe, seed: int) -> list[dict[str, Any]]:
+    """Returns the figures of every episode of ``policy`` in both seats: a third of the tasks with seen partners."""
+    rows = []
+    for side, partners in (("seen", recipe.training_partners), ("unseen", recipe.test_partners)):
+        mine = tasks[0::3] if side == "seen" else [task for number, task in enumerate(tasks) if number % 3]
+        for number, settings in enumerate(partners):
+            plans = plan_episodes(
+                mine[number :: len(partners)], [(policy, settings)], rules=Rules(max_turns=recipe.max_turns), seed=seed
+            )
+            rows += [
+                {"seen": side == "seen", "partner": settings.partition(":")[0], **figures(e, policy.name)}
+                for e in play_all(plans, default_evaluator())
+            ]
+    return rows
+
+
+def figures(episode: Episode, policy: str) -> dict[str, Any]:
+    """The figures of the one seat of an episode in which ``policy`` sits."""
+    seat = seat_of(episode, policy)
+    own = [item for item in episode.turns if item.turn.actor == seat]
+    refused = [item for item in own if item.turn.violation is not None or _unread(item)]
+    evaluation = episode.evaluation()
+    assert evaluation is not None
+    assert evaluation.outcome is not None
+    vector = evaluation.vector(seat)
+    plan = episode.task.scenario.seats[episode.task.seat_of[seat]].private_data[PLAN]
+    return {
+        "task": episode.task.id,
+        "family": episode.task.scenario.shared_data["family"],
+        "seat": seat,
+        "valid": 1 - len(refused) / max(1, len(own)),  # of actions and of moves: a refused offer is no offer
+        "copied": 1 - sum(_miscopied(item.turn, plan) for item in own) / max(1, len(own)),
+        "agreement": float(evaluation.outcome.agreed),
+        "goal": float(vector[-1]),
+        "share": float(evaluation.outcome.shares[episode.task.seat_of[seat]]),
+        "overall": float(vector.mean()),
+    }
+
+
+def _miscopied(turn: Turn, plan: JsonValue) -> bool:
+    """Whether anything else is offered than the plan that stands in the prompt, open to the seat or not."""
+    move = (turn.attempted or turn.action).move
+    return move is not None and move.kind is MoveKind.PROPOSE and move.content != plan
+
+
+def _unread(item: RecordedTurn) -> bool:
+    return item.generation is not None and item.generation.parse_failure is not None

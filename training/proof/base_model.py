@@ -173,8 +173,10 @@ def in_batches(rows: Sequence[TokenRow], size: int, steps: int, seed: int) -> li
         seed: of the order.
 
     Raises:
-        InvalidValueError: there are fewer rows than one batch takes.
+        InvalidValueError: there are fewer rows than one batch takes, or no number of steps.
     """
+    if steps < 1:
+        raise InvalidValueError(f"max_steps: expected at least 1, got {steps}; the base counts no epochs")
     if len(rows) < size:
         raise InvalidValueError(
             f"per_device_train_batch_size: expected at most {len(rows)}, the rows there are, got {size}"

@@ -1,4 +1,4 @@
-"""What one policy comes to in the test episodes: the figures of the report, one record for each episode."""
+"""Results of one policy in the test episodes: the figures of the report, one record for each episode."""
 
 from __future__ import annotations
 

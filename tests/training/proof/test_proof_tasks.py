@@ -269,4 +269,6 @@ def test_batches_are_of_like_length_and_in_no_order():
     assert longest[:8] != longest[8:16]  # drawn anew
     with pytest.raises(InvalidValueError, match="expected at most 7, the rows there are, got 8"):
         in_batches(rows[:7], 8, 20, seed=1)
+    with pytest.raises(InvalidValueError, match=r"^max_steps: expected at least 1, got -1; "):
+        in_batches(rows, 8, -1, seed=1)
     assert in_batches(rows, 8, 20, seed=2) != ordered == in_batches(rows, 8, 20, seed=1)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from benchmarks.measure import Figure
 from sotopia_env.outcomes import Move, MoveKind, OutcomeSpec
-from sotopia_env.tasks.starter import starter_cast
+from sotopia_env.tasks.builtin import starter_cast
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.dynamics import Rules, TurnOrder, initial_state, transition
 from sotopia_env.world.observation import SeatView

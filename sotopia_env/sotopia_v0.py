@@ -65,8 +65,8 @@ def register_environments() -> None:
         ("parallel", "mo_sotopia", "mo_parallel_env"),
     )
     for form, name, constructor in forms:
-        known = pettingzoo.aec_registry if form == "aec" else pettingzoo.parallel_registry
-        if f"sotopia_env/{name}-v0" not in known:
+        registry = pettingzoo.aec_registry if form == "aec" else pettingzoo.parallel_registry
+        if f"sotopia_env/{name}-v0" not in registry:
             entry = f"sotopia_env.sotopia_v0:{constructor}"
             pettingzoo.register(form, f"sotopia_env/{name}_v0", entry_point=entry)
     if "sotopia_env/Sotopia-v0" not in gymnasium.registry:

@@ -58,8 +58,8 @@ def parse_yaml(text: str, where: str) -> Any:
         check_extent(value, len(text))
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        place = f"{where}, line {mark.line + 1}" if mark else where
-        raise InvalidValueError(f"{place}: not valid YAML ({_problem(error)})") from None
+        location = f"{where}, line {mark.line + 1}" if mark else where
+        raise InvalidValueError(f"{location}: not valid YAML ({_problem(error)})") from None
     except RecursionError:
         raise InvalidValueError(f"{where}: not valid YAML (it is nested more than {MOST_LEVELS} levels deep)") from None
     except ValueError as error:

@@ -4,6 +4,7 @@ import ast
 import json
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,12 @@ def test_no_import_goes_against_the_arrows(path):
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_no_module_outgrows_its_ceiling(path):
     assert len(path.read_text(encoding="utf-8").splitlines()) <= 450
+
+
+@pytest.mark.parametrize("package", [PACKAGE, ROOT / "training"], ids=lambda path: path.name)
+def test_no_folder_outgrows_its_ceiling(package):
+    sizes = Counter(path.parent.relative_to(ROOT).as_posix() for path in package.rglob("*.py"))
+    assert {folder: size for folder, size in sizes.items() if size > 15} == {}
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))

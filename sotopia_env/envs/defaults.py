@@ -12,7 +12,7 @@ def with_defaults(options: EnvOptions) -> EnvOptions:
     """Returns the options with the starter set and the default evaluator where nothing else was asked for."""
     complete = options.copy()
     if "task" not in complete:
-        from sotopia_env.tasks.starter import starter_tasks
+        from sotopia_env.tasks.builtin import starter_tasks
 
         complete["task"] = starter_tasks()
         complete.setdefault("seats", DEFAULT_SEATS)

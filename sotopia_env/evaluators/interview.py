@@ -255,8 +255,8 @@ def _items(task: Task, seat: int, seed: int) -> Iterator[_Item]:
 def _shuffled(task: Task, question: Question, index: int, seed: int) -> _Item:
     options = [question.answer, *question.wrong]
     random.Random(seed).shuffle(options)
-    asked = InterviewQuestion(task.agents[question.about], question.text, tuple(options))
-    return _Item(None, question.about, index, asked, options.index(question.answer))
+    item = InterviewQuestion(task.agents[question.about], question.text, tuple(options))
+    return _Item(None, question.about, index, item, options.index(question.answer))
 
 
 def _answer(task: Task, agent: str, by: str, item: _Item, reply: InterviewReply) -> InterviewAnswer:

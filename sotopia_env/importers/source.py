@@ -136,8 +136,8 @@ class Source:
         except UnicodeDecodeError as error:
             yield Refusal(str(self.path), f"expected UTF-8 text ({error.reason}); what follows is not read")
         except ValueError as error:
-            place, colon, reason = str(error).partition(": ")
-            where = f"{self.path}, {place}" if colon and place.startswith("line ") else str(self.path)
+            line, colon, reason = str(error).partition(": ")
+            where = f"{self.path}, {line}" if colon and line.startswith("line ") else str(self.path)
             reason = reason if where != str(self.path) else str(error)
             yield Refusal(where, f"not valid JSON ({reason}); what follows is not read")
 

@@ -29,8 +29,8 @@ from sotopia_env.naming.scorers import make_scorer
 from sotopia_env.policies.best_of_n import BestOfNPolicy
 from sotopia_env.policies.human import HumanPolicy
 from sotopia_env.policies.llm import LLMPolicy
-from sotopia_env.policies.negotiators import FixedDemand, RandomOffers, Splitter, TimeDependent, TitForTat
-from sotopia_env.policies.opponents import Liar, Micro, OpponentModeller, RandomWalk
+from sotopia_env.policies.negotiators.concession import FixedDemand, RandomOffers, Splitter, TimeDependent, TitForTat
+from sotopia_env.policies.negotiators.opponents import Liar, Micro, OpponentModeller, RandomWalk
 from sotopia_env.policies.policy import Policy
 from sotopia_env.policies.scripted import Leaver, Sharer, Silent, UniformRandom
 

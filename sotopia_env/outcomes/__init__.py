@@ -1,14 +1,22 @@
 """Moves, outcome spaces, worths, protocols and reference points: everything that counts, and no dialogue."""
 
-from sotopia_env.outcomes.agreement import Agreement, AgreementState
-from sotopia_env.outcomes.ballot import Ballot, BallotState
-from sotopia_env.outcomes.claims import ClaimsProtocol, ClaimsState
 from sotopia_env.outcomes.descriptions import describe_space, describe_worth
 from sotopia_env.outcomes.issues import ChoiceIssue, Issue, ItemsIssue, NumberIssue, Seats
-from sotopia_env.outcomes.making import make_protocol
 from sotopia_env.outcomes.menu import Menu, Offer
 from sotopia_env.outcomes.move import InvalidMoveError, Move, MoveKind, read_move
-from sotopia_env.outcomes.protocol import AnyProtocol, Effect, Protocol, Settlement
+from sotopia_env.outcomes.protocols import (
+    Agreement,
+    AgreementState,
+    AnyProtocol,
+    Ballot,
+    BallotState,
+    ClaimsProtocol,
+    ClaimsState,
+    Effect,
+    Protocol,
+    Settlement,
+    make_protocol,
+)
 from sotopia_env.outcomes.reference import ReferencePoints, reference_points
 from sotopia_env.outcomes.space import OutcomeSpace, Terms
 from sotopia_env.outcomes.specification import (

@@ -195,15 +195,15 @@ def spoken_summary(results: Sequence[Result]) -> dict[str, Any]:
     scored = [result for result in results if not result.unscored]
     pairs = [(result.case.terms is not None, result.terms is not None) for result in scored]
     exact, deals = sum(result.exact for result in results), sum(read for _, read in pairs)
-    known = sum(result.case.terms is not None for result in results)
+    all_deals = sum(result.case.terms is not None for result in results)
     return {
         "dialogues": len(results),
         "unscored": len(results) - len(scored),
-        "known_deals": known,
+        "known_deals": all_deals,
         "deals_read": deals,
         "exact": exact,
         "precision": _ratio(exact, deals),
-        "recall": _ratio(exact, known),
+        "recall": _ratio(exact, all_deals),
         "kappa": _cohens_kappa(pairs),
     }
 

@@ -5,9 +5,19 @@ from sotopia_env.policies.best_of_n import BestOfNPolicy, OfferWorth, Scorer
 from sotopia_env.policies.human import HumanPolicy
 from sotopia_env.policies.llm import Consequence, LLMPolicy, read_reply
 from sotopia_env.policies.mixed import MixedPolicy, Mixture
-from sotopia_env.policies.negotiation import Negotiator
-from sotopia_env.policies.negotiators import FixedDemand, RandomOffers, Splitter, TimeDependent, TitForTat
-from sotopia_env.policies.opponents import FrequencyModel, Liar, Micro, OpponentModeller, RandomWalk
+from sotopia_env.policies.negotiators import (
+    FixedDemand,
+    FrequencyModel,
+    Liar,
+    Micro,
+    Negotiator,
+    OpponentModeller,
+    RandomOffers,
+    RandomWalk,
+    Splitter,
+    TimeDependent,
+    TitForTat,
+)
 from sotopia_env.policies.policy import Decision, Policy, policy_identity, turn_seed
 from sotopia_env.policies.scripted import Leaver, Sharer, Silent, UniformRandom
 

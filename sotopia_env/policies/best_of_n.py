@@ -16,7 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 from sotopia_env.errors import InvalidValueError, ModelCallError, PolicyError, check_members
 from sotopia_env.outcomes import Move, MoveKind, Terms
 from sotopia_env.outcomes.space import OPTION
-from sotopia_env.policies.bidding import ranking
+from sotopia_env.policies.negotiators.bidding import ranking
 from sotopia_env.policies.policy import Decision, Policy, turn_seed
 from sotopia_env.world.action import Action
 from sotopia_env.world.answers import InterviewQuestion, InterviewReply, answer_of

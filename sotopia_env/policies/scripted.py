@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from sotopia_env.policies.interviews import RuledAnswers, random_answer
-from sotopia_env.policies.negotiation import DEFAULT_FLOOR, DEFAULT_HORIZON
-from sotopia_env.policies.negotiators import TimeDependent, check
+from sotopia_env.policies.negotiators.concession import TimeDependent, check
+from sotopia_env.policies.negotiators.negotiation import DEFAULT_FLOOR, DEFAULT_HORIZON
 from sotopia_env.policies.policy import Decision
 from sotopia_env.policies.small_talk import SILENCE, leave, own_turns, small_talk
 from sotopia_env.world.action import Action, ActionType

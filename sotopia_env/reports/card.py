@@ -105,10 +105,10 @@ def _interview(task: Task) -> Iterator[str]:
         return
     names = list(task.names.values())
     for question in interview.questions:
-        asked = ", ".join(names[seat] for seat in question.asked_seats(len(names)))
+        respondents = ", ".join(names[seat] for seat in question.asked_seats(len(names)))
         yield "\n".join(
             [
-                _wrapped(f"question about {names[question.about]}, to {asked}: {question.text}"),
+                _wrapped(f"question about {names[question.about]}, to {respondents}: {question.text}"),
                 _wrapped(f"right: {question.answer}", "  "),
                 *(_wrapped(f"wrong: {answer}", "  ") for answer in question.wrong),
             ]

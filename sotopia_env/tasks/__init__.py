@@ -9,19 +9,24 @@ import os
 from pathlib import Path
 
 from sotopia_env.errors import InvalidTaskError, InvalidValueError
+from sotopia_env.tasks.builtin import (
+    everyday_cast,
+    everyday_scenarios,
+    everyday_tasks,
+    starter_cast,
+    starter_scenarios,
+    starter_tasks,
+)
 from sotopia_env.tasks.casting import CASTS, DRAWN, STARTER, cast_scenarios, read_cast
 from sotopia_env.tasks.checks import check, warnings
 from sotopia_env.tasks.composition import composition
-from sotopia_env.tasks.everyday import everyday_cast, everyday_scenarios, everyday_tasks
-from sotopia_env.tasks.family import LEVELS, Family
+from sotopia_env.tasks.families import FAMILIES, LEVELS, Family, family, family_of, generate
 from sotopia_env.tasks.lint import Material, lint, read_material
 from sotopia_env.tasks.open_scenario import OpenScenario, task_key
 from sotopia_env.tasks.people import draw_characters, draw_relationship
 from sotopia_env.tasks.phrases import phrase, share
 from sotopia_env.tasks.procedural import Source, TaskStream, read_sources, stream
-from sotopia_env.tasks.registry import FAMILIES, family, family_of, generate
 from sotopia_env.tasks.selection import SELECTIONS, Selection, read_selection
-from sotopia_env.tasks.starter import starter_cast, starter_scenarios, starter_tasks
 from sotopia_env.tasks.templates import (
     Template,
     everyday_group_tasks,

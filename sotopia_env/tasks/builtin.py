@@ -1,14 +1,18 @@
-"""Reader of the casts and scenarios that ship with the package."""
+"""The sets that ship with the package, as data files: twelve starter scenarios and ninety everyday ones.
+
+The everyday set has the size of the published task space: 40 characters, 90 scenarios, 5 castings each (SOTOPIA, arXiv
+2310.11667, section 2.1). More than a third of its scenarios have an outcome, so that their rewards are exact.
+"""
 
 from __future__ import annotations
 
-import importlib
 import importlib.resources
+from functools import lru_cache
 from typing import Any
 
 from sotopia_env.json_text import decode_json
 from sotopia_env.world.scenario import Scenario
-from sotopia_env.world.taskset import Cast
+from sotopia_env.world.taskset import Cast, TaskSet, sample_tasks
 
 
 def _data(name: str) -> Any:
@@ -16,11 +20,47 @@ def _data(name: str) -> Any:
     return decode_json(file.read_text(encoding="utf-8"))
 
 
-def built_in_cast(name: str) -> Cast:
+def _cast(name: str) -> Cast:
     """Returns the characters in the data file ``name``, with what they are to each other."""
     return Cast.model_validate(_data(name))
 
 
-def built_in_scenarios(*names: str) -> tuple[Scenario, ...]:
+def _scenarios(*names: str) -> tuple[Scenario, ...]:
     """Returns the scenarios in the data files ``names``, file by file."""
     return tuple(Scenario.model_validate(item) for name in names for item in _data(name))
+
+
+@lru_cache(maxsize=1)
+def starter_cast() -> Cast:
+    """Returns the shipped characters with what they are to each other."""
+    return _cast("starter_cast")
+
+
+@lru_cache(maxsize=1)
+def starter_scenarios() -> tuple[Scenario, ...]:
+    """Returns the shipped scenarios."""
+    return _scenarios("starter_scenarios")
+
+
+@lru_cache(maxsize=1)
+def starter_tasks() -> TaskSet:
+    """Returns the shipped scenarios, each with two castings of the shipped characters; always the same tasks."""
+    return sample_tasks(starter_scenarios(), starter_cast(), per_scenario=2, seed=0)
+
+
+@lru_cache(maxsize=1)
+def everyday_cast() -> Cast:
+    """Returns the 40 characters with their 150 relationships; each romantic pair is one possible world."""
+    return _cast("everyday_cast")
+
+
+@lru_cache(maxsize=1)
+def everyday_scenarios() -> tuple[Scenario, ...]:
+    """Returns the 90 scenarios: social ones, then bargains."""
+    return _scenarios("everyday_scenarios_social", "everyday_scenarios_bargains")
+
+
+@lru_cache(maxsize=1)
+def everyday_tasks() -> TaskSet:
+    """Returns the scenarios with five castings each, 450 tasks in all; always the same ones."""
+    return sample_tasks(everyday_scenarios(), everyday_cast(), per_scenario=5, seed=0)

@@ -18,11 +18,10 @@ from types import MappingProxyType
 from sotopia_env.errors import ConstraintError, InvalidValueError
 from sotopia_env.files import read_text
 from sotopia_env.records import canonical_json, read_record
+from sotopia_env.tasks.builtin import everyday_cast, starter_cast
 from sotopia_env.tasks.checks import check
-from sotopia_env.tasks.everyday import everyday_cast
 from sotopia_env.tasks.open_scenario import OpenScenario, renamed
 from sotopia_env.tasks.people import draw_characters, draw_relationship
-from sotopia_env.tasks.starter import starter_cast
 from sotopia_env.world.scenario import Character, Relationship, RelationshipKind, Scenario, Task
 from sotopia_env.world.taskset import Cast, TaskSet, casting_id, draw_seatings, seat_characters
 

@@ -217,7 +217,7 @@ def _fact_stories(
     fact = next(iter(facts.items())) if len(facts) == 1 else ("", "")
     stories = {kind: (story,) for kind, story in texts.FACT_STORIES.get(fact, {}).items() if kind in kinds}
     if not stories:
-        names = [": ".join(known) for known, by_kind in texts.FACT_STORIES.items() if set(kinds) & set(by_kind)]
+        names = [": ".join(key) for key, by_kind in texts.FACT_STORIES.items() if set(kinds) & set(by_kind)]
         close = nearest(": ".join(fact), names)
         raise ConstraintError(
             f"facts: expected one of those that a drawn relationship of {', '.join(kinds)} can state "

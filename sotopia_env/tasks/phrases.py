@@ -6,8 +6,8 @@ Words bind nobody. These fit the move they go with; nothing reads them but the p
 from __future__ import annotations
 
 from sotopia_env.outcomes import Move, MoveKind, Terms
-from sotopia_env.tasks.family import Phrases
-from sotopia_env.tasks.registry import family_named_in
+from sotopia_env.tasks.families.family import Phrases
+from sotopia_env.tasks.families.registry import family_named_in
 from sotopia_env.tasks.wording import pick
 from sotopia_env.world.observation import Observation
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from sotopia_env.errors import ConstraintError, InvalidTaskError, InvalidValueError, check_whole, short_repr
 from sotopia_env.files import replacement
-from sotopia_env.tasks.family import Family
+from sotopia_env.tasks.families.family import Family
 from sotopia_env.tasks.people import NameStock, draw_people, draw_relationships, possible_kinds
 from sotopia_env.tasks.templates import Template, instantiate, read_templates
 from sotopia_env.tasks.texts.people import OCCUPATIONS
@@ -109,11 +109,11 @@ class CastCasting:
 
     def draw(self, number: int, seed: int) -> Task:
         """Returns the casting ``number`` of the sequence fixed by ``seed``; after all seatings they come again."""
-        round_, place = divmod(number, len(self._seatings))
+        round_, index = divmod(number, len(self._seatings))
         if self._shuffled is None or self._shuffled[0] != (seed, round_):  # the next task is mostly of the same round
             rng = random.Random(f"{self.scenario.id} {seed} {round_}")
             self._shuffled = (seed, round_), rng.sample(self._seatings, len(self._seatings))
-        return seat_characters(self.scenario, self.cast, self._shuffled[1][place], casting_id(self.scenario.id, number))
+        return seat_characters(self.scenario, self.cast, self._shuffled[1][index], casting_id(self.scenario.id, number))
 
 
 def _ages(occupation: str) -> tuple[int, int]:

@@ -237,9 +237,9 @@ class ScriptRoute:
         answers = await all_at_once(
             [self._ask("filter", f"{key}/{seat}/{n}", accept, goal=goal, **values) for n, goal in enumerate(goals)]
         )
-        if not (kept := [answer for answer in answers if answer.goal.strip()]):
+        if not (fit_goals := [answer for answer in answers if answer.goal.strip()]):
             raise _LeftOut("filter: a seat without a goal that is fit for play")
-        return kept
+        return fit_goals
 
     async def _facts(
         self, key: str, context: str, people: Sequence[Mapping[str, Any]], lines: Sequence[str]

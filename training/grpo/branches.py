@@ -86,10 +86,10 @@ class Branches:
         if episode.failure:
             return {}
         means = [values[_state(episode, number)] for number in range(len(episode.focal))]
-        known = [mean for mean in [*means, self._mean([episode])] if mean is not None]
-        if len(known) <= len(means):
+        measured = [mean for mean in [*means, self._mean([episode])] if mean is not None]
+        if len(measured) <= len(means):
             return {}
-        gains = [after - before for before, after in itertools.pairwise(known)]
+        gains = [after - before for before, after in itertools.pairwise(measured)]
         turns = zip(episode.focal, gains, strict=True)
         return {turn.turn: self.invalid if turn.failure else gain for turn, gain in turns}
 

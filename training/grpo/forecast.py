@@ -39,8 +39,8 @@ def forecast(settings: GRPOSettings, assumed: Assumptions) -> Forecast:
     config = base_config(model.base, assumed)
     scorer = 0
     if settings.reward.model is not None:
-        found = Path(settings.reward.model).exists()
-        scorer = _scorer_weights(settings.reward.model) if found else _assumed_scorer_weights(assumed)
+        exists = Path(settings.reward.model).exists()
+        scorer = _scorer_weights(settings.reward.model) if exists else _assumed_scorer_weights(assumed)
     need = stage_memory(settings, config, model, arguments, prompt, scorer, int(assumed.device_memory * 1e9))
     rows, row_tokens = _rows(settings, prompt, model, assumed)
     check_rows(rows, arguments)

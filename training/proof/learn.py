@@ -74,8 +74,13 @@ def run(settings: LearnSettings) -> None:
     with ProcessPoolExecutor(settings.processes, multiprocessing.get_context("spawn"), _one_thread) as pool:
         played = replace(split, base=())  # the processes need the other tasks alone
         untrained = pool.submit(_play_untrained, settings, base, split.test)
-        for seed in pool.map(_run_seed, [(settings, base, played, seed) for seed in recipe.seeds]):
-            logger.info("seed %d is done after %.0f s", seed, time.perf_counter() - started)
+        try:
+            for seed in pool.map(_run_seed, [(settings, base, played, seed) for seed in recipe.seeds]):
+                logger.info("seed %d is done after %.0f s", seed, time.perf_counter() - started)
+        except Exception as error:
+            # The pool ends its running seeds before it lets anything through, which may take half an hour.
+            logger.error("a seed failed, the others that were begun go on to their end: %s", error)
+            raise
         untrained.result()
     _references(folder, split, recipe)
     spent = time.perf_counter() - started + (stage.figures or {}).get("seconds", 0)

@@ -63,6 +63,7 @@ from training.reward import model as reward_model
 from training.reward import rows as reward_rows_stage
 from training.reward.rows import RewardRowSettings
 from training.reward.scorer import RewardScorer
+from training.reward.text import ROWS
 from training.stage.directory import DONE
 from training.stage.settings import ModelSettings
 
@@ -224,26 +225,29 @@ class SeedRun:
     # --- SOTOPIA-RL ---------------------------------------------------------------------------------------------
 
     def _force_moves(self) -> None:
-        rows, broken = self.folder / FORCED, self.folder / BROKEN
-        if not broken.exists():
+        rows = self.folder / FORCED
+        if not rows.exists():
             episodes = tuple(read_run(self._at("patient")))
             choices = self._choices(episodes, PATIENT, self.recipe.forced_samples)
             held_out = split_scenarios([episode.task.id for episode in episodes], 0.1, self.seed).validation
-            write_text_atomically(rows, "".join(reward_rows(choices, PROMPT, held_out)))
             sampled = sum(choice.tokens for choice in choices)
             write_text_atomically(self.folder / CHOICES, json.dumps({"choices": len(choices), "tokens": sampled}))
-            write_text_atomically(broken, "".join(corrupted(rows, self.recipe.corrupted, self.seed)))
+            write_text_atomically(rows, "".join(reward_rows(choices, PROMPT, held_out)))
 
     def _choices(self, episodes: Sequence[Episode], name: str, samples: int) -> tuple[Choice, ...]:
         """The choices of a policy in its episodes, measured by playing on with the clone."""
         return asyncio.run(measured_choices(episodes, name, self._cloned(), samples, self.recipe.words))
 
-    def _reward_model(self, rows: str = FORCED, output: str = "reward_model") -> None:
+    def _reward_model(self, rows: str = FORCED, broken: str = BROKEN, output: str = "reward_model") -> None:
+        # Broken answers of these very rows: others may hold a scenario in training that is held out here.
+        if not (self.folder / broken).exists():
+            lines = corrupted(self.folder / rows, self.recipe.corrupted, self.seed)
+            write_text_atomically(self.folder / broken, "".join(lines))
         reward_model.run(
             reward_model.RewardModelSettings(
                 model=ModelSettings(base=str(self.base), lora=None),
                 prompt=PROMPT,
-                rows=(self._at(rows), self._at(BROKEN)),
+                rows=(self._at(rows), self._at(broken)),
                 output=self._at(output),
                 trainer=self._seeded(self.recipe.reward_model),
             )
@@ -291,6 +295,7 @@ class SeedRun:
     def _credited(self, method: Method) -> None:
         """SOTOPIA-RL as the paper has it: the clone's episodes, attributed; then a reward model, then GRPO with it."""
         attributed, rows, scored_by = (f"{method}_{name}" for name in ("attribution", "rows", "reward_model"))
+        broken = f"{method}_{BROKEN}"
         runs = (self._at("own"),)
         attribution.run(
             AttributionSettings(
@@ -314,7 +319,7 @@ class SeedRun:
                 output=self._at(rows),
             )
         )
-        self._reward_model(rows, scored_by)
+        self._reward_model(f"{rows}/{ROWS}", broken, scored_by)
         self._single_turn(method, scored_by)
 
     def _optimise(self, name: str, group: GroupSettings, scale_rewards: str = "group", **more: Any) -> None:

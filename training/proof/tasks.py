@@ -199,8 +199,8 @@ def overlaps(split: TaskSplit) -> dict[str, dict[str, tuple[int, int]]]:
 
     tested = all_facts(split.test)
     elsewhere = {"training": split.train, "base": split.base, "dev": split.dev}
-    found = {where: all_facts(side) for where, side in elsewhere.items()}
+    contents = {where: all_facts(side) for where, side in elsewhere.items()}
     return {
         where: {part: (len(content[part] & tested[part]), len(tested[part])) for part in PARTS}
-        for where, content in found.items()
+        for where, content in contents.items()
     }

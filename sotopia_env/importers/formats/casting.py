@@ -86,10 +86,10 @@ def read_relationship(item: Item, library: Library) -> Iterator[Product]:
         written = _relationship(relationship({}), order)
         return relationship(origin_of(RELATIONSHIP_PROFILES.name, raw, written))
 
-    made = converted(record)
-    if library.relationships.setdefault(pair, made) is not made or pair[::-1] in library.relationships:
+    tie = converted(record)
+    if library.relationships.setdefault(pair, tie) is not tie or pair[::-1] in library.relationships:
         raise DamagedRecordError(f"agent_1_id, agent_2_id: expected each pair once, got {pair} twice; leave one out")
-    yield Product(Kind.RELATIONSHIP, made)
+    yield Product(Kind.RELATIONSHIP, tie)
 
 
 def _relationship(record: Relationship, ids: list[str]) -> dict[str, Any]:

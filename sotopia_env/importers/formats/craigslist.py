@@ -57,19 +57,19 @@ class _Listing:
 
     def task(self, key: str, offers: Sequence[float]) -> Task:
         """The task, with a range of prices that holds the listed price, the targets and all offers."""
-        known = [number for number in (self.listed, *self.targets, *self.bottom_lines, *offers) if number is not None]
-        if not known:
+        prices = [number for number in (self.listed, *self.targets, *self.bottom_lines, *offers) if number is not None]
+        if not prices:
             raise DamagedRecordError("price: expected a listed price, a target or an offer, got none")
         cents = any(not number.is_integer() for number in offers)
         issue = NumberIssue(
             name=PRICE,
             low=Decimal(0),
-            high=Decimal(max(1, math.ceil(max(known)))),
+            high=Decimal(max(1, math.ceil(max(prices)))),
             step=Decimal("0.01") if cents else Decimal(1),
             unit="$",
         )
         targets = [number for number in self.targets if number is not None]
-        middle = math.fsum(targets) / len(targets) if targets else known[0]
+        middle = math.fsum(targets) / len(targets) if targets else prices[0]
         worth = tuple(self._worth(seat, middle) for seat in (0, 1))
         listed = "" if self.listed is None else f", listed at ${self.listed:g}"
         context = f"For sale: {self.title} ({self.category}){listed}.\n{self.description}".strip()

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from sotopia_env.errors import ConstraintError, InvalidTaskError, UnknownNameError, name_hint
+from sotopia_env.tasks.builtin import everyday_cast, everyday_scenarios, starter_cast, starter_scenarios
 from sotopia_env.tasks.checks import check
-from sotopia_env.tasks.everyday import everyday_cast, everyday_scenarios
-from sotopia_env.tasks.starter import starter_cast, starter_scenarios
 from sotopia_env.tasks.templates import TEMPLATE_FIELDS, Template, everyday_templates, instantiate
 from sotopia_env.world.scenario import Scenario, Task
 from sotopia_env.world.taskset import Cast, read_values, to_record

@@ -142,10 +142,10 @@ def _duplicates(situations: _Situations, others: _Situations) -> Iterator[Proble
     before, here = _first_of_each(others), _first_of_each(situations)
     together = [*before, *here]
     for index, other, similarity in near_duplicates([situation.text for _, situation in together], len(before)):
-        (where, situation), (place, double) = together[index], together[other]
+        (where, situation), (other_where, double) = together[index], together[other]
         sentence = (
             f"context: expected a situation of its own, got {similarity:.2f} of the phrases of {double.label}, "
-            f"{place}, where {ALIKE:g} is too much; write another one, or leave one out"
+            f"{other_where}, where {ALIKE:g} is too much; write another one, or leave one out"
         )
         yield Problem(where, f"{situation.label}: {situation.sentence(sentence)}")
 

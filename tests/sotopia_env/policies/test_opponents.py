@@ -10,7 +10,7 @@ from sotopia_env.errors import InvalidValueError
 from sotopia_env.naming.policies import make_policy as make
 from sotopia_env.outcomes import Move, MoveKind
 from sotopia_env.policies import FrequencyModel, Liar, Micro, OpponentModeller, RandomWalk, TimeDependent
-from sotopia_env.policies.bidding import ranking
+from sotopia_env.policies.negotiators.bidding import ranking
 from sotopia_env.world.action import NO_ACTION
 from sotopia_env.world.dynamics import Rules, StopReason
 from sotopia_env.world.outcome import outcome_of

@@ -8,7 +8,7 @@ from sotopia_env import tasks
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.outcomes import AgreementRules, ChoiceIssue, OutcomeSpec
 from sotopia_env.outcomes.worth import AdditiveWorth
-from sotopia_env.tasks.negotiation import TOLERANCE, Difficulty, difficulty_family, draw_space, measured
+from sotopia_env.tasks.families.negotiation import TOLERANCE, Difficulty, difficulty_family, draw_space, measured
 
 
 @pytest.mark.parametrize("conflict", [0, 0.25, 0.5, 0.8, 1])

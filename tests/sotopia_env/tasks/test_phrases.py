@@ -8,7 +8,7 @@ import pytest
 
 from sotopia_env import tasks
 from sotopia_env.outcomes import InvalidMoveError, Move, MoveKind, OutcomeSpec
-from sotopia_env.tasks.mutual_friend import beliefs
+from sotopia_env.tasks.families.mutual_friend import beliefs
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.dynamics import EpisodeState, Rules, initial_state, transition
 from sotopia_env.world.observation import observe

@@ -3,7 +3,7 @@
 import pytest
 
 from sotopia_env import tasks as task_sets
-from sotopia_env.tasks.starter import starter_cast, starter_scenarios, starter_tasks
+from sotopia_env.tasks.builtin import starter_cast, starter_scenarios, starter_tasks
 from sotopia_env.world.scenario import RelationshipKind
 from sotopia_env.world.taskset import admissible_seatings, seat_characters
 

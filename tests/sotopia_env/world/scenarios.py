@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from sotopia_env.outcomes import Move, MoveKind, OutcomeSpec
-from sotopia_env.tasks.starter import starter_tasks
+from sotopia_env.tasks.builtin import starter_tasks
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.dynamics import EpisodeState, Rules, initial_state, transition
 from sotopia_env.world.observation import observe

@@ -7,7 +7,7 @@ import pytest
 
 from sotopia_env.errors import DamagedRecordError, InvalidValueError
 from sotopia_env.storage.directory import read_run
-from sotopia_env.tasks.starter import starter_tasks
+from sotopia_env.tasks.builtin import starter_tasks
 from sotopia_env.world.episode import write_episodes
 from sotopia_env.world.taskset import TaskSet
 from tests.training.conftest import BRIEF, play_run

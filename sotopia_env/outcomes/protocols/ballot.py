@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from sotopia_env.outcomes.issues import ChoiceIssue, Seats
 from sotopia_env.outcomes.menu import NO_MOVES, Menu
 from sotopia_env.outcomes.move import InvalidMoveError, Move, MoveKind
-from sotopia_env.outcomes.protocol import Effect, Protocol, Settlement
+from sotopia_env.outcomes.protocols.protocol import Effect, Protocol, Settlement
 from sotopia_env.outcomes.space import OPTION
 from sotopia_env.outcomes.specification import BallotRules, OutcomeSpec
 from sotopia_env.outcomes.table import HIDDEN, TableView, Votes

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sotopia_env.outcomes import ClaimsRules, ClaimsWorth, OutcomeSpec
-from sotopia_env.tasks.family import Draft, Family, Phrases
+from sotopia_env.tasks.families.family import Draft, Family, Phrases
 from sotopia_env.tasks.people import draw_characters
 from sotopia_env.tasks.texts import mutual_friend as texts
 from sotopia_env.tasks.wording import listed, pick

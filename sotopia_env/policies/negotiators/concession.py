@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from sotopia_env.errors import InvalidValueError
-from sotopia_env.policies.bidding import Bids
-from sotopia_env.policies.negotiation import DEFAULT_FLOOR, DEFAULT_HORIZON, Negotiator, elapsed
+from sotopia_env.policies.negotiators.bidding import Bids
+from sotopia_env.policies.negotiators.negotiation import DEFAULT_FLOOR, DEFAULT_HORIZON, Negotiator, elapsed
 from sotopia_env.world.observation import Observation
 
 

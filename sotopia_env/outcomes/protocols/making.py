@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sotopia_env.outcomes.agreement import Agreement
-from sotopia_env.outcomes.ballot import Ballot
-from sotopia_env.outcomes.claims import ClaimsProtocol
 from sotopia_env.outcomes.issues import Seats
-from sotopia_env.outcomes.protocol import AnyProtocol
+from sotopia_env.outcomes.protocols.agreement import Agreement
+from sotopia_env.outcomes.protocols.ballot import Ballot
+from sotopia_env.outcomes.protocols.claims import ClaimsProtocol
+from sotopia_env.outcomes.protocols.protocol import AnyProtocol
 from sotopia_env.outcomes.specification import OutcomeSpec
 
 PROTOCOLS: Mapping[str, type[AnyProtocol]] = {kind.kind: kind for kind in (Agreement, Ballot, ClaimsProtocol)}

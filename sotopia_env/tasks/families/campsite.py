@@ -13,8 +13,8 @@ import itertools
 import random
 from collections.abc import Mapping
 
-from sotopia_env.tasks.division import division_outcome, share_fields
-from sotopia_env.tasks.family import Draft, Family, Phrases
+from sotopia_env.tasks.families.division import division_outcome, share_fields
+from sotopia_env.tasks.families.family import Draft, Family, Phrases
 from sotopia_env.tasks.people import draw_characters
 from sotopia_env.tasks.texts import campsite as texts
 from sotopia_env.tasks.texts import division as division_texts

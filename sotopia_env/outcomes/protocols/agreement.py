@@ -27,7 +27,7 @@ from sotopia_env.outcomes.amounts import listed
 from sotopia_env.outcomes.issues import Seats
 from sotopia_env.outcomes.menu import NO_MOVES, Menu, Offer, from_fields
 from sotopia_env.outcomes.move import InvalidMoveError, Move, MoveKind, offer_number
-from sotopia_env.outcomes.protocol import Effect, Protocol, Settlement
+from sotopia_env.outcomes.protocols.protocol import Effect, Protocol, Settlement
 from sotopia_env.outcomes.space import Terms
 from sotopia_env.outcomes.specification import AgreementRules, OutcomeSpec
 from sotopia_env.outcomes.table import OpenOffer, TableView

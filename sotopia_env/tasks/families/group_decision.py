@@ -18,7 +18,7 @@ import random
 from dataclasses import dataclass
 
 from sotopia_env.outcomes import BallotRules, BallotWorth, OutcomeSpec
-from sotopia_env.tasks.family import Draft, Family, Phrases
+from sotopia_env.tasks.families.family import Draft, Family, Phrases
 from sotopia_env.tasks.people import draw_characters
 from sotopia_env.tasks.texts import group_decision as texts
 from sotopia_env.tasks.wording import listed, points

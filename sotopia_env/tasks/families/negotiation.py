@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 from sotopia_env.errors import InvalidValueError, check_whole
 from sotopia_env.outcomes import AdditiveWorth, AgreementRules, ChoiceIssue, OutcomeSpec
-from sotopia_env.tasks.family import Draft, Family, Phrases
+from sotopia_env.tasks.families.family import Draft, Family, Phrases
 from sotopia_env.tasks.people import draw_characters
 from sotopia_env.tasks.texts import negotiation as texts
 from sotopia_env.tasks.wording import points
@@ -173,7 +173,7 @@ def _draw_bounds(rng: random.Random, worths: NDArray[Any], zone: float) -> list[
     def bounds(share: float) -> list[int]:
         places = [min(last, max(0, round((share + side) * last))) for side in (lean, -lean)]
         # Halfway below the worst acceptable outcome, so that it is a gain.
-        pairs = [(row[max(place - 1, 0)], row[place]) for row, place in zip(ranked, places, strict=True)]
+        pairs = [(row[max(rank - 1, 0)], row[rank]) for row, rank in zip(ranked, places, strict=True)]
         return [math.ceil((below + worst) / 2) for below, worst in pairs]
 
     low, high, pairs = 0.0, 1.0, [bounds(0.0)]

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
 from sotopia_env.outcomes import AdditiveWorth, AgreementRules, ItemsIssue, OutcomeSpec, Terms
-from sotopia_env.tasks.family import Draft, Family, Phrases
+from sotopia_env.tasks.families.family import Draft, Family, Phrases
 from sotopia_env.tasks.people import draw_characters
 from sotopia_env.tasks.texts import division as texts
 from sotopia_env.tasks.wording import listed, pieces, points

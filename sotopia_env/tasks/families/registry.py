@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
-from sotopia_env.tasks.family import Family
+from sotopia_env.tasks.families.family import Family
 from sotopia_env.world.scenario import Task
 from sotopia_env.world.taskset import TaskSet
 
@@ -21,7 +21,7 @@ _NAMES = (
     "job_committee",
     "negotiation",
 )
-_MODULES: Mapping[str, str] = MappingProxyType({name: f"sotopia_env.tasks.{name}" for name in _NAMES})
+_MODULES: Mapping[str, str] = MappingProxyType({name: f"sotopia_env.tasks.families.{name}" for name in _NAMES})
 
 
 class _Families(Mapping[str, Family]):

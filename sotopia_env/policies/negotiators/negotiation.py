@@ -7,7 +7,7 @@ otherwise. In a **ballot** offers are votes. For **claims** it tells what it kno
 leaves. All it knows is its own observation; in a task without a protocol it makes small talk.
 
 Beside every move it says something fitting (:mod:`sotopia_env.tasks.phrases`). No negotiator listens to words, except
-to the facts of a claims task (:mod:`sotopia_env.policies.claiming`).
+to the facts of a claims task (:mod:`sotopia_env.policies.negotiators.claiming`).
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from collections import Counter
 
 from sotopia_env.outcomes import BallotRules, ClaimsWorth, Move, MoveKind, TableView
 from sotopia_env.outcomes.space import OPTION
-from sotopia_env.policies.bidding import EPSILON, Bids
-from sotopia_env.policies.claiming import SURE, expectation, fact, odds
 from sotopia_env.policies.interviews import RuledAnswers
+from sotopia_env.policies.negotiators.bidding import EPSILON, Bids
+from sotopia_env.policies.negotiators.claiming import SURE, expectation, fact, odds
 from sotopia_env.policies.policy import Decision
 from sotopia_env.policies.small_talk import SILENCE, ask, commit, leave, own_turns, say, small_talk
 from sotopia_env.tasks import phrases

@@ -23,7 +23,7 @@ from sotopia_env.outcomes.amounts import fold
 from sotopia_env.outcomes.issues import ChoiceIssue, Seats
 from sotopia_env.outcomes.menu import NO_MOVES, Menu
 from sotopia_env.outcomes.move import InvalidMoveError, Move, MoveKind, claim_text
-from sotopia_env.outcomes.protocol import Effect, Protocol, Settlement
+from sotopia_env.outcomes.protocols.protocol import Effect, Protocol, Settlement
 from sotopia_env.outcomes.specification import ClaimsRules, OutcomeSpec
 from sotopia_env.outcomes.table import Claims, TableView
 from sotopia_env.outcomes.worth import ClaimsWorth, Valuation

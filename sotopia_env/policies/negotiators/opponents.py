@@ -12,10 +12,10 @@ from numpy import float64
 from numpy.typing import NDArray
 
 from sotopia_env.outcomes import Move, MoveKind, OutcomeSpace, Terms
-from sotopia_env.policies.bidding import Bids, Ranking, Rows
-from sotopia_env.policies.claiming import records
-from sotopia_env.policies.negotiation import DEFAULT_FLOOR, DEFAULT_HORIZON, Negotiator
-from sotopia_env.policies.negotiators import TimeDependent, check
+from sotopia_env.policies.negotiators.bidding import Bids, Ranking, Rows
+from sotopia_env.policies.negotiators.claiming import records
+from sotopia_env.policies.negotiators.concession import TimeDependent, check
+from sotopia_env.policies.negotiators.negotiation import DEFAULT_FLOOR, DEFAULT_HORIZON, Negotiator
 from sotopia_env.world.observation import Observation
 
 _MEMORY = 32  # offers that a model looks back on: its cost stays the same in long episodes

@@ -28,7 +28,7 @@ from decimal import Decimal
 from typing import Literal
 
 from sotopia_env.outcomes import AdditiveWorth, AgreementRules, ChoiceIssue, NumberIssue, OutcomeSpec, Terms
-from sotopia_env.tasks.family import Draft, Family, Phrases
+from sotopia_env.tasks.families.family import Draft, Family, Phrases
 from sotopia_env.tasks.people import draw_characters
 from sotopia_env.tasks.texts import hiring as texts
 from sotopia_env.tasks.wording import amount, capitalise

@@ -1,0 +1,19 @@
+"""Scripted negotiators, each with a target of its own: what they know, how they act, and the field's opponents."""
+
+from sotopia_env.policies.negotiators.concession import FixedDemand, RandomOffers, Splitter, TimeDependent, TitForTat
+from sotopia_env.policies.negotiators.negotiation import Negotiator
+from sotopia_env.policies.negotiators.opponents import FrequencyModel, Liar, Micro, OpponentModeller, RandomWalk
+
+__all__ = [
+    "FixedDemand",
+    "FrequencyModel",
+    "Liar",
+    "Micro",
+    "Negotiator",
+    "OpponentModeller",
+    "RandomOffers",
+    "RandomWalk",
+    "Splitter",
+    "TimeDependent",
+    "TitForTat",
+]

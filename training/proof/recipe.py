@@ -87,7 +87,8 @@ class Recipe(Settings):
         corrupted: share of further rows whose answer is broken and worth nothing.
         single_turn: GRPO with a reward model.
         multi_turn: GRPO on whole episodes.
-        arms: further stages, by name (:data:`training.proof.report.ARMS`).
+        arms: further stages, by name (:data:`training.proof.report.ARMS`); they can be added to a run that is done.
+        past_selves: whether every stage plays a third of the test tasks with its seed's clone too; likewise.
         turn_samples: continuations of each state, of the arm ``turn_credit``.
         seeds: training seeds of the report.
     """
@@ -118,6 +119,7 @@ class Recipe(Settings):
     corrupted: float = Field(default=0.15, ge=0)
     single_turn: GroupSettings = GroupSettings(fit=_fit(2e-3, 40, 64, warmup=0.0), temperature=1.0, every=20)
     multi_turn: GroupSettings = GroupSettings(fit=_fit(2e-3, 24, 64, warmup=0.0), temperature=0.7, every=12)
-    arms: tuple[Literal["uniform", "direct", "turn_credit", "best_of_8"], ...] = ()
+    arms: tuple[Literal["uniform", "direct", "goal_alone", "turn_credit", "best_of_8"], ...] = ()
+    past_selves: bool = False
     turn_samples: int = 2
     seeds: tuple[int, ...] = (54, 55, 56)

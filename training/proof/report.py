@@ -34,6 +34,7 @@ STAGES = {
 ARMS = {
     "uniform": "single-turn GRPO, reward model of uniform credit",
     "direct": "single-turn GRPO, reward model of direct credit (acts)",
+    "goal_alone": "multi-turn GRPO, verified GOAL alone",
     "turn_credit": "multi-turn GRPO, measured credit of every turn",
     "best_of_8": "cloning, best of 8 answers by the reward model",
 }
@@ -42,6 +43,8 @@ TITLES = STAGES | ARMS
 REFERENCES = {"expert": "scripted expert that was cloned", "patient": "scripted speaker that accepts nothing"}
 BUDGETS = "budgets.json"
 """Tokens that were sampled for the training of each stage of a seed."""
+PAST = "past_results.json"
+"""The episodes of every stage of a seed with the seed's clone."""
 UNTRAINED = "untrained.json"
 """The test episodes of the model that all seeds begin from."""
 _DRAWS = 2000
@@ -89,7 +92,9 @@ CLAIMS = (
     Claim("measured > uniform credit", "single_turn", "uniform"),
     Claim("measured > direct credit", "single_turn", "direct"),
     Claim("direct > uniform credit", "direct", "uniform"),
+    Claim("GOAL and FIN > GOAL alone", "multi_turn", "goal_alone"),
     Claim("credit of every turn > of the episode", "turn_credit", "multi_turn"),
+    Claim("credit of every turn > of the episode, GOAL alone", "turn_credit", "goal_alone"),
     Claim("single-turn GRPO > best of 8", "single_turn", "best_of_8"),
 )
 """Those of stages that did not run are left out."""
@@ -231,6 +236,9 @@ def write_report(folder: Path, facts: Mapping[str, str], seeds: Sequence[int]) -
     for side, title in (("all", "All test episodes"), ("unseen", "Unseen partners"), ("seen", "Seen partners")):
         lines += [f"## {title}", "", stage_table(runs, references, side), ""]
     lines += [_COUNTED, ""]
+    files = [folder / f"seed_{seed}" / PAST for seed in seeds]
+    if all(file.exists() for file in files):
+        lines += ["## Past selves as partners", "", past_table(list(map(read_json, files))), "", _PAST, ""]
     lines += ["![GOAL by stage](stages.png)", "", "## GOAL by family and seat", ""]
     lines += [part_table(runs, references), "", _SEATS, ""]
     lines += ["## Claims", "", claim_table(runs), "", _EXPLAINED, ""]
@@ -247,6 +255,10 @@ def write_report(folder: Path, facts: Mapping[str, str], seeds: Sequence[int]) -
 _COUNTED = (
     "*valid* is the share of own turns that could be read and were not refused, *copied* the share of those that offer "
     "nothing but the plan in the prompt: what falls short of 1 was copied wrong."
+)
+_PAST = (
+    "Every stage with the clone that its training began with as its partner, in both seats, on a third of the test "
+    "tasks; t-intervals over seeds. These episodes are in no other table and in no claim."
 )
 _EXPLAINED = (
     "Differences are in points of GOAL (0 to 10), paired by task, seat, partner and training seed. *over seeds* is the "
@@ -289,6 +301,17 @@ def stage_table(runs: Sequence[Results], references: Results, side: str) -> str:
         rows.append([f"*{title}*", str(count), *texts])
     # `overall` is a mean over seven dimensions, of which the rules bound only some.
     rows.append(["*upper bound, by definition*", "", "1.00", "1.00", "1.00", "10.00", "1.00", "not bounded here"])
+    return _markdown(rows)
+
+
+def past_table(runs: Sequence[Results]) -> str:
+    """Returns GOAL of all stages with past selves, and what each has over cloning, in Markdown."""
+    rows = [["", "episodes", "GOAL", "less cloning"]]
+    for stage in stages_of(runs):
+        means = [fmean(float(row["goal"]) for row in run[stage]) for run in runs]
+        gains = by_seed(runs, Claim("", stage, "bc"))
+        less = "" if stage == "bc" else over_seeds(gains).text()
+        rows.append([TITLES[stage], str(sum(len(run[stage]) for run in runs)), over_seeds(means).text(), less])
     return _markdown(rows)
 
 

@@ -25,14 +25,23 @@ def results(policy: Policy, tasks: Sequence[Task], recipe: Recipe, seed: int) ->
     for side, partners in (("seen", recipe.training_partners), ("unseen", recipe.test_partners)):
         mine = tasks[0::3] if side == "seen" else [task for number, task in enumerate(tasks) if number % 3]
         for number, settings in enumerate(partners):
-            plans = plan_episodes(
-                mine[number :: len(partners)], [(policy, settings)], rules=Rules(max_turns=recipe.max_turns), seed=seed
-            )
-            rows += [
-                {"seen": side == "seen", "partner": settings.partition(":")[0], **figures(e, policy.name)}
-                for e in play_all(plans, default_evaluator())
-            ]
+            played = _played(policy, settings, mine[number :: len(partners)], recipe, seed)
+            rows += [{"seen": side == "seen", "partner": settings.partition(":")[0], **row} for row in played]
     return rows
+
+
+def past_results(
+    policy: Policy, past: Policy, tasks: Sequence[Task], recipe: Recipe, seed: int
+) -> list[dict[str, Any]]:
+    """Returns the figures of every episode of ``policy`` with a past self, in both seats."""
+    return [{"partner": past.name, **row} for row in _played(policy, past, tasks, recipe, seed)]
+
+
+def _played(
+    policy: Policy, partner: Policy | str, tasks: Sequence[Task], recipe: Recipe, seed: int
+) -> list[dict[str, Any]]:
+    plans = plan_episodes(tasks, [(policy, partner)], rules=Rules(max_turns=recipe.max_turns), seed=seed)
+    return [figures(episode, policy.name) for episode in play_all(plans, default_evaluator())]
 
 
 def figures(episode: Episode, policy: str) -> dict[str, Any]:

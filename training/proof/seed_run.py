@@ -55,8 +55,8 @@ from training.proof.ranking import (
     sampled_tokens,
 )
 from training.proof.recipe import PROMPT, GroupSettings, Recipe
-from training.proof.report import BUDGETS
-from training.proof.results import results
+from training.proof.report import BUDGETS, PAST
+from training.proof.results import past_results, results
 from training.proof.speakers import PlainDealer
 from training.proof.tasks import TaskSplit
 from training.reward import model as reward_model
@@ -74,7 +74,7 @@ PATIENT = "patient-dealer"
 """The name of the speaker that accepts nothing, in whose episodes moves are forced."""
 CHOICES = "forced.json"
 """How many states the moves were forced in, and the tokens that were sampled for it."""
-TURN_CREDIT, BEST_OF = "turn_credit", "best_of_8"
+GOAL_ALONE, TURN_CREDIT, BEST_OF = "goal_alone", "turn_credit", "best_of_8"
 CREDITED: dict[Method, tuple[str, ...]] = {"uniform": (), "direct": ("acts",)}
 """Arms by method of attribution, with the attributors."""
 EVALUATOR = "verified+rules"
@@ -131,11 +131,14 @@ class SeedRun:
         yield "reward model", self._reward_model
         yield "ranking", self._rank
         yield "grpo single-turn", self._single_turn
-        yield "grpo multi-turn", self._multi_turn
+        yield "grpo multi-turn", lambda: self._play_episodes("multi_turn", _verified(VERIFIED))
         arms: dict[str, Callable[[], object]] = {
             "uniform": lambda: self._credited("uniform"),
             "direct": lambda: self._credited("direct"),
-            TURN_CREDIT: self._turn_credit,
+            GOAL_ALONE: lambda: self._play_episodes(GOAL_ALONE, _verified("goal")),
+            TURN_CREDIT: lambda: self._play_episodes(
+                TURN_CREDIT, _verified("goal", credit="counterfactual", samples=self.recipe.turn_samples)
+            ),
         }
         yield from ((name, arms[name]) for name in self.recipe.arms if name in arms)
         yield "evaluation", self._evaluate
@@ -271,19 +274,6 @@ class SeedRun:
             scale_rewards="none",
         )
 
-    def _multi_turn(self) -> None:
-        self._play_episodes("multi_turn", RewardSettings(evaluator=EVALUATOR, scalarisation=VERIFIED, invalid=-1.0))
-
-    def _turn_credit(self) -> None:
-        reward = RewardSettings(
-            evaluator=EVALUATOR,
-            scalarisation="goal",
-            credit="counterfactual",
-            samples=self.recipe.turn_samples,
-            invalid=-1.0,
-        )
-        self._play_episodes(TURN_CREDIT, reward)
-
     def _play_episodes(self, output: str, reward: RewardSettings) -> None:
         group = self.recipe.multi_turn
         tasks = self.folder / "multi_turn_tasks.jsonl"
@@ -354,24 +344,32 @@ class SeedRun:
     # --- evaluation ---------------------------------------------------------------------------------------------
 
     def _evaluate(self) -> None:
-        output = self.folder / "results.json"
-        if output.exists():
-            return
-        rows = {
-            name: results(self._loaded(directory, name), self.split.test, self.recipe, seed=0)
-            for name, directory in self.policies.items()
-            if name != "untrained"  # one model for all seeds, played once for all; see `learn`
-        }
-        if BEST_OF in self.recipe.arms:
-            policy = BestOfNPolicy(self._cloned(), 8, RewardScorer.load(self._at("reward_model"), batch_size=64))
-            rows[BEST_OF] = results(policy, self.split.test, self.recipe, seed=0)
+        test, recipe = self.split.test, self.recipe
+        self._test("results.json", lambda policy: results(policy, test, recipe, seed=0))
+        if recipe.past_selves:
+            past = self._loaded(self._at("cloning"), "past")
+            self._test(PAST, lambda policy: past_results(policy, past, test[::3], recipe, seed=0))
         write_text_atomically(self.folder / BUDGETS, json.dumps(self._budgets()) + "\n")
-        write_text_atomically(output, json.dumps(rows) + "\n")
+
+    def _test(self, file: str, play: Callable[[Policy], list[dict[str, Any]]]) -> None:
+        """Plays the stages that a file of results does not hold yet, and adds them."""
+        output = self.folder / file
+        rows = read_json(output) if output.exists() else {}
+        # The untrained model is one for all seeds and is played once for all; see `learn`.
+        for name in (*self.policies, *self.recipe.arms):
+            if name not in rows and name != "untrained":
+                rows[name] = play(self._player(name))
+                write_text_atomically(output, json.dumps(rows) + "\n")
+
+    def _player(self, name: str) -> Policy:
+        if name == BEST_OF:
+            return BestOfNPolicy(self._cloned(), 8, RewardScorer.load(self._at("reward_model"), batch_size=64))
+        return self._loaded(self.policies[name], name)
 
     def _budgets(self) -> dict[str, int]:
         """Tokens that the model sampled for its training, by stage; cloning sampled none."""
         forced, own = int(read_json(self.folder / CHOICES)["tokens"]), self._sampled("own", "cloned")
-        before = {"sr": own, "single_turn": forced, "multi_turn": 0, BEST_OF: forced, TURN_CREDIT: 0}
+        before = {"sr": own, "single_turn": forced, "multi_turn": 0, BEST_OF: forced, GOAL_ALONE: 0, TURN_CREDIT: 0}
         before |= dict.fromkeys(CREDITED, own)
         ran = [name for name in before if name in (*self.policies, *self.recipe.arms)]
         return {name: before[name] + self._optimised(name) for name in ran}
@@ -385,7 +383,8 @@ class SeedRun:
         if not file.exists():
             return 0
         figures = read_json(file)
-        group = self.recipe.multi_turn if name in ("multi_turn", TURN_CREDIT) else self.recipe.single_turn
+        episodes = name in ("multi_turn", GOAL_ALONE, TURN_CREDIT)
+        group = self.recipe.multi_turn if episodes else self.recipe.single_turn
         logged = [
             row["completions/mean_length"] + row.get("episodes/branch_tokens", 0.0)
             for row in figures["log"]
@@ -395,3 +394,8 @@ class SeedRun:
 
     def _loaded(self, directory: str, name: str) -> Policy:
         return load(directory, name=name, temperature=self.recipe.temperature, max_batch=128)
+
+
+def _verified(scalarisation: str | dict[str, float], **credit: Any) -> RewardSettings:
+    """The reward of whole episodes."""
+    return RewardSettings(evaluator=EVALUATOR, scalarisation=scalarisation, invalid=-1.0, **credit)

@@ -28,8 +28,8 @@ from training.stage.settings import Settings
 logger = logging.getLogger(__name__)
 STAGE, DONE = "stage.json", "done.json"
 PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "bitsandbytes", "datasets")
-_MAY_DIFFER = ("access", "processes")
-"""Settings, at any depth, that may change when a stage is continued: they do not affect its result."""
+_MAY_DIFFER = ("access", "processes", "arms", "past_selves")
+"""Settings, at any depth, that may change when a stage is continued: they do not affect what is there already."""
 
 
 @dataclass(frozen=True)

@@ -66,6 +66,7 @@ def test_every_later_stage_runs_and_is_measured(cloned):
     recipe = cloned.recipe.model_copy(
         update={
             "arms": tuple(ARMS),
+            "past_selves": True,
             "turn_samples": 1,
             "own_tasks": 24,
             "forced_tasks": 24,
@@ -86,12 +87,21 @@ def test_every_later_stage_runs_and_is_measured(cloned):
     for name, rows in found.items():
         assert len(rows) == 2 * 18, name
         assert {row["seat"] for row in rows} == {"agent_0", "agent_1"}
+    for rows in found.values():
+        rows[0]["goal"] = 99.0  # what is there is not played again
+    (run.folder / "results.json").write_text(json.dumps({name: found[name] for name in found.keys() - {"direct"}}))
+    run.run({"evaluation"})
+    again = json.loads((run.folder / "results.json").read_text())
+    assert {name: rows[0]["goal"] == 99.0 for name, rows in again.items()} == {n: n != "direct" for n in found}
+    past = json.loads((run.folder / "past_results.json").read_text())
+    assert past.keys() == found.keys()
+    assert all(len(rows) == 2 * 6 and {row["partner"] for row in rows} == {"past"} for rows in past.values())
     sampled = json.loads((run.folder / "budgets.json").read_text())
     assert sampled.keys() == found.keys() - {"bc"}
     assert all(sampled[name] > 16 * 2 * 5 for name in sampled.keys() - {"best_of_8"})  # two steps, 16 answers each
     assert sampled["turn_credit"] > sampled["multi_turn"]  # equal episodes, and those it measures with
     assert sampled["uniform"] > sampled["sr"] > 0  # it learns from the same episodes, and samples answers of its own
-    for name in ("single_turn", "multi_turn", "uniform", "direct", "turn_credit"):
+    for name in ("single_turn", "multi_turn", "uniform", "direct", "goal_alone", "turn_credit"):
         looks = json.loads((run.folder / name / "dev.json").read_text())
         assert [look["step"] for look in looks] == [0, 2]
-        assert ("reward_model" in looks[0]) == (name not in ("multi_turn", "turn_credit"))
+        assert ("reward_model" in looks[0]) == (name not in ("multi_turn", "goal_alone", "turn_credit"))

@@ -18,6 +18,7 @@ from training.proof.report import (
     ARMS,
     CLAIMS,
     METRICS,
+    PAST,
     REFERENCES,
     STAGES,
     UNTRAINED,
@@ -296,18 +297,30 @@ class SameProcess(ThreadPoolExecutor):
         super().__init__(workers)
 
 
+def past_rows(goal):
+    return [{**row, "partner": "past"} for row in rows(goal)[:6]]
+
+
+def test_the_page_has_past_selves_where_they_were_played_and_no_claim_counts_them(report, tmp_path, monkeypatch):
+    monkeypatch.setattr("training.proof.report._DRAWS", 200)
+    folder = proof(tmp_path)
+    for number, seed in enumerate(SEEDS):
+        write(folder / f"seed_{seed}" / PAST, {"bc": past_rows(3.0), "sr": past_rows(4.0 + number)})
+    text = write_report(folder, {"command": "make learn"}, SEEDS).read_text()
+    _, _, cloned, reinforced = table(text, "Past selves as partners")
+    assert cloned[:3] == [STAGES["bc"], "12", "3.10 [3.10, 3.10]"]
+    assert reinforced[2:] == ["4.60 [-1.75, 10.95]", "1.50 [-4.85, 7.85]"]  # t with one degree of freedom
+    assert "Past selves" not in report.read_text()
+    assert table(text, "Claims") == table(report.read_text(), "Claims")
+
+
 @pytest.mark.parametrize("strict", [True, False])
 @pytest.mark.parametrize(("loss", "failed"), [(0.0, []), (-1.0, ["multi-turn GRPO > BC, unseen partners"])])
 def test_a_required_claim_that_does_not_hold_is_an_error_where_it_is_strict(
     tmp_path, monkeypatch, strict, loss, failed
 ):
-    """Stages and page are left out; what is tested is what becomes of their results."""
     folder = proof(tmp_path / "learn", multi_turn=loss, single_turn=2.0)
-    monkeypatch.setattr(learn, "ProcessPoolExecutor", SameProcess)
-    monkeypatch.setattr(learn, "make_base", lambda settings, tasks: folder / "base")
-    monkeypatch.setattr(learn, "_run_seed", lambda asked: asked[-1])
-    monkeypatch.setattr(learn, "_references", lambda folder, split, recipe: None)
-    monkeypatch.setattr(learn, "write_report", lambda folder, facts, seeds: folder / "report.md")
+    leave_out_stages_and_page(monkeypatch, folder)
     recipe = Recipe(base_tasks=1, train=2, dev=1, test=2, seeds=SEEDS)
     settings = learn.LearnSettings(output=str(folder), recipe=recipe, strict=strict)
     if failed and strict:
@@ -316,6 +329,27 @@ def test_a_required_claim_that_does_not_hold_is_an_error_where_it_is_strict(
     else:
         learn.run(settings)
     assert json.loads((folder / "done.json").read_text())["failed"] == failed
+
+
+def test_arms_and_past_selves_can_be_added_to_a_run_that_is_done_and_nothing_else(tmp_path, monkeypatch):
+    folder = proof(tmp_path / "learn", single_turn=2.0)
+    leave_out_stages_and_page(monkeypatch, folder)
+    recipe = Recipe(base_tasks=1, train=2, dev=1, test=2, seeds=SEEDS)
+    learn.run(learn.LearnSettings(output=str(folder), recipe=recipe))
+    more = recipe.model_copy(update={"arms": ("goal_alone",), "past_selves": True})
+    learn.run(learn.LearnSettings(output=str(folder), recipe=more))
+    other = recipe.model_copy(update={"forced_samples": 2})
+    with pytest.raises(SotopiaError, match="forced_samples: 1 there, 2 now"):
+        learn.run(learn.LearnSettings(output=str(folder), recipe=other))
+
+
+def leave_out_stages_and_page(monkeypatch, folder):
+    """What is tested is what becomes of the results that are there."""
+    monkeypatch.setattr(learn, "ProcessPoolExecutor", SameProcess)
+    monkeypatch.setattr(learn, "make_base", lambda settings, tasks: folder / "base")
+    monkeypatch.setattr(learn, "_run_seed", lambda asked: asked[-1])
+    monkeypatch.setattr(learn, "_references", lambda folder, split, recipe: None)
+    monkeypatch.setattr(learn, "write_report", lambda folder, facts, seeds: folder / "report.md")
 
 
 # --- what the reward models learn beside real answers ------------------------------------------------------------

@@ -2,7 +2,7 @@
 
     python scripts/learn.py --config configs/learn.yaml
 
-Takes about a quarter of an hour on two CPU cores; `make learn` runs it. Called again, it continues where it stopped.
+Takes about 25 minutes on two quiet CPU cores; `make learn` runs it. Called again, it continues where it stopped.
 """
 
 from training.proof.learn import LearnSettings, run

@@ -71,7 +71,8 @@ from training.attribution.credits import Attributor, Importance, Missing, SeatSc
 RISK = 0.5
 """Share of an open prospect that is counted: the rest stands for the risk that nothing is agreed."""
 _EPSILON = 1e-9
-_VERIFIED = (Dimension.GOAL, Dimension.FINANCIAL_AND_MATERIAL_BENEFITS)
+VERIFIED = (Dimension.GOAL, Dimension.FINANCIAL_AND_MATERIAL_BENEFITS)
+"""The dimensions that an outcome verifies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +195,7 @@ OFFLINE = ("prospect", "acts", "silence")
 
 
 def _verified(episode: Episode, score: SeatScore) -> bool:
-    return score.dimension in _VERIFIED and episode.task.protocol is not None
+    return score.dimension in VERIFIED and episode.task.protocol is not None
 
 
 def prospect_gains(episode: Episode, seat: str) -> dict[int, float]:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.files import csv_text, write_text_atomically
@@ -22,6 +22,7 @@ from sotopia_env.naming import make_policy
 from sotopia_env.storage import read_run
 from sotopia_env.world import Episode, write_episodes
 from training.attribution.accuracy import FIGURES, Accuracy, Observation, accuracies, nearest, to_markdown
+from training.attribution.by_outcome import VERIFIED
 from training.attribution.counterfactual import Continuations, StateValues
 from training.attribution.credits import METHODS, Method, Missing, dimension_name, read_attributions
 from training.attribution.plot import plot_accuracies
@@ -50,7 +51,7 @@ class CreditAccuracySettings(Settings):
         attributors: as of the attribution stage; ``counterfactual`` measures with another seed than the truth.
         methods: as of the attribution stage.
         question: how language models are asked.
-        counterfactual: the measurement of the truth.
+        counterfactual: the measurement of the truth; of at least 2 samples, or no error could be known.
         resamples: of the bootstrap.
         seed: of the draws of states, alternatives and resamples.
         access: to language models; may differ when a study is continued.
@@ -70,6 +71,14 @@ class CreditAccuracySettings(Settings):
     seed: int = Field(default=0, ge=0)
     access: ModelAccess = ModelAccess()
     output: str
+
+    @model_validator(mode="after")
+    def _check_truth(self) -> CreditAccuracySettings:
+        if dimension_name(self.dimension) not in VERIFIED:
+            raise ValueError(f"dimension: expected GOAL or FIN, which outcomes verify, got {self.dimension!r}")
+        if self.counterfactual.samples < 2:
+            raise ValueError("counterfactual.samples: expected 2 or more, or no error could be known, got 1")
+        return self
 
     @property
     def attribution(self) -> AttributionSettings:

@@ -14,7 +14,7 @@ from dataclasses import fields
 from enum import Enum
 from typing import Annotated, Any, ClassVar, Literal, get_args, get_type_hints
 
-from annotated_types import Ge, Gt, Lt
+from annotated_types import Ge, Gt, Le, Lt
 from pydantic import Field, JsonValue, TypeAdapter, ValidationError, field_validator, model_validator
 
 from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
@@ -38,7 +38,8 @@ PAPER: Mapping[str, JsonValue] = {
 _Positive, _NotNegative, _Count = Annotated[float, Gt(0)], Annotated[float, Ge(0)], Annotated[int, Ge(1)]
 _BOUNDS: Mapping[str, Any] = {
     "learning_rate": _Positive,
-    "temperature": _Positive,
+    "temperature": Annotated[float, Gt(0), Le(10)],
+    "top_p": Annotated[float, Gt(0), Le(1)],
     "num_train_epochs": _Positive,
     "warmup_steps": _NotNegative,
     "weight_decay": _NotNegative,
@@ -50,6 +51,12 @@ _BOUNDS: Mapping[str, Any] = {
     "gradient_accumulation_steps": _Count,
     "num_generations": Annotated[int, Ge(2)],
     "steps_per_generation": _Count,
+    "generation_batch_size": _Count,
+    "num_iterations": _Count,
+    "seed": Annotated[int, Ge(0), Lt(2**32)],
+    "report_to": str | list[str],
+    "importance_sampling_level": Literal["token", "sequence"],
+    "accelerator_config": str | dict[str, JsonValue] | None,
     "loss_type": Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo", "sapo", "vespo"],
     "scale_rewards": Literal["group", "batch", "none"],
     "vllm_mode": Literal["colocate", "server"],
@@ -65,6 +72,7 @@ _DECIDED = {
     "max_length": "prompt.max_length",
     "max_completion_length": "max_answer",
     "packing": "rows",
+    "save_only_model": "the promise that a killed stage goes on",
 }
 """Arguments that follow from a setting of the stage's own."""
 
@@ -138,16 +146,22 @@ def training_arguments(fit: FitSettings, output: str, validated: bool, kind: typ
         InvalidValueError: a value is of another type or out of its bounds, belongs to a setting of the stage's own, or
             contradicts another one.
     """
-    decided = {"output_dir": output, **decided, **_selection(fit, validated)}
+    decided = {"output_dir": output, "save_only_model": False, **decided, **_selection(fit, validated)}
     values = _checked_values(fit, kind, decided)
     logging.getLogger("transformers.training_args").setLevel(logging.ERROR)  # repeats what was decided here
     try:
-        return kind(**{**_machine(values, validated), **values, **decided})
+        arguments = kind(**{**_machine(values, validated), **values, **decided})
     except (ValueError, TypeError, ImportError) as error:
         from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
         unset_hf_deepspeed_config()  # a configuration that was refused is this process's already, half made
         raise InvalidValueError(f"trainer: {' '.join(str(error).split())}") from None
+    if not validated and arguments.eval_strategy != "no":
+        raise InvalidValueError(
+            f"trainer.eval_strategy: expected no, because there are no validation rows (validation, dev), got "
+            f"{fit.trainer['eval_strategy']!r}"
+        )
+    return arguments
 
 
 def _selection(fit: FitSettings, validated: bool) -> dict[str, Any]:

@@ -6,8 +6,8 @@ the policy as it is now plays on to the end ``samples`` times, and
     gain of turn i = mean score from before turn i + 1 - mean score from before turn i
 
 with the episode's own score after its last turn. A state that several episodes of a group share, such as their first,
-is played from once for all. Partners draw as in the episode itself. An impossible answer has its penalty in place of a
-gain.
+is played from once for all. Partners draw as in the episode itself. The penalty of an impossible answer is added
+to its gain.
 
 Cost: an episode of n own turns has about ``samples`` · n (n + 1) / 2 further answers, which are sampled and not trained
 on: with 4 samples and 5 turns, 60 beside its 5. ``episodes/branch_tokens`` is logged.
@@ -22,11 +22,10 @@ from statistics import fmean
 
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.world import Dimension
+from training.attribution.by_outcome import VERIFIED
+from training.attribution.settings import COUNTERFACTUAL
 from training.grpo.situations import Situation
 from training.grpo.token_episodes import Sample, TokenEpisode, TokenPlayer
-
-COUNTERFACTUAL = "counterfactual"
-_VERIFIED = (Dimension.GOAL, Dimension.FINANCIAL_AND_MATERIAL_BENEFITS)
 
 
 def check_verified(situations: Sequence[Situation], dimension: str) -> None:
@@ -36,7 +35,7 @@ def check_verified(situations: Sequence[Situation], dimension: str) -> None:
         InvalidValueError: a task has no outcome, or the dimension is none of the outcome's.
     """
     bare = next((item.task.id for item in situations if item.task.protocol is None), None)
-    if bare is not None or dimension not in _VERIFIED:
+    if bare is not None or dimension not in VERIFIED:
         got = dimension if bare is None else f"task {bare!r}, which has no outcome"
         raise InvalidValueError(
             f"reward.credit: {COUNTERFACTUAL!r} expects GOAL or FIN as scalarisation and verified tasks, got {got}"
@@ -51,7 +50,7 @@ class Branches:
         player: of the episodes.
         dimension: by its full name.
         samples: continuations of each state, at least 1.
-        invalid: in place of the gain of an impossible answer.
+        invalid: penalty, added to the gain of an impossible answer.
     """
 
     player: TokenPlayer
@@ -91,7 +90,7 @@ class Branches:
             return {}
         gains = [after - before for before, after in itertools.pairwise(measured)]
         turns = zip(episode.focal, gains, strict=True)
-        return {turn.turn: self.invalid if turn.failure else gain for turn, gain in turns}
+        return {turn.turn: gain + (self.invalid if turn.failure else 0.0) for turn, gain in turns}
 
     def _mean(self, episodes: Sequence[TokenEpisode]) -> float | None:
         """The mean score of those that have one."""

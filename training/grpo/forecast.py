@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from sotopia_env.errors import InvalidValueError
+from training.attribution.settings import COUNTERFACTUAL
 from training.fitting.forecast import (
     Batch,
     Forecast,
@@ -17,6 +18,7 @@ from training.fitting.forecast import (
     weights,
 )
 from training.fitting.loop import TrainingRun, begin_from
+from training.grpo.sampling import MAX_BATCH
 from training.grpo.settings import GRPOSettings, check, check_rows, trainer_arguments
 from training.grpo.single_turn import prompt_records
 from training.grpo.situations import situation_count
@@ -49,6 +51,8 @@ def forecast(settings: GRPOSettings, assumed: Assumptions) -> Forecast:
         assert settings.situations is not None
         turns = -(-(settings.situations.max_turns or _TURNS) // 2)
         sampled = min(turns * sampled, prompt.max_length)
+        if settings.reward.credit == COUNTERFACTUAL:
+            sampled *= 1 + settings.reward.samples * (turns + 1) / 2
     works = [group_work(arguments, rows, row_tokens, sampled, devices) for devices in (1, assumed.devices)]
     return Forecast(need, works[0], works[1], assumed)
 
@@ -91,10 +95,12 @@ def stage_memory(
     """Returns the memory of a step; ``device`` is the memory of one device in bytes, of which vLLM takes its share."""
     sampled = arguments.per_device_train_batch_size * arguments.steps_per_generation
     shared = arguments.use_vllm and arguments.vllm_mode == "colocate"
+    # Continuations of every state of the batch are sampled together, as many at once as the sampler takes.
+    largest = max(sampled, MAX_BATCH)
     batch = Batch(
         length=prompt.max_length,
         logit_tokens=prompt.max_length if settings.mode == "multi-turn" else prompt.max_answer,
-        sampled=0 if arguments.use_vllm else sampled,
+        sampled=0 if arguments.use_vllm else largest if settings.reward.credit == COUNTERFACTUAL else sampled,
     )
     vllm = int(arguments.vllm_gpu_memory_utilization * device) if shared else 0
     return memory(config, model, arguments, batch, scorer, vllm)

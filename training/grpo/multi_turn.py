@@ -15,7 +15,8 @@ from sotopia_env.errors import EvaluationError, InvalidValueError
 from sotopia_env.world import ABBREVIATIONS, DIMENSIONS, RANGES, Dimension, Episode, Scalarisation
 from training.attribution.by_outcome import make_attributor
 from training.attribution.credits import Attributor, Missing, SeatScore, dimension_name, seat_score
-from training.grpo.branches import COUNTERFACTUAL, Branches, check_verified
+from training.attribution.settings import COUNTERFACTUAL
+from training.grpo.branches import Branches, check_verified
 from training.grpo.sampling import largest_count, trainer_sample
 from training.grpo.self_play import SelfPlay
 from training.grpo.settings import RewardSettings

@@ -16,6 +16,9 @@ from training.models.generation import BatchedGenerator, Sampling
 if TYPE_CHECKING:
     from trl.trainer.grpo_trainer import GRPOTrainer
 
+MAX_BATCH = 128
+"""Answers that are sampled at once in one process."""
+
 
 def trainer_sample(trainer: GRPOTrainer, reuse: bool = True) -> Sample:
     """Returns a sampler of the policy in training: through TRL for vLLM and sharded weights, else in batches.
@@ -68,7 +71,7 @@ def _at_temperature(trainer: GRPOTrainer, temperature: float | None) -> Iterator
 
 
 def _in_batches(trainer: GRPOTrainer, reuse: bool) -> Sample:
-    sampling = Sampling(trainer.max_completion_length, trainer.temperature, trainer.top_p, max_batch=128)
+    sampling = Sampling(trainer.max_completion_length, trainer.temperature, trainer.top_p, max_batch=MAX_BATCH)
     model = trainer.accelerator.unwrap_model(trainer.model)
     generator = BatchedGenerator(model, trainer.processing_class, sampling, reuse=reuse)  # of one play: equal weights
 

@@ -66,6 +66,10 @@ class SelfPlay:
     @property
     def members(self) -> list[Path]:
         """Directories of the past selves, oldest first."""
+        return self._kept()[-self._settings.past.size :]
+
+    def _kept(self) -> list[Path]:
+        """All past selves on disk: the members, and those that were members at a checkpoint."""
         paths = [path for path in self._folder.glob("step_*") if path.suffix != ".unfinished"]
         return sorted(paths, key=_step)
 
@@ -121,7 +125,7 @@ class SelfPlay:
         return self._reward(episode.vector) < sum(values) / len(values)
 
     def keep(self, trainer: Any, step: int) -> None:
-        """Saves the policy as a past self, and removes the oldest ones; called by every process."""
+        """Saves the policy as a past self, and removes those that no resumption needs; called by every process."""
         path = self._folder / f"step_{step}"
         unfinished = path.with_suffix(".unfinished")
         trainer.save_model(str(unfinished))
@@ -130,21 +134,32 @@ class SelfPlay:
             write_prompt_settings(unfinished, self._prompt)
             shutil.rmtree(path, ignore_errors=True)
             unfinished.rename(path)
-            for old in self.members[: -self._settings.past.size]:
+            for old in set(self._kept()) - self._needed(trainer.args.output_dir):
                 shutil.rmtree(old)
-            write_text_atomically(self._folder / _RESULTS, json.dumps(self.results) + "\n")
+            self.save_results()
         trainer.accelerator.wait_for_everyone()
 
+    def _needed(self, checkpoints: str) -> set[Path]:
+        """The members, and those of the moment of every checkpoint, from which training may have to go on."""
+        kept, size = self._kept(), self._settings.past.size
+        moments = [int(path.name.rpartition("-")[2]) for path in Path(checkpoints).glob("checkpoint-*")]
+        pools = [[path for path in kept if _step(path) <= moment][-size:] for moment in moments]
+        return {path for pool in [*pools, kept[-size:]] for path in pool}
+
+    def save_results(self) -> None:
+        """Writes the losses, by which past selves are drawn."""
+        write_text_atomically(self._folder / _RESULTS, json.dumps(self.results) + "\n")
+
     def rewind(self, trainer: Any, step: int) -> None:
-        """Forgets what came after the step that training continues from, and keeps the start as the first member."""
+        """Forgets what came after the step that training goes on from; with nothing left, keeps the present policy."""
         self.results = [row for row in self.results if row["step"] < step]
         if trainer.is_world_process_zero():
-            for path in self.members:
+            for path in self._kept():
                 if _step(path) > step:
                     shutil.rmtree(path)
         trainer.accelerator.wait_for_everyone()
-        if step == 0:
-            self.keep(trainer, 0)
+        if step == 0 or not self.members:
+            self.keep(trainer, step)
 
     def callback(self, trainer: Any) -> TrainerCallback:
         """Returns the trainer's callback."""
@@ -159,6 +174,10 @@ class SelfPlay:
             def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
                 if state.global_step % pool._settings.past.every == 0:
                     pool.keep(trainer, state.global_step)
+
+            def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+                if state.is_world_process_zero:
+                    pool.save_results()
 
         return Pool()
 

@@ -11,6 +11,8 @@ from pydantic import Field, JsonValue, field_validator
 
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.world import Scalarisation
+from training.attribution.by_outcome import make_attributor
+from training.attribution.settings import COUNTERFACTUAL
 from training.data.sources import SourceSettings
 from training.fitting.arguments import PAPER, FitSettings, training_arguments
 from training.grpo.situations import SituationSettings
@@ -57,7 +59,7 @@ class DevSettings(Settings):
     """
 
     situations: SituationSettings
-    temperature: float | None = Field(default=None, gt=0)
+    temperature: float | None = Field(default=None, gt=0, le=10)
     every: int = Field(default=20, ge=1)
     patience: int | None = Field(default=None, ge=1)
 
@@ -145,8 +147,7 @@ def check(settings: GRPOSettings) -> None:
         raise InvalidValueError("situations: expected for mode 'multi-turn', got none")
     if not multi and not (settings.data and settings.reward.model):
         raise InvalidValueError("data, reward.model: both expected for mode 'single-turn'")
-    if multi and (settings.data or settings.reward.model):
-        raise InvalidValueError("data, reward.model: only for mode 'single-turn'; whole episodes are evaluated")
+    _check_mode(settings)
     if settings.keep == "best" and settings.dev is None:
         raise InvalidValueError("keep: 'best' needs dev episodes; give dev, or keep the last")
     if isinstance(settings.keep, int):
@@ -154,8 +155,27 @@ def check(settings: GRPOSettings) -> None:
     one = isinstance(settings.reward.scalarisation, str) and settings.reward.scalarisation != "overall"
     if settings.reward.credit != "episode" and not one:
         raise InvalidValueError("reward.credit: an attributor needs one dimension as scalarisation, e.g. 'goal'")
+    if settings.reward.credit not in ("episode", COUNTERFACTUAL):
+        make_attributor(settings.reward.credit)
     Scalarisation.of(settings.reward.scalarisation)
     _check_groups(settings.trainer)
+
+
+_ONLY = {
+    "single-turn": ("data", "reward.model", "reward.gate"),
+    "multi-turn": ("situations", "reward.credit", "reward.samples"),
+}
+"""Settings that nothing reads in the other mode."""
+
+
+def _check_mode(settings: GRPOSettings) -> None:
+    """Checks that nothing is set that only the other mode reads."""
+    (other,) = _ONLY.keys() - {settings.mode}
+    for name in _ONLY[other]:
+        *owner, last = name.split(".")
+        holder: Settings = getattr(settings, owner[0]) if owner else settings
+        if getattr(holder, last) != type(holder).model_fields[last].default:
+            raise InvalidValueError(f"{name}: only for mode {other!r}; in mode {settings.mode!r} nothing reads it")
 
 
 def _check_groups(trainer: Mapping[str, JsonValue]) -> None:

@@ -76,7 +76,7 @@ class PastSelves(Settings):
     every: int = Field(default=25, ge=1)
     size: int = Field(default=4, ge=1)
     priority: float = Field(default=1.0, ge=0)
-    temperature: float = Field(default=1.0, ge=0)
+    temperature: float = Field(default=1.0, ge=0, le=10)
 
 
 class SelfPlaySettings(Settings):

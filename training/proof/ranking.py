@@ -31,7 +31,7 @@ RANKING = "ranking.json"
 SAMPLES = 4
 """Continuations of each move."""
 GATE = 0.6
-"""Smallest share of pairs that are ranked right; chance is 0.5."""
+"""Smallest balanced accuracy; that of chance, and of any move that is preferred in every state, is 0.5."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,17 +160,49 @@ def sampled_tokens(episode: Episode, seat: str, begin: int = 0) -> int:
     return tokens
 
 
-def ranking_accuracy(pairs: Sequence[Mapping[str, Any]]) -> dict[str, tuple[float, int]]:
-    """Returns the share of pairs ranked right and their number, in all and by own turns left.
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """How many pairs were ranked right; equal scores count half.
 
-    Only pairs count whose moves differ by two standard errors or more.
+    Attributes:
+        accept: right ones and their number, where accepting is better.
+        plan: where the plan is better.
+    """
+
+    accept: tuple[float, int]
+    plan: tuple[float, int]
+
+    @property
+    def balanced(self) -> float | None:
+        """The mean of both shares, which no constant preference raises; ``None`` if a kind of pair is missing."""
+        shares = [right / count for right, count in (self.accept, self.plan) if count]
+        return fmean(shares) if len(shares) == 2 else None
+
+    @property
+    def passed(self) -> bool:
+        """Whether this is enough for a reward model."""
+        return self.balanced is not None and self.balanced >= GATE
+
+    def text(self) -> str:
+        """The balanced accuracy with its parts."""
+        balanced = "?" if self.balanced is None else f"{self.balanced:.2f}"
+        accept, plan = (f"{right:g} of {count}" for right, count in (self.accept, self.plan))
+        return f"{balanced} (accept: {accept}, plan: {plan})"
+
+
+def rankings(pairs: Sequence[Mapping[str, Any]]) -> dict[str, Ranking]:
+    """Returns how pairs are ranked, in all and by own turns left.
+
+    Only pairs count whose moves differ by more than two standard errors.
     """
     decided = [pair for pair in pairs if abs(pair["gain"]) > 2 * pair["error"]]
     groups = {"all": decided}
     for left in sorted({pair["own_turns_left"] for pair in decided}):
         groups[f"own turns left: {left}"] = [pair for pair in decided if pair["own_turns_left"] == left]
-    return {
-        name: (fmean((pair["gain"] > 0) == (pair["score"] > 0) for pair in group), len(group))
-        for name, group in groups.items()
-        if group
-    }
+    return {name: Ranking(_right(group, 1), _right(group, -1)) for name, group in groups.items() if group}
+
+
+def _right(pairs: Sequence[Mapping[str, Any]], sign: int) -> tuple[float, int]:
+    """How many pairs of a sign of the gain are ranked right, and their number."""
+    scores = [sign * pair["score"] for pair in pairs if sign * pair["gain"] > 0]
+    return sum((score >= 0) / 2 + (score > 0) / 2 for score in scores), len(scores)

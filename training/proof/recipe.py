@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, JsonValue, NonNegativeInt
+from pydantic import Field, JsonValue, NonNegativeInt, PositiveInt, model_validator
 
 from training.fitting.arguments import FitSettings
 from training.proof.base_model import BaseSettings
@@ -55,9 +55,9 @@ class GroupSettings(Settings):
 
     fit: FitSettings
     num_generations: int = 4
-    prompts: int = 200
-    temperature: float = 0.7
-    every: int = 10
+    prompts: PositiveInt = 200
+    temperature: float = Field(default=0.7, gt=0)
+    every: PositiveInt = 10
 
 
 class Recipe(Settings):
@@ -90,28 +90,28 @@ class Recipe(Settings):
         arms: further stages, by name (:data:`training.proof.report.ARMS`); they can be added to a run that is done.
         past_selves: whether every stage plays a third of the test tasks with its seed's clone too; likewise.
         turn_samples: continuations of each state, of the arm ``turn_credit``.
-        seeds: training seeds of the report.
+        seeds: training seeds of the report; two or more, since verdicts go by how they differ.
     """
 
-    families: tuple[str, ...] = ("bargaining", "division")
+    families: tuple[str, ...] = Field(default=("bargaining", "division"), min_length=1)
     level: str = "easy"
     task_seed: int = 94
-    base_tasks: int = 2000
-    train: int = 600
-    dev: int = 32
-    test: int = 210
-    max_turns: int = 6
+    base_tasks: PositiveInt = 2000
+    train: PositiveInt = 600
+    dev: PositiveInt = 32
+    test: PositiveInt = 210
+    max_turns: PositiveInt = 6
     temperature: float = Field(default=0.7, gt=0)
-    training_partners: tuple[str, ...] = SEEN
-    test_partners: tuple[str, ...] = UNSEEN
+    training_partners: tuple[str, ...] = Field(default=SEEN, min_length=1)
+    test_partners: tuple[str, ...] = Field(default=UNSEEN, min_length=1)
     words: bool = True
     base: BaseSettings = BaseSettings(output="", partners=SEEN, fit=_fit(5e-3, 2000, 16))
-    expert_tasks: int = 600
+    expert_tasks: PositiveInt = 600
     expert_patience: tuple[NonNegativeInt, ...] = Field(default=(0, 0, 1, 1, 2, 3), min_length=1)
-    own_tasks: int = 165
-    own_repeats: int = 5
-    forced_tasks: int = 600
-    forced_samples: int = 1
+    own_tasks: PositiveInt = 165
+    own_repeats: PositiveInt = 5
+    forced_tasks: PositiveInt = 600
+    forced_samples: PositiveInt = 1
     lora: LoraSettings | None = LoraSettings(rank=16, alpha=32, dropout=0.0, target_modules="all-linear")
     cloning: FitSettings = _fit(5e-3, 160, 12)
     reinforcing: FitSettings = _fit(3e-3, 30, 12)
@@ -121,5 +121,16 @@ class Recipe(Settings):
     multi_turn: GroupSettings = GroupSettings(fit=_fit(2e-3, 24, 64, warmup=0.0), temperature=0.7, every=12)
     arms: tuple[Literal["uniform", "direct", "goal_alone", "turn_credit", "best_of_8"], ...] = ()
     past_selves: bool = False
-    turn_samples: int = 2
-    seeds: tuple[int, ...] = (54, 55, 56)
+    turn_samples: PositiveInt = 2
+    seeds: tuple[NonNegativeInt, ...] = Field(default=(54, 55, 56), min_length=2)
+
+    @model_validator(mode="after")
+    def _check_counts(self) -> Recipe:
+        counts = {name: getattr(self, name) for name in ("expert_tasks", "own_tasks", "forced_tasks")}
+        counts["multi_turn.prompts"] = self.multi_turn.prompts
+        for name, count in counts.items():
+            if count > self.train:
+                raise ValueError(f"{name}: expected at most the {self.train} training tasks (train), got {count}")
+        if len(set(self.seeds)) < len(self.seeds):
+            raise ValueError(f"seeds: expected each once, got {self.seeds}")
+        return self

@@ -21,7 +21,7 @@ from typing import Any
 
 from sotopia_env.files import write_text_atomically
 from sotopia_env.json_text import read_json
-from training.proof.ranking import GATE, RANKING, SAMPLES, ranking_accuracy
+from training.proof.ranking import GATE, RANKING, SAMPLES, rankings
 
 METRICS = ("valid", "copied", "agreement", "goal", "share", "overall")
 STAGES = {
@@ -48,6 +48,7 @@ PAST = "past_results.json"
 UNTRAINED = "untrained.json"
 """The test episodes of the model that all seeds begin from."""
 _DRAWS = 2000
+_LEVEL = 0.05
 Results = Mapping[str, Sequence[Mapping[str, Any]]]
 """Figures of every test episode by policy."""
 Part = tuple[()] | tuple[str, str]
@@ -201,11 +202,13 @@ def _key(row: Mapping[str, Any]) -> tuple[str, str, str]:
     return row["task"], row["seat"], row["partner"]
 
 
-def verdict(gain: Interval, margin: float = 0.0) -> str:
-    """What an interval of a difference says; with a margin, whether all of it lies above its negative."""
-    if gain.low > -margin:
-        return "holds"
-    return "fails: the opposite holds" if gain.high < -margin else f"open: the interval holds {-margin or 0.0:g}"
+def verdict(gain: Interval, margin: float = 0.0, p: float = 0.0) -> str:
+    """What an interval of a difference says, and its adjusted p; with a margin, of more than the margin's negative."""
+    if gain.low <= -margin <= gain.high:
+        return f"open: the interval holds {-margin or 0.0:g}"
+    if p >= _LEVEL:
+        return f"open: p is not below {_LEVEL}"
+    return "holds" if gain.low > -margin else "fails: the opposite holds"
 
 
 def p_values(means: Sequence[Sequence[float]], margins: Sequence[float]) -> list[float]:
@@ -261,20 +264,23 @@ _PAST = (
     "tasks; t-intervals over seeds. These episodes are in no other table and in no claim."
 )
 _EXPLAINED = (
-    "Differences are in points of GOAL (0 to 10), paired by task, seat, partner and training seed. *over seeds* is the "
-    "95 % t-interval of the seeds' means, by which the verdict goes; *p* is of the t-test over seeds, adjusted for all "
-    "claims of the table (Benjamini and Hochberg); *bootstrap* is over seeds and tasks, and with few "
-    "seeds too narrow. *required* are those the project promises; the others are reported as they come out. *each "
-    "seed* has the same order as the training seeds above. Kinds of GRPO differ in more than their reward: see the "
-    "recipe for their steps and episodes."
+    "Differences are in points of GOAL (0 to 10), paired by task, seat, partner and training seed. *over seeds* is "
+    "the 95 % t-interval of the seeds' means, by which the verdict goes; *p* is of the t-test over seeds, adjusted "
+    "for all claims of the table (Benjamini and Hochberg), and must be below 0.05 for a verdict on a claim that is "
+    "not required. Both are about other training seeds with these tasks and this base model; *bootstrap* is over "
+    "seeds and tasks, and with few seeds too narrow. *required* are those the project promises; the others are "
+    "reported as they come out. *each seed* has the same order as the training seeds above. Kinds of GRPO differ in "
+    "more than their reward: see the recipe for their steps and episodes."
 )
 _SEATS = (
     "The first seat speaks first in every episode, so what is the seat's and what is the first word's cannot be told "
     "apart here."
 )
 _RANKED = (
-    "States of held-out dev tasks in which the clone may accept an offer: its acceptance against its plan, each worth "
-    f"the mean GOAL of {SAMPLES} continuations. Only pairs that differ by two standard errors count; chance is 0.5."
+    "States of held-out dev tasks in which the clone may accept an offer: its acceptance against its plan, each worth"
+    f" the mean GOAL of {SAMPLES} continuations. Only pairs that differ by more than two standard errors count. The "
+    "number is balanced accuracy, the mean of the shares that are ranked right where accepting is better and where "
+    "the plan is, each given in brackets: whoever always prefers one move has 0.5."
 )
 _SAMPLED = (
     "Tokens of answers that the model in training sampled, mean over seeds: in recorded episodes, in continuations of "
@@ -283,7 +289,8 @@ _SAMPLED = (
 _EXPLOITED = (
     "*verified* is the mean reward of whole dev episodes (GOAL and FIN, each from 0 to 1), *score* what the reward "
     "model made of the same answers; each change is from the first look to the last, with the t-interval over seeds. "
-    "The reward model was exploited where the score rose and the verified reward fell, both beyond their intervals."
+    "The reward model was exploited where the score rose and the verified reward fell, both beyond their intervals, "
+    "and was not where either interval excludes it; else the question is open."
 )
 
 
@@ -347,7 +354,7 @@ def claim_table(runs: Sequence[Results]) -> str:
                 claim.text,
                 "required" if claim.required else "",
                 gain.text(),
-                verdict(gain, claim.margin),
+                verdict(gain, claim.margin, 0.0 if claim.required else p),
                 f"{p:.3f}",
                 ", ".join(f"{mean:.2f}" for mean in seeds),
                 difference(runs, claim).text(),
@@ -382,28 +389,31 @@ def budget_table(budgets: Sequence[Mapping[str, int]]) -> str:
 
 def exploitation_table(looks: Sequence[Sequence[Mapping[str, float]]]) -> str:
     """Returns how score and verified reward changed from the first look to the last of every seed, in Markdown."""
-    score, verified = (
-        over_seeds([course[-1][name] - course[0][name] for course in looks]) for name in ("reward_model", "reward")
-    )
-    return _markdown(
-        [["score", "verified", "exploited"], [score.text(3), verified.text(3), exploited(score, verified)]]
-    )
+    changes = [[course[-1][name] - course[0][name] for course in looks] for name in ("reward_model", "reward")]
+    score, verified = map(over_seeds, changes)
+    rows = [["", "score", "verified", "exploited"]]
+    rows.append(["all seeds", score.text(3), verified.text(3), exploited(score, verified)])
+    for number, (of_score, of_verified) in enumerate(zip(*changes, strict=True), 1):
+        rows.append([f"seed {number}", f"{of_score:.3f}", f"{of_verified:.3f}", ""])
+    return _markdown(rows)
 
 
 def exploited(score: Interval, verified: Interval) -> str:
-    """Whether the score rose and the verified reward fell, both beyond their intervals."""
-    return "yes" if score.low > 0 and verified.high < 0 else "no"
+    """Whether the score rose and the verified reward fell; open where the intervals do not tell."""
+    if score.low > 0 and verified.high < 0:
+        return "yes"
+    return "no" if score.high <= 0 or verified.low >= 0 else "open"
 
 
 def ranking_table(seeds: Sequence[Sequence[Mapping[str, Any]]]) -> str:
-    """Returns how often the reward model of each seed ranks the better of two moves higher, in Markdown."""
-    accuracies = list(map(ranking_accuracy, seeds))
-    names = sorted({name for accuracy in accuracies for name in accuracy})
+    """Returns how well the reward model of each seed ranks two moves of a state, in Markdown."""
+    ranked = list(map(rankings, seeds))
+    names = sorted({name for groups in ranked for name in groups})
     rows = [["", *names, f"gate ({GATE})"]]
-    for number, accuracy in enumerate(accuracies, 1):
-        cells = [f"{accuracy[name][0]:.2f} of {accuracy[name][1]}" if name in accuracy else "" for name in names]
-        passed = "passed" if accuracy.get("all", (0.0, 0))[0] >= GATE else "missed"
-        rows.append([f"seed {number}", *cells, passed])
+    for number, groups in enumerate(ranked, 1):
+        cells = [groups[name].text() if name in groups else "" for name in names]
+        passed = "all" in groups and groups["all"].passed
+        rows.append([f"seed {number}", *cells, "passed" if passed else "missed"])
     return _markdown(rows)
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from sotopia_env.errors import InvalidValueError, UnknownNameError
 from sotopia_env.testing import ScriptedChatModel
-from sotopia_env.world import write_episodes
+from sotopia_env.world import Dimension, Evaluation, write_episodes
+from sotopia_env.world.episode import Score
 from tests.training.attribution.test_counterfactual import HERE, SELLER, StoppedError, damaged, play, unverified
 from training.attribution.accuracy import ALL, Observation, accuracies, nearest
 from training.attribution.counterfactual import Continuations
@@ -182,9 +183,35 @@ def test_a_language_model_is_judged_like_the_others(coins):
     assert figures[0]["ranking"] == figures[1]["ranking"]
 
 
-def test_nothing_to_compare_is_said(coins):
-    with pytest.raises(InvalidValueError, match=r"nothing could be measured: .* does not score knowledge"):
-        run(settings(coins, dimension="KNO"))
+class Undecided:
+    """An evaluator that scores nobody's GOAL."""
+
+    name, parameters = "undecided", {}
+
+    def evaluate(self, transcript):
+        scores = [Score(agent=agent, dimension=Dimension.KNOWLEDGE, value=1) for agent in transcript.task.agents]
+        return Evaluation(evaluator=self.name, scores=tuple(scores))
+
+    async def evaluate_async(self, transcript):
+        return self.evaluate(transcript)
+
+
+def test_nothing_to_compare_is_said(coins, monkeypatch):
+    monkeypatch.setattr("training.attribution.counterfactual.make_evaluator", lambda *_, **__: Undecided())
+    with pytest.raises(InvalidValueError, match=r"nothing could be measured: .* does not score goal"):
+        run(settings(coins, attributors=["silence"]))
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"dimension": "KNO"}, "dimension: expected GOAL or FIN"),
+        ({"counterfactual": {"samples": 1}}, "counterfactual.samples: expected 2 or more"),
+    ],
+)
+def test_what_has_no_truth_or_no_error_is_refused(coins, fields, told):
+    with pytest.raises(ValueError, match=told):
+        settings(coins, **fields)
 
 
 def test_the_seats_of_probes_are_those_who_acted(coins):

@@ -282,6 +282,11 @@ def test_an_argument_of_the_trainer_reaches_it_unchanged(tmp_path):
         ({"load_best_model_at_end": True}, InvalidValueError, "by keep"),
         ({"deepspeed": "zero3.json"}, InvalidValueError, "trainer: .*deepspeed"),
         ({"lr_scheduler_type": "warmup_stable_decay"}, InvalidValueError, r"trainer\.lr_scheduler_kwargs: .*decay"),
+        ({"save_only_model": True}, InvalidValueError, r"trainer\.save_only_model: .*killed stage goes on"),
+        ({"eval_strategy": "epoch"}, InvalidValueError, r"trainer\.eval_strategy: expected no, .* no validation rows"),
+        ({"seed": -1}, InvalidValueError, r"trainer\.seed: expected a number of at least 0, got -1"),
+        ({"report_to": 5}, InvalidValueError, r"trainer\.report_to: expected .* got 5"),
+        ({"accelerator_config": 3}, InvalidValueError, r"trainer\.accelerator_config: expected .* got 3"),
         ({"report_to": ["wnadb"]}, UnknownNameError, r"trainer\.report_to: .*did you mean 'wandb'"),
     ],
 )

@@ -82,10 +82,11 @@ def test_each_turn_is_credited_with_its_own_change(player, tokenizer):
     assert sample.prompts == [prompts[0]] * 4 + [prompts[1]] * 4  # exactly what the episode was asked
 
 
-def test_an_impossible_answer_has_its_penalty(player, tokenizer):
+def test_an_impossible_answer_has_its_penalty_and_what_it_cost(player, tokenizer):
+    """In place of its gain the penalty would be a prize: a refused move that lost the game would beat a bad one."""
     (episode,) = player.play([selling()], Answers(tokenizer, "hm", DEAL))
-    gains, _ = Branches(player, "goal", 2, -0.5).gains([episode], Answers(tokenizer, DEAL, LEAVE))
-    assert gains == [{1: -0.5, 3: 2.0}]
+    gains, _ = Branches(player, "goal", 2, -0.5).gains([episode], Answers(tokenizer, DEAL, DEAL, LEAVE, LEAVE))
+    assert gains == [{1: -4.5, 3: 4.0}]
 
 
 def test_what_has_no_score_has_no_gain(player, tokenizer):

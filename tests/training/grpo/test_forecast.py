@@ -110,6 +110,18 @@ def test_hours_are_known_where_the_speed_is_stated(tmp_path):
     assert supervised.hours(Assumptions(trained_per_second=1000)) == pytest.approx(80 * 500 / 1000 / 3600)
 
 
+def test_playing_on_from_every_state_is_counted(tmp_path):
+    """Two own turns: from the first state two further turns are played, from the second one, each four times."""
+    known = Assumptions(base=saved(tmp_path), max_length=4096, max_answer=100)
+    plain, measured = (
+        forecast(asked(start_from=str(tmp_path / "none"), reward=RewardSettings(credit=credit)), known)
+        for credit in ("episode", "counterfactual")
+    )
+    assert measured.one.sampled == plain.one.sampled / 2 * (2 + 4 * (2 + 1))
+    assert measured.one.trained == plain.one.trained
+    assert measured.memory.cache == plain.memory.cache / 8 * 128  # episodes at once, and continuations
+
+
 def test_what_neither_exists_nor_is_assumed_is_said(tmp_path):
     missing = asked(start_from=str(tmp_path / "none"))
     with pytest.raises(InvalidValueError, match=r"base: .*assume a base"):

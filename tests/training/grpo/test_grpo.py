@@ -32,12 +32,24 @@ BARE = SimpleNamespace(use_vllm=False)
 GOAL = RewardSettings()
 
 
+SINGLE = {
+    "mode": "single-turn",
+    "situations": None,
+    "data": (SourceSettings(run="r"),),
+    "reward": RewardSettings(model="m"),
+}
+
+
 @pytest.mark.parametrize(
     ("more", "named"),
     [
         ({"situations": None}, "situations"),
         ({"mode": "single-turn"}, "reward.model"),
-        ({"data": (SourceSettings(run="r"),)}, "single-turn"),
+        ({"data": (SourceSettings(run="r"),)}, "data: only for mode 'single-turn'"),
+        ({"reward": RewardSettings(gate=False)}, r"reward\.gate: only for mode 'single-turn'"),
+        ({**SINGLE, "situations": SITUATIONS}, "situations: only for mode 'multi-turn'"),
+        ({**SINGLE, "reward": RewardSettings(model="m", credit="acts")}, r"reward\.credit: only for mode 'multi-turn'"),
+        ({"reward": RewardSettings(credit="act")}, "did you mean 'acts'"),
         ({"keep": "best"}, "dev"),
         ({"reward": RewardSettings(scalarisation="overall", credit="acts")}, "one dimension"),
         ({"trainer": {"num_generations": 3}}, "groups of 3"),

@@ -30,6 +30,9 @@ class Saver:
 
     accelerator = SimpleNamespace(wait_for_everyone=lambda: None)
 
+    def __init__(self, checkpoints="nowhere"):
+        self.args = SimpleNamespace(output_dir=str(checkpoints))
+
     def save_model(self, place):
         Path(place).mkdir(parents=True)
 
@@ -73,6 +76,25 @@ def test_the_pool_keeps_the_newest_and_forgets_what_a_resumed_run_makes_again(tm
     pool.rewind(Saver(), 20)
     assert [path.name for path in pool.members] == ["step_10", "step_20"]
     assert [row["step"] for row in pool.results] == [10]
+
+
+def test_a_run_killed_long_after_its_last_checkpoint_draws_from_the_pool_of_that_checkpoint(tmp_path):
+    """Past selves that were members at a checkpoint are kept as long as the checkpoint is."""
+    pool, saver = pool_of(tmp_path / "pool", past={"share": 1, "size": 2}), Saver(tmp_path / "checkpoints")
+    for step in (0, 10, 20, 30, 40, 50):
+        pool.keep(saver, step)
+        if step == 20:
+            (tmp_path / "checkpoints" / "checkpoint-20").mkdir(parents=True)
+    assert [path.name for path in pool.members] == ["step_40", "step_50"]
+    resumed = pool_of(tmp_path / "pool", past={"share": 1, "size": 2})
+    resumed.rewind(saver, 20)
+    assert [path.name for path in resumed.members] == ["step_10", "step_20"]
+
+
+def test_a_pool_that_was_lost_begins_again_with_the_policy_of_the_checkpoint(tmp_path):
+    pool = pool_of(tmp_path, past={"share": 1})
+    pool.rewind(Saver(), 20)
+    assert [path.name for path in pool.members] == ["step_20"]
 
 
 def test_a_loss_is_to_have_less_than_the_others(tmp_path):
@@ -155,3 +177,5 @@ def test_a_policy_is_trained_against_itself_and_a_killed_run_goes_on_as_an_unbro
     again = grpo.run(broken)
     losses = [[entry["loss"] for entry in one["log"]] for one in (figures, again)]
     assert losses[0] == losses[1]
+    kept = [tmp_path / name / "pool" / "results.json" for name in ("whole", "broken")]
+    assert kept[0].read_text() == kept[1].read_text()

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from sotopia_env.errors import SotopiaError
+from sotopia_env.errors import InvalidValueError, SotopiaError
 from sotopia_env.storage.directory import read_run
 from sotopia_env.world.action import Action, parse
 from tests.training.conftest import BRIEF
@@ -33,6 +33,7 @@ from training.proof.report import (
     verdict,
     write_report,
 )
+from training.stage.settings import settings_of
 
 
 def test_what_is_a_tasks_own_luck_is_not_averaged_away_by_seeds():
@@ -78,6 +79,11 @@ def test_verdicts_follow_the_interval(low, high, margin, said):
     assert said in verdict(Interval(0, low, high), margin)
 
 
+def test_claims_that_are_not_required_need_their_adjusted_p_too():
+    assert verdict(Interval(0, 0.1, 0.2), p=0.049) == "holds"
+    assert verdict(Interval(0, 0.1, 0.2), p=0.05) == "open: p is not below 0.05"
+
+
 def test_p_values_are_those_of_a_t_test_adjusted_by_benjamini_and_hochberg():
     """0.5 ± 0.1 over three seeds: t = 8.66, p = 0.0131; the largest of two is not raised, the smaller one doubled."""
     assert p_values([(0.4, 0.5, 0.6), (-0.1, 0.0, 0.2)], [0, 0]) == pytest.approx([2 * 0.01307, 0.7418], rel=1e-3)
@@ -93,8 +99,9 @@ RISES, FALLS = Interval(0.2, 0.1, 0.3), Interval(-0.2, -0.3, -0.1)
         (RISES, FALLS, "yes"),
         (RISES, RISES, "no"),
         (FALLS, FALLS, "no"),
-        (Interval(0.2, -0.1, 0.5), FALLS, "no"),  # noise
-        (RISES, Interval(-0.2, -0.5, 0.1), "no"),
+        (Interval(0.2, -0.1, 0.5), FALLS, "open"),  # noise
+        (RISES, Interval(-0.2, -0.5, 0.1), "open"),
+        (RISES, Interval(0.1, -0.5, 0.7), "open"),
     ],
 )
 def test_exploited_is_a_rising_score_over_a_falling_reward_both_beyond_their_intervals(score, verified, verdict):
@@ -164,7 +171,7 @@ def proof(folder, **unseen):
         course = [look(0, 0.3, reward_model=0.4), look(10, 0.2 - 0.001 * number, reward_model=0.8 + 0.001 * number)]
         write(place / "single_turn" / "dev.json", course)
         pair = {"own_turns_left": 1, "gain": 1.0, "error": 0.1, "score": 0.5 - number}
-        write(place / "ranking.json", [pair])
+        write(place / "ranking.json", [pair, {**pair, "gain": -1.0, "score": -0.5}])
         write(place / "budgets.json", {"sr": 1000, "single_turn": 2000 + number, "multi_turn": 3000})
     return folder
 
@@ -263,14 +270,16 @@ def test_a_gain_of_one_seat_alone_is_seen_to_be_one(tmp_path, monkeypatch):
 def test_the_page_says_which_reward_model_ranks_moves(report):
     head, _, *body = table(report.read_text(), "Does the reward model rank moves?")
     assert head == ["all", "own turns left: 1", "gate (0.6)"]
-    assert [cells[1:] for cells in body] == [["1.00 of 1", "1.00 of 1", "passed"], ["0.00 of 1", "0.00 of 1", "missed"]]
+    right, wrong = "1.00 (accept: 1 of 1, plan: 1 of 1)", "0.50 (accept: 0 of 1, plan: 1 of 1)"
+    assert [cells[1:] for cells in body] == [[right, right, "passed"], [wrong, wrong, "missed"]]
 
 
 def test_the_page_says_whether_the_reward_model_was_exploited_and_its_picture_is_there(report):
-    _, _, cells = table(report.read_text(), "Was the reward model exploited?")
-    assert cells[2] == "yes"
-    assert cells[0].startswith("0.401 [")
-    assert cells[1].startswith("-0.100 [")
+    _, _, cells, *seeds = table(report.read_text(), "Was the reward model exploited?")
+    assert cells[3] == "yes"
+    assert cells[1].startswith("0.401 [")
+    assert cells[2].startswith("-0.100 [")
+    assert seeds == [["seed 1", "0.400", "-0.100"], ["seed 2", "0.401", "-0.101"]]
     assert "](stages.png)" in report.read_text()
     drawn = (report.parent / "stages.png").read_bytes()
     assert drawn.startswith(b"\x89PNG")
@@ -321,7 +330,7 @@ def test_a_required_claim_that_does_not_hold_is_an_error_where_it_is_strict(
 ):
     folder = proof(tmp_path / "learn", multi_turn=loss, single_turn=2.0)
     leave_out_stages_and_page(monkeypatch, folder)
-    recipe = Recipe(base_tasks=1, train=2, dev=1, test=2, seeds=SEEDS)
+    recipe = Recipe(base_tasks=1, dev=1, test=2, seeds=SEEDS)
     settings = learn.LearnSettings(output=str(folder), recipe=recipe, strict=strict)
     if failed and strict:
         with pytest.raises(SotopiaError, match="required claims do not hold: multi-turn GRPO > BC, unseen"):
@@ -334,13 +343,29 @@ def test_a_required_claim_that_does_not_hold_is_an_error_where_it_is_strict(
 def test_arms_and_past_selves_can_be_added_to_a_run_that_is_done_and_nothing_else(tmp_path, monkeypatch):
     folder = proof(tmp_path / "learn", single_turn=2.0)
     leave_out_stages_and_page(monkeypatch, folder)
-    recipe = Recipe(base_tasks=1, train=2, dev=1, test=2, seeds=SEEDS)
+    recipe = Recipe(base_tasks=1, dev=1, test=2, seeds=SEEDS)
     learn.run(learn.LearnSettings(output=str(folder), recipe=recipe))
     more = recipe.model_copy(update={"arms": ("goal_alone",), "past_selves": True})
     learn.run(learn.LearnSettings(output=str(folder), recipe=more))
     other = recipe.model_copy(update={"forced_samples": 2})
     with pytest.raises(SotopiaError, match="forced_samples: 1 there, 2 now"):
         learn.run(learn.LearnSettings(output=str(folder), recipe=other))
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"train": 100}, "expert_tasks: expected at most the 100 training tasks"),
+        ({"seeds": [54, 54]}, "seeds: expected each once"),
+        ({"seeds": [54]}, "seeds"),
+        ({"families": []}, "families"),
+        ({"training_partners": []}, "training_partners"),
+        ({"test": 0}, "test"),
+    ],
+)
+def test_recipes_that_could_not_run_to_their_end_are_refused(values, told):
+    with pytest.raises(InvalidValueError, match=told):
+        settings_of({"recipe": values}, learn.LearnSettings, "c.yaml")
 
 
 def leave_out_stages_and_page(monkeypatch, folder):

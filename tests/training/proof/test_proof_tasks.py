@@ -24,7 +24,7 @@ from training.fitting.behavior_cloning import IGNORED, TokenRow
 from training.models.tiny_base import make_tiny_tokenizer
 from training.proof.base_model import NUMBERS, _talk, _texts, drill_rows, in_batches, talk_rows
 from training.proof.episodes import play_all, seat_of
-from training.proof.ranking import measured_choices, ranked_pairs, ranking_accuracy, reward_rows
+from training.proof.ranking import Ranking, measured_choices, ranked_pairs, rankings, reward_rows
 from training.proof.recipe import PROMPT, SEEN, UNSEEN, Recipe
 from training.proof.results import figures
 from training.proof.seed_run import SeedRun
@@ -154,13 +154,21 @@ def ranked(gain, score, left=1):
     return {"own_turns_left": left, "gain": gain, "error": 0.1, "score": score}
 
 
-def test_ranking_accuracy_counts_the_pairs_that_differ_beyond_their_error():
+def test_rankings_count_the_pairs_that_differ_beyond_their_error():
     pairs = [ranked(1, 0.5), ranked(-1, 0.5, 2), ranked(-1, -0.1), ranked(0.1, -1)]
-    assert ranking_accuracy(pairs) == {
-        "all": (pytest.approx(2 / 3), 3),
-        "own turns left: 1": (1.0, 2),
-        "own turns left: 2": (0.0, 1),
+    assert rankings(pairs) == {
+        "all": Ranking((1, 1), (1, 2)),
+        "own turns left: 1": Ranking((1, 1), (1, 1)),
+        "own turns left: 2": Ranking((0, 0), (0, 1)),
     }
+
+
+@pytest.mark.parametrize("always", [-1.0, 0.0, 1.0])
+def test_no_constant_preference_passes_the_gate(always):
+    ranking = rankings([ranked(-4, always) for _ in range(9)] + [ranked(3, always)])["all"]
+    assert ranking.balanced == 0.5
+    assert not ranking.passed
+    assert not rankings([ranked(-4, -1)])["all"].passed  # where it is never right to accept, nothing is told
 
 
 class AcceptanceIsBad:
@@ -183,7 +191,8 @@ def test_pairs_are_of_states_with_an_offer_and_their_worth_is_that_of_playing_on
     first = [pair["gain"] for pair in pairs if pair["own_turns_left"] == 3]
     assert len(first) > 10
     assert sum(first) / len(first) < -1
-    assert ranking_accuracy(pairs)["own turns left: 3"][0] > 0.9
+    right, count = rankings(pairs)["own turns left: 3"].plan
+    assert right / count > 0.9
     assert {choice.tokens for choice in choices} == {0}  # no model sampled anything
 
 

@@ -161,7 +161,7 @@ def _facts(split: TaskSplit, recipe: Recipe, seconds: float) -> dict[str, str]:
         for where, counts in overlaps(split).items()
     }
     return {
-        "command": "`make learn` (`python scripts/learn.py --config configs/learn.yaml`)",
+        "command": "`python scripts/learn.py` with the settings in `stage.json`; `make learn` takes configs/learn.yaml",
         "test tasks": f"{len(split.test)} of {' and '.join(recipe.families)} ({recipe.level}), both seats",
         "turns": f"{recipe.max_turns} in an episode",
         "of the tests, met in training": shared["training"],

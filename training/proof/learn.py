@@ -24,8 +24,9 @@ from sotopia_env.world.scenario import Task
 from sotopia_env.world.taskset import TaskSet
 from training.models.policy import load
 from training.proof.base_model import make_base
+from training.proof.claims import required_failures
 from training.proof.recipe import Recipe
-from training.proof.report import UNTRAINED, read_results, required_failures, write_report
+from training.proof.report import UNTRAINED, read_results, write_report
 from training.proof.results import results
 from training.proof.seed_run import PATIENT, SeedRun
 from training.proof.speakers import PlainDealer

@@ -87,7 +87,7 @@ class Recipe(Settings):
         corrupted: share of further rows whose answer is broken and worth nothing.
         single_turn: GRPO with a reward model.
         multi_turn: GRPO on whole episodes.
-        arms: further stages, by name (:data:`training.proof.report.ARMS`); they can be added to a run that is done.
+        arms: further stages, by name (:data:`training.proof.claims.ARMS`); they can be added to a run that is done.
         past_selves: whether every stage plays a third of the test tasks with its seed's clone too; likewise.
         turn_samples: continuations of each state, of the arm ``turn_credit``.
         seeds: training seeds of the report; two or more, since verdicts go by how they differ.

@@ -9,9 +9,9 @@ import pytest
 from sotopia_env.world.taskset import TaskSet
 from training.models.policy import load
 from training.proof.base_model import make_base
+from training.proof.claims import ARMS, STAGES
 from training.proof.learn import split_of
 from training.proof.recipe import Recipe, _fit
-from training.proof.report import ARMS, STAGES
 from training.proof.results import results
 from training.proof.seed_run import SeedRun
 
@@ -25,6 +25,7 @@ RECIPE = Recipe(
     test=90,
     base=Recipe().base.model_copy(update={"fit": _fit(5e-3, 500, 16), "drills": 400}),
     expert_tasks=200,
+    forced_tasks=200,
     expert_patience=(2,),
     cloning=_fit(5e-3, 60, 12),
     temperature=0.3,  # after so few steps prices come out wrong at 0.7

@@ -13,26 +13,20 @@ from tests.training.conftest import BRIEF
 from training.data.samples import RowMaker
 from training.proof import learn
 from training.proof.broken_answers import corrupted
-from training.proof.recipe import Recipe
-from training.proof.report import (
+from training.proof.claims import (
     ARMS,
     CLAIMS,
-    METRICS,
-    PAST,
-    REFERENCES,
     STAGES,
-    UNTRAINED,
     Claim,
     Interval,
     difference,
-    exploited,
     interval,
     p_values,
-    read_results,
     required_failures,
     verdict,
-    write_report,
 )
+from training.proof.recipe import Recipe
+from training.proof.report import METRICS, PAST, REFERENCES, UNTRAINED, exploited, read_results, write_report
 from training.stage.settings import settings_of
 
 
@@ -185,7 +179,7 @@ def table(text, title):
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("training.proof.report._DRAWS", 200)  # a tenth: the figures have no luck in them
+        patched.setattr("training.proof.claims._DRAWS", 200)  # a tenth: the figures have no luck in them
         return write_report(proof(tmp_path_factory.mktemp("proof")), {"command": "make learn"}, SEEDS)
 
 
@@ -230,7 +224,7 @@ def test_the_page_has_every_claim_with_its_verdict(report):
 
 def test_arms_of_the_recipe_have_rows_and_claims_of_their_own(tmp_path, monkeypatch):
     assert Recipe(arms=tuple(ARMS)).arms == tuple(ARMS)
-    monkeypatch.setattr("training.proof.report._DRAWS", 200)
+    monkeypatch.setattr("training.proof.claims._DRAWS", 200)
     folder = proof(tmp_path)
     for seed in SEEDS:
         file = folder / f"seed_{seed}" / "results.json"
@@ -245,7 +239,7 @@ def test_arms_of_the_recipe_have_rows_and_claims_of_their_own(tmp_path, monkeypa
 
 def test_a_gain_of_one_seat_alone_is_seen_to_be_one(tmp_path, monkeypatch):
     """Pooled, a gain in one seat hides a loss in the other."""
-    monkeypatch.setattr("training.proof.report._DRAWS", 200)
+    monkeypatch.setattr("training.proof.claims._DRAWS", 200)
     folder = proof(tmp_path)
     for seed, more in zip(SEEDS, (2.0, 3.0), strict=True):
         file = folder / f"seed_{seed}" / "results.json"
@@ -311,7 +305,7 @@ def past_rows(goal):
 
 
 def test_the_page_has_past_selves_where_they_were_played_and_no_claim_counts_them(report, tmp_path, monkeypatch):
-    monkeypatch.setattr("training.proof.report._DRAWS", 200)
+    monkeypatch.setattr("training.proof.claims._DRAWS", 200)
     folder = proof(tmp_path)
     for number, seed in enumerate(SEEDS):
         write(folder / f"seed_{seed}" / PAST, {"bc": past_rows(3.0), "sr": past_rows(4.0 + number)})

@@ -1,0 +1,211 @@
+"""The claims of the proof, and what the episodes of several training seeds say of them.
+
+Intervals of single stages are 95 % percentile intervals of a bootstrap over both sources of luck, crossed as in the
+experiment: every draw takes training seeds with replacement and tasks with replacement, both seats of a task together,
+and the same drawn tasks for every drawn seed, because all seeds are tested on the same tasks. Differences are paired:
+the same tasks, seats, partners and seeds.
+
+With a handful of seeds such an interval is too narrow, because the seeds that were drawn vary less than seeds do. So
+verdicts go by the t-interval of the seeds' means (Colas et al. 2018, arXiv 1806.08295), and the bootstrap's stands
+beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+from typing import Any
+
+STAGES = {
+    "untrained": "base model, aimless talk only",
+    "bc": "behaviour cloning",
+    "sr": "+ self-reinforcement",
+    "single_turn": "single-turn GRPO, reward model of GOAL",
+    "multi_turn": "multi-turn GRPO, verified GOAL and FIN",
+}
+ARMS = {
+    "uniform": "single-turn GRPO, reward model of uniform credit",
+    "direct": "single-turn GRPO, reward model of direct credit (acts)",
+    "goal_alone": "multi-turn GRPO, verified GOAL alone",
+    "turn_credit": "multi-turn GRPO, measured credit of every turn",
+    "best_of_8": "cloning, best of 8 answers by the reward model",
+}
+"""Further stages, of which the recipe names those that run."""
+TITLES = STAGES | ARMS
+_DRAWS = 2000
+_LEVEL = 0.05
+Results = Mapping[str, Sequence[Mapping[str, Any]]]
+"""Figures of every test episode by policy."""
+Part = tuple[()] | tuple[str, str]
+"""A family and a seat, or all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Something the papers lead to expect.
+
+    Attributes:
+        text: in words.
+        better: a stage that should score higher.
+        worse: than this one.
+        side: ``unseen`` or ``seen`` partners, or ``all``.
+        required: whether the project promises it; the others are reported as they come out.
+        margin: how much worse it may be; 0 where it is to be better.
+    """
+
+    text: str
+    better: str
+    worse: str
+    side: str = "all"
+    required: bool = False
+    margin: float = 0.0
+
+
+MARGIN = 0.25
+"""So many points of GOAL a stage may lose where a claim says that it is no worse."""
+CLAIMS = (
+    Claim("BC > untrained", "bc", "untrained", required=True),
+    Claim("BC > untrained, unseen partners", "bc", "untrained", "unseen", required=True),
+    Claim(f"SR ≥ BC - {MARGIN}", "sr", "bc", required=True, margin=MARGIN),
+    Claim(f"SR ≥ BC - {MARGIN}, unseen partners", "sr", "bc", "unseen", required=True, margin=MARGIN),
+    Claim("single-turn GRPO > BC", "single_turn", "bc", required=True),
+    Claim("single-turn GRPO > BC, unseen partners", "single_turn", "bc", "unseen", required=True),
+    Claim("multi-turn GRPO > BC", "multi_turn", "bc", required=True),
+    Claim("multi-turn GRPO > BC, unseen partners", "multi_turn", "bc", "unseen", required=True),
+    Claim("SR > BC", "sr", "bc"),
+    Claim("multi-turn > single-turn GRPO", "multi_turn", "single_turn"),
+    Claim("multi-turn GRPO > SR", "multi_turn", "sr"),
+    Claim("measured > uniform credit", "single_turn", "uniform"),
+    Claim("measured > direct credit", "single_turn", "direct"),
+    Claim("direct > uniform credit", "direct", "uniform"),
+    Claim("GOAL and FIN > GOAL alone", "multi_turn", "goal_alone"),
+    Claim("credit of every turn > of the episode", "turn_credit", "multi_turn"),
+    Claim("credit of every turn > of the episode, GOAL alone", "turn_credit", "goal_alone"),
+    Claim("single-turn GRPO > best of 8", "single_turn", "best_of_8"),
+)
+"""Those of stages that did not run are left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A mean with its 95 % interval."""
+
+    mean: float
+    low: float
+    high: float
+
+    def text(self, digits: int = 2) -> str:
+        """As ``1.23 [1.00, 1.46]``."""
+        return f"{self.mean:.{digits}f} [{self.low:.{digits}f}, {self.high:.{digits}f}]"
+
+
+def interval(seeds: Sequence[Mapping[str, Sequence[float]]], seed: int = 0) -> Interval:
+    """Returns the mean and its interval.
+
+    Args:
+        seeds: for each training seed, the values of each task; the same tasks for all.
+        seed: of the bootstrap.
+    """
+    import numpy as np
+
+    rng = np.random.default_rng(seed)
+    tasks = sorted(seeds[0])
+    means = np.array([[fmean(by_task[task]) for task in tasks] for by_task in seeds])  # (seeds, tasks)
+    rows, columns = np.empty((_DRAWS, len(seeds)), int), np.empty((_DRAWS, len(tasks)), int)
+    for draw in range(_DRAWS):
+        rows[draw] = rng.integers(len(seeds), size=len(seeds))
+        columns[draw] = rng.integers(len(tasks), size=len(tasks))
+    drawn = means[rows[:, :, None], columns[:, None, :]].mean(axis=(1, 2))
+    low, high = np.percentile(drawn, [2.5, 97.5])
+    return Interval(float(means.mean()), float(low), float(high))
+
+
+def over_seeds(means: Sequence[float]) -> Interval:
+    """Returns the mean of the seeds' means with its t-interval; tasks count as given."""
+    from scipy import stats
+
+    mean, count = fmean(means), len(means)
+    if count < 2:
+        return Interval(mean, float("-inf"), float("inf"))
+    reach = float(stats.t.ppf(0.975, count - 1)) * stdev(means) / count**0.5
+    return Interval(mean, mean - reach, mean + reach)
+
+
+def by_task(
+    rows: Sequence[Mapping[str, Any]], value: Callable[[Mapping[str, Any]], float], side: str, part: Part = ()
+) -> dict[str, list[float]]:
+    """Returns the values of the rows of one side, and of one family and seat if they are named, by task."""
+    values: dict[str, list[float]] = {}
+    for row in rows:
+        if (side == "all" or row["seen"] == (side == "seen")) and part in ((), part_of(row)):
+            values.setdefault(row["task"], []).append(value(row))
+    return values
+
+
+def stages_of(runs: Sequence[Results]) -> list[str]:
+    """The stages that ran, in the report's order."""
+    return [name for name in TITLES if name in runs[0]]
+
+
+def claims_of(runs: Sequence[Results]) -> list[Claim]:
+    """The claims about stages that ran."""
+    ran = set(stages_of(runs))
+    return [claim for claim in CLAIMS if {claim.better, claim.worse} <= ran]
+
+
+def part_of(row: Mapping[str, Any]) -> Part:
+    """The family and the seat of an episode."""
+    return row["family"], row["seat"]
+
+
+def measured(runs: Sequence[Results], stage: str, metric: str, side: str, part: Part = ()) -> Interval:
+    """Returns a stage's mean over seeds and tasks."""
+    return interval([by_task(run[stage], lambda row: float(row[metric]), side, part) for run in runs])
+
+
+def difference(runs: Sequence[Results], claim: Claim, metric: str = "goal", part: Part = ()) -> Interval:
+    """Returns how much better the first stage of a claim is than the second, paired; in one part if it is named."""
+    return interval([_gains_by_task(run, claim, metric, part) for run in runs])
+
+
+def by_seed(runs: Sequence[Results], claim: Claim, metric: str = "goal") -> list[float]:
+    """Returns the mean difference of every seed."""
+    return [fmean(map(fmean, _gains_by_task(run, claim, metric, ()).values())) for run in runs]
+
+
+def _gains_by_task(run: Results, claim: Claim, metric: str, part: Part) -> dict[str, list[float]]:
+    return by_task(_gains(run, claim, metric), lambda row: float(row["gain"]), claim.side, part)
+
+
+def _gains(run: Results, claim: Claim, metric: str) -> list[dict[str, Any]]:
+    """The better stage's rows with what each has over the worse stage's in the same situation."""
+    other = {_key(row): float(row[metric]) for row in run[claim.worse]}
+    return [{**row, "gain": float(row[metric]) - other[_key(row)]} for row in run[claim.better]]
+
+
+def _key(row: Mapping[str, Any]) -> tuple[str, str, str]:
+    return row["task"], row["seat"], row["partner"]
+
+
+def verdict(gain: Interval, margin: float = 0.0, p: float = 0.0) -> str:
+    """What an interval of a difference says, and its adjusted p; with a margin, of more than the margin's negative."""
+    if gain.low <= -margin <= gain.high:
+        return f"open: the interval holds {-margin or 0.0:g}"
+    if p >= _LEVEL:
+        return f"open: p is not below {_LEVEL}"
+    return "holds" if gain.low > -margin else "fails: the opposite holds"
+
+
+def p_values(means: Sequence[Sequence[float]], margins: Sequence[float]) -> list[float]:
+    """Returns each claim's two-sided p of a t-test over seeds, adjusted for all of them (Benjamini and Hochberg)."""
+    import numpy as np
+    from scipy import stats
+
+    tested = [stats.ttest_1samp(seeds, -margin).pvalue for seeds, margin in zip(means, margins, strict=True)]
+    return [float(p) for p in stats.false_discovery_control(np.nan_to_num(tested, nan=1.0))]
+
+
+def required_failures(runs: Sequence[Results]) -> list[str]:
+    """Returns the required claims that do not hold."""
+    return [c.text for c in claims_of(runs) if c.required and over_seeds(by_seed(runs, c)).low <= -c.margin]

@@ -131,8 +131,8 @@ def _prepared(settings: CreditAccuracySettings) -> tuple[ProbeMaker, Continuatio
     """What makes the probes and what measures the truth, after a look at every name and every episode."""
     check_attributors(settings.attribution)
     continuations = Continuations(settings.counterfactual, settings.access.models())
-    seen = settings.counterfactual.model_copy(update={"evaluator": settings.evaluator})
-    players = Continuations(seen, settings.access.models())
+    of_probes = settings.counterfactual.model_copy(update={"evaluator": settings.evaluator})
+    players = Continuations(of_probes, settings.access.models())
     alternatives = [make_policy(name, players.models) for name in settings.alternatives]
     empty = True
     for episode in _episodes(settings):

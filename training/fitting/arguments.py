@@ -54,7 +54,7 @@ _BOUNDS: Mapping[str, Any] = {
     "generation_batch_size": _Count,
     "num_iterations": _Count,
     "seed": Annotated[int, Ge(0), Lt(2**32)],
-    "report_to": str | list[str],
+    "report_to": str | list[str] | None,
     "importance_sampling_level": Literal["token", "sequence"],
     "accelerator_config": str | dict[str, JsonValue] | None,
     "loss_type": Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo", "sapo", "vespo"],

@@ -48,13 +48,18 @@ def forecast(settings: GRPOSettings, assumed: Assumptions) -> Forecast:
     check_rows(rows, arguments)
     sampled = assumed.answer_tokens or prompt.max_answer
     if settings.mode == "multi-turn":
-        assert settings.situations is not None
-        turns = -(-(settings.situations.max_turns or _TURNS) // 2)
+        turns = _own_turns(settings)
         sampled = min(turns * sampled, prompt.max_length)
         if settings.reward.credit == COUNTERFACTUAL:
             sampled *= 1 + settings.reward.samples * (turns + 1) / 2
     works = [group_work(arguments, rows, row_tokens, sampled, devices) for devices in (1, assumed.devices)]
     return Forecast(need, works[0], works[1], assumed)
+
+
+def _own_turns(settings: GRPOSettings) -> int:
+    """The most turns that a seat of two has in a whole episode."""
+    assert settings.situations is not None
+    return -(-(settings.situations.max_turns or _TURNS) // 2)
 
 
 def _origin(settings: GRPOSettings, assumed: Assumptions) -> tuple[PromptSettings, ModelSettings]:
@@ -95,12 +100,13 @@ def stage_memory(
     """Returns the memory of a step; ``device`` is the memory of one device in bytes, of which vLLM takes its share."""
     sampled = arguments.per_device_train_batch_size * arguments.steps_per_generation
     shared = arguments.use_vllm and arguments.vllm_mode == "colocate"
-    # Continuations of every state of the batch are sampled together, as many at once as the sampler takes.
-    largest = max(sampled, MAX_BATCH)
+    if settings.reward.credit == COUNTERFACTUAL:
+        # The continuations of all states of the batch, as many of them at once as the sampler takes.
+        sampled = max(sampled, min(MAX_BATCH, sampled * _own_turns(settings) * settings.reward.samples))
     batch = Batch(
         length=prompt.max_length,
         logit_tokens=prompt.max_length if settings.mode == "multi-turn" else prompt.max_answer,
-        sampled=0 if arguments.use_vllm else largest if settings.reward.credit == COUNTERFACTUAL else sampled,
+        sampled=0 if arguments.use_vllm else sampled,
     )
     vllm = int(arguments.vllm_gpu_memory_utilization * device) if shared else 0
     return memory(config, model, arguments, batch, scorer, vllm)

@@ -66,9 +66,9 @@ class SelfPlay:
     @property
     def members(self) -> list[Path]:
         """Directories of the past selves, oldest first."""
-        return self._kept()[-self._settings.past.size :]
+        return self._saved_selves()[-self._settings.past.size :]
 
-    def _kept(self) -> list[Path]:
+    def _saved_selves(self) -> list[Path]:
         """All past selves on disk: the members, and those that were members at a checkpoint."""
         paths = [path for path in self._folder.glob("step_*") if path.suffix != ".unfinished"]
         return sorted(paths, key=_step)
@@ -134,17 +134,17 @@ class SelfPlay:
             write_prompt_settings(unfinished, self._prompt)
             shutil.rmtree(path, ignore_errors=True)
             unfinished.rename(path)
-            for old in set(self._kept()) - self._needed(trainer.args.output_dir):
+            for old in set(self._saved_selves()) - self._needed(trainer.args.output_dir):
                 shutil.rmtree(old)
             self.save_results()
         trainer.accelerator.wait_for_everyone()
 
     def _needed(self, checkpoints: str) -> set[Path]:
         """The members, and those of the moment of every checkpoint, from which training may have to go on."""
-        kept, size = self._kept(), self._settings.past.size
+        selves, size = self._saved_selves(), self._settings.past.size
         moments = [int(path.name.rpartition("-")[2]) for path in Path(checkpoints).glob("checkpoint-*")]
-        pools = [[path for path in kept if _step(path) <= moment][-size:] for moment in moments]
-        return {path for pool in [*pools, kept[-size:]] for path in pool}
+        pools = [[path for path in selves if _step(path) <= moment][-size:] for moment in moments]
+        return {path for pool in [*pools, selves[-size:]] for path in pool}
 
     def save_results(self) -> None:
         """Writes the losses, by which past selves are drawn."""
@@ -154,7 +154,7 @@ class SelfPlay:
         """Forgets what came after the step that training goes on from; with nothing left, keeps the present policy."""
         self.results = [row for row in self.results if row["step"] < step]
         if trainer.is_world_process_zero():
-            for path in self._kept():
+            for path in self._saved_selves():
                 if _step(path) > step:
                     shutil.rmtree(path)
         trainer.accelerator.wait_for_everyone()

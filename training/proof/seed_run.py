@@ -75,6 +75,8 @@ PATIENT = "patient-dealer"
 CHOICES = "forced.json"
 """How many states the moves were forced in, and the tokens that were sampled for it."""
 GOAL_ALONE, TURN_CREDIT, BEST_OF = "goal_alone", "turn_credit", "best_of_8"
+EPISODES = ("multi_turn", GOAL_ALONE, TURN_CREDIT)
+"""Stages that train on whole episodes."""
 CREDITED: dict[Method, tuple[str, ...]] = {"uniform": (), "direct": ("acts",)}
 """Arms by method of attribution, with the attributors."""
 EVALUATOR = "verified+rules"
@@ -369,8 +371,8 @@ class SeedRun:
     def _budgets(self) -> dict[str, int]:
         """Tokens that the model sampled for its training, by stage; cloning sampled none."""
         forced, own = int(read_json(self.folder / CHOICES)["tokens"]), self._sampled("own", "cloned")
-        before = {"sr": own, "single_turn": forced, "multi_turn": 0, BEST_OF: forced, GOAL_ALONE: 0, TURN_CREDIT: 0}
-        before |= dict.fromkeys(CREDITED, own)
+        before = {"sr": own, "single_turn": forced, BEST_OF: forced}
+        before |= dict.fromkeys(EPISODES, 0) | dict.fromkeys(CREDITED, own)
         ran = [name for name in before if name in (*self.policies, *self.recipe.arms)]
         return {name: before[name] + self._optimised(name) for name in ran}
 
@@ -383,8 +385,7 @@ class SeedRun:
         if not file.exists():
             return 0
         figures = read_json(file)
-        episodes = name in ("multi_turn", GOAL_ALONE, TURN_CREDIT)
-        group = self.recipe.multi_turn if episodes else self.recipe.single_turn
+        group = self.recipe.multi_turn if name in EPISODES else self.recipe.single_turn
         logged = [
             row["completions/mean_length"] + row.get("episodes/branch_tokens", 0.0)
             for row in figures["log"]

@@ -119,7 +119,7 @@ def test_playing_on_from_every_state_is_counted(tmp_path):
     )
     assert measured.one.sampled == plain.one.sampled / 2 * (2 + 4 * (2 + 1))
     assert measured.one.trained == plain.one.trained
-    assert measured.memory.cache == plain.memory.cache / 8 * 128  # episodes at once, and continuations
+    assert measured.memory.cache == plain.memory.cache * 2 * 4  # from both states of every episode
 
 
 def test_what_neither_exists_nor_is_assumed_is_said(tmp_path):

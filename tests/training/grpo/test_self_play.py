@@ -177,5 +177,5 @@ def test_a_policy_is_trained_against_itself_and_a_killed_run_goes_on_as_an_unbro
     again = grpo.run(broken)
     losses = [[entry["loss"] for entry in one["log"]] for one in (figures, again)]
     assert losses[0] == losses[1]
-    kept = [tmp_path / name / "pool" / "results.json" for name in ("whole", "broken")]
-    assert kept[0].read_text() == kept[1].read_text()
+    files = [tmp_path / name / "pool" / "results.json" for name in ("whole", "broken")]
+    assert files[0].read_text() == files[1].read_text()

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from sotopia_env.runs.importing import ImportReport
 
 _MOST_LINES = 20
+_MOST_NOTES = 5
 FORMAT_HELP = "Foreign format by name; `sotopia import` without files lists them. By default it is found out."
 Out = Annotated[Path, typer.Option("--out", "-o", help="Where to write.")]
 FormatName = Annotated[str | None, typer.Option("--format", help=FORMAT_HELP)]
@@ -27,7 +28,7 @@ def register(app: typer.Typer) -> None:
 
 def import_(
     files: Annotated[
-        list[Path] | None, path_argument("Foreign files, .json, .jsonl or .txt, in any order.", "FILES...")
+        list[Path] | None, path_argument("Foreign files, .json, .jsonl, .yaml or .txt, in any order.", "FILES...")
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder to write; episodes make it a run.")] = None,
     format: FormatName = None,
@@ -65,9 +66,15 @@ def _tell(report: ImportReport) -> None:
         typer.echo(
             f"{disarm_line(count.file)}: {count.format or 'no known format'}; {count.read} read, "
             f"{count.converted} converted, {count.left_out} refused"
+            + (f", {len(count.notes)} with a note" if count.notes else "")
         )
     for name, number in report.written.items():
         typer.echo(f"{report.folder / name}: {number}")
+    notes = report.notes
+    for note in notes[:_MOST_NOTES]:
+        typer.echo(f"note: {disarm_line(note.sentence)}", err=True)
+    if len(notes) > _MOST_NOTES:
+        typer.echo(f"and {len(notes) - _MOST_NOTES} more notes, all in {report.folder / 'import.json'}", err=True)
     refusals = [refusal for count in report.counts for refusal in count.refused]
     for refusal in refusals[:_MOST_LINES]:
         typer.echo(f"refused: {disarm_line(refusal.sentence)}", err=True)

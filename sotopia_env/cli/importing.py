@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from sotopia_env.runs.importing import ImportReport
 
 _MOST_LINES = 20
-_MOST_NOTES = 5
 FORMAT_HELP = "Foreign format by name; `sotopia import` without files lists them. By default it is found out."
 Out = Annotated[Path, typer.Option("--out", "-o", help="Where to write.")]
 FormatName = Annotated[str | None, typer.Option("--format", help=FORMAT_HELP)]
@@ -70,11 +69,9 @@ def _tell(report: ImportReport) -> None:
         )
     for name, number in report.written.items():
         typer.echo(f"{report.folder / name}: {number}")
-    notes = report.notes
-    for note in notes[:_MOST_NOTES]:
-        typer.echo(f"note: {disarm_line(note.sentence)}", err=True)
-    if len(notes) > _MOST_NOTES:
-        typer.echo(f"and {len(notes) - _MOST_NOTES} more notes, all in {report.folder / 'import.json'}", err=True)
+    for (_, field), notes in report.notes().items():
+        more = f" (and {len(notes) - 1} more on {field}, all in {report.folder / 'import.json'})" if notes[1:] else ""
+        typer.echo(f"note: {disarm_line(notes[0].sentence + more)}", err=True)
     refusals = [refusal for count in report.counts for refusal in count.refused]
     for refusal in refusals[:_MOST_LINES]:
         typer.echo(f"refused: {disarm_line(refusal.sentence)}", err=True)

@@ -105,8 +105,13 @@ class Library:
         others = {tie.kind.value: None for ties in self._ties(character_ids) for tie in ties if tie.kind is not kind}
         agreeing = all(not ties or any(tie.kind is kind for tie in ties) for ties in self._ties(character_ids))
         people = [self.characters[name] for name in character_ids if name in self.characters]
-        admits, seats = self.scenarios[scenario_id].constraints.admits, len(self.scenarios[scenario_id].seats)
-        outside = [f"{p.name} ({p.age}, {p.occupation})" for seat, p in enumerate(people[:seats]) if not admits(seat, p)]
+        scenario = self.scenarios[scenario_id]
+        seated = zip(range(len(scenario.seats)), people, strict=False)
+        outside = [
+            f"{person.name} ({person.age}, {person.occupation})"
+            for seat, person in seated
+            if not scenario.constraints.admits(seat, person)
+        ]
         sentences = {}
         if not agreeing:
             sentences[RELATIONSHIP] = (
@@ -115,7 +120,8 @@ class Library:
             )
         if outside:
             sentences[CASTING] = (
-                f"agent_ids: {', '.join(outside)} outside of the environment's ages and occupations; played without them"
+                f"agent_ids: {', '.join(outside)} outside of the environment's ages and occupations; played without "
+                "these constraints"
             )
         return sentences
 

@@ -37,8 +37,9 @@ class Item:
 
     @property
     def where(self) -> str:
-        """File and line or number, for messages."""
-        return f"{self.file}, line {self.line}" if self.line else f"{self.file}, record {self.number}"
+        """File and line, for messages; and the number where several records are on one line."""
+        line = f", line {self.line}" if self.line else ""
+        return f"{self.file}{line}" + (f", record {self.number}" if self.number > self.line else "")
 
 
 @dataclass(frozen=True, slots=True)

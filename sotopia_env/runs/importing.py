@@ -69,10 +69,13 @@ class ImportReport:
         """Records that were left out."""
         return sum(count.left_out for count in self.counts)
 
-    @property
-    def notes(self) -> list[Remark]:
-        """What contradicts itself in the records, and what was made of it, in the order of the files."""
-        return [note for count in self.counts for note in count.notes]
+    def notes(self) -> dict[tuple[str, str], list[Remark]]:
+        """What contradicts itself in the records, and what was made of it, by file and field."""
+        groups: dict[tuple[str, str], list[Remark]] = {}
+        for count in self.counts:
+            for note in count.notes:
+                groups.setdefault((count.file, note.reason.partition(":")[0]), []).append(note)
+        return groups
 
     def reasons(self) -> list[tuple[str, int]]:
         """Why records were left out, with their number, the most frequent reason first."""

@@ -95,8 +95,8 @@ def read_relationship(item: Item, library: Library) -> Iterator[Product]:
 def _twice(pair: tuple[str, str], ties: Sequence[Relationship]) -> str:
     kinds = ", ".join(tie.kind.value for tie in ties)
     return (
-        f"agent_1_id, agent_2_id: {' and '.join(pair)} occur again ({kinds}); a task takes the one that its environment "
-        f"says, the cast the first"
+        f"agent_1_id, agent_2_id: {' and '.join(pair)} occur again ({kinds}); a task takes the one that its "
+        f"environment says, the cast the first"
     )
 
 
@@ -153,7 +153,7 @@ def read_split(item: Item, library: Library) -> Iterator[Product]:
     """Yields the list of scenarios that stands under a name, as :func:`read_list` does; they need not be at hand."""
     entries = [{"scenario": name, "seat": None} for name in item.value]
     absent = sum(name not in library.scenarios for name in item.value) if library.scenarios else 0
-    notes = (f"{absent} of {len(entries)} environments are not among the imported ones",) if absent else ()
+    notes = (f"environments: {absent} of {len(entries)} are not among the imported ones",) if absent else ()
     yield Product(Kind.LIST, {"name": item.key, "entries": entries, "origin": {}}, notes)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sotopia_env.cli.options import path_argument
+from sotopia_env.cli.options import KeepGoing, path_argument
 from sotopia_env.quoting import disarm, disarm_line
 
 if TYPE_CHECKING:
@@ -31,11 +31,11 @@ def import_(
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder to write; episodes make it a run.")] = None,
     format: FormatName = None,
-    keep_going: Annotated[
-        bool, typer.Option("--keep-going", help="Leave out records that cannot be read, and list them.")
-    ] = False,
+    keep_going: KeepGoing = False,
 ) -> None:
     """Import profiles, tasks, episodes and training rows of SOTOPIA and related projects, and negotiation corpora.
+
+    What contradicts itself is imported as the reference code plays it, with a note.
 
     Without files, list the formats. What is refused is named with file, line, field and mend; then nothing is written,
     or with --keep-going everything else.
@@ -43,6 +43,8 @@ def import_(
     \b
     Examples:
       sotopia import episodes.jsonl -o runs/published
+      sotopia import agents.json envs.json env_agent_combos.json used_env.json -o runs/official
+      sotopia import marketplace/small.yaml -o runs/marketplace
       sotopia import agents.json envs.json relationships.jsonl combos.json logs.jsonl -o runs/mine --keep-going
       sotopia compare runs/published
     """

@@ -125,7 +125,7 @@ class Planner(Party):
         return next((own.score for own in self.preferences if own.slot == slot.slot), 0.0)
 
 
-class Requestor(Planner):
+class Requester(Planner):
     """Who asks for the meeting."""
 
     requested_meeting: Meeting
@@ -136,7 +136,7 @@ class CalendarTask(Foreign):
 
     id: Identity
     hash: Text = ""
-    requestor: Requestor
+    requestor: Requester
     assistant: Planner
 
 

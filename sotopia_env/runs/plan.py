@@ -10,7 +10,7 @@ import hashlib
 import itertools
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from typing import Any
@@ -194,7 +194,7 @@ def run_config(plans: Sequence[EpisodePlan], evaluator: Named | None) -> RunConf
     tasks = {plan.task.content_hash for plan in plans}
     return RunConfig(
         policies=tuple(named(policy) for _, policy in sorted(policies.items())),
-        matchups=tuple(sorted({" vs ".join(policy.name for policy in plan.policies) for plan in plans})),
+        matchups=tuple(sorted(set(map(_matchup, plans)))),
         evaluator=evaluator,
         rules=tuple(dict.fromkeys(plan.rules for plan in plans)),
         seed=tuple(sorted({plan.seed for plan in plans})),
@@ -206,15 +206,51 @@ def run_config(plans: Sequence[EpisodePlan], evaluator: Named | None) -> RunConf
     )
 
 
-def planned_check(plans: Sequence[EpisodePlan]) -> Callable[[Episode], None]:
+def _matchup(plan: EpisodePlan) -> str:
+    return " vs ".join(policy.name for policy in plan.policies)
+
+
+def extended_config(
+    plans: Sequence[EpisodePlan], config: RunConfig, earlier: RunConfig, recorded: Collection[str]
+) -> tuple[RunConfig, frozenset[str]] | None:
+    """Returns the configuration of an earlier run together with ``plans``, and the keys of the earlier episodes.
+
+    ``None`` if these keys are not known: the earlier run has not ended, and ``plans`` do not include it.
+
+    Args:
+        plans: what is to be played.
+        config: of ``plans``.
+        earlier: of the run that is there, which ``config`` joins (:meth:`RunConfig.can_join`).
+        recorded: keys of its recorded episodes.
+    """
+    included = {plan.key for plan in plans if _matchup(plan) in earlier.matchups}
+    keys = next((keys for keys in (included, set(recorded)) if set_hash(keys) == earlier.plan_hash), None)
+    if keys is None:
+        return None
+    every = keys | {plan.key for plan in plans}
+    policies = {(policy.name, canonical_json(policy.parameters)): policy for policy in earlier.policies}
+    policies |= {(policy.name, canonical_json(policy.parameters)): policy for policy in config.policies}
+    changes = {
+        "policies": tuple(policy for _, policy in sorted(policies.items())),
+        "matchups": tuple(sorted({*earlier.matchups, *config.matchups})),
+        "episodes": len(every),
+        "plan_hash": set_hash(every),
+    }
+    return config.model_copy(update=changes), frozenset(keys)
+
+
+def planned_check(plans: Sequence[EpisodePlan], earlier: Collection[str] = frozenset()) -> Callable[[Episode], None]:
     """Returns what raises :class:`DamagedRecordError` for a recorded episode that is none of ``plans``.
 
-    A key is not believed: task, seed, rules and policies of the record must be those of the plan with this key.
+    A key is not believed: task, seed, rules and policies of the record must be those of the plan with this key. Only
+    ``earlier`` keys, of a run that ``plans`` extend, have no plan here to be checked against.
     """
     by_key = {plan.key: plan for plan in plans}
 
     def check(episode: Episode) -> None:
         plan = by_key.get(episode.key)
+        if plan is None and episode.key in earlier:
+            return
         if plan is None:
             where, expected, got = "key", "one of the run's", repr(episode.key)
         else:

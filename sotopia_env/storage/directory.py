@@ -53,7 +53,11 @@ class RunDirectory:
     """
 
     def __init__(
-        self, path: str | Path, config: RunConfig | None = None, check: Callable[[Episode], None] | None = None
+        self,
+        path: str | Path,
+        config: RunConfig | None = None,
+        check: Callable[[Episode], None] | None = None,
+        extends: RunConfig | None = None,
     ) -> None:
         """Creates the directory, or takes up the one that is there.
 
@@ -61,6 +65,7 @@ class RunDirectory:
             path: where the run lies.
             config: what the run consists of; ``None`` takes up an existing run as it is.
             check: raises :class:`DamagedRecordError` for an episode that is not one of the run.
+            extends: the run that may be there instead, and becomes the run of ``config``.
 
         Raises:
             InvalidValueError: another process holds the directory, it holds another run, or there is none to take up.
@@ -75,7 +80,7 @@ class RunDirectory:
             check_run(self.path)
         with ExitStack() as resources:
             resources.callback(os.close, _lock(self.path))
-            self.manifest = self._take_up(config)
+            self.manifest = self._take_up(config, extends)
             self._episodes = resources.enter_context(self._open(EPISODES))
             self._failures = resources.enter_context(self._open(FAILURES))
             self._scan()
@@ -83,10 +88,13 @@ class RunDirectory:
             self._unfinished: AppendOnlyFile | None = None
             self._resources = resources.pop_all()
 
-    def _take_up(self, config: RunConfig | None) -> RunManifest:
+    def _take_up(self, config: RunConfig | None, extends: RunConfig | None) -> RunManifest:
         if not (self.path / RUN).exists():
             return self._begin(config)
         manifest = read_manifest(self.path)
+        if config is not None and manifest.config == extends:
+            self._write_manifest(manifest.model_copy(update={"config": config, "finished": None, "counts": None}))
+            return self.manifest
         if config is not None:
             manifest.config.check_same(config, self.path)
         return manifest

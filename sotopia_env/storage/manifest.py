@@ -55,8 +55,11 @@ def named(configured: Configured) -> Named:
         raise InvalidValueError(f"{configured.name!r}: parameters must be JSON values ({explain(error)})") from None
 
 
+_EXTENSIBLE = ("policies", "matchups", "episodes", "plan_hash")
+
+
 class RunConfig(Record):
-    """The contents of a run; a directory is resumed only by the same one.
+    """The contents of a run; a directory is resumed only by the same one, or extended by further policies.
 
     Attributes:
         tasks: number of different tasks; ``tasks_hash`` is over their contents.
@@ -78,6 +81,19 @@ class RunConfig(Record):
         # Not mode="json", in which parameters are text: differences are looked for inside them.
         values: dict[str, Any] = decode_json(canonical_json(self.model_dump()))
         return values
+
+    def can_join(self, other: RunConfig) -> bool:
+        """Whether ``other`` differs in policies and matchups alone, so that one directory can hold both.
+
+        A policy that is here under the same name with other parameters is a mistake rather than another policy.
+        """
+        present, new = ({policy.name: policy for policy in config.policies} for config in (self, other))
+        fixed = [name for name in type(self).model_fields if name not in _EXTENSIBLE]
+        return (
+            all(getattr(self, name) == getattr(other, name) for name in fixed)
+            and all(present[name] == new[name] for name in present.keys() & new.keys())
+            and set(other.matchups) != set(self.matchups)
+        )
 
     def check_same(self, other: RunConfig, path: Path) -> None:
         """Raises :class:`InvalidValueError` naming the first field in which ``other`` differs."""

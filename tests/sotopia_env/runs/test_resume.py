@@ -17,6 +17,7 @@ import pytest
 
 from sotopia_env.errors import DamagedRecordError, InvalidValueError
 from sotopia_env.runs import EpisodePlan, evaluate_run, plan_episodes, run_episodes
+from sotopia_env.runs.plan import run_config
 from sotopia_env.storage import read_run
 from sotopia_env.storage.directory import RunDirectory, read_failures
 from sotopia_env.storage.manifest import read_manifest
@@ -183,7 +184,6 @@ DIFFERENT = [
     ("rules", lambda: plans(rules=Rules(max_turns=3)), None),
     ("tasks", lambda: plans(count=3), None),
     ("tasks_hash", lambda: plan_episodes([make_task(f"t{i}") for i in range(4)], [(A, B)]), None),
-    ("matchups", lambda: plans(both_seats=False), None),
     ("policies", lambda: plan_episodes([make_task("s0")], [(replace(A, parameters={"x": 1}), B)]), None),
     ("evaluator", plans, FixedEvaluator()),
 ]
@@ -195,6 +195,34 @@ def test_another_configuration_is_refused_by_the_field_that_differs(run, field, 
     with pytest.raises(InvalidValueError, match=rf"holds another run; {field}[.\w]*: expected .*, got "):
         run_episodes(other(), evaluator=evaluator, run_dir=run)
     assert {file.name: file.read_bytes() for file in run.iterdir()} == before
+
+
+C = Speaker("c")
+
+
+def test_a_policy_is_added_to_a_run_and_the_first_command_still_continues_it(run: Path) -> None:
+    before = (run / "episodes.jsonl").read_bytes()
+    tasks = [make_task(f"s{i}") for i in range(4)]
+    result = run_episodes(plan_episodes(tasks, [(A, C)]), run_dir=run)
+    assert (result.planned, result.resumed, result.played) == (8, 0, 8)
+    assert (run / "episodes.jsonl").read_bytes().startswith(before)
+    config = read_manifest(run).config
+    assert [policy.name for policy in config.policies] == ["a", "b", "c"]
+    assert (config.episodes, read_manifest(run).counts.episodes) == (16, 16)  # type: ignore[union-attr]
+    both = run_episodes(plan_episodes(tasks, [(A, B), (A, C)]), run_dir=run)
+    first = run_episodes(plans(), run_dir=run)
+    assert [(r.resumed, r.played) for r in (both, first)] == [(16, 0), (8, 0)]
+    assert read_manifest(run).config == config
+
+
+def test_a_policy_is_added_to_an_unfinished_run_only_with_all_that_it_consists_of(tmp_path: Path) -> None:
+    tasks = [make_task(f"s{i}") for i in range(4)]
+    with RunDirectory(tmp_path, run_config(plans(), None)):
+        pass
+    with pytest.raises(InvalidValueError, match=r"has not ended \(0 of 8 episodes\); continue it with its own command"):
+        run_episodes(plan_episodes(tasks, [(A, C)]), run_dir=tmp_path)
+    result = run_episodes(plan_episodes(tasks, [(A, B), (A, C)]), run_dir=tmp_path)
+    assert (result.played, read_manifest(tmp_path).config.episodes) == (16, 16)
 
 
 def test_failed_episodes_are_tried_again_and_their_failures_superseded(tmp_path: Path) -> None:

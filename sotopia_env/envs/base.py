@@ -99,6 +99,7 @@ class EpisodeEnv:
         self._available = {kinds: _mask(kinds) for kinds in (self.options.rules.action_types, (ActionType.NONE,))}
         self._table: Table | None = None
         self._violations: dict[str, str] = {}
+        self._reward_info: dict[str, str] = {}
         # Every task is checked now: an episode is not to be played for a reward that cannot be had.
         self._reward, *_ = [self._reward_in(task, self.options.evaluator) for task in self.options.tasks]
         self._failure: EvaluationError | None = None
@@ -247,6 +248,7 @@ class EpisodeEnv:
         episode_seed = int(self._np_random.integers(2**31))
         task = self.options.tasks[index] if changes.tasks is None else changes.tasks[episode_seed % len(changes.tasks)]
         self._reward = self._reward_in(task, changes.evaluator)
+        self._reward_info = self._reward.info
         self._table = Table(task, self.options.rules, episode_seed)
         self._violations, self._output, self._failure = {}, None, None
         self.agents = list(self.possible_agents)
@@ -318,7 +320,7 @@ class EpisodeEnv:
                 for agent in self.possible_agents
             }
         infos: dict[str, InfoDict] = {
-            agent: {"acting": agent in acting, "has_left": agent in left, "reward": self._reward.info}
+            agent: {"acting": agent in acting, "has_left": agent in left, "reward": self._reward_info.copy()}
             for agent in self.possible_agents
         }
         for agent, reason in self._violations.items():

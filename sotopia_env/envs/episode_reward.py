@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from sotopia_env.errors import EvaluationError, InvalidValueError
 from sotopia_env.evaluators import RuleEvaluator, VerifiedOutcome
-from sotopia_env.evaluators.evaluator import BASES, Basis, measures
+from sotopia_env.evaluators.evaluator import Basis, measures, weakest
 from sotopia_env.world.episode import Evaluation, Evaluator
 from sotopia_env.world.reward import DIMENSIONS, Dimension, RewardVector, Scalarisation
 from sotopia_env.world.scenario import Task
@@ -88,8 +88,8 @@ class EpisodeReward:
             reward = "the vector" if self.scalarisation is None else f"scalarisation {str(self.scalarisation)!r}"
             raise InvalidValueError(
                 f"evaluator: {reward} needs {', '.join(missing) or 'a score'}, and {self.evaluator.name!r} scores "
-                f"{scored} in task {task.id!r}; name a scalarisation of what it scores, or add an evaluator that scores the "
-                "rest, as in 'verified+judge:MODEL'"
+                f"{scored} in task {task.id!r}; name a scalarisation of what it scores, or add an evaluator "
+                "that scores the rest, as in 'verified+judge:MODEL'"
             )
 
     @property
@@ -98,8 +98,8 @@ class EpisodeReward:
         return () if self.scalarisation is None else self.scalarisation.dimensions
 
     @property
-    def info(self) -> dict[str, Any]:
-        """Fresh texts for ``infos``: ``evaluator``, ``scalarisation`` and ``basis``."""
+    def info(self) -> dict[str, str]:
+        """Texts for ``infos``: ``evaluator``, ``scalarisation`` and ``basis``."""
         name = "vector" if self.scalarisation is None else str(self.scalarisation)
         return {"evaluator": self.evaluator.name, "scalarisation": name, "basis": self.basis}
 
@@ -109,7 +109,7 @@ class EpisodeReward:
         if self.scalarisation is not None and self.scalarisation.share:
             return "verified"
         paid = self._dimensions or tuple(self.bases)
-        return max((self.bases[dimension] for dimension in paid), key=BASES.index)
+        return weakest(self.bases[dimension] for dimension in paid)
 
     def pay(self, evaluation: Evaluation, agent: str, share: Callable[[str], float]) -> Payment:
         """Returns what ``agent`` is paid.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sotopia_env.errors import EvaluationError, InvalidValueError, UnknownNameError, name_hint
-from sotopia_env.evaluators.evaluator import BASES, Basis, MemberResult, applies, evaluate_member, measures
+from sotopia_env.evaluators.evaluator import Basis, MemberResult, applies, evaluate_member, measures, weakest
 from sotopia_env.world.episode import Evaluation, Evaluator, Score, Transcript
 from sotopia_env.world.reward import Dimension
 from sotopia_env.world.scenario import Task
@@ -78,7 +78,7 @@ class Composite:
                 bases.setdefault(dimension, []).append(basis)
         if self.aggregate == "first" and self.strict:
             return {dimension: several[0] for dimension, several in bases.items()}
-        return {dimension: max(several, key=BASES.index) for dimension, several in bases.items()}
+        return {dimension: weakest(several) for dimension, several in bases.items()}
 
     def evaluate(self, transcript: Transcript) -> Evaluation:
         """Returns the combined evaluation.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -13,8 +13,7 @@ from sotopia_env.world.scenario import Task
 
 Basis = Literal["verified", "judged", "counted"]
 """What a score rests on: moves, somebody's opinion, or a count of words, which measures no social skill."""
-BASES: tuple[Basis, ...] = ("verified", "judged", "counted")
-"""The strongest first."""
+_BASES: tuple[Basis, ...] = ("verified", "judged", "counted")
 
 
 class ComputedEvaluator:
@@ -107,6 +106,11 @@ def applies(member: Evaluator, transcript: Transcript) -> bool:
 def measures(evaluator: Evaluator, task: Task) -> Mapping[Dimension, Basis]:
     """Returns what ``evaluator`` scores in episodes of ``task``; all seven, as a judge, unless it says otherwise."""
     return evaluator.measures(task) if isinstance(evaluator, Declaring) else dict.fromkeys(DIMENSIONS, "judged")
+
+
+def weakest(bases: Iterable[Basis]) -> Basis:
+    """Returns what a number rests on that is made of several: ``counted`` before ``judged`` before ``verified``."""
+    return max(bases, key=_BASES.index)
 
 
 async def evaluate_member(member: Evaluator, transcript: Transcript) -> MemberResult:

@@ -30,13 +30,13 @@ from sotopia_env.naming import imported_code
 from sotopia_env.records import explain
 from sotopia_env.runs.admission import Admission
 from sotopia_env.runs.evaluate import evaluate_directory
-from sotopia_env.runs.plan import EpisodePlan, extended_config, planned_check, run_config
+from sotopia_env.runs.plan import EpisodePlan, planned_check, run_config
 from sotopia_env.runs.play import Watcher, evaluate_episode, play_episode
 from sotopia_env.runs.progress import Progress
 from sotopia_env.runs.shards import merge_shards
 from sotopia_env.runs.stopping import EpisodeDropped, Stop, all_or_first_error, blocking, check_limits
 from sotopia_env.storage.directory import RunDirectory, is_unscored, read_run
-from sotopia_env.storage.manifest import RUN, UNFINISHED, FailureRecord, RunConfig, UnfinishedPart, named, read_manifest
+from sotopia_env.storage.manifest import UNFINISHED, FailureRecord, UnfinishedPart, named
 from sotopia_env.table import TurnListener
 from sotopia_env.world.episode import Episode, EpisodeError, Evaluation, Evaluator, RecordedTurn
 
@@ -258,8 +258,7 @@ async def run_episodes_async(
         plans: what to play (:func:`sotopia_env.runs.plan.plan_episodes`).
         evaluator: scores each episode when it ends; ``None`` leaves that to :func:`evaluate_run`.
         run_dir: where to write; a directory with the same run in it is continued: unscored episodes are evaluated
-            again, those that were begun or failed go on from their last turn. One whose run has the same tasks, rules,
-            seed, repeats and evaluator gets the new policies and matchups added. ``None`` keeps the episodes in memory.
+            again, those that were begun or failed go on from their last turn. ``None`` keeps the episodes in memory.
         concurrency: episodes in flight at once, at least 1.
         timeout: seconds for playing one episode, and again for evaluating it; ``None`` waits for ever. It takes effect
             where a policy or an evaluator awaits something: one that computes without ever awaiting holds up every
@@ -323,36 +322,16 @@ def _check(plans: Iterable[EpisodePlan], concurrency: int, timeout: float | None
     return list(unique.values())
 
 
-def _extensible(path: Path, config: RunConfig) -> RunConfig | None:
-    """The configuration of the run that is there, if ``config`` differs in policies and matchups alone."""
-    if not (path / RUN).is_file():
-        return None
-    present = read_manifest(path).config
-    return present if present.can_join(config) else None
-
-
 @contextmanager
 def open_run(plans: list[EpisodePlan], evaluator: Evaluator | None, run_dir: str | Path) -> Iterator[RunDirectory]:
     """Opens the directory of a run for writing, with all that several processes may have left in it merged.
-
-    A run whose policies are joined by others, or which gets further matchups, is extended: what it holds stays.
 
     Raises:
         InvalidValueError: it is in use, or holds another run.
         DamagedRecordError: it holds a line that cannot be read.
     """
-    config, earlier = run_config(plans, None if evaluator is None else named(evaluator)), frozenset[str]()
-    extends = _extensible(Path(run_dir), config)
-    if extends is not None:
-        recorded = {episode.key for episode in read_run(run_dir)}
-        extended = extended_config(plans, config, extends, recorded)
-        if extended is None:
-            raise InvalidValueError(
-                f"{run_dir}: holds a run of {', '.join(extends.matchups)} that has not ended ({len(recorded)} of "
-                f"{extends.episodes} episodes); continue it with its own command, then add policies or matchups"
-            )
-        config, earlier = extended
-    with RunDirectory(run_dir, config, planned_check(plans, earlier), extends) as directory:
+    config = run_config(plans, None if evaluator is None else named(evaluator))
+    with RunDirectory(run_dir, config, planned_check(plans)) as directory:
         directory.note_code(imported_code())
         merge_shards(directory)
         yield directory

@@ -103,7 +103,8 @@ def test_models_in_seats_and_judges_of_a_server_of_ones_own(tasks: Path, tmp_pat
     means = {cell["measure"]: cell["estimate"]["mean"] for cell in data["completion"]}
     third = pytest.approx((0.5 + 1 + 1) / 3)
     assert means == {
-        "judge majority": third, "judge average": third, "self": 1, "other": 1, "exact": 0, "information": 1,
+        "judge majority": third, "judge average": third, "self": 1, "other": 1, "exact": 0,
+            "information": 1, "information_answered": 1, "information_coverage": 1,
     }  # fmt: skip
 
 

@@ -76,7 +76,7 @@ def make_model(
     policy = retries if isinstance(retries, RetryPolicy) else RetryPolicy(retries, patience=patience)
 
     def route(name: str) -> Route:
-        transport = _transport(name, api_base, api_key_env, timeout, concurrency)
+        transport = make_transport(name, api_base, api_key_env, timeout, concurrency)
         return Route(
             transport, limits=limits, retries=policy, timeout=timeout, structured=structured, price=price, rng=rng
         )
@@ -104,9 +104,22 @@ def _prefix(spec: str) -> str:
     return DIRECT[0] if prefix in DIRECT else prefix
 
 
-def _transport(
+def make_transport(
     spec: str, api_base: str | None, key_variable: str | None, timeout: float, concurrency: int
 ) -> Transport:
+    """Returns the transport to a model; see :func:`make_model`.
+
+    Args:
+        spec: the model.
+        api_base: base URL of its server.
+        key_variable: environment variable that holds the key.
+        timeout: seconds an attempt may take.
+        concurrency: connections at once.
+
+    Raises:
+        UnknownNameError: there is no such provider.
+        InvalidValueError: another argument is not valid, or a key is missing.
+    """
     prefix, _, model = spec.partition("/")
     base = _base_url(api_base)
     if prefix not in DIRECT:

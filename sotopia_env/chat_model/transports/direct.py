@@ -10,6 +10,7 @@ import json
 import time
 from functools import lru_cache
 from json.encoder import encode_basestring_ascii as _quoted
+from typing import Any
 
 import aiohttp
 from yarl import URL
@@ -59,7 +60,7 @@ class DirectTransport:
         self.price: Price | None = None
         self.longest_prompt: int | None = None
         self.longest_answer: int | None = None
-        self._model = model
+        self.model = model
         self._base = api_base
         self._url = URL(f"{api_base}/chat/completions")
         self._key_variable = key_variable
@@ -70,7 +71,10 @@ class DirectTransport:
 
     async def attempt(self, request: ChatRequest, form: Form, mark: str) -> ChatReply:
         """See :class:`~sotopia_env.chat_model.transports.attempt.Transport`."""
-        body = self._body(request, form)
+        return read_completion(*await self.send(self._body(request, form), mark))
+
+    async def send(self, body: bytes, mark: str) -> tuple[Any, float]:
+        """Returns the decoded answer to a body, and the seconds it took; raises as :meth:`attempt`."""
         start = time.perf_counter()
         try:
             response = await (await self._open()).post(body, mark)
@@ -82,7 +86,7 @@ class DirectTransport:
         if response.status != 200:
             message, code = error_message(raw.decode("utf-8", "replace"))
             raise_for_status(response.status, message, code, response.headers, self._base)
-        return read_completion(decode_answer(raw), latency)
+        return decode_answer(raw), latency
 
     def _body(self, request: ChatRequest, form: Form) -> bytes:
         conversation = messages_of(request, form)
@@ -98,7 +102,7 @@ class DirectTransport:
         return self._settings_json[1]
 
     def _settings(self, request: ChatRequest, form: Form) -> str:
-        return json.dumps({"model": self._model, **settings_of(request, form)})
+        return json.dumps({"model": self.model, **settings_of(request, form)})
 
     async def _open(self) -> Connections:
         loop = asyncio.get_running_loop()
@@ -118,7 +122,7 @@ class DirectTransport:
             UnknownNameError: it lists models, and this one is not among them.
         """
         key = self._key_variable or DEFAULT_KEY
-        await check_listed(self.name, self._model, self._base, key, (await self._open()).session)
+        await check_listed(self.name, self.model, self._base, key, (await self._open()).session)
 
     async def close(self) -> None:
         """Closes the connections."""

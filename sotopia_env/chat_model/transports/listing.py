@@ -91,7 +91,12 @@ def _names(raw: bytes) -> list[str]:
 
 async def _get(name: str, base: str, url: str, session: aiohttp.ClientSession) -> tuple[int, bytes, str]:
     try:
-        async with asyncio.timeout(_SECONDS), session.get(url, allow_redirects=False) as response:
+        # Servers that fail at the list close the connection without a word, and the first question would break on it.
+        headers = {"Connection": "close"}
+        async with (
+            asyncio.timeout(_SECONDS),
+            session.get(url, headers=headers, allow_redirects=False) as response,
+        ):
             raw, _ = await read_body(response, MOST_LIST_BYTES)
             return response.status, raw, response.headers.get("Location", "")
     except TimeoutError:

@@ -61,7 +61,7 @@ class Probe:
     timeout: float
     capabilities: Capabilities = field(default_factory=lambda: Capabilities("the server"))
     requests: int = 0
-    plain: ChatReply = ChatReply("")
+    plain: ChatReply = field(default_factory=lambda: ChatReply(""))
 
     async def ask(self, request: ChatRequest, form: Form) -> ChatReply:
         """Returns the answer to one request."""

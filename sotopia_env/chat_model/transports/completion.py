@@ -82,7 +82,7 @@ def _read(body: Any, latency: float) -> ChatReply:
     reasoning = (_text(message.get("reasoning_content")) or _text(message.get("reasoning"))).strip()
     token_ids, logprobs = _tokens(choice)
     prompt_tokens, completion_tokens = _usage(body.get("usage") or {}, bool(text or thinking or reasoning))
-    prompt_ids = body.get("prompt_token_ids")
+    prompt_ids = body.get("prompt_token_ids") or choice.get("prompt_token_ids")  # vLLM; SGLang
     return ChatReply(
         text=text.lstrip() if reasoning else text,  # servers that cut the thinking out leave its line ends
         reasoning=reasoning or thinking,

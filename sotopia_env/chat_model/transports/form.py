@@ -70,7 +70,7 @@ class Feature(NamedTuple):
 
 _NOT_TAKEN = (
     r"unsupported|unknown|unrecogni[sz]ed|unexpected|extra (?:inputs|fields)|only the default|deprecated"
-    r"|n(?:ot|'t)\s+(?:be\s+)?(?:\w+\s+)?(?:support|allow|permit|enabl|accept)|invalid (?:argument|parameter|field)"
+    r"|(?:not|n't)\s+(?:be\s+)?(?:\w+\s+)?(?:support|allow|permit|enabl|accept)|invalid (?:argument|parameter|field)"
 )
 
 

@@ -70,8 +70,8 @@ REFUSALS: Mapping[str, tuple[int, dict[str, Any]]] = {
 
 _LLAMA_CPP_TRACE = (
     "1 validation error:\n  {'type': 'literal_error', 'loc': ('body', 'response_format', 'type'), 'msg': \"Input "
-    "should be 'text' or 'json_object'\", 'input': 'json_schema', 'ctx': {'expected': \"'text' or 'json_object'\"}}\n\n  "
-    'File "llama_cpp/server/app.py", line 376, in create_chat_completion\n    POST /v1/chat/completions'
+    "should be 'text' or 'json_object'\", 'input': 'json_schema', 'ctx': {'expected': \"'text' or 'json_object'\"}}"
+    '\n\n  File "llama_cpp/server/app.py", line 376, in create_chat_completion\n    POST /v1/chat/completions'
 )
 REJECTIONS: Mapping[str, tuple[int, Any]] = {
     # OpenAI's reasoning models

@@ -31,6 +31,11 @@ def test_token_ids_where_servers_put_them(choice, ids):
     assert read_completion(body(**choice), 0.0).token_ids == ids
 
 
+@pytest.mark.parametrize("answer", [{**body(), "prompt_token_ids": [1, 2]}, body(prompt_token_ids=[1, 2])])
+def test_token_ids_of_the_prompt_where_servers_put_them(answer):
+    assert read_completion(answer, 0.0).prompt_token_ids == (1, 2)
+
+
 @pytest.mark.parametrize(
     ("message", "text", "reasoning"),
     [

@@ -160,7 +160,8 @@ class Totals:
         if not self.has_unknown_tokens:
             return known
         most = "" if self.boundless_tokens else f", at most {self.doubtful_tokens}"
-        return f"{known} + unknown tokens{most}" if self.tokens else f"unknown tokens{most}"
+        unknown = f"{self.uncounted} calls of unknown length" if self.uncounted else "unknown"
+        return f"{known} + {unknown}{most}" if self.tokens else f"unknown tokens{most}"
 
     @property
     def cost_text(self) -> str:
@@ -168,7 +169,8 @@ class Totals:
         if not self.has_unknown_cost:
             return f"${self.cost:.4f}"
         most = "" if self.boundless_cost else f", at most ${self.doubtful_cost:.4f}"
-        return f"${self.cost:.4f} + unknown{most}" if self.cost else f"unknown{most}"
+        unknown = f"{self.unpriced} calls of unknown cost" if self.unpriced else "unknown"
+        return f"${self.cost:.4f} + {unknown}{most}" if self.cost else f"unknown{most}"
 
     @property
     def has_unknown_tokens(self) -> bool:

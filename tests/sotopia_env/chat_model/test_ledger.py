@@ -47,7 +47,7 @@ def test_an_unknown_price_is_called_unknown():
     ledger.record(JUDGE)
     assert ledger.totals().cost_text == "unknown"
     ledger.record(AGENT)
-    assert ledger.totals().cost_text == "$0.5000 + unknown"
+    assert ledger.totals().cost_text == "$0.5000 + 1 calls of unknown cost"
     assert ledger.totals("agent").cost_text == "$0.5000"
 
 

@@ -187,6 +187,12 @@ class Observation:
     def _stands(self) -> str:
         return "" if self._outlook is None else self._outlook.text(self.acting)
 
+    @property
+    def turn_limit(self) -> int:
+        """How many turns the episode may have, those of all seats together; of limited rounds, if nobody leaves."""
+        rules, task = self._state.rules, self._state.task
+        return rules.turn_limit(task) or (rules.max_rounds or 0) * len(task.agents)
+
     def own_turns_left(self, index: int | None = None) -> int:
         """Returns how many turns the seat has left, that turn included, if nobody leaves and nothing is settled.
 

@@ -44,9 +44,11 @@ def elapsed(observation: Observation, horizon: int) -> float:
 def turns_within(observation: Observation, horizon: int) -> int:
     """Returns how many turns of all seats a horizon of two seats' own turns spans.
 
-    An episode that the rules end earlier ends the horizon too: who plans with turns that never come concedes too late.
+    Horizons are meant for episodes of 20 turns. A shorter one ends them: who plans with turns that never come concedes
+    too late.
     """
-    return min(2 * horizon, observation.turn_limit)
+    turns, limit = 2 * horizon, observation.turn_limit
+    return min(turns, limit) if limit < 2 * DEFAULT_HORIZON else turns
 
 
 class Negotiator(RuledAnswers):

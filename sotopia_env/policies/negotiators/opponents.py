@@ -36,7 +36,7 @@ class Micro(Negotiator):
         name: the policy's name.
         steps: the most outcomes it goes through, at even distances of utility; at least 2. The paper's domains allow
             thousands of offers, a dialogue ten: with every outcome of a long list it would concede next to nothing.
-            An episode of fewer than 20 turns has proportionally fewer steps.
+            See also :func:`turns_within`.
     """
 
     name: str = "micro"
@@ -52,8 +52,7 @@ class Micro(Negotiator):
 
     def _rungs(self, bids: Bids) -> tuple[list[int], bool]:
         """The rows from its best down to its lowest offer, the coming one included, and whether that one is new."""
-        turns = turns_within(bids.observation, DEFAULT_HORIZON)
-        steps = max(2, self.steps * turns // (2 * DEFAULT_HORIZON))
+        steps = max(2, turns_within(bids.observation, self.steps) // 2)
         ladder, count = bids.ranking.ladder(steps), bids.own_variety
         new = count < len(ladder) and count <= min(map(bids.variety, bids.partners), default=0)
         return ladder[: count + 1 if new else count], new

@@ -432,6 +432,8 @@ def test_two_who_answer_step_by_step_agree_in_eight_turns_too():
 def test_a_horizon_within_the_rules_is_the_one_that_was_asked_for():
     of, policies = SCENES["mixed"], (make("linear:horizon=4"), make("boulware:horizon=3"))
     assert play(policies, of, Rules(max_turns=8)).turns == play(policies, of, Rules(max_turns=20)).turns
+    long = observed(task(), *[NO_ACTION] * 18, rules=Rules(max_silent_turns=0))
+    assert elapsed(long, 30) == pytest.approx(9 / 29)
 
 
 @pytest.mark.parametrize("order", TurnOrder)

@@ -127,8 +127,12 @@ def test_settings_reach_the_server_and_the_record_says_who_answered(tmp_path: Pa
 
 @pytest.mark.parametrize(
     ("switch", "rejects", "agents", "judges"),
-    [("on", False, [1, 1, 1], [1]), ("off", False, [0, 0, 0], [0]), ("auto", False, [1, 1, 1], [1])]
-    + [("auto", True, [1, 0, 0, 0], [0])],
+    [
+        ("on", False, [1, 1, 1], [1]),
+        ("off", False, [0, 0, 0], [0]),
+        ("auto", False, [1, 1, 1], [1]),
+        ("auto", True, [1, 0, 0, 0], [0]),
+    ],
 )
 def test_one_switch_asks_for_the_form_of_agents_and_judges_answers(
     tmp_path: Path, switch: str, rejects: bool, agents: list[int], judges: list[int]

@@ -162,7 +162,7 @@ class Interview(AskingEvaluator):
         agent = task.agents[seat]
         info = next((info for info in transcript.policies if info.agent == agent), None)
         policy = None if info is None else self._policies.get(_identity(info))
-        observation = observe(state, agent, transcript.texts.get(agent, {}))
+        observation = observe(state, agent, transcript.own.get(agent, {}))
         answers = []
         for item in _items(task, seat, transcript.seed):
             if policy is None:

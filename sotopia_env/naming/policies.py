@@ -74,7 +74,6 @@ LLM_OPTIONS: Mapping[str, Reader] = {
     "examples": PATH,
     "template": PATH,
     "send_seed": BOOLEAN,
-    "structured": BOOLEAN,
     "logprobs": BOOLEAN,
     "name": WORD,
 }

@@ -68,7 +68,6 @@ class LLMPolicy:
         count_tokens: counts the tokens of a text; by default a quarter of its characters.
         template: of the ``single`` format, as text or as the path of a file, with the placeholder ``{{observation}}``.
         send_seed: whether the server gets the turn's seed.
-        structured: whether a server that can is asked to enforce the form of an action.
         logprobs: whether token ids and log-probabilities are wanted in the record.
         name: of the policy in records; the model's by default.
     """
@@ -84,7 +83,6 @@ class LLMPolicy:
     count_tokens: Callable[[str], int] | None = field(default=None, kw_only=True, repr=False)
     template: str | Path | None = field(default=None, kw_only=True, repr=False)
     send_seed: bool = field(default=False, kw_only=True)
-    structured: bool = field(default=False, kw_only=True)
     logprobs: bool = field(default=False, kw_only=True)
     name: str = field(default="", kw_only=True)
     _prompt: AgentPrompt = field(init=False, repr=False)
@@ -110,7 +108,7 @@ class LLMPolicy:
     def parameters(self) -> Mapping[str, Any]:
         """The model with its own parameters, all settings, and the hash of every prompt text."""
         plain = ("format", "temperature", "max_tokens", "reasks", "on_unusable", "context_limit")
-        settings = {key: getattr(self, key) for key in (*plain, "send_seed", "structured", "logprobs")}
+        settings = {key: getattr(self, key) for key in (*plain, "send_seed", "logprobs")}
         counted = getattr(self.count_tokens, "__qualname__", type(self.count_tokens).__name__)
         return {
             **settings,
@@ -211,7 +209,7 @@ class LLMPolicy:
             temperature=self.temperature,
             max_tokens=self.max_tokens,
             seed=seed & _SEED_BITS if self.send_seed else None,
-            schema=action_schema(observation) if self.structured else None,
+            schema=action_schema(observation, self.max_tokens),  # the model decides whether its server enforces it
             logprobs=self.logprobs,
             replicate=seed,  # two samples of one prompt are two samples, whatever a cache makes of them
             reask=reask,

@@ -151,7 +151,7 @@ class EpisodeRollout:
         return self._scalar(episode.vector) + self._penalty(episode)
 
     def _penalty(self, episode: TokenEpisode) -> float:
-        return self._reward.invalid * (1 - episode.valid)
+        return 0.0 if episode.valid is None else self._reward.invalid * (1 - episode.valid)
 
     def _facts(self, episode: TokenEpisode) -> dict[str, float]:
         parts = {} if episode.failure else {"score": self._scalar(episode.vector), "penalty": self._penalty(episode)}
@@ -229,11 +229,12 @@ def _facts(episode: TokenEpisode) -> dict[str, float]:
     outcome = episode.evaluation.outcome if episode.evaluation else None
     seat = episode.situation.task.seat_of[episode.situation.seat]
     facts = {
-        "valid": episode.valid,
         "turns": float(len(episode.focal)),
         "too_long": float(episode.too_long),
         "unscored": float(bool(episode.failure)),
     }
+    if episode.valid is not None:
+        facts["valid"] = episode.valid
     if outcome is not None:
         facts |= {"agreement": float(outcome.agreed), "share": float(outcome.shares[seat])}
     return facts

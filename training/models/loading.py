@@ -176,6 +176,11 @@ def answer_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
     return [*ids, tokenizer.eos_token_id]
 
 
+def answer_text(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> str:
+    """Text of a sampled answer, the same in training and in play; control tokens in it are left out."""
+    return str(tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False))
+
+
 def glue_ids(tokenizer: PreTrainedTokenizerBase, messages: Sequence[ChatMessage]) -> list[int]:
     """Token ids between an answer's end token and the next answer: the rest of the template and the new messages.
 

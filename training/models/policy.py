@@ -25,7 +25,7 @@ from sotopia_env.policies import AgentPrompt, Consequence, Decision, complaint, 
 from sotopia_env.world import NO_ACTION, Action, ActionType, ChatMessage, Generation, Observation, ParseFailure, Usage
 from training.data.samples import fit_prompt
 from training.models.generation import Batcher, Sampled, Sampling
-from training.models.loading import load_tokenizer, prompt_ids, read_prompt_settings
+from training.models.loading import answer_text, load_tokenizer, prompt_ids, read_prompt_settings
 from training.models.trained_model import Device, Dtype, Quantization, TrainedModel, holds_causal_lm, shared_batcher
 from training.stage.settings import PromptSettings
 
@@ -125,9 +125,9 @@ class LocalPolicy:
         return None if fit is None else (ids, fit[1])
 
     def _reply(self, sampled: Sampled, prompt_tokens: int) -> ChatReply:
-        ids = list(sampled.ids[:-1] if sampled.finished else sampled.ids)
+        ids = sampled.ids[:-1] if sampled.finished else sampled.ids
         return ChatReply(
-            str(self.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)),
+            answer_text(self.tokenizer, ids),
             finish_reason="stop" if sampled.finished else "length",
             prompt_tokens=prompt_tokens,
             completion_tokens=len(sampled.ids),

@@ -17,7 +17,7 @@ from sotopia_env.cli.models import per_model, prices
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.storage import read_run
 from tests.sotopia_env.chat_model.server import MANNERS, LoopbackServer, obedient
-from tests.sotopia_env.runs.model_runs import answer, table_server
+from tests.sotopia_env.runs.model_runs import answer, form_of, table_server
 
 
 def sotopia(*arguments: object, code: int = 0) -> Result:
@@ -108,8 +108,8 @@ def test_settings_reach_the_server_and_the_record_says_who_answered(tmp_path: Pa
     with table_server(keep_requests=True, key="secret-key") as server:
         more = ["--policy", "local/tiny:reasks=1", "--temperature", 0.3, "--max-completion-tokens", 77]
         output = sotopia(*words(server, tmp_path, *more, "--evaluator", "judge:local/tiny")).output
-        seated = [seen.body for seen in server.requests if "response_format" not in seen.body]
-        judged = [seen.body for seen in server.requests if "response_format" in seen.body]
+        seated = [seen.body for seen in server.requests if not form_of(seen.body)]
+        judged = [seen.body for seen in server.requests if form_of(seen.body)]
     assert {(body["temperature"], body["max_tokens"]) for body in seated} == {(0.3, 77)}
     assert {(body["temperature"], body.get("max_tokens")) for body in judged} == {(0.0, None)}
     assert "agents: 6 answers, 0 failed calls" in output
@@ -125,6 +125,30 @@ def test_settings_reach_the_server_and_the_record_says_who_answered(tmp_path: Pa
     assert len(json.loads(judge["parameters"])["prompt"]) == 16
     assert "secret-key" not in (tmp_path / "run.json").read_text()
     assert "secret-key" not in (tmp_path / "ledger.jsonl").read_text()
+
+
+@pytest.mark.parametrize(
+    ("switch", "rejects", "agents", "judges"),
+    [
+        ("on", False, [1, 1, 1], [1]),
+        ("off", False, [0, 0, 0], [0]),
+        ("auto", False, [1, 1, 1], [1]),
+        ("auto", True, [1, 0, 0, 0], [0]),
+    ],
+)
+def test_one_switch_asks_for_the_form_of_agents_and_judges_answers(
+    tmp_path: Path, switch: str, rejects: bool, agents: list[int], judges: list[int]
+) -> None:
+    utterance = answer({"messages": []})
+    with table_server(reply=utterance, keep_requests=True, rejects_response_format=rejects) as server:
+        more = ["--policy", "local/tiny", "--structured", switch, "--evaluator", "judge:local/tiny:reasks=0", "-n", 1]
+        sotopia(*words(server, tmp_path, *more), code=1)  # the judge gets an utterance: the episode stays unscored
+    counts: dict[bool, list[int]] = {True: [], False: []}
+    for seen in server.requests:
+        counts[seen.body["temperature"] == 0].append("response_format" in seen.body)
+    assert (counts[False], counts[True]) == (agents, judges)
+    policy = json.loads((tmp_path / "run.json").read_text())["config"]["policies"][0]
+    assert json.loads(policy["parameters"])["model_parameters"]["structured"] == switch
 
 
 def test_a_name_of_its_own_goes_before_the_options(tmp_path: Path) -> None:
@@ -145,7 +169,7 @@ def test_show_marks_what_was_out_of_order_and_gives_the_judges_reasons(tmp_path:
     replies = iter(["not json", answer({"messages": []}), *["useless"] * 3])
 
     def reply(body: dict[str, object]) -> str:
-        return answer(body) if "response_format" in body else next(replies, answer({"messages": []}))
+        return answer(body) if form_of(body) else next(replies, answer({"messages": []}))
 
     with table_server(reply=reply) as server:
         place = ["--api-base", server.api_base, "--out", tmp_path, "--tasks", "bargaining", "-n", 1]

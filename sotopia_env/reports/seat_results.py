@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
 from sotopia_env.records import canonical_json
 from sotopia_env.reports.intervals import UNBOUNDED, Bounds
+from sotopia_env.reports.turn_counts import TurnCounts, count_turns
 from sotopia_env.world.action import ActionType
 from sotopia_env.world.dynamics import TurnOrder
 from sotopia_env.world.episode import Episode, Evaluation, OutcomeResult
@@ -34,6 +35,8 @@ METRICS: tuple[str, ...] = tuple(_BOUNDS)
 """The metrics of a comparison: the seven dimensions and their mean (native ranges); for verified families the rate of
 agreement, the seat's share of the surplus (0 at disagreement, 1 at its best) and the joint efficiency; and the
 words that a seat spoke per turn of its own. Custom dimensions are metrics too."""
+FACTORS: tuple[str, ...] = ("tag", "scenario", "character", "relationship", "condition")
+"""What the seats of a comparison can be told apart by."""
 HEADLINES: tuple[str, ...] = (OVERALL, "goal", SHARE, SUCCESS)
 """The metrics that reports show first, where they have values."""
 
@@ -55,6 +58,11 @@ class SeatResult:
         outcome_by: the evaluator that computed the verified outcome, ``None`` where there is none.
         policy: label of the policy in the seat.
         partner: label of the policies in the others, joined by ``+`` when they differ.
+        vignette: what the scenario is a version of; see :attr:`~sotopia_env.world.Scenario.vignette`.
+        casting: names of the characters, in seat order.
+        conditions: of the scenario; see :attr:`~sotopia_env.world.Scenario.conditions`.
+        levels: of each of :data:`FACTORS`, those that the seat belongs to.
+        counts: of the seat's turns.
     """
 
     key: str
@@ -73,6 +81,11 @@ class SeatResult:
     policy: str = ""
     partner: str = ""
     custom: Mapping[str, Bounds] = field(default_factory=dict)
+    vignette: str = ""
+    casting: str = ""
+    conditions: Mapping[str, str] = field(default_factory=dict)
+    levels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    counts: TurnCounts = TurnCounts()  # noqa: RUF009 - frozen
 
 
 def metric_bounds(rows: Iterable[SeatResult]) -> Mapping[str, Bounds]:
@@ -234,7 +247,25 @@ def _seats(episode: Episode, evaluator: str | None) -> Iterator[SeatResult]:
             unscored=None if scores else unscored_reason(evaluation, evaluator, agent),
             outcome_by=outcome_by,
             custom={} if evaluation is None else {d.name: (d.low, d.high) for d in evaluation.dimensions},
+            vignette=episode.task.scenario.vignette,
+            casting=", ".join(episode.task.names.values()),
+            conditions=episode.task.scenario.conditions,
+            levels=_levels(episode.task, seat),
+            counts=count_turns(item for item in episode.turns if item.turn.actor == agent),
         )
+
+
+def _levels(task: Task, seat: int) -> dict[str, tuple[str, ...]]:
+    scenario = task.scenario
+    condition = ", ".join(f"{name}={value}" for name, value in sorted(scenario.conditions.items()))
+    kinds = {relationship.kind.value for _, relationship in task.relationships_of(seat)}
+    return {
+        "tag": tuple(dict.fromkeys(scenario.tags)),
+        "scenario": (scenario.id,),
+        "character": (task.characters[seat].name,),
+        "relationship": ("+".join(sorted(kinds)),),
+        "condition": (condition,) if condition else (),
+    }
 
 
 def _family(task: Task) -> str | None:

@@ -23,7 +23,7 @@ def register(app: typer.Typer) -> None:
 
 def evaluate(
     run: Annotated[Path, path_argument("Run directory.", "RUN")],
-    evaluator: Annotated[str, typer.Option(help=EVALUATOR_HELP)],
+    evaluator: Annotated[str, typer.Option(metavar="NAME", help=EVALUATOR_HELP)],
     concurrency: Concurrency = 128,
     timeout: Timeout = None,
     force: Annotated[bool, typer.Option("--force", help="Evaluate all again; failures may replace scores.")] = False,

@@ -35,7 +35,7 @@ _LABELS: Mapping[str, str] = {
 }
 _MOST_DIFFERENCES = 15
 _PANELS_IN_A_ROW = 4
-_STYLE: Mapping[str, Any] = {
+_STYLE: Any = {  # matplotlib types the keys as literals
     "font.size": 9,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -84,7 +84,7 @@ def _save(figure: Figure, path: Path, form: str) -> Path:
     import matplotlib
 
     content = io.BytesIO()
-    with matplotlib.rc_context(dict(_STYLE)):
+    with matplotlib.rc_context(_STYLE):
         figure.savefig(content, format=form, dpi=150, metadata=dict(_UNDATED.get(form, {})))
     write_atomically(path, content.getvalue())
     return path
@@ -123,7 +123,7 @@ def _forest(panels: Sequence[_Panel], heading: str, zero: bool) -> Figure:
     rows = -(-len(panels) // columns)
     width, height = max(len(line) for panel in panels for line in panel.labels), max(len(p.lines) for p in panels)
     shared = len({panel.labels for panel in panels}) == 1
-    with matplotlib.rc_context(dict(_STYLE)):
+    with matplotlib.rc_context(_STYLE):
         label_width = 0.075 * width * (1 if shared else columns)
         figure = new_figure(label_width + 2.4 * columns, 0.6 + (0.9 + 0.32 * height) * rows)
         one_unit = len({panel.unit for panel in panels}) == 1

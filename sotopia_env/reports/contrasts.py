@@ -107,7 +107,7 @@ def by_level(rows: Sequence[SeatResult], factor: str, metric: str, bounds: Bound
         groups = {level: [row for row in own if level in row.levels[factor]] for level in levels}
         means += [LevelMean(level, policy, _mean(group, metric, bounds)) for level, group in groups.items() if group]
         pairs = [(name, weights, groups) for name, weights in effects] + list(_pairs(factor, groups, own))
-        contrasts += [_contrast(name, policy, *rest, metric, bounds) for name, *rest in pairs]
+        contrasts += [_contrast(name, policy, weights, members, metric, bounds) for name, weights, members in pairs]
     left_out = sum(not row.levels.get(factor) for row in valued)
     return ByLevel(factor, metric, left_out, tuple(means), tuple(contrasts))
 

@@ -9,9 +9,10 @@ mean of scenario ``g`` of ``G``,
 and Student's t on ``G - 1`` degrees of freedom from scipy gives the interval and the test. This is at the same time the
 cluster-robust standard error (Liang and Zeger 1986; Cameron and Miller 2015, section II) of the mean in which each
 value has the weight ``1 / (G n_g)``: episodes of one scenario resemble each other and are one observation. statsmodels'
-WLS on a constant with these weights gives the same with ``cov_type="cluster"``. Values of one scenario alone are clustered by
-task, that is by casting: the interval then says how the mean differs from one set of people to another, and nothing of
-other scenarios (:attr:`Estimate.over`). With one task there is no interval: ``None``, shown with the reason.
+WLS on a constant with these weights gives the same with ``cov_type="cluster"``. Values of one scenario alone are
+clustered by task, that is by casting: the interval then says how the mean differs from one set of people to another,
+and nothing of other scenarios (:attr:`Estimate.over`). With one task there is no interval: ``None``, shown with
+the reason.
 
 A mean in :math:`[a, b]` gets its interval on the scale of :math:`g(y) = \log((y - a) / (b - y))`, where its standard
 error is :math:`g'(\bar y) SE` (the delta method), and the ends are transformed back; with one end of the range open

@@ -47,8 +47,8 @@ WEIGHTS = (
 )
 """The note on weights and intervals under the tables."""
 _OVER_CASTINGS = (
-    f"{CASTINGS_MARK}: of one scenario (or one vignette), so the interval is over its castings and says nothing of other "
-    "scenarios"
+    f"{CASTINGS_MARK}: of one scenario (or one vignette), so the interval is over its castings and says nothing of "
+    "other scenarios"
 )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -118,7 +119,8 @@ def choose_evaluator(
     Args:
         counts: in how many episodes there is an evaluation by each evaluator.
         episodes: how many episodes there are.
-        evaluator: the user's choice; by default one that all episodes share.
+        evaluator: the user's choice, as it is recorded or as it was named for the run (``judge:MODEL`` without options);
+            by default one that all episodes share.
         defaults: evaluators of the runs' configurations; they decide between several that all episodes share.
         setting: name of the user's setting, for the message.
         members: evaluators whose scores another one combines; that one goes before them.
@@ -128,9 +130,7 @@ def choose_evaluator(
         InvalidValueError: the episodes share no evaluator, or several and no default decides.
     """
     if evaluator is not None:
-        if evaluator not in counts:
-            raise UnknownNameError(f"evaluator: {name_hint(evaluator, sorted(counts))}")
-        return evaluator
+        return recorded_evaluator(evaluator, counts)
     if not counts:
         return None
     common = sorted(name for name, count in counts.items() if count == episodes)
@@ -143,6 +143,25 @@ def choose_evaluator(
         f"evaluator: scores by different evaluators cannot be mixed, and the episodes share {many}: {listing}; "
         f"name one with {setting}, or evaluate the rest with `sotopia evaluate RUN --evaluator NAME`"
     )
+
+
+_TAG = re.compile("#[0-9a-f]{6}")  # at the end of a judge's name, for its options
+
+
+def recorded_evaluator(name: str, recorded: Collection[str]) -> str:
+    """Returns the recorded name of an evaluator that is named as for a run: ``judge:MODEL`` is ``judge(MODEL)#217f3f``.
+
+    Raises:
+        UnknownNameError: there is none, or several that differ by their options.
+    """
+    if name in recorded:
+        return name
+    parts = (part.partition(":") for part in name.split("+"))
+    short = "+".join(f"{kind}({model})" if colon else kind for kind, colon, model in parts)
+    matches = [item for item in recorded if _TAG.sub("", item) == short]
+    if len(matches) == 1:
+        return matches[0]
+    raise UnknownNameError(f"evaluator: {name_hint(name, sorted(matches or recorded))}")
 
 
 def seat_results(episodes: Iterable[Episode], evaluator: str | None = None) -> list[SeatResult]:
@@ -172,7 +191,8 @@ def rows_by_one(
         recording = _recording(episode)
         names = {evaluation.evaluator for evaluation in episode.evaluations}
         members.update(name for evaluation in episode.evaluations for name in evaluation.members)
-        candidates: Iterable[str | None] = names if evaluator is None else names & {evaluator}
+        # Any of them may be meant where none has just this name.
+        candidates: Iterable[str | None] = names if evaluator is None else names & {evaluator} or names
         # Runs may share episodes, such as a baseline's self-play; one that was evaluated twice has both evaluations.
         evaluators.setdefault(recording, set()).update(names)
         rows = recordings.setdefault(recording, {None: tuple(_seats(episode, evaluator))})

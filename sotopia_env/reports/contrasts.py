@@ -95,20 +95,18 @@ def by_level(rows: Sequence[SeatResult], factor: str, metric: str, bounds: Bound
     if factor not in FACTORS:
         raise UnknownNameError(f"by: {name_hint(factor, FACTORS)}")
     valued = [row for row in rows if metric in row.values]
-    levels = sorted({level for row in valued for level in row.levels.get(factor, ())})
-    if not levels:
+    design = {level: row.conditions for row in valued for level in row.levels[factor]}
+    if not design:
         hint = "; a condition is a tag NAME=VALUE of a scenario" if factor == CONDITION else ""
         raise UnknownNameError(f"by: expected episodes whose tasks have a {factor}, got none{hint}")
-    conditions = {level: row.conditions for row in valued for level in row.levels[factor]}
-    effects = list(_effects({level: conditions[level] for level in levels})) if factor == CONDITION else []
     means, contrasts = [], []
     for policy in sorted({row.policy for row in valued}):
         own = [row for row in valued if row.policy == policy]
-        groups = {level: [row for row in own if level in row.levels[factor]] for level in levels}
+        groups: _Groups = {level: [row for row in own if level in row.levels[factor]] for level in sorted(design)}
         means += [LevelMean(level, policy, _mean(group, metric, bounds)) for level, group in groups.items() if group]
-        pairs = [(name, weights, groups) for name, weights in effects] + list(_pairs(factor, groups, own))
-        contrasts += [_contrast(name, policy, weights, members, metric, bounds) for name, weights, members in pairs]
-    left_out = sum(not row.levels.get(factor) for row in valued)
+        weighted = _in_design(design, groups) if factor == CONDITION else _pairs(factor, groups, own)
+        contrasts += [_contrast(name, policy, weights, members, metric, bounds) for name, weights, members in weighted]
+    left_out = sum(not row.levels[factor] for row in valued)
     return ByLevel(factor, metric, left_out, tuple(means), tuple(contrasts))
 
 
@@ -122,9 +120,8 @@ _Weighted = tuple[str, Mapping[str, float], _Groups]
 
 def _pairs(factor: str, groups: _Groups, rows: Sequence[SeatResult]) -> Iterator[_Weighted]:
     """Name, weights and groups of the difference of every two levels, or of each from all others."""
-    if (
-        factor != TAG and len(groups) <= MOST_PAIRS
-    ):  # a seat has several tags, so that two of them may be the same seats
+    # A seat has several tags, so that two of them may be the same seats.
+    if factor != TAG and len(groups) <= MOST_PAIRS:
         for first, second in itertools.combinations(groups, 2):
             yield f"{first} - {second}", {first: 1.0, second: -1.0}, groups
         return
@@ -133,12 +130,26 @@ def _pairs(factor: str, groups: _Groups, rows: Sequence[SeatResult]) -> Iterator
         yield f"{level} - {OTHERS}", {level: 1.0, OTHERS: -1.0}, {level: group, OTHERS: others}
 
 
-def _effects(values: Mapping[str, Mapping[str, str]]) -> Iterator[tuple[str, Mapping[str, float]]]:
-    """Main effects and interactions of the factors with two values, where all combinations are there.
+_Design = Mapping[str, Mapping[str, str]]
+"""The values of each condition, by factor."""
 
-    ``values`` are those of each level, by factor.
-    """
-    names = list(dict.fromkeys(name for item in values.values() for name in item))
+
+def _in_design(values: _Design, groups: _Groups) -> Iterator[_Weighted]:
+    """Main effects and interactions, and the differences of conditions that differ in one factor alone."""
+    for effect, weights in _effects(values):
+        yield effect, weights, groups
+    for first, second in itertools.combinations(groups, 2):
+        (one, other), names = (values[first], values[second]), sorted({*values[first], *values[second]})
+        unlike = [name for name in names if one.get(name) != other.get(name)]
+        if len(unlike) == 1:
+            rest = "".join(f", {name}={one[name]}" for name in names if name not in unlike)
+            name = f"{unlike[0]}: {one.get(unlike[0])} - {other.get(unlike[0])}{rest}"
+            yield name, {first: 1.0, second: -1.0}, groups
+
+
+def _effects(values: _Design) -> Iterator[tuple[str, Mapping[str, float]]]:
+    """Main effects and interactions of the factors with two values, where all combinations are there."""
+    names = sorted({name for item in values.values() for name in item})
     spans = {name: sorted({item.get(name, "") for item in values.values()}) for name in names}
     if len(names) < 2 or math.prod(map(len, spans.values())) != len(values):
         return
@@ -149,11 +160,9 @@ def _effects(values: Mapping[str, Mapping[str, str]]) -> Iterator[tuple[str, Map
     }
     share = 2 / len(values)
     for name, sign in signs.items():
-        first, second = spans[name]
-        yield f"{name}: {first} - {second}", {level: sign[level] * share for level in values}
+        yield f"{name}: {' - '.join(spans[name])}", {level: sign[level] * share for level in values}
     for one, other in itertools.combinations(signs, 2):
-        weights = {level: signs[one][level] * signs[other][level] * 2 * share for level in values}
-        yield f"{one} × {other}", weights
+        yield f"{one} × {other}", {level: signs[one][level] * signs[other][level] * 2 * share for level in values}
 
 
 def _contrast(

@@ -119,7 +119,7 @@ def choose_evaluator(
     Args:
         counts: in how many episodes there is an evaluation by each evaluator.
         episodes: how many episodes there are.
-        evaluator: the user's choice, as it is recorded or as it was named for the run (``judge:MODEL`` without options);
+        evaluator: the choice, by its recorded name or the one given to the run (``judge:MODEL`` without options);
             by default one that all episodes share.
         defaults: evaluators of the runs' configurations; they decide between several that all episodes share.
         setting: name of the user's setting, for the message.

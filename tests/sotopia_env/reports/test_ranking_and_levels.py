@@ -87,7 +87,7 @@ def contrast(result: Comparison, name: str, policy: str = "a") -> Contrast:
 
 def test_a_two_by_two_has_main_effects_and_their_interaction_paired_by_casting() -> None:
     result = compare(experiment(), metric="goal", by="condition")
-    effects = {"tone: cold - warm": -3.5, "stakes: high - low": -2.5, "tone × stakes": -1.0}
+    effects = {"tone: cold - warm": -3.5, "stakes: high - low": -2.5, "stakes × tone": -1.0}
     for name, value in effects.items():
         item = contrast(result, name)
         assert item.estimate is not None
@@ -97,10 +97,10 @@ def test_a_two_by_two_has_main_effects_and_their_interaction_paired_by_casting()
         # Castings differ by up to 1.2; within them the cells do not.
         assert item.estimate.mean - item.estimate.low < 0.05
         assert item.q is not None
-    simple = contrast(result, "stakes=high, tone=cold - stakes=high, tone=warm").estimate
+    simple = contrast(result, "tone: cold - warm, stakes=high").estimate
     assert simple is not None
     assert simple.mean == pytest.approx(-4.0, abs=0.05)
-    assert "tone × stakes" in to_text(result)
+    assert "stakes × tone" in to_text(result)
     assert "†: of one scenario" in to_text(result)
 
 

@@ -20,7 +20,7 @@ from sotopia_env.files import guard
 from sotopia_env.reports.charts import write_report
 from sotopia_env.reports.compare import Comparison, compare, compare_runs
 from sotopia_env.reports.intervals import METHOD
-from sotopia_env.reports.seat_results import HEADLINES, METRICS, seat_results
+from sotopia_env.reports.seat_results import HEADLINES, METRICS, recorded_evaluator, seat_results
 from sotopia_env.reports.tables import partner_columns, show_number, to_csv, to_json, to_text
 from sotopia_env.runs import EpisodePlan, all_matchups, evaluate_run, plan_episodes, run_episodes
 from sotopia_env.world.action import Action, ActionType
@@ -360,6 +360,23 @@ def test_scores_of_different_evaluators_are_never_mixed(
     assert f"scores by: {expected or 'nobody'}" in to_text(result)
     if expected:
         assert mean(result, "a") == (5.0 if expected == "r" else 8.0)
+
+
+def test_an_evaluator_has_one_name_from_the_run_to_the_comparison() -> None:
+    recorded = ["judge(local/m)#217f3f", "judge(local/k)#295f2b", "verified+judge(local/m)#217f3f"]
+    for name, expected in zip(("judge:local/m", "judge:local/k", "verified+judge:local/m"), recorded, strict=True):
+        assert recorded_evaluator(name, recorded) == expected
+        assert recorded_evaluator(expected, recorded) == expected
+    for name in ("judge:local/x", "judge:local/m:bands=true", "verified"):
+        with pytest.raises(UnknownNameError, match="evaluator: expected one of"):
+            recorded_evaluator(name, recorded)
+    with pytest.raises(UnknownNameError, match="judge\\(local/m\\)#0144f8"):  # which of the two is not said
+        recorded_evaluator("judge:local/m", [*recorded, "judge(local/m)#0144f8"])
+    (plan,) = plan_episodes([make_task("s0")], [(A, B)], both_seats=False)
+    (evaluation,) = scored(plan, (8.0, 2.0)).evaluations
+    judged = scored(plan, (1.0, 1.0)).with_evaluation(evaluation.model_copy(update={"evaluator": recorded[0]}))
+    result = compare([judged], evaluator="judge:local/m", metric="goal")
+    assert (result.evaluator, mean(result, "a")) == (recorded[0], 8.0)
 
 
 def test_the_evaluator_of_the_run_decides_between_several(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def test_ranks_are_ranges_where_intervals_of_paired_differences_include_0() -> N
     strength = {"a": (6.0, 4.0, 6.0, 4.0), "b": (5.0, 5.0, 5.0, 5.0), "c": (0.0, 0.1, 0.0, 0.1)}
     plans = plan_episodes([make_task(f"s{i}") for i in range(4)], all_matchups([A, B, C]))
     episodes = [
-        scored(plan, tuple(strength[policy.name][int(plan.task.scenario.id[1])] for policy in plan.policies))  # type: ignore[arg-type]
+        scored(plan, tuple(strength[policy.name][int(plan.task.scenario.id[1])] for policy in plan.policies))
         for plan in plans
     ]
     result = compare(episodes, metric="goal")

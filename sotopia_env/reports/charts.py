@@ -112,7 +112,7 @@ class _Panel:
 
 
 def _wrapped(text: str) -> str:
-    return "\n".join(part for line in text.splitlines() for part in textwrap.wrap(line, 32))
+    return "\n".join(part for line in text.splitlines() for part in textwrap.wrap(line, 36))
 
 
 def _forest(panels: Sequence[_Panel], heading: str, zero: bool) -> Figure:

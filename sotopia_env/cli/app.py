@@ -8,7 +8,7 @@ and a spent budget with 1; Ctrl-C with 130, SIGTERM with 143.
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from pydantic import ValidationError
@@ -16,9 +16,10 @@ from typer.core import TyperGroup
 
 from sotopia_env.cli import compare, evaluate, importing, interviews, models, people, play, rollout, show, tasks
 from sotopia_env.cli.options import in_flags
+from sotopia_env.cli.plain_help import use_plain_help
 from sotopia_env.errors import SotopiaError
 from sotopia_env.quoting import disarm
-from sotopia_env.records import expectation
+from sotopia_env.records import code_version, expectation
 
 
 def _refused(error: typer.BadParameter) -> str | None:
@@ -53,13 +54,29 @@ app = typer.Typer(
     name="sotopia",
     cls=_Commands,
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     help="Social situations for language agents: play, score, record and compare episodes.",
 )
 for module in (tasks, rollout, evaluate, show, play, compare, interviews, people, importing, models):
     module.register(app)
+use_plain_help(app)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"sotopia-env {code_version()}")
+        raise typer.Exit
+
+
+@app.callback()
+def _front(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Options of the command itself."""
 
 
 class _HarmlessFormatter(logging.Formatter):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 import typer
 
 from sotopia_env.cli.options import in_flags, path_argument, path_option
+from sotopia_env.cli.plain_help import MODELS
 from sotopia_env.errors import InvalidValueError, ModelRefusedError, UnknownNameError, name_hint
 
 if TYPE_CHECKING:
@@ -27,31 +28,37 @@ STRUCTURED = ("auto", "on", "off")
 _REQUEST_SECONDS = 60.0
 
 
+def _option(**settings: Any) -> Any:
+    return typer.Option(rich_help_panel=MODELS, **settings)
+
+
 def _options(
     api_base: Annotated[
-        list[str], typer.Option(help="Base URL of the server; or MODEL=URL for one model. Repeats.", metavar="URL")
+        list[str], _option(help="Base URL of the server; or MODEL=URL for one model. Repeats.", metavar="URL")
     ] = [],  # noqa: B006
     api_key_env: Annotated[
-        list[str], typer.Option(help="Environment variable with the key; or MODEL=VARIABLE.", metavar="VARIABLE")
+        list[str], _option(help="Environment variable with the key; or MODEL=VARIABLE.", metavar="VARIABLE")
     ] = [],  # noqa: B006
-    fallback: Annotated[list[str], typer.Option(help="Model to ask when one fails for good, in this order.")] = [],  # noqa: B006
-    model_concurrency: Annotated[int, typer.Option(min=1, help="Requests in flight at once, per model.")] = 128,
-    rpm: Annotated[int | None, typer.Option(min=1, help="Requests per minute, per model.")] = None,
-    tpm: Annotated[int | None, typer.Option(min=1, help="Tokens per minute, per model.")] = None,
+    fallback: Annotated[list[str], _option(help="Model to ask when one fails for good, in this order.")] = [],  # noqa: B006
+    model_concurrency: Annotated[int, _option(min=1, help="Requests in flight at once, per model.")] = 128,
+    rpm: Annotated[int | None, _option(min=1, help="Requests per minute, per model.")] = None,
+    tpm: Annotated[int | None, _option(min=1, help="Tokens per minute, per model.")] = None,
     model_timeout: Annotated[
-        float | None, typer.Option(help="Seconds one request may take; 60, or --timeout where that is less.")
+        float | None, _option(help="Seconds one request may take; 60, or --timeout where that is less.")
     ] = None,
-    retries: Annotated[int, typer.Option(min=0, help="How often a failed request is sent again.")] = 6,
+    retries: Annotated[int, _option(min=0, help="How often a failed request is sent again.")] = 6,
     patience: Annotated[
-        str, typer.Option(help="How long to wait for a model that answers nobody, in seconds or as 10m.")
+        str, _option(help="How long to wait for a model that answers nobody, in seconds or as 10m.")
     ] = "10m",
-    structured: Annotated[str, typer.Option(help="Servers enforce the form of answers: auto, on or off.")] = "auto",
-    judge_cache: Annotated[Path | None, path_option("Directory that keeps judges' answers.", "--judge-cache")] = None,
-    max_cost: Annotated[float | None, typer.Option(help="US dollars the whole run may spend.")] = None,
-    max_tokens: Annotated[int | None, typer.Option(help="Tokens the whole run may use.")] = None,
+    structured: Annotated[str, _option(help="Servers enforce the form of answers: auto, on or off.")] = "auto",
+    judge_cache: Annotated[
+        Path | None, path_option("Directory that keeps judges' answers.", "--judge-cache", MODELS)
+    ] = None,
+    max_cost: Annotated[float | None, _option(help="US dollars the whole run may spend.")] = None,
+    max_tokens: Annotated[int | None, _option(help="Tokens the whole run may use.")] = None,
     price: Annotated[
         list[str],
-        typer.Option(help="'PROMPT,COMPLETION' in dollars per million tokens; or MODEL=…. Repeats.", metavar="PRICE"),
+        _option(help="'PROMPT,COMPLETION' in dollars per million tokens; or MODEL=…. Repeats.", metavar="PRICE"),
     ] = [],  # noqa: B006
 ) -> Any:  # a ModelOptions; what typer reads must be there at run time
     from sotopia_env.chat_model.pool import ModelOptions

@@ -9,7 +9,7 @@ made of another policy and a scorer. Evaluators: ``verified+rules``, ``judge:loc
 
 from sotopia_env.naming.evaluators import EVALUATOR_NAMES, NO_EVALUATOR, make_evaluator, make_optional_evaluator
 from sotopia_env.naming.plugins import imported_code
-from sotopia_env.naming.policies import POLICY_NAMES, POLICY_PLUGINS, make_policy
+from sotopia_env.naming.policies import POLICY_NAMES, POLICY_PLUGINS, described_policies, make_policy
 from sotopia_env.naming.scorers import SCORERS, make_scorer
 from sotopia_env.naming.task_sources import SHIPPED, check_seat, pick_task, task_rules, task_set, task_sources
 
@@ -21,6 +21,7 @@ __all__ = [
     "SCORERS",
     "SHIPPED",
     "check_seat",
+    "described_policies",
     "imported_code",
     "make_evaluator",
     "make_optional_evaluator",

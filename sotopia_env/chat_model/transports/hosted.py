@@ -27,11 +27,35 @@ logger = logging.getLogger(__name__)
 
 # Providers whose credentials may come from profiles, instance roles or tokens as well as from variables.
 _OTHER_CREDENTIALS = ("bedrock", "sagemaker", "vertex_ai", "azure", "watsonx", "gigachat", "github_copilot", "oci")
+# The variables of well-known providers' keys, one of which suffices.
+_KEYS = {
+    "openai": ("OPENAI_API_KEY",),
+    "anthropic": ("ANTHROPIC_API_KEY",),
+    "gemini": ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+    "mistral": ("MISTRAL_API_KEY",),
+    "groq": ("GROQ_API_KEY",),
+    "deepseek": ("DEEPSEEK_API_KEY",),
+    "openrouter": ("OPENROUTER_API_KEY",),
+    "xai": ("XAI_API_KEY",),
+}
 # Providers with models that litellm does not list: users name or upload them.
 _OPEN_ENDED = ("azure", "huggingface", "ollama", "openrouter", "replicate", "sagemaker", "watsonx", "databricks")
 _GRACE = 5.0
 # Transports by event loop. They share litellm's connections, so the last one closes them.
 _users: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, set[int]] = weakref.WeakKeyDictionary()
+
+
+def check_key(name: str, api_base: str | None, key_variable: str | None) -> None:
+    """Says that the key is missing before litellm is imported, which takes seconds; litellm knows further providers.
+
+    Raises:
+        InvalidValueError: the key is not in the environment.
+    """
+    usual = _KEYS.get(name.partition("/")[0], ())
+    if key_variable:
+        read_key(key_variable)
+    elif usual and not api_base and not any(os.environ.get(variable, "").strip() for variable in usual):
+        raise InvalidValueError(f"model {name!r}: expected {' or '.join(usual)} in the environment, which is not set")
 
 
 def load_litellm() -> ModuleType:
@@ -72,6 +96,7 @@ class HostedTransport:
         """
         self.name = name
         self.identity = f"{name} at {api_base}" if api_base else name
+        check_key(name, api_base, key_variable)
         self._litellm = load_litellm()
         self._provider, self._model = _provider(self._litellm, name, api_base)
         self._base, self._key_variable = api_base, key_variable or f"{self._provider.upper()}_API_KEY"

@@ -143,6 +143,8 @@ def _duplicates(situations: _Situations, others: _Situations) -> Iterator[Proble
     together = [*before, *here]
     for index, other, similarity in near_duplicates([situation.text for _, situation in together], len(before)):
         (where, situation), (other_where, double) = together[index], together[other]
+        if situation.scenario.vignette == double.scenario.vignette:
+            continue  # versions of one situation are meant to be alike
         sentence = (
             f"context: expected a situation of its own, got {similarity:.2f} of the phrases of {double.label}, "
             f"{other_where}, where {ALIKE:g} is too much; write another one, or leave one out"

@@ -189,6 +189,8 @@ def test_near_duplicates_are_found_in_the_set_and_against_another():
     assert "of the phrases of scenario 'borrowed-tent'" in problem
     [problem] = problems(other, against=[own])
     assert "scenario 'borrowed-tent', g.json" in problem
+    versions = [scene(id=name, tags=["vignette=tent", f"tone={name}"]) for name in ("warm", "cold")]
+    assert problems(*map(Scenario.model_validate, versions)) == []
     [problem] = problems(own, own)
     assert "f.json: scenario 'borrowed-tent': id: expected an id of its own, got that of f.json; rename one" in problem
 

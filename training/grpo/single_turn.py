@@ -140,8 +140,7 @@ class SingleTurn:
     def _answers(self, episode: TokenEpisode) -> Iterator[tuple[Sequence[ChatMessage], str]]:
         prompt = AgentPrompt(self._prompt.format)
         texts = {
-            turn.turn: answer_text(self._tokenizer, episode.completion[turn.start : turn.end])
-            for turn in episode.focal
+            turn.turn: answer_text(self._tokenizer, episode.completion[turn.start : turn.end]) for turn in episode.focal
         }
         for observation, index in observations(episode.record, episode.situation.seat):
             if index in texts:

@@ -7,6 +7,7 @@ and a spent budget with 1; Ctrl-C with 130, SIGTERM with 143.
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import typer
@@ -61,8 +62,17 @@ for module in (tasks, rollout, evaluate, show, play, compare, interviews, people
     module.register(app)
 
 
+class _HarmlessFormatter(logging.Formatter):
+    """Log messages may hold what a server or a model wrote; a terminal obeys nothing of it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return disarm(super().format(record))
+
+
 def main() -> None:
     """Runs the command line."""
+    if logging.lastResort is not None:  # the handler of a program that has set up no logging, as this one
+        logging.lastResort.setFormatter(_HarmlessFormatter("%(message)s"))
     app()
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sotopia_env.cli.options import path_argument
+from sotopia_env.cli.options import KeepGoing, path_argument
 from sotopia_env.quoting import disarm, disarm_line
 
 if TYPE_CHECKING:
@@ -27,15 +27,15 @@ def register(app: typer.Typer) -> None:
 
 def import_(
     files: Annotated[
-        list[Path] | None, path_argument("Foreign files, .json, .jsonl or .txt, in any order.", "FILES...")
+        list[Path] | None, path_argument("Foreign files, .json, .jsonl, .yaml or .txt, in any order.", "FILES...")
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder to write; episodes make it a run.")] = None,
     format: FormatName = None,
-    keep_going: Annotated[
-        bool, typer.Option("--keep-going", help="Leave out records that cannot be read, and list them.")
-    ] = False,
+    keep_going: KeepGoing = False,
 ) -> None:
     """Import profiles, tasks, episodes and training rows of SOTOPIA and related projects, and negotiation corpora.
+
+    What contradicts itself is imported as the reference code plays it, with a note.
 
     Without files, list the formats. What is refused is named with file, line, field and mend; then nothing is written,
     or with --keep-going everything else.
@@ -43,6 +43,8 @@ def import_(
     \b
     Examples:
       sotopia import episodes.jsonl -o runs/published
+      sotopia import agents.json envs.json env_agent_combos.json used_env.json -o runs/official
+      sotopia import marketplace/small.yaml -o runs/marketplace
       sotopia import agents.json envs.json relationships.jsonl combos.json logs.jsonl -o runs/mine --keep-going
       sotopia compare runs/published
     """
@@ -65,9 +67,13 @@ def _tell(report: ImportReport) -> None:
         typer.echo(
             f"{disarm_line(count.file)}: {count.format or 'no known format'}; {count.read} read, "
             f"{count.converted} converted, {count.left_out} refused"
+            + (f", {len(count.notes)} with a note" if count.notes else "")
         )
     for name, number in report.written.items():
         typer.echo(f"{report.folder / name}: {number}")
+    for (_, field), notes in report.notes().items():
+        more = f" (and {len(notes) - 1} more on {field}, all in {report.folder / 'import.json'})" if notes[1:] else ""
+        typer.echo(f"note: {disarm_line(notes[0].sentence + more)}", err=True)
     refusals = [refusal for count in report.counts for refusal in count.refused]
     for refusal in refusals[:_MOST_LINES]:
         typer.echo(f"refused: {disarm_line(refusal.sentence)}", err=True)

@@ -1,10 +1,11 @@
-"""Options of the commands that ask language models, the start and the stop of their runs; ``sotopia cache``."""
+"""Options of the commands that ask language models, their start and stop; ``sotopia models`` and ``sotopia cache``."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
 import inspect
+import json
 import signal
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -220,9 +221,46 @@ cache_app = typer.Typer(
 )
 
 
+models_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="See what the server of a model can do.")
+
+
 def register(app: typer.Typer) -> None:
-    """Adds the command to ``app``."""
+    """Adds the commands to ``app``."""
+    app.add_typer(models_app, name="models")
     app.add_typer(cache_app, name="cache")
+
+
+@models_app.callback()
+def _group() -> None:
+    """Keeps ``check`` a subcommand while it is the only one."""
+
+
+@models_app.command("check")
+def models_check(
+    base_url: Annotated[str, typer.Argument(help="Base URL of the server, such as http://localhost:8000/v1.")],
+    model: Annotated[str, typer.Option(help="Name of the model on the server.")],
+    api_key_env: Annotated[str | None, typer.Option(help="Environment variable with the key.")] = None,
+    model_timeout: Annotated[float, typer.Option(help="Seconds one request may take.")] = _REQUEST_SECONDS,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Ask a server about ten short questions, and show what it takes: schemas, log-probabilities, token ids, tools.
+
+    \b
+    Example:
+      sotopia models check http://localhost:8000/v1 --model my-model
+    """
+    from sotopia_env.chat_model.probing import probe_server
+
+    _request_seconds(model_timeout, None)
+    findings = asyncio.run(probe_server(base_url, model, api_key_env=api_key_env, timeout=model_timeout))
+    if as_json:
+        rows = {one.name: {"result": one.result, "detail": one.detail} for one in findings}
+        typer.echo(json.dumps({"api_base": base_url, "model": model, "findings": rows}, ensure_ascii=False, indent=2))
+    else:
+        for one in findings:
+            typer.echo(f"{one.name:<12} {one.result:<8} {one.detail}".rstrip())
+    if findings[0].result != "yes":
+        raise typer.Exit(1)
 
 
 @cache_app.command("show")

@@ -36,14 +36,18 @@ SOURCE_HELP = (
     "A shipped set ('starter', 'everyday', 'everyday-groups'), one or more task families joined by commas, 'all' "
     "families, or a .json, .jsonl or .yaml task file."
 )
+KeepGoing = Annotated[
+    bool, typer.Option("--keep-going", help="Leave out records that cannot be read, and list them; exit code 1.")
+]
 Source = Annotated[str, typer.Argument(help=SOURCE_HELP)]
 SourceOption = Annotated[str, typer.Option("--tasks", help=SOURCE_HELP)]
 Number = Annotated[int | None, typer.Option("-n", min=1, help="How many tasks; families: 5 each, files: all.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of generated tasks and of the episodes.")]
 LevelName = Annotated[str, typer.Option(help="Difficulty of generated tasks: easy, medium or hard.")]
 EVALUATOR_HELP = (
-    "'verified', 'rules', 'verified+rules', 'judge:MODEL:option=value,…', 'views:MODEL:interviewee=MODEL,…', "
-    "'spoken-outcome:MODEL', 'interview', 'interview:MODEL,…', or several of them: 'a+b', 'mean(a+b):quorum=1'."
+    "'verified', 'rules', 'verified+rules', 'diligence', 'judge:MODEL:option=value,…', "
+    "'views:MODEL:interviewee=MODEL,…', 'spoken-outcome:MODEL', 'interview', 'interview:MODEL,…', or several of them: "
+    "'a+b', 'mean(a+b):quorum=1'."
 )
 EvaluatorName = Annotated[str, typer.Option("--evaluator", help=f"{EVALUATOR_HELP[:-1]}; or 'none'.")]
 Concurrency = Annotated[int, typer.Option(min=1, help="Episodes in flight at once.")]
@@ -57,6 +61,7 @@ __all__ = [
     "SOURCE_HELP",
     "Concurrency",
     "EvaluatorName",
+    "KeepGoing",
     "LevelName",
     "Number",
     "Seed",

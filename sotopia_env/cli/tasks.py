@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sotopia_env.cli.models import takes_model_options
-from sotopia_env.cli.options import SOURCE_HELP, LevelName, Number, Seed, Source, need, path_argument, path_option
+from sotopia_env.cli.options import (
+    SOURCE_HELP,
+    KeepGoing,
+    LevelName,
+    Number,
+    Seed,
+    Source,
+    need,
+    path_argument,
+    path_option,
+)
 from sotopia_env.cli.write import draft_simulation, write_tasks
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.naming import SHIPPED, check_seat, pick_task, task_set, task_sources
@@ -43,6 +53,7 @@ def list_tasks(
     n: Number = None,
     seed: Seed = 0,
     level: LevelName = "medium",
+    keep_going: KeepGoing = False,
 ) -> None:
     """List the tasks of a source; without one, the families.
 
@@ -58,9 +69,11 @@ def list_tasks(
         shipped = [f"{name} (shipped tasks)" for name in SHIPPED]
         typer.echo("\n".join([*shipped, *(f"{name} (generated)" for name in tasks.FAMILIES)]))
         return
-    for task in task_set(source, n, seed, level):
+    refused: list[str] = []
+    for task in task_set(source, n, seed, level, refused=refused if keep_going else None):
         names = f"{task.id}\t{len(task.agents)} seats\t{task.scenario.id}\t{' '.join(task.scenario.tags)}"
         typer.echo(disarm(names).rstrip())
+    _tell_refused(refused)
 
 
 def show_task(
@@ -102,6 +115,7 @@ def stats(
     seed: Seed = 0,
     level: LevelName = "medium",
     out: Annotated[Path | None, path_option("A .png file for the chart.")] = None,
+    keep_going: KeepGoing = False,
 ) -> None:
     """Count what a set is composed of: relationships, sources, seats, outcomes, goal types, people.
 
@@ -117,10 +131,12 @@ def stats(
         need("tasks stats --out", "matplotlib")
         if out.suffix != ".png":
             raise InvalidValueError(f"--out: expected a .png file, got {str(out)!r}")
-    counts = composition(task_set(source, n, seed, level))
+    refused: list[str] = []
+    counts = composition(task_set(source, n, seed, level, refused=refused if keep_going else None))
     typer.echo(composition_text(counts), nl=False)
     if out is not None:
         typer.echo(f"wrote {composition_chart(counts, source, out)}")
+    _tell_refused(refused)
 
 
 def hard(
@@ -167,6 +183,7 @@ def sample_tasks(
     level: LevelName = "medium",
     split: Annotated[str | None, typer.Option(help="Draw from this split by scenario: train, dev, test.")] = None,
     only: Annotated[str | None, typer.Option(help=_ONLY_HELP)] = None,
+    keep_going: KeepGoing = False,
 ) -> None:
     """Draw or generate tasks and write them as JSON Lines.
 
@@ -181,10 +198,21 @@ def sample_tasks(
     if out.suffix != ".jsonl":
         raise InvalidValueError(f"--out: expected a .jsonl file, got {str(out)!r}")
     selection = None if only is None else read_selection(only)
-    sample = task_set(source, n, seed, level, split)
+    refused: list[str] = []
+    sample = task_set(source, n, seed, level, split, refused if keep_going else None)
     sample = sample if selection is None else selection.of(sample)
     sample.save(out)
     typer.echo(f"{out}: {sample!r}" + ("" if selection is None else f": {disarm(selection.about)}"))
+    _tell_refused(refused)
+
+
+def _tell_refused(refused: list[str]) -> None:
+    """Lists the records that were left out, and exits with 1 if there are some."""
+    for sentence in refused:
+        typer.echo(f"refused: {disarm(sentence)}", err=True)
+    if refused:
+        typer.echo(f"{len(refused)} records left out", err=True)
+        raise typer.Exit(1)
 
 
 def generate_tasks(

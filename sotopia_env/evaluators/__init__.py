@@ -2,10 +2,10 @@
 
 Without a language model: ``verified`` computes the outcome of tasks that have one (GOAL and FIN, exact); ``rules``
 scores all seven dimensions by counting words; :func:`default_evaluator` takes the first where it applies and the second
-for the rest. With one: :class:`LLMJudge`, :class:`Ensemble` of judges, goals as seen from three sides
-(:class:`Views`), and what was agreed in words alone (:class:`SpokenOutcome`). :class:`Interview` asks the policies
-themselves, with or without judges. Importing this package loads no word list and nothing that reaches a model; the
-first use does.
+for the rest; ``diligence`` scores from moves alone whether a result was worked for. With one: :class:`LLMJudge`,
+:class:`Ensemble` of judges, goals as seen from three sides (:class:`Views`), and what was agreed in words alone
+(:class:`SpokenOutcome`). :class:`Interview` asks the policies themselves, with or without judges. Importing this
+package loads no word list and nothing that reaches a model; the first use does.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from sotopia_env.evaluators.composite import AGGREGATES, Composite
+from sotopia_env.evaluators.diligence import Diligence
 from sotopia_env.evaluators.evaluator import ComputedEvaluator
 from sotopia_env.evaluators.rules.evaluator import RULES, RuleEvaluator
 from sotopia_env.evaluators.verified import VerifiedOutcome
@@ -73,6 +74,7 @@ __all__ = [
     "RULES",
     "Composite",
     "ComputedEvaluator",
+    "Diligence",
     "Ensemble",
     "GoalAnswer",
     "Interview",

@@ -7,7 +7,7 @@ A format is known by its fields (:mod:`~sotopia_env.importers.registry`). What a
 from sotopia_env.importers.conversion import Conversion, FileCount
 from sotopia_env.importers.foreign import Format, Kind, Product
 from sotopia_env.importers.registry import FORMATS, detect, format_named
-from sotopia_env.importers.source import Refusal
+from sotopia_env.importers.source import Refusal, Remark
 
 __all__ = [
     "FORMATS",
@@ -17,6 +17,7 @@ __all__ = [
     "Kind",
     "Product",
     "Refusal",
+    "Remark",
     "detect",
     "format_named",
 ]

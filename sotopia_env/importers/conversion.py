@@ -12,10 +12,11 @@ from sotopia_env.errors import DamagedRecordError
 from sotopia_env.importers.foreign import Format, Kind, Product, converted
 from sotopia_env.importers.library import Library
 from sotopia_env.importers.registry import FORMATS, detect, format_named, format_of
-from sotopia_env.importers.source import Item, Refusal, Source, by_key
+from sotopia_env.importers.source import Item, Refusal, Remark, Source, by_key
 
 Advance = Callable[[int], None]
 """Is told how many more bytes were read."""
+_ORDER = list(FORMATS)
 
 
 @dataclass(slots=True)
@@ -24,10 +25,11 @@ class FileCount:
 
     Attributes:
         file: its path.
-        format: name of its format; empty where nothing in it was known.
+        format: name of its format, or names with commas; empty where nothing in it was known.
         read: records.
         converted: of these, how many became records of ours.
         refused: the others, in order, with the reasons.
+        notes: what contradicts itself in the converted ones, and what was made of it.
         products: how many records they became, by kind.
     """
 
@@ -36,6 +38,7 @@ class FileCount:
     read: int = 0
     converted: int = 0
     refused: list[Refusal] = field(default_factory=list)
+    notes: list[Remark] = field(default_factory=list)
     products: Counter[Kind] = field(default_factory=Counter)
 
     @property
@@ -49,6 +52,7 @@ class Conversion:
     """Reads files; :meth:`products` may be called once.
 
     Attributes:
+        check: is called with every record, and raises where nobody could use it.
         library: profiles read so far.
         counts: what became of each file, in the order in which they are read.
     """
@@ -57,6 +61,7 @@ class Conversion:
     format: str | None = None
     keep_going: bool = False
     advance: Advance | None = None
+    check: Callable[[Product], None] | None = None
     library: Library = field(default_factory=Library)
     counts: list[FileCount] = field(default_factory=list)
     _keys: set[str] = field(default_factory=set)
@@ -69,19 +74,24 @@ class Conversion:
             DamagedRecordError: a file cannot be read or, unless ``keep_going``, a record; names file, line and field.
         """
         sources = [(Source(path), self._format_of_file(path)) for path in self.files]
-        order = list(FORMATS)
-        for source, format in sorted(sources, key=lambda entry: order.index(entry[1].name) if entry[1] else -1):
+        for source, format in sorted(sources, key=lambda entry: _rank(entry[1])):
             yield from self._file(source, format)
 
     def _format_of_file(self, path: Path) -> Format | None:
-        """The format of a file's first record, of the first known one to keep going; ``None`` where there is none."""
+        """The format of a file's first record, of the first known one to keep going; ``None`` where there is none.
+
+        Of a file that is one object of records by key, that of those to which the others refer.
+        """
         if self.format is not None:
             return format_named(self.format)
         for item in Source(path).items():
             if isinstance(item, Item):
-                first = item if _known(item) else by_key(item)[0]
-                if not self.keep_going or detect(first.value) is not None:
-                    return format_of(first.value, f"{first.where}: ")
+                items = [item] if _known(item) else by_key(item)
+                formats = [format for entry in items if (format := detect(entry.value)) is not None]
+                if formats:
+                    return min(formats, key=_rank)
+                if not self.keep_going:
+                    return format_of(item.value, f"{item.where}: ")
         return None
 
     def _file(self, source: Source, format: Format | None) -> Iterator[Product]:
@@ -90,16 +100,26 @@ class Conversion:
         position = 0
         entries = source.items() if format is None or format.pairs is None else paired(source.items(), format.pairs)
         for entry in entries:
-            items = [entry] if isinstance(entry, Refusal) or _known(entry) else by_key(entry)
-            for item in items:
-                count.read += _size(item, format)
+            items = [(entry, format)] if isinstance(entry, Refusal) or _known(entry) else self._by_key(entry, format)
+            for item, reader in items:
+                count.read += _size(item, reader)
                 if isinstance(item, Refusal):
                     self._refuse(count, item)
                 else:
-                    yield from self._record(item, format, count)
+                    yield from self._record(item, reader, count)
+            if len(names := {reader.name: None for _, reader in items if reader is not None}) > 1:
+                count.format = ", ".join(names)
             if self.advance is not None and source.position > position:
                 self.advance(source.position - position)
                 position = source.position
+
+    def _by_key(self, item: Item, format: Format | None) -> list[tuple[Item, Format | None]]:
+        """The records in one object, each with its format: a dump of a database holds several, in any order."""
+        items = by_key(item)
+        formats = [format if self.format is not None else detect(entry.value) for entry in items]
+        if len({found.name for found in formats if found is not None}) <= 1:
+            return [(entry, format) for entry in items]
+        return sorted(zip(items, formats, strict=True), key=lambda entry: _rank(entry[1]))
 
     def _record(self, item: Item, format: Format | None, count: FileCount) -> Iterator[Product]:
         where = f"{item.where}, key {item.key!r}" if item.key else item.where
@@ -108,11 +128,14 @@ class Conversion:
             products = converted(lambda: list(reader.read(item, self.library)))
             for product in products:
                 self._check_key(product)
+                if self.check is not None:
+                    self.check(product)
         except DamagedRecordError as error:
             self._refuse(count, Refusal(where, str(error)))
             return
         count.converted += _size(item, format)
         count.products.update(product.kind for product in products)
+        count.notes += [Remark(where, note) for product in products for note in product.notes]
         yield from products
 
     def _check_key(self, product: Product) -> None:
@@ -153,6 +176,11 @@ def paired(entries: Iterator[Item | Refusal], pairs: Callable[[Any, Any], bool])
 def _size(item: Item | Refusal, format: Format | None) -> int:
     """How many records of the file an item is."""
     return len(item.value) if isinstance(item, Item) and format is not None and format.pairs is not None else 1
+
+
+def _rank(format: Format | None) -> int:
+    """The place of a format among those that refer to each other; what is of none comes first."""
+    return _ORDER.index(format.name) if format is not None else -1
 
 
 def _known(item: Item) -> bool:

@@ -41,10 +41,17 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """A record of ours: a :class:`~sotopia_env.records.Record`, or the JSON of a row or list."""
+    """A record of ours: a :class:`~sotopia_env.records.Record`, or the JSON of a row or list.
+
+    Attributes:
+        kind: what it is.
+        value: the record.
+        notes: sentences on what contradicts itself in the foreign record, and what was made of it.
+    """
 
     kind: Kind
     value: Any
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +66,8 @@ class Format:
         read: returns what a record becomes.
         write: yields foreign records for records of ours of this kind.
         fits: whether a record with these fields is one; ``None`` where the fields tell.
-        scalar: type of the records, where they are no objects: ``str`` in files of lines of text.
+        scalar: type of the records, where they are no objects: ``str`` in files of lines of text, ``list`` in objects
+            of lists by name.
         pairs: whether two values that follow each other are one record; records are then lists of one or two values.
     """
 
@@ -70,7 +78,7 @@ class Format:
     read: Callable[[Item, Library], Iterable[Product]]
     write: Callable[[Iterator[Any]], Iterator[Any]]
     fits: Callable[[Any], bool] | None = None
-    scalar: type[str] | type[int] | None = None
+    scalar: type[str] | type[int] | type[list[Any]] | None = None
     pairs: Callable[[Any, Any], bool] | None = None
 
     def detects(self, value: Any) -> bool:

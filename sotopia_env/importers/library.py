@@ -13,6 +13,8 @@ from sotopia_env.importers.foreign import content_id
 from sotopia_env.world.scenario import Character, Relationship, RelationshipKind, Scenario, Task
 
 _MOST_TASKS = 1_024
+RELATIONSHIP, CASTING = "contradicts: relationship", "contradicts: constraints"
+"""Tags of tasks that are played as the reference code plays them, although the files contradict each other."""
 _RecordT = TypeVar("_RecordT")
 
 
@@ -28,7 +30,7 @@ class Library:
     characters: dict[str, Character] = field(default_factory=dict)
     scenarios: dict[str, Scenario] = field(default_factory=dict)
     kinds: dict[str, RelationshipKind] = field(default_factory=dict)
-    relationships: dict[tuple[str, str], Relationship] = field(default_factory=dict)
+    relationships: dict[frozenset[str], list[Relationship]] = field(default_factory=dict)
     combinations: dict[tuple[str, tuple[str, ...]], str] = field(default_factory=dict)
     order: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
     _tasks: OrderedDict[tuple[object, ...], Task] = field(default_factory=OrderedDict)
@@ -72,6 +74,12 @@ class Library:
 
     def _task(self, scenario_id: str, character_ids: Sequence[str], private: bool) -> Task:
         scenario = _known(self.scenarios, scenario_id, "env_id", "environments")
+        contradictions = self.contradictions(scenario_id, character_ids)
+        if contradictions:
+            scenario = scenario.model_copy(update={"tags": (*scenario.tags, *contradictions)})
+        if CASTING in contradictions:
+            constraints = scenario.constraints.model_copy(update={"ages": (), "occupations": ()})
+            scenario = scenario.model_copy(update={"constraints": constraints})
         if private and not scenario.private_messages:
             scenario = scenario.model_copy(update={"private_messages": True})
         characters = tuple(_known(self.characters, name, "agent_ids", "agents") for name in character_ids)
@@ -87,16 +95,47 @@ class Library:
             relationships=tuple(self._between(scenario_id, character_ids)),
         )
 
-    def _between(self, scenario_id: str, ids: Sequence[str]) -> list[Relationship]:
+    def contradictions(self, scenario_id: str, character_ids: Sequence[str]) -> dict[str, str]:
+        """Returns what contradicts the scenario in this cast, as the tags of its task: what is played, in a sentence.
+
+        The reference code plays the relationship of the environment, whatever the pair's profile says, and seats whom
+        a combination names, whatever the environment's constraints say.
+        """
         kind = self.kinds.get(scenario_id, RelationshipKind.STRANGER)
-        relationships = []
-        for i, j in itertools.combinations(range(len(ids)), 2):
-            listed = self.relationships.get((ids[i], ids[j])) or self.relationships.get((ids[j], ids[i]))
-            if listed is None:
-                relationships.append(Relationship(seats=(i, j), kind=kind))
-            else:
-                relationships.append(listed.model_copy(update={"seats": (i, j), "origin": {}}))
-        return relationships
+        others = {tie.kind.value: None for ties in self._ties(character_ids) for tie in ties if tie.kind is not kind}
+        agreeing = all(not ties or any(tie.kind is kind for tie in ties) for ties in self._ties(character_ids))
+        people = [self.characters[name] for name in character_ids if name in self.characters]
+        scenario = self.scenarios[scenario_id]
+        seated = zip(range(len(scenario.seats)), people, strict=False)
+        outside = [
+            f"{person.name} ({person.age}, {person.occupation})"
+            for seat, person in seated
+            if not scenario.constraints.admits(seat, person)
+        ]
+        sentences = {}
+        if not agreeing:
+            sentences[RELATIONSHIP] = (
+                f"relationship: played as {kind.value!r}, as the environment says; the pair's profile says "
+                f"{', '.join(others)}"
+            )
+        if outside:
+            sentences[CASTING] = (
+                f"agent_ids: {', '.join(outside)} outside of the environment's ages and occupations; played without "
+                "these constraints"
+            )
+        return sentences
+
+    def _ties(self, ids: Sequence[str]) -> list[list[Relationship]]:
+        return [self.relationships.get(frozenset(pair), []) for pair in itertools.combinations(ids, 2)]
+
+    def _between(self, scenario_id: str, ids: Sequence[str]) -> list[Relationship]:
+        """The environment's relationship for every pair, with the story of a profile that says the same."""
+        kind = self.kinds.get(scenario_id, RelationshipKind.STRANGER)
+        pairs = zip(itertools.combinations(range(len(ids)), 2), self._ties(ids), strict=True)
+        return [
+            Relationship(seats=pair, kind=kind, backstory=next((tie.backstory for tie in ties if tie.kind is kind), ""))
+            for pair, ties in pairs
+        ]
 
 
 def _known(table: Mapping[str, _RecordT], key: str, field: str, file: str) -> _RecordT:

@@ -15,9 +15,10 @@ from sotopia_env.importers.formats.craigslist import CRAIGSLIST
 from sotopia_env.importers.formats.deal_or_no_deal import COCOA, TEXT
 from sotopia_env.importers.formats.episodes import EPISODES
 from sotopia_env.importers.formats.profiles import PROFILES
+from sotopia_env.importers.formats.social_reasoning import SOCIAL_REASONING
 from sotopia_env.importers.formats.training_rows import TRAINING
 
-_ALL = (*PROFILES, *CASTING, SCENES, *EPISODES, *AMPO, *TRAINING, TEXT, COCOA, *CRAIGSLIST, CASINO)
+_ALL = (*PROFILES, *CASTING, SCENES, *SOCIAL_REASONING, *EPISODES, *AMPO, *TRAINING, TEXT, COCOA, *CRAIGSLIST, CASINO)
 FORMATS: Mapping[str, Format] = {format.name: format for format in _ALL}
 """In the order in which files refer to each other: profiles, combinations, lists, then what is read one by one."""
 

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from sotopia_env.errors import DamagedRecordError
+from sotopia_env.errors import DamagedRecordError, InvalidValueError
 from sotopia_env.json_text import decode_json, iter_array
 
 _HEAD = 4_096
+_YAML_SUFFIXES = (".yaml", ".yml")
 _LARGEST_DOCUMENT = 1 << 28
 
 
@@ -23,7 +24,7 @@ class Item:
     Attributes:
         file: its path.
         number: of the record, from 1.
-        line: on which it begins, from 1.
+        line: on which it begins, from 1; 0 where the file's reader does not say.
         value: JSON, or the text of a line in a file that is no JSON.
         key: under which it stands, where the file is one object of records by key; else empty.
     """
@@ -36,13 +37,14 @@ class Item:
 
     @property
     def where(self) -> str:
-        """File and line, for messages."""
-        return f"{self.file}, line {self.line}"
+        """File and line, for messages; and the number where several records are on one line."""
+        line = f", line {self.line}" if self.line else ""
+        return f"{self.file}{line}" + (f", record {self.number}" if self.number > self.line else "")
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
-    """A record that was not read: its place, and the reason in a sentence."""
+class Remark:
+    """A remark on a record: its place, and a sentence."""
 
     where: str
     reason: str
@@ -53,8 +55,12 @@ class Refusal:
         return f"{self.where}: {self.reason}"
 
 
+class Refusal(Remark):
+    """A record that was not read, and why."""
+
+
 class Source:
-    """A foreign file: JSON Lines, a JSON array, one JSON object (of records by key, or a record), or lines of text.
+    """A foreign file: JSON Lines, a JSON array, one JSON object (of records by key, or a record), YAML, or text lines.
 
     Attributes:
         path: the file.
@@ -90,6 +96,8 @@ class Source:
             reader = self._lines if head[:1] != b"[" else self._array
             if head[:1] == b"{" and not self._has_lines(head, stream):
                 reader = self._document
+            if self.path.suffix in _YAML_SUFFIXES:
+                reader = self._yaml
             yield from map(_unicode, reader(counted))
 
     @staticmethod
@@ -154,11 +162,30 @@ class Source:
             else:
                 yield Item(self.path, 1, 1, value)
 
+    def _yaml(self, stream: _Counted) -> Iterator[Item | Refusal]:
+        """The records of a list, or of the one list in an object such as ``tasks: […]``."""
+        from sotopia_env.yaml_text import parse_yaml  # only who has such a file waits for the reader
+
+        try:
+            value = parse_yaml(stream.read().decode("utf-8-sig"), str(self.path))
+        except InvalidValueError as error:
+            where, _, reason = str(error).partition(": ")
+            yield Refusal(where, reason)
+            return
+        except UnicodeDecodeError as error:
+            yield Refusal(str(self.path), f"expected UTF-8 text ({error.reason})")
+            return
+        if isinstance(value, dict) and len(value) == 1 and isinstance(next(iter(value.values())), list):
+            value = next(iter(value.values()))
+        for number, record in enumerate(value if isinstance(value, list) else [value], start=1):
+            yield Item(self.path, number, 0, record)
+
 
 def by_key(item: Item) -> list[Item]:
-    """Returns the records in an item that is one object of records by key; the item itself where it is a record."""
+    """Returns the records, or lists, in an item that is one object of them by key; the item itself where it is none."""
     value = item.value
-    if not isinstance(value, dict) or not value or not all(isinstance(entry, dict) for entry in value.values()):
+    kinds = set(map(type, value.values())) if isinstance(value, dict) else set()
+    if kinds not in ({dict}, {list}):
         return [item]
     # A document does not say on which line a record begins; its key says where it is.
     return [Item(item.file, n, item.line, entry, key) for n, (key, entry) in enumerate(value.items(), start=1)]

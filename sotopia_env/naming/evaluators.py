@@ -10,6 +10,7 @@ from sotopia_env.chat_model.factory import make_model
 from sotopia_env.chat_model.protocol import ChatModel
 from sotopia_env.errors import InvalidValueError, UnknownNameError, check_members, name_hint
 from sotopia_env.evaluators.composite import Composite
+from sotopia_env.evaluators.diligence import Diligence
 from sotopia_env.evaluators.ensemble import Ensemble
 from sotopia_env.evaluators.interview import Interview
 from sotopia_env.evaluators.judge.dimensions_file import load_dimensions
@@ -40,7 +41,11 @@ from sotopia_env.world.episode import Evaluator
 ModelFactory = Callable[..., ChatModel]
 """Makes a model of its name; also takes ``api_base`` where an evaluator's name gives one."""
 
-_BUILT_IN: Mapping[str, Callable[[], Evaluator]] = {"verified": VerifiedOutcome, "rules": RuleEvaluator}
+_BUILT_IN: Mapping[str, Callable[[], Evaluator]] = {
+    "verified": VerifiedOutcome,
+    "rules": RuleEvaluator,
+    "diligence": Diligence,
+}
 
 EVALUATOR_NAMES: tuple[str, ...] = tuple(_BUILT_IN)
 """The evaluators without a model that :func:`make_evaluator` knows; joined with ``+`` they compose."""

@@ -27,7 +27,9 @@ SHIPPED: Mapping[str, Callable[[], TaskSet]] = {
 """The task sets of the package by name, read when they are asked for."""
 
 
-def task_set(source: str, n: int | None, seed: int, level: str, split: str | None = None) -> TaskSet:
+def task_set(
+    source: str, n: int | None, seed: int, level: str, split: str | None = None, refused: list[str] | None = None
+) -> TaskSet:
     """Returns the tasks that ``source`` names.
 
     Args:
@@ -37,6 +39,7 @@ def task_set(source: str, n: int | None, seed: int, level: str, split: str | Non
         seed: of generated tasks, or of the draw from a set.
         level: difficulty of generated tasks; checked for every source.
         split: only tasks of this split; ``n`` are drawn from it.
+        refused: a list for what is wrong with records of a file that are left out; ``None`` raises at the first one.
 
     Raises:
         UnknownNameError: no family and no file is called so, or no level or split.
@@ -49,7 +52,7 @@ def task_set(source: str, n: int | None, seed: int, level: str, split: str | Non
     if level not in tasks.LEVELS:
         raise UnknownNameError(f"level: {name_hint(level, tasks.LEVELS)}")
     if source in SHIPPED or _is_file(source, tasks.FAMILIES):
-        collection = SHIPPED[source]() if source in SHIPPED else tasks.load(source)
+        collection = SHIPPED[source]() if source in SHIPPED else tasks.load(source, refused)
         if split is not None:
             collection = _in_split(collection, split)
             if not len(collection):

@@ -103,8 +103,8 @@ def describe_worth(spec: OutcomeSpec, seat: int, names: Seats) -> str:
 def outline(spec: OutcomeSpec, seat: int, names: Seats) -> str:
     """Returns what can be agreed on, voted for or claimed on one line, for models that read no sentences.
 
-    ``price from $40 to $162 in steps of $1 (lower is better); start June 1 or June 15; food 3 pieces``. The direction is
-    the seat's own, so the line is for its owner only. Empty where the candidates of claims are not public.
+    ``price from $40 to $162 in steps of $1 (lower is better); start June 1 or June 15; food 3 pieces``. The direction
+    is the seat's own, so the line is for its owner only. Empty where the candidates of claims are not public.
     """
     if isinstance(spec.protocol, ClaimsRules):
         return f"claim {' or '.join(spec.protocol.candidates)}" if spec.protocol.shown else ""

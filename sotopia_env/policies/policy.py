@@ -9,6 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.records import canonical_json
 from sotopia_env.world.action import Action
+from sotopia_env.world.answers import Configured
 from sotopia_env.world.episode import EpisodeError, Generation
 from sotopia_env.world.observation import Observation
 
@@ -78,7 +79,7 @@ def turn_seed(episode_seed: int, turn: int, seat: int) -> int:
     return (z ^ (z >> 31)) >> 1
 
 
-def policy_identity(policy: Policy) -> str:
+def policy_identity(policy: Configured) -> str:
     """Returns name and parameters of a policy as one JSON text; equal texts mean equal policies.
 
     Raises:

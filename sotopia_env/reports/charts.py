@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from sotopia_env.files import write_atomically, write_texts
 from sotopia_env.reports.compare import Comparison
-from sotopia_env.reports.tables import partner_columns, show_number, to_csv, to_json, to_text
+from sotopia_env.reports.tables import NOT_COMMON, partner_columns, policy_label, show_number, to_csv, to_json, to_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -77,10 +77,11 @@ def bar_chart(comparison: Comparison, path: str | Path) -> Path:
             if cell.estimate.low is not None and cell.estimate.high is not None:
                 axes.vlines(position, cell.estimate.low, cell.estimate.high, color="black")
         axes.axhline(0, color="black", linewidth=0.6)
-        axes.set_xticks(positions, [cell.policy for cell in cells], rotation=30, ha="right")
+        axes.set_xticks(positions, [policy_label(comparison, cell.policy) for cell in cells], rotation=30, ha="right")
         axes.set_title(metric)
     by = f", scores by {comparison.evaluator}" if comparison.evaluator else ""
-    figure.suptitle(f"mean and 95 % interval over scenarios{by}")
+    note = f"\n{NOT_COMMON} over other seats or partners: not comparable" if comparison.common.others else ""
+    figure.suptitle(f"mean and 95 % interval over scenarios{by}{note}")
     return save_png(figure, Path(path))
 
 

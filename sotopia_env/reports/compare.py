@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -50,8 +50,10 @@ class Difference:
     """Mean of ``first`` minus ``second`` over matched seats.
 
     Attributes:
-        paired_by: what matched seats have in common: the match that covers most seats, among equals the closest.
-        matched: how many seats of both policies it covers, of ``seats`` that have a value.
+        paired_by: what matched seats have in common. Where any seats share their partner, only such seats are paired;
+            of several such matches the one that covers most seats is taken, among equals the closest.
+        matched: how many seats of both policies it covers, of ``seats`` that have a value; the rest is left out.
+        same_partner: whether matched seats had the same partner. If not, the difference is also one of partners.
         q: Benjamini-Hochberg adjusted p-value over all differences of the comparison.
     """
 
@@ -61,8 +63,30 @@ class Difference:
     paired_by: str
     matched: int
     seats: int
+    same_partner: bool
     estimate: Estimate
     q: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class CommonSeats:
+    """The seats over which means are comparable: those that a group of policies had alike (task, seat and partner).
+
+    A policy that also played with a partner, or a task, that others did not have would otherwise be credited with an
+    easy partner. The group is the one whose common seats hold most results; ``()`` when no two policies share a seat.
+
+    Attributes:
+        policies: the group; its means are over the common seats alone.
+        partners: the partners in these seats.
+        kept: number of the group's seats among them, of ``seats`` that the group had.
+        others: the policies outside, with their partners; each mean of theirs is over all seats of its own.
+    """
+
+    policies: tuple[str, ...]
+    partners: tuple[str, ...]
+    kept: int
+    seats: int
+    others: tuple[tuple[str, tuple[str, ...]], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +129,7 @@ class Comparison:
         main: the metric of the matrix and of the charts.
         episodes: number of episodes read.
         unscored: number of episodes with at least one seat without scores, and the reasons with their counts.
+        common: the seats over which the means are.
         imbalances: policies whose means also depend on the seats or the order that they had.
     """
 
@@ -120,6 +145,7 @@ class Comparison:
     families: tuple[Cell, ...]
     differences: tuple[Difference, ...]
     matrix: tuple[MatrixCell, ...]
+    common: CommonSeats
     imbalances: tuple[Imbalance, ...] = ()
 
     @property
@@ -136,12 +162,12 @@ def compare(episodes: Iterable[Episode], *, evaluator: str | None = None, metric
     """Compares the policies of recorded episodes.
 
     Args:
-        episodes: from one or several runs; an episode that occurs twice is an error.
+        episodes: from one or several runs; two records of one episode count once.
         evaluator: whose scores to use; by default the one evaluator that all episodes share.
         metric: the metric of the matrix; by default overall, or goal, surplus share, … if that has no values.
 
     Raises:
-        InvalidValueError: no episodes, two records of one episode, or no evaluator that all episodes share.
+        InvalidValueError: no episodes, or no evaluator that all episodes share.
         UnknownNameError: no episode has an evaluation by ``evaluator``, or there is no such ``metric``.
     """
     return _comparison(*rows_by_one(episodes, evaluator), metric)
@@ -160,6 +186,7 @@ def _comparison(evaluator: str | None, rows: Sequence[SeatResult], metric: str |
             reasons[row.unscored].add(row.key)
     policies = tuple(sorted({row.policy for row in rows}))
     families = sorted({row.family for row in rows if row.family is not None})
+    common, kept = _common_seats(rows, policies)
     limits = {name: bounds[name] for name in metrics}
     outcome_limits = {name: bounds[name] for name in (SUCCESS, SHARE, EFFICIENCY, "goal") if name in present}
     return Comparison(
@@ -171,13 +198,14 @@ def _comparison(evaluator: str | None, rows: Sequence[SeatResult], metric: str |
         episodes=len({row.key for row in rows}),
         unscored=len({key for keys in reasons.values() for key in keys}),
         reasons=tuple(sorted((reason, len(keys)) for reason, keys in reasons.items())),
-        cells=_cells("all", rows, policies, limits),
+        cells=_cells("all", kept, policies, limits),
         families=tuple(
-            cell for f in families for cell in _cells(f, [r for r in rows if r.family == f], policies, outcome_limits)
+            cell for f in families for cell in _cells(f, [r for r in kept if r.family == f], policies, outcome_limits)
         ),
         differences=_differences(rows, policies, limits),
         matrix=_matrix(rows, policies, main, bounds[main]),
-        imbalances=tuple(_imbalances(rows, policies)),
+        common=common,
+        imbalances=tuple(_imbalances(kept, policies)),
     )
 
 
@@ -217,6 +245,30 @@ def _estimate(rows: Sequence[SeatResult], metric: str, bounds: Bounds) -> Estima
     return estimate([row.values[metric] for row in rows], [row.scenario for row in rows], bounds)
 
 
+def _common_seats(rows: Sequence[SeatResult], policies: Sequence[str]) -> tuple[CommonSeats, list[SeatResult]]:
+    """The common seats, and the rows that the means are over."""
+    seats = {policy: {_shared_seat(row) for row in rows if row.policy == policy} for policy in policies}
+    sets = list(seats.values())
+    # Not every intersection of several policies' seats, of which there are too many: of two, and of all.
+    candidates = [first & second for first, second in itertools.combinations(sets, 2)] + [set.intersection(*sets)]
+    counts = Counter((row.policy, _shared_seat(row)) for row in rows)
+
+    def group_of(common: set[tuple[object, ...]]) -> tuple[str, ...]:
+        return tuple(policy for policy in policies if common and common <= seats[policy])
+
+    def size(common: set[tuple[object, ...]]) -> int:
+        return sum(counts[policy, seat] for policy in group_of(common) for seat in common)
+
+    common = max(candidates, key=size)
+    group = group_of(common)
+    own = [row for row in rows if row.policy in group]
+    kept = [row for row in rows if row.policy not in group or _shared_seat(row) in common]
+    others = [(p, tuple(sorted({row.partner for row in rows if row.policy == p}))) for p in policies if p not in group]
+    partners = tuple(sorted({row.partner for row in own if _shared_seat(row) in common}))
+    dropped = len(rows) - len(kept)
+    return CommonSeats(group, partners, len(own) - dropped, len(own), tuple(others)), kept
+
+
 def _imbalances(rows: Sequence[SeatResult], policies: Iterable[str]) -> Iterable[Imbalance]:
     for policy, seats in itertools.product(policies, sorted({row.seats for row in rows})):
         own = [row for row in rows if (row.policy, row.seats) == (policy, seats)]
@@ -238,9 +290,18 @@ def _matrix(rows: Sequence[SeatResult], policies: Sequence[str], metric: str, bo
 
 
 _Match = Callable[[SeatResult], tuple[object, ...]]
-_MATCHES: tuple[tuple[str, _Match], ...] = (
-    ("task, seat, partner, order, seed", lambda r: (r.task, r.seat, r.partner, r.first, r.seed)),
-    ("task, seat, partner", lambda r: (r.task, r.seat, r.partner)),
+
+
+def _shared_seat(row: SeatResult) -> tuple[object, ...]:
+    """What seats have in common for their results to differ by the policy and by luck alone."""
+    return (row.task, row.seat, row.partner)
+
+
+_SAME_PARTNER: tuple[tuple[str, _Match], ...] = (
+    ("task, seat, partner, order, seed", lambda r: (*_shared_seat(r), r.first, r.seed)),
+    ("task, seat, partner", _shared_seat),
+)
+_OTHER_PARTNERS: tuple[tuple[str, _Match], ...] = (
     ("task, seat", lambda r: (r.task, r.seat)),
     ("task", lambda r: (r.task,)),
 )
@@ -259,8 +320,11 @@ def _difference(
     rows: Mapping[str, Sequence[SeatResult]], first: str, second: str, metric: str, bounds: Bounds
 ) -> Difference | None:
     sides = [[row for row in rows[name] if metric in row.values] for name in (first, second)]
-    # A closer match controls for more, but a single pair must not represent a whole run: coverage comes first.
-    paired_by, match = max(_MATCHES, key=lambda item: _match_count(sides, item[1]))
+    # A partner that only one policy met would be counted as that policy's merit, so seats without the same partner are
+    # paired only where there are no others. Order and seed are luck: there, more pairs are worth more than close ones.
+    same_partner = _match_count(sides, _shared_seat) > 0
+    matches = _SAME_PARTNER if same_partner else _OTHER_PARTNERS
+    paired_by, match = max(matches, key=lambda item: _match_count(sides, item[1]))
     left, right = (_group_means(side, match, metric) for side in sides)
     common = sorted(left.keys() & right.keys(), key=repr)
     if not common:
@@ -268,7 +332,8 @@ def _difference(
     scenario = {match(row): row.scenario for row in sides[0]}
     gaps = [left[key] - right[key] for key in common]
     mean = difference_estimate(gaps, [scenario[key] for key in common], bounds)
-    return Difference(first, second, metric, paired_by, _match_count(sides, match), sum(map(len, sides)), mean, None)
+    matched, seats = _match_count(sides, match), sum(map(len, sides))
+    return Difference(first, second, metric, paired_by, matched, seats, same_partner, mean, None)
 
 
 def _match_count(sides: Sequence[Sequence[SeatResult]], match: _Match) -> int:

@@ -6,6 +6,7 @@ Scores of different evaluators are different quantities, so all rows of one call
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -135,12 +136,12 @@ def seat_results(episodes: Iterable[Episode], evaluator: str | None = None) -> l
     """Returns one row per seat and episode; policies of one name with different parameters get different labels.
 
     Args:
-        episodes: from one or several runs; an episode that occurs twice is an error.
+        episodes: from one or several runs; two records of one episode count once.
         evaluator: whose scores to use; by default the one that all episodes share (:func:`choose_evaluator`). A
             verified outcome by another evaluator is used where this one read none.
 
     Raises:
-        InvalidValueError: no episodes, two records of one episode, a seat without a recorded policy, or no evaluator
+        InvalidValueError: no episodes, a seat without a recorded policy, or no evaluator
             that all episodes share.
         UnknownNameError: no episode has an evaluation by ``evaluator``.
     """
@@ -151,23 +152,32 @@ def rows_by_one(
     episodes: Iterable[Episode], evaluator: str | None, defaults: Callable[[], Iterable[str]] = tuple
 ) -> tuple[str | None, list[SeatResult]]:
     """Returns the evaluator of :func:`choose_evaluator` and the rows of :func:`seat_results` in one pass."""
-    by_evaluator: list[Mapping[str | None, tuple[SeatResult, ...]]] = []
-    counts: Counter[str] = Counter()
-    keys: set[str] = set()
+    recordings: dict[_Recording, dict[str | None, tuple[SeatResult, ...]]] = {}
+    evaluators: dict[_Recording, set[str]] = {}
     members: set[str] = set()
     for episode in episodes:
-        if episode.key in keys:
-            raise InvalidValueError(f"episode {episode.key!r} occurs twice; is a run named twice?")
-        keys.add(episode.key)
+        recording = _recording(episode)
         names = {evaluation.evaluator for evaluation in episode.evaluations}
-        counts.update(names)
         members.update(name for evaluation in episode.evaluations for name in evaluation.members)
-        candidates: Iterable[str | None] = names if evaluator is None else (evaluator,)
-        by_evaluator.append({name: tuple(_seats(episode, name)) for name in candidates or (None,)})
-    if not by_evaluator:
+        candidates: Iterable[str | None] = names if evaluator is None else names & {evaluator}
+        # Runs may share episodes, such as a baseline's self-play; one that was evaluated twice has both evaluations.
+        evaluators.setdefault(recording, set()).update(names)
+        rows = recordings.setdefault(recording, {None: tuple(_seats(episode, evaluator))})
+        rows.update({name: tuple(_seats(episode, name)) for name in candidates})
+    if not recordings:
         raise InvalidValueError("nothing to compare: expected at least one episode, got none")
-    choice = choose_evaluator(counts, len(by_evaluator), evaluator, defaults(), members=members)
-    return choice, _with_labels([row for rows in by_evaluator for row in rows[choice]])
+    counts = Counter(name for names in evaluators.values() for name in names)
+    choice = choose_evaluator(counts, len(recordings), evaluator, defaults(), members=members)
+    return choice, _with_labels([row for rows in recordings.values() for row in rows.get(choice, rows[None])])
+
+
+_Recording = tuple[str, bytes]
+
+
+def _recording(episode: Episode) -> _Recording:
+    """Identifies one play of an episode: models may play the same plan twice, with other turns."""
+    turns = "\n".join(item.model_dump_json(exclude={"generation"}) for item in episode.turns)
+    return episode.key, hashlib.blake2b(turns.encode(), digest_size=16).digest()
 
 
 def _with_labels(rows: Sequence[SeatResult]) -> list[SeatResult]:

@@ -13,6 +13,8 @@ from sotopia_env.reports.intervals import METHOD, Estimate
 from sotopia_env.reports.seat_results import EFFICIENCY, SHARE, SUCCESS
 
 _COLUMNS_ON_SCREEN = 4
+NOT_COMMON = "[*]"
+"""Marks a policy whose means are over other tasks, seats or partners than the others' are."""
 WEIGHTS = (
     "(in every table each scenario weighs the same, however many seats, partners and repeats it has; n counts seats)\n"
     f"{METHOD}"
@@ -46,7 +48,7 @@ def _aligned_row(line: Sequence[str], widths: Sequence[int]) -> str:
 
 def to_text(comparison: Comparison) -> str:
     """Returns the tables that ``sotopia compare`` prints."""
-    parts = [_summary(comparison), *_policy_tables(comparison), _family_table(comparison)]
+    parts = [_summary(comparison), common_note(comparison), *_policy_tables(comparison), _family_table(comparison)]
     parts += [_matrix_table(comparison), _difference_table(comparison), _imbalance_note(comparison)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -57,6 +59,33 @@ def _summary(comparison: Comparison) -> str:
     if comparison.outcomes_by:
         lines.append(f"verified outcomes by: {disarm_line(', '.join(comparison.outcomes_by))}")
     return "\n".join([*lines, *reason_lines(comparison.reasons)])
+
+
+def common_note(comparison: Comparison) -> str:
+    """Returns which seats the means are over, and whose means are not comparable; empty where all are."""
+    common, lines = comparison.common, []
+    if len(comparison.policies) > 1 and not common.policies:
+        first, second = map(disarm_line, comparison.policies[:2])
+        lines.append(
+            "no two policies have a task, a seat and a partner in common, so the means differ by these too; let them "
+            f"meet the same partner, such as rollout --matchup '{first} vs P' --matchup '{second} vs P'"
+        )
+    elif common.others or common.kept < common.seats:
+        lines.append(
+            f"means of {_names(common.policies)} are over the seats they have in common (task, seat, partner): "
+            f"{common.kept} of {common.seats}, beside {_names(common.partners)}"
+        )
+    lines += [
+        f"{NOT_COMMON} {disarm_line(policy)}: its mean is over seats of its own, beside {_names(partners)}; "
+        "compare it by the paired differences"
+        for policy, partners in (common.others if common.policies else ())
+    ]
+    return "\n".join(lines)
+
+
+def _names(names: Sequence[str], most: int = 6) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return disarm_line(", ".join(names[:most])) + more
 
 
 def reason_lines(reasons: Sequence[tuple[str, int]], most: int = 5) -> list[str]:
@@ -70,8 +99,14 @@ def _policy_tables(comparison: Comparison) -> list[str]:
     for start in range(0, len(comparison.policies), _COLUMNS_ON_SCREEN):
         policies = comparison.policies[start : start + _COLUMNS_ON_SCREEN]
         rows = [(metric, *(_show_cell(comparison.cell(p, metric)) for p in policies)) for metric in comparison.metrics]
-        tables.append(table(("mean [95 % interval] n", *policies), rows))
+        tables.append(table(("mean [95 % interval] n", *(policy_label(comparison, p) for p in policies)), rows))
     return [*tables, WEIGHTS]
+
+
+def policy_label(comparison: Comparison, policy: str) -> str:
+    """Returns the policy's name, with a mark where its mean is not comparable with the others'."""
+    marked = bool(comparison.common.policies) and policy not in comparison.common.policies
+    return f"{policy} {NOT_COMMON}" if marked else policy
 
 
 def _show_cell(cell: Cell | None) -> str:
@@ -111,16 +146,23 @@ def _difference_table(comparison: Comparison) -> str:
             show_estimate(d.estimate),
             show_p(d.estimate.p),
             show_p(d.q),
-            d.paired_by,
+            d.paired_by if d.same_partner else f"{d.paired_by}; PARTNERS DIFFER",
             f"{d.matched}/{d.seats}",
         )
         for d in comparison.differences
         if d.metric in (comparison.headlines or comparison.metrics)
     ]
     header = ("paired difference", "metric", "mean [95 % interval] n", "p", "q (BH)", "paired by", "seats paired")
-    return table(header, rows) if rows else ""
+    if not rows:
+        return ""
+    note = "" if all(d.same_partner for d in comparison.differences) else f"\n{_PARTNERS_DIFFER}"
+    return table(header, rows) + note
 
 
+_PARTNERS_DIFFER = (
+    "(PARTNERS DIFFER: the two policies never met the same partner in the same seat of a task, so such a difference "
+    "is one of policies and of partners; whose is whose, the matrix shows)"
+)
 _MOST_IMBALANCES = 8
 
 
@@ -157,18 +199,18 @@ def _numbers(e: Estimate) -> tuple[object, ...]:
 def to_csv(comparison: Comparison) -> dict[str, str]:
     """Returns three CSV texts by name: ``policies``, ``differences``, ``matrix``; an empty field means n/a."""
     policies = [
-        (c.group, c.policy, c.metric, c.unscored, *_numbers(c.estimate))
+        (c.group, c.policy, c.metric, c.policy in comparison.common.policies, c.unscored, *_numbers(c.estimate))
         for c in (*comparison.cells, *comparison.families)
     ]
     differences = [
-        (d.first, d.second, d.metric, d.paired_by, d.matched, d.seats, *_numbers(d.estimate), d.q)
+        (d.first, d.second, d.metric, d.paired_by, d.same_partner, d.matched, d.seats, *_numbers(d.estimate), d.q)
         for d in comparison.differences
     ]
     matrix = [(m.policy, m.partner, m.metric, *_numbers(m.estimate)) for m in comparison.matrix]
     return {
-        "policies": csv_text(("group", "policy", "metric", "unscored", *_ESTIMATE), policies),
+        "policies": csv_text(("group", "policy", "metric", "common_seats", "unscored", *_ESTIMATE), policies),
         "differences": csv_text(
-            ("first", "second", "metric", "paired_by", "matched", "seats", *_ESTIMATE, "q"), differences
+            ("first", "second", "metric", "paired_by", "same_partner", "matched", "seats", *_ESTIMATE, "q"), differences
         ),
         "matrix": csv_text(("policy", "partner", "metric", *_ESTIMATE), matrix),
     }

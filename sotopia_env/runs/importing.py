@@ -20,14 +20,15 @@ from typing import Any, BinaryIO
 
 from pydantic import BaseModel, ValidationError
 
-from sotopia_env.errors import DamagedRecordError, InvalidValueError
+from sotopia_env.errors import DamagedRecordError, InvalidTaskError, InvalidValueError
 from sotopia_env.files import replacement
-from sotopia_env.importers import Conversion, FileCount, Kind, Product
+from sotopia_env.importers import Conversion, FileCount, Kind, Product, Remark
 from sotopia_env.json_text import read_json
 from sotopia_env.records import explain
 from sotopia_env.runs.plan import set_hash
 from sotopia_env.storage import RUN, RunConfig, RunManifest
 from sotopia_env.storage.manifest import EPISODES, Named, RunCounts
+from sotopia_env.tasks import check
 from sotopia_env.world import Cast, Episode, Rules
 from sotopia_env.world.episode import to_line
 
@@ -68,6 +69,14 @@ class ImportReport:
         """Records that were left out."""
         return sum(count.left_out for count in self.counts)
 
+    def notes(self) -> dict[tuple[str, str], list[Remark]]:
+        """What contradicts itself in the records, and what was made of it, by file and field."""
+        groups: dict[tuple[str, str], list[Remark]] = {}
+        for count in self.counts:
+            for note in count.notes:
+                groups.setdefault((count.file, note.reason.partition(":")[0]), []).append(note)
+        return groups
+
     def reasons(self) -> list[tuple[str, int]]:
         """Why records were left out, with their number, the most frequent reason first."""
         return Counter(refusal.reason for count in self.counts for refusal in count.refused).most_common()
@@ -99,7 +108,7 @@ def import_files(
     folder = Path(folder)
     _check_folder(folder)
     with _bar(files, progress) as advance, written_to(folder), _new_folder(folder), ExitStack() as resources:
-        conversion = Conversion([Path(file) for file in files], format, keep_going, advance)
+        conversion = Conversion([Path(file) for file in files], format, keep_going, advance, _check_playable)
         writer = _Writer(folder, resources)
         for product in conversion.products():
             writer.add(product)
@@ -108,6 +117,16 @@ def import_files(
         if name not in writer.digests:
             (folder / name).unlink(missing_ok=True)
     return ImportReport(folder, conversion.counts, writer.numbers)
+
+
+def _check_playable(product: Product) -> None:
+    """Raises :class:`DamagedRecordError` for a task that nobody could load again: a file of tasks is checked as one."""
+    if product.kind is not Kind.TASK:
+        return
+    try:
+        check(product.value)
+    except InvalidTaskError as error:
+        raise DamagedRecordError(str(error)) from None
 
 
 @dataclass
@@ -132,7 +151,7 @@ class _Writer:
         """Writes what is known only now."""
         library = conversion.library
         if library.characters:
-            relationships = sorted(library.relationships.values(), key=lambda record: record.seats)
+            relationships = sorted((ties[0] for ties in library.relationships.values()), key=lambda tie: tie.seats)
             cast = Cast(characters=tuple(library.characters.values()), relationships=tuple(relationships))
             self._write(CAST, f"{cast.model_dump_json(indent=1)}\n", len(cast.characters))
         if not self.digests:
@@ -154,6 +173,7 @@ class _Writer:
                 "read": count.read,
                 "converted": count.converted,
                 "refused": [{"where": refusal.where, "reason": refusal.reason} for refusal in count.refused],
+                "notes": [{"where": note.where, "note": note.reason} for note in count.notes],
             }
             for count in counts
         ]

@@ -20,7 +20,8 @@ from sotopia_env.json_text import decode_json
 from sotopia_env.naming import make_policy
 from sotopia_env.policies.policy import Policy, policy_identity
 from sotopia_env.records import canonical_json, first_difference
-from sotopia_env.storage.manifest import Named, RunConfig, named
+from sotopia_env.storage.manifest import Named, RunConfig, RunManifest, named
+from sotopia_env.world.answers import Configured
 from sotopia_env.world.dynamics import Rules, TurnOrder
 from sotopia_env.world.episode import Episode
 from sotopia_env.world.interview import Role
@@ -66,16 +67,15 @@ class EpisodePlan:
                 raise InvalidValueError(f"{name}: expected a non-negative integer, got {value!r}")
         if self.rules.first_seat >= len(self.policies):
             raise InvalidValueError(f"first_seat: expected 0 to {len(self.policies) - 1}, got {self.rules.first_seat}")
-        object.__setattr__(self, "key", _key(self))
+        object.__setattr__(self, "key", _key(self.task, self.policies, self.rules, self.seed, self.repeat))
         object.__setattr__(self, "episode_seed", _episode_seed(self.task, self.seed, self.repeat))
 
 
-def _key(plan: EpisodePlan) -> str:
-    seats = [policy_identity(policy) for policy in plan.policies]
-    identity = [plan.task.content_hash, seats, _rules_text(plan.rules), plan.seed, plan.repeat]
+def _key(task: Task, policies: Sequence[Configured], rules: Rules, seed: int, repeat: int) -> str:
+    identity = [task.content_hash, [policy_identity(policy) for policy in policies], _rules_text(rules), seed, repeat]
     digest = hashlib.sha256(canonical_json(identity).encode()).hexdigest()[:16]
-    names = "+".join(_slug(policy.name)[:20] for policy in plan.policies)[:60]
-    return f"{_slug(plan.task.id)[:40]}.{names}.r{plan.repeat}.{digest}"
+    names = "+".join(_slug(policy.name)[:20] for policy in policies)[:60]
+    return f"{_slug(task.id)[:40]}.{names}.r{repeat}.{digest}"
 
 
 @lru_cache(maxsize=256)
@@ -194,7 +194,7 @@ def run_config(plans: Sequence[EpisodePlan], evaluator: Named | None) -> RunConf
     tasks = {plan.task.content_hash for plan in plans}
     return RunConfig(
         policies=tuple(named(policy) for _, policy in sorted(policies.items())),
-        matchups=tuple(sorted({" vs ".join(policy.name for policy in plan.policies) for plan in plans})),
+        matchups=tuple(sorted({_matchup(plan.policies) for plan in plans})),
         evaluator=evaluator,
         rules=tuple(dict.fromkeys(plan.rules for plan in plans)),
         seed=tuple(sorted({plan.seed for plan in plans})),
@@ -206,16 +206,30 @@ def run_config(plans: Sequence[EpisodePlan], evaluator: Named | None) -> RunConf
     )
 
 
-def planned_check(plans: Sequence[EpisodePlan]) -> Callable[[Episode], None]:
-    """Returns what raises :class:`DamagedRecordError` for a recorded episode that is none of ``plans``.
+def planned_check(plans: Sequence[EpisodePlan]) -> Callable[[Episode, RunManifest], None]:
+    """Returns what raises :class:`DamagedRecordError` for a recorded episode that is not one of the run.
 
-    A key is not believed: task, seed, rules and policies of the record must be those of the plan with this key.
+    A key is not believed: task, seed, rules and policies of the record must be those of the plan with this key. Of
+    matchups that an earlier command played in the same tasks there is no plan; their key is computed again.
     """
     by_key = {plan.key: plan for plan in plans}
+    sources = {(plan.task.content_hash, plan.episode_seed): (plan.seed, plan.repeat) for plan in plans}
+    rules = {plan.rules for plan in plans}
 
-    def check(episode: Episode) -> None:
+    def is_of_other_matchups(episode: Episode, manifest: RunManifest) -> bool:
+        source = sources.get((episode.task.content_hash, episode.seed))
+        matchup = _matchup(episode.policies)
+        if source is None or episode.rules not in rules or all(matchup not in c.matchups for c in manifest.configs):
+            return False
+        known = {policy_identity(policy) for policy in manifest.policies}
+        same = all(policy_identity(policy) in known for policy in episode.policies)
+        return same and episode.key == _key(episode.task, episode.policies, episode.rules, *source)
+
+    def check(episode: Episode, manifest: RunManifest) -> None:
         plan = by_key.get(episode.key)
         if plan is None:
+            if manifest.added and is_of_other_matchups(episode, manifest):
+                return
             where, expected, got = "key", "one of the run's", repr(episode.key)
         else:
             planned, recorded = _planned_content(plan), _recorded_content(episode)
@@ -228,6 +242,10 @@ def planned_check(plans: Sequence[EpisodePlan]) -> Callable[[Episode], None]:
         )
 
     return check
+
+
+def _matchup(policies: Sequence[Configured]) -> str:
+    return " vs ".join(policy.name for policy in policies)
 
 
 def _planned_content(plan: EpisodePlan) -> Any:

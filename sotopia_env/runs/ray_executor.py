@@ -162,7 +162,7 @@ def run_on_ray(
     asyncio.run(_check(models))
     with open_run(plans, run.evaluator, run_dir) as directory:  # merges what a run that was cut short has left
         todo = [plan.key for plan in plans if plan.key not in directory.done]
-        resumed = len(plans) - len(todo)
+        present, resumed = len(directory.done), len(plans) - len(todo)
         results: list[PartResult] = []
         failures: tuple[FailureRecord, ...] = ()
         try:
@@ -182,7 +182,7 @@ def run_on_ray(
     return RunResult(
         run_dir=directory.path,
         planned=len(plans),
-        played=len(directory.done) - resumed,
+        played=len(directory.done) - present,
         resumed=resumed,
         unscored=0 if run.evaluator is None else directory.unscored,
         failures=failures,

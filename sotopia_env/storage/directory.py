@@ -53,13 +53,17 @@ class RunDirectory:
     """
 
     def __init__(
-        self, path: str | Path, config: RunConfig | None = None, check: Callable[[Episode], None] | None = None
+        self,
+        path: str | Path,
+        config: RunConfig | None = None,
+        check: Callable[[Episode, RunManifest], None] | None = None,
     ) -> None:
         """Creates the directory, or takes up the one that is there.
 
         Args:
             path: where the run lies.
-            config: what the run consists of; ``None`` takes up an existing run as it is.
+            config: what is played; it is added to a run of other policies in the same tasks. ``None`` takes up an
+                existing run as it is.
             check: raises :class:`DamagedRecordError` for an episode that is not one of the run.
 
         Raises:
@@ -80,6 +84,7 @@ class RunDirectory:
             self._failures = resources.enter_context(self._open(FAILURES))
             self._scan()
             self.begun = self._tidy()
+            self._write_addition()
             self._unfinished: AppendOnlyFile | None = None
             self._resources = resources.pop_all()
 
@@ -87,9 +92,17 @@ class RunDirectory:
         if not (self.path / RUN).exists():
             return self._begin(config)
         manifest = read_manifest(self.path)
-        if config is not None:
-            manifest.config.check_same(config, self.path)
-        return manifest
+        if config is None or any(config.is_same(part) for part in manifest.configs):
+            return manifest
+        manifest.check_addition(config, self.path)
+        return manifest.model_copy(update={"added": (*manifest.added, config)})
+
+    def _write_addition(self) -> None:
+        """Writes what is new to the run, once its records have been read without complaint."""
+        if self.manifest.configs != read_manifest(self.path).configs:
+            names = ", ".join(policy.name for policy in self.manifest.added[-1].policies)
+            logger.warning("%s: the run in it is of other matchups; adds episodes between %s", self.path, names)
+            self._write_manifest(self.manifest)
 
     def _open(self, name: str) -> AppendOnlyFile:
         file = AppendOnlyFile(self.path / name)
@@ -152,7 +165,7 @@ class RunDirectory:
         """Raises :class:`DamagedRecordError`, beginning with ``where``, for an episode that is not one of the run."""
         if self._check is not None:
             try:
-                self._check(episode)
+                self._check(episode, self.manifest)
             except DamagedRecordError as error:
                 raise DamagedRecordError(f"{where}: {error}") from None
 

@@ -56,7 +56,7 @@ def named(configured: Configured) -> Named:
 
 
 class RunConfig(Record):
-    """The contents of a run; a directory is resumed only by the same one.
+    """The contents of a run; a directory is resumed by the same one, and others of the same tasks are added to it.
 
     Attributes:
         tasks: number of different tasks; ``tasks_hash`` is over their contents.
@@ -74,21 +74,27 @@ class RunConfig(Record):
     episodes: int
     plan_hash: str
 
-    def _as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
+        """Returns all fields as JSON values."""
         # Not mode="json", in which parameters are text: differences are looked for inside them.
         values: dict[str, Any] = decode_json(canonical_json(self.model_dump()))
         return values
 
-    def check_same(self, other: RunConfig, path: Path) -> None:
-        """Raises :class:`InvalidValueError` naming the first field in which ``other`` differs."""
-        present, new = self._as_json(), other._as_json()
-        for name in type(self).model_fields:
-            if present[name] != new[name]:
-                where, expected, got = first_difference(name, present[name], new[name])
-                raise InvalidValueError(
-                    f"{path}: holds another run; {where}: expected {expected}, got {got}; "
-                    "resume it with the settings it was started with, or choose another directory"
-                )
+    def is_same(self, other: RunConfig) -> bool:
+        """Whether ``other`` is the same run."""
+        return self.as_json() == other.as_json()
+
+
+_OF_MATCHUPS = ("policies", "matchups", "episodes", "plan_hash")
+"""Fields in which the parts of one run differ."""
+
+
+def _other_run(path: Path, name: str, present: object, new: object) -> InvalidValueError:
+    where, expected, got = first_difference(name, present, new)
+    return InvalidValueError(
+        f"{path}: holds another run; {where}: expected {expected}, got {got}; "
+        "resume it with the settings it was started with, or choose another directory"
+    )
 
 
 class RunCounts(Record):
@@ -103,6 +109,8 @@ class RunManifest(Record):
     """Contents of ``run.json``. Times are UTC, ISO 8601; ``finished`` and ``counts`` are null while a run goes on;
     both times are empty in a run of imported episodes, since nobody knows them.
 
+    ``config`` is the run as it was started, ``added`` the matchups that were added to it later, with the same tasks,
+    rules, seed, repeats and evaluator; ``finished`` is the end of the latest of these that was played.
     ``models`` holds the models that answered: by account (agent or judge) and model as it was named, the name and
     version that the server gave, with the number of answers. Prompts are in ``config``: the parameters of policies and
     evaluators hold their hashes. ``code`` holds the modules that names of policies and scorers had imported: by module
@@ -111,6 +119,7 @@ class RunManifest(Record):
 
     schema_version: SchemaVersion = SCHEMA_VERSION
     config: RunConfig
+    added: tuple[RunConfig, ...] = ()
     code_version: str = Field(default_factory=code_version)
     code: JsonObject = Field(default_factory=dict)
     packages: JsonObject = Field(default_factory=package_versions)
@@ -119,6 +128,37 @@ class RunManifest(Record):
     finished: str | None = None
     counts: RunCounts | None = None
     models: JsonObject = Field(default_factory=dict)
+
+    @property
+    def configs(self) -> tuple[RunConfig, ...]:
+        """The run as it was started, and what was added to it."""
+        return (self.config, *self.added)
+
+    @property
+    def policies(self) -> tuple[Named, ...]:
+        """The policies of the whole run, each once."""
+        policies = [policy for config in self.configs for policy in config.policies]
+        return tuple({canonical_json(policy.model_dump()): policy for policy in policies}.values())
+
+    def check_addition(self, other: RunConfig, path: Path) -> None:
+        """Checks that ``other`` may be added to the run: only its matchups, and so its policies, are others.
+
+        A policy of a name that the run has must be the run's: changed settings are refused, not played beside it.
+
+        Raises:
+            InvalidValueError: names the first field in which ``other`` differs.
+        """
+        present, new = self.config.as_json(), other.as_json()
+        variants: dict[str, list[Any]] = {}
+        for policy in decode_json(canonical_json([policy.model_dump() for policy in self.policies])):
+            variants.setdefault(policy["name"], []).append(policy)
+        for policy in new["policies"]:
+            own = variants.get(policy["name"], [policy])
+            if policy not in own:
+                raise _other_run(path, f"policies.{policy['name']}", own[0], policy)
+        for name in RunConfig.model_fields:
+            if name not in _OF_MATCHUPS and present[name] != new[name]:
+                raise _other_run(path, name, present[name], new[name])
 
 
 class FailureRecord(Record):
@@ -179,4 +219,4 @@ def configured_policies(path: Path) -> Iterator[Named]:
         DamagedRecordError: ``run.json`` cannot be read.
     """
     if path.is_dir():
-        yield from read_manifest(path).config.policies
+        yield from read_manifest(path).policies

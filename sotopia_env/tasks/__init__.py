@@ -6,7 +6,9 @@ Nothing is generated or read at import; a family's module is loaded when it is f
 from __future__ import annotations
 
 import os
+from collections.abc import Container
 from pathlib import Path
+from typing import Any
 
 from sotopia_env.errors import InvalidTaskError, InvalidValueError
 from sotopia_env.tasks.builtin import (
@@ -35,27 +37,48 @@ from sotopia_env.tasks.templates import (
     read_templates,
 )
 from sotopia_env.world.scenario import Task
-from sotopia_env.world.taskset import TaskSet, read_records
+from sotopia_env.world.taskset import TaskSet, read_values, to_record
 
 
-def load(path: str | os.PathLike[str]) -> TaskSet:
+def load(path: str | os.PathLike[str], refused: list[str] | None = None) -> TaskSet:
     """Reads a file of tasks as :meth:`~sotopia_env.world.taskset.TaskSet.load` does, and checks every one of them.
 
+    Args:
+        path: the file.
+        refused: a list to which a sentence is appended for every record that is left out because it cannot be used;
+            ``None`` raises at the first one.
+
     Raises:
-        InvalidTaskError: names file, line, field, value and nearest valid name; see :func:`check`.
+        InvalidTaskError: names file, line, field, value and nearest valid name; see :func:`check`. Or there is no task.
     """
     if not isinstance(path, str | os.PathLike):
         raise InvalidValueError(f"path: expected the path of a task file, got {path!r}")
-    tasks = []
-    for where, task in read_records(Path(path), Task):
+    tasks: dict[str, Task] = {}
+    for where, raw in read_values(Path(path), refused):
         try:
-            check(task)
+            task = _checked(raw, where, tasks)
         except InvalidTaskError as error:
-            raise InvalidTaskError(f"{where}: {error}") from None
-        tasks.append(task)
+            if refused is None:
+                raise
+            refused.append(str(error))
+            continue
+        tasks[task.id] = task
     if not tasks:
-        raise InvalidTaskError(f"{path}: expected at least one task, got none")
-    return TaskSet(tasks)
+        first = f"; the first refused: {refused[0]}" if refused else ""
+        raise InvalidTaskError(f"{path}: expected at least one task, got none{first}")
+    return TaskSet(list(tasks.values()))
+
+
+def _checked(raw: Any, where: str, others: Container[str]) -> Task:
+    """The task in a value, which can be played and whose id is not among the others."""
+    task = to_record(raw, Task, where)
+    try:
+        check(task)
+    except InvalidTaskError as error:
+        raise InvalidTaskError(f"{where}: {error}") from None
+    if task.id in others:
+        raise InvalidTaskError(f"{where}: id: task ids must be unique, got {task.id!r} twice; rename one of them")
+    return task
 
 
 __all__ = [

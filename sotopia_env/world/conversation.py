@@ -1,9 +1,9 @@
 """A seat's observations as chat messages, extended turn by turn and never rewritten.
 
 A seat's own messages are what its model wrote, and stay so where that was no action: the message after it says that it
-could not be used, and why. The alternative, our own JSON in its place, made play differ from training, where the sampled
-tokens are the sequence and cannot be replaced; and it put a valid action into the model's mouth, which an untrained
-model repeats, so that it counted as valid without having understood anything.
+could not be used, and why. Our own JSON in its place would make play differ from training, where the sampled tokens are
+the sequence and cannot be replaced; and an untrained model repeats such a placeholder, a valid action that it did not
+think of.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ def cloned(tmp_path_factory, tiny_model, expert_run):
             data=(SourceSettings(run=str(expert_run)),),
             validation=0,
             output=str(out),
-            trainer={"learning_rate": 3e-3, "max_steps": 100, "per_device_train_batch_size": 8, "save_steps": 100},
+            trainer={"learning_rate": 3e-3, "max_steps": 120, "per_device_train_batch_size": 8, "save_steps": 120},
         )
     )
     return out

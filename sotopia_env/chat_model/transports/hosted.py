@@ -18,7 +18,7 @@ from sotopia_env.chat_model.protocol import ChatReply, ChatRequest
 from sotopia_env.chat_model.spending.budget import Price
 from sotopia_env.chat_model.transports.attempt import FailedAttempt, raise_for_status
 from sotopia_env.chat_model.transports.completion import read_completion
-from sotopia_env.chat_model.transports.direct import response_format
+from sotopia_env.chat_model.transports.form import Form, messages_of, settings_of
 from sotopia_env.chat_model.transports.keys import read_key
 from sotopia_env.chat_model.transports.listing import check_listed, check_reachable
 from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint, nearest
@@ -110,12 +110,12 @@ class HostedTransport:
             return None, None
         return info["max_input_tokens"], info["max_output_tokens"]
 
-    async def attempt(self, request: ChatRequest, structured: bool, mark: str) -> ChatReply:
+    async def attempt(self, request: ChatRequest, form: Form, mark: str) -> ChatReply:
         """See :class:`~sotopia_env.chat_model.transports.attempt.Transport`; ``mark`` is not sent."""
         _users.setdefault(asyncio.get_running_loop(), set()).add(id(self))
         start = time.perf_counter()
         try:
-            answer = await self._litellm.acompletion(**self._options, **_arguments(request, structured))
+            answer = await self._litellm.acompletion(**self._options, **_arguments(request, form))
         except self._errors as error:
             raise_failure(error)
         reply = read_completion(answer, time.perf_counter() - start)
@@ -225,15 +225,9 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         cause = cause.__cause__ or cause.__context__
 
 
-def _arguments(request: ChatRequest, structured: bool) -> dict[str, Any]:
-    settings = {
-        "temperature": request.temperature,
-        "max_tokens": request.max_tokens,
-        "seed": request.seed,
-        "logprobs": request.logprobs or None,
-        "response_format": response_format(request) if structured else None,
-    }
-    return {"messages": list(request.messages)} | {name: value for name, value in settings.items() if value is not None}
+def _arguments(request: ChatRequest, form: Form) -> dict[str, Any]:
+    plain = replace(form, token_ids="absent", logprobs=form.logprobs.removeprefix("top_"))  # what every provider has
+    return {"messages": list(messages_of(request, form)), **settings_of(request, plain)}
 
 
 def _provider(litellm: ModuleType, name: str, api_base: str | None) -> tuple[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 from pydantic import AliasChoices, BeforeValidator, Field
@@ -87,9 +87,17 @@ def read_relationship(item: Item, library: Library) -> Iterator[Product]:
         return relationship(origin_of(RELATIONSHIP_PROFILES.name, raw, written))
 
     tie = converted(record)
-    if library.relationships.setdefault(pair, tie) is not tie or pair[::-1] in library.relationships:
-        raise DamagedRecordError(f"agent_1_id, agent_2_id: expected each pair once, got {pair} twice; leave one out")
-    yield Product(Kind.RELATIONSHIP, tie)
+    ties = library.relationships.setdefault(frozenset(pair), [])
+    ties.append(tie)
+    yield Product(Kind.RELATIONSHIP, tie, () if len(ties) == 1 else (_twice(pair, ties),))
+
+
+def _twice(pair: tuple[str, str], ties: Sequence[Relationship]) -> str:
+    kinds = ", ".join(tie.kind.value for tie in ties)
+    return (
+        f"agent_1_id, agent_2_id: {' and '.join(pair)} occur again ({kinds}); a task takes the one that its "
+        f"environment says, the cast the first"
+    )
 
 
 def _relationship(record: Relationship, ids: list[str]) -> dict[str, Any]:
@@ -114,7 +122,9 @@ def read_combination(item: Item, library: Library) -> Iterator[Product]:
     task = converted(lambda: library.task(combination.env_id, combination.agent_ids))
     library.order.append(key)
     origin = origin_of(COMBINATIONS.name, raw, _combination(task))
-    yield Product(Kind.TASK, task.model_copy(update={"origin": origin, "id": combination.pk or task.id}))
+    notes = library.contradictions(combination.env_id, combination.agent_ids).values()
+    task = task.model_copy(update={"origin": origin, "id": combination.pk or task.id})
+    yield Product(Kind.TASK, task, tuple(notes))
 
 
 def _combination(task: Task) -> dict[str, Any]:
@@ -137,6 +147,14 @@ def read_list(item: Item, library: Library) -> Iterator[Product]:
     ]
     value = {"name": profile.name, "entries": entries}
     yield Product(Kind.LIST, value | {"origin": origin_of(LISTS.name, raw, _list(value))})
+
+
+def read_split(item: Item, library: Library) -> Iterator[Product]:
+    """Yields the list of scenarios that stands under a name, as :func:`read_list` does; they need not be at hand."""
+    entries = [{"scenario": name, "seat": None} for name in item.value]
+    absent = sum(name not in library.scenarios for name in item.value) if library.scenarios else 0
+    notes = (f"environments: {absent} of {len(entries)} are not among the imported ones",) if absent else ()
+    yield Product(Kind.LIST, {"name": item.key, "entries": entries, "origin": {}}, notes)
 
 
 def _list(value: Mapping[str, Any]) -> dict[str, Any]:
@@ -179,5 +197,15 @@ LISTS = Format(
     read_list,
     lambda records: (restored(_list(record), record["origin"]) for record in records),
 )
-CASTING = (RELATIONSHIP_PROFILES, COMBINATIONS, LISTS)
+SPLITS = Format(
+    "sotopia-splits",
+    "SOTOPIA-π used_env.json: names with lists of environments",
+    Kind.LIST,
+    (),
+    read_split,
+    lambda records: ({record["name"]: [entry["scenario"] for entry in record["entries"]]} for record in records),
+    fits=lambda value: bool(value) and all(isinstance(name, str) for name in value),
+    scalar=list,
+)
+CASTING = (RELATIONSHIP_PROFILES, COMBINATIONS, LISTS, SPLITS)
 """In the order in which they refer to each other."""

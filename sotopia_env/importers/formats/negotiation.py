@@ -32,9 +32,15 @@ class Side:
 
 
 def negotiation_task(
-    task_id: str, scenario_id: str, context: str, sides: Sequence[Side], outcome: OutcomeSpec, source: str
+    task_id: str,
+    scenario_id: str,
+    context: str,
+    sides: Sequence[Side],
+    outcome: OutcomeSpec,
+    source: str,
+    kind: RelationshipKind = RelationshipKind.STRANGER,
 ) -> Task:
-    """Returns the task of two strangers who negotiate."""
+    """Returns the task of two who negotiate."""
     return Task(
         id=task_id,
         scenario=Scenario(
@@ -45,7 +51,7 @@ def negotiation_task(
             outcome=outcome,
         ),
         characters=tuple(_character(side) for side in sides),
-        relationships=(Relationship(seats=(0, 1), kind=RelationshipKind.STRANGER),),
+        relationships=(Relationship(seats=(0, 1), kind=kind),),
     )
 
 

@@ -6,6 +6,7 @@ as null, ``""``, ``"nan"`` or ``"none"``. AMPO's ``agents.json`` and ``envs.json
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, TypeVar, get_args
 
@@ -66,8 +67,19 @@ def listed(value: Any) -> Any:
     return [] if literal is None else literal
 
 
+def _values(value: Any) -> Any:
+    """A list of words, whose entries may be pieces of a list's text, such as ``["['Care'", " ' Loyalty']"]``."""
+    literal = listed(value)
+    return [_unquoted(word) for word in literal] if isinstance(literal, list) else literal
+
+
+def _unquoted(word: Any) -> Any:
+    return word.strip("[]'\" ") if isinstance(word, str) else word
+
+
 RelationshipNumber = Annotated[int, Field(ge=0, le=len(RELATIONSHIPS) - 1), BeforeValidator(whole)]
 Words = Annotated[tuple[str, ...], BeforeValidator(listed)]
+_Values = Annotated[tuple[str, ...], BeforeValidator(_values)]
 
 
 def id_field(*names: str) -> Any:
@@ -87,8 +99,8 @@ class AgentProfile(Foreign):
     gender_pronoun: Text = ""
     public_info: Text = ""
     big_five: Text = ""
-    moral_values: Words = ()
-    schwartz_personal_values: Words = ()
+    moral_values: _Values = ()
+    schwartz_personal_values: _Values = ()
     personality_and_values: Text = ""
     decision_making_style: Text = ""
     secret: Text = ""
@@ -130,10 +142,15 @@ def _big_five(text: str) -> BigFive | None:
     return BigFive.model_validate(levels) if complete else None
 
 
+_SYNONYMS: Mapping[str, str] = {"sanctity": "purity", "in-group-loyalty": "loyalty", "ingroup": "loyalty"}
+
+
 def _members(kind: type[_ENUM], values: Iterable[str]) -> tuple[_ENUM, ...]:
     """The members that values such as ``Care/Harm`` or ``Self-direction`` name; others remain with the origin."""
-    names = [str(value).partition("/")[0].strip().casefold().replace(" ", "-") for value in values]
-    return tuple(dict.fromkeys(kind(name) for name in names if name in {member.value for member in kind}))
+    parts = [part for value in values for part in re.split("[/&]", value)]
+    names = [part.strip().casefold().replace(" ", "-") for part in parts]
+    members = {member.value for member in kind}
+    return tuple(dict.fromkeys(kind(name) for name in (_SYNONYMS.get(n, n) for n in names) if name in members))
 
 
 def read_agent(item: Item, library: Library) -> Iterator[Product]:
@@ -251,17 +268,30 @@ def _ages(value: Any, seats: int) -> tuple[tuple[int, int], ...]:
     return tuple((low, high) for low, high in (ranges * seats)[:seats])
 
 
+_ANY = ("", "nan", "none", "null", "any")
+"""Words that stand for no constraint on an occupation."""
+
+
 def _occupations(value: Any, seats: int) -> tuple[tuple[str, ...], ...]:
     words = read_literal(value)
     if words is None:
         return ()
+    if isinstance(words, str):
+        words = [words]
     texts = isinstance(words, list | tuple) and all(isinstance(word, str | list | tuple) for word in words)
     if not texts or len(words) not in (1, seats):
         raise DamagedRecordError(
             f"occupation_constraint: expected {seats} occupations such as '[actor, actor]', got {short_repr(value)}"
         )
     entries = [[word] if isinstance(word, str) else word for word in words]
-    return tuple(tuple(str(word).casefold() for word in entry if word) for entry in (list(entries) * seats)[:seats])
+    sides = [tuple(filter(None, map(_occupation, entry))) for entry in (list(entries) * seats)[:seats]]
+    return tuple(sides) if any(sides) else ()
+
+
+def _occupation(word: Any) -> str:
+    """A word of an occupation as people write it; empty where it stands for any."""
+    text = str(word).strip().casefold().replace("_", " ")
+    return "" if text in _ANY else one_line(text)
 
 
 def _environment(scenario: Scenario) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -70,7 +71,13 @@ def action_text(action: Action, names: Mapping[str, str]) -> str:
 # --- markup ----------------------------------------------------------------------------------------------------------
 
 _VIEWER = re.compile(r"""<p\s+viewer=["']?([\w-]+)["']?\s*>(.*?)</p>""", re.DOTALL)
-_HINTS = re.compile(r"<(extra_info|strategy_hint|clarification_hint)>(.*?)</\1>", re.DOTALL)
+_TAGS = "extra_info|strategy_hint|clarification_hint"
+# Without another tag inside: hints stand inside of extra information, and are taken out first.
+_INNERMOST = re.compile(rf"<({_TAGS})>((?:(?!</?(?:{_TAGS})>).)*)</\1>", re.DOTALL)
+_STRAY = re.compile(rf"</?(?:{_TAGS})>")
+_EMPTY_PARENTHESES = re.compile(r"[ \t]*\(\s*\)")
+_LINE_END = re.compile(r"\s*\n\s*")
+_ENTRY = re.compile(r"[^:.;]{1,40}: ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +107,30 @@ def scenario_parts(text: str) -> Marked:
 
 def goal_parts(text: str) -> Marked:
     """Returns a goal's text, its extra information and its hints."""
-    marks = [(tag, one_line(words.strip())) for tag, words in _HINTS.findall(text)]
+    rest, marks = text, list[tuple[str, str]]()
+    while match := _INNERMOST.search(rest):
+        marks.append((match[1], clean(match[2])))
+        rest = f"{rest[: match.start()]} {rest[match.end() :]}"
     info = tuple(words for tag, words in marks if tag == "extra_info" and words)
     hints = tuple(words for tag, words in marks if tag != "extra_info" and words)
-    return Marked(one_line(_HINTS.sub(" ", text).strip()) if marks else one_line(text), {}, info, hints)
+    return Marked(clean(rest) if rest != text or _STRAY.search(text) else _joined_lines(text), {}, info, hints)
+
+
+def clean(text: str) -> str:
+    """Returns a text with markup as one line, without tags that have no end and parentheses that held only markup."""
+    return _joined_lines(_EMPTY_PARENTHESES.sub("", _STRAY.sub(" ", text)).strip())
+
+
+def _joined_lines(text: str) -> str:
+    """The lines of a text as one; of a list's lines, one ends with a semicolon."""
+    lines = _LINE_END.split(text) if "\n" in text else [text]
+    parts = [f"{line};" if _is_listed(line, successor) else line for line, successor in itertools.pairwise(lines)]
+    return one_line(" ".join([*parts, lines[-1]]))
+
+
+def _is_listed(line: str, successor: str) -> bool:
+    """Whether a line needs a mark before the next: it has none, or both are entries, such as ``Company: X, Inc.``."""
+    return bool(line) and (line[-1] not in ".,;:!?" or bool(_ENTRY.match(line) and _ENTRY.match(successor)))
 
 
 def goal_text(goal: str, info: str, hints: Sequence[str]) -> str:

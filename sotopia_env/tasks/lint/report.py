@@ -81,7 +81,7 @@ def _people(records: Sequence[Placed]) -> Iterator[Problem]:
         if not isinstance(record, Task | Cast):
             continue
         label = f"task {record.id!r}" if isinstance(record, Task) else "cast"
-        for secret, sentence in people_sentences(record.characters, record.relationships):
+        for secret, sentence in people_sentences(record):
             if (secret, sentence) not in sentences:
                 sentences.add((secret, sentence))
                 yield Problem(where, f"{label}: {sentence}")

@@ -128,7 +128,7 @@ def test_make_refuses(spec, error, hint):
 
 
 def test_names_and_parameters_identify_what_scored():
-    assert NAMES == ("verified", "rules")
+    assert NAMES == ("verified", "rules", "diligence")
     assert default_evaluator().parameters == {
         "aggregate": "first",
         "strict": True,

@@ -55,12 +55,13 @@ def test_markup_and_constraints_become_fields(tmp_path):
     assert stage.constraints.relationships == (RelationshipKind.FRIEND,)
 
 
-def test_combinations_become_tasks_with_listed_relationships(tmp_path):
+def test_combinations_become_tasks_with_the_relationship_of_the_environment(tmp_path):
     products, _ = convert(tmp_path, *FILES.values())
     first, second = of_kind(products, Kind.TASK)
     assert (first.id, first.relationships[0].kind) == ("C1", RelationshipKind.ACQUAINTANCE)
     assert first.relationships[0].backstory == "They met at a chess club."
-    assert (second.id, second.relationships[0].kind) == ("C2", RelationshipKind.STRANGER)
+    assert (second.id, second.relationships[0].kind) == ("C2", RelationshipKind.FRIEND)  # the pair's profile: stranger
+    assert second.relationships[0].backstory == ""
 
 
 def test_nobody_at_the_table_reads_what_is_for_evaluators(tmp_path):
@@ -148,6 +149,3 @@ def test_who_is_missing_from_a_relationship_is_named(tmp_path):
         DamagedRecordError, match="agent_1_id, agent_2_id: expected two different agents, got 'A2' twice"
     ):
         convert(tmp_path, FILES["sotopia-agents"], [{**records.RELATIONSHIP, "agent_2_id": "A2"}])
-    twice = [records.RELATIONSHIP, {**records.RELATIONSHIP, "pk": "R9"}]
-    with pytest.raises(DamagedRecordError, match="each pair once"):
-        convert(tmp_path, FILES["sotopia-agents"], twice)

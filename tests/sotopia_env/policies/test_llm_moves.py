@@ -241,7 +241,8 @@ def test_the_brief_format_shows_what_only_the_seat_itself_learns():
         '{"action_type": "speak", "argument": "", "move": {"claim": "Ana Lee"}}',
         '(claims "Ana Lee" (wrong))\nBram Testa said: "Well."\n(turn 3, own turns left: 9)',
         '{"action_type": "speak", "argument": "Hm.", "move": {"accept": 1}}',
-        '(your move did not count: "accept is no move of claims; expected one of claim")\nBram Testa said: "So."\n(turn 5, own turns left: 8)',
+        '(your move did not count: "accept is no move of claims; expected one of claim")\n'
+        'Bram Testa said: "So."\n(turn 5, own turns left: 8)',
     ]
 
 

@@ -368,17 +368,69 @@ def test_the_evaluator_of_the_run_decides_between_several(tmp_path: Path) -> Non
         compare_runs([tmp_path / "episodes.jsonl"])  # a mere file was not configured with any
 
 
-def test_one_overlapping_pair_does_not_stand_for_the_run() -> None:
-    # a and b meet c in one common scenario; in 20 others they meet only each other.
+def test_seats_with_another_partner_are_left_out_where_some_share_it_and_the_count_says_so() -> None:
+    # a and b meet c in one common scenario; in 20 others they meet only each other, so their partners differ.
     apart = plan_episodes([make_task(f"s{i}") for i in range(20)], [(A, B)])
     alike = plan_episodes([make_task("t")], [(A, C), (B, C)], both_seats=False)
     episodes = [scored(plan, (7.0, 7.0)) for plan in apart]
     episodes += [scored(plan, (10.0 if plan.policies[0] is A else 0.0, 5.0)) for plan in alike]
     (result,) = (d for d in compare(episodes).differences if (d.first, d.second, d.metric) == ("a", "b", "goal"))
-    assert (result.paired_by, result.matched, result.seats) == ("task, seat", 82, 82)
-    assert result.estimate.clusters == 21
-    assert result.estimate.mean == pytest.approx(10 / 21)
-    assert "82/82" in to_text(compare(episodes))
+    assert (result.same_partner, result.matched, result.seats) == (True, 2, 82)
+    assert (result.estimate.mean, result.estimate.low) == (10.0, None)  # one scenario has no interval
+    assert "2/82" in to_text(compare(episodes))
+
+
+def by_partner(plan: EpisodePlan) -> Episode:
+    """Scores that depend on the policy, and by far more on its partner: c is easy, and a is 1 better than b."""
+    strength, ease = {"a": 4.0, "b": 3.0, "c": 2.0}, {"a": 0.0, "b": 0.0, "c": 5.0}
+    first, second = (policy.name for policy in plan.policies)
+    return scored(plan, (strength[first] + ease[second], strength[second] + ease[first]))
+
+
+def test_a_partner_that_only_one_policy_met_changes_no_difference_and_no_mean_of_the_others() -> None:
+    tasks = [make_task(f"s{i}") for i in range(4)]
+    episodes = [by_partner(plan) for plan in plan_episodes(tasks, all_matchups([A, B]))]
+    more = [by_partner(plan) for plan in plan_episodes(tasks, [(B, C)])]
+    before, after = compare(episodes), compare([*episodes, *more])
+    for metric in ("goal", "overall"):
+        old, new = (
+            [d for d in r.differences if (d.first, d.second, d.metric) == ("a", "b", metric)] for r in (before, after)
+        )
+        assert [d.estimate for d in old] == [d.estimate for d in new]
+        assert [before.cell(p, metric) for p in "ab"] == [after.cell(p, metric) for p in "ab"]
+    assert (mean(after, "a"), mean(after, "b")) == (4.0, 3.0)
+    assert (after.common.policies, after.common.partners) == (("a", "b"), ("a", "b"))
+    assert (after.common.kept, after.common.seats) == (32, 40)
+    assert after.common.others == (("c", ("b",)),)
+    assert "c [*]" in to_text(after)
+    assert before.common.others == ()
+    assert "[*]" not in to_text(before)
+
+
+def test_policies_that_met_no_common_partner_are_compared_with_a_warning() -> None:
+    tasks = [make_task(f"s{i}") for i in range(3)]
+    result = compare([by_partner(plan) for plan in plan_episodes(tasks, [(A, A), (B, B)])])
+    assert result.common.policies == ()
+    assert [d.same_partner for d in result.differences if d.metric == "goal"] == [False]
+    text = to_text(result)
+    assert "no two policies have a task, a seat and a partner in common" in text
+    assert "PARTNERS DIFFER" in text
+    rows = list(csv.DictReader(io.StringIO(to_csv(result)["differences"])))
+    assert {row["same_partner"] for row in rows} == {"False"}
+
+
+def test_runs_that_share_a_baselines_self_play_count_it_once(tmp_path: Path) -> None:
+    tasks = [make_task(f"s{i}") for i in range(3)]
+    for name, policy in (("x", A), ("y", C)):
+        run_episodes(
+            plan_episodes(tasks, all_matchups([policy, B])), evaluator=FixedEvaluator(), run_dir=tmp_path / name
+        )
+    evaluate_run(tmp_path / "y", FixedEvaluator(name="other"))
+    result = compare_runs([tmp_path / "x", tmp_path / "y"])
+    assert (result.evaluator, result.episodes) == (FixedEvaluator().name, 3 * 2 * 3 + 3)
+    assert ("b", "b") in {(cell.policy, cell.partner) for cell in result.matrix}
+    again = compare_runs([tmp_path / "x", tmp_path / "x"])
+    assert again == compare_runs([tmp_path / "x"])
 
 
 def test_imbalance_of_seats_and_order_is_reported_and_balance_is_not() -> None:
@@ -406,8 +458,6 @@ def test_wrong_input_is_named() -> None:
     episode = scored(EpisodePlan(make_task(), (A, B)), (7.0, 3.0))
     with pytest.raises(InvalidValueError, match="nothing to compare"):
         compare([])
-    with pytest.raises(InvalidValueError, match="occurs twice; is a run named twice"):
-        compare([episode, episode])
     with pytest.raises(UnknownNameError, match="evaluator: expected one of 'fixed', got 'fixd'; did you mean 'fixed'"):
         compare([episode], evaluator="fixd")
     with pytest.raises(UnknownNameError, match=r"metric: .* did you mean 'goal'"):

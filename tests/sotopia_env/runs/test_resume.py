@@ -183,7 +183,6 @@ DIFFERENT = [
     ("rules", lambda: plans(rules=Rules(max_turns=3)), None),
     ("tasks", lambda: plans(count=3), None),
     ("tasks_hash", lambda: plan_episodes([make_task(f"t{i}") for i in range(4)], [(A, B)]), None),
-    ("matchups", lambda: plans(both_seats=False), None),
     ("policies", lambda: plan_episodes([make_task("s0")], [(replace(A, parameters={"x": 1}), B)]), None),
     ("evaluator", plans, FixedEvaluator()),
 ]
@@ -195,6 +194,55 @@ def test_another_configuration_is_refused_by_the_field_that_differs(run, field, 
     with pytest.raises(InvalidValueError, match=rf"holds another run; {field}[.\w]*: expected .*, got "):
         run_episodes(other(), evaluator=evaluator, run_dir=run)
     assert {file.name: file.read_bytes() for file in run.iterdir()} == before
+
+
+C = Speaker("c")
+
+
+def test_a_policy_is_added_to_a_run_and_every_command_goes_on(run: Path) -> None:
+    before = lines(run)
+    tasks = [make_task(f"s{i}") for i in range(4)]
+    added = plan_episodes(tasks, [(A, C)])
+    result = run_episodes(added[:-1], run_dir=run)  # as a command that plays less; the next one is another addition
+    assert (result.planned, result.resumed, result.played) == (7, 0, 7)
+    assert run_episodes(added, run_dir=run).played == 1
+    assert lines(run)[: len(before)] == before
+    for planned in (plans(), added, plan_episodes(tasks, [(A, B), (A, C)]), plans(both_seats=False)):
+        result = run_episodes(planned, run_dir=run)
+        assert (result.played, result.resumed) == (0, len(planned))
+    assert set(content(read_run(run))) == {plan.key for plan in (*plans(), *added)}
+    manifest = read_manifest(run)
+    assert [policy.name for policy in manifest.policies] == ["a", "b", "c"]
+    assert [policy.name for policy in manifest.config.policies] == ["a", "b"]
+    assert evaluate_run(run, FixedEvaluator()).evaluated == 16
+
+
+def test_settings_of_a_policy_that_was_added_may_not_change(run: Path) -> None:
+    run_episodes(plan_episodes([make_task(f"s{i}") for i in range(4)], [(A, C)]), run_dir=run)
+    other = plan_episodes([make_task(f"s{i}") for i in range(4)], [(B, replace(C, parameters={"x": 1}))])
+    with pytest.raises(InvalidValueError, match=r"holds another run; policies\.c: expected"):
+        run_episodes(other, run_dir=run)
+
+
+@pytest.mark.parametrize("change", [change for change, _ in CHANGES])
+def test_records_of_other_matchups_are_checked_as_well(run: Path, change: Any) -> None:
+    added = plan_episodes([make_task(f"s{i}") for i in range(4)], [(A, C)])
+    run_episodes(added, run_dir=run)
+    before = lines(run)
+    item = json.loads(before[2])  # of a vs b, which is not in the plan
+    change(item)
+    (run / "episodes.jsonl").write_bytes(b"".join([*before[:2], json.dumps(item).encode() + b"\n", *before[3:]]))
+    with pytest.raises(DamagedRecordError, match=r"episodes\.jsonl, line 3: .*key: expected one of the run's"):
+        run_episodes(added, run_dir=run)
+    assert len(lines(run)) == len(before)
+
+
+def test_what_cannot_be_read_keeps_a_run_from_being_added_to(run: Path) -> None:
+    (run / "episodes.jsonl").write_bytes(b"".join([*lines(run), lines(run)[0]]))
+    manifest = (run / "run.json").read_bytes()
+    with pytest.raises(DamagedRecordError, match="stands twice"):
+        run_episodes(plan_episodes([make_task(f"s{i}") for i in range(4)], [(A, C)]), run_dir=run)
+    assert (run / "run.json").read_bytes() == manifest
 
 
 def test_failed_episodes_are_tried_again_and_their_failures_superseded(tmp_path: Path) -> None:
@@ -410,7 +458,7 @@ def test_the_first_difference_is_shown_where_the_whole_is_long(tmp_path: Path) -
     many = [Speaker(f"p{i:02}", parameters={"text": "x" * 40, "beta": i}) for i in range(6)]
     run_episodes(plan_episodes([make_task()], [(p, A) for p in many]), run_dir=tmp_path)
     many[4] = replace(many[4], parameters={"text": "x" * 40, "beta": 99})
-    with pytest.raises(InvalidValueError, match=r"policies\.5.*: expected \{.*\"beta\":4,.*got \{.*\"beta\":99,"):
+    with pytest.raises(InvalidValueError, match=r"policies\.p04: expected \{.*\"beta\":4,.*got \{.*\"beta\":99,"):
         run_episodes(plan_episodes([make_task()], [(p, A) for p in many]), run_dir=tmp_path)
 
 

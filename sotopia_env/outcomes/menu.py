@@ -14,6 +14,8 @@ from sotopia_env.quoting import quote
 
 LONGEST_ENUM = 64
 """Numbers with at most so many values are listed in the schema; others get their limits and ``multipleOf``."""
+MOST_DIVISIONS = 24
+"""Items that can be divided in at most so many ways have all divisions listed in the schema."""
 
 from_fields = tuple.__new__
 """``from_fields(Offer, (…))`` is ``Offer(…)`` with every field in its order, at a third of the time."""
@@ -203,6 +205,9 @@ def _value_schema(space: OutcomeSpace, index: int) -> dict[str, Any]:
     if issue.kind == "choice":
         return {"type": "string", "enum": list(issue.options)}
     if issue.kind == "items":
+        if issue.size(len(space.names)) <= MOST_DIVISIONS:  # that the pieces add up, a schema can say by listing alone
+            divisions = issue.values(space.names)
+            return {"anyOf": [_object({agent: {"const": n} for agent, n in value.items()}) for value in divisions]}
         return _object({agent: {"type": "integer", "minimum": 0, "maximum": issue.count} for agent in space.names})
     return _number_schema(issue)
 

@@ -58,9 +58,9 @@ def write_tasks(
       sotopia tasks write templates --script play.txt --model openai/gpt-4o --out play
     """
     from sotopia_env.chat_model.pool import ModelOptions, ModelPool
-    from sotopia_env.naming.models import with_directories
     from sotopia_env.evaluators import Manner
     from sotopia_env.naming import task_set
+    from sotopia_env.naming.models import with_directories
     from sotopia_env.writing import Drafter
 
     if kind not in KINDS:
@@ -215,8 +215,8 @@ def draft_simulation(
       sotopia rollout --tasks flat.yaml --policy boulware --out runs/flat
     """
     from sotopia_env.chat_model.pool import ModelOptions, ModelPool
-    from sotopia_env.naming.models import with_directories
     from sotopia_env.evaluators import Manner
+    from sotopia_env.naming.models import with_directories
     from sotopia_env.writing import Drafter, simulation_question
     from sotopia_env.yaml_text import to_yaml
 

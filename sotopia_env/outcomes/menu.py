@@ -207,7 +207,12 @@ def _value_schema(space: OutcomeSpace, index: int) -> dict[str, Any]:
     if issue.kind == "items":
         if issue.size(len(space.names)) <= MOST_DIVISIONS:  # that the pieces add up, a schema can say by listing alone
             divisions = issue.values(space.names)
-            return {"anyOf": [_object({agent: {"const": n} for agent, n in value.items()}) for value in divisions]}
+            return {
+                "anyOf": [
+                    _object({agent: {"type": "integer", "enum": [n]} for agent, n in value.items()})
+                    for value in divisions
+                ]
+            }
         return _object({agent: {"type": "integer", "minimum": 0, "maximum": issue.count} for agent in space.names})
     return _number_schema(issue)
 

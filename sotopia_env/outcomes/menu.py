@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from sotopia_env.outcomes.amounts import json_number
@@ -206,15 +207,13 @@ def _value_schema(space: OutcomeSpace, index: int) -> dict[str, Any]:
         return {"type": "string", "enum": list(issue.options)}
     if issue.kind == "items":
         if issue.size(len(space.names)) <= MOST_DIVISIONS:  # that the pieces add up, a schema can say by listing alone
-            divisions = issue.values(space.names)
-            return {
-                "anyOf": [
-                    _object({agent: {"type": "integer", "enum": [n]} for agent, n in value.items()})
-                    for value in divisions
-                ]
-            }
+            return {"anyOf": [_exactly(division) for division in issue.values(space.names)]}
         return _object({agent: {"type": "integer", "minimum": 0, "maximum": issue.count} for agent in space.names})
     return _number_schema(issue)
+
+
+def _exactly(division: Mapping[str, int]) -> dict[str, Any]:
+    return _object({agent: {"type": "integer", "enum": [count]} for agent, count in division.items()})
 
 
 def _number_schema(issue: NumberIssue) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from sotopia_env.policies import turn_seed
 from sotopia_env.world import ChatMessage
 from training.models.constraints import is_available
 from training.models.generation import Batcher, Sampling
+from training.models.gguf_files import smol_directory
 from training.models.loading import answer_text, load_tokenizer, prompt_ids, read_prompt_settings
 from training.models.trained_model import Device, Dtype, Quantization, TrainedModel, holds_causal_lm, shared_batcher
 from training.stage.settings import PromptSettings
@@ -181,3 +182,8 @@ def directory_name(path: Path) -> str:
 
 
 load_model.opens = holds_causal_lm  # type: ignore[attr-defined]  # part of the interface of entry points in `sotopia.models`
+
+
+def smol(**options: Any) -> LocalChatModel:
+    """Returns SmolLM2-135M-Instruct as a chat model, the model named ``smol``; options as in :func:`load_model`."""
+    return load_model(smol_directory(), **{"name": "smol", **options})

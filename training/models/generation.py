@@ -179,7 +179,9 @@ class BatchedGenerator:
         with _evaluation_mode(self.model):
             for batch in self._batches(prompt_ids):
                 answers = self._decode_in_memory(
-                    *([values[index] for index in batch] for values in (prompt_ids, seeds, schemas))
+                    [prompt_ids[index] for index in batch],
+                    [seeds[index] for index in batch],
+                    [schemas[index] for index in batch],
                 )
                 samples.update(zip(batch, answers, strict=True))
         return [samples[index] for index in range(len(prompt_ids))]

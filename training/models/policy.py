@@ -18,6 +18,7 @@ from typing import Any
 
 from sotopia_env.policies import Consequence, Format, LLMPolicy
 from training.models.chat_model import Constrained, directory_name, load_model
+from training.models.gguf_files import smol_directory
 from training.models.loading import find_model, read_prompt_settings
 from training.models.trained_model import Device, Dtype, Quantization, holds_causal_lm
 from training.stage.settings import PromptSettings
@@ -107,3 +108,15 @@ def load(
 
 
 load.opens = holds_causal_lm  # type: ignore[attr-defined]  # part of the interface of entry points in `sotopia.policies`
+
+
+def smol(**options: Any) -> LLMPolicy:
+    """Returns SmolLM2-135M-Instruct as a policy, the policy named ``smol``.
+
+    Args:
+        options: as :func:`load` has them.
+
+    Raises:
+        InvalidValueError: its package is not installed, or an option is invalid.
+    """
+    return load(smol_directory(), **{"name": "smol", "max_tokens": 128, **options})

@@ -60,6 +60,7 @@ def write_tasks(
     from sotopia_env.chat_model.pool import ModelOptions, ModelPool
     from sotopia_env.evaluators import Manner
     from sotopia_env.naming import task_set
+    from sotopia_env.naming.models import with_directories
     from sotopia_env.writing import Drafter
 
     if kind not in KINDS:
@@ -68,7 +69,7 @@ def write_tasks(
         kind, {"--inspirations": inspirations, "--used": used, "--evaluation": evaluation, "--script": script}
     )
     pool = ModelPool(models or ModelOptions())
-    drafter = Drafter(pool(model), Manner(temperature=1.0, reasks=reasks))
+    drafter = Drafter(with_directories(pool)(model), Manner(temperature=1.0, reasks=reasks))
     if kind == "templates":
         work = _templates(drafter, script, out, castings, seed)
     else:
@@ -215,13 +216,14 @@ def draft_simulation(
     """
     from sotopia_env.chat_model.pool import ModelOptions, ModelPool
     from sotopia_env.evaluators import Manner
+    from sotopia_env.naming.models import with_directories
     from sotopia_env.writing import Drafter, simulation_question
     from sotopia_env.yaml_text import to_yaml
 
     if out.suffix not in YAML_SUFFIXES or out.exists():
         raise InvalidValueError(f"--out: expected a new .yaml file, got {str(out)!r}")
     pool = ModelPool(models or ModelOptions())
-    drafter = Drafter(pool(model), Manner(temperature=1.0, reasks=reasks))
+    drafter = Drafter(with_directories(pool)(model), Manner(temperature=1.0, reasks=reasks))
 
     async def ask(_: Stop) -> Written | None:
         return await drafter.ask(simulation_question(sentence))

@@ -33,6 +33,7 @@ from sotopia_env.naming.grammar import (
     split_options,
     words,
 )
+from sotopia_env.naming.models import with_directories
 from sotopia_env.naming.recorded import interviewees
 from sotopia_env.world.answers import Configured, View
 from sotopia_env.world.episode import Evaluator
@@ -79,7 +80,8 @@ def make_evaluator(
 
             ``interview`` asks the policies themselves, ``interview:MODEL`` also judges from outside, one or several
             with commas; its options are ``temperature``, ``reasks``, ``max_tokens`` and ``api_base``, of the judges.
-        model_factory: makes a judge's model of its name.
+        model_factory: makes a judge's model of its name; one in a directory is opened
+            (:data:`~sotopia_env.naming.models.MODEL_PLUGINS`).
         policies: those of the run, for an interview; records of them will do where they are scripted or language
             models (:func:`~sotopia_env.naming.recorded.recorded_policy`).
 
@@ -91,6 +93,7 @@ def make_evaluator(
     if not isinstance(spec, str):
         check_members("evaluator", "a name or an evaluator", spec, Evaluator)
         return spec
+    model_factory = with_directories(model_factory)
     head, options = split_options(spec)
     call = split_call(head)
     if call is None:

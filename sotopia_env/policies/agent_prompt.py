@@ -194,6 +194,11 @@ def approximate_tokens(text: str) -> int:
     return -(-len(text) // 4)
 
 
+def conversation_tokens(messages: Sequence[ChatMessage], count: Callable[[str], int] = approximate_tokens) -> int:
+    """Returns the tokens of a conversation: those of its texts, and four more for each message."""
+    return sum(count(message["content"]) + _TOKENS_PER_MESSAGE for message in messages)
+
+
 @dataclass(frozen=True, slots=True)
 class ContextWindow:
     """Finds how many of the oldest turns to leave out.
@@ -201,17 +206,15 @@ class ContextWindow:
     Attributes:
         limit: tokens that prompt and answer may have together; ``None`` for no limit.
         answer: tokens of these that are kept for the answer; ``None`` keeps 512, or a quarter of a small limit.
-        count: tokens of a text; each message costs four more.
+        count: tokens of a conversation.
     """
 
     limit: int | None = None
     answer: int | None = None
-    count: Callable[[str], int] = approximate_tokens
+    count: Callable[[Sequence[ChatMessage]], int] = conversation_tokens
 
     def __post_init__(self) -> None:
         if self.limit is None:
-            if self.count is not approximate_tokens:
-                raise InvalidValueError("count_tokens: expected a context_limit with it, got none")
             return
         if not isinstance(self.limit, int) or isinstance(self.limit, bool) or self.limit < 1:
             raise InvalidValueError(f"context_limit: expected a whole number of tokens, 1 or more, got {self.limit!r}")
@@ -225,7 +228,7 @@ class ContextWindow:
         if self.limit is None:
             return True
         answer = min(512, self.limit // 4) if self.answer is None else self.answer
-        return sum(self.count(m["content"]) + _TOKENS_PER_MESSAGE for m in messages) + answer <= self.limit
+        return self.count(messages) + answer <= self.limit
 
     def dropped(self, turns: int, messages: Callable[[int], Sequence[ChatMessage]]) -> int:
         """Returns the smallest step at which the messages fit; all but the last four turns where none does.

@@ -43,7 +43,7 @@ class Dictated:
     """Stands in for a batcher: gives the answers in turn, and remembers the prompts."""
 
     def __init__(self, policy):
-        self.sampling, self._tokenizer, self.prompts = policy.batcher.sampling, policy.tokenizer, []
+        self.sampling, self._tokenizer, self.prompts = policy.model.batcher.sampling, policy.model.tokenizer, []
 
     async def sample(self, ids, seed):
         answer = sampled(self._tokenizer, len(self.prompts))
@@ -56,8 +56,10 @@ def trained(request, tiny_model, tmp_path):
     shutil.copytree(tiny_model, tmp_path / "model")
     settings = PromptSettings(format=request.param, max_length=1_000_000, max_answer=64)
     write_prompt_settings(tmp_path / "model", settings)
-    policy = replace(load(tmp_path), prompt=settings)  # longer than the model's context: nothing is left out
-    return replace(policy, batcher=Dictated(policy)), settings
+    policy = load(tmp_path)  # longer than the model's context: nothing is left out
+    return replace(
+        policy, model=replace(policy.model, batcher=Dictated(policy), max_length=1_000_000), context_limit=1_000_000
+    ), settings
 
 
 def test_a_model_reads_in_play_what_it_was_trained_on_token_by_token(trained):
@@ -72,21 +74,21 @@ def test_a_model_reads_in_play_what_it_was_trained_on_token_by_token(trained):
 
     def sample(batch):
         prompts.extend(batch)
-        return [sampled(policy.tokenizer, len(prompts) - 1)], None
+        return [sampled(policy.model.tokenizer, len(prompts) - 1)], None
 
-    player = TokenPlayer(policy.tokenizer, settings, None)
+    player = TokenPlayer(policy.model.tokenizer, settings, None)
     (episode,) = player.play([Situation(task, focal, partner, 7, rules)], sample)
     assert len(prompts) == len(ANSWERS)
-    assert prompts == policy.batcher.prompts
+    assert prompts == policy.model.batcher.prompts
     assert table.state.turns == episode.state.turns
 
     for record in (table.episode(), episode.record):
-        rendered = [prompt_ids(policy.tokenizer, AgentPrompt(settings.format).messages(seen)) for seen, _ in
+        rendered = [prompt_ids(policy.model.tokenizer, AgentPrompt(settings.format).messages(seen)) for seen, _ in
                     observations(record, focal)]  # fmt: skip
         assert rendered == prompts
         rows = {row.turn: row for row in RowMaker(settings, keep_silence=True).rows(record, focal)}
         assert sorted(rows) == [2, 10, 12]  # what was unusable is read, and never learnt
-        assert all(prompt_ids(policy.tokenizer, row.prompt) == prompts[turn // 2] for turn, row in rows.items())
+        assert all(prompt_ids(policy.model.tokenizer, row.prompt) == prompts[turn // 2] for turn, row in rows.items())
 
 
 def test_what_was_unusable_is_marked_and_only_what_the_model_wrote_is_valid(trained):
@@ -94,8 +96,8 @@ def test_what_was_unusable_is_marked_and_only_what_the_model_wrote_is_valid(trai
     task = tasks.generate("bargaining", 1, 5, "easy")[0]
     situation = Situation(task, task.agents[0], make_policy("silent"), 7, Rules(max_turns=14, max_silent_turns=0))
     calls = iter(range(len(ANSWERS)))
-    player = TokenPlayer(policy.tokenizer, settings, None)
-    (episode,) = player.play([situation], lambda batch: ([sampled(policy.tokenizer, next(calls))], None))
+    player = TokenPlayer(policy.model.tokenizer, settings, None)
+    (episode,) = player.play([situation], lambda batch: ([sampled(policy.model.tokenizer, next(calls))], None))
     messages = AgentPrompt(settings.format).messages(episode.seen)
     own = [number for number, message in enumerate(messages) if message["role"] == "assistant"]
     assert [messages[number]["content"] for number in own] == [text for text, _ in ANSWERS]

@@ -1,8 +1,9 @@
 """The PettingZoo entry module: ``from sotopia_env import sotopia_v0; env = sotopia_v0.env()``.
 
 All constructors take the same keyword arguments (:class:`~sotopia_env.envs.options.EnvOptions`) and work without any:
-the two-seat tasks of the starter set, round-robin order (simultaneous in the parallel forms), 20 turns, rules
-for all dimensions but those that a task with a verified outcome scores exactly.
+the two-seat tasks of the starter set, round-robin order (simultaneous in the parallel forms), 20 turns. The float is the
+verified GOAL in [0, 1] where a task has an outcome; where it has none, as in the starter set, rules count words, which
+is a smoke test (docs/rewards.md).
 
 ========================= ============================ =======================================
 constructor               rewards                      form

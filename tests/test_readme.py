@@ -1,4 +1,4 @@
-"""What the README and docs/environments.md show runs as it stands there."""
+"""What the README and the pages of docs/ show runs as it stands there."""
 
 import re
 import shlex
@@ -30,6 +30,18 @@ def test_python_blocks_run(code, capsys):
 def test_the_environments_are_used_as_docs_say(code, output, capsys):
     exec(compile(code, "docs/environments.md", "exec"), {})
     assert output in capsys.readouterr().out
+
+
+def test_the_rewards_are_as_docs_say(capsys):
+    words, deals, seven = blocks("python", (ROOT / "docs/rewards.md").read_text(encoding="utf-8"))
+    said = []
+    for code in (words, deals, seven):
+        exec(compile(code, "docs/rewards.md", "exec"), {})
+        said.append(capsys.readouterr().out.splitlines())
+    assert said[0] == [line.partition("  # ")[2] for line in words.splitlines() if line.startswith("print")]
+    assert [line.split()[0] for line in said[1]] == ["None"] * 2 + ["share"] * 2 + ["goal"] * 2
+    assert [line.count("-") for line in said[1]] == [0, 0, 1, 1, 0, 0]  # somebody loses, and only the share shows it
+    assert said[2][-1].endswith("[False False False False False  True  True]")
 
 
 def test_the_commands_run_in_order(tmp_path, monkeypatch):

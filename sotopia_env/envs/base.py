@@ -16,6 +16,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.utils import seeding
 
+from sotopia_env.envs.episode_reward import EpisodeReward, Payment
 from sotopia_env.envs.options import RENDER_MODES, CheckedOptions, EnvOptions, read_seed, value_hint
 from sotopia_env.envs.spaces import action_space, observation_space, state_space
 from sotopia_env.errors import FATAL, EvaluationError, InvalidTaskError, InvalidValueError, UnknownNameError
@@ -25,11 +26,11 @@ from sotopia_env.records import canonical_json
 from sotopia_env.table import Table
 from sotopia_env.world.action import ACTION_TYPES, Action, ActionType
 from sotopia_env.world.dynamics import EpisodeState, StopReason, TurnOrder
-from sotopia_env.world.episode import Episode, Evaluation, Evaluator, Transcript
+from sotopia_env.world.episode import Episode, Evaluation, Evaluator, OutcomeResult, Transcript
 from sotopia_env.world.observation import Observation
 from sotopia_env.world.outcome import outcome_at
 from sotopia_env.world.rendering import extend_lines, render_turn
-from sotopia_env.world.reward import HIGH, LOW, RewardVector, zero_vector
+from sotopia_env.world.reward import HIGH, LOW, zero_vector
 from sotopia_env.world.scenario import Task
 
 ObservationDict = dict[str, Any]
@@ -43,9 +44,14 @@ task without a protocol, ``moves`` also when it is not the agent's turn.
 """
 
 InfoDict = dict[str, Any]
-"""``acting``: whether it is the agent's turn. ``has_left``. ``violation``: why its last action, or the move in it, was
-not allowed, when it was not. At the end: ``stop_reason``, and ``reward_vector`` (float32, shape (7,)) or ``unscored``
-with the reason; in a task with a protocol ``outcome``, the numbers a log wants, as plain JSON: ``agreed``, the agent's
+"""``acting``: whether it is the agent's turn. ``has_left``. ``reward``: the one in force, as three texts: the name of
+the ``evaluator``, the ``scalarisation`` (``vector`` where seven numbers are paid), and its ``basis``, what the weakest
+part of it rests on: ``verified``, ``judged`` or ``counted`` (words, a smoke test). ``violation``: why its last action,
+or the move in it, was not allowed, when it was not.
+
+At the end: ``stop_reason``, and either ``unscored`` with the reason, or ``reward_vector`` (float32, shape (7,)) with
+``measured`` (bool, shape (7,)): whether somebody measured the dimension; where nobody did, the vector holds 0 or a
+count of words. In a task with a protocol ``outcome``, the numbers a log wants, as plain JSON: ``agreed``, the agent's
 own ``payoff`` and ``share``, ``efficiency`` and ``fairness`` (``None`` where the space is too large for exact reference
 points). The terms are in :meth:`EpisodeEnv.episode`, for not every agent may know them.
 
@@ -67,11 +73,12 @@ class EpisodeEnv:
 
     Args:
         vector: whether rewards are vectors (float32, shape (7,)) instead of their scalarisation.
-        options: see :class:`~sotopia_env.envs.options.EnvOptions`; ``task`` and ``evaluator`` are needed here, and have
-            defaults in :mod:`sotopia_env.sotopia_v0`.
+        options: see :class:`~sotopia_env.envs.options.EnvOptions`; ``task`` is needed here, and has a default in
+            :mod:`sotopia_env.sotopia_v0`.
 
     Raises:
-        InvalidValueError: an option is unknown or has a value that cannot be meant.
+        InvalidValueError: an option is unknown or has a value that cannot be meant, or the reward needs what nobody
+            measures in one of the tasks.
     """
 
     metadata: dict[str, Any] = {  # noqa: RUF012 - tools read it from the class too, and some write into it
@@ -92,7 +99,9 @@ class EpisodeEnv:
         self._available = {kinds: _mask(kinds) for kinds in (self.options.rules.action_types, (ActionType.NONE,))}
         self._table: Table | None = None
         self._violations: dict[str, str] = {}
-        self._evaluator: Evaluator = self.options.evaluator
+        self._reward_info: dict[str, str] = {}
+        # Every task is checked now: an episode is not to be played for a reward that cannot be had.
+        self._reward, *_ = [self._reward_in(task, self.options.evaluator) for task in self.options.tasks]
         self._failure: EvaluationError | None = None
         self._output: int | None = None  # turns already written in mode "human"
 
@@ -238,12 +247,16 @@ class EpisodeEnv:
         # Both are drawn even when a task is pinned, so that pinning does not shift the seeds that follow.
         episode_seed = int(self._np_random.integers(2**31))
         task = self.options.tasks[index] if changes.tasks is None else changes.tasks[episode_seed % len(changes.tasks)]
-        self._evaluator = changes.evaluator
+        self._reward = self._reward_in(task, changes.evaluator)
+        self._reward_info = self._reward.info
         self._table = Table(task, self.options.rules, episode_seed)
         self._violations, self._output, self._failure = {}, None, None
         self.agents = list(self.possible_agents)
         self._show()
         return self._running_books()
+
+    def _reward_in(self, task: Task, evaluator: Evaluator | None) -> EpisodeReward:
+        return EpisodeReward.of(task, evaluator, self.options.scalarisation, self.vector)
 
     def _answer(self, agent: str, action: Action) -> None:
         """Takes an agent's action, and notes whether it was allowed."""
@@ -265,10 +278,10 @@ class EpisodeEnv:
         return self._running_books() if stop is None else self._final_books(stop, self._evaluate)
 
     def _evaluate(self) -> Evaluation:
-        return self.table.evaluate_now(self._evaluator)
+        return self.table.evaluate_now(self._reward.evaluator)
 
     async def _evaluate_async(self) -> Evaluation:
-        return await self.table.evaluate(self._evaluator)
+        return await self.table.evaluate(self._reward.evaluator)
 
     def _show(self) -> None:
         if self.render_mode == "human":
@@ -279,14 +292,14 @@ class EpisodeEnv:
         return Books(self._no_rewards(), dict.fromkeys(agents, False), dict.fromkeys(agents, False), self._infos())
 
     def _final_books(self, stop: StopReason, evaluate: Callable[[], Evaluation]) -> Books:
-        agents, vectors, infos = self.possible_agents, self._score(evaluate), self._infos()
+        agents, payments, infos = self.possible_agents, self._pay(evaluate), self._infos()
         if self.options.infos == "full":
-            self._tell_results(infos, vectors, stop)
-        rewards = {agent: self._reward(vectors.get(agent)) for agent in agents}
+            self._tell_results(infos, payments, stop)
+        rewards = {agent: payment.reward for agent, payment in payments.items()} or self._no_rewards()
         ended, cut = dict.fromkeys(agents, not stop.truncated), dict.fromkeys(agents, stop.truncated)
         return Books(rewards, ended, cut, infos)
 
-    def _tell_results(self, infos: dict[str, InfoDict], vectors: dict[str, RewardVector], stop: StopReason) -> None:
+    def _tell_results(self, infos: dict[str, InfoDict], payments: dict[str, Payment], stop: StopReason) -> None:
         for agent, outcome in zip(infos, self._outcomes(), strict=False):
             infos[agent]["outcome"] = outcome
         for agent, info in infos.items():
@@ -294,7 +307,8 @@ class EpisodeEnv:
             if self._failure is not None:
                 info["unscored"] = str(self._failure)
             else:
-                info["reward_vector"] = vectors[agent].copy()
+                info["reward_vector"] = payments[agent].vector.copy()
+                info["measured"] = payments[agent].measured
 
     def _infos(self) -> dict[str, InfoDict]:
         state = self.episode_state
@@ -306,7 +320,8 @@ class EpisodeEnv:
                 for agent in self.possible_agents
             }
         infos: dict[str, InfoDict] = {
-            agent: {"acting": agent in acting, "has_left": agent in left} for agent in self.possible_agents
+            agent: {"acting": agent in acting, "has_left": agent in left, "reward": self._reward_info.copy()}
+            for agent in self.possible_agents
         }
         for agent, reason in self._violations.items():
             infos[agent]["violation"] = reason
@@ -317,11 +332,10 @@ class EpisodeEnv:
         state, protocol = self.episode_state, self.task.protocol
         if protocol is None:
             return []
-        result = None if self.table.evaluation is None else self.table.evaluation.outcome
-        turns = len(state.turns) if state.settled_after is None else state.settled_after
         try:
-            result = result or outcome_at(state.task, state.table, turns)
+            result = self._outcome()
         except InvalidTaskError:  # more outcomes than can be counted: no reference points
+            turns = len(state.turns) if state.settled_after is None else state.settled_after
             agreed, payoffs = protocol.outcome(state.table).decided, protocol.payoffs(state.table, turns)
             unknown = {"share": None, "efficiency": None, "fairness": None}
             return [{"agreed": agreed, "payoff": payoff, **unknown} for payoff in payoffs]
@@ -335,24 +349,29 @@ class EpisodeEnv:
             return {agent: zero_vector() for agent in self.agents}
         return dict.fromkeys(self.agents, 0.0)
 
-    def _nothing(self) -> RewardVector | float:
-        return zero_vector() if self.vector else 0.0
-
-    def _reward(self, vector: RewardVector | None) -> RewardVector | float:
-        if vector is None:
-            return self._nothing()
-        return vector if self.vector else self.options.scalarisation(vector)
-
-    def _score(self, evaluate: Callable[[], Evaluation]) -> dict[str, RewardVector]:
-        """Reward vectors by agent; none when the evaluator cannot score, which is noted."""
+    def _pay(self, evaluate: Callable[[], Evaluation]) -> dict[str, Payment]:
+        """What each agent is paid; nothing when the evaluator cannot score, which is noted."""
         try:
             evaluation = evaluate()
-            return {agent: evaluation.vector(agent) for agent in self.possible_agents}
+            return {agent: self._reward.pay(evaluation, agent, self._share) for agent in self.possible_agents}
         except EvaluationError as error:
             self._failure = error
         except FATAL as error:
-            self._failure = EvaluationError(f"{self._evaluator.name}: {type(error).__name__}: {error}")
+            self._failure = EvaluationError(f"{self._reward.evaluator.name}: {type(error).__name__}: {error}")
         return {}
+
+    def _share(self, agent: str) -> float:
+        try:
+            return self._outcome().shares[self.task.seat_of[agent]]
+        except InvalidTaskError as error:
+            raise EvaluationError(f"scalarisation: no share of the outcome: {error}") from error
+
+    def _outcome(self) -> OutcomeResult:
+        """What the moves came to: the evaluator's result, where it has one."""
+        state, evaluation = self.episode_state, self.table.evaluation
+        turns = len(state.turns) if state.settled_after is None else state.settled_after
+        result = None if evaluation is None else evaluation.outcome
+        return result or outcome_at(state.task, state.table, turns)
 
     def _raise_if_unscored(self) -> None:
         if self._failure is not None and self.options.on_unscored == "raise":

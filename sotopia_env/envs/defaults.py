@@ -1,4 +1,4 @@
-"""Defaults of an environment: the starter set and the evaluator that needs no model."""
+"""Default tasks of an environment: the starter set."""
 
 from __future__ import annotations
 
@@ -9,15 +9,11 @@ DEFAULT_SEATS = 2
 
 
 def with_defaults(options: EnvOptions) -> EnvOptions:
-    """Returns the options with the starter set and the default evaluator where nothing else was asked for."""
+    """Returns the options with the starter set where no other tasks were asked for."""
     complete = options.copy()
     if "task" not in complete:
         from sotopia_env.tasks.builtin import starter_tasks
 
         complete["task"] = starter_tasks()
         complete.setdefault("seats", DEFAULT_SEATS)
-    if "evaluator" not in complete:
-        from sotopia_env.evaluators import default_evaluator
-
-        complete["evaluator"] = default_evaluator()
     return complete

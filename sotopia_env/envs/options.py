@@ -37,7 +37,8 @@ class EnvOptions(TypedDict, total=False):
             (``"starter"``, ``"everyday"``), families joined by commas (``"bargaining"``: five tasks of medium
             difficulty), or a ``.json`` or ``.jsonl`` file.
         seats: number of agents; needed only when the tasks differ in it, and then the others are left out.
-        evaluator: scores the finished episode; an object or a name such as ``"verified+rules"``.
+        evaluator: scores the finished episode; an object or a name such as ``"verified+rules"``. By default the moves
+            decide where the task has an outcome, and rules that count words score any other (a smoke test).
         turn_order: who acts when (:class:`sotopia_env.world.dynamics.TurnOrder`).
         max_turns: limit on actions of all agents together.
         max_cycles: limit on rounds, as PettingZoo's tools expect; replaces the limit on actions.
@@ -46,7 +47,10 @@ class EnvOptions(TypedDict, total=False):
         first_seat: the seat that begins in round-robin order.
         action_types: the types agents may use.
         end_when_settled: whether a settled protocol ends the episode; true by default.
-        scalarisation: ``"overall"``, a dimension's name or weights by dimension.
+        scalarisation: what scalar environments pay: a dimension's name (its native score), weights by dimension over
+            scores mapped to [0, 1], ``"share"`` (of the outcome, below 0 for a loss) or ``"overall"``, also called
+            ``"mean"``. By default GOAL in [0, 1] where it is verified, and the mean where all seven are judged
+            (:class:`~sotopia_env.envs.episode_reward.EpisodeReward`).
         render_mode: one of :data:`RENDER_MODES`, or ``None``.
         on_unscored: when the evaluator fails, ``"raise"`` its error out of ``step``, or pay ``"zero"`` and give the
             reason in ``infos[agent]["unscored"]``.
@@ -76,13 +80,13 @@ _RULES = ("turn_order", "max_turns", "max_silent_turns", "silence_rule", "first_
 
 @dataclass(frozen=True, slots=True)
 class CheckedOptions:
-    """Checked :class:`EnvOptions`."""
+    """Checked :class:`EnvOptions`; evaluator and scalarisation are ``None`` where they follow from the task."""
 
     tasks: TaskSet
     seats: int
-    evaluator: Evaluator
+    evaluator: Evaluator | None
     rules: Rules
-    scalarisation: Scalarisation
+    scalarisation: Scalarisation | None
     render_mode: str | None
     on_unscored: OnUnscored
     infos: InfoForm
@@ -105,9 +109,9 @@ class CheckedOptions:
         return cls(
             tasks,
             seats,
-            _read_evaluator(options.get("evaluator")),
+            _read_evaluator(options["evaluator"]) if "evaluator" in options else None,
             _read_rules(options, seats),
-            Scalarisation.of(options.get("scalarisation")),
+            None if options.get("scalarisation") is None else Scalarisation.of(options["scalarisation"]),
             _choice("render_mode", options.get("render_mode"), (None, *RENDER_MODES)),
             _choice("on_unscored", options.get("on_unscored", "raise"), ("raise", "zero")),
             _choice("infos", options.get("infos", "full"), ("full", "flags")),
@@ -157,11 +161,11 @@ class EpisodeOptions(NamedTuple):
 
     Attributes:
         tasks: those to draw from; ``None`` for the environment's own.
-        evaluator: who scores.
+        evaluator: who scores; ``None`` where that follows from the task.
     """
 
     tasks: Sequence[Task] | None
-    evaluator: Evaluator
+    evaluator: Evaluator | None
 
 
 def _read_tasks(value: object, seats: int | None) -> tuple[TaskSet, int]:

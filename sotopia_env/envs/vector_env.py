@@ -57,7 +57,9 @@ class SotopiaVectorEnv(SyncVectorEnv):
         self._waiter = Waiter()  # first of all: Gymnasium closes what was made in part, too
         check_whole("num_envs", num_envs, 1)
         checked = CheckedOptions.read(with_defaults(options))
-        options["task"], options["evaluator"] = checked.tasks, checked.evaluator
+        options["task"] = checked.tasks
+        if checked.evaluator is not None:
+            options["evaluator"] = checked.evaluator
         member = partial(_Member, partner=read_partners(partner), focal_seat=focal_seat, **options)
         super().__init__([member] * num_envs, autoreset_mode=_read_mode(autoreset_mode))
         self._members = cast(list[_Member], self.envs)

@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sotopia_env.errors import EvaluationError, InvalidValueError, UnknownNameError, name_hint
-from sotopia_env.evaluators.evaluator import MemberResult, applies, evaluate_member
+from sotopia_env.evaluators.evaluator import Basis, MemberResult, applies, evaluate_member, measures, weakest
 from sotopia_env.world.episode import Evaluation, Evaluator, Score, Transcript
 from sotopia_env.world.reward import Dimension
+from sotopia_env.world.scenario import Task
 
 _STATISTICS: Mapping[str, Callable[[Sequence[float]], float]] = {
     "mean": statistics.fmean,
@@ -68,6 +69,16 @@ class Composite:
 
     def _applicable(self, transcript: Transcript) -> list[Evaluator]:
         return [member for member in self.evaluators if applies(member, transcript)]
+
+    def measures(self, task: Task) -> Mapping[Dimension, Basis]:
+        """What any member scores; a score rests on the weakest member's basis where another's may be part of it."""
+        bases: dict[Dimension, list[Basis]] = {}
+        for member in self.evaluators:
+            for dimension, basis in measures(member, task).items():
+                bases.setdefault(dimension, []).append(basis)
+        if self.aggregate == "first" and self.strict:
+            return {dimension: several[0] for dimension, several in bases.items()}
+        return {dimension: weakest(several) for dimension, several in bases.items()}
 
     def evaluate(self, transcript: Transcript) -> Evaluation:
         """Returns the combined evaluation.

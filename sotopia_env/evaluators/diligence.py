@@ -25,7 +25,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sotopia_env.errors import EvaluationError, InvalidTaskError
-from sotopia_env.evaluators.evaluator import ComputedEvaluator
+from sotopia_env.evaluators.evaluator import Basis, ComputedEvaluator
 from sotopia_env.outcomes import (
     Agreement,
     AgreementState,
@@ -41,7 +41,7 @@ from sotopia_env.world.action import ActionType
 from sotopia_env.world.dynamics import Turn
 from sotopia_env.world.episode import Evaluation, Score, Transcript
 from sotopia_env.world.outcome import outcome_of
-from sotopia_env.world.reward import CustomDimension
+from sotopia_env.world.reward import CustomDimension, Dimension
 from sotopia_env.world.scenario import Task
 
 OPTIMALITY, DILIGENCE = "outcome_optimality", "due_diligence"
@@ -68,6 +68,10 @@ class Diligence(ComputedEvaluator):
     def applies(self, transcript: Transcript) -> bool:
         """Whether the task is an agreement of two seats on one number or one choice."""
         return _reviewers(transcript.task) is not None
+
+    def measures(self, task: Task) -> Mapping[Dimension, Basis]:
+        """None of the seven dimensions."""
+        return {}
 
     def evaluate(self, transcript: Transcript) -> Evaluation:
         """Returns the scores.

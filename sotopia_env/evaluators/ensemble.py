@@ -8,11 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sotopia_env.errors import EvaluationError, InvalidValueError, UnknownNameError, name_hint
-from sotopia_env.evaluators.evaluator import MemberResult, evaluate_member
+from sotopia_env.evaluators.evaluator import Basis, MemberResult, evaluate_member, measures, weakest
 from sotopia_env.evaluators.judge.question import AskingEvaluator, all_at_once
 from sotopia_env.records import canonical_json
 from sotopia_env.world.episode import Evaluation, Evaluator, Score, Transcript
 from sotopia_env.world.reward import CustomDimension, Dimension
+from sotopia_env.world.scenario import Task
 
 
 def majority(values: Sequence[float]) -> float:
@@ -79,6 +80,11 @@ class Ensemble(AskingEvaluator):
         """The aggregate, the quorum and each judge's own parameters."""
         members = {judge.name: dict(judge.parameters) for judge in self.judges}
         return {"aggregate": self.aggregate, "quorum": self.quorum, "judges": members}
+
+    def measures(self, task: Task) -> Mapping[Dimension, Basis]:
+        """What the first judge scores, for all must score the same, on the weakest judge's basis."""
+        tables = [measures(judge, task) for judge in self.judges]
+        return {d: weakest(table[d] for table in tables if d in table) for d in tables[0]}
 
     async def evaluate_async(self, transcript: Transcript) -> Evaluation:
         """Returns the judges' scores as one, or an unscored evaluation when fewer than ``quorum`` answered.

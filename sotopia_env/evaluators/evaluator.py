@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from sotopia_env.errors import EvaluationError
 from sotopia_env.world.episode import Evaluation, Evaluator, Transcript
+from sotopia_env.world.reward import DIMENSIONS, Dimension
+from sotopia_env.world.scenario import Task
+
+Basis = Literal["verified", "judged", "counted"]
+"""What a score rests on: moves, somebody's opinion, or a count of words, which measures no social skill."""
+_BASES: tuple[Basis, ...] = ("verified", "judged", "counted")
 
 
 class ComputedEvaluator:
@@ -67,6 +73,15 @@ class Selective(Protocol):
 
 
 @runtime_checkable
+class Declaring(Protocol):
+    """An evaluator that says before an episode which of the seven dimensions it will score."""
+
+    def measures(self, task: Task) -> Mapping[Dimension, Basis]:
+        """Returns the dimensions scored in episodes of ``task``, each with what its scores rest on."""
+        ...
+
+
+@runtime_checkable
 class Panel(Evaluator, Protocol):
     """An evaluator of several judges, whose evaluations stand in the record beside the one that combines them.
 
@@ -86,6 +101,16 @@ class Panel(Evaluator, Protocol):
 def applies(member: Evaluator, transcript: Transcript) -> bool:
     """Whether ``member`` scores transcripts of this kind; evaluators that do not say so score all."""
     return member.applies(transcript) if isinstance(member, Selective) else True
+
+
+def measures(evaluator: Evaluator, task: Task) -> Mapping[Dimension, Basis]:
+    """Returns what ``evaluator`` scores in episodes of ``task``; all seven, as a judge, unless it says otherwise."""
+    return evaluator.measures(task) if isinstance(evaluator, Declaring) else dict.fromkeys(DIMENSIONS, "judged")
+
+
+def weakest(bases: Iterable[Basis]) -> Basis:
+    """Returns what a number rests on that is made of several: ``counted`` before ``judged`` before ``verified``."""
+    return max(bases, key=_BASES.index)
 
 
 async def evaluate_member(member: Evaluator, transcript: Transcript) -> MemberResult:

@@ -16,6 +16,7 @@ from typing import Any
 
 from sotopia_env.chat_model.protocol import ChatModel
 from sotopia_env.errors import DamagedRecordError, EvaluationError, InvalidTaskError, PolicyError
+from sotopia_env.evaluators.evaluator import Basis
 from sotopia_env.evaluators.judge.goal_answer import Inquiry
 from sotopia_env.evaluators.judge.prompt import fingerprint
 from sotopia_env.evaluators.judge.question import AskingEvaluator, Manner, all_at_once, check_model, tag
@@ -120,6 +121,10 @@ class Interview(AskingEvaluator):
     def parameters(self) -> Mapping[str, Any]:
         """The judges and how they are asked; the policies are in the record of the episode."""
         return self._parameters
+
+    def measures(self, task: Task) -> Mapping[Dimension, Basis]:
+        """None of the seven dimensions."""
+        return {}
 
     async def evaluate_async(self, transcript: Transcript) -> Evaluation:
         """Returns all answers, with scores by view; unscored if no question was answered.

@@ -8,6 +8,7 @@ from typing import Any
 
 from sotopia_env.chat_model.protocol import ChatModel
 from sotopia_env.errors import EvaluationError, InvalidTaskError
+from sotopia_env.evaluators.evaluator import Basis
 from sotopia_env.evaluators.judge.document import document
 from sotopia_env.evaluators.judge.prompt import Prompt, fingerprint
 from sotopia_env.evaluators.judge.question import (
@@ -26,12 +27,13 @@ from sotopia_env.evaluators.spoken_agreement import (
     read_agreement,
     with_outcome,
 )
-from sotopia_env.evaluators.verified import share_scores
+from sotopia_env.evaluators.verified import VerifiedOutcome, share_scores
 from sotopia_env.outcomes import AgreementRules, BallotRules, Quorum
 from sotopia_env.prompts import fill, load
 from sotopia_env.quoting import disarm, quote
 from sotopia_env.world.episode import Evaluation, Transcript
 from sotopia_env.world.outcome import references
+from sotopia_env.world.reward import Dimension
 from sotopia_env.world.scenario import Task
 
 
@@ -103,6 +105,10 @@ class SpokenOutcome(AskingEvaluator):
         except EvaluationError:
             return False
         return True
+
+    def measures(self, task: Task) -> Mapping[Dimension, Basis]:
+        """GOAL and FIN of a task with an outcome, as a model read them."""
+        return dict.fromkeys(VerifiedOutcome().measures(task), "judged")
 
     async def evaluate_async(self, transcript: Transcript) -> Evaluation:
         """Returns GOAL and FIN for every agent, or an unscored evaluation with the reason.

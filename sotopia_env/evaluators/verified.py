@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from sotopia_env.errors import EvaluationError, InvalidTaskError
-from sotopia_env.evaluators.evaluator import ComputedEvaluator
+from sotopia_env.evaluators.evaluator import Basis, ComputedEvaluator
 from sotopia_env.world.episode import Evaluation, OutcomeResult, Score, Transcript
 from sotopia_env.world.outcome import outcome_of
 from sotopia_env.world.reward import RANGES, Dimension
@@ -33,6 +35,10 @@ class VerifiedOutcome(ComputedEvaluator):
     def applies(self, transcript: Transcript) -> bool:
         """Whether the task has an outcome that can be verified."""
         return transcript.task.scenario.outcome is not None
+
+    def measures(self, task: Task) -> Mapping[Dimension, Basis]:
+        """GOAL and FIN of a task with an outcome, and nothing of any other."""
+        return {} if task.scenario.outcome is None else {dimension: "verified" for dimension, _ in _FACTORS}
 
     def evaluate(self, transcript: Transcript) -> Evaluation:
         """Returns GOAL and FIN for every agent, and the outcome itself.

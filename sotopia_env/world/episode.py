@@ -203,19 +203,19 @@ class Evaluation(Record):
             table.setdefault(score.agent, {})[score.dimension] = score
         return table
 
-    def vector(self, agent: str) -> RewardVector:
-        """Returns an agent's reward vector.
+    def vector(self, agent: str, needed: Iterable[Dimension] = DIMENSIONS) -> RewardVector:
+        """Returns an agent's reward vector; 0 on dimensions that are not needed and have no score.
 
         Raises:
-            EvaluationError: the evaluation is unscored, or lacks the agent or one of the seven dimensions.
+            EvaluationError: the evaluation is unscored, or lacks the agent or one of the needed dimensions.
         """
         if self.unscored is not None:
             raise EvaluationError(f"{self.evaluator}: unscored ({self.unscored})")
         scores = self.by_agent.get(agent, {})
-        missing = [d.value for d in DIMENSIONS if d not in scores]
+        missing = [d.value for d in needed if d not in scores]
         if missing:
             raise EvaluationError(f"{self.evaluator}: no score for {agent} on {', '.join(missing)}")
-        return reward_vector({d: scores[d].value for d in DIMENSIONS})
+        return reward_vector({d: scores[d].value if d in scores else 0.0 for d in DIMENSIONS})
 
 
 def _check_custom(score: Score, declared: Mapping[str, CustomDimension]) -> None:

@@ -1,4 +1,4 @@
-"""The seven social dimensions, reward vectors, and the ways to make one number of seven.
+"""The seven social dimensions, reward vectors, and the ways to make one number of them.
 
 Source: SOTOPIA (arXiv 2310.11667) §3. The vector's order is that of the reference implementation and of
 :data:`DIMENSIONS`; it never changes within a schema version.
@@ -6,6 +6,7 @@ Source: SOTOPIA (arXiv 2310.11667) §3. The vector's order is that of the refere
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -142,20 +143,27 @@ def normalised(vector: RewardVector) -> npt.NDArray[np.float64]:
     return (vector.astype(np.float64) - LOW) / (HIGH - LOW)
 
 
+_KINDS = ("overall", "mean", "share")
+"""Scalarisations by name beside those of single dimensions; the first two are one."""
+
+
 @dataclass(frozen=True)
 class Scalarisation:
     """One number from a reward vector.
 
-    Exactly one of three kinds: ``overall`` (the default), one dimension's native score, or a weighted sum of
-    scores mapped to [0, 1].
+    Exactly one of four kinds: the mean of all seven (``overall``, the default), one dimension's native score, a
+    weighted sum of scores mapped to [0, 1], or the share of the outcome, which is not in the vector.
 
     Attributes:
         single: the dimension whose native score is the reward.
         weights: weight per dimension over scores mapped to [0, 1]; dimensions left out weigh 0.
+        share: whether the reward is :attr:`~sotopia_env.world.episode.OutcomeResult.shares`: 1 for the best outcome,
+            0 for none, below 0, without a bound, for one that is worse than none.
     """
 
     single: Dimension | None = None
     weights: Mapping[Dimension, float] | None = None
+    share: bool = False
     _array: npt.NDArray[np.float64] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -164,29 +172,50 @@ class Scalarisation:
         if self.weights is not None and not (weights and numbers):
             raise InvalidValueError(f"weights: expected at least one finite number by dimension, got {dict(weights)}")
         array = np.array([float(weights.get(d, 0.0)) for d in DIMENSIONS])
-        if self.single is not None and self.weights is not None:
-            raise InvalidValueError("scalarisation: expected a single dimension or weights, got both")
+        if (self.single is not None) + (self.weights is not None) + self.share > 1:
+            raise InvalidValueError("scalarisation: expected a single dimension, weights or the share, got several")
         object.__setattr__(self, "_array", array)
 
     @classmethod
-    def of(cls, value: Scalarisation | str | Mapping[str, float] | None) -> Scalarisation:
-        """Reads ``"overall"``, a dimension's name, or a mapping of dimension names to weights."""
+    def of(cls, value: Scalarisation | str | Mapping[str, float]) -> Scalarisation:
+        """Reads ``"overall"`` or ``"mean"``, ``"share"``, a dimension's name, or dimension names with weights."""
         if isinstance(value, Scalarisation):
             return value
-        if value is None or value == "overall":
-            return cls()
+        if isinstance(value, str) and value in _KINDS:
+            return cls(share=value == "share")
         if isinstance(value, str):
             try:
                 return cls(single=dimension(value))
             except UnknownNameError:
-                names = ["overall", *(d.value for d in DIMENSIONS)]
+                names = [*_KINDS, *(d.value for d in DIMENSIONS)]
                 raise UnknownNameError(f"scalarisation: {name_hint(value, names)}") from None
         if isinstance(value, Mapping):
             return cls(weights={dimension(name): weight for name, weight in value.items()})
         raise InvalidValueError(f"scalarisation: expected a name or weights by dimension, got {value!r}")
 
+    @property
+    def dimensions(self) -> tuple[Dimension, ...]:
+        """The dimensions that the reward depends on; the others need no score."""
+        if self.share:
+            return ()
+        if self.single is not None:
+            return (self.single,)
+        return DIMENSIONS if self.weights is None else tuple(d for d in DIMENSIONS if self.weights.get(d))
+
+    def __str__(self) -> str:
+        """As :meth:`of` reads it: a name, or the weights as JSON."""
+        if self.weights is not None:
+            return json.dumps({d.value: weight for d, weight in self.weights.items()})
+        return self.single.value if self.single is not None else "share" if self.share else "overall"
+
     def __call__(self, vector: RewardVector) -> float:
-        """Returns the reward for a vector of native scores."""
+        """Returns the reward for a vector of native scores.
+
+        Raises:
+            InvalidValueError: the reward is the share, which no score tells.
+        """
+        if self.share:
+            raise InvalidValueError("scalarisation: 'share' is a number of the outcome, not of seven scores")
         if self.single is not None:
             return float(vector[DIMENSIONS.index(self.single)])
         if self.weights is not None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from sotopia_env.errors import EvaluationError, InvalidValueError
 from sotopia_env.world import ABBREVIATIONS, DIMENSIONS, RANGES, Dimension, Episode, Scalarisation
 from training.attribution.by_outcome import make_attributor
-from training.attribution.credits import Attributor, Missing, SeatScore, dimension_name, seat_score
+from training.attribution.credits import Attributor, Missing, SeatScore, seat_score
 from training.attribution.settings import COUNTERFACTUAL
 from training.grpo.branches import Branches, check_verified
 from training.grpo.sampling import largest_count, trainer_sample
@@ -219,9 +219,10 @@ def _without_credits(episode: TokenEpisode, why: Missing) -> dict[int, float]:
 
 def _credited_dimension(reward: RewardSettings) -> str:
     """The full name of the dimension whose score is divided among the turns."""
-    if not isinstance(reward.scalarisation, str) or reward.scalarisation == "overall":
+    single = Scalarisation.of(reward.scalarisation).single
+    if single is None:
         raise InvalidValueError("reward.credit: an attributor needs one dimension as scalarisation, e.g. 'goal'")
-    return dimension_name(reward.scalarisation)
+    return single.value
 
 
 def _facts(episode: TokenEpisode) -> dict[str, float]:

@@ -28,7 +28,7 @@ class RewardSettings(Settings):
         model: output directory of a reward model; single-turn only.
         evaluator: scores whole episodes; multi-turn only.
         scalarisation: ``overall``, a dimension, or weights by dimension over scores mapped to [0, 1]; of whole
-            episodes.
+            episodes. Not ``share``: FIN is five times the share, sign and all.
         credit: ``episode`` gives every turn the episode's reward; the name of an attributor
             (:mod:`training.attribution.by_outcome`) gives every turn its own part r_t = G · A; ``counterfactual`` gives
             it its gain, measured by playing on (:mod:`training.grpo.branches`), at many times the answers.
@@ -152,12 +152,16 @@ def check(settings: GRPOSettings) -> None:
         raise InvalidValueError("keep: 'best' needs dev episodes; give dev, or keep the last")
     if isinstance(settings.keep, int):
         raise InvalidValueError(f"keep: expected 'last' or 'best' for GRPO, got the epoch {settings.keep}")
-    one = isinstance(settings.reward.scalarisation, str) and settings.reward.scalarisation != "overall"
-    if settings.reward.credit != "episode" and not one:
+    scalarisation = Scalarisation.of(settings.reward.scalarisation)
+    if scalarisation.share:
+        raise InvalidValueError(
+            "reward.scalarisation: expected one of scores, got 'share'; "
+            "'financial_and_material_benefits' is 5 times the share, with its sign"
+        )
+    if settings.reward.credit != "episode" and scalarisation.single is None:
         raise InvalidValueError("reward.credit: an attributor needs one dimension as scalarisation, e.g. 'goal'")
     if settings.reward.credit not in ("episode", COUNTERFACTUAL):
         make_attributor(settings.reward.credit)
-    Scalarisation.of(settings.reward.scalarisation)
     _check_groups(settings.trainer)
 
 

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from sotopia_env.chat_model.protocol import ChatModel
 from sotopia_env.errors import UnknownNameError, name_hint
+from sotopia_env.evaluators.evaluator import Basis
 from sotopia_env.evaluators.judge.document import document
 from sotopia_env.evaluators.judge.prompt import Prompt, Rubric
 from sotopia_env.evaluators.judge.question import (
@@ -27,6 +28,7 @@ from sotopia_env.evaluators.judge.question import (
 from sotopia_env.evaluators.judge.verdict import Judgement, read_verdict
 from sotopia_env.world.episode import Evaluation, Score, Transcript
 from sotopia_env.world.reward import DIMENSIONS, CustomDimension, Dimension
+from sotopia_env.world.scenario import Task
 
 Per = Literal["episode", "agent"]
 """One call for all agents of an episode, or one for each."""
@@ -107,6 +109,10 @@ class LLMJudge(AskingEvaluator):
 
     def __repr__(self) -> str:
         return f"LLMJudge({self._name!r})"
+
+    def measures(self, task: Task) -> Mapping[Dimension, Basis]:
+        """The dimensions it is asked for, of the seven."""
+        return dict.fromkeys(self.rubric.dimensions, "judged")
 
     async def evaluate_async(self, transcript: Transcript) -> Evaluation:
         """Returns a score for every agent and dimension, or an unscored evaluation with the reason.

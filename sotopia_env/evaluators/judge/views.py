@@ -13,6 +13,7 @@ from typing import Any
 
 from sotopia_env.chat_model.protocol import ChatModel
 from sotopia_env.errors import EvaluationError, InvalidValueError, UnknownNameError, name_hint
+from sotopia_env.evaluators.evaluator import Basis
 from sotopia_env.evaluators.judge.document import document, perceived_turns
 from sotopia_env.evaluators.judge.goal_answer import GoalAnswer, Inquiry, answers_schema, read_answers
 from sotopia_env.evaluators.judge.prompt import Prompt, fingerprint
@@ -117,6 +118,10 @@ class Views(AskingEvaluator):
     def parameters(self) -> Mapping[str, Any]:
         """All models with their parameters, the settings of the questions and the deciding view."""
         return self._parameters
+
+    def measures(self, task: Task) -> Mapping[Dimension, Basis]:
+        """GOAL, as the views decide it."""
+        return {Dimension.GOAL: "judged"}
 
     async def evaluate_async(self, transcript: Transcript) -> Evaluation:
         """Returns GOAL for every agent, or why there is none.

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from sotopia_env.evaluators.evaluator import ComputedEvaluator
+from sotopia_env.evaluators.evaluator import Basis, ComputedEvaluator
 from sotopia_env.evaluators.rules.facts import Fact, facts_of
 from sotopia_env.evaluators.rules.identity import confuses_identity, speaks_as_machine
 from sotopia_env.evaluators.rules.sentiment import sentiment
@@ -221,6 +221,10 @@ class RuleEvaluator(ComputedEvaluator):
     """Scores every agent on all seven dimensions by :data:`RULES`; the same transcript always gets the same scores."""
 
     name = "rules"
+
+    def measures(self, task: Task) -> Mapping[Dimension, Basis]:
+        """All seven dimensions, by counting words."""
+        return dict.fromkeys(RULES, "counted")
 
     def evaluate(self, transcript: Transcript) -> Evaluation:
         """Returns seven scores for every agent of the task, those that never acted included."""

@@ -41,7 +41,7 @@ def test_a_vector_is_float32_in_the_documented_order():
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
-        (None, 20 / 7),
+        ("mean", 20 / 7),
         ("overall", 20 / 7),
         ("goal", 9.0),
         ("GOAL", 9.0),
@@ -53,6 +53,20 @@ def test_a_vector_is_float32_in_the_documented_order():
 )
 def test_scalarisations(value, expected):
     assert Scalarisation.of(value)(reward_vector(SCORES)) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("value", "name", "needed"),
+    [
+        ("mean", "overall", DIMENSIONS),
+        ("share", "share", ()),
+        ("fin", "financial_and_material_benefits", (Dimension.FINANCIAL_AND_MATERIAL_BENEFITS,)),
+        ({"goal": 1.0, "secret": 0.0}, '{"goal": 1.0, "secret": 0.0}', (Dimension.GOAL,)),
+    ],
+)
+def test_a_scalarisation_says_its_name_and_what_it_needs(value, name, needed):
+    scalarisation = Scalarisation.of(value)
+    assert (str(scalarisation), scalarisation.dimensions) == (name, needed)
 
 
 def test_overall_is_the_plain_mean_with_its_known_bounds():
@@ -78,6 +92,8 @@ def test_overall_is_the_plain_mean_with_its_known_bounds():
         (lambda: Scalarisation.of({"goal": None}), InvalidValueError, "got"),
         (lambda: Scalarisation.of({3: 1}), UnknownNameError, "got 3"),
         (lambda: Scalarisation.of(3), InvalidValueError, "got 3"),
+        (lambda: Scalarisation(single=Dimension.GOAL, share=True), InvalidValueError, "got several"),
+        (lambda: Scalarisation.of("share")(reward_vector(SCORES)), InvalidValueError, "outcome"),
         (lambda: dimension("benefits"), UnknownNameError, "expected one of"),
     ],
 )

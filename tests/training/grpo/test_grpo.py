@@ -52,6 +52,8 @@ SINGLE = {
         ({"reward": RewardSettings(credit="act")}, "did you mean 'acts'"),
         ({"keep": "best"}, "dev"),
         ({"reward": RewardSettings(scalarisation="overall", credit="acts")}, "one dimension"),
+        ({"reward": RewardSettings(scalarisation="mean", credit="acts")}, "one dimension"),
+        ({"reward": RewardSettings(scalarisation="share")}, "5 times the share"),
         ({"trainer": {"num_generations": 3}}, "groups of 3"),
         ({"trainer": {"num_generations": 16}}, "steps_per_generation: 2"),
         ({"keep": 1, "trainer": {"max_steps": -1}}, "keep: expected"),

@@ -1,0 +1,133 @@
+"""The reward of an episode, known before its first turn: who scores, which number is paid, and what it rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from sotopia_env.errors import EvaluationError, InvalidValueError
+from sotopia_env.evaluators import RuleEvaluator, VerifiedOutcome
+from sotopia_env.evaluators.evaluator import Basis, measures, weakest
+from sotopia_env.world.episode import Evaluation, Evaluator
+from sotopia_env.world.reward import DIMENSIONS, Dimension, RewardVector, Scalarisation
+from sotopia_env.world.scenario import Task
+
+
+class Payment(NamedTuple):
+    """What an agent is paid at the end.
+
+    Attributes:
+        reward: the scalar, or the vector of an environment with vector rewards.
+        vector: native scores, float32, shape (7,); 0 where there is none.
+        measured: bool, shape (7,): whether somebody measured the dimension, counts of words not being measurements.
+    """
+
+    reward: RewardVector | float
+    vector: RewardVector
+    measured: npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeReward:
+    """The reward of an episode of one task.
+
+    Attributes:
+        evaluator: who scores.
+        scalarisation: what is paid; ``None`` for the vector.
+        bases: what the evaluator scores in the task, as far as it says so, and what that rests on.
+    """
+
+    evaluator: Evaluator
+    scalarisation: Scalarisation | None
+    bases: Mapping[Dimension, Basis]
+
+    @classmethod
+    def of(
+        cls, task: Task, evaluator: Evaluator | None, scalarisation: Scalarisation | None, vector: bool = False
+    ) -> Self:
+        """Returns the reward, with defaults by task: the verified GOAL in [0, 1] where it has an outcome.
+
+        Args:
+            task: what is played.
+            evaluator: who scores; ``None`` for the moves of a task with an outcome, and the rules for any other.
+            scalarisation: what is paid; ``None`` for GOAL mapped to [0, 1] where it is verified or not all seven
+                dimensions are scored, and their mean elsewhere.
+            vector: whether all seven are paid.
+
+        Raises:
+            InvalidValueError: the reward needs a dimension that nobody measures, or an outcome where there is none.
+        """
+        if evaluator is None:
+            evaluator = RuleEvaluator() if task.scenario.outcome is None else VerifiedOutcome()
+        bases = measures(evaluator, task)
+        if vector:
+            scalarisation = None
+        elif scalarisation is None:
+            verified = bases.get(Dimension.GOAL) == "verified"
+            by_goal = verified or len(bases) < len(DIMENSIONS)
+            scalarisation = Scalarisation(weights={Dimension.GOAL: 1.0}) if by_goal else Scalarisation()
+        reward = cls(evaluator, scalarisation, bases)
+        reward._check(task)
+        return reward
+
+    def _check(self, task: Task) -> None:
+        if self.scalarisation is not None and self.scalarisation.share:
+            if task.scenario.outcome is None:
+                raise InvalidValueError(
+                    f"scalarisation: 'share' expects tasks with an outcome, and task {task.id!r} has none; "
+                    "take scalarisation='overall', or leave such tasks out"
+                )
+            return
+        scored = ", ".join(d.value for d in self.bases) or "none of the seven"
+        missing = [d.value for d in self._dimensions if d not in self.bases]
+        if missing or not self.bases:
+            reward = "the vector" if self.scalarisation is None else f"scalarisation {str(self.scalarisation)!r}"
+            raise InvalidValueError(
+                f"evaluator: {reward} needs {', '.join(missing) or 'a score'}, and {self.evaluator.name!r} scores "
+                f"{scored} in task {task.id!r}; name a scalarisation of what it scores, or add an evaluator "
+                "that scores the rest, as in 'verified+judge:MODEL'"
+            )
+
+    @property
+    def _dimensions(self) -> tuple[Dimension, ...]:
+        """The dimensions without which nothing can be paid; a vector is paid with whatever there is."""
+        return () if self.scalarisation is None else self.scalarisation.dimensions
+
+    @property
+    def info(self) -> dict[str, str]:
+        """Texts for ``infos``: ``evaluator``, ``scalarisation`` and ``basis``."""
+        name = "vector" if self.scalarisation is None else str(self.scalarisation)
+        return {"evaluator": self.evaluator.name, "scalarisation": name, "basis": self.basis}
+
+    @property
+    def basis(self) -> Basis:
+        """What the weakest part of the reward rests on."""
+        if self.scalarisation is not None and self.scalarisation.share:
+            return "verified"
+        paid = self._dimensions or tuple(self.bases)
+        return weakest(self.bases[dimension] for dimension in paid)
+
+    def pay(self, evaluation: Evaluation, agent: str, share: Callable[[str], float]) -> Payment:
+        """Returns what ``agent`` is paid.
+
+        Args:
+            evaluation: of the episode.
+            agent: whose.
+            share: an agent's share of the outcome.
+
+        Raises:
+            EvaluationError: the evaluation is unscored, or lacks what the reward needs.
+        """
+        vector = evaluation.vector(agent, self._dimensions)
+        scores = evaluation.by_agent.get(agent, {})
+        measured = np.array([d in scores and self.bases.get(d) != "counted" for d in DIMENSIONS], dtype=np.bool_)
+        if self.scalarisation is None:
+            if not any(d in scores for d in DIMENSIONS):
+                raise EvaluationError(f"{evaluation.evaluator}: no score for {agent} on any dimension")
+            return Payment(vector, vector, measured)
+        reward = share(agent) if self.scalarisation.share else self.scalarisation(vector)
+        return Payment(reward, vector, measured)

@@ -101,7 +101,7 @@ class EpisodeEnv:
         self._violations: dict[str, str] = {}
         self._reward_info: dict[str, str] = {}
         # Every task is checked now: an episode is not to be played for a reward that cannot be had.
-        self._reward, *_ = [self._reward_in(task, self.options.evaluator) for task in self.options.tasks]
+        self._reward, *_ = [self._reward_in(task, self.options.evaluator) for task in self.options.samples]
         self._failure: EvaluationError | None = None
         self._output: int | None = None  # turns already written in mode "human"
 

@@ -29,6 +29,7 @@ from sotopia_env.outcomes.specification import (
     worth_value,
 )
 from sotopia_env.outcomes.table import Claims, OpenOffer, TableView, Votes
+from sotopia_env.outcomes.variants import protocol_variant, register_protocol
 from sotopia_env.outcomes.worth import (
     AdditiveWorth,
     BallotWorth,
@@ -85,7 +86,9 @@ __all__ = [
     "describe_worth",
     "make_protocol",
     "own_outcomes",
+    "protocol_variant",
     "read_move",
     "reference_points",
+    "register_protocol",
     "worth_value",
 ]

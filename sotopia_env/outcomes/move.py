@@ -68,7 +68,7 @@ class Move:
             kind = KINDS.get(self.kind) if isinstance(self.kind, str) else None
             if kind is None:
                 hint = name_hint(self.kind[:40], KINDS) if isinstance(self.kind, str) else f"got {excerpt(self.kind)}"
-                raise InvalidMoveError(f"move: {hint}; a Move is a kind and its content, as in Move('accept', 2)")
+                raise InvalidMoveError(f"move: {hint}")
             object.__setattr__(self, "kind", kind)
 
     def to_json(self) -> dict[str, Any]:

@@ -189,7 +189,7 @@ def test_n_tasks_are_drawn_from_the_split(source: str, n: int | None, tmp_path: 
     options = [] if n is None else ["-n", n]
     sotopia("tasks", "sample", source, "--split", "test", *options, "--out", out)
     tasks = TaskSet.load(out)
-    assert len(tasks) == (40 if n is None else n)  # five for each of eight families
+    assert len(tasks) == (5 * len(FAMILIES) if n is None else n)
     assert len(tasks.split("test")) == len(tasks)
 
 

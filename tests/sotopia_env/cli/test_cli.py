@@ -19,6 +19,7 @@ from sotopia_env.naming.grammar import split_names
 from sotopia_env.policies.policy import Decision
 from sotopia_env.runs import EpisodePlan, plan_episodes, run_episodes
 from sotopia_env.storage.manifest import read_manifest
+from sotopia_env.tasks import FAMILIES
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.episode import OutcomeResult, read_episodes
 from sotopia_env.world.observation import Observation

@@ -25,7 +25,7 @@ def test_python_blocks_run(code, capsys):
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # TorchRL names another release of PettingZoo
 @pytest.mark.parametrize(
-    ("code", "output"), list(zip(blocks("python", ENVIRONMENTS), ("You are", "reward: "), strict=True))
+    ("code", "output"), list(zip(blocks("python", ENVIRONMENTS), ("You are", "reward: ", "reward: "), strict=True))
 )
 def test_the_environments_are_used_as_docs_say(code, output, capsys):
     exec(compile(code, "docs/environments.md", "exec"), {})

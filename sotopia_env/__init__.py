@@ -7,6 +7,8 @@ file of the user's, no socket, and loads neither a language-model client nor a d
 
 from sotopia_env import sotopia_v0
 from sotopia_env.errors import SotopiaError
+from sotopia_env.outcomes import Move, MoveKind
+from sotopia_env.policies.policy import Decision, Policy
 from sotopia_env.table import Table
 from sotopia_env.world.action import ACTION_TYPES, NO_ACTION, Action, ActionType, ParseFailure, parse
 from sotopia_env.world.dynamics import EpisodeState, Rules, SilenceRule, StopReason, Turn, TurnOrder
@@ -27,13 +29,17 @@ __all__ = [
     "ActionType",
     "Cast",
     "Character",
+    "Decision",
     "Dimension",
     "Episode",
     "EpisodeState",
     "Evaluation",
     "Evaluator",
+    "Move",
+    "MoveKind",
     "Observation",
     "ParseFailure",
+    "Policy",
     "Relationship",
     "RelationshipKind",
     "Rules",

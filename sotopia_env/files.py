@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import fcntl
 import io
 import logging
 import os
@@ -86,6 +85,8 @@ def csv_text(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 _BLOCK = 65_536
+BINARY = getattr(os, "O_BINARY", 0)
+"""Flag for ``os.open``: without it Windows would write line ends of its own."""
 
 
 class AppendOnlyFile:
@@ -101,7 +102,7 @@ class AppendOnlyFile:
 
         Args:
             path: the file; its folder must exist.
-            exclusive: whether to lock it against other processes that ask for the same (``flock``; POSIX systems).
+            exclusive: whether to lock it against other processes that ask for the same.
 
         Raises:
             InvalidValueError: it cannot be written, or another process has locked it.
@@ -175,10 +176,11 @@ def lock(descriptor: int, message: str) -> None:
     Raises:
         InvalidValueError: with ``message``, another process has locked it; or its file system has no locks.
     """
+    from filelock import lock_descriptor  # who locks nothing does not wait for it
+
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise InvalidValueError(message) from None
+        if not lock_descriptor(descriptor, blocking=False):
+            raise InvalidValueError(message)
     except OSError as error:  # some network file systems
         where = message.partition(": ")[0]
         raise InvalidValueError(f"{where}: expected a file system with file locks ({error.strerror})") from None
@@ -188,7 +190,7 @@ def _open(path: Path) -> int:
     if path.exists() and not path.is_file():
         raise InvalidValueError(f"{path}: expected a file of records, found something else")
     try:
-        return os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+        return os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | BINARY, 0o644)
     except OSError as error:
         raise InvalidValueError(f"{path}: expected a file that can be written ({error.strerror})") from None
 
@@ -198,7 +200,8 @@ def _repair(descriptor: int) -> int:
     size = end = os.fstat(descriptor).st_size
     while end > 0:
         start = max(0, end - _BLOCK)
-        line_end = os.pread(descriptor, end - start, start).rfind(b"\n")
+        os.lseek(descriptor, start, os.SEEK_SET)  # os.pread is missing on Windows; appending seeks by itself
+        line_end = os.read(descriptor, end - start).rfind(b"\n")
         end = start + line_end + 1
         if line_end >= 0:
             break

@@ -58,7 +58,7 @@ def _simultaneous(options: EnvOptions) -> EnvOptions:
 
 
 def register_environments() -> None:
-    """Makes ``sotopia_env/sotopia_v0`` (PettingZoo) and ``sotopia_env/Sotopia-v0`` (Gymnasium) known; idempotent."""
+    """Makes ``sotopia_env/sotopia_v0`` (PettingZoo) and Gymnasium's ``Sotopia-v0`` and ``SotopiaMoves-v0`` known; idempotent."""
     forms = (
         ("aec", "sotopia", "env"),
         ("aec", "mo_sotopia", "mo_env"),
@@ -76,3 +76,5 @@ def register_environments() -> None:
             entry_point="sotopia_env.envs.gymnasium_env:SotopiaSingleAgentEnv",
             vector_entry_point="sotopia_env.envs.vector_env:SotopiaVectorEnv",
         )
+    if "sotopia_env/SotopiaMoves-v0" not in gymnasium.registry:
+        gymnasium.register(id="sotopia_env/SotopiaMoves-v0", entry_point="sotopia_env.envs.moves_env:SotopiaMovesEnv")

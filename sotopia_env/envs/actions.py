@@ -1,4 +1,4 @@
-"""Actions as callers pass them to ``step``: records, mappings, indices, masks and JSON moves, read once."""
+"""Actions as callers pass them to ``step``: records, texts, mappings, indices, masks and JSON moves, read once."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from sotopia_env.world.scenario import Task
 _ACTION_KEYS = ("action_type", "argument", "to", "move")
 
 
-_EXPECTED = 'expected an Action or a mapping {"action_type": …, "argument": …, "to": …, "move": …}'
+_EXPECTED = 'expected an Action, a text or a mapping {"action_type": …, "argument": …, "to": …, "move": …}'
 
 
-def read_action(value: object, agent: str, task: Task) -> Action:
-    """Reads what was passed to ``step``.
+def read_action(value: object, agent: str, task: Task) -> Action | str:
+    """Reads what was passed to ``step``; a text is left to the table, which knows what is possible now.
 
     Args:
-        value: an :class:`Action`, or a mapping with ``action_type`` (a type's value, or its index in
+        value: an :class:`Action`, a model's text that holds one as JSON, or a mapping with ``action_type`` (a type's value, or its index in
             :data:`~sotopia_env.world.action.ACTION_TYPES`), ``argument`` (text, ``""`` by default), ``to`` and
             ``move``. ``to`` is a mask of 0 and 1 with one entry per seat, or agent ids or character names. A mask that
             selects nobody, or everybody but ``agent``, means everybody; the agent's own entry is not read. ``move`` is
@@ -34,7 +34,7 @@ def read_action(value: object, agent: str, task: Task) -> Action:
     Raises:
         InvalidActionError: it is neither; the message names what was expected.
     """
-    if isinstance(value, Action):
+    if isinstance(value, Action | str):
         return value
     if not isinstance(value, Mapping):
         raise InvalidActionError(f"action: {_EXPECTED}, got {excerpt(value)}")

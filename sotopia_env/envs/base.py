@@ -24,9 +24,9 @@ from sotopia_env.outcomes import Menu
 from sotopia_env.quoting import disarm, disarm_line
 from sotopia_env.records import canonical_json
 from sotopia_env.table import Table
-from sotopia_env.world.action import ACTION_TYPES, Action, ActionType
+from sotopia_env.world.action import ACTION_TYPES, NO_ACTION, Action, ActionType
 from sotopia_env.world.dynamics import EpisodeState, StopReason, TurnOrder
-from sotopia_env.world.episode import Episode, Evaluation, Evaluator, OutcomeResult, Transcript
+from sotopia_env.world.episode import Episode, Evaluation, Evaluator, Generation, OutcomeResult, Transcript
 from sotopia_env.world.observation import Observation
 from sotopia_env.world.outcome import outcome_at
 from sotopia_env.world.rendering import extend_lines, render_turn
@@ -47,7 +47,7 @@ InfoDict = dict[str, Any]
 """``acting``: whether it is the agent's turn. ``has_left``. ``reward``: the one in force, as three texts: the name of
 the ``evaluator``, the ``scalarisation`` (``vector`` where seven numbers are paid), and its ``basis``, what the weakest
 part of it rests on: ``verified``, ``judged`` or ``counted`` (words, a smoke test). ``violation``: why its last action,
-or the move in it, was not allowed, when it was not.
+or the move in it, was not allowed, or a text held none, when it was so.
 
 At the end: ``stop_reason``, and either ``unscored`` with the reason, or ``reward_vector`` (float32, shape (7,)) with
 ``measured`` (bool, shape (7,)): whether somebody measured the dimension; where nobody did, the vector holds 0 or a
@@ -99,9 +99,10 @@ class EpisodeEnv:
         self._available = {kinds: _mask(kinds) for kinds in (self.options.rules.action_types, (ActionType.NONE,))}
         self._table: Table | None = None
         self._violations: dict[str, str] = {}
+        self._unreadable: dict[str, str] = {}  # why a text was no action, until its turn is taken
         self._reward_info: dict[str, str] = {}
         # Every task is checked now: an episode is not to be played for a reward that cannot be had.
-        self._reward, *_ = [self._reward_in(task, self.options.evaluator) for task in self.options.tasks]
+        self._reward, *_ = [self._reward_in(task, self.options.evaluator) for task in self.options.samples]
         self._failure: EvaluationError | None = None
         self._output: int | None = None  # turns already written in mode "human"
 
@@ -250,7 +251,7 @@ class EpisodeEnv:
         self._reward = self._reward_in(task, changes.evaluator)
         self._reward_info = self._reward.info
         self._table = Table(task, self.options.rules, episode_seed)
-        self._violations, self._output, self._failure = {}, None, None
+        self._violations, self._unreadable, self._output, self._failure = {}, {}, None, None
         self.agents = list(self.possible_agents)
         self._show()
         return self._running_books()
@@ -258,17 +259,22 @@ class EpisodeEnv:
     def _reward_in(self, task: Task, evaluator: Evaluator | None) -> EpisodeReward:
         return EpisodeReward.of(task, evaluator, self.options.scalarisation, self.vector)
 
-    def _answer(self, agent: str, action: Action) -> None:
-        """Takes an agent's action, and notes whether it was allowed."""
+    def _answer(self, agent: str, action: Action | str) -> None:
+        """Takes an agent's action, and notes whether it was allowed; text that is none is a turn with nothing done."""
         count = len(self.table.state.turns)
-        self.table.answer(agent, action)
+        failure = self.table.answer(agent, action)
+        if failure is not None:
+            self._unreadable[agent] = failure.reason
+            text = str(action).encode("utf-8", "replace").decode()  # half a surrogate pair cannot be recorded
+            self.table.answer(agent, NO_ACTION, Generation(text=text, parse_failure=failure.reason))
         self._note_violations(count)
 
     def _note_violations(self, start: int) -> None:
         """Notes which agents' latest actions were not allowed, from the turn at index ``start`` on."""
         for turn in self.table.state.turns[start:]:
-            if turn.violation is not None:
-                self._violations[turn.actor] = turn.violation
+            reason = turn.violation or self._unreadable.pop(turn.actor, None)
+            if reason is not None:
+                self._violations[turn.actor] = reason
             elif self._violations:
                 self._violations.pop(turn.actor, None)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import weakref
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar, Unpack, cast
 
@@ -27,6 +27,7 @@ from sotopia_env.outcomes import Menu
 from sotopia_env.policies.policy import Policy
 from sotopia_env.world.episode import Episode
 from sotopia_env.world.observation import Observation
+from sotopia_env.world.scenario import Task
 
 DEFAULT_PARTNER = "random"
 """The partner when none is given: it draws its actions uniformly."""
@@ -40,7 +41,7 @@ _ResultT = TypeVar("_ResultT")
 class SotopiaSingleAgentEnv(gymnasium.Env[ObservationDict, Any]):
     """A Gymnasium environment for one focal agent, over :class:`~sotopia_env.envs.pettingzoo_env.SotopiaEnv`.
 
-    Observations, actions and infos are those of the focal agent there; the reward is its scalar, and
+    Observations, actions (a model's text among them) and infos are those of the focal agent there; the reward is its scalar, and
     ``info["reward_vector"]`` holds the vector at the end. Partners never see more than their own observation.
 
     An episode may end before the focal agent ever acted (the partner that opens leaves at once). ``reset`` cannot say
@@ -159,6 +160,11 @@ class SotopiaSingleAgentEnv(gymnasium.Env[ObservationDict, Any]):
     def episode(self) -> Episode:
         """Returns the record of the episode so far."""
         return self._aec.episode()
+
+    @property
+    def samples(self) -> Sequence[Task]:
+        """Tasks that stand for all: every one of a set, and one of each kind where there is no end of them."""
+        return self._aec.options.samples
 
     def _info(self) -> InfoDict:
         """A copy that shares nothing with others: what a caller does to it stays with the caller."""

@@ -9,7 +9,9 @@ from typing import Any, Literal, NamedTuple, Self, TypedDict, cast
 
 import numpy as np
 
+from sotopia_env.envs.fresh_tasks import FreshTasks
 from sotopia_env.errors import InvalidValueError, UnknownKeywordError, UnknownNameError, check_members, name_hint
+from sotopia_env.tasks import TaskStream
 from sotopia_env.world.action import ACTION_TYPES, ActionType
 from sotopia_env.world.dynamics import Rules, SilenceRule, TurnOrder
 from sotopia_env.world.episode import Evaluator
@@ -33,9 +35,10 @@ class EnvOptions(TypedDict, total=False):
     """The constructor arguments that all faces of the environment share.
 
     Attributes:
-        task: one task, those among which ``reset`` draws, or a name as on the command line: a shipped set
-            (``"starter"``, ``"everyday"``), families joined by commas (``"bargaining"``: five tasks of medium
-            difficulty), or a ``.json`` or ``.jsonl`` file.
+        task: one task, those among which ``reset`` draws, a :class:`~sotopia_env.tasks.TaskStream`, or a name as on the
+            command line: a shipped set (``"starter"``, ``"everyday"``), families joined by commas, a ``.json``,
+            ``.jsonl`` or ``.yaml`` file, or what another package adds. Families and streams give a fresh task at every
+            ``reset``; ``"bargaining:level=hard,n=1000"`` draws among a thousand.
         seats: number of agents; needed only when the tasks differ in it, and then the others are left out.
         evaluator: scores the finished episode; an object or a name such as ``"verified+rules"``. By default the moves
             decide where the task has an outcome, and rules that count words score any other (a smoke test).
@@ -58,7 +61,7 @@ class EnvOptions(TypedDict, total=False):
             info: truth values alone, the same ones in every info.
     """
 
-    task: Task | TaskSet | Sequence[Task] | str
+    task: Task | TaskSet | TaskStream | Sequence[Task] | str
     seats: int | None
     evaluator: Evaluator | str
     turn_order: TurnOrder | str
@@ -82,7 +85,7 @@ _RULES = ("turn_order", "max_turns", "max_silent_turns", "silence_rule", "first_
 class CheckedOptions:
     """Checked :class:`EnvOptions`; evaluator and scalarisation are ``None`` where they follow from the task."""
 
-    tasks: TaskSet
+    tasks: TaskSet | FreshTasks
     seats: int
     evaluator: Evaluator | None
     rules: Rules
@@ -90,7 +93,12 @@ class CheckedOptions:
     render_mode: str | None
     on_unscored: OnUnscored
     infos: InfoForm
-    _named_tasks: dict[str, TaskSet] = field(default_factory=dict, repr=False, compare=False)
+    _named_tasks: dict[str, TaskSet | FreshTasks] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def samples(self) -> Sequence[Task]:
+        """Tasks that stand for all: every one of a set, and one of each kind where there is no end of them."""
+        return self.tasks.samples if isinstance(self.tasks, FreshTasks) else self.tasks
 
     @classmethod
     def read(cls, options: Mapping[str, Any]) -> Self:
@@ -136,24 +144,28 @@ class CheckedOptions:
             return [task]
         if not isinstance(task, str):
             raise InvalidValueError(f"options['task']: expected a Task, or the id or name of one, got {excerpt(task)}")
-        if any(task == own.id for own in self.tasks):
+        try:
             return [self.tasks.get(task)]
-        if task not in self._named_tasks:
-            self._named_tasks[task] = self._read_named(task)
-        return self._named_tasks[task]
+        except UnknownNameError:
+            if task not in self._named_tasks:
+                self._named_tasks[task] = self._read_named(task)
+            return self._named_tasks[task]
 
-    def _read_named(self, name: str) -> TaskSet:
+    def _read_named(self, name: str) -> TaskSet | FreshTasks:
         try:
             tasks = _tasks_called(name)
         except UnknownNameError:
             from sotopia_env.naming import SHIPPED
             from sotopia_env.tasks import FAMILIES
 
-            names = [*(task.id for task in self.tasks), *SHIPPED, "all", *FAMILIES]
+            names = [*(task.id for task in self.samples), *SHIPPED, "all", *FAMILIES]
             raise UnknownNameError(f"options['task']: {name_hint(name, names)}") from None
-        if not any(len(task.agents) == self.seats for task in tasks):
-            raise InvalidValueError(f"options['task']: expected tasks with {self.seats} seats, got none in {name!r}")
-        return _with_seats(tasks, self.seats)
+        try:
+            return _read_tasks(tasks, self.seats)[0]
+        except InvalidValueError:
+            raise InvalidValueError(
+                f"options['task']: expected tasks with {self.seats} seats, got none in {name!r}"
+            ) from None
 
 
 class EpisodeOptions(NamedTuple):
@@ -168,8 +180,12 @@ class EpisodeOptions(NamedTuple):
     evaluator: Evaluator | None
 
 
-def _read_tasks(value: object, seats: int | None) -> tuple[TaskSet, int]:
+def _read_tasks(value: object, seats: int | None) -> tuple[TaskSet | FreshTasks, int]:
     tasks = _tasks_called(value) if isinstance(value, str) else [value] if isinstance(value, Task) else value
+    if isinstance(tasks, TaskStream):
+        tasks = FreshTasks(tasks, seats)
+    if isinstance(tasks, FreshTasks):
+        return tasks, tasks.seats
     if not isinstance(tasks, Sequence) or not tasks or not all(isinstance(task, Task) for task in tasks):
         raise InvalidValueError(
             f"task: expected a Task, a TaskSet or sequence with at least one, or a name, got {excerpt(value)}"
@@ -187,11 +203,11 @@ def _read_tasks(value: object, seats: int | None) -> tuple[TaskSet, int]:
     return _with_seats(tasks, count), count
 
 
-def _tasks_called(name: str) -> TaskSet:
-    """The tasks that the command line knows by ``name``."""
-    from sotopia_env.naming import task_set  # a room above what an environment needs without names
+def _tasks_called(name: str) -> TaskSet | TaskStream:
+    """The tasks that the command line knows by ``name``, without end where they are generated."""
+    from sotopia_env.naming import episode_tasks  # a room above what an environment needs without names
 
-    return task_set(name, None, 0, "medium")
+    return episode_tasks(name)
 
 
 def _with_seats(tasks: Sequence[Task], seats: int) -> TaskSet:

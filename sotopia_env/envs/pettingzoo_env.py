@@ -29,8 +29,9 @@ from sotopia_env.world.dynamics import StopReason, check_recipients
 class SotopiaEnv(EpisodeEnv, AECEnv[str, ObservationDict, Any]):  # type: ignore[misc]
     """SOTOPIA as a PettingZoo AEC environment; arguments as in :class:`EpisodeEnv`.
 
-    ``step`` takes an :class:`~sotopia_env.world.action.Action` or a mapping
-    (:func:`~sotopia_env.envs.actions.read_action`). The reward is paid once, at the end, to every agent.
+    ``step`` takes an :class:`~sotopia_env.world.action.Action`, a mapping, or a model's text
+    (:func:`~sotopia_env.envs.actions.read_action`); text that holds no action is a turn in which nothing is done, and
+    ``infos[agent]["violation"]`` says why. The reward is paid once, at the end, to every agent.
     """
 
     agent_selection: str
@@ -177,7 +178,7 @@ class SotopiaParallelEnv(EpisodeEnv, ParallelEnv[str, ObservationDict, Any]):  #
             self._raise_if_unscored()
         return self._observations(), books.rewards, books.terminations, books.truncations, books.infos
 
-    def _read(self, actions: Mapping[str, object]) -> dict[str, Action]:
+    def _read(self, actions: Mapping[str, object]) -> dict[str, Action | str]:
         """The actions of those whose turn it is, all of them read before one is taken."""
         acting, task = self.table.acting, self.task
         for agent in acting:
@@ -185,7 +186,8 @@ class SotopiaParallelEnv(EpisodeEnv, ParallelEnv[str, ObservationDict, Any]):  #
                 raise InvalidActionError(f"actions: expected one for {agent}, whose turn it is, got {list(actions)}")
         read = {agent: read_action(actions[agent], agent, task) for agent in acting}
         for action in read.values():
-            check_recipients(task, action)
+            if isinstance(action, Action):
+                check_recipients(task, action)
         return read
 
     def _observations(self) -> dict[str, ObservationDict]:

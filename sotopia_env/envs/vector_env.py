@@ -9,7 +9,7 @@ from typing import Any, Unpack, cast
 
 import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from gymnasium.vector.utils import iterate
+from gymnasium.vector.utils import create_empty_array, iterate
 
 from sotopia_env.envs.defaults import with_defaults
 from sotopia_env.envs.gymnasium_env import (
@@ -20,7 +20,7 @@ from sotopia_env.envs.gymnasium_env import (
     read_partners,
 )
 from sotopia_env.envs.options import CheckedOptions, EnvOptions, excerpt, read_seed, value_hint
-from sotopia_env.errors import InvalidValueError, UnknownNameError, check_whole
+from sotopia_env.errors import InvalidActionError, InvalidValueError, UnknownNameError, check_whole
 
 _MASK = "reset_mask"
 
@@ -64,6 +64,7 @@ class SotopiaVectorEnv(SyncVectorEnv):
         super().__init__([member] * num_envs, autoreset_mode=_read_mode(autoreset_mode))
         self._members = cast(list[_Member], self.envs)
         self._over = np.zeros(num_envs, dtype=np.bool_)
+        self._no_actions = create_empty_array(self.action_space, num_envs)
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: Mapping[str, Any] | None = None
@@ -89,14 +90,20 @@ class SotopiaVectorEnv(SyncVectorEnv):
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Takes the focal agents' actions and plays on, in all environments at once, until it is their turn again.
 
+        Args:
+            actions: one of the batched action space, or a list of one action for each environment, texts among them.
+
         Raises:
             InvalidActionError: an action is none that the environment reads, or an episode is over.
             PolicyError: a partner produced no action.
             EvaluationError: the evaluator failed (``on_unscored="raise"``).
         """
-        rows = zip(self._members, iterate(self.action_space, actions), self._over, strict=True)
+        if isinstance(actions, list) and len(actions) != self.num_envs:
+            raise InvalidActionError(f"actions: expected {self.num_envs}, one for each, got {len(actions)}")
+        each = actions if isinstance(actions, list) else iterate(self.action_space, actions)
+        rows = zip(self._members, each, self._over, strict=True)
         self._wait(env.advance(action, bool(over), self.autoreset_mode) for env, action, over in rows)
-        results = super().step(actions)
+        results = super().step(self._no_actions if isinstance(actions, list) else actions)  # members have acted already
         self._over = results[2] | results[3]
         return results
 

@@ -4,24 +4,44 @@ All names follow one grammar (:mod:`sotopia_env.naming.grammar`). A policy witho
 ``boulware``, ``boulware:exponent=0.3,horizon=8``. A name with a slash is a language model: ``local/my-model``,
 ``local/my-model:temperature=0.7,reasks=1``. Policies of other packages (:mod:`sotopia_env.naming.plugins`) are entry
 points, ``package.module:factory``, or the directory of a trained model. ``best-of-8(local/my-model by offer-worth)`` is
-made of another policy and a scorer. Evaluators: ``verified+rules``, ``judge:local/my-model:per=agent``.
+made of another policy and a scorer. Evaluators: ``verified+rules``, ``judge:local/my-model:per=agent``. Task
+sources: ``everyday``, ``bargaining:level=hard,n=1000``, a file. Evaluators and task sources of other packages are named
+as policies are.
 """
 
-from sotopia_env.naming.evaluators import EVALUATOR_NAMES, NO_EVALUATOR, make_evaluator, make_optional_evaluator
+from sotopia_env.naming.evaluators import (
+    EVALUATOR_NAMES,
+    EVALUATOR_PLUGINS,
+    NO_EVALUATOR,
+    make_evaluator,
+    make_optional_evaluator,
+)
 from sotopia_env.naming.plugins import imported_code
 from sotopia_env.naming.policies import POLICY_NAMES, POLICY_PLUGINS, described_policies, make_policy
 from sotopia_env.naming.scorers import SCORERS, make_scorer
-from sotopia_env.naming.task_sources import SHIPPED, check_seat, pick_task, task_rules, task_set, task_sources
+from sotopia_env.naming.task_sources import (
+    SHIPPED,
+    TASK_PLUGINS,
+    check_seat,
+    episode_tasks,
+    pick_task,
+    task_rules,
+    task_set,
+    task_sources,
+)
 
 __all__ = [
     "EVALUATOR_NAMES",
+    "EVALUATOR_PLUGINS",
     "NO_EVALUATOR",
     "POLICY_NAMES",
     "POLICY_PLUGINS",
     "SCORERS",
     "SHIPPED",
+    "TASK_PLUGINS",
     "check_seat",
     "described_policies",
+    "episode_tasks",
     "imported_code",
     "make_evaluator",
     "make_optional_evaluator",

@@ -1,4 +1,4 @@
-"""Evaluators by name: ``verified+rules``, ``judge:MODEL:per=agent``, ``views:MODEL``, ``mean(judge:A+judge:B)``."""
+"""Evaluators by name: ``verified+rules``, ``judge:MODEL:per=agent``, ``mean(judge:A+judge:B)``, and other packages'."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ from sotopia_env.naming.grammar import (
     words,
 )
 from sotopia_env.naming.models import with_directories
+from sotopia_env.naming.plugins import Plugins
 from sotopia_env.naming.recorded import interviewees
 from sotopia_env.world.answers import Configured, View
 from sotopia_env.world.episode import Evaluator
@@ -49,6 +50,9 @@ _BUILT_IN: Mapping[str, Callable[[], Evaluator]] = {
 
 EVALUATOR_NAMES: tuple[str, ...] = tuple(_BUILT_IN)
 """The evaluators without a model that :func:`make_evaluator` knows; joined with ``+`` they compose."""
+
+EVALUATOR_PLUGINS: Plugins[Evaluator] = Plugins("evaluator", "sotopia.evaluators", Evaluator)
+"""The evaluators of other packages."""
 
 NO_EVALUATOR = "none"
 """The name that stands for no evaluator in :func:`make_optional_evaluator`."""
@@ -80,6 +84,10 @@ def make_evaluator(
 
             ``interview`` asks the policies themselves, ``interview:MODEL`` also judges from outside, one or several
             with commas; its options are ``temperature``, ``reasks``, ``max_tokens`` and ``api_base``, of the judges.
+
+            Any other name is what another package adds (:mod:`sotopia_env.naming.plugins`, group
+            ``sotopia.evaluators``): an entry point, ``package.module:factory``, or a directory. A factory with a
+            parameter ``chat_model`` gets ``model_factory``.
         model_factory: makes a judge's model of its name; one in a directory is opened
             (:data:`~sotopia_env.naming.models.MODEL_PLUGINS`).
         policies: those of the run, for an interview; records of them will do where they are scripted or language
@@ -127,14 +135,22 @@ def _make_one(name: str, model_factory: ModelFactory, policies: Iterable[Configu
         return _interview(head, options, model_factory, policies)
     kind, _, model = head.partition(":")
     if kind not in _WITH_MODEL or ":" not in name:
-        names = [*EVALUATOR_NAMES, _INTERVIEW, *(f"{kind}:MODEL" for kind in _WITH_MODEL)]
-        raise UnknownNameError(f"evaluator: {name_hint(name, names)}")
+        return _plugin(name, model_factory)
     make, readers = _WITH_MODEL[kind]
     arguments = read_options(f"evaluator {head!r}", options, readers)
     if "api_base" in arguments:
         model_factory = partial(model_factory, api_base=arguments.pop("api_base"))
     with options_of(f"evaluator {head!r}", readers):
         return make(model, model_factory, **arguments)
+
+
+def _plugin(name: str, model_factory: ModelFactory) -> Evaluator:
+    plugin = EVALUATOR_PLUGINS.make(name, {"chat_model": model_factory})
+    if plugin is None:
+        forms = [_INTERVIEW, *(f"{kind}:MODEL" for kind in _WITH_MODEL)]
+        names = [*EVALUATOR_NAMES, *EVALUATOR_PLUGINS.names, *forms]
+        raise UnknownNameError(f"evaluator: {name_hint(name, names)} (your own: package.module:factory)")
+    return plugin
 
 
 def _interview(head: str, options: str, make: ModelFactory, policies: Iterable[Configured]) -> Interview:

@@ -1,17 +1,19 @@
-"""Task sets by name: the shipped sets, generated families, or a file."""
+"""Task sets by name: the shipped sets, generated families, a file, or those of other packages."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from sotopia_env import tasks
-from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
+from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint, short_repr
 from sotopia_env.naming import grammar
+from sotopia_env.naming.plugins import Plugins
 from sotopia_env.records import explain
 from sotopia_env.world.dynamics import Rules
 from sotopia_env.world.scenario import Task
@@ -26,6 +28,75 @@ SHIPPED: Mapping[str, Callable[[], TaskSet]] = {
 }
 """The task sets of the package by name, read when they are asked for."""
 
+TASK_PLUGINS: Plugins[Any] = Plugins("tasks", "sotopia.tasks", object)
+"""The task sources of other packages: each makes a :class:`~sotopia_env.tasks.Family`, or a sequence of tasks."""
+
+_OPTIONS: Mapping[str, grammar.Reader] = {
+    "n": grammar.WHOLE,
+    "seed": grammar.WHOLE,
+    "level": grammar.WORD,
+    "split": grammar.WORD,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """What is asked for, in the name of a source or beside it: the name goes before.
+
+    Attributes:
+        head: the name without its options.
+        rest: options that only the factory of another package can read.
+        arguments: ``n``, ``seed``, ``level`` and ``split``.
+    """
+
+    head: str
+    rest: str
+    arguments: Mapping[str, Any]
+
+    @classmethod
+    def read(cls, source: str, **beside: Any) -> _Request:
+        head, text = grammar.split_options(source)
+        parts = grammar.split(text) if text else []
+        own = [part for part in parts if part.partition("=")[0].strip() in _OPTIONS]
+        arguments = beside | grammar.read_options(f"tasks {head!r}", ",".join(own), _OPTIONS)
+        if "level" in arguments and arguments["level"] not in tasks.LEVELS:
+            raise UnknownNameError(f"level: {name_hint(str(arguments['level']), tasks.LEVELS)}")
+        return cls(head, ",".join(part for part in parts if part not in own), arguments)
+
+    def stored(self, refused: list[str] | None = None) -> TaskSet | None:
+        """The tasks of a shipped set or a file; ``None`` for a source of another kind."""
+        if self.head not in SHIPPED and not _is_file(self.head):
+            return None
+        self._check_rest()
+        return SHIPPED[self.head]() if self.head in SHIPPED else tasks.load(self.head, refused)
+
+    def made(self, field: str = "tasks") -> TaskSet | list[tasks.Family]:
+        """The families that are named, or the tasks that another package makes; ``field`` is for messages."""
+        names = list(tasks.FAMILIES) if self.head == "all" else grammar.split(self.head)
+        sources = [tasks.family(name) if name in tasks.FAMILIES else self._plugin(name, field) for name in names]
+        if all(name in tasks.FAMILIES for name in names):
+            self._check_rest()
+        if len(sources) == 1 and isinstance(sources[0], TaskSet):
+            return sources[0]
+        for name, source in zip(names, sources, strict=True):
+            if not isinstance(source, tasks.Family):
+                raise InvalidValueError(f"tasks: expected families between the commas, got the task set {name!r}")
+        return sources
+
+    def _plugin(self, name: str, field: str) -> Any:
+        source = TASK_PLUGINS.make(f"{name}:{self.rest}" if self.rest else name, self.arguments)
+        if source is None:
+            known = [*SHIPPED, "all", *tasks.FAMILIES, *TASK_PLUGINS.names]
+            raise UnknownNameError(f"{field}: {name_hint(name, known)} (your own: package.module:factory)")
+        if isinstance(source, tasks.Family):
+            return tasks.register_family(source)
+        if isinstance(source, TaskSet | list | tuple) and len(source):
+            return source if isinstance(source, TaskSet) else TaskSet(source)
+        raise InvalidValueError(f"tasks {name!r}: expected it to make a Family or tasks, got {short_repr(source)}")
+
+    def _check_rest(self) -> None:
+        grammar.read_options(f"tasks {self.head!r}", self.rest, _OPTIONS)  # names the nearest option
+
 
 def task_set(
     source: str, n: int | None, seed: int, level: str, split: str | None = None, refused: list[str] | None = None
@@ -33,8 +104,10 @@ def task_set(
     """Returns the tasks that ``source`` names.
 
     Args:
-        source: one of :data:`SHIPPED`, families joined by commas, ``all`` of them, or a file: ``.json``,
-            ``.jsonl`` or ``.yaml``.
+        source: one of :data:`SHIPPED`, families joined by commas, ``all`` of them, a file (``.json``, ``.jsonl`` or
+            ``.yaml``), or what another package adds (:mod:`sotopia_env.naming.plugins`, group ``sotopia.tasks``); may
+            end in options that go before the other arguments: ``bargaining:level=hard,n=1000``. A factory that has
+            parameters ``n``, ``seed``, ``level`` or ``split`` gets them.
         n: how many; by default :data:`TASKS_PER_FAMILY` for each family, the whole set otherwise.
         seed: of generated tasks, or of the draw from a set.
         level: difficulty of generated tasks; checked for every source.
@@ -42,30 +115,45 @@ def task_set(
         refused: a list for what is wrong with records of a file that are left out; ``None`` raises at the first one.
 
     Raises:
-        UnknownNameError: no family and no file is called so, or no level or split.
+        UnknownNameError: no family and no file is called so, or no level, split or option.
         InvalidTaskError: the file cannot be read as tasks, or holds one that cannot be played and scored.
         InvalidValueError: ``source`` is empty, or there are not so many tasks.
     """
+    request = _read(source, n=n, seed=seed, level=level, split=split)
+    n, seed, level, split = (request.arguments[name] for name in ("n", "seed", "level", "split"))
+    collection = request.stored(refused)
+    families = request.made() if collection is None else collection
+    if isinstance(families, list):
+        count = TASKS_PER_FAMILY * len(families) if n is None else n
+        if split is None:
+            return tasks.generate(families, count, seed, level)
+        return _generate_in_split(families, count, seed, level, split)
+    collection = families
+    if split is not None:
+        collection = _in_split(collection, split)
+        if not len(collection):
+            raise InvalidValueError(f"split: expected tasks in the split {split!r} of {source!r}, got none")
+    return collection if n is None else collection.sample(n, seed)
+
+
+def episode_tasks(source: str, seed: int = 0, level: str = "medium") -> TaskSet | tasks.TaskStream:
+    """Returns tasks to draw from: without end where ``source`` names families and no ``n`` or ``split``.
+
+    Arguments and exceptions are those of :func:`task_set`.
+    """
+    request = _read(source, n=None, seed=seed, level=level, split=None)
+    if request.arguments["n"] is None and request.arguments["split"] is None and request.stored() is None:
+        families = request.made()
+        if isinstance(families, list):
+            return tasks.TaskStream(families, request.arguments["seed"], request.arguments["level"])
+    return task_set(source, None, seed, level)
+
+
+def _read(source: str, **arguments: Any) -> _Request:
     if not source.strip():
         sets = ", ".join(map(repr, SHIPPED))
         raise InvalidValueError(f"tasks: expected {sets}, 'all', task families or a task file, got {source!r}")
-    if level not in tasks.LEVELS:
-        raise UnknownNameError(f"level: {name_hint(level, tasks.LEVELS)}")
-    if source in SHIPPED or _is_file(source, tasks.FAMILIES):
-        collection = SHIPPED[source]() if source in SHIPPED else tasks.load(source, refused)
-        if split is not None:
-            collection = _in_split(collection, split)
-            if not len(collection):
-                raise InvalidValueError(f"split: expected tasks in the split {split!r} of {source!r}, got none")
-        return collection if n is None else collection.sample(n, seed)
-    names = list(tasks.FAMILIES) if source == "all" else grammar.split(source)
-    for name in names:
-        if name not in tasks.FAMILIES:
-            raise UnknownNameError(f"tasks: {name_hint(name, [*SHIPPED, 'all', *tasks.FAMILIES])}")
-    count = TASKS_PER_FAMILY * len(names) if n is None else n
-    if split is None:
-        return tasks.generate(names, count, seed, level)
-    return _generate_in_split(names, count, seed, level, split)
+    return _Request.read(source, **arguments)
 
 
 STREAMED: Mapping[str, Callable[[], Sequence[tasks.Source]]] = {
@@ -80,39 +168,42 @@ def task_sources(source: str) -> Sequence[tasks.Source]:
     """Returns what a :class:`~sotopia_env.tasks.TaskStream` draws from.
 
     Args:
-        source: one of :data:`STREAMED`, families joined by commas, ``all`` of them, or a ``.json`` or ``.jsonl`` file
-            of templates or scenarios.
+        source: one of :data:`STREAMED`, families joined by commas (also those of other packages), ``all`` of them, or
+            a ``.json`` or ``.jsonl`` file of templates or scenarios.
 
     Raises:
         UnknownNameError: no family and no file is called so.
         InvalidTaskError: the file cannot be read as templates or scenarios.
+        InvalidValueError: another package makes tasks of the name, not a family.
     """
     if source in STREAMED:
         return STREAMED[source]()
-    if _is_file(source, tasks.FAMILIES):
+    if _is_file(source):
         return tasks.read_sources(source)
-    names = list(tasks.FAMILIES) if source == "all" else grammar.split(source)
-    for name in names:
-        if name not in tasks.FAMILIES:
-            raise UnknownNameError(f"sources: {name_hint(name, [*STREAMED, 'all', *tasks.FAMILIES])}")
-    return [tasks.family(name) for name in names]
+    request = _read(source)
+    if request.arguments:
+        raise InvalidValueError(f"sources: expected no {', '.join(request.arguments)} in the name {source!r}")
+    families = request.made("sources")
+    if isinstance(families, TaskSet):
+        raise InvalidValueError(f"sources: expected families, templates or scenarios, got the task set {source!r}")
+    return families
 
 
 def _in_split(collection: TaskSet, split: str) -> TaskSet:
     return collection.split(split)  # type: ignore[arg-type]  # names are checked there
 
 
-def _generate_in_split(names: Sequence[str], n: int, seed: int, level: str, split: str) -> TaskSet:
+def _generate_in_split(families: Sequence[tasks.Family], n: int, seed: int, level: str, split: str) -> TaskSet:
     """The first ``n`` tasks of the families' sequences that fall into the split."""
     for factor in (2, 16, 128):  # of three splits the smallest has a tenth of the scenarios
-        collection = _in_split(tasks.generate(names, factor * n, seed, level), split)
+        collection = _in_split(tasks.generate(families, factor * n, seed, level), split)
         if len(collection) >= n:
             return collection[:n]
     raise InvalidValueError(f"n: expected 0 to {len(collection)}, the tasks in the split {split!r}, got {n}")
 
 
-def _is_file(source: str, families: Container[str]) -> bool:
-    if source == "all" or source in families:
+def _is_file(source: str) -> bool:
+    if source == "all" or source in tasks.FAMILIES:
         return False
     return Path(source).suffix in (".json", ".jsonl", *YAML_SUFFIXES) or "/" in source or Path(source).exists()
 

@@ -29,6 +29,7 @@ from sotopia_env.outcomes.specification import (
     worth_value,
 )
 from sotopia_env.outcomes.table import Claims, OpenOffer, TableView, Votes
+from sotopia_env.outcomes.variants import protocol_variant, register_protocol
 from sotopia_env.outcomes.worth import (
     AdditiveWorth,
     BallotWorth,
@@ -86,7 +87,9 @@ __all__ = [
     "make_protocol",
     "outline",
     "own_outcomes",
+    "protocol_variant",
     "read_move",
     "reference_points",
+    "register_protocol",
     "worth_value",
 ]

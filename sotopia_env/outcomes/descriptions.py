@@ -6,6 +6,7 @@ from sotopia_env.outcomes.amounts import json_number, listed, read_amount
 from sotopia_env.outcomes.issues import ChoiceIssue, ItemsIssue, NumberIssue, Seats
 from sotopia_env.outcomes.space import OutcomeSpace
 from sotopia_env.outcomes.specification import AgreementRules, BallotRules, ClaimsRules, OutcomeSpec, Quorum
+from sotopia_env.outcomes.variants import protocol_variant
 from sotopia_env.outcomes.worth import AdditiveWorth, BallotWorth, ClaimsWorth, TableWorth, Worth
 from sotopia_env.quoting import quote
 
@@ -17,9 +18,12 @@ MOST_NAMES = 12
 def describe_space(spec: OutcomeSpec, names: Seats) -> str:
     """Returns the public part in plain sentences: what is at issue, the moves, and what happens without an outcome."""
     rules = spec.protocol
+    rule = protocol_variant(rules.variant, rules.kind).rule if rules.variant else ""
     if isinstance(rules, AgreementRules):
-        return f"{_issues_text(spec, names)} {_agreement_text(rules, names)}"
-    return _ballot_text(rules) if isinstance(rules, BallotRules) else _claims_text(rules)
+        text = f"{_issues_text(spec, names)} {_agreement_text(rules, names)}"
+    else:
+        text = _ballot_text(rules) if isinstance(rules, BallotRules) else _claims_text(rules)
+    return f"{text} {rule}" if rule else text
 
 
 def _issues_text(spec: OutcomeSpec, names: Seats) -> str:

@@ -63,6 +63,14 @@ class Move:
     kind: MoveKind
     content: Any
 
+    def __post_init__(self) -> None:
+        if self.kind.__class__ is not MoveKind:
+            kind = KINDS.get(self.kind) if isinstance(self.kind, str) else None
+            if kind is None:
+                hint = name_hint(self.kind[:40], KINDS) if isinstance(self.kind, str) else f"got {excerpt(self.kind)}"
+                raise InvalidMoveError(f"move: {hint}")
+            object.__setattr__(self, "kind", kind)
+
     def to_json(self) -> dict[str, Any]:
         """Returns the move as JSON, such as ``{"accept": 2}``."""
         return {self.kind.value: self.content}

@@ -17,6 +17,7 @@ from sotopia_env.outcomes.amounts import count_text, fold
 from sotopia_env.outcomes.issues import ChoiceIssue, Issue, ItemsIssue, NumberIssue, check_distinct
 from sotopia_env.outcomes.move import LONGEST_CLAIM, InvalidMoveError
 from sotopia_env.outcomes.space import OutcomeSpace
+from sotopia_env.outcomes.variants import protocol_variant
 from sotopia_env.outcomes.worth import AdditiveWorth, BallotWorth, ClaimsWorth, TableWorth, Worth
 from sotopia_env.records import Label, Name, Record
 
@@ -44,7 +45,22 @@ Needs = Annotated[
 ]
 
 
-class AgreementRules(Record):
+def _is_empty(value: object) -> bool:
+    return value == ""
+
+
+class ProtocolRules(Record):
+    """What the rules of all protocols share.
+
+    Attributes:
+        variant: the protocol of another package that carries them out
+            (:func:`~sotopia_env.outcomes.register_protocol`); empty for this package's own.
+    """
+
+    variant: Annotated[str, Field(max_length=100)] = Field(default="", exclude_if=_is_empty)
+
+
+class AgreementRules(ProtocolRules):
     """Offers that are accepted by number.
 
     Attributes:
@@ -58,7 +74,7 @@ class AgreementRules(Record):
     standing: Literal["own", "latest"] = "own"
 
 
-class BallotRules(Record):
+class BallotRules(ProtocolRules):
     """A vote of every seat; ``secret`` shows until the end that somebody voted, but not for what."""
 
     kind: Literal["ballot"] = "ballot"
@@ -72,7 +88,7 @@ class BallotRules(Record):
         return self
 
 
-class ClaimsRules(Record):
+class ClaimsRules(ProtocolRules):
     """Claims against ``answer``, which only evaluators see; ``needs`` says whether all seats must be right or any.
 
     ``shown`` says whether the list of candidates is public; if it is, only a candidate can be claimed.
@@ -110,6 +126,8 @@ class OutcomeSpec(Record):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        if self.protocol.variant:
+            protocol_variant(self.protocol.variant, self.protocol.kind)
         _check_issues(self)
         for seat, worth in enumerate(self.worth):
             try:

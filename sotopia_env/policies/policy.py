@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from sotopia_env.errors import InvalidValueError
+from sotopia_env.errors import InvalidValueError, short_repr
 from sotopia_env.records import canonical_json
 from sotopia_env.world.action import Action
 from sotopia_env.world.answers import Configured
@@ -22,11 +22,20 @@ class Decision:
         action: what to do.
         generation: the text behind it.
         errors: what failed outside of the policy while it was made, and was survived.
+
+    Raises:
+        InvalidValueError: the action is no :class:`~sotopia_env.world.Action`, or the generation no ``Generation``.
     """
 
     action: Action
     generation: Generation | None = None
     errors: tuple[EpisodeError, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.action.__class__ is not Action:
+            raise InvalidValueError(f"action: expected an Action, got {short_repr(self.action)}")
+        if self.generation is not None and self.generation.__class__ is not Generation:
+            raise InvalidValueError(f"generation: expected a Generation or None, got {short_repr(self.generation)}")
 
 
 @runtime_checkable

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from sotopia_env.errors import DamagedRecordError, InvalidValueError
-from sotopia_env.files import AppendOnlyFile, lock, read_lines, replacement, write_text_atomically
+from sotopia_env.files import BINARY, AppendOnlyFile, lock, read_lines, replacement, write_text_atomically
 from sotopia_env.records import Record, read_record
 from sotopia_env.storage.manifest import (
     EPISODES,
@@ -306,7 +306,7 @@ def read_failures(path: str | Path) -> tuple[FailureRecord, ...]:
 def _lock(path: Path) -> int:
     try:
         path.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        descriptor = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | BINARY, 0o644)
     except OSError as error:
         raise InvalidValueError(f"{path}: expected a directory that can be written ({error.strerror})") from None
     reason = "another process is writing to this run directory; wait for it to end, or choose another directory"

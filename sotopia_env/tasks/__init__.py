@@ -22,7 +22,17 @@ from sotopia_env.tasks.builtin import (
 from sotopia_env.tasks.casting import CASTS, DRAWN, STARTER, cast_scenarios, read_cast
 from sotopia_env.tasks.checks import check, warnings
 from sotopia_env.tasks.composition import composition
-from sotopia_env.tasks.families import FAMILIES, LEVELS, Family, family, family_of, generate
+from sotopia_env.tasks.families import (
+    FAMILIES,
+    LEVELS,
+    Draft,
+    Family,
+    Phrases,
+    family,
+    family_of,
+    generate,
+    register_family,
+)
 from sotopia_env.tasks.lint import Material, lint, read_material
 from sotopia_env.tasks.open_scenario import OpenScenario, task_key
 from sotopia_env.tasks.people import draw_characters, draw_relationship
@@ -88,9 +98,11 @@ __all__ = [
     "LEVELS",
     "SELECTIONS",
     "STARTER",
+    "Draft",
     "Family",
     "Material",
     "OpenScenario",
+    "Phrases",
     "Selection",
     "Source",
     "TaskStream",
@@ -117,6 +129,7 @@ __all__ = [
     "read_selection",
     "read_sources",
     "read_templates",
+    "register_family",
     "share",
     "starter_cast",
     "starter_scenarios",

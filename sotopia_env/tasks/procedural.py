@@ -10,6 +10,7 @@ import itertools
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from os import PathLike
 from pathlib import Path
 
@@ -150,6 +151,11 @@ class TaskStream:
         if not ids:
             raise InvalidValueError("sources: expected at least one template, scenario or family, got none")
 
+    @property
+    def width(self) -> int:
+        """How many sources take turns."""
+        return len(self._draws)
+
     def task(self, index: int) -> Task:
         """Returns the task at ``index``, a whole number of at least 0."""
         check_whole("index", index, 0)
@@ -185,12 +191,12 @@ class TaskStream:
 def _draw_of(source: Source, index: int, seed: int, level: str, cast: Cast | None) -> Callable[[int], Task]:
     """Returns what draws the numbered tasks of one source."""
     if isinstance(source, Template):
-        return lambda number: instantiate(source, number, seed)
+        return partial(instantiate, source, seed=seed)
     if isinstance(source, Family):
-        return lambda number: source.generate(number, seed, level)
+        return partial(source.generate, seed=seed, level=level)
     if isinstance(source, Scenario):
         casting = Casting(source) if cast is None else CastCasting(source, cast)
-        return lambda number: casting.draw(number, seed)
+        return partial(casting.draw, seed=seed)
     raise InvalidValueError(f"sources.{index}: expected a template, scenario or family, got {short_repr(source)}")
 
 

@@ -57,17 +57,21 @@ class Action:
     """One agent's action.
 
     Attributes:
-        action_type: which of the five kinds.
+        action_type: which of the five kinds, as a member of :class:`ActionType` or its value.
         argument: what is said, shown or done, exactly as given: any Unicode text up to
             :data:`MAX_ARGUMENT_LENGTH` characters. ``none`` and ``leave`` need none; text given with them is dropped
             when the action is taken.
         to: agent ids of the recipients of a private action; empty means everybody.
-        move: the commitment made along with the words, in a task with a protocol; ``argument`` may then be empty.
+        move: the commitment made along with the words, in a task with a protocol; ``argument`` may then be empty. A
+            mapping such as ``{"accept": 1}`` is read as one.
+
+    Raises:
+        InvalidActionError: a field has a value that cannot be meant.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
 
-    action_type: ActionType
+    action_type: ActionType = ActionType.SPEAK
     argument: str = ""
     to: tuple[str, ...] = ()
     move: MoveField = None
@@ -84,7 +88,9 @@ class Action:
         if self.to.__class__ is not tuple or (self.to and not all(isinstance(name, str) for name in self.to)):
             raise InvalidActionError(f"to: expected a tuple of agent ids, got {self.to!r}")
         if self.move is not None and self.move.__class__ is not Move:
-            raise InvalidActionError(f"move: expected a Move or None, got {type(self.move).__name__}")
+            if not isinstance(self.move, Mapping):
+                raise InvalidActionError(f"move: expected a Move, a mapping or None, got {type(self.move).__name__}")
+            object.__setattr__(self, "move", read_move(self.move))
 
 
 def _text_problem(text: object) -> str | None:

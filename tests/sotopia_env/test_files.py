@@ -6,6 +6,8 @@ import csv
 import errno
 import io
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -146,12 +148,25 @@ def test_what_cannot_be_a_file_of_records_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_file_system_without_locks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def flock(*_: int) -> None:
+    def refuse(*_: int, **__: bool) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr(files.fcntl, "flock", flock)
+    monkeypatch.setattr("filelock.lock_descriptor", refuse)
     with pytest.raises(InvalidValueError, match=r"f: expected a file system with file locks \(No locks available\)"):
         AppendOnlyFile(tmp_path / "f", exclusive=True)
+
+
+def test_the_package_is_imported_and_repairs_files_where_the_calls_of_posix_are_missing(tmp_path: Path) -> None:
+    """As on Windows; the locks themselves are filelock's."""
+    (tmp_path / "f").write_bytes(b"one\ntwo\nthr")
+    code = (
+        "import os, sys; sys.modules['fcntl'] = None; del os.pread, os.pwrite\n"
+        "import sotopia_env; from pathlib import Path; from sotopia_env.files import AppendOnlyFile\n"
+        "with AppendOnlyFile(Path('f')) as file: file.append(b'three\\n'); print(file.repaired)"
+    )
+    out = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert out.stdout.strip() == "3", out.stderr
+    assert (tmp_path / "f").read_bytes() == b"one\ntwo\nthree\n"
 
 
 FORMULAS = (

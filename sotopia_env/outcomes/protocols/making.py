@@ -10,6 +10,7 @@ from sotopia_env.outcomes.protocols.ballot import Ballot
 from sotopia_env.outcomes.protocols.claims import ClaimsProtocol
 from sotopia_env.outcomes.protocols.protocol import AnyProtocol
 from sotopia_env.outcomes.specification import OutcomeSpec
+from sotopia_env.outcomes.variants import protocol_variant
 
 PROTOCOLS: Mapping[str, type[AnyProtocol]] = {kind.kind: kind for kind in (Agreement, Ballot, ClaimsProtocol)}
 
@@ -20,4 +21,6 @@ def make_protocol(spec: OutcomeSpec, names: Seats) -> AnyProtocol:
     Raises:
         InvalidValueError: ``names`` has another number of seats than ``spec``.
     """
-    return PROTOCOLS[spec.protocol.kind](spec, names)
+    rules = spec.protocol
+    kind = protocol_variant(rules.variant, rules.kind) if rules.variant else PROTOCOLS[rules.kind]
+    return kind(spec, names)

@@ -75,6 +75,7 @@ class Protocol(ABC, Generic[S]):
 
     Attributes:
         kind: ``agreement``, ``ballot`` or ``claims``.
+        rule: what a variant of the kind does otherwise, as a sentence in every seat's briefing.
         agents: agent ids in seat order.
         names: agent id to character name.
         space: the outcome space.
@@ -82,6 +83,7 @@ class Protocol(ABC, Generic[S]):
 
     kind: str
     kinds: frozenset[MoveKind]
+    rule: str = ""
 
     def __init__(self, spec: OutcomeSpec, names: Seats) -> None:
         check_seats(spec, len(names))

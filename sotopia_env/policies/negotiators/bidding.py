@@ -212,7 +212,7 @@ class Bids:
             for turn in self.observation.turns:
                 move = turn.action.move
                 if move is None:
-                    if turn.action.action_type is ActionType.LEAVE:
+                    if turn.action.action_type is ActionType.LEAVE and turn.actor != self.agent:
                         offers.pop(turn.actor)
                 elif move.kind is MoveKind.PROPOSE:
                     offers[turn.actor].append(move.content)

@@ -1,6 +1,6 @@
 """The families of procedural tasks, one module for each, loaded when it is first asked for."""
 
-from sotopia_env.tasks.families.family import LEVELS, Family
-from sotopia_env.tasks.families.registry import FAMILIES, family, family_of, generate
+from sotopia_env.tasks.families.family import LEVELS, Draft, Family, Phrases
+from sotopia_env.tasks.families.registry import FAMILIES, family, family_of, generate, register_family
 
-__all__ = ["FAMILIES", "LEVELS", "Family", "family", "family_of", "generate"]
+__all__ = ["FAMILIES", "LEVELS", "Draft", "Family", "Phrases", "family", "family_of", "generate", "register_family"]

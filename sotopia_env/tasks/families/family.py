@@ -90,13 +90,13 @@ class Family:
     Attributes:
         name: also in ``scenario.shared_data["family"]``.
         draw: draws one task from a generator of random numbers, the task's index and the level.
-        phrases: words for moves.
+        phrases: words for moves; plain English for any terms by default.
         share: words that tell the partners a fact which was not told yet; ``None`` in a family without facts.
     """
 
     name: str
     draw: Callable[[random.Random, int, str], Draft]
-    phrases: Phrases
+    phrases: Phrases = Phrases()
     share: Callable[[Observation, int], str | None] | None = None
 
     def generate(self, index: int, seed: int, level: str) -> Task:

@@ -59,10 +59,28 @@ def family(name: str) -> Family:
     return FAMILIES[name]
 
 
+_REGISTERED: dict[str, Family] = {}
+
+
+def register_family(family: Family) -> Family:
+    """Makes another package's family known by the name in its tasks, so that scripted policies use its words.
+
+    Naming one as a source of tasks registers it. Where nobody did, its tasks are played in plain English.
+
+    Raises:
+        InvalidValueError: the name is that of a family of this package, or of another one that is registered.
+    """
+    if family.name in FAMILIES or _REGISTERED.setdefault(family.name, family) != family:
+        raise InvalidValueError(f"family: expected a name that no other family has, got {family.name!r}")
+    return family
+
+
 def family_named_in(shared_data: Mapping[str, object]) -> Family | None:
     """Returns the family that ``shared_data["family"]`` names, or ``None``: in other scenarios it may mean anything."""
     name = shared_data.get("family")
-    return FAMILIES[name] if isinstance(name, str) and name in FAMILIES else None
+    if not isinstance(name, str):
+        return None
+    return FAMILIES[name] if name in FAMILIES else _REGISTERED.get(name)
 
 
 def family_of(task: Task) -> Family | None:
@@ -70,11 +88,13 @@ def family_of(task: Task) -> Family | None:
     return family_named_in(task.scenario.shared_data)
 
 
-def generate(family: str | Sequence[str], n: int, seed: int, level: str = "medium", start: int = 0) -> TaskSet:
+def generate(
+    family: str | Family | Sequence[str | Family], n: int, seed: int, level: str = "medium", start: int = 0
+) -> TaskSet:
     """Returns ``n`` generated tasks.
 
     Args:
-        family: a family's name, or several; several take turns, so that task ``k`` of the set is task
+        family: a family or its name, or several; several take turns, so that task ``k`` of the set is task
             ``start + k // len(family)`` of family ``k % len(family)``.
         n: how many tasks in all; 0 or more.
         seed: fixes the sequence of every family; 0 or more.
@@ -85,10 +105,11 @@ def generate(family: str | Sequence[str], n: int, seed: int, level: str = "mediu
         UnknownNameError: a family or the level does not exist.
         InvalidValueError: ``n``, ``seed`` or ``start`` is not a whole number of at least 0, or no family is named.
     """
-    if not isinstance(family, str | Iterable):
+    if not isinstance(family, str | Family | Iterable):
         raise InvalidValueError(f"family: expected a name or several, got {family!r}")
-    names = [family] if isinstance(family, str) else list(family)
-    makers = [_named(name) for name in names]
+    sources = [family] if isinstance(family, str | Family) else list(family)
+    makers = [source if isinstance(source, Family) else _named(source) for source in sources]
+    names = [maker.name for maker in makers]
     if not names or len(set(names)) != len(names):
         raise InvalidValueError(f"family: expected one or more different names, got {names}")
     for field, value in (("n", n), ("start", start)):

@@ -19,6 +19,7 @@ from sotopia_env.naming.grammar import split_names
 from sotopia_env.policies.policy import Decision
 from sotopia_env.runs import EpisodePlan, plan_episodes, run_episodes
 from sotopia_env.storage.manifest import read_manifest
+from sotopia_env.tasks import FAMILIES
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.episode import OutcomeResult, read_episodes
 from sotopia_env.world.observation import Observation
@@ -189,7 +190,7 @@ def test_n_tasks_are_drawn_from_the_split(source: str, n: int | None, tmp_path: 
     options = [] if n is None else ["-n", n]
     sotopia("tasks", "sample", source, "--split", "test", *options, "--out", out)
     tasks = TaskSet.load(out)
-    assert len(tasks) == (40 if n is None else n)  # five for each of eight families
+    assert len(tasks) == (5 * len(FAMILIES) if n is None else n)
     assert len(tasks.split("test")) == len(tasks)
 
 

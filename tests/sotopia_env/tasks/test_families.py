@@ -68,6 +68,7 @@ def sentences(name: str, task: Task, worth: dict[str, Any]) -> list[str]:
         return [f"{option} {value:.0f}" for table in issues.values() for option, value in table.items()] + [low]
     if name == "campsite":
         return [f" of {item} {points_text(gain['each'])}" for item, gain in issues.items()]
+    assert name in ("division", "mutual_friend"), f"sentences: say which parts of a goal state the worths of {name!r}"
     return [f"worth {points_text(gain['each'])}" for gain in issues.values()]
 
 
@@ -182,6 +183,7 @@ LEVELS: dict[tuple[str, str], Callable[[Task], bool]] = {
 
 @each_level
 def test_levels_differ_as_documented(name: str, level: str) -> None:
+    assert (name, level) in LEVELS, f"LEVELS: say what makes a task of {name!r} {level}, as its module documents"
     for task in tasks.generate(name, 20, seed=5, level=level):
         assert LEVELS[name, level](task), task.id
 

@@ -1,0 +1,88 @@
+"""Trains Stable-Baselines3's PPO on the game in numbers, and plays it against what it never met.
+
+    pip install stable-baselines3
+    python examples/ppo_moves.py --steps 60000 --partner boulware
+
+Every episode is a new bargain; those of the test are of another seed. GOAL is verified and runs from 0 to 10.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+
+import gymnasium
+import numpy as np
+
+import sotopia_env  # noqa: F401 - makes the environments known
+
+TEST_SEED = 1_000_003
+
+
+def make(task: str, partner: str, seat: int) -> gymnasium.Env:
+    return gymnasium.make("sotopia_env/SotopiaMoves-v0", task=task, partner=partner, focal_seat=seat)
+
+
+def goals(act: Callable[[np.ndarray], int], task: str, partner: str, episodes: int) -> np.ndarray:
+    """GOAL of each of ``episodes`` games, in both seats by turns."""
+    envs, results = [make(f"{task}:seed={TEST_SEED}", partner, seat) for seat in (0, 1)], []
+    for number in range(episodes):
+        env, over = envs[number % 2], False
+        observation, _ = env.reset(seed=number)
+        while not over:
+            observation, reward, terminated, truncated, _ = env.step(act(observation))
+            over = terminated or truncated
+        results.append(10 * float(reward))
+    return np.array(results)
+
+
+def report(name: str, values: np.ndarray, partner: str) -> None:
+    half = 1.96 * values.std(ddof=1) / len(values) ** 0.5
+    print(f"{name:22} against {partner:10} GOAL {values.mean():.2f} ± {half:.2f} ({len(values)} games)")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--task", default="bargaining")
+    parser.add_argument("--partner", default="boulware")
+    parser.add_argument("--other", default="conceder", help="a partner that it does not meet in training")
+    parser.add_argument("--steps", type=int, default=60_000)
+    parser.add_argument("--games", type=int, default=400)
+    parser.add_argument("--seed", type=int, default=0)
+    settings = parser.parse_args()
+    rng = np.random.default_rng(settings.seed)
+    for partner in (settings.partner, settings.other):
+        actions = make(settings.task, partner, 0).action_space.n
+        values = goals(lambda _: int(rng.integers(actions)), settings.task, partner, settings.games)  # noqa: B023
+        report("uniform moves", values, partner)
+    try:
+        import torch
+        from stable_baselines3 import PPO
+    except ImportError:
+        raise SystemExit("to train: pip install stable-baselines3") from None
+    torch.set_num_threads(1)
+    from stable_baselines3.common.vec_env import DummyVecEnv
+
+    seats = [lambda seat=seat: make(settings.task, settings.partner, seat) for seat in (0, 1) * 4]
+    model = PPO(
+        "MlpPolicy",
+        DummyVecEnv(seats),
+        seed=settings.seed,
+        n_steps=128,
+        batch_size=256,
+        learning_rate=1e-3,
+        ent_coef=0.01,
+        gamma=1.0,
+        device="cpu",
+    )
+    start = time.perf_counter()
+    model.learn(settings.steps)
+    print(f"PPO: {settings.steps} steps in {time.perf_counter() - start:.0f} s")
+    for partner in (settings.partner, settings.other):
+        values = goals(lambda o: int(model.predict(o, deterministic=True)[0]), settings.task, partner, settings.games)
+        report("PPO", values, partner)
+
+
+if __name__ == "__main__":
+    main()

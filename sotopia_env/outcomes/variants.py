@@ -1,0 +1,59 @@
+"""Protocols of other packages: variants of the three kinds, by the name that stands in a task's rules."""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint, short_repr
+
+if TYPE_CHECKING:
+    from sotopia_env.outcomes.protocols.protocol import AnyProtocol
+
+GROUP = "sotopia.protocols"
+"""Entry points of protocols; one is loaded when a task that names it is read."""
+
+_VARIANTS: dict[str, type[AnyProtocol]] = {}
+_ProtocolT = TypeVar("_ProtocolT", bound="type[Any]")
+
+
+def register_protocol(name: str, protocol: _ProtocolT) -> _ProtocolT:
+    """Makes a protocol known to tasks whose rules say ``"variant": name``.
+
+    Args:
+        name: of the variant.
+        protocol: a class that extends one of the package's protocols, and so has its ``kind``.
+
+    Raises:
+        InvalidValueError: it is no such class, or another protocol has the name.
+    """
+    from sotopia_env.outcomes.protocols.making import PROTOCOLS  # which reads specifications, which ask here
+
+    if not (isinstance(protocol, type) and issubclass(protocol, tuple(PROTOCOLS.values()))):
+        names = ", ".join(kind.__name__ for kind in PROTOCOLS.values())
+        raise InvalidValueError(f"protocol {name!r}: expected a class that extends {names}, got {short_repr(protocol)}")
+    if not name or _VARIANTS.setdefault(name, protocol) is not protocol:
+        raise InvalidValueError(f"protocol: expected a name that no other protocol has, got {name!r}")
+    return protocol
+
+
+def protocol_variant(name: str, kind: str) -> type[AnyProtocol]:
+    """Returns the protocol called ``name``.
+
+    Raises:
+        UnknownNameError: nobody registered it, and no installed package has such an entry point.
+        InvalidValueError: it is a variant of another kind.
+    """
+    entries = entry_points(group=GROUP) if name not in _VARIANTS else ()
+    for entry in entries:
+        if entry.name == name:
+            register_protocol(name, entry.load())
+    if name not in _VARIANTS:
+        names = sorted({*_VARIANTS, *(entry.name for entry in entries)})
+        hint = name_hint(name, names) if names else f"no installed package has one, got {name!r}"
+        raise UnknownNameError(f"protocol.variant: {hint} (entry points {GROUP!r}, or import what registers it)")
+    if _VARIANTS[name].kind != kind:
+        raise InvalidValueError(
+            f"protocol.variant: expected a variant of {kind!r}, got {name!r}, one of {_VARIANTS[name].kind!r}"
+        )
+    return _VARIANTS[name]

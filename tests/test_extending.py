@@ -1,0 +1,136 @@
+"""The four files of docs/extending.md work as they stand there: by import path, and as an installed package."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from sotopia_env.cli.app import app
+from sotopia_env.errors import InvalidValueError, UnknownNameError
+from sotopia_env.naming import make_evaluator, task_set, task_sources
+from sotopia_env.outcomes import AgreementRules, register_protocol, variants
+from sotopia_env.storage.manifest import read_manifest
+from sotopia_env.tasks.families import registry
+from sotopia_env.world.dynamics import Rules, initial_state
+from sotopia_env.world.observation import observe
+
+ROOT = Path(__file__).parent.parent
+PAGE = (ROOT / "docs/extending.md").read_text(encoding="utf-8")
+FILES = {code[2:].partition("\n")[0]: code for code in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)}
+MODULES = [name.removesuffix(".py") for name in FILES]
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The page's files in the working directory; nothing of them stays in this process."""
+    for name, code in FILES.items():
+        (tmp_path / name).write_text(code, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(registry, "_REGISTERED", {})
+    monkeypatch.setattr(variants, "_VARIANTS", {})
+    yield tmp_path
+    for name in MODULES:
+        sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def installed(folder: Path) -> Path:
+    """The same with the page's entry points, as an installed wheel has them."""
+    info = folder / "mine-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n")
+    groups = tomllib.loads(blocks("toml")[0])["project"]["entry-points"]
+    lines = [f"[{group}]\n" + "".join(f"{k} = {v}\n" for k, v in names.items()) for group, names in groups.items()]
+    (info / "entry_points.txt").write_text("".join(lines))
+    return folder
+
+
+def test_the_page_has_the_four_files_and_their_tests() -> None:
+    assert MODULES == ["even", "brevity", "flat_share", "firm", "test_mine"]
+
+
+def test_the_page_s_own_tests_pass(folder: Path) -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "test_mine.py"]
+    result = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}
+    )
+    assert result.returncode == 0, result.stdout
+    assert "5 passed" in result.stdout
+
+
+def test_the_commands_run_by_path_and_by_name(installed: Path) -> None:
+    for command in [line for block in blocks("sh") for line in block.splitlines()]:
+        result = CliRunner().invoke(app, shlex.split(command)[1:])
+        assert result.exit_code == 0, (command, result.output)
+    for run, level in (("by_path", "medium"), ("by_name", "hard")):
+        manifest = read_manifest(installed / run)
+        assert manifest.counts.episodes == 24
+        assert {"even", "brevity", "flat_share"} <= set(manifest.code.imported)
+        assert level in (installed / run / "episodes.jsonl").read_text(encoding="utf-8")
+
+
+def test_a_task_of_a_protocol_of_an_installed_package_is_read_without_importing_it_first(installed: Path) -> None:
+    assert "firm" not in variants._VARIANTS
+    assert AgreementRules(variant="firm").variant == "firm"
+    (task,) = task_set("flat_share", 1, 0, "easy")
+    text = task.model_dump_json()
+    variants._VARIANTS.clear()
+    sys.modules.pop("firm", None)
+    again = type(task).model_validate_json(text)
+    assert again.protocol is not None
+    assert type(again.protocol).__name__ == "Firm"
+    assert "Offers are firm" in observe(initial_state(again, Rules(), 0), "agent_0").text
+
+
+def test_a_family_of_another_package_streams_and_mixes_with_ours(installed: Path) -> None:
+    assert [family.name for family in task_sources("bargaining,flat_share")] == ["bargaining", "flat_share"]
+    ids = [task.id for task in task_set("bargaining,flat_share:level=easy,n=4,seed=3", None, 0, "medium")]
+    assert ids == ["bargaining-easy-3-0", "flat_share-easy-3-0", "bargaining-easy-3-1", "flat_share-easy-3-1"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "error", "message"),
+    [
+        ("flat_shar", UnknownNameError, "did you mean 'flat_share'"),
+        ("flat_share:family:levl=hard", UnknownNameError, "parameter: it has no parameters, got 'levl'|'levl'"),
+        ("bargaining:levl=hard", UnknownNameError, "did you mean 'level'"),
+        ("flat_share:FAMILY", InvalidValueError, "expected something to call"),
+        ("firm:Firm", InvalidValueError, "tasks 'firm:Firm'"),
+        ("bargaining:n=many", InvalidValueError, "n: expected a whole number"),
+    ],
+)
+def test_wrong_sources_are_one_sentence(installed: Path, spec: str, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message) as caught:
+        task_set(spec, None, 0, "medium")
+    assert "\n" not in str(caught.value)
+
+
+def test_wrong_evaluators_and_protocols_are_one_sentence(installed: Path) -> None:
+    with pytest.raises(UnknownNameError, match="did you mean 'brevity'"):
+        make_evaluator("brevty")
+    with pytest.raises(InvalidValueError, match="which lacks evaluate"):
+        make_evaluator("even:Even")
+    with pytest.raises(InvalidValueError, match="expected a class that extends Agreement"):
+        register_protocol("mine", str)
+    task = task_set("flat_share", 1, 0, "easy")[0]
+    for change, message in (("furm", "did you mean 'firm'"), ("", None)):
+        text = task.model_dump_json().replace('\\"variant\\": \\"firm\\"', f'\\"variant\\": \\"{change}\\"')
+        if message is None:
+            assert type(task).model_validate_json(text).protocol.__class__.__name__ == "Agreement"
+            continue
+        with pytest.raises(ValueError, match=message):
+            type(task).model_validate_json(text)

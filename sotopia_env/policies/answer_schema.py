@@ -37,7 +37,7 @@ def action_schema(observation: Observation, max_tokens: int | None = None) -> di
     words = {"type": "string", "maxLength": longest}
     moves = _moves(observation.moves)
     forms = [_form(observation.briefing, speaking, words, {"anyOf": moves})] if moves else []
-    forms.append(_form(observation.briefing, speaking, {**words, "minLength": 1}, {"type": "null"}))
+    forms.append(_form(observation.briefing, speaking, {**words, "minLength": 1}, _NO_MOVE))
     return {"anyOf": [*(forms if speaking else ()), *([_object(_kinds(wordless))] if wordless else ())]}
 
 
@@ -49,16 +49,21 @@ def _moves(menu: Menu | None) -> list[dict[str, Any]]:
 
 
 def _form(briefing: Briefing, kinds: list[str], words: dict[str, Any], move: dict[str, Any]) -> dict[str, Any]:
-    """An action with words; ``to`` and ``move`` are keys of it only where the task has them."""
+    """An action with words; ``to`` and ``move`` are keys of it only where the task has them.
+
+    A move goes to everybody: a private offer counts only if it reaches all whose assent it needs, which no schema says.
+    """
     fields = _kinds(kinds, words)
     if briefing.recipients:
         names = [partner.name for partner in briefing.partners]
-        fields["to"] = {"type": "array", "items": {"type": "string", "enum": names}, "maxItems": len(names)}
+        most = len(names) if move == _NO_MOVE else 0
+        fields["to"] = {"type": "array", "items": {"type": "string", "enum": names}, "maxItems": most}
     if briefing.protocol:
         fields["move"] = move
     return _object(fields)
 
 
+_NO_MOVE = {"type": "null"}
 _NO_WORDS = {"type": "string", "enum": [""]}
 
 

@@ -1,9 +1,9 @@
 """The PettingZoo entry module: ``from sotopia_env import sotopia_v0; env = sotopia_v0.env()``.
 
 All constructors take the same keyword arguments (:class:`~sotopia_env.envs.options.EnvOptions`) and work without any:
-the two-seat tasks of the starter set, round-robin order (simultaneous in the parallel forms), 20 turns. The float is the
-verified GOAL in [0, 1] where a task has an outcome; where it has none, as in the starter set, rules count words, which
-is a smoke test (docs/rewards.md).
+the two-seat tasks of the starter set, round-robin order (simultaneous in the parallel forms), 20 turns. The float is
+the verified GOAL in [0, 1] where a task has an outcome; where it has none, as in the starter set, rules count words,
+which is a smoke test (docs/rewards.md).
 
 ========================= ============================ =======================================
 constructor               rewards                      form
@@ -58,7 +58,7 @@ def _simultaneous(options: EnvOptions) -> EnvOptions:
 
 
 def register_environments() -> None:
-    """Makes ``sotopia_env/sotopia_v0`` (PettingZoo) and Gymnasium's ``Sotopia-v0`` and ``SotopiaMoves-v0`` known; idempotent."""
+    """Makes PettingZoo's ``sotopia_env/sotopia_v0`` and Gymnasium's ``Sotopia(Moves)-v0`` known; idempotent."""
     forms = (
         ("aec", "sotopia", "env"),
         ("aec", "mo_sotopia", "mo_env"),
@@ -77,6 +77,4 @@ def register_environments() -> None:
             vector_entry_point="sotopia_env.envs.vector_env:SotopiaVectorEnv",
         )
     if "sotopia_env/SotopiaMoves-v0" not in gymnasium.registry:
-        gymnasium.register(
-            id="sotopia_env/SotopiaMoves-v0", entry_point="sotopia_env.envs.moves_env:SotopiaMovesEnv"
-        )
+        gymnasium.register(id="sotopia_env/SotopiaMoves-v0", entry_point="sotopia_env.envs.moves_env:SotopiaMovesEnv")

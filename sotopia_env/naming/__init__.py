@@ -9,11 +9,26 @@ sources: ``everyday``, ``bargaining:level=hard,n=1000``, a file. Evaluators and 
 as policies are.
 """
 
-from sotopia_env.naming.evaluators import EVALUATOR_NAMES, EVALUATOR_PLUGINS, NO_EVALUATOR, make_evaluator, make_optional_evaluator
+from sotopia_env.naming.evaluators import (
+    EVALUATOR_NAMES,
+    EVALUATOR_PLUGINS,
+    NO_EVALUATOR,
+    make_evaluator,
+    make_optional_evaluator,
+)
 from sotopia_env.naming.plugins import imported_code
 from sotopia_env.naming.policies import POLICY_NAMES, POLICY_PLUGINS, make_policy
 from sotopia_env.naming.scorers import SCORERS, make_scorer
-from sotopia_env.naming.task_sources import SHIPPED, TASK_PLUGINS, check_seat, episode_tasks, pick_task, task_rules, task_set, task_sources
+from sotopia_env.naming.task_sources import (
+    SHIPPED,
+    TASK_PLUGINS,
+    check_seat,
+    episode_tasks,
+    pick_task,
+    task_rules,
+    task_set,
+    task_sources,
+)
 
 __all__ = [
     "EVALUATOR_NAMES",

@@ -129,7 +129,9 @@ def test_make_refuses(spec, error, hint):
 
 def test_names_and_parameters_identify_what_scored():
     expected = ("verified", "rules", "diligence")
-    assert expected == NAMES, "a new evaluator goes in here; test_testing.py checks its contract, docs/measures.md explains"
+    assert expected == NAMES, (
+        "a new evaluator goes in here; test_testing.py checks its contract, docs/measures.md explains"
+    )
     assert default_evaluator().parameters == {
         "aggregate": "first",
         "strict": True,

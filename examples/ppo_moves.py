@@ -1,7 +1,7 @@
 """Trains Stable-Baselines3's PPO on the game in numbers, and plays it against what it never met.
 
     pip install stable-baselines3
-    python examples/ppo_moves.py --steps 60000 --partner boulware
+    python examples/ppo_moves.py --partner linear
 
 Every episode is a new bargain; those of the test are of another seed. GOAL is verified and runs from 0 to 10.
 """
@@ -21,6 +21,7 @@ TEST_SEED = 1_000_003
 
 
 def make(task: str, partner: str, seat: int) -> gymnasium.Env:
+    """Returns the game in numbers from one seat."""
     return gymnasium.make("sotopia_env/SotopiaMoves-v0", task=task, partner=partner, focal_seat=seat)
 
 
@@ -38,16 +39,18 @@ def goals(act: Callable[[np.ndarray], int], task: str, partner: str, episodes: i
 
 
 def report(name: str, values: np.ndarray, partner: str) -> None:
+    """Prints the mean with its 95 % interval."""
     half = 1.96 * values.std(ddof=1) / len(values) ** 0.5
     print(f"{name:22} against {partner:10} GOAL {values.mean():.2f} ± {half:.2f} ({len(values)} games)")
 
 
 def main() -> None:
+    """Plays uniform moves, trains, and plays what was learned."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--task", default="bargaining")
-    parser.add_argument("--partner", default="boulware")
+    parser.add_argument("--partner", default="linear")
     parser.add_argument("--other", default="conceder", help="a partner that it does not meet in training")
-    parser.add_argument("--steps", type=int, default=60_000)
+    parser.add_argument("--steps", type=int, default=30_000)
     parser.add_argument("--games", type=int, default=400)
     parser.add_argument("--seed", type=int, default=0)
     settings = parser.parse_args()
@@ -59,17 +62,17 @@ def main() -> None:
     try:
         import torch
         from stable_baselines3 import PPO
+        from stable_baselines3.common.vec_env import DummyVecEnv
     except ImportError:
         raise SystemExit("to train: pip install stable-baselines3") from None
     torch.set_num_threads(1)
-    from stable_baselines3.common.vec_env import DummyVecEnv
-
-    seats = [lambda seat=seat: make(settings.task, settings.partner, seat) for seat in (0, 1) * 4]
+    seats = [lambda seat=seat: make(settings.task, settings.partner, seat) for seat in (0, 1) * 8]
     model = PPO(
         "MlpPolicy",
         DummyVecEnv(seats),
         seed=settings.seed,
-        n_steps=128,
+        n_steps=64,
+        n_epochs=8,
         batch_size=256,
         learning_rate=1e-3,
         ent_coef=0.01,

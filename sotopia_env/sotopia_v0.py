@@ -58,7 +58,7 @@ def _simultaneous(options: EnvOptions) -> EnvOptions:
 
 
 def register_environments() -> None:
-    """Makes ``sotopia_env/sotopia_v0`` (PettingZoo) and Gymnasium's ``Sotopia-v0`` and ``SotopiaMoves-v0`` known; idempotent."""
+    """Makes PettingZoo's ``sotopia_env/sotopia_v0`` and Gymnasium's ``Sotopia(Moves)-v0`` known; idempotent."""
     forms = (
         ("aec", "sotopia", "env"),
         ("aec", "mo_sotopia", "mo_env"),

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from sotopia_env.cli.app import app
 from sotopia_env.errors import InvalidValueError, UnknownNameError
-from sotopia_env.naming import make_evaluator, task_set, task_sources
+from sotopia_env.naming import make_evaluator, plugins, task_set, task_sources
 from sotopia_env.outcomes import AgreementRules, register_protocol, variants
 from sotopia_env.storage.manifest import read_manifest
 from sotopia_env.tasks.families import registry
@@ -42,6 +42,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(registry, "_REGISTERED", {})
     monkeypatch.setattr(variants, "_VARIANTS", {})
+    monkeypatch.setattr(plugins, "_CODE", {})
     yield tmp_path
     for name in MODULES:
         sys.modules.pop(name, None)
@@ -79,7 +80,7 @@ def test_the_commands_run_by_path_and_by_name(installed: Path) -> None:
     for run, level in (("by_path", "medium"), ("by_name", "hard")):
         manifest = read_manifest(installed / run)
         assert manifest.counts.episodes == 24
-        assert {"even", "brevity", "flat_share"} <= set(manifest.code.imported)
+        assert {"even", "brevity", "flat_share"} <= set(manifest.code)
         assert level in (installed / run / "episodes.jsonl").read_text(encoding="utf-8")
 
 
@@ -106,8 +107,8 @@ def test_a_family_of_another_package_streams_and_mixes_with_ours(installed: Path
     ("spec", "error", "message"),
     [
         ("flat_shar", UnknownNameError, "did you mean 'flat_share'"),
-        ("flat_share:family:levl=hard", UnknownNameError, "parameter: it has no parameters, got 'levl'|'levl'"),
-        ("bargaining:levl=hard", UnknownNameError, "did you mean 'level'"),
+        ("flat_share:family:lvl=hard", UnknownNameError, "it has no parameters, got 'lvl'"),
+        ("bargaining:levels=hard", UnknownNameError, "did you mean 'level'"),
         ("flat_share:FAMILY", InvalidValueError, "expected something to call"),
         ("firm:Firm", InvalidValueError, "tasks 'firm:Firm'"),
         ("bargaining:n=many", InvalidValueError, "n: expected a whole number"),

@@ -41,8 +41,9 @@ _ResultT = TypeVar("_ResultT")
 class SotopiaSingleAgentEnv(gymnasium.Env[ObservationDict, Any]):
     """A Gymnasium environment for one focal agent, over :class:`~sotopia_env.envs.pettingzoo_env.SotopiaEnv`.
 
-    Observations, actions (a model's text among them) and infos are those of the focal agent there; the reward is its scalar, and
-    ``info["reward_vector"]`` holds the vector at the end. Partners never see more than their own observation.
+    Observations, actions (a model's text among them) and infos are those of the focal agent there; the reward is its
+    scalar, and ``info["reward_vector"]`` holds the vector at the end. Partners never see more than their own
+    observation.
 
     An episode may end before the focal agent ever acted (the partner that opens leaves at once). ``reset`` cannot say
     so: ``info["stop_reason"]`` is set then, and the first ``step`` pays the reward, whatever its action.

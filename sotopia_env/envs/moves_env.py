@@ -39,13 +39,16 @@ REMEMBERED = 4
 class SotopiaMovesEnv(gymnasium.Env[NDArray[np.float32], int]):
     """An agreement, played by one focal agent that sees and does numbers.
 
-    *Utilities* are the agent's own: 0 is no agreement, 1 its best outcome in the whole space (often out of reach),
-    clipped to [-1, 1] in observations. Offer ``k`` of ``offers`` is the outcome at or just above the utility
-    ``1 - k / offers``; among equally good ones the one nearest to what the partners stand for.
+    *Utilities* are the agent's own: 0 is no agreement, 1 its best outcome in the whole space (often out of reach); in
+    observations a loss ``u`` is ``u / (1 - u)``, so that all lie above -1 and apart. Offer ``k`` of ``offers`` is the
+    outcome at or just above the utility ``1 - k / offers``; among equally good ones the one nearest to what the
+    partners stand for.
 
     Observation, float32, shape ``(3 + 2 * REMEMBERED + offers,)``: the share of the own turns that is left; whether an
     offer is open to it, and the best one's utility; the partners' latest offers, the newest first, then the own ones
     (-1 where there are not so many); the utility of each offer it can make.
+
+    The turn limit *terminates*: it is part of the game, and the turns left are in the observation.
 
     ``info["action_mask"]`` (int8) says which actions are open, :meth:`action_masks` the same as truth values, as
     sb3-contrib's MaskablePPO asks for it. A move that is not open is a turn in which nothing is done.
@@ -68,7 +71,7 @@ class SotopiaMovesEnv(gymnasium.Env[NDArray[np.float32], int]):
         *,
         partner: PartnerSpec | Mapping[int, PartnerSpec] = DEFAULT_PARTNER,
         focal_seat: int = 0,
-        offers: int = 20,
+        offers: int = 10,
         **options: Unpack[EnvOptions],
     ) -> None:
         check_whole("offers", offers, 2)
@@ -79,7 +82,7 @@ class SotopiaMovesEnv(gymnasium.Env[NDArray[np.float32], int]):
         self._bidders = tuple(FixedDemand(demand=1 - k / offers) for k in range(offers))
         self.metadata, self.render_mode = self.game.metadata, self.game.render_mode
         self.observation_space = spaces.Box(-1.0, 1.0, (3 + 2 * REMEMBERED + offers,), np.float32)
-        self.action_space = spaces.Discrete(FIRST_OFFER + offers)
+        self.action_space: spaces.Space[Any] = spaces.Discrete(FIRST_OFFER + offers)
 
     @cached_property
     def _shape(self) -> tuple[int, ...]:
@@ -103,7 +106,8 @@ class SotopiaMovesEnv(gymnasium.Env[NDArray[np.float32], int]):
         if not self.action_space.contains(action):
             raise InvalidActionError(f"action: expected 0 to {self._shape[0] - 1}, got {excerpt(action)}")
         _, reward, terminated, truncated, info = self.game.step(self._action(int(action)))
-        return self._observe(), reward, terminated, truncated, self._with_mask(info)
+        # Learners that bootstrap at a truncation would take a deal that was missed for one that may yet come.
+        return self._observe(), reward, terminated or truncated, False, self._with_mask(info)
 
     def action_masks(self) -> NDArray[np.bool_]:
         """Returns which actions are open now; bool, shape (actions,)."""
@@ -149,7 +153,10 @@ class SotopiaMovesEnv(gymnasium.Env[NDArray[np.float32], int]):
         return Move(MoveKind.PROPOSE, bids.ranking.terms(row))
 
     def _observe(self) -> NDArray[np.float32]:
-        return np.clip(np.fromiter(self._numbers(), np.float32), -1.0, 1.0)
+        numbers = np.fromiter(self._numbers(), np.float32)
+        # Opening offers of partners are far below 0; clipped, they would all be one.
+        losses = np.maximum(-numbers, 0)
+        return np.where(losses > 0, -1 + 1 / (1 + losses), numbers).astype(np.float32)
 
     def _numbers(self) -> Iterator[float]:
         observation = self.game.observation()
@@ -160,7 +167,7 @@ class SotopiaMovesEnv(gymnasium.Env[NDArray[np.float32], int]):
         partners = [terms for offers in bids.partners.values() for terms in offers]
         for offers in (partners, bids.own):
             latest = [bids.ranking.utility(terms) for terms in offers[: -REMEMBERED - 1 : -1]]
-            yield from (*latest, *[-1.0] * (REMEMBERED - len(latest)))
+            yield from (*latest, *[-np.inf] * (REMEMBERED - len(latest)))
         for bidder in self._bidders:
             yield float(bids.ranking.utilities[bids.ranking.cheapest(bidder.demand)])
 

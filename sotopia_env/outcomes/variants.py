@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint, short_repr
 
@@ -14,7 +14,7 @@ GROUP = "sotopia.protocols"
 """Entry points of protocols; one is loaded when a task that names it is read."""
 
 _VARIANTS: dict[str, type[AnyProtocol]] = {}
-_ProtocolT = TypeVar("_ProtocolT", bound="type[Any]")
+_ProtocolT = TypeVar("_ProtocolT", bound="type[AnyProtocol]")
 
 
 def register_protocol(name: str, protocol: _ProtocolT) -> _ProtocolT:

@@ -160,9 +160,8 @@ def test_wrong_reset_arguments_leave_the_running_episode(arguments, message):
 
 
 BAD_ACTIONS = [
-    (None, "expected an Action or a mapping .*, got None"),
-    ("hello", "expected an Action or a mapping .*, got 'hello'"),
-    (1, "expected an Action or a mapping .*, got 1"),
+    (None, "expected an Action, a text or a mapping .*, got None"),
+    (1, "expected an Action, a text or a mapping .*, got 1"),
     ([1, "hello"], "got a value of type list"),
     ({}, 'got a mapping without "action_type"'),
     ({"argument": "x"}, 'got a mapping without "action_type"'),

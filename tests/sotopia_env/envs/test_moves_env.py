@@ -91,6 +91,18 @@ def test_leaving_ends_the_game_and_what_is_not_open_is_a_violation() -> None:
     assert (reward, terminated, info["stop_reason"]) == (0, True, "left")
 
 
+def test_the_turn_limit_terminates_for_the_turns_left_are_observed() -> None:
+    env = make(partner="stubborn:demand=1", max_turns=6)
+    env.reset(seed=0)
+    ends = []
+    while not any(ends[-1:]):
+        _, reward, terminated, truncated, info = env.step(FIRST_OFFER)
+        ends.append(terminated)
+        assert not truncated
+    assert (len(ends), reward, info["stop_reason"]) == (3, 0, env.unwrapped.episode().stop.value)
+    assert env.unwrapped.episode().stop.truncated
+
+
 def test_every_reset_is_another_bargain_and_seeds_repeat_them() -> None:
     env = make()
     runs = []
@@ -117,12 +129,12 @@ def test_what_is_no_agreement_and_what_is_no_action_is_refused() -> None:
         SotopiaMovesEnv(offers=1)
     env = SotopiaMovesEnv()
     env.reset(seed=0)
-    for action in (-1, 23, 1.5, None, "accept"):
-        with pytest.raises(InvalidActionError, match="action: expected 0 to 22, got"):
+    for action in (-1, 13, 1.5, None, "accept"):
+        with pytest.raises(InvalidActionError, match="action: expected 0 to 12, got"):
             env.step(action)
 
 
-def test_the_example_plays_without_a_learner_and_says_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_example_plays_without_a_learner_and_says_what_it_lacks() -> None:
     command = [sys.executable, EXAMPLE, "--games", "4", "--steps", "64"]
     result = subprocess.run(command, capture_output=True, text=True)
     if importlib.util.find_spec("stable_baselines3") is None:

@@ -133,7 +133,7 @@ def test_settings_reach_the_server_and_the_record_says_who_answered(tmp_path: Pa
         ("on", False, [1, 1, 1], [1]),
         ("off", False, [0, 0, 0], [0]),
         ("auto", False, [1, 1, 1], [1]),
-        ("auto", True, [1, 0, 0, 0], [0]),
+        ("auto", True, [1, 1, 1, 0, 0, 0], [0]),  # json_schema, json_object with and without the schema, none
     ],
 )
 def test_one_switch_asks_for_the_form_of_agents_and_judges_answers(

@@ -139,7 +139,7 @@ def test_a_kind_of_fault_that_never_ends_is_named_in_every_record(tmp_path: Path
     with table_server(faults={kind: 1.0}, retry_after="0.01") as server:
         if (
             kind == "malformed"
-        ):  # it answers everybody and nobody can read it: no model, and the third call ends the run
+        ):  # nobody can read it: no model is there, and the third call ends the run
             with pytest.raises(ModelRefusedError, match="malformed"):
                 asyncio.run(play(server, tmp_path, 3, retries=1))
             return

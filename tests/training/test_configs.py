@@ -104,8 +104,8 @@ def test_accelerate_would_launch_a_stage(path, monkeypatch):
     asked = ["--config_file", str(path), str(ROOT / script), "--config", str(ROOT / stage)]
     arguments, defaults, _ = launch._validate_launch_command(launch.launch_command_parser().parse_args(asked))
     declared = yaml.safe_load(path.read_text())
-    assert arguments.num_processes == declared["num_processes"] == 8
-    assert arguments.mixed_precision == "bf16"
+    expected = (2, "no") if declared["use_cpu"] else (8, "bf16")
+    assert (arguments.num_processes, arguments.mixed_precision) == expected
     kind = declared["distributed_type"]
     assert {
         "MULTI_GPU": (True, False, False),

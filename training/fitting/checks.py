@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,20 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 _OF_BITSANDBYTES = re.compile(r"adamw_8bit|.*bnb|paged_|lion_|ademamix")
+
+
+def check_launch() -> None:
+    """Raises :class:`InvalidValueError` if ``accelerate launch`` was asked for several processes and made no ranks.
+
+    Without GPUs (``--cpu``, ``MULTI_CPU``) it starts the script once, with the address of a meeting that nobody attends.
+    """
+    alone = "WORLD_SIZE" not in os.environ and "MASTER_ADDR" in os.environ
+    if alone and "ACCELERATE_DYNAMO_MODE" in os.environ:
+        raise InvalidValueError(
+            "launch: accelerate was asked for several processes and started this one alone; on a CPU launch with "
+            "torchrun --standalone --nproc_per_node 2, or with accelerate and configs/accelerate/cpu.yaml (for one "
+            "process: --num_processes 1, and no MASTER_ADDR in the environment)"
+        )
 
 
 def check_schedule(arguments: Any) -> None:

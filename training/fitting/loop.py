@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.json_text import read_json
 from training.fitting.arguments import FitSettings
-from training.fitting.checks import check_installed, check_schedule, check_target_modules
+from training.fitting.checks import check_installed, check_launch, check_schedule, check_target_modules
 from training.fitting.resumed_weights import load_missing_weights
+from training.fitting.memory_reuse import keep_freed_memory
 from training.models.loading import (
     adapter_base,
     check_adapter,
@@ -195,8 +196,11 @@ class TrainingRun:
     arguments: Any
 
     def rows(self, prepare: Callable[[], _Rows]) -> _Rows:
-        """Returns the rows; the first process prepares them in the stage's directory, and the others read them."""
-        with self.arguments.main_process_first(desc="rows"):
+        """Returns the rows; the first process of all prepares them in the stage's directory, and the others read them.
+
+        The directory lies on a disk that all nodes see, so the first process of each node would write into one folder.
+        """
+        with self.arguments.main_process_first(local=False, desc="rows"):
             return prepare()
 
     def fit_to_end(self, trainer: Trainer, facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -240,8 +244,10 @@ def begin(
 
     Raises:
         InvalidValueError: the directory holds another stage, a package is missing, an argument or a layer to adapt does
-            not exist, or the tokenizer cannot be used in training.
+            not exist, the tokenizer cannot be used in training, or accelerate did not start the processes asked for.
     """
+    check_launch()
+    keep_freed_memory()
     check_quantization(model)
     values = arguments()
     check_installed(values)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -16,38 +17,67 @@ from tests.training.conftest import BRIEF
 ROOT = Path(__file__).parents[3]
 
 
-def two_processes(script, settings, folder):
-    """Runs a stage in two processes over gloo, and returns its figures and what it said."""
+NODE = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc_per_node", "1"]
+ACCELERATE = [sys.executable, "-m", "accelerate.commands.launch"]
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return str(one.getsockname()[1])
+
+
+def two_nodes():
+    """Two launchers of one process each, as on a cluster; here both nodes are this machine."""
+    meeting = ["--master_addr", "127.0.0.1", "--master_port", free_port()]
+    return [[*NODE, "--node_rank", rank, *meeting] for rank in "01"]
+
+
+def two_of_accelerate():
+    config = str(ROOT / "configs" / "accelerate" / "cpu.yaml")
+    return [[*ACCELERATE, "--config_file", config, "--main_process_port", "0"]]
+
+
+def launched(launchers, script, settings, folder):
+    """Runs a stage below each launcher, and returns their exit codes and what they said."""
     (folder / "c.yaml").write_text(yaml.safe_dump(settings))
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    ran = subprocess.run(
-        [*launch, str(ROOT / "scripts" / script), "--config", str(folder / "c.yaml")],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
-        timeout=560,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stderr[-3000:]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT)}
+    command = [str(ROOT / "scripts" / script), "--config", str(folder / "c.yaml")]
+    said = [folder / f"said-{number}.txt" for number in range(len(launchers))]
+    running = []
+    for launcher, file in zip(launchers, said, strict=True):
+        with file.open("w") as log:
+            running.append(
+                subprocess.Popen([*launcher, *command], cwd=ROOT, env=environment, stdout=log, stderr=subprocess.STDOUT)
+            )
+    try:
+        codes = [process.wait(timeout=560) for process in running]
+    finally:
+        for process in running:
+            process.terminate()
+    return codes, "".join(file.read_text() for file in said)
+
+
+def two_processes(launchers, script, settings, folder):
+    """Runs a stage in two processes over gloo, and returns its figures and what it said."""
+    codes, said = launched(launchers, script, settings, folder)
+    assert not any(codes), said[-3000:]
     output = Path(settings["output"])
     figures = json.loads((output / "done.json").read_text())
     assert figures["world_size"] == 2
     assert figures["steps"] == 2
     states = {path.name for path in (output / "checkpoints" / "checkpoint-2").glob("rng_state*")}
     assert states == {"rng_state_0.pth", "rng_state_1.pth"}
-    return figures, ran.stderr
+    return figures, said
 
 
-@pytest.mark.timeout(600)
-def test_two_processes_clone_together_over_gloo(tiny_model, expert_run, tmp_path):
-    """`accelerate launch --cpu` starts one process in silence; this asks how many there were."""
-    settings = {
+def cloning(tiny_model, expert_run, output):
+    return {
         "model": {"base": str(tiny_model), "lora": None},
         "prompt": BRIEF.model_dump(mode="json"),
         "data": [{"run": str(expert_run)}],
         "validation": 0,
-        "output": str(tmp_path / "bc"),
+        "output": str(output),
         "trainer": {
             "learning_rate": 1e-3,
             "max_steps": 2,
@@ -56,10 +86,32 @@ def test_two_processes_clone_together_over_gloo(tiny_model, expert_run, tmp_path
             "logging_steps": 1,
         },
     }
-    figures, said = two_processes("train_bc.py", settings, tmp_path)
+
+
+@pytest.mark.timeout(600)
+def test_two_nodes_clone_together_on_rows_that_one_process_prepares(tiny_model, expert_run, tmp_path):
+    """The first process of each node would write into the folder that both see."""
+    settings = cloning(tiny_model, expert_run, tmp_path / "bc")
+    figures, said = two_processes(two_nodes(), "train_bc.py", settings, tmp_path)
     assert figures["log"][-1]["epoch"] == 2 / 60  # 240 rows in batches of two on two processes: half the steps of one
     assert said.count("rows: {") == 1  # one process prepares, and one speaks
     assert (tmp_path / "bc" / "model" / "model.safetensors").is_file()
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("asked", ["flags", "MULTI_CPU"])
+def test_processes_that_accelerate_does_not_start_are_not_trained_without(tiny_model, expert_run, tmp_path, asked):
+    (tmp_path / "multi.yaml").write_text(
+        "{compute_environment: LOCAL_MACHINE, distributed_type: MULTI_CPU, num_machines: 1, num_processes: 2, "
+        "mixed_precision: 'no', machine_rank: 0, use_cpu: true, debug: false}"
+    )
+    options = ["--num_processes", "2", "--cpu"] if asked == "flags" else ["--config_file", str(tmp_path / "multi.yaml")]
+    settings = cloning(tiny_model, expert_run, tmp_path / "bc")
+    codes, said = launched([[*ACCELERATE, *options]], "train_bc.py", settings, tmp_path)
+    assert codes != [0]
+    assert "error: launch: " in said
+    assert "torchrun" in said
+    assert not (tmp_path / "bc").exists()
 
 
 @pytest.mark.timeout(600)
@@ -84,7 +136,7 @@ def test_two_processes_play_whole_episodes_together_over_gloo(cloned, tmp_path):
             "logging_steps": 1,
         },
     }
-    figures, _ = two_processes("train_grpo.py", settings, tmp_path)
+    figures, _ = two_processes(two_of_accelerate(), "train_grpo.py", settings, tmp_path)
     assert [look["step"] for look in figures["dev"]] == [0, 1, 2]
     # Three dev episodes, two in one process and one in the other: means are of all three in both.
     assert all(round(look["agreement"] * 3, 6).is_integer() for look in figures["dev"])

@@ -277,9 +277,14 @@ def test_a_resumed_run_plays_the_situations_of_an_unbroken_one(killed, cloned, t
     monkeypatch.setattr(EpisodeRollout, "__call__", note)
     six = SITUATIONS.model_copy(update={"count": 3, "max_turns": 2})
     whole = asked(
-        start_from=str(cloned), output=str(tmp_path / "whole"), situations=six, trainer={"max_steps": 6, "beta": 0}
+        start_from=str(cloned),
+        output=str(tmp_path / "whole"),
+        situations=six,
+        reward=RewardSettings(evaluator="verified"),
+        trainer={"max_steps": 6},
     )
     grpo.run(whole)
+    assert {entry["episodes/unscored"] for entry in losses(tmp_path / "whole")} == {0}
     order = list(played)
     assert sorted(chain(*order[:3])) == sorted(chain(*order[3:]))
     assert order[:3] != order[3:]

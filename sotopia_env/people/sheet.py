@@ -8,7 +8,6 @@ plays a character, and rate every agent on the dimensions that the judge rates, 
 from __future__ import annotations
 
 import hashlib
-import itertools
 import logging
 import random
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,6 +21,7 @@ from sotopia_env.outcomes import describe_space, describe_worth
 from sotopia_env.prompts import fill, load
 from sotopia_env.quoting import disarm
 from sotopia_env.records import Record, read_record
+from sotopia_env.storage.recordings import recordings
 from sotopia_env.world.dynamics import TurnOrder
 from sotopia_env.world.episode import Episode
 from sotopia_env.world.observation import OWN_FIELDS, describe, render_turn
@@ -105,12 +105,17 @@ def draw(episodes: Iterable[Episode], n: int | None, seed: int) -> list[Episode]
     Raises:
         InvalidValueError: there are fewer.
     """
-    ordered = sorted(episodes, key=lambda episode: episode.key)
+    ordered = _different(episodes)
     if n is None:
         return ordered
     if not 1 <= n <= len(ordered):
         raise InvalidValueError(f"n: expected 1 to {len(ordered)}, the number of episodes, got {n}")
     return random.Random(f"draw:{seed}").sample(ordered, n)
+
+
+def _different(episodes: Iterable[Episode]) -> list[Episode]:
+    plays = [record.episode for record in recordings(episodes, one_play=True) if record.first]
+    return sorted(plays, key=lambda episode: episode.key)
 
 
 def write_template(
@@ -122,21 +127,23 @@ def write_template(
     order of their own each time, and the seats of an episode too. The same seed and episodes give the same files.
 
     Args:
-        episodes: to be annotated; custom dimensions of their evaluations are added to the seven.
+        episodes: to be annotated, two records of one counting once; custom dimensions of their evaluations are added
+            to the seven.
         path: the ``.csv`` file; it must not exist, because an existing one may be filled in.
         per_episode: annotators per episode (2 in SOTOPIA, appendix E.1).
         seed: of the order and the ids.
 
     Raises:
-        InvalidValueError: no episodes, an episode twice, a file in the way, or custom dimensions that contradict each
-            other.
+        InvalidValueError: no episodes, two plays of one episode, a file in the way, or custom dimensions that
+            contradict each other.
     """
-    path, ordered = Path(path), sorted(episodes, key=lambda episode: episode.key)
+    path, records = Path(path), list(episodes)
+    ordered = _different(records)
     _check_template(path, ordered, per_episode)
     key = AnnotationKey(
         seed=seed,
         per_episode=per_episode,
-        dimensions=_custom_dimensions(ordered),
+        dimensions=_custom_dimensions(records),
         requests=_requests(ordered, per_episode, seed),
     )
     _check_columns(key)
@@ -159,9 +166,6 @@ def _check_template(path: Path, episodes: Sequence[Episode], per_episode: int) -
     check_whole("per_episode", per_episode, 1)
     if not episodes:
         raise InvalidValueError("episodes: expected at least one to annotate, got none")
-    for first, second in itertools.pairwise(episodes):
-        if first.key == second.key:
-            raise InvalidValueError(f"episode {first.key!r} occurs twice; is a run named twice?")
 
 
 def _warn_of_long_cells(episodes: Iterable[Episode]) -> None:

@@ -6,7 +6,6 @@ Scores of different evaluators are different quantities, so all rows of one call
 
 from __future__ import annotations
 
-import hashlib
 import math
 import re
 from collections import Counter
@@ -17,6 +16,7 @@ from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
 from sotopia_env.records import canonical_json
 from sotopia_env.reports.intervals import UNBOUNDED, Bounds
 from sotopia_env.reports.turn_counts import TurnCounts, count_turns
+from sotopia_env.storage.recordings import PlayKey, recordings
 from sotopia_env.world.action import ActionType
 from sotopia_env.world.dynamics import TurnOrder
 from sotopia_env.world.episode import Episode, Evaluation, OutcomeResult
@@ -184,33 +184,20 @@ def rows_by_one(
     episodes: Iterable[Episode], evaluator: str | None, defaults: Callable[[], Iterable[str]] = tuple
 ) -> tuple[str | None, list[SeatResult]]:
     """Returns the evaluator of :func:`choose_evaluator` and the rows of :func:`seat_results` in one pass."""
-    recordings: dict[_Recording, dict[str | None, tuple[SeatResult, ...]]] = {}
-    evaluators: dict[_Recording, set[str]] = {}
+    plays: dict[PlayKey, dict[str | None, tuple[SeatResult, ...]]] = {}
+    counts: Counter[str] = Counter()
     members: set[str] = set()
-    for episode in episodes:
-        recording = _recording(episode)
-        names = {evaluation.evaluator for evaluation in episode.evaluations}
+    for play, episode, _, names in recordings(episodes):
+        counts.update(names)
         members.update(name for evaluation in episode.evaluations for name in evaluation.members)
         # Any of them may be meant where none has just this name.
         candidates: Iterable[str | None] = names if evaluator is None else names & {evaluator} or names
-        # Runs may share episodes, such as a baseline's self-play; one that was evaluated twice has both evaluations.
-        evaluators.setdefault(recording, set()).update(names)
-        rows = recordings.setdefault(recording, {None: tuple(_seats(episode, evaluator))})
+        rows = plays.setdefault(play, {None: tuple(_seats(episode, evaluator))})
         rows.update({name: tuple(_seats(episode, name)) for name in candidates})
-    if not recordings:
+    if not plays:
         raise InvalidValueError("nothing to compare: expected at least one episode, got none")
-    counts = Counter(name for names in evaluators.values() for name in names)
-    choice = choose_evaluator(counts, len(recordings), evaluator, defaults(), members=members)
-    return choice, _with_labels([row for rows in recordings.values() for row in rows.get(choice, rows[None])])
-
-
-_Recording = tuple[str, bytes]
-
-
-def _recording(episode: Episode) -> _Recording:
-    """Identifies one play of an episode: models may play the same plan twice, with other turns."""
-    turns = "\n".join(item.model_dump_json(exclude={"generation"}) for item in episode.turns)
-    return episode.key, hashlib.blake2b(turns.encode(), digest_size=16).digest()
+    choice = choose_evaluator(counts, len(plays), evaluator, defaults(), members=members)
+    return choice, _with_labels([row for rows in plays.values() for row in rows.get(choice, rows[None])])
 
 
 def _with_labels(rows: Sequence[SeatResult]) -> list[SeatResult]:

@@ -78,16 +78,11 @@ def _records(source: Path, kind: Kind) -> Iterator[Any]:
         yield from _people(source, kind)
         return
     file = source / f"{kind.value}.jsonl" if source.is_dir() else source
-    if kind is Kind.SCENARIO and source.is_dir() and not file.exists():
-        scenarios: dict[str, Scenario] = {}
-        for task in _tasks(source):
-            scenarios.setdefault(task.scenario.id, task.scenario)
-        yield from scenarios.values()
+    if kind is Kind.SCENARIO:
+        yield from _scenarios(file if file.exists() else source)
         return
     for where, line in _lines(file):
         match kind:
-            case Kind.SCENARIO:
-                yield read_record(Scenario, line, where, "scenario")
             case Kind.TASK:
                 yield read_record(Task, line, where, "task")
             case _:
@@ -105,12 +100,32 @@ def _tasks(source: Path) -> Iterator[Task]:
     return (read_record(Task, line, where, "task") for where, line in _lines(file))
 
 
+def _scenarios(source: Path) -> Iterator[Scenario]:
+    """Scenarios; of tasks, each id's first."""
+    if not _holds_tasks(source):
+        yield from (read_record(Scenario, line, where, "scenario") for where, line in _lines(source))
+        return
+    scenarios: dict[str, Scenario] = {}
+    for task in _tasks(source):
+        scenarios.setdefault(task.scenario.id, task.scenario)
+    yield from scenarios.values()
+
+
+def _holds_tasks(source: Path) -> bool:
+    """Whether it is a folder, whose tasks are meant, or a file that begins with a task."""
+    if source.is_dir():
+        return True
+    first = next((parse_json(line, where) for where, line in _lines(source)), None)
+    return isinstance(first, dict) and "scenario" in first
+
+
 def _people(source: Path, kind: Kind) -> Iterator[Any]:
     """Characters, or relationships with the characters of their cast; of tasks, those of all tasks."""
     file = source / CAST if source.is_dir() else source
     if not file.is_file() or file.suffix == ".jsonl":
         if kind is Kind.CHARACTER:
-            yield from dict.fromkeys(person for task in _tasks(source) for person in task.characters)
+            people = (person for task in _tasks(source) for person in task.characters)
+            yield from {person.model_dump_json(): person for person in people}.values()
             return
         for task in _tasks(source):
             for record in task.relationships:

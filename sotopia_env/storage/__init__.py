@@ -11,10 +11,12 @@ from sotopia_env.storage.manifest import (
     configured_policies,
     read_manifest,
 )
+from sotopia_env.storage.recordings import Recording, recordings
 
 __all__ = [
     "RUN",
     "FailureRecord",
+    "Recording",
     "RunConfig",
     "RunDirectory",
     "RunManifest",
@@ -27,4 +29,5 @@ __all__ = [
     "read_failures",
     "read_manifest",
     "read_run",
+    "recordings",
 ]

@@ -19,7 +19,7 @@ import logging
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
 from statistics import fmean
@@ -29,7 +29,7 @@ from pydantic import Field
 from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
 from sotopia_env.files import write_text_atomically
 from sotopia_env.reports import OVERALL, choose_evaluator
-from sotopia_env.storage import configured_evaluator, read_run
+from sotopia_env.storage import Recording, configured_evaluator, read_run, recordings
 from sotopia_env.tasks import task_key
 from sotopia_env.world import DIMENSIONS, Episode, Evaluation, dimension
 from training.collect.selection import (
@@ -96,26 +96,24 @@ def select(episodes: Iterable[Episode], settings: AnyFilter, preferred: Iterable
     """Returns the filter's selection of the episodes, which are read once and not held in memory.
 
     Args:
-        episodes: of one or several runs.
+        episodes: of one or several runs; two records of one count once.
         settings: of the filter.
         preferred: evaluators to prefer if all episodes share several; those of the runs.
 
     Raises:
-        InvalidValueError: there are no episodes, one occurs twice, several evaluators are possible, or there is no
+        InvalidValueError: there are no episodes, two plays of one, several evaluators are possible, or there is no
             score at all.
         UnknownNameError: no episode has an evaluation by this evaluator, a score on this dimension, or one of these
             policies.
     """
-    inputs: dict[str, list[FilterInput]] = {}
     counts: Counter[str] = Counter()
     members: set[str] = set()
     reader = _FilterReader(settings)
-    for episode in episodes:
-        if episode.key in inputs:
-            raise InvalidValueError(f"episode {episode.key!r} occurs twice; is a run named twice?")
-        counts.update({evaluation.evaluator for evaluation in episode.evaluations})
-        members.update(name for evaluation in episode.evaluations for name in evaluation.members)
-        inputs[episode.key] = reader.inputs(episode)
+    for record in recordings(episodes, one_play=True):
+        counts.update(record.evaluators)
+        members.update(name for evaluation in record.episode.evaluations for name in evaluation.members)
+        reader.read(record)
+    inputs = reader.inputs
     if not inputs:
         raise InvalidValueError("filter: expected at least one episode, got none")
     reader.check_names()
@@ -135,11 +133,22 @@ class _FilterReader:
     policies: set[str] = field(default_factory=set)
     custom: set[str] = field(default_factory=set)
     not_focal: int = 0
+    inputs: dict[str, list[FilterInput]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.dimension = _dimension(self.settings.dimension)
 
-    def inputs(self, episode: Episode) -> list[FilterInput]:
+    def read(self, record: Recording) -> None:
+        """Adds the seats of an episode, or further scores of the same seats."""
+        episode, items = record.episode, self._items(record.episode)
+        if record.first:
+            self.inputs[episode.key] = items
+            self.not_focal += len(episode.task.agents) - len(items)
+            return
+        pairs = zip(self.inputs[episode.key], items, strict=True)
+        self.inputs[episode.key] = [replace(new, scores={**new.scores, **old.scores}) for old, new in pairs]
+
+    def _items(self, episode: Episode) -> list[FilterInput]:
         group = task_key(episode.task) if self.settings.group == "scenario" else episode.task.content_hash
         names = {info.agent: info.name for info in episode.policies}
         self.policies |= set(names.values())
@@ -147,11 +156,9 @@ class _FilterReader:
         task = episode.task.scenario.id if self.settings.group == "scenario" else episode.task.id
         inputs = []
         for number, seat in enumerate(episode.task.agents):
-            if not self._focal(number, names.get(seat)):
-                self.not_focal += 1
-                continue
-            scores = {e.evaluator: _score(e, seat, self.dimension) for e in episode.evaluations}
-            inputs.append(FilterInput(group, task, seat, scores))
+            if self._focal(number, names.get(seat)):
+                scores = {e.evaluator: _score(e, seat, self.dimension) for e in episode.evaluations}
+                inputs.append(FilterInput(group, task, seat, scores))
         return inputs
 
     def _focal(self, number: int, policy: str | None) -> bool:
@@ -327,7 +334,7 @@ class FilteringSettings(Settings):
     """A filter over runs.
 
     Attributes:
-        runs: run directories, or ``.jsonl`` files of episodes.
+        runs: run directories, or ``.jsonl`` files of episodes; one that several have is selected of the first.
         filter: kind and rules.
         output: directory of the selections and the report.
     """
@@ -353,20 +360,23 @@ def run(settings: FilteringSettings) -> None:
     if stage.is_complete():
         return
     stage.open()
-    keys: list[list[str]] = [[] for _ in settings.runs]
+    owners: dict[str, int] = {}
 
     def episodes() -> Iterator[Episode]:
         for number, path in enumerate(settings.runs):
             for episode in read_run(path):
-                keys[number].append(episode.key)
+                owners.setdefault(episode.key, number)
                 yield episode
 
     configured = [configured_evaluator(Path(path)) for path in settings.runs]
     selection = select(
         episodes(), settings.filter, [evaluator.name for evaluator in configured if evaluator is not None]
     )
+    keys = [[key for key, owner in owners.items() if owner == number] for number in range(len(settings.runs))]
     parts = [selection.lines(own) for own in keys]
     for path, lines, own in zip(settings.runs, parts, keys, strict=True):
+        if not own:
+            raise InvalidValueError(f"{path}: expected episodes that no earlier run has, got none; leave this run out")
         if not lines:
             raise InvalidValueError(f"{path}: the filter takes none of its {len(own)} episodes; see its settings")
     for number, lines in enumerate(parts):

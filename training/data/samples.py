@@ -12,6 +12,7 @@ instructions, the last turns or the completion. Training and validation are spli
 from __future__ import annotations
 
 import hashlib
+import itertools
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -269,18 +270,19 @@ def refuse_evaluation_scenarios(rows: Iterable[Row], reserved: Mapping[str, str]
 
 
 def weighted(rows: Iterable[Row], weight: float) -> Iterator[Row]:
-    """Yields each row as often as ``weight`` says; the fraction is drawn from the row's own identity.
+    """Yields each conversation's rows as often as ``weight`` says; the fraction is drawn from its episode and seat.
+
+    A conversation is one seat's rows of one episode, which follow each other: they are repeated or left out together.
 
     Raises:
         InvalidValueError: the weight is negative or not finite.
     """
     if not 0 <= weight < float("inf"):
         raise InvalidValueError(f"weight: expected a number of at least 0, got {weight!r}")
-    for row in rows:
-        digest = hashlib.sha256(f"{row.episode}:{row.seat}:{row.turn}".encode()).digest()
+    for (episode, seat), conversation in itertools.groupby(rows, key=lambda row: (row.episode, row.seat)):
+        digest = hashlib.sha256(f"{episode}:{seat}".encode()).digest()
         extra = int.from_bytes(digest[:6], "big") / 2**48 < weight % 1
-        for _ in range(int(weight) + extra):
-            yield row
+        yield from itertools.chain(*itertools.tee(conversation, int(weight) + extra))
 
 
 def to_dataset(rows: Iterable[Row], folder: str | Path) -> Dataset:

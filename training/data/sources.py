@@ -30,11 +30,13 @@ class SourceSettings(Settings):
 
     Attributes:
         run: a run directory, or a ``.jsonl`` file of episodes.
-        selection: JSON Lines of the episodes' seats to take; ``None`` takes every episode.
+        selection: JSON Lines of the episodes' seats to take; ``None`` takes every episode. Sources may share one that
+            names episodes of all their runs.
         seats: agent ids (``agent_0``) or policies (``policy:NAME``) whose turns are taken; ``None`` takes all.
         scored: leave out episodes without an evaluation, or whose latest evaluation failed; false for data without
             scores, such as human dialogues.
-        weight: number of times each row is taken; a fraction takes that share of the rows.
+        weight: number of times each seat's turns in an episode are taken; a fraction takes all turns of that share of
+            the seats.
     """
 
     run: str
@@ -60,9 +62,10 @@ def source_rows(
         DamagedRecordError: a record cannot be read or replayed.
     """
     reserved = evaluation_scenarios(evaluation_tasks)
+    shared = {path: _SharedSelection(path, sources) for path in dict.fromkeys(s.selection for s in sources) if path}
     for source in sources:
         count = 0
-        rows = _rows(source, maker)
+        rows = _rows(source, maker, shared.get(source.selection or ""))
         for row in weighted(refuse_evaluation_scenarios(rows, reserved) if reserved else rows, source.weight):
             count += 1
             yield row
@@ -70,27 +73,43 @@ def source_rows(
             raise InvalidValueError(f"{source.run}: gives no rows; {maker.counts.text()}")
 
 
-def _rows(source: SourceSettings, maker: RowMaker) -> Iterator[Row]:
-    pairs = None if source.selection is None else read_selection(source.selection)
-    for episode in _episodes(source, pairs):
+class _SharedSelection:
+    """A selection, and which of its episodes the sources that share it have not read yet."""
+
+    def __init__(self, path: str, sources: Sequence[SourceSettings]) -> None:
+        self.path, self.pairs = path, read_selection(path)
+        self.keys = frozenset(key for key, _ in self.pairs)
+        self._missing = set(self.keys)
+        self._runs = [source.run for source in sources if source.selection == path]
+        self._unread = len(self._runs)
+
+    def note(self, keys: Iterable[str]) -> None:
+        """Notes the keys of a source's episodes; after the last source, raises for an episode that is in none."""
+        self._missing.difference_update(keys)
+        self._unread -= 1
+        if self._missing and not self._unread:
+            raise InvalidValueError(f"{self.path}: episode {min(self._missing)!r} is not in {', '.join(self._runs)}")
+
+
+def _rows(source: SourceSettings, maker: RowMaker, selection: _SharedSelection | None) -> Iterator[Row]:
+    for episode in _episodes(source, selection):
         for seat in seats_of(episode, source.seats):
-            if pairs is None or (episode.key, seat) in pairs:
+            if selection is None or (episode.key, seat) in selection.pairs:
                 yield from maker.rows(episode, seat)
 
 
-def _episodes(source: SourceSettings, pairs: frozenset[tuple[str, str]] | None) -> Iterator[Episode]:
+def _episodes(source: SourceSettings, selection: _SharedSelection | None) -> Iterator[Episode]:
     """The episodes of a source; after the last one, raises for names and episodes that it does not contain."""
     total, unscored = 0, 0
     seats: set[str] = set()
-    keys = None if pairs is None else {key for key, _ in pairs}
-    missing = set(keys or ())
+    keys: set[str] = set()
     for episode in read_run(source.run):
         total += 1
-        missing.discard(episode.key)
+        keys.add(episode.key)
         seats.update(episode.task.agents, (f"{_POLICY}{info.name}" for info in episode.policies))
         if source.scored and (episode.evaluation() is None or is_unscored(episode)):
             unscored += 1
-        elif keys is None or episode.key in keys:
+        elif selection is None or episode.key in selection.keys:
             yield episode
     if not total:
         raise InvalidValueError(f"{source.run}: holds no episodes")
@@ -100,8 +119,8 @@ def _episodes(source: SourceSettings, pairs: frozenset[tuple[str, str]] | None) 
         )
     if unscored:
         logger.warning("%s: %d of %d episodes left out, they are unscored", source.run, unscored, total)
-    if missing:
-        raise InvalidValueError(f"{source.selection}: episode {min(missing)!r} is not in {source.run}")
+    if selection is not None:
+        selection.note(keys)
     for name in source.seats or ():
         if name not in seats:  # seats differ from task to task: only a name that occurs nowhere is a mistake
             raise UnknownNameError(f"{source.run}: seats: {name_hint(name, sorted(seats))}")

@@ -209,14 +209,17 @@ def _checked_values(fit: FitSettings, kind: type[Any], decided: Mapping[str, Any
 def _checked(name: str, value: Any, hint: Any, choices: tuple[str, ...] | None) -> Any:
     """A value, checked where its field is a number, a switch or one of some names; others go on unchanged.
 
-    Numbers that YAML reads as text, such as 5e-6, become numbers. Hints of other fields are narrower than what the
-    classes take (``fsdp: true``), so these are left to the classes.
+    Numbers that YAML reads as text, such as 5e-6, become numbers, and its bare ``no`` is the name again where the field
+    has one. Hints of other fields are narrower than what the classes take (``fsdp: true``), so these are left to the
+    classes.
     """
     members = [member for member in get_args(hint) or (hint,) if member is not type(None)]
     for member in members:
-        if isinstance(member, type) and issubclass(member, Enum) and isinstance(value, str):
+        if isinstance(member, type) and issubclass(member, Enum):
             names = [str(one.value) for one in member]
-            if value not in names:
+            if value is False and "no" in names:
+                return "no"
+            if isinstance(value, str) and value not in names:
                 raise UnknownNameError(f"trainer.{name}: {name_hint(value, names)}")
     # The choices of its own class come first: cloning has another `loss_type` than GRPO.
     bounds: Any = Literal[choices] if choices and value is not None else _BOUNDS.get(name)

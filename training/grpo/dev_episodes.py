@@ -18,7 +18,7 @@ from sotopia_env.chat_model import ModelPool
 from sotopia_env.errors import EvaluationError
 from sotopia_env.files import write_text_atomically
 from sotopia_env.json_text import read_json
-from sotopia_env.world import ABBREVIATIONS, DIMENSIONS, Scalarisation
+from sotopia_env.world import Scalarisation
 from training.grpo.sampling import largest_count, samples_through_trl, through_trl
 from training.grpo.settings import DevSettings, RewardSettings
 from training.grpo.situations import Situation, situations
@@ -54,13 +54,12 @@ def generator_sample(
 
 
 def figures(episode: TokenEpisode, reward: Scalarisation) -> Figures:
-    """Returns an episode's reward, seven scores and share of valid answers, and if verified agreement and share."""
+    """Returns an episode's reward, scores and share of valid answers, and if verified agreement and share."""
     if episode.failure:
         return {"unscored": 1.0}
     values = {"reward": reward(episode.vector), "unscored": 0.0}
     values |= {} if episode.valid is None else {"valid": episode.valid}
-    scores = zip(DIMENSIONS, episode.vector, strict=True)
-    values |= {ABBREVIATIONS[dimension]: float(score) for dimension, score in scores}
+    values |= episode.scores
     outcome = episode.evaluation.outcome if episode.evaluation else None
     if outcome is not None:
         share = outcome.shares[episode.situation.task.seat_of[episode.situation.seat]]

@@ -8,11 +8,13 @@ a block shares task, seat, partner and seed, and only the policy's sampling diff
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sotopia_env.errors import EvaluationError, InvalidValueError
-from sotopia_env.world import ABBREVIATIONS, DIMENSIONS, RANGES, Dimension, Episode, Scalarisation
+from sotopia_env.world import RANGES, Dimension, Episode, Scalarisation
 from training.attribution.by_outcome import make_attributor
 from training.attribution.credits import Attributor, Missing, SeatScore, seat_score
 from training.attribution.settings import COUNTERFACTUAL
@@ -99,7 +101,7 @@ class EpisodeRollout:
             "logprobs": [episode.logprobs for episode in episodes] if trainer.use_vllm else None,
             "env_mask": [episode.mask for episode in episodes],
             "episode_reward": [self.reward(episode) for episode in episodes],
-            "scores": [[] if e.failure else [float(value) for value in e.vector] for e in episodes],
+            "scores": [episode.scores for episode in episodes],
             "facts": [self._facts(episode) for episode in episodes],
         }
         if self._attributor is not None:
@@ -245,7 +247,7 @@ def _facts(episode: TokenEpisode) -> dict[str, float]:
 def episode_reward(
     completions: Sequence[Any],
     episode_reward: Sequence[float | None],
-    scores: Sequence[Sequence[float]],
+    scores: Sequence[Mapping[str, float]],
     facts: Sequence[Mapping[str, float]],
     log_metric: Callable[[str, float], None],
     turn_credits: Sequence[Sequence[tuple[int, int, float]]] = (),
@@ -253,21 +255,45 @@ def episode_reward(
 ) -> list[float | None]:
     """Returns the episodes' rewards; TRL's reward function.
 
-    Logs their parts, the seven dimensions, the facts, and the turns' own rewards if there are any.
+    Logs their parts, the dimensions that are scored, the facts, and the turns' own rewards if there are any.
     """
     for credits in turn_credits:
         for _start, _end, credit in credits:
             log_metric("turns/credit", credit)
-    for vector in filter(None, scores):
-        for dimension, value in zip(DIMENSIONS, vector, strict=True):
-            log_metric(f"scores/{ABBREVIATIONS[dimension]}", value)
-    for row in facts:
-        for name, value in row.items():
-            log_metric(f"episodes/{name}", value)
+    for kind, rows in (("scores", scores), ("episodes", facts)):
+        for row in rows:
+            for name, value in row.items():
+                log_metric(f"{kind}/{name}", value)
     return list(episode_reward)
 
 
 # --- the trainer ---------------------------------------------------------------------------------------------------
+
+
+class EpochSampler:
+    """The order of the rows in the epoch that the trainer has reached, in a resumed run as in an unbroken one.
+
+    TRL's sampler draws each epoch's order after the one before, and a resumed run has a new one, which would begin with
+    the first epoch's. The trainer's state says the epoch in every process, also where it skips a part of one.
+    """
+
+    def __init__(self, make: Callable[[], Any], epoch: Callable[[], int]) -> None:
+        """Prepares.
+
+        Args:
+            make: returns TRL's sampler at its start.
+            epoch: returns the number of epochs that are complete.
+        """
+        self._make, self._epoch = make, epoch
+
+    def __len__(self) -> int:
+        return len(self._make())
+
+    def __iter__(self) -> Iterator[int]:
+        sampler = self._make()
+        for _ in range(self._epoch()):
+            deque(sampler, maxlen=0)
+        return iter(sampler)
 
 
 def trainer_class() -> type[GRPOTrainer]:
@@ -290,6 +316,10 @@ def trainer_class() -> type[GRPOTrainer]:
                 logs |= {"tokens/sampled": self._sampled, **counts(self._readers)}
                 self._sampled = 0
             super().log(logs, start_time)
+
+        def _get_train_sampler(self, dataset: Any = None) -> EpochSampler:
+            make = partial(super()._get_train_sampler, dataset)
+            return EpochSampler(make, lambda: int(self.state.epoch or 0))
 
         def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
             output: dict[str, Any] = super()._generate_and_score_completions(inputs)

@@ -123,7 +123,7 @@ class SelfPlay:
         """Whether the focal seat has less than the others have on average."""
         assert episode.evaluation is not None
         others = [agent for agent in episode.table.task.agents if agent != episode.situation.seat]
-        values = [self._reward(episode.evaluation.vector(agent)) for agent in others]
+        values = [self._reward(episode.evaluation.vector(agent, self._reward.dimensions)) for agent in others]
         return self._reward(episode.vector) < sum(values) / len(values)
 
     def keep(self, trainer: Any, step: int) -> None:

@@ -79,7 +79,7 @@ def _train(settings: GRPOSettings, frame: TrainingRun, models: _Models) -> dict[
 
     def player() -> TokenPlayer:  # only for whole episodes: it refuses prompts of the `single` format
         evaluator = make_evaluator(settings.reward.evaluator, model_factory=models.maker.judge)
-        return TokenPlayer(tokenizer, prompt, evaluator)
+        return TokenPlayer(tokenizer, prompt, evaluator, Scalarisation.of(settings.reward.scalarisation).dimensions)
 
     # Errors in the data or of a server are raised here, before anything heavy is loaded.
     mode: _MultiTurn | SingleTurn

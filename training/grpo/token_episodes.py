@@ -17,10 +17,13 @@ from sotopia_env.errors import FATAL, EvaluationError, InvalidValueError, Sotopi
 from sotopia_env.policies import AgentPrompt, read_reply
 from sotopia_env.table import Table
 from sotopia_env.world import (
+    ABBREVIATIONS,
+    DIMENSIONS,
     NO_ACTION,
     Action,
     ActionType,
     ChatMessage,
+    Dimension,
     Episode,
     EpisodeState,
     Evaluation,
@@ -114,15 +117,23 @@ class TokenEpisode:
 
     @property
     def vector(self) -> RewardVector:
-        """The focal seat's seven scores.
+        """The focal seat's seven scores, 0 where there is none; the player has checked those that the reward needs.
 
         Raises:
-            EvaluationError: there is no evaluation, or it lacks one of them.
+            EvaluationError: there is no evaluation, or it is unscored.
         """
         if self.evaluation is None:
             why = self.failure or "not evaluated"
             raise EvaluationError(f"episode of task {self.situation.task.id!r}: {why}")
-        return self.evaluation.vector(self.situation.seat)
+        return self.evaluation.vector(self.situation.seat, ())
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """The focal seat's scores by abbreviation, of the dimensions that have one; empty without a reward."""
+        if self.failure or self.evaluation is None:
+            return {}
+        scores = self.evaluation.by_agent.get(self.situation.seat, {})
+        return {ABBREVIATIONS[dimension]: scores[dimension].value for dimension in DIMENSIONS if dimension in scores}
 
     @property
     def valid(self) -> float | None:
@@ -138,13 +149,20 @@ class TokenEpisode:
 class TokenPlayer:
     """Plays situations with a sampling function in the focal seat."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, prompt: PromptSettings, evaluator: Evaluator | None) -> None:
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        prompt: PromptSettings,
+        evaluator: Evaluator | None,
+        needed: Sequence[Dimension] = DIMENSIONS,
+    ) -> None:
         """Prepares.
 
         Args:
             tokenizer: prefix-preserving (:func:`training.models.loading.check_tokenizer`).
             prompt: format and limits; ``single`` renders its history again every turn and is not one sequence.
             evaluator: scores finished episodes.
+            needed: the dimensions without which an episode has no reward.
 
         Raises:
             InvalidValueError: the prompt format is ``single``.
@@ -157,6 +175,7 @@ class TokenPlayer:
         self._settings = prompt
         self._prompt = AgentPrompt(prompt.format)
         self._evaluator = evaluator
+        self._needed = needed
 
     def play(
         self, situations: Sequence[Situation], sample: Sample, row_count: Callable[[int], int] = int
@@ -243,7 +262,7 @@ class TokenPlayer:
         async def one(episode: TokenEpisode) -> None:
             try:
                 evaluation = await evaluator.evaluate_async(episode.table.transcript)
-                evaluation.vector(episode.situation.seat)  # raises if a score is missing
+                evaluation.vector(episode.situation.seat, self._needed)  # raises if a score is missing
                 episode.evaluation = evaluation
             except FATAL:
                 raise

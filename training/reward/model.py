@@ -318,7 +318,7 @@ def _fit(settings: RewardModelSettings, frame: TrainingRun, folder: Path, facts:
         compute_metrics=measure,
     )
     figures = frame.fit_to_end(trainer, {**facts, "constant": constant})
-    if validation is not None:
+    if validation is not None and arguments.eval_strategy != "no":
         figures["held_out"] = _held_out(trainer, settings.keep)
         logger.info("held out: %s", figures["held_out"])
     if trainer.is_world_process_zero():

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.reports.seat_results import choose_evaluator, policy_labels, seated_policies
+from sotopia_env.storage.recordings import PlayKey, recordings
 from sotopia_env.world.answers import INFORMATION, InterviewAnswer, View, information_values, is_majority
 from sotopia_env.world.episode import Episode, Evaluation
 from sotopia_env.world.interview import goal_truth
@@ -117,37 +118,35 @@ def interview_rows(
     """Returns the rows of one interview.
 
     Args:
-        episodes: evaluated; an episode that occurs twice is an error.
+        episodes: evaluated; two records of one play count once.
         evaluator: whose answers to use; by default the one interview that all episodes share.
         defaults: evaluators of the runs' configurations; they decide between several that all episodes share.
 
     Raises:
-        InvalidValueError: no episodes, two records of one, or no interview that all share.
+        InvalidValueError: no episodes, or no interview that all share.
         UnknownNameError: no episode has an interview by ``evaluator``.
     """
     goals: dict[str, list[GoalRow]] = {}
     questions: dict[str, list[QuestionRow]] = {}
     counts: Counter[str] = Counter()
-    keys: set[str] = set()
+    plays: set[PlayKey] = set()
     policies: dict[Policy, None] = {}
-    for episode in episodes:
-        if episode.key in keys:
-            raise InvalidValueError(f"episode {episode.key!r} occurs twice; is a run named twice?")
-        keys.add(episode.key)
+    for play, episode, _, names in recordings(episodes):
+        plays.add(play)
         policies |= dict.fromkeys(seated_policies(episode))
         for evaluation in episode.evaluations:
-            if evaluation.answers and evaluator in (None, evaluation.evaluator):
+            if evaluation.answers and evaluation.evaluator in names and evaluator in (None, evaluation.evaluator):
                 counts[evaluation.evaluator] += 1
                 goals.setdefault(evaluation.evaluator, []).extend(_goal_rows(episode, evaluation))
                 questions.setdefault(evaluation.evaluator, []).extend(_question_rows(episode, evaluation))
-    if not keys:
+    if not plays:
         raise InvalidValueError("nothing to report: expected at least one episode, got none")
-    choice = choose_evaluator(counts, len(keys), evaluator, defaults)
+    choice = choose_evaluator(counts, len(plays), evaluator, defaults)
     if choice is None:
         raise InvalidValueError(
             "answers: expected interviewed episodes, got none; `sotopia evaluate RUN --evaluator interview` adds it"
         )
-    return InterviewRows(choice, len(keys), policy_labels(policies), goals[choice], questions[choice])
+    return InterviewRows(choice, len(plays), policy_labels(policies), goals[choice], questions[choice])
 
 
 def _seat_keys(episode: Episode) -> list[SeatKey]:

@@ -8,6 +8,7 @@ from sotopia_env.errors import DamagedRecordError
 from sotopia_env.importers import Kind
 from sotopia_env.runs.exporting import export_records
 from sotopia_env.runs.importing import import_files
+from sotopia_env.tasks import starter_tasks
 from sotopia_env.world import Cast, RelationshipKind, TaskSet
 from sotopia_env.world.dynamics import Rules, initial_state
 from sotopia_env.world.observation import observe
@@ -106,6 +107,19 @@ def test_an_edited_field_is_exported_as_it_is_now(tmp_path):
     assert json.loads((tmp_path / "back.json").read_text()) == [
         {**records.AGENT, "personality_and_values": "Restless."}
     ]
+
+
+def test_tasks_are_exported_as_their_people_and_scenarios(tmp_path):
+    tasks, path = starter_tasks(), tmp_path / "tasks.jsonl"
+    tasks.save(path)
+    people = {person.name for task in tasks for person in task.characters}
+    assert export_records(path, tmp_path / "agents.jsonl", format="sotopia-agents") == len(people)
+    scenarios = {task.scenario.id for task in tasks}
+    assert export_records(path, tmp_path / "scenarios.jsonl", format="sotopia-environments") == len(scenarios)
+    import_files([tmp_path / "agents.jsonl", tmp_path / "scenarios.jsonl"], tmp_path / "back")
+    cast = Cast.model_validate_json((tmp_path / "back" / "cast.json").read_text())
+    assert {person.name for person in cast.characters} == people
+    assert len((tmp_path / "back" / "scenarios.jsonl").read_text().splitlines()) == len(scenarios)
 
 
 BAD = [

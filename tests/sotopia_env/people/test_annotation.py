@@ -178,12 +178,18 @@ def named(name: str) -> list[object]:
     return [episode("a", scores={}, custom=(CustomDimension(name=name, low=0, high=1, instruction="?"),))]
 
 
+def test_a_record_of_two_runs_is_annotated_once(tmp_path: Path) -> None:
+    key = write_template([*MANY, MANY[0]], tmp_path / "people.csv")
+    assert key == write_template(MANY, tmp_path / "once.csv")
+    assert len(draw([*MANY, *MANY], None, 0)) == len(MANY)
+
+
 NO_SHEET = [
     ("p.txt", MANY, {}, "p.txt: expected a .csv file"),
     ("there.csv", MANY, {}, "there.csv: exists already"),
     ("key.csv", MANY, {}, "key.key.json: exists already"),
     ("p.csv", [], {}, "episodes: expected at least one"),
-    ("p.csv", [MANY[0], MANY[0]], {}, "episode 'e0' occurs twice"),
+    ("p.csv", [MANY[0], episode("e0", text="Other.")], {}, "episode 'e0': expected one play of it, got two"),
     ("p.csv", MANY, {"per_episode": 0}, "per_episode: expected a whole number of at least 1, got 0"),
     ("p.csv", contradicting(), {}, "dimension 'charm': expected one range in all evaluations, got 1 to 3 and 0 to 9"),
     ("p.csv", named("goal_reasoning"), {}, "dimension 'goal_reasoning': the sheet would have two columns"),

@@ -411,9 +411,14 @@ def test_policies_of_one_name_are_told_apart(episodes):
     assert result.policies == ("x", 'y {"t":1}', "y {}")
 
 
+def test_an_episode_that_runs_share_counts_once(episodes):
+    assert interview_report([*episodes, episodes[0]]) == interview_report(episodes)
+    bare = episodes[0].model_copy(update={"evaluations": ()})
+    assert interview_report([bare, *episodes]).completion == interview_report(episodes).completion
+
+
 MISUSE = [
     (lambda e: interview_report([]), InvalidValueError, "expected at least one episode, got none"),
-    (lambda e: interview_report([e[0], e[0]]), InvalidValueError, "occurs twice"),
     (lambda e: interview_report(e, measure="self_"), UnknownNameError, "measure: .*did you mean 'self'"),
     (lambda e: interview_report(e, evaluator="intervew"), UnknownNameError, "evaluator: .*'intervew'"),
     (

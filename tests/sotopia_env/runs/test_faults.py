@@ -137,9 +137,7 @@ def test_without_retries_what_fails_fails_with_its_reason_and_its_siblings_go_on
 @pytest.mark.parametrize("kind", [*KINDS, "wrong_language"])
 def test_a_kind_of_fault_that_never_ends_is_named_in_every_record(tmp_path: Path, kind: str) -> None:
     with table_server(faults={kind: 1.0}, retry_after="0.01") as server:
-        if (
-            kind == "malformed"
-        ):  # nobody can read it: no model is there, and the third call ends the run
+        if kind == "malformed":  # nobody can read it: no model is there, and the third call ends the run
             with pytest.raises(ModelRefusedError, match="malformed"):
                 asyncio.run(play(server, tmp_path, 3, retries=1))
             return

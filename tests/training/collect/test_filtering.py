@@ -10,7 +10,9 @@ from sotopia_env.errors import InvalidValueError, UnknownNameError
 from sotopia_env.storage.directory import read_run
 from sotopia_env.tasks import task_key
 from sotopia_env.tasks.people import draw_characters, draw_relationship
-from sotopia_env.world.episode import Episode, Evaluation, PolicyInfo, Score
+from sotopia_env.world.action import Action, ActionType
+from sotopia_env.world.dynamics import Turn
+from sotopia_env.world.episode import Episode, Evaluation, PolicyInfo, RecordedTurn, Score, write_episodes
 from sotopia_env.world.reward import RANGES, CustomDimension, Dimension
 from training.collect.filtering import FilteringSettings, run, select, selection_path
 from training.collect.selection import BCFilter, SRFilter
@@ -42,6 +44,12 @@ def episode(key, verdict, task="A", policies=("p", "p")):
         verdict = evaluation(verdict)
     seated = tuple(PolicyInfo(agent=f"agent_{seat}", name=name) for seat, name in enumerate(policies))
     return Episode(key=key, task=TASKS[task], policies=seated, evaluations=(verdict,) if verdict else ())
+
+
+def spoken(silent):
+    """The same plan with another turn."""
+    turn = Turn(index=0, round=0, actor="agent_0", action=Action(ActionType.SPEAK, "Hello."))
+    return silent.model_copy(update={"turns": (RecordedTurn(turn=turn),)})
 
 
 def taken(selection):
@@ -226,7 +234,7 @@ def test_a_task_whose_episodes_all_failed_is_reported_not_fatal():
         ([], {}, "expected at least one episode, got none"),
         ([episode("a", FAILED)] * 1, {}, "no seat of 1 episodes has a score on 'goal' by 'judge'; 2 × the call failed"),
         ([episode("a", None)], {}, "none of 1 episodes has been evaluated"),
-        ([episode("a", (1, 1)), episode("a", (1, 1))], {}, "'a' occurs twice"),
+        ([episode("a", (1, 1)), spoken(episode("a", (1, 1)))], {}, "'a': expected one play of it, got two"),
         (
             [episode("a", (1, 1)), episode("b", evaluation((1, 1), judge="other"))],
             {},
@@ -263,6 +271,16 @@ def test_scores_of_one_evaluator_only():
     for judge, best in (("judge", "a"), ("other", "b")):
         assert {item.episode for item in select(both, SRFilter(evaluator=judge)).entries} == {best}
         assert {item.episode for item in select(both, SRFilter(), preferred=[judge]).entries} == {best}
+
+
+def test_an_episode_that_runs_share_counts_once_with_all_its_evaluations():
+    first, later = [episode(key, evaluation((goal, goal))) for key, goal in (("a", 9), ("b", 2))], []
+    for item, goal in zip(first, (1, 8), strict=True):
+        later.append(item.model_copy(update={"evaluations": (evaluation((goal, goal), judge="other"),)}))
+    assert select([*first, *first], SRFilter()) == select(first, SRFilter())
+    for judge, best in (("judge", "a"), ("other", "b")):
+        found = select([*first, *later], SRFilter(evaluator=judge))
+        assert ({item.episode for item in found.entries}, found.report.episodes) == ({best}, 2)
 
 
 # --- whose seats -------------------------------------------------------------------------------------------------
@@ -335,8 +353,6 @@ def test_the_stage_writes_a_selection_that_rows_are_made_of(expert_run, tmp_path
 def test_several_runs_are_ranked_together_and_selected_apart(expert_run, tmp_path):
     """Every line of a run's selection is in that run (sources refuse it otherwise)."""
     halves = list(read_run(expert_run))
-    from sotopia_env.world.episode import write_episodes
-
     runs = []
     for number, part in enumerate((halves[::2], halves[1::2])):
         runs.append(str(tmp_path / f"{number}.jsonl"))
@@ -345,6 +361,19 @@ def test_several_runs_are_ranked_together_and_selected_apart(expert_run, tmp_pat
     run(FilteringSettings(runs=tuple(runs), filter=SRFilter(ratio=1), output=output))
     for number, part in enumerate((halves[::2], halves[1::2])):
         assert {key for key, _ in read_selection(selection_path(output, number))} == {item.key for item in part}
+
+
+def test_an_episode_of_two_runs_is_selected_of_the_first(expert_run, tmp_path):
+    episodes = list(read_run(expert_run))
+    runs = [str(tmp_path / f"{number}.jsonl") for number in (0, 1)]
+    write_episodes(runs[0], episodes[:20])
+    write_episodes(runs[1], episodes[10:])
+    output = str(tmp_path / "f")
+    run(FilteringSettings(runs=tuple(runs), filter=SRFilter(ratio=1), output=output))
+    for number, part in enumerate((episodes[:20], episodes[20:])):
+        assert {key for key, _ in read_selection(selection_path(output, number))} == {item.key for item in part}
+    with pytest.raises(InvalidValueError, match="no earlier run has, got none; leave this run out"):
+        run(FilteringSettings(runs=(runs[0], runs[0]), filter=SRFilter(), output=str(tmp_path / "twice")))
 
 
 def test_a_stage_that_takes_nothing_says_so_and_is_not_done(expert_run, tmp_path):

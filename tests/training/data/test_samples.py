@@ -196,6 +196,15 @@ def test_weights_repeat_rows_and_draw_their_fractions(weight, low, high):
         list(weighted(rows, -1))
 
 
+@pytest.mark.parametrize("weight", [0.5, 1.5, 2])
+def test_a_weight_takes_whole_conversations(weight):
+    turns = [row(episode=f"e{number}", turn=turn) for number in range(60) for turn in range(4)]
+    taken = [(one.episode, one.turn) for one in weighted(iter(turns), weight)]
+    whole = [taken[start : start + 4] for start in range(0, len(taken), 4)]
+    assert all(part == [(part[0][0], turn) for turn in range(4)] for part in whole)
+    assert weight == 2 or 60 * int(weight) < len(whole) < 60 * (int(weight) + 1)
+
+
 def test_rows_stream_into_a_data_set_from_any_iterator(tmp_path):
     """An iterator cannot be pickled, and a second data set in the same folder is not the first one again."""
     found = to_dataset((row(turn=number) for number in range(3)), tmp_path)

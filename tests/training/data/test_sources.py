@@ -35,6 +35,22 @@ def test_runs_are_mixed_with_weights_and_seats(expert_run, tmp_path):
     assert (len(linear), {row.partner for row in linear}) == (120, {"conceder"})
 
 
+def test_a_selection_may_name_episodes_of_several_runs(expert_run, tmp_path):
+    episodes, few = list(read_run(expert_run)), tmp_path / "selection.jsonl"
+    runs = [{"run": str(tmp_path / f"{part}.jsonl"), "selection": str(few)} for part in (0, 1)]
+    for part, run in enumerate(runs):
+        write_episodes(run["run"], episodes[part::2])
+    keys = [episode.key for episode in episodes[:5]]
+    few.write_text("".join(json.dumps({"episode": key, "seat": "agent_1"}) + "\n" for key in keys))
+    assert {row.episode for row in rows_of(*runs)} == set(keys)
+    with pytest.raises(InvalidValueError, match=r"is not in .*0\.jsonl$"):
+        rows_of(runs[0])
+    with few.open("a") as file:
+        file.write('{"episode": "nowhere", "seat": "agent_1"}\n')
+    with pytest.raises(InvalidValueError, match=r"'nowhere' is not in .*0\.jsonl, .*1\.jsonl$"):
+        rows_of(*runs)
+
+
 def test_sources_that_cannot_be_used_are_said_in_a_sentence(expert_run, tmp_path):
     run = str(expert_run)
     (tmp_path / "empty.jsonl").write_text("")

@@ -247,6 +247,7 @@ PASSED = {  # named in `trainer`, and what the configuration class has then
     "optim": ("adafactor", {"optim": "adafactor"}),
     "bf16": (True, {"bf16": True}),
     "save_steps": (9, {"save_steps": 9, "eval_steps": 9, "save_strategy": "steps", "eval_strategy": "steps"}),
+    "eval_strategy": (False, {"eval_strategy": "no", "save_strategy": "epoch"}),  # a bare no in YAML
     "report_to": (["tensorboard"], {"report_to": ["tensorboard"]}),
     "run_name": ("first", {"run_name": "first"}),
     "push_to_hub": (True, {"push_to_hub": True}),

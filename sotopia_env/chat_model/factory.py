@@ -11,10 +11,11 @@ from sotopia_env.chat_model.cache import ResponseCache
 from sotopia_env.chat_model.limits import Limits
 from sotopia_env.chat_model.remote import RemoteModel
 from sotopia_env.chat_model.retries import PATIENCE, RetryPolicy
-from sotopia_env.chat_model.route import Route, Structured
+from sotopia_env.chat_model.route import Route
 from sotopia_env.chat_model.spending.budget import Price
 from sotopia_env.chat_model.spending.ledger import Ledger
 from sotopia_env.chat_model.transports.attempt import Transport
+from sotopia_env.chat_model.transports.form import Structured
 from sotopia_env.errors import InvalidValueError, check_whole
 
 DIRECT = ("local", "openai-compatible")
@@ -59,8 +60,8 @@ def make_model(
             ``local/``) or with the same provider, under the same limits; for anything else give a model.
         ledger: counts every call; its limits hold.
         cache_dir: folder of the response cache; ``None`` for no cache.
-        structured: ``auto`` asks the server to enforce a request's schema and goes without where it refuses, ``on``
-            insists, ``off`` never asks.
+        structured: ``auto`` asks the server to enforce a request's schema; where it refuses, for a JSON object, with
+            the schema in the prompt, and else goes without. ``on`` insists, ``off`` never asks.
         price: cost of tokens, where litellm does not know it or is wrong.
         rng: source of the jitter.
 
@@ -75,7 +76,7 @@ def make_model(
     policy = retries if isinstance(retries, RetryPolicy) else RetryPolicy(retries, patience=patience)
 
     def route(name: str) -> Route:
-        transport = _transport(name, api_base, api_key_env, timeout, concurrency)
+        transport = make_transport(name, api_base, api_key_env, timeout, concurrency)
         return Route(
             transport, limits=limits, retries=policy, timeout=timeout, structured=structured, price=price, rng=rng
         )
@@ -103,9 +104,22 @@ def _prefix(spec: str) -> str:
     return DIRECT[0] if prefix in DIRECT else prefix
 
 
-def _transport(
+def make_transport(
     spec: str, api_base: str | None, key_variable: str | None, timeout: float, concurrency: int
 ) -> Transport:
+    """Returns the transport to a model; see :func:`make_model`.
+
+    Args:
+        spec: the model.
+        api_base: base URL of its server.
+        key_variable: environment variable that holds the key.
+        timeout: seconds an attempt may take.
+        concurrency: connections at once.
+
+    Raises:
+        UnknownNameError: there is no such provider.
+        InvalidValueError: another argument is not valid, or a key is missing.
+    """
     prefix, _, model = spec.partition("/")
     base = _base_url(api_base)
     if prefix not in DIRECT:

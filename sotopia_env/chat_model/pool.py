@@ -14,9 +14,9 @@ from sotopia_env.chat_model.limits import Limits
 from sotopia_env.chat_model.protocol import ChatModel, Role
 from sotopia_env.chat_model.remote import RemoteModel, check
 from sotopia_env.chat_model.retries import PATIENCE, RetryPolicy
-from sotopia_env.chat_model.route import Structured
 from sotopia_env.chat_model.spending.budget import Price
 from sotopia_env.chat_model.spending.ledger import Ledger, Totals
+from sotopia_env.chat_model.transports.form import Structured
 from sotopia_env.errors import InvalidValueError
 
 _T = TypeVar("_T")

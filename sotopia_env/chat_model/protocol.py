@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -120,4 +120,13 @@ class ChatModel(Protocol):
 
     async def close(self) -> None:
         """Releases connections; the model cannot be used afterwards."""
+        ...
+
+
+@runtime_checkable
+class CountsTokens(Protocol):
+    """A chat model that knows its own tokenizer."""
+
+    def prompt_tokens(self, messages: Sequence[ChatMessage]) -> int:
+        """Returns the number of tokens of a conversation, up to where the answer begins."""
         ...

@@ -6,10 +6,8 @@ import asyncio
 import logging
 import math
 import random
-import re
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
-from typing import Literal
 
 from sotopia_env.chat_model.limits import Limiter, Limits
 from sotopia_env.chat_model.outage import Gate, is_silence
@@ -18,6 +16,7 @@ from sotopia_env.chat_model.retries import RetryPolicy
 from sotopia_env.chat_model.spending.budget import Price, Requirement, Usage
 from sotopia_env.chat_model.spending.call import Call
 from sotopia_env.chat_model.transports.attempt import FailedAttempt, Transport
+from sotopia_env.chat_model.transports.form import Capabilities, Form, Structured
 from sotopia_env.chat_model.transports.keys import redact_reply, secrets
 from sotopia_env.errors import (
     ContextLengthError,
@@ -30,12 +29,8 @@ from sotopia_env.errors import (
 
 logger = logging.getLogger(__name__)
 
-Structured = Literal["auto", "on", "off"]
-"""Ask the server to enforce schemas, and go without where it refuses; insist; never ask."""
-_MODES = ("auto", "on", "off")
-_SCHEMA_ERROR = re.compile(
-    r"response[_ ]?format|json[_ ]?schema|guided|structured output|grammar|requested parameters", re.IGNORECASE
-)
+_REFUSED_CALLS = 3
+"""Calls in a row that a model which has never answered may refuse, before it is believed to refuse them all."""
 
 
 class _GateClosed(Exception):  # noqa: N818 - an event
@@ -76,10 +71,11 @@ class Route:
         self._limiter = Limiter(limits)
         self._usage = Usage(self.price)
         self._timeout = timeout
-        self._support = SchemaSupport(structured)
+        self._capabilities = Capabilities(transport.name, structured)
         self._rng = rng or random.Random()
         self._gate = Gate(transport.name, retries, self._rng)
         self._refusals = 0  # number of final failures
+        self._refused_calls = 0  # in a row, by a model that has never answered
         self._refusal: FailedAttempt | ModelUnavailableError = FailedAttempt("auth", "")  # the latest
         self._has_answered = False
         self._keys = secrets()
@@ -146,6 +142,11 @@ class Route:
         return self._refusal
 
     def _final_error(self, failure: FailedAttempt, attempts: int) -> ModelCallError:
+        if not (self._has_answered or failure.final or is_silence(failure)):
+            self._refused_calls += 1
+            failure.final = self._refused_calls >= _REFUSED_CALLS
+            if failure.final:
+                self._refusals, self._refusal = self._refusals + 1, failure
         message = f"model {self.transport.name!r}: {self._reason(failure, attempts)}"
         error = ModelRefusedError if failure.final else ModelCallError
         return error(message, kind=failure.kind, attempts=attempts, status=failure.status)
@@ -192,14 +193,14 @@ class Route:
         """Redacts the answer, and remembers whether the model has answered, or refused for good."""
         sent = self._gate.clock()
         try:
-            reply = redact_reply(await self._with_schema(request, call), self._keys)
+            reply = redact_reply(await self._in_form(request, call), self._keys)
         except ContextLengthError:
             self._gate.note_answer(sent)
             raise
         except FailedAttempt as failure:
             if not is_silence(failure):
                 self._gate.note_answer(sent)
-            if failure.status == 404 and self._has_answered and not failure.explicit:
+            if failure.status not in (401, 402, 429) and self._has_answered and not failure.explicit:
                 failure.final = False  # the model has answered before: a gateway may be down
             if failure.final:
                 self._refusals, self._refusal = self._refusals + 1, failure
@@ -208,31 +209,34 @@ class Route:
         self._has_answered = True
         return reply
 
-    async def _with_schema(self, request: ChatRequest, call: Call) -> ChatReply:
-        """Asks the server to enforce the schema; where it refuses, sends the request again without."""
-        structured = request.schema is not None and self._support.enabled
-        try:
-            return await self._send(request, structured, call)
-        except FailedAttempt as failure:
-            if not structured or not self._support.should_drop_schema(failure):
-                raise
-        return await self._send(request, False, call)
+    async def _in_form(self, request: ChatRequest, call: Call) -> ChatReply:
+        """Sends the request; where the server does not take something in it, again in another form."""
+        while True:
+            form = self._capabilities.form
+            try:
+                return await self._send(request, form, call)
+            except FailedAttempt as failure:
+                if not self._capabilities.learn(failure, request, form):
+                    raise
 
-    async def _send(self, request: ChatRequest, structured: bool, call: Call) -> ChatReply:
+    async def _send(self, request: ChatRequest, form: Form, call: Call) -> ChatReply:
         mark = call.record_request()
         try:
             async with asyncio.timeout(self._timeout):
-                return await self.transport.attempt(request, structured, mark)
+                return await self.transport.attempt(request, form, mark)
         except TimeoutError:
-            call.mark_doubtful()
+            self._mark_doubtful(request, call)
             raise FailedAttempt("timeout", f"no answer within {self._timeout:g} seconds", doubtful=True) from None
         except asyncio.CancelledError:
-            call.mark_doubtful()
+            self._mark_doubtful(request, call)
             raise
         except FailedAttempt as failure:
             if failure.doubtful:
-                call.mark_doubtful()
+                self._mark_doubtful(request, call)
             raise
+
+    def _mark_doubtful(self, request: ChatRequest, call: Call) -> None:
+        call.mark_doubtful(self._usage.of(request).most, self.price is not None)
 
 
 def _empty_reason(reply: ChatReply) -> str:
@@ -240,33 +244,3 @@ def _empty_reason(reply: ChatReply) -> str:
     if reply.reasoning and reply.finish_reason == "length":
         return f"{reason}: max_tokens was spent on reasoning"
     return reason
-
-
-class SchemaSupport:
-    """Remembers whether a server takes ``response_format``."""
-
-    def __init__(self, mode: Structured) -> None:
-        """Assumes at first that the server takes it.
-
-        Raises:
-            InvalidValueError: there is no such mode.
-        """
-        if mode not in _MODES:
-            raise InvalidValueError(f"structured: expected one of {', '.join(map(repr, _MODES))}, got {mode!r}")
-        self.mode = mode
-        self._has_refused = False
-
-    @property
-    def enabled(self) -> bool:
-        """Whether to ask for it now."""
-        return self.mode != "off" and not self._has_refused
-
-    def should_drop_schema(self, failure: FailedAttempt) -> bool:
-        """Remembers a refusal of the schema, and returns whether to send the request again without it."""
-        is_refusal = failure.status in (400, 404, 422) and _SCHEMA_ERROR.search(str(failure)) is not None
-        if self.mode != "auto" or not is_refusal:
-            return False
-        if not self._has_refused:
-            logger.info("the server enforces no schemas; answers are parsed without: %s", failure)
-        self._has_refused = True
-        return True

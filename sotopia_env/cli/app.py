@@ -7,7 +7,8 @@ and a spent budget with 1; Ctrl-C with 130, SIGTERM with 143.
 
 from __future__ import annotations
 
-from typing import Any
+import logging
+from typing import Annotated, Any
 
 import typer
 from pydantic import ValidationError
@@ -15,9 +16,10 @@ from typer.core import TyperGroup
 
 from sotopia_env.cli import compare, evaluate, importing, interviews, models, people, play, rollout, show, tasks
 from sotopia_env.cli.options import in_flags
+from sotopia_env.cli.plain_help import use_plain_help
 from sotopia_env.errors import SotopiaError
 from sotopia_env.quoting import disarm
-from sotopia_env.records import expectation
+from sotopia_env.records import code_version, expectation
 
 
 def _refused(error: typer.BadParameter) -> str | None:
@@ -52,17 +54,42 @@ app = typer.Typer(
     name="sotopia",
     cls=_Commands,
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     help="Social situations for language agents: play, score, record and compare episodes.",
 )
 for module in (tasks, rollout, evaluate, show, play, compare, interviews, people, importing, models):
     module.register(app)
+use_plain_help(app)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"sotopia-env {code_version()}")
+        raise typer.Exit
+
+
+@app.callback()
+def _front(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Options of the command itself."""
+
+
+class _HarmlessFormatter(logging.Formatter):
+    """Log messages may hold what a server or a model wrote; a terminal obeys nothing of it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return disarm(super().format(record))
 
 
 def main() -> None:
     """Runs the command line."""
+    if logging.lastResort is not None:  # the handler of a program that has set up no logging, as this one
+        logging.lastResort.setFormatter(_HarmlessFormatter("%(message)s"))
     app()
 
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from sotopia_env.cli.options import Seed, need, path_argument, path_option
-
-if TYPE_CHECKING:
-    from sotopia_env.reports.compare import Comparison
 
 DEMO_POLICIES = ("boulware", "conceder", "tit-for-tat", "splitter")
 
@@ -24,53 +21,64 @@ def register(app: typer.Typer) -> None:
 def compare(
     runs: Annotated[list[Path], path_argument("Run directories or .jsonl files of episodes.", "RUNS...")],
     evaluator: Annotated[str | None, typer.Option(help="Whose scores; by default the one all episodes share.")] = None,
-    metric: Annotated[str | None, typer.Option(help="Metric of the policy × partner matrix.")] = None,
-    out: Annotated[Path | None, path_option("Folder for text, CSV, JSON and PNG charts.")] = None,
+    metric: Annotated[str | None, typer.Option(help="Main metric: of ranking, matrix and charts.")] = None,
+    by: Annotated[
+        str | None, typer.Option(help="Also compare by tag, scenario, character, relationship or condition.")
+    ] = None,
+    out: Annotated[Path | None, path_option("Folder for text, CSV, JSON and charts.")] = None,
+    formats: Annotated[str, typer.Option("--format", help="Of charts: png, svg, pdf, or several with commas.")] = "png",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
-    """Compare the policies of one or several runs: means, 95 % intervals, paired differences, who with whom.
+    """Compare the policies of one or several runs: ranks, intervals, paired differences, failures, cost.
 
     \b
     Examples:
       sotopia compare runs/a
-      sotopia compare runs/a runs/b --metric goal --out report
+      sotopia compare runs/a runs/b --metric goal --out report --format png,pdf
+      sotopia compare runs/a --by condition --out report
       sotopia compare runs/a --json
     """
+    from sotopia_env.reports.charts import check_formats, write_report
     from sotopia_env.reports.compare import compare_runs
     from sotopia_env.reports.tables import to_json, to_text
 
     need("compare", "scipy", *(() if out is None else ("matplotlib",)))
-    comparison = compare_runs(runs, evaluator=evaluator, metric=metric)
-    files = [] if out is None else _report(comparison, out)
+    forms = [form.strip() for form in formats.split(",")]
+    check_formats(forms)
+    comparison = compare_runs(runs, evaluator=evaluator, metric=metric, by=by)
+    files = [] if out is None else write_report(comparison, out, forms)
     typer.echo(to_json(comparison) if as_json else to_text(comparison), nl=False)
     for path in files:
         typer.echo(f"wrote {path}", err=as_json)
-
-
-def _report(comparison: Comparison, out: Path) -> list[Path]:
-    from sotopia_env.reports.charts import write_report
-
-    return write_report(comparison, out)
 
 
 def demo(
     out: Annotated[Path, path_option("Run directory; the report goes beside the episodes.")],
     n: Annotated[int, typer.Option("-n", min=1, help="Tasks per family.")] = 6,
     seed: Seed = 0,
+    model: Annotated[
+        str | None, typer.Option(metavar="POLICY", help="Play this model beside scripts in bargaining instead.")
+    ] = None,
 ) -> None:
     """Play four scripted policies in all task families, then compare them; no API key, under a minute.
 
     \b
-    Example:
+    Examples:
       sotopia demo --out runs/demo
+      sotopia demo --model smol --out runs/smol    # a real small model in this process; some minutes on a CPU
     """
     from sotopia_env import tasks
     from sotopia_env.cli.rollout import rollout
 
     need("demo", "scipy", "matplotlib")
-    families = list(tasks.FAMILIES)
-    typer.echo(f"{', '.join(DEMO_POLICIES)} in {len(families)} families of tasks with verified outcomes …")
-    rollout(out=out, policy=list(DEMO_POLICIES), matchup=[], tasks="all", n=n * len(families), seed=seed)
+    if model is None:
+        families = list(tasks.FAMILIES)
+        typer.echo(f"{', '.join(DEMO_POLICIES)} in {len(families)} families of tasks with verified outcomes …")
+        rollout(out=out, policy=list(DEMO_POLICIES), matchup=[], tasks="all", n=n * len(families), seed=seed)
+    else:
+        typer.echo(f"{model}, linear and random-offers in {n} bargaining tasks against conceder …")
+        pairs = [f"{name} vs conceder" for name in (model, "linear", "random-offers")]
+        rollout(out=out, policy=[], matchup=pairs, tasks="bargaining", n=n, seed=seed, max_turns=8)
     compare([out], out=out / "report")
     typer.echo(f"episodes: {out / 'episodes.jsonl'}; read one with: sotopia show {out} 0")
     typer.echo(f"report:   {out / 'report'} (tables as text, CSV and JSON; charts as PNG)")

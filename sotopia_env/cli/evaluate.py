@@ -23,10 +23,11 @@ def register(app: typer.Typer) -> None:
 
 def evaluate(
     run: Annotated[Path, path_argument("Run directory.", "RUN")],
-    evaluator: Annotated[str, typer.Option(help=EVALUATOR_HELP)],
+    evaluator: Annotated[str, typer.Option(metavar="NAME", help=EVALUATOR_HELP)],
     concurrency: Concurrency = 128,
     timeout: Timeout = None,
     force: Annotated[bool, typer.Option("--force", help="Evaluate all again; failures may replace scores.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be asked at most; ask nothing.")] = False,
     *,
     models: Any = None,
 ) -> None:
@@ -38,6 +39,7 @@ def evaluate(
     Examples:
       sotopia evaluate runs/a --evaluator rules
       sotopia evaluate runs/a --evaluator rules --force
+      sotopia evaluate runs/a --evaluator "judge:openai/gpt-4o" --dry-run
       sotopia evaluate runs/a --evaluator "judge:local/my-model:bands=true" --api-base http://localhost:8000/v1
       sotopia evaluate runs/a --evaluator "mean(judge:openai/gpt-4o+judge:anthropic/claude-sonnet-4-5)"
       sotopia evaluate runs/a --evaluator "views:local/my-model:interviewee=local/my-model,deciding=all" --api-base …
@@ -47,13 +49,18 @@ def evaluate(
     from sotopia_env import naming
     from sotopia_env.chat_model.pool import ModelPool
     from sotopia_env.runs.evaluate import evaluate_run_async
+    from sotopia_env.runs.forecast import forecast_evaluation
+    from sotopia_env.runs.rehearsal import RehearsedModels
     from sotopia_env.storage.directory import check_run
     from sotopia_env.storage.manifest import configured_policies
 
-    pool = ModelPool(models)
+    pool = RehearsedModels(models) if dry_run else ModelPool(models)
     judge = naming.make_evaluator(evaluator, model_factory=pool.judge, policies=configured_policies(run))
     check_run(run)
     pool.check_answers(judge.parameters)
+    if isinstance(pool, RehearsedModels):
+        typer.echo("\n".join(forecast_evaluation(run, judge, pool, force).lines()))
+        return
 
     async def work(stop: Stop) -> EvaluationResult:
         return await evaluate_run_async(

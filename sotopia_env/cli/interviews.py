@@ -19,7 +19,8 @@ def interview_report(
     runs: Annotated[list[Path], path_argument("Run directories or .jsonl files, interviewed.", "RUNS...")],
     evaluator: Annotated[str | None, typer.Option(help="Whose answers; by default the interview all share.")] = None,
     measure: Annotated[
-        str | None, typer.Option(help="Main measure: judge majority, judge average, self, other, exact, information.")
+        str | None,
+        typer.Option(help="Main measure: judge majority, judge average, self, other, exact, or one of information."),
     ] = None,
     out: Annotated[Path | None, path_option("Folder for text, CSV, JSON and PNG charts.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,

@@ -1,10 +1,11 @@
-"""Options of the commands that ask language models, the start and the stop of their runs; ``sotopia cache``."""
+"""Options of the commands that ask language models, their start and stop; ``sotopia models`` and ``sotopia cache``."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
 import inspect
+import json
 import signal
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 import typer
 
 from sotopia_env.cli.options import in_flags, path_argument, path_option
+from sotopia_env.cli.plain_help import MODELS
 from sotopia_env.errors import InvalidValueError, ModelRefusedError, UnknownNameError, name_hint
 
 if TYPE_CHECKING:
@@ -26,31 +28,37 @@ STRUCTURED = ("auto", "on", "off")
 _REQUEST_SECONDS = 60.0
 
 
+def _option(**settings: Any) -> Any:
+    return typer.Option(rich_help_panel=MODELS, **settings)
+
+
 def _options(
     api_base: Annotated[
-        list[str], typer.Option(help="Base URL of the server; or MODEL=URL for one model. Repeats.", metavar="URL")
+        list[str], _option(help="Base URL of the server; or MODEL=URL for one model. Repeats.", metavar="URL")
     ] = [],  # noqa: B006
     api_key_env: Annotated[
-        list[str], typer.Option(help="Environment variable with the key; or MODEL=VARIABLE.", metavar="VARIABLE")
+        list[str], _option(help="Environment variable with the key; or MODEL=VARIABLE.", metavar="VARIABLE")
     ] = [],  # noqa: B006
-    fallback: Annotated[list[str], typer.Option(help="Model to ask when one fails for good, in this order.")] = [],  # noqa: B006
-    model_concurrency: Annotated[int, typer.Option(min=1, help="Requests in flight at once, per model.")] = 128,
-    rpm: Annotated[int | None, typer.Option(min=1, help="Requests per minute, per model.")] = None,
-    tpm: Annotated[int | None, typer.Option(min=1, help="Tokens per minute, per model.")] = None,
+    fallback: Annotated[list[str], _option(help="Model to ask when one fails for good, in this order.")] = [],  # noqa: B006
+    model_concurrency: Annotated[int, _option(min=1, help="Requests in flight at once, per model.")] = 128,
+    rpm: Annotated[int | None, _option(min=1, help="Requests per minute, per model.")] = None,
+    tpm: Annotated[int | None, _option(min=1, help="Tokens per minute, per model.")] = None,
     model_timeout: Annotated[
-        float | None, typer.Option(help="Seconds one request may take; 60, or --timeout where that is less.")
+        float | None, _option(help="Seconds one request may take; 60, or --timeout where that is less.")
     ] = None,
-    retries: Annotated[int, typer.Option(min=0, help="How often a failed request is sent again.")] = 6,
+    retries: Annotated[int, _option(min=0, help="How often a failed request is sent again.")] = 6,
     patience: Annotated[
-        str, typer.Option(help="How long to wait for a model that answers nobody, in seconds or as 10m.")
+        str, _option(help="How long to wait for a model that answers nobody, in seconds or as 10m.")
     ] = "10m",
-    structured: Annotated[str, typer.Option(help="Servers enforce the form of answers: auto, on or off.")] = "auto",
-    judge_cache: Annotated[Path | None, path_option("Directory that keeps judges' answers.", "--judge-cache")] = None,
-    max_cost: Annotated[float | None, typer.Option(help="US dollars the whole run may spend.")] = None,
-    max_tokens: Annotated[int | None, typer.Option(help="Tokens the whole run may use.")] = None,
+    structured: Annotated[str, _option(help="Servers enforce the form of answers: auto, on or off.")] = "auto",
+    judge_cache: Annotated[
+        Path | None, path_option("Directory that keeps judges' answers.", "--judge-cache", MODELS)
+    ] = None,
+    max_cost: Annotated[float | None, _option(help="US dollars the whole run may spend.")] = None,
+    max_tokens: Annotated[int | None, _option(help="Tokens the whole run may use.")] = None,
     price: Annotated[
         list[str],
-        typer.Option(help="'PROMPT,COMPLETION' in dollars per million tokens; or MODEL=…. Repeats.", metavar="PRICE"),
+        _option(help="'PROMPT,COMPLETION' in dollars per million tokens; or MODEL=…. Repeats.", metavar="PRICE"),
     ] = [],  # noqa: B006
 ) -> Any:  # a ModelOptions; what typer reads must be there at run time
     from sotopia_env.chat_model.pool import ModelOptions
@@ -220,9 +228,46 @@ cache_app = typer.Typer(
 )
 
 
+models_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="See what the server of a model can do.")
+
+
 def register(app: typer.Typer) -> None:
-    """Adds the command to ``app``."""
+    """Adds the commands to ``app``."""
+    app.add_typer(models_app, name="models")
     app.add_typer(cache_app, name="cache")
+
+
+@models_app.callback()
+def _group() -> None:
+    """Keeps ``check`` a subcommand while it is the only one."""
+
+
+@models_app.command("check")
+def models_check(
+    base_url: Annotated[str, typer.Argument(help="Base URL of the server, such as http://localhost:8000/v1.")],
+    model: Annotated[str, typer.Option(help="Name of the model on the server.")],
+    api_key_env: Annotated[str | None, typer.Option(help="Environment variable with the key.")] = None,
+    model_timeout: Annotated[float, typer.Option(help="Seconds one request may take.")] = _REQUEST_SECONDS,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Ask a server about ten short questions, and show what it takes: schemas, log-probabilities, token ids, tools.
+
+    \b
+    Example:
+      sotopia models check http://localhost:8000/v1 --model my-model
+    """
+    from sotopia_env.chat_model.probing import probe_server
+
+    _request_seconds(model_timeout, None)
+    findings = asyncio.run(probe_server(base_url, model, api_key_env=api_key_env, timeout=model_timeout))
+    if as_json:
+        rows = {one.name: {"result": one.result, "detail": one.detail} for one in findings}
+        typer.echo(json.dumps({"api_base": base_url, "model": model, "findings": rows}, ensure_ascii=False, indent=2))
+    else:
+        for one in findings:
+            typer.echo(f"{one.name:<12} {one.result:<8} {one.detail}".rstrip())
+    if findings[0].result != "yes":
+        raise typer.Exit(1)
 
 
 @cache_app.command("show")

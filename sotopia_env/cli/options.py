@@ -9,12 +9,13 @@ from typing import Annotated, Any
 
 import typer
 
+from sotopia_env.cli.plain_help import PACE
 from sotopia_env.errors import SotopiaError
 
 
-def path_option(help: str, name: str = "--out") -> Any:
+def path_option(help: str, name: str = "--out", panel: str | None = None) -> Any:
     """An option that takes a path."""
-    return typer.Option(name, parser=_path_of(name), metavar="PATH", help=help)
+    return typer.Option(name, parser=_path_of(name), metavar="PATH", help=help, rich_help_panel=panel)
 
 
 def path_argument(help: str, name: str) -> Any:
@@ -40,20 +41,24 @@ KeepGoing = Annotated[
     bool, typer.Option("--keep-going", help="Leave out records that cannot be read, and list them; exit code 1.")
 ]
 Source = Annotated[str, typer.Argument(help=SOURCE_HELP)]
-SourceOption = Annotated[str, typer.Option("--tasks", help=SOURCE_HELP)]
+SourceOption = Annotated[str, typer.Option("--tasks", help=SOURCE_HELP, metavar="SOURCE")]
 Number = Annotated[int | None, typer.Option("-n", min=1, help="How many tasks; families: 5 each, files: all.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of generated tasks and of the episodes.")]
-LevelName = Annotated[str, typer.Option(help="Difficulty of generated tasks: easy, medium or hard.")]
+LevelName = Annotated[str, typer.Option(metavar="LEVEL", help="Difficulty of generated tasks: easy, medium or hard.")]
 EVALUATOR_HELP = (
     "'verified', 'rules', 'verified+rules', 'diligence', 'judge:MODEL:option=value,…', "
     "'views:MODEL:interviewee=MODEL,…', 'spoken-outcome:MODEL', 'interview', 'interview:MODEL,…', or several of them: "
     "'a+b', 'mean(a+b):quorum=1'."
 )
-EvaluatorName = Annotated[str, typer.Option("--evaluator", help=f"{EVALUATOR_HELP[:-1]}; or 'none'.")]
-Concurrency = Annotated[int, typer.Option(min=1, help="Episodes in flight at once.")]
+EvaluatorName = Annotated[str, typer.Option("--evaluator", metavar="NAME", help=f"{EVALUATOR_HELP[:-1]}; or 'none'.")]
+Concurrency = Annotated[int, typer.Option(min=1, help="Episodes in flight at once.", rich_help_panel=PACE)]
 Timeout = Annotated[
     float | None,
-    typer.Option(help="Seconds for one episode; none by default. Cannot stop a policy that computes without awaiting."),
+    typer.Option(
+        help="Seconds for one episode; none by default. Cannot stop a policy that computes without awaiting.",
+        metavar="SECONDS",
+        rich_help_panel=PACE,
+    ),
 ]
 
 __all__ = [
@@ -90,6 +95,8 @@ _FLAGS = {
     "both_orders": "--both-orders",
     "by_role": "--by-role",
     "metric": "--metric",
+    "by": "--by",
+    "format": "--format",
     "measure": "--measure",
     "seat": "--seat",
     "workers": "--workers",

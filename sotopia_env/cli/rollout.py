@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,6 +21,7 @@ from sotopia_env.cli.options import (
     Timeout,
     path_option,
 )
+from sotopia_env.cli.plain_help import MODELS, ORDER, PACE
 from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
 from sotopia_env.quoting import disarm, disarm_line
 
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from sotopia_env.world.episode import Episode, RecordedTurn
 
 _EXECUTORS = ("local", "ray")
+_order, _pace, _model = (partial(typer.Option, rich_help_panel=panel) for panel in (ORDER, PACE, MODELS))
 
 
 def register(app: typer.Typer) -> None:
@@ -40,7 +43,7 @@ def register(app: typer.Typer) -> None:
 
 
 def list_policies() -> None:
-    """List the policies that need no language model, those of other packages included.
+    """List the policies that need no language model, each with a line and its parameters.
 
     \b
     Others are named by what they are made of, wherever a command takes a policy:
@@ -59,37 +62,46 @@ def list_policies() -> None:
     """
     from sotopia_env import naming
 
-    typer.echo("\n".join((*naming.POLICY_NAMES, *naming.POLICY_PLUGINS.names)))
+    for name, about, parameters in naming.described_policies():
+        typer.echo(name)
+        typer.echo(f"    {about}")
+        if parameters:
+            typer.echo("    " + ",".join(f"{key}={value}" for key, value in parameters.items()))
+    for name in naming.POLICY_PLUGINS.names:
+        typer.echo(f"{name}\n    of an installed package")
 
 
 def rollout(
     out: Annotated[Path, path_option("Run directory; one that holds this run is continued.")],
-    policy: Annotated[list[str], typer.Option(help="Each plays each; commas or repeats. See `sotopia policies`.")] = [],  # noqa: B006
-    matchup: Annotated[list[str], typer.Option(help="A single pairing, as 'a vs b'; 'a vs a' is self-play.")] = [],  # noqa: B006
+    policy: Annotated[
+        list[str], typer.Option(metavar="NAME", help="Each plays each; commas or repeats. See `sotopia policies`.")
+    ] = [],  # noqa: B006
+    matchup: Annotated[
+        list[str], typer.Option(metavar="NAMES", help="A single pairing, as 'a vs b'; 'a vs a' is self-play.")
+    ] = [],  # noqa: B006
     tasks: SourceOption = "starter",
     n: Number = None,
     level: LevelName = "medium",
     evaluator: EvaluatorName = "verified+rules",
-    repeats: Annotated[int, typer.Option(min=1, help="Repetitions with other seeds.")] = 1,
+    repeats: Annotated[int, _order(min=1, help="Repetitions with other seeds.")] = 1,
     seed: Seed = 0,
     turn_order: Annotated[
-        str | None, typer.Option(help="round-robin, random or simultaneous; a YAML task file's, or round-robin.")
+        str | None,
+        _order(help="round-robin, random or simultaneous; a YAML task file's, or round-robin."),
     ] = None,
-    max_turns: Annotated[int | None, typer.Option(min=1, help="Turn limit; the task's or 20.")] = None,
-    self_play: Annotated[bool, typer.Option(help="Policies also play themselves.")] = True,
-    both_seats: Annotated[bool, typer.Option(help="Play every pairing in both seats.")] = True,
-    both_orders: Annotated[bool, typer.Option(help="Let every seat begin once.")] = False,
-    by_role: Annotated[
-        bool, typer.Option("--by-role", help="Pair senders with receivers, not seat with seat.")
-    ] = False,
+    max_turns: Annotated[int | None, _order(min=1, help="Turn limit; the task's or 20.")] = None,
+    self_play: Annotated[bool, _order(help="Policies also play themselves.")] = True,
+    both_seats: Annotated[bool, _order(help="Play every pairing in both seats.")] = True,
+    both_orders: Annotated[bool, _order(help="Let every seat begin once.")] = False,
+    by_role: Annotated[bool, _order("--by-role", help="Pair senders with receivers, not seat with seat.")] = False,
     concurrency: Concurrency = 128,
     timeout: Timeout = None,
-    temperature: Annotated[float | None, typer.Option(min=0, max=2, help="Of models in seats; 1 by default.")] = None,
-    max_completion_tokens: Annotated[int | None, typer.Option(min=1, help="Limit on a seat's answers.")] = None,
+    temperature: Annotated[float | None, _model(min=0, max=2, help="Of models in seats; 1 by default.")] = None,
+    max_completion_tokens: Annotated[int | None, _model(min=1, help="Limit on a seat's answers.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be asked at most; ask nothing.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Show one transcript as it grows.")] = False,
-    executor: Annotated[str, typer.Option(help="Where episodes are played: local or ray.")] = "local",
-    workers: Annotated[int, typer.Option(min=1, help="Processes of --executor ray.")] = 2,
+    verbose: Annotated[bool, _pace("--verbose", help="Show one transcript as it grows.")] = False,
+    executor: Annotated[str, _pace(help="Where episodes are played: local or ray.")] = "local",
+    workers: Annotated[int, _pace(min=1, help="Processes of --executor ray.")] = 2,
     *,
     models: Any = None,
 ) -> None:

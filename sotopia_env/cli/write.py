@@ -47,7 +47,8 @@ def write_tasks(
 ) -> None:
     """Have a language model write characters, relationships, scenarios (with outcomes), or templates from a script.
 
-    Each inspiration gives one result and is used once. The same command again goes on where it stopped.
+    Each inspiration gives one result and is used once. The same command again goes on where it stopped. Exit code 1:
+    of what the model wrote nothing was accepted.
 
     \b
     Examples:
@@ -59,6 +60,7 @@ def write_tasks(
     from sotopia_env.chat_model.pool import ModelOptions, ModelPool
     from sotopia_env.evaluators import Manner
     from sotopia_env.naming import task_set
+    from sotopia_env.naming.models import with_directories
     from sotopia_env.writing import Drafter
 
     if kind not in KINDS:
@@ -67,21 +69,26 @@ def write_tasks(
         kind, {"--inspirations": inspirations, "--used": used, "--evaluation": evaluation, "--script": script}
     )
     pool = ModelPool(models or ModelOptions())
-    drafter = Drafter(pool(model), Manner(temperature=1.0, reasks=reasks))
+    drafter = Drafter(with_directories(pool)(model), Manner(temperature=1.0, reasks=reasks))
     if kind == "templates":
         work = _templates(drafter, script, out, castings, seed)
     else:
         reserved = [task.scenario for source in evaluation for task in task_set(source, None, seed, "medium")]
         work = _results(drafter, _Request(kind, out, n, seed, cast, castings, inspirations, used), reserved)
 
-    async def write(stop: Stop) -> str:
+    async def write(stop: Stop) -> tuple[str, int]:
         drafter.is_stopped = lambda: bool(stop.reason)
         return await work()
 
     advice = f"the same command goes on in {out}"
-    report, number = run_with_models(pool, out, write, advice)
+    (report, results), number = run_with_models(pool, out, write, advice)
     typer.echo(disarm(report))
     exit_if_stopped("stopped by a signal" if number else "", number, advice)
+    if not results:
+        typer.echo(
+            f"sotopia: no {kind} were accepted, so nothing is written; try another model or more --reasks", err=True
+        )
+        raise typer.Exit(1)
 
 
 _OPTIONS = {
@@ -119,7 +126,11 @@ class _Request:
         return self.out / f"{self.kind}.jsonl"
 
 
-def _results(drafter: Drafter, request: _Request, reserved: Sequence[Scenario]) -> Callable[[], Awaitable[str]]:
+_Work = Callable[[], Awaitable[tuple[str, int]]]
+"""Writes, and returns what it says of that and how many results there are."""
+
+
+def _results(drafter: Drafter, request: _Request, reserved: Sequence[Scenario]) -> _Work:
     """Returns what writes the lines of what was asked, and then the file that is made of them."""
     from sotopia_env import tasks
     from sotopia_env.writing import CharacterWriting, RelationshipWriting, ScenarioWriting, Writer, read_inspirations
@@ -142,10 +153,11 @@ def _results(drafter: Drafter, request: _Request, reserved: Sequence[Scenario]) 
     writer = Writer(drafter, writing)
     used = read_inspirations(request.used)
 
-    async def work() -> str:
+    async def work() -> tuple[str, int]:
         lines = await writer.write(inspirations, request.n, request.lines, request.seed, used)
-        product = _product(request, writing, [line.result for line in lines if line.result is not None], cast)
-        return "\n".join([*_refusals(lines), f"{request.lines}: {len(lines)} asked; {product}"])
+        results = [line.result for line in lines if line.result is not None]
+        product = _product(request, writing, results, cast) if results else "none accepted"
+        return "\n".join([*_refusals(lines), f"{request.lines}: {len(lines)} asked; {product}"]), len(results)
 
     return work
 
@@ -177,9 +189,7 @@ def _refusals(lines: Sequence[Written]) -> list[str]:
     return [*sentences, *([f"and {more} more, see the file"] if more else [])]
 
 
-def _templates(
-    drafter: Drafter, script: Path | None, out: Path, castings: int, seed: int
-) -> Callable[[], Awaitable[str]]:
+def _templates(drafter: Drafter, script: Path | None, out: Path, castings: int, seed: int) -> _Work:
     from sotopia_env.writing.script import ScriptRoute
 
     if script is None:
@@ -206,13 +216,14 @@ def draft_simulation(
     """
     from sotopia_env.chat_model.pool import ModelOptions, ModelPool
     from sotopia_env.evaluators import Manner
+    from sotopia_env.naming.models import with_directories
     from sotopia_env.writing import Drafter, simulation_question
     from sotopia_env.yaml_text import to_yaml
 
     if out.suffix not in YAML_SUFFIXES or out.exists():
         raise InvalidValueError(f"--out: expected a new .yaml file, got {str(out)!r}")
     pool = ModelPool(models or ModelOptions())
-    drafter = Drafter(pool(model), Manner(temperature=1.0, reasks=reasks))
+    drafter = Drafter(with_directories(pool)(model), Manner(temperature=1.0, reasks=reasks))
 
     async def ask(_: Stop) -> Written | None:
         return await drafter.ask(simulation_question(sentence))

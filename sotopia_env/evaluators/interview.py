@@ -2,7 +2,7 @@
 
 Each seat's own policy is asked, as its character and from its own view alone. One question is asked at a time, since
 questions tell: those on others' goals would help with those on private information. What nobody answered is recorded as
-unanswered, with the reason, and enters no mean.
+unanswered, with the reason: on a goal it enters no mean, and on private information it is not right.
 """
 
 from __future__ import annotations
@@ -23,12 +23,17 @@ from sotopia_env.evaluators.judge.question import AskingEvaluator, Manner, all_a
 from sotopia_env.evaluators.judge.views import ask_goals
 from sotopia_env.records import canonical_json
 from sotopia_env.world.answers import (
+    ANSWERED,
+    COVERAGE,
+    INFORMATION,
+    INFORMATION_MEASURES,
     Configured,
     InterviewAnswer,
     InterviewQuestion,
     InterviewReply,
     View,
     answer_of,
+    information_values,
     is_majority,
 )
 from sotopia_env.world.dynamics import EpisodeState
@@ -46,10 +51,12 @@ _INSTRUCTIONS = {
     "goal_other": "Ten times the share of its goals that the other agents say it reached.",
     "goal_external": "Ten times the share of its goals that most judges say it reached.",
     "goal_exact": "Ten times the share of its goals with an exact test that were reached.",
-    "information": "Ten times the share of right answers on the others' private information.",
+    INFORMATION: "Ten times the share of questions on the others' private information with the right answer.",
+    ANSWERED: "Ten times the share of right answers among the answers on the others' private information.",
+    COVERAGE: "Ten times the share of questions on the others' private information that were answered.",
 }
 DIMENSIONS = {name: CustomDimension(name=name, low=0, high=10, instruction=i) for name, i in _INSTRUCTIONS.items()}
-"""The dimensions of an interview, by name; one that nobody answered for has no score."""
+"""The dimensions of an interview, by name; one without a value has no score."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +134,7 @@ class Interview(AskingEvaluator):
         return {}
 
     async def evaluate_async(self, transcript: Transcript) -> Evaluation:
-        """Returns all answers, with scores by view; unscored if no question was answered.
+        """Returns all answers, with scores by view; unscored if there is no score, as where nobody could be asked.
 
         Raises:
             EvaluationError: a model could not be asked, or the turns contradict the rules or the task.
@@ -155,11 +162,11 @@ class Interview(AskingEvaluator):
         agent = task.agents[seat]
         info = next((info for info in transcript.policies if info.agent == agent), None)
         policy = None if info is None else self._policies.get(_identity(info))
-        observation = observe(state, agent, transcript.texts.get(agent, {}))
+        observation = observe(state, agent, transcript.own.get(agent, {}))
         answers = []
         for item in _items(task, seat, transcript.seed):
             if policy is None:
-                reply = InterviewReply(reason=_absence(info))
+                reply = InterviewReply(reason=_absence(info), asked=False)
             else:
                 seed = _seed(transcript.seed, task.id, agent, item.view, item.about, item.index)
                 try:
@@ -190,14 +197,14 @@ class Interview(AskingEvaluator):
     ) -> Iterator[Score]:
         for seat, agent in enumerate(task.agents):
             exact = [float(value) for (owner, _), value in truth.items() if owner == seat]
-            own = [a for a in answers if a.view is None and a.respondent == agent]
+            own = [a.value for a in answers if a.view is None and a.respondent == agent and a.asked]
             shares = {
                 "goal_self": _mean(votes_by_goal(answers, agent, View.SELF)),
                 "goal_other": _mean(votes_by_goal(answers, agent, View.OTHER)),
                 "goal_external": _majority_share(votes_by_goal(answers, agent, View.EXTERNAL)),
                 "goal_exact": statistics.fmean(exact) if exact else None,
-                "information": _mean([[a.value for a in own if a.value is not None]]),
             }
+            shares |= _information_shares(own)
             if shares["goal_external"] is not None:
                 yield self._score(agent, Dimension.GOAL, shares["goal_external"])
             for name, share in shares.items():
@@ -222,6 +229,13 @@ def votes_by_goal(answers: Iterable[InterviewAnswer], agent: str, view: View) ->
             votes = goals.setdefault(answer.index, [])
             votes += [] if answer.value is None else [answer.value]
     return [goals[index] for index in sorted(goals)]
+
+
+def _information_shares(rights: Iterable[bool | None]) -> dict[str, float]:
+    """Returns the mean of each measure over questions that were asked, of those measures that have a value."""
+    values = [information_values(right) for right in rights]
+    by_measure = {name: [value[name] for value in values if name in value] for name in INFORMATION_MEASURES}
+    return {name: statistics.fmean(numbers) for name, numbers in by_measure.items() if numbers}
 
 
 def _mean(goals: Iterable[Sequence[bool]]) -> float | None:
@@ -278,6 +292,7 @@ def _answer(task: Task, agent: str, by: str, item: _Item, reply: InterviewReply)
         value=value,
         choice=choice,
         reason=reply.reason,
+        asked=reply.asked,
     )
 
 

@@ -17,7 +17,7 @@ from sotopia_env.naming.evaluators import (
     make_optional_evaluator,
 )
 from sotopia_env.naming.plugins import imported_code
-from sotopia_env.naming.policies import POLICY_NAMES, POLICY_PLUGINS, make_policy
+from sotopia_env.naming.policies import POLICY_NAMES, POLICY_PLUGINS, described_policies, make_policy
 from sotopia_env.naming.scorers import SCORERS, make_scorer
 from sotopia_env.naming.task_sources import (
     SHIPPED,
@@ -40,6 +40,7 @@ __all__ = [
     "SHIPPED",
     "TASK_PLUGINS",
     "check_seat",
+    "described_policies",
     "episode_tasks",
     "imported_code",
     "make_evaluator",

@@ -33,6 +33,7 @@ from sotopia_env.naming.grammar import (
     split_options,
     words,
 )
+from sotopia_env.naming.models import with_directories
 from sotopia_env.naming.plugins import Plugins
 from sotopia_env.naming.recorded import interviewees
 from sotopia_env.world.answers import Configured, View
@@ -87,7 +88,8 @@ def make_evaluator(
             Any other name is what another package adds (:mod:`sotopia_env.naming.plugins`, group
             ``sotopia.evaluators``): an entry point, ``package.module:factory``, or a directory. A factory with a
             parameter ``chat_model`` gets ``model_factory``.
-        model_factory: makes a judge's model of its name.
+        model_factory: makes a judge's model of its name; one in a directory is opened
+            (:data:`~sotopia_env.naming.models.MODEL_PLUGINS`).
         policies: those of the run, for an interview; records of them will do where they are scripted or language
             models (:func:`~sotopia_env.naming.recorded.recorded_policy`).
 
@@ -99,6 +101,7 @@ def make_evaluator(
     if not isinstance(spec, str):
         check_members("evaluator", "a name or an evaluator", spec, Evaluator)
         return spec
+    model_factory = with_directories(model_factory)
     head, options = split_options(spec)
     call = split_call(head)
     if call is None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+import inspect
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -74,13 +75,19 @@ LLM_OPTIONS: Mapping[str, Reader] = {
     "examples": PATH,
     "template": PATH,
     "send_seed": BOOLEAN,
-    "structured": BOOLEAN,
     "logprobs": BOOLEAN,
     "name": WORD,
 }
 _BEST_OF = "best-of-"
 _BEST_OF_FORM = "best-of-N(POLICY by SCORER)"
 _MOST_CANDIDATES = 1024  # of one turn: all are asked for at once
+
+
+def described_policies() -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    """Yields name, first line of the docstring, and parameters with their values of each of :data:`POLICY_NAMES`."""
+    for name, make in BUILT_IN.items():
+        policy: Policy = make()
+        yield name, (inspect.getdoc(type(policy)) or "").partition("\n")[0], policy.parameters
 
 
 def make_policy(

@@ -41,7 +41,7 @@ class RecordedPolicy:
     async def answer(self, observation: Observation, question: InterviewQuestion, seed: int) -> InterviewReply:
         """Returns the policy's answer; without a policy, no answer and the reason."""
         if self.policy is None:
-            return InterviewReply(reason=self.reason)
+            return InterviewReply(reason=self.reason, asked=False)
         return await answer_of(self.policy, observation, question, seed)
 
 

@@ -1,6 +1,6 @@
 """Moves, outcome spaces, worths, protocols and reference points: everything that counts, and no dialogue."""
 
-from sotopia_env.outcomes.descriptions import describe_space, describe_worth
+from sotopia_env.outcomes.descriptions import describe_space, describe_worth, outline
 from sotopia_env.outcomes.issues import ChoiceIssue, Issue, ItemsIssue, NumberIssue, Seats
 from sotopia_env.outcomes.menu import Menu, Offer
 from sotopia_env.outcomes.move import InvalidMoveError, Move, MoveKind, read_move
@@ -85,6 +85,7 @@ __all__ = [
     "describe_space",
     "describe_worth",
     "make_protocol",
+    "outline",
     "own_outcomes",
     "protocol_variant",
     "read_move",

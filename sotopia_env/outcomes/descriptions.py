@@ -7,7 +7,7 @@ from sotopia_env.outcomes.issues import ChoiceIssue, ItemsIssue, NumberIssue, Se
 from sotopia_env.outcomes.space import OutcomeSpace
 from sotopia_env.outcomes.specification import AgreementRules, BallotRules, ClaimsRules, OutcomeSpec, Quorum
 from sotopia_env.outcomes.variants import protocol_variant
-from sotopia_env.outcomes.worth import AdditiveWorth, BallotWorth, ClaimsWorth, TableWorth
+from sotopia_env.outcomes.worth import AdditiveWorth, BallotWorth, ClaimsWorth, TableWorth, Worth
 from sotopia_env.quoting import quote
 
 _EXACT = 10**15  # what a float carries exactly
@@ -102,6 +102,27 @@ def describe_worth(spec: OutcomeSpec, seat: int, names: Seats) -> str:
     else:
         text = _claims_worth_text(worth)
     return text + (f" Every turn taken costs you {_number(worth.per_turn)}." if worth.per_turn else "")
+
+
+def outline(spec: OutcomeSpec, seat: int, names: Seats) -> str:
+    """Returns what can be agreed on, voted for or claimed on one line, for models that read no sentences.
+
+    ``price from $40 to $162 in steps of $1 (lower is better); start June 1 or June 15; food 3 pieces``. The direction
+    is the seat's own, so the line is for its owner only. Empty where the candidates of claims are not public.
+    """
+    if isinstance(spec.protocol, ClaimsRules):
+        return f"claim {' or '.join(spec.protocol.candidates)}" if spec.protocol.shown else ""
+    return "; ".join(_issue_outline(issue, spec.worth[seat]) for issue in OutcomeSpace.of(spec, names).issues)
+
+
+def _issue_outline(issue: NumberIssue | ChoiceIssue | ItemsIssue, worth: Worth) -> str:
+    if isinstance(issue, ChoiceIssue):
+        return f"{issue.name} {' or '.join(issue.options)}"
+    if isinstance(issue, ItemsIssue):
+        return f"{issue.name} {issue.count} piece{'s' * (issue.count != 1)}"
+    gain = worth.issues[issue.name]["per_unit"] if isinstance(worth, AdditiveWorth) else 0
+    better = f" ({'higher' if gain > 0 else 'lower'} is better)" if gain else ""
+    return f"{issue.name} {issue.limits_text()}{better}"
 
 
 def _additive_text(spec: OutcomeSpec, worth: AdditiveWorth) -> str:

@@ -142,8 +142,12 @@ class NumberIssue(Record):
 
     def range_text(self) -> str:
         """The grid in words, such as ``a number from $0 to $394 in steps of $1``."""
+        return f"a number {self.limits_text()}"
+
+    def limits_text(self) -> str:
+        """The grid's limits and step, such as ``from $0 to $394 in steps of $1``."""
         low, high, step = (self.amount_text(number) for number in (self.low, self.high, self.step))
-        return f"a number from {low} to {high} in steps of {step}"
+        return f"from {low} to {high} in steps of {step}"
 
     def text(self, value: Any, seats: Seats) -> str:
         """The value with its unit and the decimals of the grid, such as ``$84.50``."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from sotopia_env.outcomes.amounts import json_number
@@ -14,6 +15,8 @@ from sotopia_env.quoting import quote
 
 LONGEST_ENUM = 64
 """Numbers with at most so many values are listed in the schema; others get their limits and ``multipleOf``."""
+MOST_DIVISIONS = 24
+"""Items that can be divided in at most so many ways have all divisions listed in the schema."""
 
 from_fields = tuple.__new__
 """``from_fields(Offer, (…))`` is ``Offer(…)`` with every field in its order, at a third of the time."""
@@ -203,8 +206,14 @@ def _value_schema(space: OutcomeSpace, index: int) -> dict[str, Any]:
     if issue.kind == "choice":
         return {"type": "string", "enum": list(issue.options)}
     if issue.kind == "items":
+        if issue.size(len(space.names)) <= MOST_DIVISIONS:  # that the pieces add up, a schema can say by listing alone
+            return {"anyOf": [_exactly(division) for division in issue.values(space.names)]}
         return _object({agent: {"type": "integer", "minimum": 0, "maximum": issue.count} for agent in space.names})
     return _number_schema(issue)
+
+
+def _exactly(division: Mapping[str, int]) -> dict[str, Any]:
+    return _object({agent: {"type": "integer", "enum": [count]} for agent, count in division.items()})
 
 
 def _number_schema(issue: NumberIssue) -> dict[str, Any]:

@@ -178,7 +178,7 @@ def _scalar(value: object) -> Any:
 
 
 def _text(value: object, what: str, longest: int = _LONGEST_TEXT) -> str:
-    if not isinstance(value, str) or not value.strip() or len(value) > longest or not _writable(value):
+    if not isinstance(value, str) or not 1 <= len(value) <= longest or not _writable(value):
         _refuse(f"{what}: expected a text of 1 to {longest} characters, got {excerpt(value)}")
     return value
 

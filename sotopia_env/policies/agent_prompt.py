@@ -3,10 +3,10 @@
 Three formats. ``chat`` is a conversation in which the seat's own texts are the assistant's messages, byte for byte;
 each turn's messages extend the previous ones, so a server's prefix cache hits. ``single`` is one user message with the
 information of SOTOPIA-π's prompt (arXiv 2403.08715, appendix B.3), as models fine-tuned on that format expect.
-``brief`` is a conversation with nothing but goals, private information, the seat's worth, who did what, the turn's
-number, how many own turns are left and how an open offer is accepted, for models of a few million parameters: a tenth
-of the length, and no instructions, which such a model learns by training or not at all. What else stands on the table
-follows there from the effects of the moves.
+``brief`` is a conversation with nothing but goals, private information, the seat's worth, what can be agreed on, who
+did what, why an own answer or move did not count, the turn's number, how many own turns are left and how an open offer
+is accepted, for models of a few million parameters: a tenth of the length, and no instructions, which such a model
+learns by training or not at all. What else stands on the table follows there from the effects of the moves.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class AgentPrompt:
 
 
 _BEGIN, _NOTHING = "(begin)", "(nothing)"
-_REFUSED, _MOVE_REFUSED = "(that was not possible)", "(your move did not count)"
+_UNUSABLE, _REFUSED, _MOVE_REFUSED = "that could not be read", "that was not possible", "your move did not count"
 
 
 def _brief_messages(observation: Observation, dropped: int) -> list[ChatMessage]:
@@ -105,8 +105,9 @@ def _brief_messages(observation: Observation, dropped: int) -> list[ChatMessage]
             continue
         number = (turn.round if turn.veiled else turn.index) + 1
         call = _call(messages, news, _cue(observation, number, turn.index))
-        messages += (call, _assistant(observation.own_text(turn)))
-        news = _own_consequence(turn)
+        own = observation.own_message(turn)
+        messages += (call, _assistant(own.text))
+        news = _own_consequence(turn, own.failure)
     return [*messages, _call(messages, news, _cue(observation, observation.turn))]
 
 
@@ -120,7 +121,8 @@ def _cue(observation: Observation, number: int, index: int | None = None) -> str
 
 def _brief_system(briefing: Briefing) -> str:
     worth = "" if briefing.worth is None else f"Worth: {_worth_text(briefing.worth)}."
-    private = " ".join(filter(None, (briefing.private_info, worth)))
+    space = f"Range: {briefing.outline}." if briefing.outline else ""
+    private = " ".join(filter(None, (briefing.private_info, worth, space)))
     return disarm(fill(load("agent_brief"), goals=" ".join(briefing.goals), private=private)).strip()
 
 
@@ -142,10 +144,13 @@ def _flat(key: str, value: object) -> str:
     return f"{key} {text}".strip()
 
 
-def _own_consequence(turn: Turn) -> list[str]:
-    """What the seat alone learns of its own turn: that it did not count, or whether a claim was right."""
+def _own_consequence(turn: Turn, failure: str) -> list[str]:
+    """What the seat alone learns of its own turn: why it did not count, or whether a claim was right."""
+    if failure:
+        return [f"({_UNUSABLE}: {quote(failure)})"]
     if turn.violation is not None:
-        return [_REFUSED if turn.action.action_type is ActionType.NONE else _MOVE_REFUSED]
+        what = _REFUSED if turn.action.action_type is ActionType.NONE else _MOVE_REFUSED
+        return [f"({what}: {quote(turn.violation)})"]
     return [] if turn.hidden is None or turn.effect is None else [f"({disarm_line(turn.effect)})"]
 
 
@@ -189,6 +194,11 @@ def approximate_tokens(text: str) -> int:
     return -(-len(text) // 4)
 
 
+def conversation_tokens(messages: Sequence[ChatMessage], count: Callable[[str], int] = approximate_tokens) -> int:
+    """Returns the tokens of a conversation: those of its texts, and four more for each message."""
+    return sum(count(message["content"]) + _TOKENS_PER_MESSAGE for message in messages)
+
+
 @dataclass(frozen=True, slots=True)
 class ContextWindow:
     """Finds how many of the oldest turns to leave out.
@@ -196,17 +206,15 @@ class ContextWindow:
     Attributes:
         limit: tokens that prompt and answer may have together; ``None`` for no limit.
         answer: tokens of these that are kept for the answer; ``None`` keeps 512, or a quarter of a small limit.
-        count: tokens of a text; each message costs four more.
+        count: tokens of a conversation.
     """
 
     limit: int | None = None
     answer: int | None = None
-    count: Callable[[str], int] = approximate_tokens
+    count: Callable[[Sequence[ChatMessage]], int] = conversation_tokens
 
     def __post_init__(self) -> None:
         if self.limit is None:
-            if self.count is not approximate_tokens:
-                raise InvalidValueError("count_tokens: expected a context_limit with it, got none")
             return
         if not isinstance(self.limit, int) or isinstance(self.limit, bool) or self.limit < 1:
             raise InvalidValueError(f"context_limit: expected a whole number of tokens, 1 or more, got {self.limit!r}")
@@ -220,7 +228,7 @@ class ContextWindow:
         if self.limit is None:
             return True
         answer = min(512, self.limit // 4) if self.answer is None else self.answer
-        return sum(self.count(m["content"]) + _TOKENS_PER_MESSAGE for m in messages) + answer <= self.limit
+        return self.count(messages) + answer <= self.limit
 
     def dropped(self, turns: int, messages: Callable[[int], Sequence[ChatMessage]]) -> int:
         """Returns the smallest step at which the messages fit; all but the last four turns where none does.

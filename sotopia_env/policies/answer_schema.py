@@ -1,32 +1,75 @@
-"""The JSON schema of a language model's answer: the actions that its seat may take now, with the open moves."""
+"""The JSON schema of a language model's answer: the actions that its seat may take now, with the open moves.
+
+Everything that the schema admits, :func:`~sotopia_env.world.action.parse_possible` reads. Servers turn a schema into a
+grammar, each with its own subset of JSON Schema, so only keywords are used that they share: no ``pattern``, which some
+match against the whole text and others only if it has anchors.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 from sotopia_env.outcomes import Menu
-from sotopia_env.world.observation import Observation
+from sotopia_env.world.action import WORDLESS
+from sotopia_env.world.observation import Briefing, Observation
+
+LONGEST_ARGUMENT = 1_000
+"""Most characters of an argument in the schema, about 170 words. Without a limit a weak model never closes the string;
+llama.cpp takes no more than 2,000 repetitions."""
+_CHARACTERS_PER_TOKEN = 2  # English has four: half of the tokens of an answer are left to the move
 
 
-def action_schema(observation: Observation) -> dict[str, Any]:
-    """Returns the JSON schema of the actions that a seat may take, in the strict form that servers ask for.
+def action_schema(observation: Observation, max_tokens: int | None = None) -> dict[str, Any]:
+    """Returns the JSON schema of the actions that a seat may take now.
 
-    In a task with a protocol ``move`` is one of the moves open now, or null for none.
+    Words with one of the open moves, words alone, or neither (``none`` and ``leave``). Each form has the strict shape
+    that servers ask for: every key is required and no other is allowed.
+
+    Args:
+        observation: of the seat.
+        max_tokens: limit on the answer; the words are limited so that their object can be closed within it.
     """
-    fields: dict[str, Any] = {
-        "action_type": {"type": "string", "enum": [kind.value for kind in observation.available]},
-        "argument": {"type": "string"},
-    }
-    if observation.briefing.recipients:
-        names = [partner.name for partner in observation.briefing.partners]
-        fields["to"] = {"type": "array", "items": {"type": "string", "enum": names}}
-    if observation.briefing.protocol:
-        fields["move"] = _move_schema(observation.moves)
+    longest = LONGEST_ARGUMENT
+    if max_tokens is not None:
+        longest = max(1, min(longest, _CHARACTERS_PER_TOKEN * max_tokens))
+    speaking = [kind.value for kind in observation.available if kind not in WORDLESS]
+    wordless = [kind.value for kind in observation.available if kind in WORDLESS]
+    words = {"type": "string", "maxLength": longest}
+    moves = _moves(observation.moves)
+    forms = [_form(observation.briefing, speaking, words, {"anyOf": moves})] if moves else []
+    forms.append(_form(observation.briefing, speaking, {**words, "minLength": 1}, _NO_MOVE))
+    return {"anyOf": [*(forms if speaking else ()), *([_object(_kinds(wordless))] if wordless else ())]}
+
+
+def _moves(menu: Menu | None) -> list[dict[str, Any]]:
+    """The schemas of the open moves; empty where none is."""
+    schema = menu.json_schema() if menu else {"anyOf": []}
+    forms: list[dict[str, Any]] = schema.get("anyOf", [schema])
+    return forms
+
+
+def _form(briefing: Briefing, kinds: list[str], words: dict[str, Any], move: dict[str, Any]) -> dict[str, Any]:
+    """An action with words; ``to`` and ``move`` are keys of it only where the task has them.
+
+    A move goes to everybody: a private offer counts only if it reaches all whose assent it needs, which no schema says.
+    """
+    fields = _kinds(kinds, words)
+    if briefing.recipients:
+        names = [partner.name for partner in briefing.partners]
+        most = len(names) if move == _NO_MOVE else 0
+        fields["to"] = {"type": "array", "items": {"type": "string", "enum": names}, "maxItems": most}
+    if briefing.protocol:
+        fields["move"] = move
+    return _object(fields)
+
+
+_NO_MOVE = {"type": "null"}
+_NO_WORDS = {"type": "string", "enum": [""]}
+
+
+def _kinds(kinds: list[str], words: dict[str, Any] = _NO_WORDS) -> dict[str, Any]:
+    return {"action_type": {"type": "string", "enum": kinds}, "argument": words}
+
+
+def _object(fields: dict[str, Any]) -> dict[str, Any]:
     return {"type": "object", "properties": fields, "required": [*fields], "additionalProperties": False}
-
-
-def _move_schema(moves: Menu | None) -> dict[str, Any]:
-    if not moves:
-        return {"type": "null"}
-    schema = moves.json_schema()
-    return {"anyOf": [*schema.get("anyOf", [schema]), {"type": "null"}]}

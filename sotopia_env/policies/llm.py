@@ -13,10 +13,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
-from sotopia_env.chat_model.protocol import ChatModel, ChatReply, ChatRequest
+from sotopia_env.chat_model.asking import Answered, Complaint, Prompted, ask
+from sotopia_env.chat_model.protocol import ChatModel, ChatReply, ChatRequest, CountsTokens
 from sotopia_env.errors import (
     ContextLengthError,
     InvalidValueError,
@@ -26,12 +28,14 @@ from sotopia_env.errors import (
     name_hint,
 )
 from sotopia_env.policies.agent_prompt import (
+    KEPT_TURNS,
     AgentPrompt,
     ContextWindow,
     Format,
     approximate_tokens,
     brief,
     complaint,
+    conversation_tokens,
     fewer_turns,
 )
 from sotopia_env.policies.answer_schema import action_schema
@@ -43,6 +47,7 @@ from sotopia_env.world.answers import InterviewQuestion, InterviewReply
 from sotopia_env.world.episode import EpisodeError, Generation
 from sotopia_env.world.observation import ChatMessage, Observation
 
+T = TypeVar("T")
 Consequence = Literal["none", "forfeit"]
 """What text that stays unusable comes to: a turn in which nothing is done, or leaving."""
 _CONSEQUENCES: tuple[Consequence, ...] = get_args(Consequence)
@@ -65,10 +70,10 @@ class LLMPolicy:
         examples: few-shot examples, see :data:`~sotopia_env.policies.examples.ExampleSource`.
         context_limit: tokens that prompt and answer may have together. Without it the model's server is relied upon to
             refuse what is too long, which costs a request every time.
-        count_tokens: counts the tokens of a text; by default a quarter of its characters.
+        count_tokens: counts the tokens of a text; by default the model counts those of a conversation where it can
+            (:class:`~sotopia_env.chat_model.protocol.CountsTokens`), else a quarter of the characters.
         template: of the ``single`` format, as text or as the path of a file, with the placeholder ``{{observation}}``.
         send_seed: whether the server gets the turn's seed.
-        structured: whether a server that can is asked to enforce the form of an action.
         logprobs: whether token ids and log-probabilities are wanted in the record.
         name: of the policy in records; the model's by default.
     """
@@ -84,7 +89,6 @@ class LLMPolicy:
     count_tokens: Callable[[str], int] | None = field(default=None, kw_only=True, repr=False)
     template: str | Path | None = field(default=None, kw_only=True, repr=False)
     send_seed: bool = field(default=False, kw_only=True)
-    structured: bool = field(default=False, kw_only=True)
     logprobs: bool = field(default=False, kw_only=True)
     name: str = field(default="", kw_only=True)
     _prompt: AgentPrompt = field(init=False, repr=False)
@@ -101,16 +105,24 @@ class LLMPolicy:
         if self.temperature is not None and not 0 <= self.temperature <= 2:
             raise InvalidValueError(f"temperature: expected a number from 0 to 2, got {self.temperature!r}")
         prompt = AgentPrompt(self.format, read_template(self.template), read_examples(self.examples))
-        count = self.count_tokens or approximate_tokens
+        if self.count_tokens is not None and self.context_limit is None:
+            raise InvalidValueError("count_tokens: expected a context_limit with it, got none")
+        count = self._counter()
         object.__setattr__(self, "_prompt", prompt)
         object.__setattr__(self, "_window", ContextWindow(self.context_limit, self.max_tokens, count))
         object.__setattr__(self, "name", self.name or self.model.name)
+
+    def _counter(self) -> Callable[[Sequence[ChatMessage]], int]:
+        """Counts the tokens of a conversation: as the model itself does, where it can."""
+        if self.count_tokens is None and isinstance(self.model, CountsTokens):
+            return self.model.prompt_tokens
+        return partial(conversation_tokens, count=self.count_tokens or approximate_tokens)
 
     @property
     def parameters(self) -> Mapping[str, Any]:
         """The model with its own parameters, all settings, and the hash of every prompt text."""
         plain = ("format", "temperature", "max_tokens", "reasks", "on_unusable", "context_limit")
-        settings = {key: getattr(self, key) for key in (*plain, "send_seed", "structured", "logprobs")}
+        settings = {key: getattr(self, key) for key in (*plain, "send_seed", "logprobs")}
         counted = getattr(self.count_tokens, "__qualname__", type(self.count_tokens).__name__)
         return {
             **settings,
@@ -130,20 +142,15 @@ class LLMPolicy:
             ModelRefusedError: the model refuses every request.
         """
         started = time.perf_counter()
-        replies: list[ChatReply] = []
-        complaints: list[ChatMessage] = []
-        while True:
-            frame = self._frame(observation, seed, len(complaints) // 2)
-            reply, dropped = await self._ask(observation, complaints, frame)
-            replies.append(reply)
+
+        def read(reply: ChatReply) -> tuple[Action | ParseFailure, str]:
             answer = read_reply(reply, observation)
-            problem = problem_of(answer, observation)
-            if not problem or len(replies) > self.reasks:
-                break
-            complaints += complaint(_writable(reply.text), problem)
-        generation = _generation(replies, answer, dropped, time.perf_counter() - started)
-        action = answer if isinstance(answer, Action) else self._forfeit(observation)
-        return Decision(action, generation, _failures(replies))
+            return answer, problem_of(answer, observation)
+
+        asked = await self._ask(observation, self._frame(observation, seed), read)
+        generation = _generation(asked, time.perf_counter() - started)
+        action = asked.value if isinstance(asked.value, Action) else self._forfeit(observation)
+        return Decision(action, generation, _failures(asked.replies))
 
     async def answer(self, observation: Observation, question: InterviewQuestion, seed: int) -> InterviewReply:
         """Returns the model's answer to one question behind its own conversation; none where no text is one.
@@ -153,68 +160,73 @@ class LLMPolicy:
             BudgetExceededError: the ledger's limit is reached.
             ModelRefusedError: the model refuses every request.
         """
-        text, complaints = request_text(observation, question), list[ChatMessage]()
-        while True:
-            frame = replace(
-                self._frame(observation, seed, len(complaints) // 2),
-                role="judge",
-                schema=answer_schema(question),
-                logprobs=False,
-                accepts=lambda reply: isinstance(read_choice(reply.text, question.keys), int),
-            )
-            reply, _ = await self._ask(observation, complaints, frame, text)
+
+        def read(reply: ChatReply) -> tuple[int | None, str]:
             choice = read_choice(reply.text, question.keys)
-            if isinstance(choice, int):
-                return InterviewReply(choice)
-            reason = _writable(brief(choice.reason))
-            if frame.reask == self.reasks:
-                return InterviewReply(reason=f"no usable answer after {self.reasks + 1}; the last one: {reason}")
-            complaints += complaint(_writable(reply.text), reason, "interview_reask")
+            return (choice, "") if isinstance(choice, int) else (None, _writable(brief(choice.reason)))
+
+        frame = replace(
+            self._frame(observation, seed),
+            role="judge",
+            schema=answer_schema(question),
+            logprobs=False,
+            accepts=lambda reply: read(reply)[0] is not None,
+        )
+        asked = await self._ask(observation, frame, read, request_text(observation, question), "interview_reask")
+        if asked.value is not None:
+            return InterviewReply(asked.value)
+        count = len(asked.replies)
+        return InterviewReply(reason=f"no usable answer after {count}; the last one: {asked.reason}")
 
     def _forfeit(self, observation: Observation) -> Action:
         leaves = self.on_unusable == "forfeit" and ActionType.LEAVE in observation.available
         return Action(ActionType.LEAVE) if leaves else NO_ACTION
 
     async def _ask(
-        self, observation: Observation, complaints: Sequence[ChatMessage], frame: ChatRequest, question: str = ""
-    ) -> tuple[ChatReply, int]:
-        """The model's answer to the observation, a question and the ``complaints``; and how many turns were left out.
-
-        ``frame`` is the request without messages.
-        """
-
-        def messages(count: int) -> list[ChatMessage]:
-            *earlier, last = self._prompt.messages(observation, count)
-            # In one message with the latest news: many chat templates refuse two of one role in a row.
-            content = "\n\n".join(filter(None, (last["content"], question)))
-            return [*earlier, {"role": last["role"], "content": content}, *complaints]
-
+        self,
+        observation: Observation,
+        frame: ChatRequest,
+        read: Callable[[ChatReply], tuple[T, str]],
+        question: str = "",
+        complaint_prompt: str = "agent_reask",
+    ) -> Answered[T]:
+        """The model's answer to the observation and a question; ``frame`` is the request without messages."""
         turns = len(observation.turns)
-        dropped = self._window.dropped(turns, messages)
-        while True:
-            try:
-                return await self.model.complete(replace(frame, messages=tuple(messages(dropped)))), dropped
-            except ContextLengthError as error:
-                fewer = fewer_turns(turns, dropped)
-                if fewer is None:
-                    raise PolicyError(f"{self.name}: {error} (with {dropped} of {turns} turns left out)") from error
-                dropped = fewer
-            except ModelRefusedError:
-                raise  # no later turn and no other episode would fare better
-            except ModelCallError as error:
-                raise PolicyError(f"{self.name}: {error}") from error
 
-    def _frame(self, observation: Observation, seed: int, reask: int) -> ChatRequest:
+        def prompt(omitted: int, complaints: Sequence[Complaint]) -> Prompted:
+            echoes = [m for c in complaints for m in complaint(_writable(c.text), c.reason, complaint_prompt)]
+
+            def messages(count: int) -> list[ChatMessage]:
+                *earlier, last = self._prompt.messages(observation, count)
+                # In one message with the latest news: many chat templates refuse two of one role in a row.
+                content = "\n\n".join(filter(None, (last["content"], question)))
+                return [*earlier, {"role": last["role"], "content": content}, *echoes]
+
+            dropped = max(omitted, self._window.dropped(turns, messages))
+            return Prompted(replace(frame, messages=tuple(messages(dropped))), dropped)
+
+        try:
+            return await ask(
+                self.model, prompt, read, reasks=self.reasks, shorten=lambda dropped: fewer_turns(turns, dropped)
+            )
+        except ContextLengthError as error:
+            dropped = max(0, turns - KEPT_TURNS)
+            raise PolicyError(f"{self.name}: {error} (with {dropped} of {turns} turns left out)") from error
+        except ModelRefusedError:
+            raise  # no later turn and no other episode would fare better
+        except ModelCallError as error:
+            raise PolicyError(f"{self.name}: {error}") from error
+
+    def _frame(self, observation: Observation, seed: int) -> ChatRequest:
         return ChatRequest(
             (),
             role="agent",
             temperature=self.temperature,
             max_tokens=self.max_tokens,
             seed=seed & _SEED_BITS if self.send_seed else None,
-            schema=action_schema(observation) if self.structured else None,
+            schema=action_schema(observation, self.max_tokens),  # the model decides whether its server enforces it
             logprobs=self.logprobs,
             replicate=seed,  # two samples of one prompt are two samples, whatever a cache makes of them
-            reask=reask,
             label=f"{observation.agent} turn {observation.turn}",
         )
 
@@ -254,19 +266,17 @@ def _failures(replies: Sequence[ChatReply]) -> tuple[EpisodeError, ...]:
     return tuple([EpisodeError(kind=kind, message=_writable(message)) for kind, message in failures])
 
 
-def _generation(
-    replies: Sequence[ChatReply], answer: Action | ParseFailure, dropped: int, latency: float
-) -> Generation:
-    last = replies[-1]
+def _generation(asked: Answered[Action | ParseFailure], latency: float) -> Generation:
+    last, answer = asked.reply, asked.value
     return Generation(
         text=_writable(last.text),
         parse_failure=answer.reason if isinstance(answer, ParseFailure) else None,
-        reasks=len(replies) - 1,
-        usage=sum((reply.usage for reply in replies[1:]), replies[0].usage),
+        reasks=len(asked.replies) - 1,
+        usage=sum((reply.usage for reply in asked.replies[1:]), asked.replies[0].usage),
         latency=latency,
         token_ids=last.token_ids,
         logprobs=last.logprobs,
         model=last.model,
         reasoning=_writable(last.reasoning),
-        dropped_turns=dropped,
+        dropped_turns=asked.omitted,
     )

@@ -11,11 +11,13 @@ import itertools
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from sotopia_env.errors import UnknownNameError, name_hint
-from sotopia_env.reports.intervals import Bounds, Estimate, difference_estimate, estimate
+from sotopia_env.reports.contrasts import ByLevel, by_level
+from sotopia_env.reports.intervals import Bounds, Estimate, adjusted, clusters_of, difference_estimate, estimate
+from sotopia_env.reports.ranking import Rank, ranking
 from sotopia_env.reports.seat_results import (
     EFFICIENCY,
     HEADLINES,
@@ -26,6 +28,7 @@ from sotopia_env.reports.seat_results import (
     metric_bounds,
     rows_by_one,
 )
+from sotopia_env.reports.turn_counts import TurnCounts, total
 from sotopia_env.storage.directory import read_run
 from sotopia_env.storage.manifest import configured_evaluator
 from sotopia_env.world.episode import Episode
@@ -131,6 +134,11 @@ class Comparison:
         unscored: number of episodes with at least one seat without scores, and the reasons with their counts.
         common: the seats over which the means are.
         imbalances: policies whose means also depend on the seats or the order that they had.
+        ranking: the policies with comparable means, in the order of the main metric.
+        constant: metrics that have one value in all seats, with it.
+        turns: counts of each policy's turns, over all its seats.
+        by: the main metric by the levels of a factor, where one was asked for.
+        ranges: lowest and highest value of each metric, ``None`` for an open end.
     """
 
     evaluator: str | None
@@ -147,6 +155,11 @@ class Comparison:
     matrix: tuple[MatrixCell, ...]
     common: CommonSeats
     imbalances: tuple[Imbalance, ...] = ()
+    ranking: tuple[Rank, ...] = ()
+    constant: tuple[tuple[str, float], ...] = ()
+    turns: tuple[tuple[str, TurnCounts], ...] = ()
+    by: ByLevel | None = None
+    ranges: Mapping[str, tuple[float | None, float | None]] = field(default_factory=dict)
 
     @property
     def headlines(self) -> tuple[str, ...]:
@@ -158,22 +171,27 @@ class Comparison:
         return next((cell for cell in self.cells if (cell.policy, cell.metric) == (policy, metric)), None)
 
 
-def compare(episodes: Iterable[Episode], *, evaluator: str | None = None, metric: str | None = None) -> Comparison:
+def compare(
+    episodes: Iterable[Episode], *, evaluator: str | None = None, metric: str | None = None, by: str | None = None
+) -> Comparison:
     """Compares the policies of recorded episodes.
 
     Args:
         episodes: from one or several runs; two records of one episode count once.
         evaluator: whose scores to use; by default the one evaluator that all episodes share.
-        metric: the metric of the matrix; by default overall, or goal, surplus share, … if that has no values.
+        metric: the metric of ranking and matrix; by default overall, or goal, surplus share, … if that has no values.
+        by: one of :data:`~sotopia_env.reports.seat_results.FACTORS`, whose levels are compared too.
 
     Raises:
         InvalidValueError: no episodes, or no evaluator that all episodes share.
-        UnknownNameError: no episode has an evaluation by ``evaluator``, or there is no such ``metric``.
+        UnknownNameError: no episode has an evaluation by ``evaluator``, or there is no such ``metric`` or factor.
     """
-    return _comparison(*rows_by_one(episodes, evaluator), metric)
+    return _comparison(*rows_by_one(episodes, evaluator), metric, by)
 
 
-def _comparison(evaluator: str | None, rows: Sequence[SeatResult], metric: str | None) -> Comparison:
+def _comparison(
+    evaluator: str | None, rows: Sequence[SeatResult], metric: str | None, by: str | None = None
+) -> Comparison:
     bounds = metric_bounds(rows)
     present = {name for row in rows for name in row.values}
     metrics = tuple(name for name in bounds if name in present)
@@ -189,6 +207,7 @@ def _comparison(evaluator: str | None, rows: Sequence[SeatResult], metric: str |
     common, kept = _common_seats(rows, policies)
     limits = {name: bounds[name] for name in metrics}
     outcome_limits = {name: bounds[name] for name in (SUCCESS, SHARE, EFFICIENCY, "goal") if name in present}
+    cells, differences = _cells("all", kept, policies, limits), _differences(rows, policies, limits)
     return Comparison(
         evaluator=evaluator,
         outcomes_by=tuple(sorted({row.outcome_by for row in rows if row.outcome_by is not None})),
@@ -198,23 +217,52 @@ def _comparison(evaluator: str | None, rows: Sequence[SeatResult], metric: str |
         episodes=len({row.key for row in rows}),
         unscored=len({key for keys in reasons.values() for key in keys}),
         reasons=tuple(sorted((reason, len(keys)) for reason, keys in reasons.items())),
-        cells=_cells("all", kept, policies, limits),
+        cells=cells,
         families=tuple(
             cell for f in families for cell in _cells(f, [r for r in kept if r.family == f], policies, outcome_limits)
         ),
-        differences=_differences(rows, policies, limits),
+        differences=differences,
         matrix=_matrix(rows, policies, main, bounds[main]),
         common=common,
         imbalances=tuple(_imbalances(kept, policies)),
+        ranking=_ranking(cells, differences, common.policies or policies, main),
+        constant=_constants(rows, metrics),
+        turns=tuple((policy, total(row.counts for row in rows if row.policy == policy)) for policy in policies),
+        by=None if by is None else _by_level(kept, by, main, bounds[main]),
+        ranges={name: (_finite(low), _finite(high)) for name, (low, high) in bounds.items() if name in present},
     )
 
 
-def compare_runs(runs: Iterable[str | Path], *, evaluator: str | None = None, metric: str | None = None) -> Comparison:
+def _finite(end: float) -> float | None:
+    return end if math.isfinite(end) else None
+
+
+def _ranking(
+    cells: Iterable[Cell], differences: Iterable[Difference], policies: Iterable[str], metric: str
+) -> tuple[Rank, ...]:
+    estimates = {c.policy: c.estimate for c in cells if c.metric == metric and c.policy in policies}
+    return ranking(estimates, {(d.first, d.second): d.estimate for d in differences if d.metric == metric})
+
+
+def _constants(rows: Sequence[SeatResult], metrics: Iterable[str]) -> tuple[tuple[str, float], ...]:
+    values = {metric: {row.values[metric] for row in rows if metric in row.values} for metric in metrics}
+    return tuple((metric, next(iter(found))) for metric, found in values.items() if len(found) == 1)
+
+
+def _by_level(rows: Sequence[SeatResult], factor: str, metric: str, bounds: Bounds) -> ByLevel:
+    result = by_level(rows, factor, metric, bounds)
+    q_values = adjusted([None if c.estimate is None else c.estimate.p for c in result.contrasts])
+    return replace(result, contrasts=tuple(replace(c, q=q) for c, q in zip(result.contrasts, q_values, strict=True)))
+
+
+def compare_runs(
+    runs: Iterable[str | Path], *, evaluator: str | None = None, metric: str | None = None, by: str | None = None
+) -> Comparison:
     """As :func:`compare`, for run directories or ``.jsonl`` files; they are only read.
 
     Where all episodes share several evaluators, the one the runs were started with is used.
     """
-    return _comparison(*run_rows(runs, evaluator), metric)
+    return _comparison(*run_rows(runs, evaluator), metric, by)
 
 
 def run_rows(runs: Iterable[str | Path], evaluator: str | None) -> tuple[str | None, list[SeatResult]]:
@@ -242,7 +290,8 @@ def _cells(
 
 
 def _estimate(rows: Sequence[SeatResult], metric: str, bounds: Bounds) -> Estimate:
-    return estimate([row.values[metric] for row in rows], [row.scenario for row in rows], bounds)
+    clusters, over = clusters_of([row.scenario for row in rows], [row.task for row in rows])
+    return estimate([row.values[metric] for row in rows], clusters, bounds, over)
 
 
 def _common_seats(rows: Sequence[SeatResult], policies: Sequence[str]) -> tuple[CommonSeats, list[SeatResult]]:
@@ -329,9 +378,9 @@ def _difference(
     common = sorted(left.keys() & right.keys(), key=repr)
     if not common:
         return None
-    scenario = {match(row): row.scenario for row in sides[0]}
-    gaps = [left[key] - right[key] for key in common]
-    mean = difference_estimate(gaps, [scenario[key] for key in common], bounds)
+    of = {match(row): row for row in sides[0]}
+    clusters, over = clusters_of([of[key].scenario for key in common], [of[key].task for key in common])
+    mean = difference_estimate([left[key] - right[key] for key in common], clusters, bounds, over)
     matched, seats = _match_count(sides, match), sum(map(len, sides))
     return Difference(first, second, metric, paired_by, matched, seats, same_partner, mean, None)
 
@@ -351,8 +400,5 @@ def _group_means(rows: Sequence[SeatResult], match: _Match, metric: str) -> dict
 
 
 def _with_q(differences: Sequence[Difference]) -> tuple[Difference, ...]:
-    from scipy import stats
-
-    p_values = [d.estimate.p for d in differences if d.estimate.p is not None]
-    q_values = iter(stats.false_discovery_control(p_values, method="bh").tolist() if p_values else ())
-    return tuple(replace(d, q=None if d.estimate.p is None else next(q_values)) for d in differences)
+    q_values = adjusted([d.estimate.p for d in differences])
+    return tuple(replace(d, q=q) for d, q in zip(differences, q_values, strict=True))

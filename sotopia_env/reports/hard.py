@@ -1,8 +1,9 @@
-"""Hard tasks by the rule of SOTOPIA §7: where the others' best is far above the target's worst.
+"""Hard tasks by the rule of SOTOPIA §7: where the best of all policies is far above the target's worst.
 
-The gap of a task is the greatest ``mean + 3 sd`` over the other policies less ``mean - 3 sd`` of the target, both
-clipped to the metric's range; standard deviations are those of samples (n - 1). Clipping makes many gaps equal: of
-these the one with the greater difference of the two means comes first.
+The gap of a task is the greatest ``mean + 3 sd`` over all policies, the target among them, less ``mean - 3 sd`` of the
+target, both clipped to the metric's range; standard deviations are those of samples (n - 1). So a task in which the
+target alone does well at times and badly at others is hard, too. Clipping makes many gaps equal: of these the one with
+the greater difference of the two means comes first.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def hard_tasks(
         )
     tasks = len({row.task for row in rows})
     return Selection(
-        about=f"the {min(top, len(entries))} hardest tasks for {target}, by the gap of {metric} to the others' best",
+        about=f"the {min(top, len(entries))} hardest tasks for {target}, by the gap of {metric} to the best of all",
         target=target,
         policies=policies,
         metric=metric,
@@ -90,8 +91,8 @@ def _gap(task: str, scenario: str, values: dict[str, list[float]], target: str, 
     """The gap of one task; ``None`` without a deviation of the target, or of any other policy."""
     low, high = bounds
     enough = {policy: numbers for policy, numbers in sorted(values.items()) if len(numbers) > 1}
-    own = enough.pop(target, None)
-    if own is None or not enough:
+    own = enough.get(target)
+    if own is None or len(enough) < 2:
         return None
     most = {policy: min(high, _limit(numbers, _DEVIATIONS)) for policy, numbers in enough.items()}
     best = max(most, key=lambda policy: (most[policy], statistics.fmean(enough[policy])))  # the first by name if equal

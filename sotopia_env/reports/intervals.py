@@ -9,8 +9,10 @@ mean of scenario ``g`` of ``G``,
 and Student's t on ``G - 1`` degrees of freedom from scipy gives the interval and the test. This is at the same time the
 cluster-robust standard error (Liang and Zeger 1986; Cameron and Miller 2015, section II) of the mean in which each
 value has the weight ``1 / (G n_g)``: episodes of one scenario resemble each other and are one observation. statsmodels'
-WLS on a constant with these weights gives the same with ``cov_type="cluster"``. With one scenario there is no interval:
-``None``, shown as ``n/a``.
+WLS on a constant with these weights gives the same with ``cov_type="cluster"``. Values of one scenario alone are
+clustered by task, that is by casting: the interval then says how the mean differs from one set of people to another,
+and nothing of other scenarios (:attr:`Estimate.over`). With one task there is no interval: ``None``, shown with
+the reason.
 
 A mean in :math:`[a, b]` gets its interval on the scale of :math:`g(y) = \log((y - a) / (b - y))`, where its standard
 error is :math:`g'(\bar y) SE` (the delta method), and the ends are transformed back; with one end of the range open
@@ -33,6 +35,8 @@ from sotopia_env.errors import InvalidValueError
 Bounds = tuple[float, float]
 """Lowest and highest possible value, inclusive; infinite where there is none."""
 UNBOUNDED: Bounds = (-math.inf, math.inf)
+SCENARIOS, VIGNETTES, CASTINGS = "scenarios", "vignettes", "castings"
+"""What an interval may be over."""
 METHOD = (
     "Intervals: Student's t over scenarios, on the logit of the mean within its metric's range (the log where one end "
     "is open), of differences on the plain scale; none leaves the range."
@@ -46,8 +50,9 @@ class Estimate:
 
     Attributes:
         n: number of values; ``clusters`` is the number of scenarios they come from, each of which weighs the same.
-        low: lower end of the 95 % interval, ``None`` with fewer than two scenarios; ``high`` likewise.
+        low: lower end of the 95 % interval, ``None`` with fewer than two clusters; ``high`` likewise.
         p: two-sided p-value against 0, ``None`` where there is no interval or no variation at all.
+        over: what the clusters are: ``scenarios``, ``vignettes`` or ``castings``.
     """
 
     n: int
@@ -56,34 +61,98 @@ class Estimate:
     low: float | None
     high: float | None
     p: float | None
+    over: str = SCENARIOS
+
+    @property
+    def missing(self) -> str:
+        """Why there is no interval or no p-value; empty where both exist."""
+        if self.low is None:
+            return f"one {self.over.removesuffix('s')}"
+        return "no variation" if self.p is None else ""
 
 
-def estimate(values: Sequence[float], clusters: Sequence[str], bounds: Bounds = UNBOUNDED) -> Estimate:
+def clusters_of(scenarios: Sequence[str], tasks: Sequence[str]) -> tuple[Sequence[str], str]:
+    """Returns the cluster of every value and what the clusters are: scenarios, or castings where there is only one."""
+    return (tasks, CASTINGS) if len(set(scenarios)) == 1 else (scenarios, SCENARIOS)
+
+
+def estimate(
+    values: Sequence[float], clusters: Sequence[str], bounds: Bounds = UNBOUNDED, over: str = SCENARIOS
+) -> Estimate:
     """Returns mean, 95 % interval within ``bounds`` and p-value against 0; clusters weigh the same (see the module).
+
+    Args:
+        values: of seats.
+        clusters: that of each value.
+        bounds: of a value.
+        over: what the clusters are.
 
     Raises:
         InvalidValueError: no values, or not one cluster label for each.
     """
     mean, error, count = _mean_and_error(values, clusters)
-    n = len(values)
     if error is None:
-        return Estimate(n, count, mean, None, None, None)
-    if error <= 1e-12 * max(1.0, abs(mean)):  # no variation beyond rounding
-        return Estimate(n, count, mean, mean, mean, None)
+        return Estimate(len(values), count, mean, None, None, None, over)
+    return _with_interval(Estimate(len(values), count, mean, mean, mean, None, over), error, count - 1, bounds)
+
+
+def _with_interval(point: Estimate, error: float, freedom: float, bounds: Bounds) -> Estimate:
+    """The estimate with interval and p-value from its standard error and the degrees of freedom of that."""
+    if error <= 1e-12 * max(1.0, abs(point.mean)):  # no variation beyond rounding
+        return point
     from scipy import stats
 
-    low, high = _interval(mean, float(stats.t.ppf(0.975, count - 1)) * error, bounds)
-    p = 2 * float(stats.t.sf(abs(mean) / error, count - 1))
-    return Estimate(n, count, mean, low, high, p)
+    low, high = _interval(point.mean, float(stats.t.ppf(0.975, freedom)) * error, bounds)
+    return replace(point, low=low, high=high, p=2 * float(stats.t.sf(abs(point.mean) / error, freedom)))
 
 
-def difference_estimate(values: Sequence[float], clusters: Sequence[str], bounds: Bounds = UNBOUNDED) -> Estimate:
+def difference_estimate(
+    values: Sequence[float], clusters: Sequence[str], bounds: Bounds = UNBOUNDED, over: str = SCENARIOS
+) -> Estimate:
     """As :func:`estimate`, for differences of two values that lie within ``bounds`` each."""
-    result = estimate(values, clusters)
-    if result.low is None or result.high is None:
-        return result
-    largest = bounds[1] - bounds[0]
-    return replace(result, low=max(result.low, -largest), high=min(result.high, largest))
+    return _within(estimate(values, clusters, over=over), bounds[1] - bounds[0])
+
+
+def contrast_estimate(
+    groups: Sequence[tuple[float, Sequence[float], Sequence[str]]], bounds: Bounds = UNBOUNDED, over: str = SCENARIOS
+) -> Estimate:
+    """Returns the weighted sum of the means of independent groups, by Welch and Satterthwaite.
+
+    With weights 1 and -1 this is Welch's test of two groups of clusters.
+
+    Args:
+        groups: weight, values and clusters of each; two groups have no cluster in common.
+        bounds: of a value.
+        over: what the clusters are.
+    """
+    means = [_mean_and_error(values, clusters) for _, values, clusters in groups]
+    weights = [weight for weight, _, _ in groups]
+    n, count = sum(len(values) for _, values, _ in groups), sum(item[2] for item in means)
+    mean = math.fsum(weight * item[0] for weight, item in zip(weights, means, strict=True))
+    if any(error is None for _, error, _ in means):
+        return Estimate(n, count, mean, None, None, None, over)
+    parts = [
+        ((weight * (error or 0.0)) ** 2, size - 1) for weight, (_, error, size) in zip(weights, means, strict=True)
+    ]
+    variance = math.fsum(part for part, _ in parts)
+    freedom = variance**2 / (math.fsum(part**2 / size for part, size in parts) or 1.0)
+    result = _with_interval(Estimate(n, count, mean, mean, mean, None, over), math.sqrt(variance), freedom, UNBOUNDED)
+    return _within(result, sum(map(abs, weights)) / 2 * (bounds[1] - bounds[0]))
+
+
+def adjusted(p_values: Sequence[float | None]) -> list[float | None]:
+    """Returns the Benjamini-Hochberg adjusted p-values; ``None`` stays ``None`` and does not count as a test."""
+    from scipy import stats
+
+    tests = [p for p in p_values if p is not None]
+    q_values = iter(stats.false_discovery_control(tests, method="bh").tolist() if tests else ())
+    return [None if p is None else next(q_values) for p in p_values]
+
+
+def _within(difference: Estimate, largest: float) -> Estimate:
+    if difference.low is None or difference.high is None:
+        return difference
+    return replace(difference, low=max(difference.low, -largest), high=min(difference.high, largest))
 
 
 def _mean_and_error(values: Sequence[float], clusters: Sequence[str]) -> tuple[float, float | None, int]:

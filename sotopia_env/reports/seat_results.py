@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
 from sotopia_env.records import canonical_json
 from sotopia_env.reports.intervals import UNBOUNDED, Bounds
+from sotopia_env.reports.turn_counts import TurnCounts, count_turns
 from sotopia_env.world.action import ActionType
 from sotopia_env.world.dynamics import TurnOrder
 from sotopia_env.world.episode import Episode, Evaluation, OutcomeResult
@@ -34,6 +36,8 @@ METRICS: tuple[str, ...] = tuple(_BOUNDS)
 """The metrics of a comparison: the seven dimensions and their mean (native ranges); for verified families the rate of
 agreement, the seat's share of the surplus (0 at disagreement, 1 at its best) and the joint efficiency; and the
 words that a seat spoke per turn of its own. Custom dimensions are metrics too."""
+FACTORS: tuple[str, ...] = ("tag", "scenario", "character", "relationship", "condition")
+"""What the seats of a comparison can be told apart by."""
 HEADLINES: tuple[str, ...] = (OVERALL, "goal", SHARE, SUCCESS)
 """The metrics that reports show first, where they have values."""
 
@@ -55,6 +59,11 @@ class SeatResult:
         outcome_by: the evaluator that computed the verified outcome, ``None`` where there is none.
         policy: label of the policy in the seat.
         partner: label of the policies in the others, joined by ``+`` when they differ.
+        vignette: what the scenario is a version of; see :attr:`~sotopia_env.world.Scenario.vignette`.
+        casting: names of the characters, in seat order.
+        conditions: of the scenario; see :attr:`~sotopia_env.world.Scenario.conditions`.
+        levels: of each of :data:`FACTORS`, those that the seat belongs to.
+        counts: of the seat's turns.
     """
 
     key: str
@@ -73,6 +82,11 @@ class SeatResult:
     policy: str = ""
     partner: str = ""
     custom: Mapping[str, Bounds] = field(default_factory=dict)
+    vignette: str = ""
+    casting: str = ""
+    conditions: Mapping[str, str] = field(default_factory=dict)
+    levels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    counts: TurnCounts = TurnCounts()  # noqa: RUF009 - frozen
 
 
 def metric_bounds(rows: Iterable[SeatResult]) -> Mapping[str, Bounds]:
@@ -105,7 +119,8 @@ def choose_evaluator(
     Args:
         counts: in how many episodes there is an evaluation by each evaluator.
         episodes: how many episodes there are.
-        evaluator: the user's choice; by default one that all episodes share.
+        evaluator: the choice, by its recorded name or the one given to the run (``judge:MODEL`` without options);
+            by default one that all episodes share.
         defaults: evaluators of the runs' configurations; they decide between several that all episodes share.
         setting: name of the user's setting, for the message.
         members: evaluators whose scores another one combines; that one goes before them.
@@ -115,9 +130,7 @@ def choose_evaluator(
         InvalidValueError: the episodes share no evaluator, or several and no default decides.
     """
     if evaluator is not None:
-        if evaluator not in counts:
-            raise UnknownNameError(f"evaluator: {name_hint(evaluator, sorted(counts))}")
-        return evaluator
+        return recorded_evaluator(evaluator, counts)
     if not counts:
         return None
     common = sorted(name for name, count in counts.items() if count == episodes)
@@ -130,6 +143,25 @@ def choose_evaluator(
         f"evaluator: scores by different evaluators cannot be mixed, and the episodes share {many}: {listing}; "
         f"name one with {setting}, or evaluate the rest with `sotopia evaluate RUN --evaluator NAME`"
     )
+
+
+_TAG = re.compile("#[0-9a-f]{6}")  # at the end of a judge's name, for its options
+
+
+def recorded_evaluator(name: str, recorded: Collection[str]) -> str:
+    """Returns the recorded name of an evaluator that is named as for a run: ``judge:MODEL`` is ``judge(MODEL)#217f3f``.
+
+    Raises:
+        UnknownNameError: there is none, or several that differ by their options.
+    """
+    if name in recorded:
+        return name
+    parts = (part.partition(":") for part in name.split("+"))
+    short = "+".join(f"{kind}({model})" if colon else kind for kind, colon, model in parts)
+    matches = [item for item in recorded if _TAG.sub("", item) == short]
+    if len(matches) == 1:
+        return matches[0]
+    raise UnknownNameError(f"evaluator: {name_hint(name, sorted(matches or recorded))}")
 
 
 def seat_results(episodes: Iterable[Episode], evaluator: str | None = None) -> list[SeatResult]:
@@ -159,7 +191,8 @@ def rows_by_one(
         recording = _recording(episode)
         names = {evaluation.evaluator for evaluation in episode.evaluations}
         members.update(name for evaluation in episode.evaluations for name in evaluation.members)
-        candidates: Iterable[str | None] = names if evaluator is None else names & {evaluator}
+        # Any of them may be meant where none has just this name.
+        candidates: Iterable[str | None] = names if evaluator is None else names & {evaluator} or names
         # Runs may share episodes, such as a baseline's self-play; one that was evaluated twice has both evaluations.
         evaluators.setdefault(recording, set()).update(names)
         rows = recordings.setdefault(recording, {None: tuple(_seats(episode, evaluator))})
@@ -234,7 +267,25 @@ def _seats(episode: Episode, evaluator: str | None) -> Iterator[SeatResult]:
             unscored=None if scores else unscored_reason(evaluation, evaluator, agent),
             outcome_by=outcome_by,
             custom={} if evaluation is None else {d.name: (d.low, d.high) for d in evaluation.dimensions},
+            vignette=episode.task.scenario.vignette,
+            casting=", ".join(episode.task.names.values()),
+            conditions=episode.task.scenario.conditions,
+            levels=_levels(episode.task, seat),
+            counts=count_turns(item for item in episode.turns if item.turn.actor == agent),
         )
+
+
+def _levels(task: Task, seat: int) -> dict[str, tuple[str, ...]]:
+    scenario = task.scenario
+    condition = ", ".join(f"{name}={value}" for name, value in sorted(scenario.conditions.items()))
+    kinds = {relationship.kind.value for _, relationship in task.relationships_of(seat)}
+    return {
+        "tag": tuple(dict.fromkeys(scenario.tags)),
+        "scenario": (scenario.id,),
+        "character": (task.characters[seat].name,),
+        "relationship": ("+".join(sorted(kinds)),),
+        "condition": (condition,) if condition else (),
+    }
 
 
 def _family(task: Task) -> str | None:

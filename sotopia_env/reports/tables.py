@@ -3,14 +3,40 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 
-from sotopia_env.files import csv_text
 from sotopia_env.quoting import disarm_line
 from sotopia_env.reports.compare import Cell, Comparison, Imbalance
 from sotopia_env.reports.intervals import METHOD, Estimate
-from sotopia_env.reports.seat_results import EFFICIENCY, SHARE, SUCCESS
+from sotopia_env.reports.named_table import (
+    CASTINGS_MARK,
+    Missing,
+    NamedTable,
+    Value,
+    show_estimate,
+    show_number,
+    show_p,
+    table,
+)
+from sotopia_env.reports.seat_results import EFFICIENCY, SHARE, SUCCESS, WORDS
+from sotopia_env.reports.turn_counts import TurnCounts
+
+__all__ = [
+    "NOT_COMMON",
+    "WEIGHTS",
+    "common_note",
+    "partner_columns",
+    "policy_label",
+    "reason_lines",
+    "show_estimate",
+    "show_number",
+    "show_p",
+    "table",
+    "to_csv",
+    "to_json",
+    "to_text",
+]
 
 _COLUMNS_ON_SCREEN = 4
 NOT_COMMON = "[*]"
@@ -20,37 +46,19 @@ WEIGHTS = (
     f"{METHOD}"
 )
 """The note on weights and intervals under the tables."""
-
-
-def show_number(value: float | None) -> str:
-    """Returns a number with two decimals, ``n/a`` for none."""
-    return "n/a" if value is None else f"{round(value, 2) + 0.0:.2f}"  # adding 0 turns -0.0 into 0.0
-
-
-def show_estimate(estimate: Estimate) -> str:
-    """Returns ``mean [low, high] n``; an interval that does not exist is ``n/a``."""
-    interval = "n/a" if estimate.low is None else f"[{show_number(estimate.low)}, {show_number(estimate.high)}]"
-    return f"{show_number(estimate.mean)} {interval} {estimate.n}"
-
-
-def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Returns aligned columns: the first to the left, the others to the right."""
-    lines = [[disarm_line(cell) for cell in line] for line in (header, *rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
-    lines.insert(1, ["-" * width for width in widths])
-    return "\n".join(_aligned_row(line, widths) for line in lines)
-
-
-def _aligned_row(line: Sequence[str], widths: Sequence[int]) -> str:
-    cells = [line[0].ljust(widths[0]), *(c.rjust(width) for c, width in zip(line[1:], widths[1:], strict=True))]
-    return "  ".join(cells).rstrip()
+_OVER_CASTINGS = (
+    f"{CASTINGS_MARK}: of one scenario (or one vignette), so the interval is over its castings and says nothing of "
+    "other scenarios"
+)
 
 
 def to_text(comparison: Comparison) -> str:
     """Returns the tables that ``sotopia compare`` prints."""
-    parts = [_summary(comparison), common_note(comparison), *_policy_tables(comparison), _family_table(comparison)]
-    parts += [_matrix_table(comparison), _difference_table(comparison), _imbalance_note(comparison)]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    parts = [_summary(comparison), _ranking_text(comparison), common_note(comparison), *_level_texts(comparison)]
+    parts += [*_policy_tables(comparison), _turn_table(comparison).text(), _family_table(comparison)]
+    parts += [_matrix_table(comparison), _difference_text(comparison), _imbalance_note(comparison)]
+    text = "\n\n".join(part for part in parts if part)
+    return f"{text}\n\n{_OVER_CASTINGS}\n" if CASTINGS_MARK in text else f"{text}\n"
 
 
 def _summary(comparison: Comparison) -> str:
@@ -59,6 +67,91 @@ def _summary(comparison: Comparison) -> str:
     if comparison.outcomes_by:
         lines.append(f"verified outcomes by: {disarm_line(', '.join(comparison.outcomes_by))}")
     return "\n".join([*lines, *reason_lines(comparison.reasons)])
+
+
+def _ranking_table(comparison: Comparison) -> NamedTable:
+    columns = ("rank", "policy", comparison.main, "not told apart from")
+    rows = [(rank.places, rank.policy, rank.estimate, ", ".join(rank.ties) or "-") for rank in comparison.ranking]
+    return NamedTable("ranking", columns, rows)
+
+
+def _ranking_text(comparison: Comparison) -> str:
+    """The ranking, where there is somebody to be ranked among."""
+    if len(comparison.ranking) < 2:
+        return ""
+    left_out = [policy for policy, _ in comparison.common.others if comparison.common.policies]
+    note = "(ranks by the intervals of the paired differences below: a range where they include 0"
+    note += f"; not ranked: {_names(left_out)})" if left_out else ")"
+    return f"{_ranking_table(comparison).text()}\n{note}"
+
+
+def _level_tables(comparison: Comparison) -> list[NamedTable]:
+    by = comparison.by
+    if by is None:
+        return []
+    means = [(mean.level, mean.policy, mean.estimate) for mean in by.means]
+    contrasts = [
+        (
+            item.name,
+            item.policy,
+            item.estimate or Missing(item.missing),
+            *_test(item.estimate, item.q),
+            item.paired_by,
+            item.estimate.over if item.estimate else Missing("no difference"),
+        )
+        for item in by.contrasts
+    ]
+    return [
+        NamedTable(f"by_{by.factor}", (by.factor, "policy", by.metric), means, ("policy",)),
+        NamedTable(
+            f"by_{by.factor}_differences",
+            (f"difference by {by.factor}", "policy", by.metric, "p", "q", "paired by", "over"),
+            contrasts,
+            ("policy", "paired by", "over"),
+        ),
+    ]
+
+
+def _level_texts(comparison: Comparison) -> list[str]:
+    texts = [item.text() for item in _level_tables(comparison)]
+    if comparison.by is not None and comparison.by.left_out:
+        texts.append(f"({comparison.by.left_out} seats have no {comparison.by.factor} and are left out of these two)")
+    return texts
+
+
+def _test(estimate: Estimate | None, q: float | None) -> tuple[Value, Value]:
+    """Both p-values, plain and adjusted, or the reason why there are none."""
+    gap = Missing("no difference" if estimate is None else estimate.missing)
+    p = None if estimate is None else estimate.p
+    return gap if p is None else p, gap if q is None else q
+
+
+def _turn_table(comparison: Comparison) -> NamedTable:
+    columns = ("turns of", "turns", "illegal", "illegal %", "invalid", "invalid %")
+    told = ("re-asks", "tokens", "cost $", "seconds a turn")
+    rows = [(policy, *_turn_cells(counts)) for policy, counts in comparison.turns]
+    return NamedTable("turns", (*columns, *told), rows, (*columns[2:], *told))
+
+
+def _turn_cells(counts: TurnCounts) -> tuple[Value, ...]:
+    """Counts over all seats of a policy; what no record tells is missing, and not 0."""
+
+    def known(value: float | None, otherwise: str) -> Value:
+        return Missing(otherwise if counts.texts else "no texts") if value is None else value
+
+    illegal = 100 * counts.illegal / counts.turns if counts.turns else None
+    invalid = None if counts.invalid is None else 100 * counts.invalid / counts.texts
+    return (
+        counts.turns,
+        counts.illegal,
+        known(illegal, "no turns"),
+        known(counts.invalid, "unknown"),
+        known(invalid, "unknown"),
+        known(counts.reasks, "unknown"),
+        known(counts.tokens, "not reported"),
+        known(counts.cost, "price unknown"),
+        known(counts.seconds_per_turn, "not measured"),
+    )
 
 
 def common_note(comparison: Comparison) -> str:
@@ -95,12 +188,20 @@ def reason_lines(reasons: Sequence[tuple[str, int]], most: int = 5) -> list[str]
 
 
 def _policy_tables(comparison: Comparison) -> list[str]:
-    tables = []
+    tables: list[str] = []
+    constant = dict(comparison.constant)
     for start in range(0, len(comparison.policies), _COLUMNS_ON_SCREEN):
         policies = comparison.policies[start : start + _COLUMNS_ON_SCREEN]
-        rows = [(metric, *(_show_cell(comparison.cell(p, metric)) for p in policies)) for metric in comparison.metrics]
-        tables.append(table(("mean [95 % interval] n", *(policy_label(comparison, p) for p in policies)), rows))
-    return [*tables, WEIGHTS]
+        rows = [
+            (metric, *(_show_cell(comparison.cell(policy, metric), metric) for policy in policies))
+            for metric in comparison.metrics
+            if metric not in constant
+        ]
+        header = ("mean [95 % interval] n", *(policy_label(comparison, policy) for policy in policies))
+        tables += [table(header, rows)] if rows else []
+    values = ", ".join(f"{metric} {show_number(value)}" for metric, value in constant.items())
+    folded = [f"(the same in every seat, so not in the table: {disarm_line(values)})"] if constant else []
+    return [*tables, "\n".join([*folded, WEIGHTS])]
 
 
 def policy_label(comparison: Comparison, policy: str) -> str:
@@ -109,15 +210,20 @@ def policy_label(comparison: Comparison, policy: str) -> str:
     return f"{policy} {NOT_COMMON}" if marked else policy
 
 
-def _show_cell(cell: Cell | None) -> str:
-    return "n/a" if cell is None else show_estimate(cell.estimate)
+def _show_cell(cell: Cell | None, metric: str) -> str:
+    if cell is not None:
+        return show_estimate(cell.estimate)
+    verified = metric in (SUCCESS, SHARE, EFFICIENCY)
+    return f"n/a: {'no verified outcome' if verified else 'no turns' if metric == WORDS else 'not scored'}"
 
 
 def _family_table(comparison: Comparison) -> str:
     cells = {(cell.group, cell.policy, cell.metric): cell for cell in comparison.families}
     rows = []
     for group, policy in dict.fromkeys((cell.group, cell.policy) for cell in comparison.families):
-        rows.append((group, policy, *(_show_cell(cells.get((group, policy, m))) for m in (SUCCESS, SHARE, EFFICIENCY))))
+        rows.append(
+            (group, policy, *(_show_cell(cells.get((group, policy, m)), m) for m in (SUCCESS, SHARE, EFFICIENCY)))
+        )
     return table(("verified family", "policy", SUCCESS, SHARE, EFFICIENCY), rows) if rows else ""
 
 
@@ -132,31 +238,38 @@ def _matrix_table(comparison: Comparison) -> str:
     partners = partner_columns(comparison)
     if not partners:
         return ""
-    rows = [(p, *(show_number(means.get((p, partner))) for partner in partners)) for p in comparison.policies]
+    rows = [
+        (p, *(show_number(means[p, partner]) if (p, partner) in means else "-" for partner in partners))
+        for p in comparison.policies
+    ]
     mixed = len({partner for _, partner in means} - set(partners))
     note = f"\n({mixed} mixed sets of partners, in tables of three and more, are in the CSV and JSON only)"
-    return table((f"{comparison.main}: policy \\ partner", *partners), rows) + (note if mixed else "")
+    gaps = "\n(-: the two did not meet, or were not scored)" if any("-" in row[1:] for row in rows) else ""
+    return table((f"{comparison.main}: policy \\ partner", *partners), rows) + gaps + (note if mixed else "")
 
 
-def _difference_table(comparison: Comparison) -> str:
-    rows = [
+def _difference_text(comparison: Comparison) -> str:
+    constant = dict(comparison.constant)
+    shown = [
+        d
+        for d in comparison.differences
+        if d.metric in (comparison.headlines or comparison.metrics) and d.metric not in constant
+    ]
+    rows: list[tuple[Value, ...]] = [
         (
             f"{d.first} - {d.second}",
             d.metric,
-            show_estimate(d.estimate),
-            show_p(d.estimate.p),
-            show_p(d.q),
+            d.estimate,
+            *_test(d.estimate, d.q),
             d.paired_by if d.same_partner else f"{d.paired_by}; PARTNERS DIFFER",
             f"{d.matched}/{d.seats}",
         )
-        for d in comparison.differences
-        if d.metric in (comparison.headlines or comparison.metrics)
+        for d in shown
     ]
-    header = ("paired difference", "metric", "mean [95 % interval] n", "p", "q (BH)", "paired by", "seats paired")
-    if not rows:
-        return ""
-    note = "" if all(d.same_partner for d in comparison.differences) else f"\n{_PARTNERS_DIFFER}"
-    return table(header, rows) + note
+    columns = ("paired difference", "metric", "mean [95 % interval] n", "p", "q", "paired by", "seats paired")
+    text = NamedTable("", columns, rows, columns[5:]).text()
+    note = "" if all(d.same_partner for d in shown) else f"\n{_PARTNERS_DIFFER}"
+    return f"{text}\n(q: Benjamini-Hochberg over all differences){note}" if text else ""
 
 
 _PARTNERS_DIFFER = (
@@ -179,38 +292,47 @@ def _imbalance(item: Imbalance) -> str:
     return f"{disarm_line(item.policy)} in tasks of {item.seats} seats ({counts}{order})"
 
 
-def show_p(value: float | None) -> str:
-    """Returns a p-value with three decimals, ``n/a`` for none."""
-    return "n/a" if value is None else ("<0.001" if value < 0.001 else f"{value:.3f}")
-
-
 def to_json(comparison: Comparison) -> str:
     """Returns everything in the comparison as JSON; what does not exist is ``null``."""
     return json.dumps(asdict(comparison), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-_ESTIMATE = ("n", "scenarios", "mean", "low", "high", "p")
-
-
-def _numbers(e: Estimate) -> tuple[object, ...]:
-    return (e.n, e.clusters, e.mean, e.low, e.high, e.p)
-
-
 def to_csv(comparison: Comparison) -> dict[str, str]:
-    """Returns three CSV texts by name: ``policies``, ``differences``, ``matrix``; an empty field means n/a."""
-    policies = [
-        (c.group, c.policy, c.metric, c.policy in comparison.common.policies, c.unscored, *_numbers(c.estimate))
-        for c in (*comparison.cells, *comparison.families)
-    ]
-    differences = [
-        (d.first, d.second, d.metric, d.paired_by, d.same_partner, d.matched, d.seats, *_numbers(d.estimate), d.q)
-        for d in comparison.differences
-    ]
-    matrix = [(m.policy, m.partner, m.metric, *_numbers(m.estimate)) for m in comparison.matrix]
-    return {
-        "policies": csv_text(("group", "policy", "metric", "common_seats", "unscored", *_ESTIMATE), policies),
-        "differences": csv_text(
-            ("first", "second", "metric", "paired_by", "same_partner", "matched", "seats", *_ESTIMATE, "q"), differences
-        ),
-        "matrix": csv_text(("policy", "partner", "metric", *_ESTIMATE), matrix),
-    }
+    """Returns CSV texts by name: ``policies``, ``differences``, ``matrix``, ``ranking``, ``turns``, and by levels.
+
+    An empty field means n/a.
+    """
+    common = comparison.common.policies
+    policies = NamedTable(
+        "policies",
+        ("group", "policy", "metric", "common_seats", "unscored", "estimate"),
+        [
+            (c.group, c.policy, c.metric, c.policy in common, c.unscored, c.estimate)
+            for c in (*comparison.cells, *comparison.families)
+        ],
+    )
+    differences = NamedTable(
+        "differences",
+        ("first", "second", "metric", "paired_by", "same_partner", "matched", "seats", "estimate", "p", "q"),
+        [
+            (
+                d.first,
+                d.second,
+                d.metric,
+                d.paired_by,
+                d.same_partner,
+                d.matched,
+                d.seats,
+                d.estimate,
+                *_test(d.estimate, d.q),
+            )
+            for d in comparison.differences
+        ],
+    )
+    matrix = NamedTable(
+        "matrix",
+        ("policy", "partner", "metric", "estimate"),
+        [(m.policy, m.partner, m.metric, m.estimate) for m in comparison.matrix],
+    )
+    tables = [policies, differences, matrix, _ranking_table(comparison), _turn_table(comparison)]
+    return {item.name: item.csv() for item in (*tables, *_level_tables(comparison))}

@@ -130,6 +130,13 @@ def _parse(text: str, where: str) -> _Line:
     return read_record(_Line, text, where)
 
 
+def is_pending(episode: Episode, judge: Named, force: bool) -> bool:
+    """Whether an episode is to be evaluated: it has no scores of this name and parameters, or ``force`` wants all."""
+    evaluation = episode.evaluation(judge.name)
+    scored = evaluation is not None and evaluation.unscored is None and evaluation.parameters == judge.parameters
+    return force or not scored
+
+
 @dataclass(slots=True)
 class _Job:
     """The shared state of the workers that evaluate one run."""
@@ -151,17 +158,10 @@ class _Job:
     def pending(self) -> Iterator[Episode]:
         """The episodes that still need a verdict."""
         for episode in read_run(self.directory.path):
-            if self.side.scored(episode) or (not self.force and self._good(episode, self.judge.parameters)):
+            if self.side.scored(episode) or not is_pending(episode, self.judge, self.force):
                 self.progress.advance(1)
             else:
                 yield episode
-
-    def _good(self, episode: Episode, parameters: Mapping[str, object] | None = None) -> bool:
-        """Whether the episode has scores by an evaluator of this name (and with these parameters)."""
-        evaluation = episode.evaluation(self.judge.name)
-        if evaluation is None or evaluation.unscored is not None:
-            return False
-        return parameters is None or evaluation.parameters == parameters
 
     async def work(self, episodes: Iterator[Episode]) -> None:
         """Takes episodes from the shared iterator until it is empty or the work is stopped."""
@@ -204,7 +204,7 @@ class _Job:
         if verdict.unscored is None:
             return _with(episode, [*judges.values(), verdict])
         self.reasons.append(verdict.unscored)
-        if self._good(episode) and not self.force and earlier is not None:
+        if earlier is not None and earlier.unscored is None and not self.force:
             self.refused += 1
             return _with(episode, [*judges.values(), earlier]) if judges else episode
         self.unscored += 1

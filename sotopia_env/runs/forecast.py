@@ -14,7 +14,7 @@ during an outage whether a model answers again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,12 +25,14 @@ from sotopia_env.chat_model.limits import most_tokens
 from sotopia_env.chat_model.pool import ModelOptions
 from sotopia_env.errors import EvaluationError
 from sotopia_env.policies.human import HumanPolicy
+from sotopia_env.runs.evaluate import is_pending
 from sotopia_env.runs.plan import EpisodePlan
+from sotopia_env.runs.play import evaluate_episode
 from sotopia_env.runs.rehearsal import Rehearsal, RehearsedModels, Way
 from sotopia_env.storage.directory import read_run
 from sotopia_env.storage.manifest import RUN, named
 from sotopia_env.world.dynamics import Rules, TurnOrder, initial_state
-from sotopia_env.world.episode import Evaluator, PolicyInfo, Transcript
+from sotopia_env.world.episode import Episode, Evaluator, PolicyInfo, Transcript
 from sotopia_env.world.observation import observe
 from sotopia_env.world.scenario import Task
 
@@ -183,6 +185,20 @@ class Tally:
     def of(self, plans: Sequence[EpisodePlan], evaluator: Evaluator | None) -> list[ModelForecast]:
         """Returns one forecast for each model and account."""
         asyncio.run(self._rehearse(plans, evaluator))
+        return self._forecasts()
+
+    def of_episodes(self, episodes: Iterable[Episode], evaluator: Evaluator) -> list[ModelForecast]:
+        """Returns one forecast for each model, for an evaluation of played episodes; their prompts are not guessed."""
+
+        async def evaluate() -> None:
+            for episode in episodes:
+                await evaluate_episode(episode, evaluator)
+                self._add(self._recorded(None), 1, 0, 0)
+
+        asyncio.run(evaluate())
+        return self._forecasts()
+
+    def _forecasts(self) -> list[ModelForecast]:
         prices = {way.name: way.price for rehearsal in self._rehearsals for way in rehearsal.ways}
         return [
             ModelForecast(key[0], key[1], bound, self._expected[key], prices[key[0]], self._contexts.get(key))
@@ -297,20 +313,24 @@ class RunForecast:
 
     Attributes:
         planned: its episodes.
-        todo: those that are still to be played.
+        todo: those that are still to be played, or evaluated.
         models: what these ask of each model.
         options: the limits of the run.
+        evaluation: whether it is of an evaluation of episodes that were played.
     """
 
     planned: int
     todo: int
     models: tuple[ModelForecast, ...]
     options: ModelOptions
+    evaluation: bool = False
 
     def lines(self) -> list[str]:
         """Returns the forecast in words."""
         done = self.planned - self.todo
         lines = [f"{self.planned} episodes planned, {done} are there, {self.todo} would be played"]
+        if self.evaluation:
+            lines = [f"{self.planned} episodes, {done} have these scores, {self.todo} would be evaluated"]
         if not self.models:
             return [*lines, "no model would be asked", "nothing was sent"]
         return [*lines, *map(str, self.models), self._total(), *self._limits(), "nothing was sent"]
@@ -369,3 +389,21 @@ def forecast(run: ResolvedRun, models: RehearsedModels, directory: Path) -> RunF
     done = {episode.key for episode in read_run(directory)} if (directory / RUN).is_file() else set()
     todo = [plan for plan in plans if plan.key not in done]
     return RunForecast(len(plans), len(todo), tuple(Tally(models.rehearsals).of(todo, run.evaluator)), models.options)
+
+
+def forecast_evaluation(run: Path, evaluator: Evaluator, models: RehearsedModels, force: bool = False) -> RunForecast:
+    """Returns what another evaluation of a run asks; nothing is sent, and nothing is written.
+
+    Verdicts of an interrupted evaluation, which it would not ask for again, are not subtracted.
+
+    Args:
+        run: its directory.
+        evaluator: asks ``models``.
+        models: the stand-ins.
+        force: whether episodes that have these scores are evaluated too.
+    """
+    judge = named(evaluator)
+    todo = sum(is_pending(episode, judge, force) for episode in read_run(run))
+    pending = (episode for episode in read_run(run) if is_pending(episode, judge, force))
+    asked = tuple(Tally(models.rehearsals).of_episodes(pending, evaluator))
+    return RunForecast(sum(1 for _ in read_run(run)), todo, asked, models.options, evaluation=True)

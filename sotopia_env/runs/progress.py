@@ -68,8 +68,8 @@ class Progress:
             totals = self._ledger.totals()
             if totals.attempts:
                 rate = self._rate(totals.attempts)
-                cost = "" if totals.unpriced and not totals.cost else f", {totals.cost_text}"
-                tokens = "? tokens" if totals.uncounted else f"{_short(totals.tokens)} tokens"
+                cost = "" if totals.has_unknown_cost and not totals.cost else f", {totals.cost_text}"
+                tokens = "? tokens" if totals.has_unknown_tokens else f"{_short(totals.tokens)} tokens"
                 parts.append(f"{rate:.0f} calls/s, {tokens}{cost}")
         return ", ".join(parts)
 

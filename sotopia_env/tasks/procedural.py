@@ -78,7 +78,7 @@ class Casting:
 
     def draw(self, number: int, seed: int) -> Task:
         """Returns the casting ``number`` of the sequence fixed by ``seed``, as a task called ``scenario/number``."""
-        rng = random.Random(f"{self.scenario.id} {seed} {number}")
+        rng = random.Random(f"{self.scenario.vignette} {seed} {number}")  # the same people play all its versions
         jobs = [rng.choice(jobs) for jobs in self._jobs]
         ages = [rng.randint(job.low, job.high) for job in jobs]
         characters = draw_people(rng, ages, [job.occupation for job in jobs], self._names)
@@ -112,7 +112,7 @@ class CastCasting:
         """Returns the casting ``number`` of the sequence fixed by ``seed``; after all seatings they come again."""
         round_, index = divmod(number, len(self._seatings))
         if self._shuffled is None or self._shuffled[0] != (seed, round_):  # the next task is mostly of the same round
-            rng = random.Random(f"{self.scenario.id} {seed} {round_}")
+            rng = random.Random(f"{self.scenario.vignette} {seed} {round_}")
             self._shuffled = (seed, round_), rng.sample(self._seatings, len(self._seatings))
         return seat_characters(self.scenario, self.cast, self._shuffled[1][index], casting_id(self.scenario.id, number))
 

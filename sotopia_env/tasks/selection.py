@@ -28,7 +28,7 @@ class Entry(Record):
         task: id of the task; ``None`` for all tasks of the scenario.
         seats: in which the policy under test sits; ``None`` where that is not known or does not matter.
         gap: by which the task is hard (:mod:`sotopia_env.reports.hard`).
-        high: the others' estimated maximum.
+        high: the greatest estimated maximum of all policies.
         by: the policy that has it.
         low: the target's estimated minimum.
         difference: of the means of that policy and the target.

@@ -302,7 +302,8 @@ def _read_object(item: dict[str, Any], recipients: Mapping[str, str] | None) -> 
         return ParseFailure(str(error))
     if move is not None and action_type in WORDLESS:
         return ParseFailure(f"move: comes with speak, non-verbal communication or action, not with {kind!r}")
-    if move is None and not argument.strip() and action_type not in WORDLESS:
+    # Blanks alone are a text, and count as silence (dynamics): no schema that servers enforce can exclude them.
+    if move is None and not argument and action_type not in WORDLESS:
         return ParseFailure(f"argument: {kind!r} needs a text, got none")
     to = _read_recipients(item.get("to"), recipients)
     return to if isinstance(to, ParseFailure) else Action(action_type, argument, to, move)

@@ -1,7 +1,8 @@
 """Questions to the participants of an episode that is over, and the answers as they are recorded (AgentSense §3.4).
 
-A question has a few options, and a reply is one of them or the reason why there is none: what is unanswered is never
-counted as wrong. A question holds nothing of the answer key; the record of an answer, for evaluators, does.
+A question has a few options, and a reply is one of them or the reason why there is none. Whoever was asked about
+private information and did not answer was not right; where nobody could be asked, nothing is known. A question holds
+nothing of the answer key; the record of an answer, for evaluators, does.
 """
 
 from __future__ import annotations
@@ -70,10 +71,12 @@ class InterviewReply:
     Attributes:
         choice: index of an option; ``None`` for no answer.
         reason: why there is none.
+        asked: whether there was anybody who could have answered.
     """
 
     choice: int | None = None
     reason: str = ""
+    asked: bool = True
 
     def __post_init__(self) -> None:
         if (self.choice is None) is not bool(self.reason):
@@ -118,7 +121,7 @@ async def answer_of(
     """Returns the policy's answer; none, with the reason, from a policy that answers no questions."""
     if isinstance(policy, Interviewee):
         return await policy.answer(observation, question, seed)
-    return InterviewReply(reason=f"the policy {policy.name!r} answers no questions")
+    return InterviewReply(reason=f"the policy {policy.name!r} answers no questions", asked=False)
 
 
 class InterviewAnswer(Record):
@@ -134,6 +137,8 @@ class InterviewAnswer(Record):
             ``None`` for no answer.
         choice: the chosen answer to a question on private information.
         reason: for the answer, where there is one; why there is no answer, otherwise.
+        asked: whether there was anybody who could have answered; a policy without answers, or one that is not there,
+            was never asked.
     """
 
     respondent: str
@@ -144,6 +149,7 @@ class InterviewAnswer(Record):
     value: bool | None = None
     choice: str | None = None
     reason: str = ""
+    asked: bool = True
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -152,6 +158,18 @@ class InterviewAnswer(Record):
         if (self.choice is not None) is not (self.view is None and self.value is not None):
             raise ValueError(f"choice: expected one with every answer on private information only, got {self.choice!r}")
         return self
+
+
+INFORMATION, ANSWERED, COVERAGE = "information", "information_answered", "information_coverage"
+INFORMATION_MEASURES = (INFORMATION, ANSWERED, COVERAGE)
+"""Measures of answers on private information, each a mean over questions: right of all that were asked (the paper's
+accuracy, AgentSense §3.4), right of those that were answered, and answered of those that were asked."""
+
+
+def information_values(right: bool | None) -> dict[str, float]:
+    """Returns what one question that was asked counts in each measure; an unanswered one is not right."""
+    values = {INFORMATION: float(right is True), COVERAGE: float(right is not None)}
+    return values if right is None else values | {ANSWERED: float(right)}
 
 
 def is_majority(votes: Sequence[bool]) -> bool:

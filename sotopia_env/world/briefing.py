@@ -16,6 +16,7 @@ from sotopia_env.outcomes import (
     Worth,
     describe_space,
     describe_worth,
+    outline,
 )
 from sotopia_env.prompts import fill, load
 from sotopia_env.quoting import disarm
@@ -80,6 +81,7 @@ class Briefing:
         rules: of the protocol (whose assent it takes, how votes are counted); ``None`` without one, and for claims,
             whose rules hold the answer.
         worth: what each outcome is worth to this seat; also in ``private_data`` under ``worth``.
+        outline: what can be agreed on, and which way is better for the seat, on one line; empty without a protocol.
         head: the text of all this.
         answer: how to answer, with the action types at hand.
     """
@@ -101,6 +103,7 @@ class Briefing:
     space: OutcomeSpace | None = None
     worth: Worth | None = None
     rules: AgreementRules | BallotRules | None = None
+    outline: str = ""
 
     @property
     def offer_form(self) -> str:
@@ -152,6 +155,7 @@ def _brief(task: Task, agent: str, action_types: tuple[ActionType, ...]) -> Brie
         None if task.protocol is None else task.protocol.space,
         worth,
         None if spec is None or isinstance(spec.protocol, ClaimsRules) else spec.protocol,
+        "" if spec is None else outline(spec, seat, task.names),
     )
 
 

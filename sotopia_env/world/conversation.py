@@ -1,9 +1,15 @@
-"""A seat's observations as chat messages, extended turn by turn and never rewritten."""
+"""A seat's observations as chat messages, extended turn by turn and never rewritten.
+
+A seat's own messages are what its model wrote, and stay so where that was no action: the message after it says that it
+could not be used, and why. Our own JSON in its place would make play differ from training, where the sampled tokens are
+the sequence and cannot be replaced; and an untrained model repeats such a placeholder, a valid action that it did not
+think of.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypedDict
+from typing import NamedTuple, TypedDict
 
 from sotopia_env.world.action import to_json
 from sotopia_env.world.briefing import Briefing
@@ -26,6 +32,18 @@ class ChatMessage(TypedDict):
     content: str
 
 
+class OwnMessage(NamedTuple):
+    """One of a seat's own turns as a message of its own.
+
+    Attributes:
+        text: what it wrote.
+        failure: why that was no action; empty where it was one.
+    """
+
+    text: str
+    failure: str = ""
+
+
 class Conversation:
     """One seat's turns as chat messages, extended as turns come in.
 
@@ -33,7 +51,7 @@ class Conversation:
         length: how many of the turns that the seat witnessed are part of it.
     """
 
-    __slots__ = ("_agent", "_briefing", "_by_round", "_messages", "_names", "_news", "_standing", "_texts", "length")
+    __slots__ = ("_agent", "_briefing", "_by_round", "_messages", "_names", "_news", "_own", "_standing", "length")
 
     def __init__(
         self,
@@ -41,7 +59,7 @@ class Conversation:
         names: Mapping[str, str],
         by_round: bool,
         standing: Standing,
-        texts: Mapping[int, str],
+        own: Mapping[int, OwnMessage],
         dropped: int = 0,
     ) -> None:
         """Begins a conversation.
@@ -51,7 +69,7 @@ class Conversation:
             names: agent id to character name.
             by_round: whether turns are numbered by round, and others' turns of a round follow the own one.
             standing: what stood before each of the seat's own turns.
-            texts: the texts that the seat wrote itself, by the index of their turns; it may grow.
+            own: what the seat wrote itself, by the index of its turns; it may grow.
             dropped: how many of its oldest turns are left out.
         """
         self._briefing = briefing
@@ -59,7 +77,7 @@ class Conversation:
         self._names = names
         self._by_round = by_round
         self._standing = standing
-        self._texts = texts
+        self._own = own
         system = f"{briefing.head} is told to you turn by turn.\n\n{briefing.answer}"
         self._messages: list[ChatMessage] = [{"role": "system", "content": system}]
         self._news = LEFT_OUT.format(dropped) if dropped else ""
@@ -67,7 +85,7 @@ class Conversation:
 
     def anew(self, dropped: int = 0) -> Conversation:
         """Returns an empty conversation of the same seat, without its ``dropped`` oldest turns."""
-        return Conversation(self._briefing, self._names, self._by_round, self._standing, self._texts, dropped)
+        return Conversation(self._briefing, self._names, self._by_round, self._standing, self._own, dropped)
 
     @property
     def system(self) -> str:
@@ -91,18 +109,24 @@ class Conversation:
             self._append(turn)
         return [*[message.copy() for message in self._messages], self._cue(number, acting, stands)]
 
-    def own_text(self, turn: Turn) -> str:
+    def own_message(self, turn: Turn) -> OwnMessage:
         """One of the seat's own turns as it wrote it; as JSON where it wrote none."""
-        return self._texts.get(turn.index) or to_json(turn.attempted or turn.action, self._names)
+        own = self._own.get(turn.index)
+        return OwnMessage(to_json(turn.attempted or turn.action, self._names)) if own is None else own
+
+    def refusal(self, turn: Turn) -> str:
+        """The line that tells the seat why one of its own turns did not count; empty where it did."""
+        own = self._own.get(turn.index)
+        return refusal(turn, "" if own is None else own.failure)
 
     def _append(self, turn: Turn) -> None:
         if turn.actor != self._agent:
             self._news += render_turn(turn, self._names, self._by_round)
             return
         number = (turn.round if self._by_round else turn.index) + 1
-        own: ChatMessage = {"role": "assistant", "content": self.own_text(turn)}
-        self._messages += (self._cue(number, True, self._standing(turn.index)), own)
-        self._news = refusal(turn)
+        answer: ChatMessage = {"role": "assistant", "content": self.own_message(turn).text}
+        self._messages += (self._cue(number, True, self._standing(turn.index)), answer)
+        self._news = self.refusal(turn)
 
     def _cue(self, number: int, acting: bool, stands: str) -> ChatMessage:
         nothing = NOTHING_YET if len(self._messages) == 1 else NOTHING_NEW

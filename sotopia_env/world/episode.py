@@ -20,6 +20,7 @@ from sotopia_env.files import read_lines
 from sotopia_env.quoting import disarm
 from sotopia_env.records import JsonObject, Record, code_version, origin_field, read_record
 from sotopia_env.world.answers import InterviewAnswer
+from sotopia_env.world.conversation import OwnMessage
 from sotopia_env.world.dynamics import EpisodeState, Rules, StopReason, Turn, initial_state, transition
 from sotopia_env.world.reward import DIMENSIONS, CustomDimension, Dimension, RewardVector, check_score, reward_vector
 from sotopia_env.world.scenario import Task
@@ -38,6 +39,9 @@ def _only_version(value: int) -> int:
 
 SchemaVersion = Annotated[int, AfterValidator(_only_version)]
 """The version of a record on disk: only :data:`SCHEMA_VERSION` is read."""
+
+
+_LONGEST_UNUSABLE = 4_000  # a model that raves must not fill the rest of its own context
 
 
 class Usage(Record):
@@ -99,13 +103,16 @@ class Generation(Record):
     candidates: int = 1
 
     @property
-    def message(self) -> str:
-        """The text, byte for byte, as an earlier message of its writer; empty where the action's JSON stands for it.
+    def message(self) -> OwnMessage | None:
+        """The text, byte for byte, as an earlier message of its writer; ``None``: the action's JSON stands for it.
 
-        That is where it is no action, or holds what could open a control token of a chat template. It is for the seat
-        that wrote it, and for no other.
+        JSON stands for an action without a text, or with one that could open a control token of a chat template. Text
+        that is no action stays, at most 4,000 characters of it, disarmed. It is for the seat that wrote it alone.
         """
-        return self.text if self.parse_failure is None and disarm(self.text) == self.text else ""
+        if self.parse_failure is not None:
+            text = self.text if len(self.text) <= _LONGEST_UNUSABLE else f"{self.text[:_LONGEST_UNUSABLE]}…"
+            return OwnMessage(disarm(text), self.parse_failure)
+        return OwnMessage(self.text) if self.text and disarm(self.text) == self.text else None
 
 
 class RecordedTurn(Record):
@@ -299,7 +306,7 @@ class Transcript:
             leaves it to the reader to fold the turns.
         rules: order and limits, under which the turns replay.
         policies: who sat in the seats, where it is known. For interviews: a judge must not read it.
-        texts: what each agent wrote itself, by the index of its turns; it is for that agent alone.
+        own: what each agent wrote itself, by the index of its turns; it is for that agent alone.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -311,7 +318,7 @@ class Transcript:
     folded: tuple[Any, int | None] | None = field(default=None, repr=False, compare=False)
     rules: Rules = field(default=Rules(), repr=False, compare=False)
     policies: tuple[PolicyInfo, ...] = field(default=(), repr=False, compare=False)
-    texts: Mapping[str, Mapping[int, str]] = field(default_factory=dict, repr=False, compare=False)
+    own: Mapping[str, Mapping[int, OwnMessage]] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def of_state(cls, state: EpisodeState) -> Transcript:
@@ -329,16 +336,17 @@ class Transcript:
             episode.seed,
             rules=episode.rules,
             policies=episode.policies,
-            texts=_texts(episode),
+            own=_own_messages(episode),
         )
 
 
-def _texts(episode: Episode) -> Mapping[str, Mapping[int, str]]:
-    texts: dict[str, dict[int, str]] = {}
+def _own_messages(episode: Episode) -> Mapping[str, Mapping[int, OwnMessage]]:
+    own: dict[str, dict[int, OwnMessage]] = {}
     for item in episode.turns:
-        if item.generation is not None and item.generation.message:
-            texts.setdefault(item.turn.actor, {})[item.turn.index] = item.generation.message
-    return texts
+        message = None if item.generation is None else item.generation.message
+        if message is not None:
+            own.setdefault(item.turn.actor, {})[item.turn.index] = message
+    return own
 
 
 def final_state(transcript: Transcript) -> EpisodeState:

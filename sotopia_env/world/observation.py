@@ -17,9 +17,16 @@ from sotopia_env.outcomes import AnyProtocol, Menu, TableView
 from sotopia_env.outcomes.table import HIDDEN
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.briefing import DISCLOSURE, OWN_FIELDS, Briefing, Partner, briefing, describe
-from sotopia_env.world.conversation import LEFT_OUT, NOTHING_NEW, NOTHING_YET, ChatMessage, Conversation
+from sotopia_env.world.conversation import (
+    LEFT_OUT,
+    NOTHING_NEW,
+    NOTHING_YET,
+    ChatMessage,
+    Conversation,
+    OwnMessage,
+)
 from sotopia_env.world.dynamics import EpisodeState, Rules, Turn, TurnOrder, move_problem
-from sotopia_env.world.rendering import extend_lines, indented, refusal, render_action, render_turn
+from sotopia_env.world.rendering import extend_lines, indented, render_action, render_turn
 from sotopia_env.world.scenario import Task
 from sotopia_env.world.witness import exit_of, over, perspective, witnesses
 
@@ -33,6 +40,7 @@ __all__ = [
     "ChatMessage",
     "Observation",
     "Outlook",
+    "OwnMessage",
     "Partner",
     "Prospect",
     "SeatView",
@@ -130,7 +138,7 @@ class Observation:
         turn: number of the coming turn, from 1.
         acting: whether this seat is to act now.
         available: the action types it may use; only ``none`` when it is not to act.
-        refusal: why the seat's latest action, or the move in it, did not count, as a line; empty where it did.
+        refusal: why the seat's latest answer, or the move in it, did not count, as a line; empty where it did.
     """
 
     briefing: Briefing
@@ -187,6 +195,12 @@ class Observation:
     def _stands(self) -> str:
         return "" if self._outlook is None else self._outlook.text(self.acting)
 
+    @property
+    def turn_limit(self) -> int:
+        """How many turns the episode may have, those of all seats together; of limited rounds, if nobody leaves."""
+        rules, task = self._state.rules, self._state.task
+        return rules.turn_limit(task) or (rules.max_rounds or 0) * len(task.agents)
+
     def own_turns_left(self, index: int | None = None) -> int:
         """Returns how many turns the seat has left, that turn included, if nobody leaves and nothing is settled.
 
@@ -215,9 +229,9 @@ class Observation:
         """Returns why the move of ``action`` would not count if it were taken now, or ``None`` where it would."""
         return None if action.move is None or not self.acting else move_problem(self._state, self.agent, action)
 
-    def own_text(self, turn: Turn) -> str:
+    def own_message(self, turn: Turn) -> OwnMessage:
         """Returns one of the seat's own turns as its policy wrote it; as JSON where it wrote none."""
-        return self._conversation.own_text(turn)
+        return self._conversation.own_message(turn)
 
     @property
     def messages(self) -> list[ChatMessage]:
@@ -329,7 +343,7 @@ class SeatView:
         rules: Rules,
         agent: str,
         lines: list[str] | None = None,
-        texts: Mapping[int, str] = MappingProxyType({}),
+        own: Mapping[int, OwnMessage] = MappingProxyType({}),
     ) -> None:
         """Creates the view of ``agent`` on an episode of ``task`` under ``rules``.
 
@@ -338,8 +352,8 @@ class SeatView:
             rules: likewise.
             agent: whose view it is.
             lines: shared by the episode's views.
-            texts: what the seat itself wrote (:attr:`~sotopia_env.world.episode.Generation.message`), by the index of
-                its turns; it may grow. Another seat's text must not be among them.
+            own: what the seat itself wrote (:attr:`~sotopia_env.world.episode.Generation.message`), by the index of
+                its turns; it may grow. Another seat's text must not be in it.
         """
         if agent not in task.names:
             raise UnknownNameError(f"agent: {name_hint(agent, task.agents)}")
@@ -349,7 +363,7 @@ class SeatView:
         # While true, everybody has witnessed everything, and all seats share one tuple of turns.
         self._open = not task.scenario.private_messages
         self._outlooks = _Outlooks(task.protocol, agent)
-        self._conversation = Conversation(self._briefing, task.names, self._veiled, self._outlooks.before, texts)
+        self._conversation = Conversation(self._briefing, task.names, self._veiled, self._outlooks.before, own)
         self._lines: list[str] = [] if lines is None else lines
         self._turns: tuple[Turn, ...] = ()
         self._history = ""
@@ -395,7 +409,7 @@ class SeatView:
             if turn.violation is not None or turn.hidden is not None:
                 self._open = False
             if turn.actor == self._agent:
-                self._refusal = refusal(turn)
+                self._refusal = self._conversation.refusal(turn)
         if self._open:
             self._history += "".join(lines[start:end])
             self._turns = turns if end == len(turns) else turns[:end]
@@ -414,15 +428,15 @@ class SeatView:
 _NONE_ONLY = (ActionType.NONE,)
 
 
-def observe(state: EpisodeState, agent: str, texts: Mapping[int, str] = MappingProxyType({})) -> Observation:
+def observe(state: EpisodeState, agent: str, own: Mapping[int, OwnMessage] = MappingProxyType({})) -> Observation:
     """Returns what ``agent`` may know in ``state``.
 
     Args:
         state: of the episode.
         agent: whose observation it is.
-        texts: what it wrote itself; see :class:`SeatView`.
+        own: what it wrote itself; see :class:`SeatView`.
 
     Raises:
         UnknownNameError: the task has no such agent.
     """
-    return SeatView(state.task, state.rules, agent, texts=texts).observe(state)
+    return SeatView(state.task, state.rules, agent, own=own).observe(state)

@@ -31,8 +31,16 @@ def _line(turn: Turn, effect: str | None, names: Mapping[str, str], by_round: bo
     return f"Turn #{number} | {render_action(turn.actor, turn.action, names, effect)}\n"
 
 
-def refusal(turn: Turn) -> str:
-    """Returns the line that tells a seat why its own turn, or the move in it, did not count; empty where it did."""
+def refusal(turn: Turn, failure: str = "") -> str:
+    """Returns the line that tells a seat why its own turn, or the move in it, did not count; empty where it did.
+
+    Args:
+        turn: of the seat.
+        failure: why what it wrote was no action at all; empty where it was one.
+    """
+    if failure:
+        what = "leaving" if turn.action.action_type is ActionType.LEAVE else "doing nothing"
+        return f"Your answer could not be used and counted as {what}: {quote(failure)}\n"
     if turn.violation is None:
         return ""
     if turn.action.action_type is ActionType.NONE:

@@ -12,7 +12,7 @@ import json
 import operator
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
@@ -230,6 +230,15 @@ def _is_none(value: object) -> bool:
     return value is None
 
 
+VIGNETTE = "vignette"
+"""Name of the tag that several scenarios share which are versions of one situation."""
+
+
+def _tag_values(tags: Sequence[str]) -> dict[str, str]:
+    parts = (tuple(part.strip() for part in tag.split("=", 1)) for tag in tags if "=" in tag)
+    return {name: value for name, value in parts if name and value}
+
+
 class Scenario(Record):
     """A situation without people: shared context and N ≥ 2 seats with private goals.
 
@@ -251,6 +260,16 @@ class Scenario(Record):
     outcome: OutcomeField = None
     interview: InterviewField = Field(default=None, exclude_if=_is_none)
     origin: JsonObject = origin_field()
+
+    @property
+    def vignette(self) -> str:
+        """What the scenario is a version of: the value of its tag ``vignette=…``, or else its own id."""
+        return _tag_values(self.tags).get(VIGNETTE, self.id)
+
+    @property
+    def conditions(self) -> Mapping[str, str]:
+        """The conditions of an experiment: every other tag ``NAME=VALUE`` as name and value."""
+        return {name: value for name, value in _tag_values(self.tags).items() if name != VIGNETTE}
 
     @model_validator(mode="after")
     def _check(self) -> Self:

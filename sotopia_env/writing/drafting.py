@@ -19,6 +19,7 @@ from typing import Any, Generic, TypeVar, get_args
 from pydantic import BaseModel, ValidationError
 
 from sotopia_env.chat_model import ChatModel, ChatReply, ChatRequest
+from sotopia_env.chat_model.asking import Complaint, Prompted, ask
 from sotopia_env.errors import ContextLengthError, InvalidValueError, ModelCallError, ModelRefusedError
 from sotopia_env.evaluators import Manner, Refusal, all_at_once, read_object
 from sotopia_env.files import AppendOnlyFile, read_lines
@@ -148,23 +149,30 @@ class Drafter:
             ModelRefusedError: the model refuses every request.
             BudgetExceededError: the ledger's limit is reached.
         """
-        messages = [question.message]
-        written = Written(source=question.source, text=question.text)
-        for reasks in range(self.manner.reasks + 1):
-            try:
-                reply = await self.model.complete(self._request(messages, question, reasks))
-            except ModelRefusedError:
-                raise  # every other request would be refused too
-            except (ModelCallError, ContextLengthError) as error:
-                logger.warning("%s: %r got no answer: %s", question.source, question.text, error)
-                return None
-            written = written.model_copy(update={"reasks": reasks, "model": reply.model})
+
+        def read(reply: ChatReply) -> tuple[Mapping[str, Any] | None, str]:
             result = question.read(reply)
-            if not isinstance(result, Refusal):
-                return written.model_copy(update={"result": dict(result), "refusal": ""})
-            written = written.model_copy(update={"refusal": result.reason})
-            messages = [messages[0], *_complaint(reply.text, result.reason)]
-        return written
+            return (None, result.reason) if isinstance(result, Refusal) else (result, "")
+
+        def prompt(_: int, complaints: Sequence[Complaint]) -> Prompted:
+            echo = _complaint(complaints[-1].text, complaints[-1].reason) if complaints else []
+            return Prompted(self._request([question.message, *echo], question))
+
+        try:
+            asked = await ask(self.model, prompt, read, reasks=self.manner.reasks)
+        except ModelRefusedError:
+            raise  # every other request would be refused too
+        except (ModelCallError, ContextLengthError) as error:
+            logger.warning("%s: %r got no answer: %s", question.source, question.text, error)
+            return None
+        return Written(
+            source=question.source,
+            text=question.text,
+            result=None if asked.value is None else dict(asked.value),
+            refusal=asked.reason,
+            reasks=len(asked.replies) - 1,
+            model=asked.reply.model,
+        )
 
     async def ask_all(self, questions: Iterable[Question[Any]], file: AppendOnlyFile) -> list[Written]:
         """Returns the results of those questions that the model answered; each is in the file when it is there."""
@@ -180,13 +188,12 @@ class Drafter:
             file.append(f"{written.model_dump_json()}\n".encode())
         return written
 
-    def _request(self, messages: Sequence[ChatMessage], question: Question[Any], reasks: int) -> ChatRequest:
+    def _request(self, messages: Sequence[ChatMessage], question: Question[Any]) -> ChatRequest:
         return ChatRequest(
             messages=tuple(messages),
             temperature=self.manner.temperature,
             max_tokens=self.manner.max_tokens,
             schema=question.form.model_json_schema(),
-            reask=reasks,
             label=f"{question.prompt}: {question.text[:60]}",
         )
 

@@ -10,7 +10,7 @@ import itertools
 import json
 import random
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Protocol
 
@@ -19,9 +19,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.json_text import decode_json
 from sotopia_env.outcomes import OutcomeSpec
-from sotopia_env.prompts import load
+from sotopia_env.prompts import fill, load
 from sotopia_env.records import Line
 from sotopia_env.tasks import OpenScenario, cast_scenarios, check, lint
+from sotopia_env.tasks.lint.texts import GENDERED, PHRASE_LIMIT, PRONOUNS, WORD_LIMIT, gendered_words
 from sotopia_env.world import Character, Constraints, Relationship, RelationshipKind, Scenario, Seat, Task
 from sotopia_env.world.scenario import ADULT
 from sotopia_env.world.taskset import Cast, TaskSet
@@ -30,7 +31,6 @@ from sotopia_env.writing.inspirations import Inspiration, plain
 from sotopia_env.writing.likeness import nearest_text
 
 _NOBODY = re.compile(r"\b(agent|person|participant|character|player|speaker)[ _-]?([0-9]|[AB])\b", re.IGNORECASE)
-_GENDERED = re.compile(r"\b(he|she|him|her|his|hers|himself|herself)\b", re.IGNORECASE)
 _PRONOUNS = {"woman": "she/her", "man": "he/him", "nonbinary": "they/them"}
 WRITTEN_KINDS = (
     RelationshipKind.FAMILY,
@@ -58,16 +58,24 @@ class Writing(Protocol):
         ...
 
 
-def check_neutral(*texts: str) -> None:
-    """Raises :class:`InvalidValueError` if a text numbers people, or speaks of anybody as a man or a woman."""
+def checked_rules() -> Trusted:
+    """Returns the rules that :func:`check_task` holds texts to, in the words in which a model is told them."""
+    shares = {"words": WORD_LIMIT, "phrases": PHRASE_LIMIT}
+    values = {name: f"{100 * share:g}" for name, share in shares.items()}
+    words = {"gendered": GENDERED, "pronouns": PRONOUNS}
+    return Trusted(fill(load("write_rules"), **values, **{name: ", ".join(sorted(ws)) for name, ws in words.items()}))
+
+
+def check_neutral(*texts: str, words: Collection[str] = PRONOUNS) -> None:
+    """Raises :class:`InvalidValueError` if a text numbers people, or has one of the words that tell a gender."""
     for text in texts:
         if match := _NOBODY.search(text):
             raise InvalidValueError(
                 f"nobody has a number: write who is meant by what they do, instead of {match.group()!r}"
             )
-        if match := _GENDERED.search(text):
+        if names := gendered_words(text, words):
             raise InvalidValueError(
-                f"expected a text that fits people of every gender, got {match.group()!r}: use 'they' or say who"
+                f"expected a text that fits people of every gender, got {names[0]!r}: use 'they' or say who"
             )
 
 
@@ -230,6 +238,7 @@ class ScenarioWriting:
         values = {
             "outcome": Trusted(load("write_scenario_outcome") if self.verified else ""),
             "relationships": Trusted(", ".join(kind.value for kind in RelationshipKind)),
+            "rules": checked_rules(),
             "examples": Trusted("\n".join(lines)),
             "theme": inspiration.text,
         }

@@ -27,6 +27,7 @@ from sotopia_env.files import AppendOnlyFile, write_text_atomically
 from sotopia_env.json_text import read_json
 from sotopia_env.records import explain
 from sotopia_env.tasks import Template, instantiate
+from sotopia_env.tasks.lint.texts import GENDERED
 from sotopia_env.tasks.open_scenario import renamed
 from sotopia_env.world.interview import GoalType
 from sotopia_env.world.scenario import RelationshipKind
@@ -97,8 +98,11 @@ class ScriptRoute:
             raise InvalidValueError(f"out: {self._folder} has the work on another script; name another directory")
         write_text_atomically(file, json.dumps({"name": self.name, "sha256": digest}) + "\n")
 
-    async def run(self, profiles: int, seed: int) -> str:
-        """Makes the templates, and of each ``profiles`` tasks; returns what was made and why scenes were left out.
+    async def run(self, profiles: int, seed: int) -> tuple[str, int]:
+        """Makes the templates, and of each ``profiles`` tasks, unless there are none.
+
+        Returns:
+            What was made and why scenes were left out, in words; and the number of templates.
 
         Raises:
             ModelRefusedError: the model refuses every request.
@@ -113,14 +117,14 @@ class ScriptRoute:
             results = await all_at_once([self._template(scenes, index) for index in range(len(scenes))])
         pairs = [(item, scene) for item, scene in zip(results, scenes, strict=True) if isinstance(item, Template)]
         drafts = [template for template, _ in pairs]
-        self._save(drafts, profiles, seed)
-        texts = {template.id: (_text_of(template), "\n".join(self._of(scene))) for template, scene in pairs}
-        write_text_atomically(self._folder / "leakage.json", json.dumps(leakage(texts), indent=1) + "\n")
+        if drafts:
+            self._save(drafts, profiles, seed)
+            texts = {template.id: (_text_of(template), "\n".join(self._of(scene))) for template, scene in pairs}
+            write_text_atomically(self._folder / "leakage.json", json.dumps(leakage(texts), indent=1) + "\n")
         reasons = Counter(item for item in (*results, *missing) if isinstance(item, str))
         left = [f"left out: {count} × {reason}" for reason, count in sorted(reasons.items())]
-        return "\n".join(
-            [*left, f"{self._folder}: {len(scenes)} scenes, {len(drafts)} templates, {profiles} tasks each"]
-        )
+        summary = f"{self._folder}: {len(scenes)} scenes, {len(drafts)} templates, {profiles} tasks each"
+        return "\n".join([*left, summary]), len(drafts)
 
     def _save(self, templates: Sequence[Template], profiles: int, seed: int) -> None:
         content = [template.model_dump(mode="json") for template in templates]
@@ -198,7 +202,8 @@ class ScriptRoute:
 
         def playable(answer: forms.Situation) -> None:
             same_people(answer)
-            check_neutral(answer.context, *(goal for person in answer.people for goal in person.goals))
+            check_neutral(answer.context, words=GENDERED)
+            check_neutral(*(goal for person in answer.people for goal in person.goals))
 
         people = [person.model_dump(mode="json") for person in wishes.people]
         situation = await self._ask("rewrite", key, playable, background=opening.background, people=people)

@@ -19,7 +19,7 @@ from sotopia_env.world import Character, Relationship, RelationshipKind, Scenari
 from sotopia_env.world.dynamics import TurnOrder
 from sotopia_env.world.reward import CustomDimension
 from sotopia_env.writing.drafting import Question, Trusted
-from sotopia_env.writing.kinds import check_task
+from sotopia_env.writing.kinds import check_task, checked_rules
 
 _RULES = {"turn_order", "max_silent_turns", "end_when_settled"}
 _SCENARIO = ("id", "context", "seats", "private_messages", "max_turns", "outcome")
@@ -93,6 +93,7 @@ def simulation_question(sentence: str) -> Question[SimulationDraft]:
     values = {
         "relationships": Trusted(", ".join(kind.value for kind in RelationshipKind)),
         "outcome": Trusted(load("write_scenario_outcome")),
+        "rules": checked_rules(),
         "sentence": sentence,
     }
     return Question("sentence", sentence, "write_simulation", SimulationDraft, accept, values)

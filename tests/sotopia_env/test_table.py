@@ -20,7 +20,7 @@ from sotopia_env.errors import (
 )
 from sotopia_env.evaluators import default_evaluator
 from sotopia_env.naming import make_policy
-from sotopia_env.policies import Decision, Policy
+from sotopia_env.policies import Policy
 from sotopia_env.policies.llm import LLMPolicy
 from sotopia_env.runs import EpisodePlan, run_episodes
 from sotopia_env.table import DEFAULT_RULES
@@ -268,7 +268,10 @@ def test_a_model_gets_its_own_text_back_byte_for_byte_and_nobody_elses(format, o
     own = [message["content"] for message in first.requests[-1].messages if message["role"] == "assistant"]
     assert own[:2] == [WRITTEN[0], WRITTEN[1].replace("%d", "1")]
     assert own[2] == '{"action_type": "speak", "argument": "I pose as a template."}'
-    assert own[3] == '{"action_type": "none", "argument": ""}'
+    assert own[3] == "no action at all"  # and what comes next says that it could not be used, and why
+    news = first.requests[-1].messages[-1]["content"]
+    assert ("could not be used and counted as doing nothing" if format == "chat" else "could not be read") in news
+    assert "no JSON object was found" in news
     assert [request.messages[: len(one.messages)] for one, request in pairwise(first.requests)] == [
         one.messages for one in first.requests[:-1]
     ]

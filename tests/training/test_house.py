@@ -113,3 +113,13 @@ def test_settings_and_rows_load_nothing_heavy():
     code += f"print(sorted({HEAVY!r} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == "[]"
+
+
+def test_make_soak_installs_what_training_has_in_another_version_beside_vllm():
+    plain, beside = (
+        dict(line.lower().replace("_", "-").split("==") for line in (ROOT / name).read_text().splitlines())
+        for name in ("constraints.txt", "constraints-vllm.txt")
+    )
+    other = {name for name, version in beside.items() if plain.get(name, version) != version}
+    (line,) = (line for line in (ROOT / "Makefile").read_text().splitlines() if "--target" in line and "vllm" in line)
+    assert set(line.split("-c constraints-vllm.txt")[1].split()) == other

@@ -23,9 +23,11 @@ from sotopia_env.policies import KEPT_TURNS, AgentPrompt
 from sotopia_env.table import Table
 from sotopia_env.tasks import task_key
 from sotopia_env.world import (
+    Action,
     ActionType,
     ChatMessage,
     Episode,
+    Generation,
     Observation,
     to_json,
 )
@@ -153,8 +155,7 @@ class RowMaker:
                 continue
             turn = episode.turns[index].turn
             generation = episode.turns[index].generation
-            written = "" if generation is None else generation.message
-            completion = written or to_json(turn.attempted or turn.action, episode.task.names)
+            completion = written(generation, turn.attempted or turn.action, episode.task.names)
             fit = self._fit(observation, completion)
             if fit is None:
                 self.counts.too_long += 1
@@ -181,6 +182,12 @@ class RowMaker:
 
     def _fit(self, observation: Observation, completion: str) -> tuple[tuple[ChatMessage, ...], int] | None:
         return fit_prompt(observation, completion, self.prompt, self.count)
+
+
+def written(generation: Generation | None, action: Action, names: Mapping[str, str]) -> str:
+    """Returns a turn as its policy wrote it, as in its own later prompts; as JSON where it wrote none."""
+    message = None if generation is None else generation.message
+    return to_json(action, names) if message is None else message.text
 
 
 def fit_prompt(

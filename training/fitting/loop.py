@@ -19,6 +19,7 @@ from sotopia_env.errors import InvalidValueError
 from sotopia_env.json_text import read_json
 from training.fitting.arguments import FitSettings
 from training.fitting.checks import check_installed, check_schedule, check_target_modules
+from training.fitting.resumed_weights import load_missing_weights
 from training.models.loading import (
     adapter_base,
     check_adapter,
@@ -257,6 +258,9 @@ def fit_model(trainer: Trainer, stage: StageDirectory, fit: FitSettings) -> dict
     """Trains to the end, from the last complete checkpoint if there is one, and returns the figures.
 
     ``stage.model`` exists when this returns; it is never incomplete.
+
+    Raises:
+        InvalidValueError: the checkpoint's weights could not be loaded.
     """
     from transformers import PrinterCallback
 
@@ -266,6 +270,7 @@ def fit_model(trainer: Trainer, stage: StageDirectory, fit: FitSettings) -> dict
     checkpoint = _resumable(stage, fit)
     if checkpoint is not None:
         logger.info("continuing from %s", checkpoint)
+        trainer.add_callback(_after_loading(trainer, checkpoint))
     trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
     save_model(trainer, stage)
     return _figures(trainer)
@@ -302,6 +307,26 @@ def save_model(trainer: Trainer, stage: StageDirectory) -> None:
         shutil.rmtree(stage.model, ignore_errors=True)
         os.replace(unfinished, stage.model)
     trainer.accelerator.wait_for_everyone()
+
+
+def has_sharded_weights(trainer: Trainer) -> bool:
+    """Whether a process holds a part of the weights only (FSDP, ZeRO-3)."""
+    from accelerate.utils import DistributedType
+
+    return trainer.accelerator.distributed_type in (DistributedType.FSDP, DistributedType.DEEPSPEED)
+
+
+def _after_loading(trainer: Trainer, checkpoint: Path) -> TrainerCallback:
+    from transformers import TrainerCallback
+
+    class AfterLoading(TrainerCallback):
+        """Sees to it that training goes on with the checkpoint's weights; sharded ones have files and readers apart."""
+
+        def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            if not has_sharded_weights(trainer):
+                load_missing_weights(trainer.model, checkpoint)
+
+    return AfterLoading()
 
 
 def _callbacks(fit: FitSettings) -> list[TrainerCallback]:

@@ -57,7 +57,8 @@ def figures(episode: TokenEpisode, reward: Scalarisation) -> Figures:
     """Returns an episode's reward, seven scores and share of valid answers, and if verified agreement and share."""
     if episode.failure:
         return {"unscored": 1.0}
-    values = {"reward": reward(episode.vector), "valid": episode.valid, "unscored": 0.0}
+    values = {"reward": reward(episode.vector), "unscored": 0.0}
+    values |= {} if episode.valid is None else {"valid": episode.valid}
     scores = zip(DIMENSIONS, episode.vector, strict=True)
     values |= {ABBREVIATIONS[dimension]: float(score) for dimension, score in scores}
     outcome = episode.evaluation.outcome if episode.evaluation else None

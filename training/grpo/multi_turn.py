@@ -16,12 +16,14 @@ from sotopia_env.world import ABBREVIATIONS, DIMENSIONS, RANGES, Dimension, Epis
 from training.attribution.by_outcome import make_attributor
 from training.attribution.credits import Attributor, Missing, SeatScore, seat_score
 from training.attribution.settings import COUNTERFACTUAL
+from training.fitting.loop import has_sharded_weights
 from training.grpo.branches import Branches, check_verified
 from training.grpo.sampling import largest_count, trainer_sample
 from training.grpo.self_play import SelfPlay
 from training.grpo.settings import RewardSettings
 from training.grpo.situations import Situation
 from training.grpo.token_episodes import TokenEpisode, TokenPlayer
+from training.models.prompt_reader import PromptReader
 
 if TYPE_CHECKING:
     import torch
@@ -151,7 +153,7 @@ class EpisodeRollout:
         return self._scalar(episode.vector) + self._penalty(episode)
 
     def _penalty(self, episode: TokenEpisode) -> float:
-        return self._reward.invalid * (1 - episode.valid)
+        return 0.0 if episode.valid is None else self._reward.invalid * (1 - episode.valid)
 
     def _facts(self, episode: TokenEpisode) -> dict[str, float]:
         parts = {} if episode.failure else {"score": self._scalar(episode.vector), "penalty": self._penalty(episode)}
@@ -229,11 +231,12 @@ def _facts(episode: TokenEpisode) -> dict[str, float]:
     outcome = episode.evaluation.outcome if episode.evaluation else None
     seat = episode.situation.task.seat_of[episode.situation.seat]
     facts = {
-        "valid": episode.valid,
         "turns": float(len(episode.focal)),
         "too_long": float(episode.too_long),
         "unscored": float(bool(episode.failure)),
     }
+    if episode.valid is not None:
+        facts["valid"] = episode.valid
     if outcome is not None:
         facts |= {"agreement": float(outcome.agreed), "share": float(outcome.shares[seat])}
     return facts
@@ -268,14 +271,29 @@ def episode_reward(
 
 
 def trainer_class() -> type[GRPOTrainer]:
-    """Returns TRL's trainer, extended by advantages that differ from turn to turn of one sequence."""
+    """Returns TRL's trainer, extended by advantages that differ from turn to turn, and by prompts read once a group."""
     from trl.trainer.grpo_trainer import GRPOTrainer
 
     class SotopiaGRPOTrainer(GRPOTrainer):
-        """GRPO in which the tokens of a turn get that turn's advantage, (batch, tokens), if rows have turn credits."""
+        """GRPO in which the tokens of a turn get that turn's advantage, (batch, tokens), if rows have turn credits.
+
+        Every report has the tokens since the last one, of this process: those sampled, those in the rows of the loss
+        with their prompts and padding, and those of them that were read.
+        """
+
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            self._sampled, self._readers = 0, prompt_readers(self)
+
+        def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+            if "loss" in logs:
+                logs |= {"tokens/sampled": self._sampled, **counts(self._readers)}
+                self._sampled = 0
+            super().log(logs, start_time)
 
         def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
             output: dict[str, Any] = super()._generate_and_score_completions(inputs)
+            self._sampled += int((output["completion_mask"] * output.get("tool_mask", 1)).sum())
             if CREDITS in inputs[0]:
                 size = self.num_generations or 1
                 width = output["completion_ids"].size(1)
@@ -291,6 +309,24 @@ def trainer_class() -> type[GRPOTrainer]:
             return rows[start : start + len(credits)].to(self.accelerator.device)
 
     return SotopiaGRPOTrainer
+
+
+def prompt_readers(trainer: GRPOTrainer) -> list[PromptReader]:
+    """Returns readers for the model in training and its reference; none if a layer cannot keep what it read."""
+    from peft import PeftModel
+
+    if trainer.args.gradient_checkpointing or has_sharded_weights(trainer):
+        return []
+    models = [trainer.model] if trainer.ref_model is None else [trainer.model, trainer.ref_model]
+    return [PromptReader(model.get_base_model() if isinstance(model, PeftModel) else model) for model in models]
+
+
+def counts(readers: Sequence[PromptReader]) -> dict[str, int]:
+    """Returns the readers' tokens for a report, and lets them count from 0 again."""
+    figures = {"tokens/rows": sum(r.tokens for r in readers), "tokens/read": sum(r.read for r in readers)}
+    for reader in readers:
+        reader.tokens = reader.read = 0
+    return figures if readers else {}
 
 
 def turn_advantages(

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from training.fitting.loop import has_sharded_weights
 from training.grpo.token_episodes import LogProbs, Sample
 from training.models.generation import BatchedGenerator, Sampling
 
@@ -36,10 +37,7 @@ def trainer_sample(trainer: GRPOTrainer, reuse: bool = True) -> Sample:
 
 def samples_through_trl(trainer: GRPOTrainer) -> bool:
     """Whether answers come from vLLM or from sharded weights."""
-    from accelerate.utils import DistributedType
-
-    sharded = (DistributedType.FSDP, DistributedType.DEEPSPEED)
-    return bool(trainer.use_vllm) or trainer.accelerator.distributed_type in sharded
+    return bool(trainer.use_vllm) or has_sharded_weights(trainer)
 
 
 def through_trl(trainer: GRPOTrainer, temperature: float | None = None) -> Sample:

@@ -44,7 +44,10 @@ def check_sampling(settings: GRPOSettings, arguments: Any, prompt: PromptSetting
     _check_weights(settings)
     _check_lengths(arguments, prompt)
     if find_spec("vllm") is None:
-        raise InvalidValueError("trainer.use_vllm: needs the package vllm; install it, or set use_vllm: false")
+        raise InvalidValueError(
+            "trainer.use_vllm: needs the package vllm; install it (pip install -c constraints-vllm.txt -e '.[vllm]'), "
+            "or set use_vllm: false"
+        )
     if arguments.vllm_mode == "server":
         _check_server(arguments)
 

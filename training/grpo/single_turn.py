@@ -19,7 +19,7 @@ from training.data.sources import source_rows
 from training.grpo.sampling import trainer_sample
 from training.grpo.settings import GRPOSettings
 from training.grpo.token_episodes import TokenEpisode
-from training.models.loading import check_quantization, find_model, prompt_ids
+from training.models.loading import answer_text, check_quantization, find_model, prompt_ids
 from training.reward.scorer import RewardScorer, read_note
 from training.stage.settings import PromptSettings
 
@@ -140,8 +140,7 @@ class SingleTurn:
     def _answers(self, episode: TokenEpisode) -> Iterator[tuple[Sequence[ChatMessage], str]]:
         prompt = AgentPrompt(self._prompt.format)
         texts = {
-            turn.turn: str(self._tokenizer.decode(episode.completion[turn.start : turn.end], skip_special_tokens=True))
-            for turn in episode.focal
+            turn.turn: answer_text(self._tokenizer, episode.completion[turn.start : turn.end]) for turn in episode.focal
         }
         for observation, index in observations(episode.record, episode.situation.seat):
             if index in texts:

@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from sotopia_env.chat_model import ChatReply
 from sotopia_env.errors import FATAL, EvaluationError, InvalidValueError, SotopiaError
-from sotopia_env.policies import AgentPrompt
+from sotopia_env.policies import AgentPrompt, read_reply
 from sotopia_env.table import Table
 from sotopia_env.world import (
     NO_ACTION,
@@ -29,11 +30,10 @@ from sotopia_env.world import (
     ParseFailure,
     PolicyInfo,
     RewardVector,
-    parse_possible,
 )
 from training.data.samples import state_before
 from training.grpo.situations import Situation
-from training.models.loading import glue_ids, prompt_ids
+from training.models.loading import answer_text, glue_ids, prompt_ids
 from training.stage.settings import PromptSettings
 
 if TYPE_CHECKING:
@@ -125,9 +125,14 @@ class TokenEpisode:
         return self.evaluation.vector(self.situation.seat)
 
     @property
-    def valid(self) -> float:
-        """Share of the focal turns whose text was a possible action; 1 without any."""
-        return 1 - sum(bool(turn.failure) for turn in self.focal) / max(1, len(self.focal))
+    def valid(self) -> float | None:
+        """Share of the focal turns in which the model itself wrote a possible action, its move included.
+
+        To do nothing is one where the model wrote ``none``. What is put in the place of an unusable answer, and leaving
+        because nothing more fits, are not; the prompts hold neither, so there is nothing to repeat. ``None`` without
+        any turn.
+        """
+        return 1 - sum(bool(turn.failure) for turn in self.focal) / len(self.focal) if self.focal else None
 
 
 class TokenPlayer:
@@ -254,8 +259,7 @@ class TokenPlayer:
         # An empty answer has no token to blame; the end token stands for it.
         if not answer:
             answer, logprobs = [int(self._tokenizer.eos_token_id)], [None]
-        text = str(self._tokenizer.decode(answer, skip_special_tokens=True))
-        action, failure, generation = self._read(episode, text)
+        action, failure, generation = self._read(episode, answer)
         start = len(episode.completion)
         episode.completion += answer
         episode.mask += [1] * len(answer)
@@ -263,10 +267,11 @@ class TokenPlayer:
         episode.focal.append(FocalTurn(len(episode.state.turns), start, len(episode.completion), failure))
         episode.table.answer(episode.situation.seat, action, generation)
 
-    def _read(self, episode: TokenEpisode, text: str) -> tuple[Action, str, Generation]:
+    def _read(self, episode: TokenEpisode, answer: Sequence[int]) -> tuple[Action, str, Generation]:
         """The action in an answer; why it, or the move in it, cannot count, empty where it can; and the answer."""
-        observation = episode.seen
-        action = parse_possible(text, observation.available, observation.briefing.recipients)
+        observation, text = episode.seen, answer_text(self._tokenizer, answer)
+        finished = answer[-1] == self._tokenizer.eos_token_id
+        action = read_reply(ChatReply(text, finish_reason="stop" if finished else "length"), observation)
         if isinstance(action, ParseFailure):
             return NO_ACTION, action.reason, Generation(text=text, parse_failure=action.reason)
         return action, observation.move_problem(action) or "", Generation(text=text)

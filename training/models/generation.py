@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,6 +22,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sotopia_env.errors import InvalidValueError
+from training.models.constraints import Grammars, consume, masked
 from training.models.key_values import Prefixes, can_be_stored, new_cache
 
 if TYPE_CHECKING:
@@ -143,11 +144,18 @@ class BatchedGenerator:
         """
         self.model = model
         self.sampling = sampling
+        self._tokenizer = tokenizer
+        self._grammars: Grammars | None = None
         self.end_ids = tuple(sorted(_end_ids(model, tokenizer) if end_ids is None else set(end_ids)))
         self._pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else self.end_ids[0]
         self._prefixes = Prefixes(sampling.max_tokens if reuse and can_be_stored(model) else 0)
 
-    def generate(self, prompt_ids: Sequence[Sequence[int]], seeds: Sequence[int]) -> list[Sampled]:
+    def generate(
+        self,
+        prompt_ids: Sequence[Sequence[int]],
+        seeds: Sequence[int],
+        schemas: Sequence[Mapping[str, Any] | None] | None = None,
+    ) -> list[Sampled]:
         """Returns one answer for each prompt, in their order.
 
         The model runs in evaluation mode and returns to its previous mode. Equal prompts are computed once.
@@ -155,10 +163,14 @@ class BatchedGenerator:
         Args:
             prompt_ids: token ids up to the beginning of the answer; none is empty.
             seeds: one for each prompt.
+            schemas: JSON schemas that answers must keep to, one for each prompt; ``None`` for free text.
 
         Raises:
-            InvalidValueError: not one seed for each prompt, or an empty prompt.
+            InvalidValueError: not one seed or schema for each prompt, or an empty prompt.
         """
+        schemas = [None] * len(prompt_ids) if schemas is None else schemas
+        if len(schemas) != len(prompt_ids):
+            raise InvalidValueError(f"schemas: expected one for each of {len(prompt_ids)} prompts, got {len(schemas)}")
         if len(prompt_ids) != len(seeds):
             raise InvalidValueError(f"seeds: expected one for each of {len(prompt_ids)} prompts, got {len(seeds)}")
         if not all(prompt_ids):
@@ -167,7 +179,9 @@ class BatchedGenerator:
         with _evaluation_mode(self.model):
             for batch in self._batches(prompt_ids):
                 answers = self._decode_in_memory(
-                    [prompt_ids[index] for index in batch], [seeds[index] for index in batch]
+                    [prompt_ids[index] for index in batch],
+                    [seeds[index] for index in batch],
+                    [schemas[index] for index in batch],
                 )
                 samples.update(zip(batch, answers, strict=True))
         return [samples[index] for index in range(len(prompt_ids))]
@@ -182,12 +196,14 @@ class BatchedGenerator:
             yield batch
             waiting = sorted({*waiting} - {*batch})
 
-    def _decode_in_memory(self, prompts: Sequence[Sequence[int]], seeds: Sequence[int]) -> list[Sampled]:
+    def _decode_in_memory(
+        self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], schemas: Sequence[Mapping[str, Any] | None]
+    ) -> list[Sampled]:
         """Decodes one batch; if memory does not suffice, without what is stored, then in halves one after the other."""
         import torch
 
         try:
-            return self._decode(prompts, seeds)
+            return self._decode(prompts, seeds, [self._matcher(schema) for schema in schemas])
         except torch.OutOfMemoryError:
             if len(prompts) == 1 and not self._prefixes:
                 raise
@@ -195,16 +211,25 @@ class BatchedGenerator:
             logger.warning("no memory to answer %d prompts at once; dropping the stored ones", len(prompts))
             self._prefixes.clear()
             torch.cuda.empty_cache()
-            return self._decode_in_memory(prompts, seeds)
+            return self._decode_in_memory(prompts, seeds, schemas)
         logger.warning("no memory to answer %d prompts at once; answering half of them at a time", len(prompts))
         torch.cuda.empty_cache()
         half = len(prompts) // 2
-        return self._decode_in_memory(prompts[:half], seeds[:half]) + self._decode_in_memory(
-            prompts[half:], seeds[half:]
-        )
+        return [
+            sampled
+            for part in (slice(half), slice(half, None))
+            for sampled in self._decode_in_memory(prompts[part], seeds[part], schemas[part])
+        ]
 
-    def _decode(self, prompts: Sequence[Sequence[int]], seeds: Sequence[int]) -> list[Sampled]:
-        """Decodes one batch."""
+    def _matcher(self, schema: Mapping[str, Any] | None) -> Any:
+        if schema is None:
+            return None
+        if self._grammars is None:
+            self._grammars = Grammars(self._tokenizer, self.model.get_output_embeddings().weight.shape[0])
+        return self._grammars.matcher(schema)
+
+    def _decode(self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], matchers: Sequence[Any]) -> list[Sampled]:
+        """Decodes one batch; ``matchers`` constrain the rows (:mod:`training.models.constraints`)."""
         import torch
 
         device, limit = self.model.device, self.sampling.max_new_tokens
@@ -218,7 +243,10 @@ class BatchedGenerator:
         active = torch.ones(len(prompts), dtype=torch.bool, device=device)
         position = mask.sum(1, keepdim=True)
         for step in range(limit):
+            if any(matchers):
+                logits = masked(logits, [matchers[row] for row in rows.tolist()], self.end_ids[0])
             token, logprob = _sample(logits, noise[rows, step], self.sampling)
+            consume([matchers[row] for row in rows.tolist()], token.tolist(), self.end_ids)
             tokens[rows[active], step], logprobs[rows[active], step] = token[active], logprob[active]
             finished = active & torch.isin(token, ends)
             lengths[rows[finished]] = step + 1
@@ -377,12 +405,12 @@ class Batcher:
         self._unanswered = 0  # batches in progress
         self._gathering = False
 
-    async def sample(self, ids: Sequence[int], seed: int) -> Sampled:
-        """Returns an answer to one prompt."""
+    async def sample(self, ids: Sequence[int], seed: int, schema: Mapping[str, Any] | None = None) -> Sampled:
+        """Returns an answer to one prompt; one that keeps to ``schema``, if there is one."""
         loop = asyncio.get_running_loop()
         if loop is not self._loop:  # prompts of another loop ended with it
             self._loop, self._waiting, self._unanswered, self._gathering = loop, [], 0, False
-        prompt = _Prompt(ids, seed, loop.create_future())
+        prompt = _Prompt(ids, seed, loop.create_future(), schema)
         self._waiting.append(prompt)
         self._gather(loop)
         return await prompt.answer
@@ -411,7 +439,8 @@ class Batcher:
     def _answer(self, prompts: Sequence[_Prompt]) -> list[Sampled]:
         if self._generator is None:
             self._generator = self._make()
-        return self._generator.generate([prompt.ids for prompt in prompts], [prompt.seed for prompt in prompts])
+        schemas = [prompt.schema for prompt in prompts]
+        return self._generator.generate([p.ids for p in prompts], [p.seed for p in prompts], schemas)
 
     def _deliver(
         self, loop: asyncio.AbstractEventLoop, prompts: Sequence[_Prompt], future: asyncio.Future[list[Sampled]]
@@ -437,3 +466,4 @@ class _Prompt:
     ids: Sequence[int]
     seed: int
     answer: asyncio.Future[Sampled]
+    schema: Mapping[str, Any] | None = None

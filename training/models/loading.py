@@ -20,6 +20,7 @@ from sotopia_env.errors import InvalidValueError
 from sotopia_env.json_text import read_json
 from sotopia_env.policies import Format
 from sotopia_env.world import ChatMessage
+from training.models.gguf_files import converted, gguf_file
 from training.stage.settings import LoraSettings, ModelSettings, PromptSettings
 
 if TYPE_CHECKING:
@@ -176,6 +177,11 @@ def answer_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
     return [*ids, tokenizer.eos_token_id]
 
 
+def answer_text(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> str:
+    """Text of a sampled answer, the same in training and in play; control tokens in it are left out."""
+    return str(tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False))
+
+
 def glue_ids(tokenizer: PreTrainedTokenizerBase, messages: Sequence[ChatMessage]) -> list[int]:
     """Token ids between an answer's end token and the next answer: the rest of the template and the new messages.
 
@@ -315,13 +321,20 @@ def same_model(one: str, other: str) -> bool:
 def find_model(directory: str | Path) -> Path:
     """Returns the directory of the model in a stage's output: ``model/`` in it, or the directory itself.
 
+    A GGUF file in a directory is converted first (:mod:`training.models.gguf_files`).
+
     Raises:
-        InvalidValueError: neither holds an adapter or a model.
+        InvalidValueError: neither holds an adapter or a model, or a GGUF file cannot be converted.
     """
     for path in (Path(directory) / "model", Path(directory)):
         if (path / "adapter_config.json").is_file() or (path / "config.json").is_file():
             return path
-    raise InvalidValueError(f"{directory}: expected an adapter or a model (adapter_config.json or config.json)")
+    file = gguf_file(Path(directory))
+    if file is not None:
+        return converted(file)
+    raise InvalidValueError(
+        f"{directory}: expected an adapter or a model (adapter_config.json, config.json or one .gguf file)"
+    )
 
 
 def start_from(directory: str | Path, settings: ModelSettings) -> ModelSettings:

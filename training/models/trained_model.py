@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from sotopia_env.errors import InvalidValueError, ModelRefusedError, name_hint
 from sotopia_env.json_text import read_json
 from training.models.generation import BatchedGenerator, Batcher, Sampling
+from training.models.gguf_files import gguf_file
 from training.models.loading import (
     LOADING,
     adapter_base,
@@ -52,6 +53,8 @@ def holds_causal_lm(path: str | Path) -> bool:
     Reads two small files and imports nothing heavy. A reward model, which has a score head, is not one.
     """
     try:
+        if gguf_file(Path(path)) is not None:
+            return True  # which is not converted to answer this
         directory = find_model(path)
         adapter, config = (_json(directory / name) for name in ("adapter_config.json", "config.json"))
     except (InvalidValueError, OSError, ValueError):

@@ -8,7 +8,6 @@ Each step compares its settings with those in its directory.
 
 from __future__ import annotations
 
-import dataclasses
 import gc
 import logging
 import subprocess
@@ -55,9 +54,9 @@ def load_trained(directory: Path, name: str, settings: PipelineSettings) -> Poli
     """Returns the model in a directory as a policy, with the pipeline's prompt and sampling settings."""
     from training.models.policy import load
 
-    policy = load(directory, name=name, max_tokens=settings.prompt.max_answer, **settings.sampling.model_dump())
-    room = min(settings.prompt.max_length, policy.prompt.max_length)  # a base model says nothing but its context
-    return dataclasses.replace(policy, prompt=settings.prompt.model_copy(update={"max_length": room}))
+    # Free text, as in training: what a stage has taught is what is measured.
+    sampling = {"max_tokens": settings.prompt.max_answer, "constrained": "off", **settings.sampling.model_dump()}
+    return load(directory, name=name, prompt=settings.prompt, **sampling)
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,7 +142,9 @@ def _run_seed(job: tuple[LearnSettings, Path, TaskSplit, int]) -> int:
 def _play_untrained(settings: LearnSettings, base: Path, tasks: Sequence[Task]) -> None:
     file = Path(settings.output) / UNTRAINED
     if not file.exists():
-        policy = load(str(base), name="untrained", temperature=settings.recipe.temperature, max_batch=128)
+        policy = load(
+            str(base), name="untrained", temperature=settings.recipe.temperature, max_batch=128, constrained="off"
+        )
         rows = results(policy, tasks, settings.recipe, seed=0)
         write_text_atomically(file, json.dumps({"untrained": rows}) + "\n")
 

@@ -394,7 +394,7 @@ class SeedRun:
         return round(fmean(logged) * figures["steps"] * group.fit.trainer["per_device_train_batch_size"])
 
     def _loaded(self, directory: str, name: str) -> Policy:
-        return load(directory, name=name, temperature=self.recipe.temperature, max_batch=128)
+        return load(directory, name=name, temperature=self.recipe.temperature, max_batch=128, constrained="off")
 
 
 def _verified(scalarisation: str | dict[str, float], **credit: Any) -> RewardSettings:

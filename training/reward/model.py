@@ -42,8 +42,9 @@ class RewardModelSettings(FitSettings):
     """The reward model's stage; ``trainer`` is transformers' ``TrainingArguments``.
 
     Attributes:
-        model: the model to train; a base, or a fully trained model.
-        start_from: output directory of an earlier stage that trained all weights; it replaces ``model.base``.
+        model: the model to train.
+        start_from: output directory of an earlier stage; its adapter, or its full model, replaces ``model``'s. An
+            adapter is trained further, with a new score head.
         prompt: ``format`` as in the rows, ``max_length`` of prompt and answer together.
         rows: JSON Lines with prompt, completion, value and scenario, or stage directories that hold ``rows.jsonl``.
         evaluation_tasks: a task file, ``starter`` or ``everyday``; the rows must not contain its scenarios.
@@ -179,11 +180,37 @@ def _load(settings: ModelSettings, padding: int, gradient_checkpointing: bool) -
         model = prepare_quantised(model, gradient_checkpointing)
     if settings.lora is None:
         return model
-    from peft import get_peft_model
-
-    peft_model = get_peft_model(model, lora_config(settings.lora, "SEQ_CLS"))
+    peft_model = _adapted(model, settings)
     if gradient_checkpointing:
         peft_model.enable_input_require_grads()
+    return peft_model
+
+
+def _adapted(model: PreTrainedModel, settings: ModelSettings) -> PreTrainedModel:
+    """The classifier with an adapter: a new one, or a language model's, which is trained further beside a new head."""
+    from peft import (
+        PeftConfig,
+        get_peft_model,
+        get_peft_model_state_dict,
+        load_peft_weights,
+        set_peft_model_state_dict,
+    )
+
+    assert settings.lora is not None
+    new = lora_config(settings.lora, "SEQ_CLS")
+    if settings.adapter is None:
+        return get_peft_model(model, new)
+    config = PeftConfig.from_pretrained(settings.adapter)  # rank, alpha and layers are the adapter's own
+    config.inference_mode, config.task_type, config.lora_dropout = False, new.task_type, new.lora_dropout
+    config.modules_to_save = sorted({*(config.modules_to_save or ()), *new.modules_to_save})
+    peft_model = get_peft_model(model, config)
+    weights = {**get_peft_model_state_dict(peft_model), **load_peft_weights(settings.adapter)}  # the head is new
+    strange = set_peft_model_state_dict(peft_model, weights).unexpected_keys
+    if strange:
+        raise InvalidValueError(
+            f"{settings.adapter}: adapts {strange[0]}, which a reward model does not have; begin from another adapter, "
+            "or without one"
+        )
     return peft_model
 
 
@@ -219,10 +246,6 @@ def run(settings: RewardModelSettings) -> dict[str, Any]:
     """
     stage = StageDirectory(Path(settings.output), "reward_model", settings)
     model_settings = begin_from(settings.model, settings.start_from, settings.prompt)
-    if model_settings.adapter is not None:
-        raise InvalidValueError(
-            f"{model_settings.adapter}: an adapter of a language model; a reward model begins with a base or full model"
-        )
     complete = completed(stage)
     if complete is not None:
         return complete
@@ -299,7 +322,7 @@ def _fit(settings: RewardModelSettings, frame: TrainingRun, folder: Path, facts:
         figures["held_out"] = _held_out(trainer, settings.keep)
         logger.info("held out: %s", figures["held_out"])
     if trainer.is_world_process_zero():
-        write_note(frame.stage.model, frame.model, settings.prompt)
+        write_note(frame.stage.model, frame.model.model_copy(update={"adapter": None}), settings.prompt)
     return frame.finish(trainer, figures)
 
 

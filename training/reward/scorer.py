@@ -18,8 +18,8 @@ from sotopia_env.errors import InvalidValueError, PolicyError
 from sotopia_env.files import read_text, write_text_atomically
 from sotopia_env.policies import Decision
 from sotopia_env.records import read_record
-from sotopia_env.world import ChatMessage, Observation, to_json
-from training.data.samples import fit_prompt
+from sotopia_env.world import ChatMessage, Observation
+from training.data.samples import fit_prompt, written
 from training.models.loading import LOADING, adapter_base, find_model, load_arguments, load_tokenizer, located
 from training.reward.text import fitting_ids, scored_ids
 from training.stage.settings import ModelSettings, PromptSettings, Settings
@@ -158,10 +158,7 @@ class RewardScorer:
             PolicyError: a decision is too long even without the oldest turns.
         """
         names = {agent: name for name, agent in observation.briefing.recipients.items() if name != agent}
-        answers = [
-            (decision.generation.message if decision.generation else "") or to_json(decision.action, names)
-            for decision in decisions
-        ]
+        answers = [written(decision.generation, decision.action, names) for decision in decisions]
 
         def count(prompt: Sequence[ChatMessage], answer: str) -> int:
             return len(scored_ids(self.tokenizer, prompt, answer))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
@@ -27,6 +27,8 @@ class ModelAccess(Settings):
         timeout: seconds one attempt may take.
         retries: attempts after a failed request.
         patience: how long to wait for a model that answers no call: seconds, or a text such as ``10m``.
+        structured: whether servers are asked to enforce the form of answers, agents' and judges': ``auto``, ``on`` or
+            ``off``.
         cache_dir: directory of the judges' cached answers.
         max_cost: US dollars that the stage may spend.
         max_tokens: tokens that it may use.
@@ -41,6 +43,7 @@ class ModelAccess(Settings):
     timeout: float = Field(default=60.0, gt=0)
     retries: int = Field(default=6, ge=0)
     patience: Annotated[float, BeforeValidator(read_patience)] = PATIENCE
+    structured: Literal["auto", "on", "off"] = "auto"
     cache_dir: str | None = None
     max_cost: float | None = Field(default=None, gt=0)
     max_tokens: int | None = Field(default=None, ge=1)
@@ -58,6 +61,7 @@ class ModelAccess(Settings):
                 timeout=self.timeout,
                 retries=self.retries,
                 patience=self.patience,
+                structured=self.structured,
                 cache_dir=None if self.cache_dir is None else Path(self.cache_dir),
                 max_cost=self.max_cost,
                 max_tokens=self.max_tokens,

@@ -86,9 +86,16 @@ class Call:
             self._counted += Amount(usage.tokens, usage.cost or 0.0)
             self.ledger.budget.spend(usage.tokens, usage.cost)
 
-    def mark_doubtful(self) -> None:
-        """Counts the maximum usage of the latest request, which may or may not be billed, as spent."""
-        self._add_doubtful(self.most)
+    def mark_doubtful(self, most: Amount, is_priced: bool) -> None:
+        """Counts the maximum usage of the latest request, which may or may not be billed, as spent.
+
+        Args:
+            most: of the request.
+            is_priced: whether the price of its tokens is known; if not, the call's cost is not known either.
+        """
+        self._add_doubtful(self.most if self.most is not NOTHING else most)
+        if not is_priced:
+            self._billed = self._billed.model_copy(update={"cost": None})
 
     def _add_doubtful(self, most: Amount) -> None:
         self._doubtful += most

@@ -52,9 +52,10 @@ class LedgerEntry(Record):
         fallback: a declared fallback model answered.
         cached: the response cache answered.
         label: the caller's name for the question.
-        call: id of the call; request n has the id ``CALL.n``. Empty where nothing was sent.
+        call: id of the call; request n has the id ``CALL.n``, and is sent with the UUID that
+            :func:`~sotopia_env.chat_model.transports.connections.request_id` makes of it. Empty where nothing was sent.
         most_tokens: maximum usage of the requests whose tokens nobody counted: those with an answer that the server did
-            not count, and, where there was a limit, those without a whole answer and the last one of an interrupted
+            not count, those without a whole answer, and, where there was a limit, the last one of an interrupted
             call. Of a call without a sum, the tokens that were counted are part of it.
         most_cost: US dollars, likewise.
     """
@@ -120,11 +121,13 @@ class Totals:
         failed_attempts: requests without a usable answer, the last ones of interrupted calls excepted.
         prompt_tokens: billed, as far as the servers counted.
         completion_tokens: likewise.
-        uncounted: billed calls of unknown tokens.
+        uncounted: billed calls of unknown tokens, interrupted ones included.
         cost: known part, in US dollars.
-        unpriced: billed calls of unknown cost.
+        unpriced: billed calls of unknown cost, likewise.
         doubtful_tokens: maximum usage of requests whose tokens nobody counted; see :class:`LedgerEntry`.
         doubtful_cost: likewise, in US dollars.
+        boundless_tokens: calls of unknown tokens without such a maximum.
+        boundless_cost: calls of unknown cost, likewise.
     """
 
     answered: int = 0
@@ -142,6 +145,8 @@ class Totals:
     doubtful_cost: float = 0.0
     uncounted: int = 0
     too_long: int = 0
+    boundless_tokens: int = 0
+    boundless_cost: int = 0
 
     @property
     def tokens(self) -> int:
@@ -151,17 +156,31 @@ class Totals:
     @property
     def tokens_text(self) -> str:
         """The tokens in words, with their unknown part."""
-        if self.uncounted and not self.tokens:
-            return "unknown tokens"
-        unknown = f" + {self.uncounted} calls of unknown length" if self.uncounted else ""
-        return f"{self.prompt_tokens} prompt and {self.completion_tokens} answer tokens{unknown}"
+        known = f"{self.prompt_tokens} prompt and {self.completion_tokens} answer tokens"
+        if not self.has_unknown_tokens:
+            return known
+        most = "" if self.boundless_tokens else f", at most {self.doubtful_tokens}"
+        unknown = f"{self.uncounted} calls of unknown length" if self.uncounted else "unknown"
+        return f"{known} + {unknown}{most}" if self.tokens else f"unknown tokens{most}"
 
     @property
     def cost_text(self) -> str:
         """The cost in words, with its unknown part."""
-        if not self.unpriced:
+        if not self.has_unknown_cost:
             return f"${self.cost:.4f}"
-        return f"${self.cost:.4f} + {self.unpriced} calls of unknown cost" if self.cost else "unknown"
+        most = "" if self.boundless_cost else f", at most ${self.doubtful_cost:.4f}"
+        unknown = f"{self.unpriced} calls of unknown cost" if self.unpriced else "unknown"
+        return f"${self.cost:.4f} + {unknown}{most}" if self.cost else f"unknown{most}"
+
+    @property
+    def has_unknown_tokens(self) -> bool:
+        """Whether there are requests whose tokens nobody counted."""
+        return self.uncounted > 0 or self.doubtful_tokens > 0
+
+    @property
+    def has_unknown_cost(self) -> bool:
+        """Whether there are requests whose cost nobody knows."""
+        return self.unpriced > 0 or self.doubtful_cost > 0
 
     def add(self, entry: LedgerEntry) -> None:
         """Adds one call."""
@@ -178,11 +197,14 @@ class Totals:
         self.doubtful_cost += entry.most_cost
         self.prompt_tokens += entry.prompt_tokens or 0
         self.completion_tokens += entry.completion_tokens or 0
-        self.uncounted += entry.prompt_tokens is None or entry.completion_tokens is None
-        if entry.cost is None:
-            self.unpriced += 1
-        else:
-            self.cost += entry.cost
+        # The note of an interrupted call without a limit does not say what its last request may have used.
+        is_uncounted = entry.prompt_tokens is None or entry.completion_tokens is None or is_interrupted
+        is_unpriced = entry.cost is None or is_interrupted
+        self.uncounted += is_uncounted
+        self.unpriced += is_unpriced
+        self.boundless_tokens += is_uncounted and not entry.most_tokens
+        self.boundless_cost += is_unpriced and not entry.most_cost
+        self.cost += entry.cost or 0.0
 
     def __add__(self, other: Totals) -> Totals:
         return Totals(*(getattr(self, item.name) + getattr(other, item.name) for item in fields(self)))

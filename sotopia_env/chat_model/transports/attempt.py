@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
-from typing import Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from urllib.parse import urlsplit
 
 from sotopia_env.chat_model.protocol import ChatReply, ChatRequest
 from sotopia_env.chat_model.retries import retry_after
@@ -12,12 +14,17 @@ from sotopia_env.chat_model.spending.budget import Price
 from sotopia_env.chat_model.transports.keys import redact
 from sotopia_env.errors import ContextLengthError, ModelFailure
 from sotopia_env.json_text import decode_json
+from sotopia_env.quoting import disarm_line
+
+if TYPE_CHECKING:
+    from sotopia_env.chat_model.transports.form import Form
 
 RETRYABLE: frozenset[ModelFailure] = frozenset({"rate_limit", "server", "timeout", "connection", "malformed", "empty"})
 """Failures that may be gone the next time. A key or a request that is refused stays refused."""
 
 _KIND_OF_STATUS: Mapping[int, ModelFailure] = {
     401: "auth",
+    402: "rate_limit",
     403: "auth",
     408: "timeout",
     409: "server",
@@ -31,7 +38,7 @@ _FINAL_CODE = re.compile(
     re.IGNORECASE,
 )
 _GATEWAY_TIMEOUTS = (408, 504, 524)  # the model behind the gateway may have answered, and billed
-_NO_QUOTA = ("insufficient_quota", "billing_hard_limit_reached")  # a 429 that no wait cures
+_NO_QUOTA = ("insufficient_quota", "billing_hard_limit_reached")  # a 429 that no wait cures, as a 402
 # How OpenAI, vLLM (old and new), SGLang, TGI, llama.cpp, LM Studio, Anthropic, Gemini and Mistral say "too long".
 _TOO_LONG = re.compile(
     r"context_length_exceeded|exceed_context_size|maximum context length|longer than the (?:maximum )?model"
@@ -72,8 +79,9 @@ class FailedAttempt(Exception):  # noqa: N818 - an event that the retries handle
         final: bool = False,
         explicit: bool = False,
         doubtful: bool = False,
+        hint: str = "",
     ) -> None:
-        super().__init__(one_line(redact(message)))
+        super().__init__(one_line(redact(message)) + hint)  # what to do is never cut off
         self.kind: ModelFailure = kind
         self.status = status
         self.retryable = kind in RETRYABLE if retryable is None else retryable
@@ -111,12 +119,12 @@ class Transport(Protocol):
         """Most tokens of an answer; ``None`` when that is not known."""
         ...
 
-    async def attempt(self, request: ChatRequest, structured: bool, mark: str) -> ChatReply:
+    async def attempt(self, request: ChatRequest, form: Form, mark: str) -> ChatReply:
         """Returns the server's answer.
 
         Args:
             request: the question.
-            structured: whether to ask the server to enforce ``request.schema``.
+            form: how it is written for this server.
             mark: id of this attempt, sent along where the server may log it.
 
         Raises:
@@ -135,26 +143,59 @@ class Transport(Protocol):
 
 
 def one_line(text: str) -> str:
-    """Returns ``text`` on one line, at most 300 characters."""
-    line = " ".join(text.split())
+    """Returns a server's text on one line, at most 300 characters, with nothing in it that a terminal would obey."""
+    line = disarm_line(" ".join(text.split()))
     return line if len(line) <= _MAX_MESSAGE else line[: _MAX_MESSAGE - 1] + "…"
 
 
 def error_message(body: str) -> tuple[str, str]:
-    """Returns message and code of an error body: OpenAI's, vLLM's older one, FastAPI's, TGI's, or plain text."""
+    """Returns message and code of an error body: OpenAI's, vLLM's older one, FastAPI's, TGI's, a page's, plain text."""
+    if not body.strip():
+        return "empty body", ""
+    if is_page(body):
+        return page_message(body), ""
     try:
         data = decode_json(body)
     except ValueError:
         return body, ""
-    error = data.get("error", data) if isinstance(data, dict) else data
+    error = (data.get("error") or data) if isinstance(data, dict) else data
     if not isinstance(error, dict):
         return str(error), ""
-    message = error.get("message") or error.get("detail") or body
+    message = error.get("message") or _details(error.get("detail")) or body
     return str(message), f"{error.get('code', '')} {error.get('type', '')}"
 
 
-def raise_for_status(status: int, message: str, code: str, headers: Mapping[str, Any]) -> NoReturn:
+def _details(detail: Any) -> str:
+    """FastAPI's list of problems, without the values they are about, which may be whole prompts; or its plain text."""
+    if not isinstance(detail, list):
+        return str(detail or "")
+    problems = [one for one in detail if isinstance(one, dict)]
+    return "; ".join(f"{'.'.join(map(str, one.get('loc', ())))}: {one.get('msg', '')}" for one in problems)
+
+
+def is_page(body: str) -> bool:
+    """Whether a body is a web page."""
+    return body.lstrip()[:15].lower().startswith(("<!doctype html", "<html"))
+
+
+def page_message(body: str) -> str:
+    """Says that a body is a web page, with its title."""
+    title = re.search(r"<title[^>]*>([^<]*)", body, re.IGNORECASE)
+    name = f" ({' '.join(title.group(1).split())!r})" if title and title.group(1).strip() else ""
+    return f"this is a web page, not an API{name}"
+
+
+def raise_for_status(
+    status: int, message: str, code: str, headers: Mapping[str, Any], base: str | None = None
+) -> NoReturn:
     """Raises the exception that an HTTP error status means.
+
+    Args:
+        status: of the response.
+        message: of its body.
+        code: the body's code and type, if it has any.
+        headers: of the response.
+        base: the server's base URL as the user gave it, where a mistake in it would be theirs to mend.
 
     Raises:
         ContextLengthError: the server says that the conversation is too long.
@@ -165,18 +206,43 @@ def raise_for_status(status: int, message: str, code: str, headers: Mapping[str,
             f"the conversation is longer than the model's context: {one_line(redact(message))}", _limit(message)
         )
     kind = _KIND_OF_STATUS.get(status) or ("server" if status >= 500 else "bad_request")
-    exhausted = kind == "rate_limit" and any(word in code for word in _NO_QUOTA)
+    exhausted = status == 402 or (kind == "rate_limit" and any(word in code for word in _NO_QUOTA))
     explicit = status in (400, 401, 403, 404) and _FINAL_CODE.search(code) is not None
+    moved = 300 <= status < 400
+    if moved and (target := headers.get("Location")):
+        message = f"to Location {target}; give the address that it is reached at without a redirection"
     raise FailedAttempt(
         kind,
         f"HTTP {status}: {message}",
         status=status,
         retryable=False if exhausted else None,
         wait=retry_after(headers),
-        final=status in (401, 404) or explicit or exhausted,
+        final=status in (401, 404, 405) or moved or explicit or exhausted,
         explicit=explicit,
         doubtful=status in _GATEWAY_TIMEOUTS,
+        hint=_base_hint(base) if status in (404, 405) else "",
     )
+
+
+def _base_hint(base: str | None) -> str:
+    is_bare = base is not None and not urlsplit(base).path.strip("/")
+    return f"; such servers have their API under a path, expected perhaps {base}/v1" if is_bare else ""
+
+
+def raise_if_error(answer: Any) -> None:
+    """Raises the exception that an answer of status 200 means whose body is an error, as gateways send them.
+
+    Raises:
+        ContextLengthError: the server says that the conversation is too long.
+        FailedAttempt: the body is another error.
+    """
+    error = answer.get("error") if isinstance(answer, dict) else None
+    if not error or answer.get("choices"):
+        return
+    message, code = error_message(json.dumps(answer))
+    number = error.get("code") if isinstance(error, dict) else None
+    status = number if isinstance(number, int) and 400 <= number < 600 else 404 if _FINAL_CODE.search(code) else 500
+    raise_for_status(status, message, code, {})
 
 
 def _limit(message: str) -> int | None:

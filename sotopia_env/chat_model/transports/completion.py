@@ -6,11 +6,53 @@ import re
 from typing import Any
 
 from sotopia_env.chat_model.protocol import ChatReply
-from sotopia_env.chat_model.transports.attempt import FailedAttempt
+from sotopia_env.chat_model.transports.attempt import FailedAttempt, is_page, page_message, raise_if_error
+from sotopia_env.json_text import decode_json
+from sotopia_env.quoting import disarm_line
 
 _OPENING = re.compile(r"\s*<(think|thinking|reasoning)>", re.IGNORECASE)
 _CLOSING = re.compile(r"</(?:think|thinking|reasoning)>", re.IGNORECASE)
+_MOST_TOKENS = 10**9
+_LONGEST_LABEL = 200
 _TOKEN_ID = re.compile(r"token_id:(\d+)$")  # vLLM's return_tokens_as_token_ids
+
+
+def decode_answer(raw: bytes) -> Any:
+    """Returns what the body of an answer holds; a stream of events that nobody asked for is put together.
+
+    Raises:
+        FailedAttempt: it is neither JSON nor such a stream.
+    """
+    try:
+        return decode_json(raw)
+    except ValueError as error:
+        text, problem = raw.decode("utf-8", "replace"), error
+    if is_page(text):
+        raise FailedAttempt("malformed", page_message(text), status=200, retryable=False, final=True)
+    if text.lstrip().startswith(("data:", "event:", ":")):
+        return _joined_events(text)
+    beginning = f": {text[:_LONGEST_LABEL]!r}" if text.strip() else ", but empty"
+    raise FailedAttempt("malformed", f"the answer is no JSON ({problem}){beginning}", status=200, doubtful=True)
+
+
+def _joined_events(text: str) -> dict[str, Any]:
+    """The completion in a stream of server-sent events (``data: {…}`` lines); one without an end is cut short."""
+    lines = [line[5:].strip() for line in text.splitlines() if line.startswith("data:")]
+    try:
+        events = [decode_json(line) for line in lines if line and line != "[DONE]"]
+        choices = [event["choices"][0] for event in events if event.get("choices")]
+        deltas = [choice.get("delta") or {} for choice in choices]
+        reason = next((choice["finish_reason"] for choice in choices if choice.get("finish_reason")), None)
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
+        raise FailedAttempt("malformed", f"the answer is no stream of JSON ({error})", doubtful=True) from None
+    if reason is None and "[DONE]" not in lines:
+        raise_if_error(next((event for event in events if "error" in event), None))
+        raise FailedAttempt("malformed", "the answer is a stream of events without an end", doubtful=True)
+    message = {
+        name: "".join(str(delta.get(name) or "") for delta in deltas) for name in ("content", "reasoning_content")
+    }
+    merged = {key: value for event in events for key, value in event.items() if value is not None}
+    return {**merged, "choices": [{"message": message, "finish_reason": reason}]}
 
 
 def read_completion(body: Any, latency: float) -> ChatReply:
@@ -22,7 +64,9 @@ def read_completion(body: Any, latency: float) -> ChatReply:
 
     Raises:
         FailedAttempt: it is no chat completion.
+        ContextLengthError: it is an error that says that the conversation is too long.
     """
+    raise_if_error(body)
     try:
         return _read(body, latency)
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError) as error:
@@ -38,15 +82,15 @@ def _read(body: Any, latency: float) -> ChatReply:
     reasoning = (_text(message.get("reasoning_content")) or _text(message.get("reasoning"))).strip()
     token_ids, logprobs = _tokens(choice)
     prompt_tokens, completion_tokens = _usage(body.get("usage") or {}, bool(text or thinking or reasoning))
-    prompt_ids, model = body.get("prompt_token_ids"), str(body.get("model") or "")
+    prompt_ids = body.get("prompt_token_ids") or choice.get("prompt_token_ids")  # vLLM; SGLang
     return ChatReply(
         text=text.lstrip() if reasoning else text,  # servers that cut the thinking out leave its line ends
         reasoning=reasoning or thinking,
-        finish_reason=str(choice.get("finish_reason") or ""),
+        finish_reason=label_of(choice.get("finish_reason")),
         prompt_tokens=prompt_tokens,
         completion_tokens=completion_tokens,
         latency=latency,
-        model=model if model.isascii() else model.encode("utf-8", "replace").decode("utf-8"),
+        model=label_of(body.get("model")),
         token_ids=token_ids,
         logprobs=logprobs,
         prompt_token_ids=tuple(int(i) for i in prompt_ids) if prompt_ids else None,
@@ -55,16 +99,23 @@ def _read(body: Any, latency: float) -> ChatReply:
 
 def _usage(usage: Any, has_text: bool) -> tuple[int | None, int | None]:
     """The tokens of prompt and answer; 0 for a prompt, or for a text, is what servers say that do not count."""
+    if not hasattr(usage, "get"):
+        return None, None
     prompt, completion = _count(usage.get("prompt_tokens")) or None, _count(usage.get("completion_tokens"))
     is_counted = completion or (prompt and not has_text)
     return prompt, completion if is_counted else None
 
 
 def _count(value: Any) -> int | None:
-    tokens = None if value is None else int(value)
-    if tokens is not None and tokens < 0:
-        raise ValueError(f"usage: expected a number of tokens, got {tokens}")
-    return tokens
+    """A number of tokens; unknown where it cannot be one, since the answer is good all the same."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < _MOST_TOKENS
+    return int(value) if is_number else None
+
+
+def label_of(value: Any) -> str:
+    """Returns a name that a server gives, such as its model's: one line, cut, and harmless wherever it is shown."""
+    text = str(value or "")[:_LONGEST_LABEL]
+    return disarm_line(text.encode("utf-8", "replace").decode("utf-8"))
 
 
 def _text(value: Any) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from dataclasses import replace
 from functools import lru_cache
 from json.encoder import encode_basestring_ascii as _quoted
 from typing import Any
@@ -19,11 +18,11 @@ from yarl import URL
 from sotopia_env.chat_model.protocol import ChatReply, ChatRequest
 from sotopia_env.chat_model.spending.budget import Price
 from sotopia_env.chat_model.transports.attempt import FailedAttempt, error_message, raise_for_status
-from sotopia_env.chat_model.transports.completion import read_completion
+from sotopia_env.chat_model.transports.completion import decode_answer, read_completion
 from sotopia_env.chat_model.transports.connections import Connections
+from sotopia_env.chat_model.transports.form import Form, messages_of, settings_of
 from sotopia_env.chat_model.transports.keys import DEFAULT_KEY, read_key
 from sotopia_env.chat_model.transports.listing import check_listed
-from sotopia_env.json_text import decode_json
 
 _CACHEABLE = 2_000  # characters; with the number of messages this bounds the memory to some tens of MB
 
@@ -61,7 +60,7 @@ class DirectTransport:
         self.price: Price | None = None
         self.longest_prompt: int | None = None
         self.longest_answer: int | None = None
-        self._model = model
+        self.model = model
         self._base = api_base
         self._url = URL(f"{api_base}/chat/completions")
         self._key_variable = key_variable
@@ -70,9 +69,12 @@ class DirectTransport:
         self._connections: Connections | None = None
         self._settings_json: tuple[object, str] = (None, "")
 
-    async def attempt(self, request: ChatRequest, structured: bool, mark: str) -> ChatReply:
+    async def attempt(self, request: ChatRequest, form: Form, mark: str) -> ChatReply:
         """See :class:`~sotopia_env.chat_model.transports.attempt.Transport`."""
-        body = self._body(request, structured)
+        return read_completion(*await self.send(self._body(request, form), mark))
+
+    async def send(self, body: bytes, mark: str) -> tuple[Any, float]:
+        """Returns the decoded answer to a body, and the seconds it took; raises as :meth:`attempt`."""
         start = time.perf_counter()
         try:
             response = await (await self._open()).post(body, mark)
@@ -82,39 +84,25 @@ class DirectTransport:
         latency = time.perf_counter() - start
         raw = response.body
         if response.status != 200:
-            raise_for_status(response.status, *error_message(raw.decode("utf-8", "replace")), response.headers)
-        try:
-            answer = decode_json(raw)
-        except ValueError as error:
-            raise FailedAttempt("malformed", f"the answer is no JSON ({error})", status=200, doubtful=True) from None
-        return read_completion(answer, latency)
+            message, code = error_message(raw.decode("utf-8", "replace"))
+            raise_for_status(response.status, message, code, response.headers, self._base)
+        return decode_answer(raw), latency
 
-    def _body(self, request: ChatRequest, structured: bool) -> bytes:
-        messages = ",".join([_message(message["role"], message["content"]) for message in request.messages])
-        settings = json.dumps(self._settings(request)) if structured else self._plain_settings(request)
+    def _body(self, request: ChatRequest, form: Form) -> bytes:
+        conversation = messages_of(request, form)
+        messages = ",".join([_message(message["role"], message["content"]) for message in conversation])
+        settings = self._plain_settings(request, form) if request.schema is None else self._settings(request, form)
         return f'{{"messages":[{messages}],{settings[1:]}'.encode()
 
-    def _plain_settings(self, request: ChatRequest) -> str:
+    def _plain_settings(self, request: ChatRequest, form: Form) -> str:
         """The settings of a request without a schema as JSON; nearly always those of the request before."""
-        key = (request.temperature, request.max_tokens, request.seed, request.logprobs)
+        key = (request.temperature, request.max_tokens, request.seed, request.logprobs, form)
         if key != self._settings_json[0]:
-            self._settings_json = key, json.dumps(self._settings(replace(request, schema=None)))
+            self._settings_json = key, self._settings(request, form)
         return self._settings_json[1]
 
-    def _settings(self, request: ChatRequest) -> dict[str, Any]:
-        body: dict[str, Any] = {"model": self._model}
-        if request.temperature is not None:
-            body["temperature"] = request.temperature
-        if request.max_tokens is not None:
-            body["max_tokens"] = request.max_tokens
-        if request.seed is not None:
-            body["seed"] = request.seed
-        if request.schema is not None:
-            body["response_format"] = response_format(request)
-        if request.logprobs:
-            # The second is vLLM's; other servers ignore it.
-            body |= {"logprobs": True, "return_token_ids": True}
-        return body
+    def _settings(self, request: ChatRequest, form: Form) -> str:
+        return json.dumps({"model": self.model, **settings_of(request, form)})
 
     async def _open(self) -> Connections:
         loop = asyncio.get_running_loop()
@@ -134,15 +122,10 @@ class DirectTransport:
             UnknownNameError: it lists models, and this one is not among them.
         """
         key = self._key_variable or DEFAULT_KEY
-        await check_listed(self.name, self._model, self._base, key, (await self._open()).session)
+        await check_listed(self.name, self.model, self._base, key, (await self._open()).session)
 
     async def close(self) -> None:
         """Closes the connections."""
         if self._connections is not None:
             await self._connections.close()
         self._connections = None
-
-
-def response_format(request: ChatRequest) -> dict[str, Any]:
-    """Returns OpenAI's ``response_format`` for the request's schema."""
-    return {"type": "json_schema", "json_schema": {"name": "answer", "schema": request.schema, "strict": True}}

@@ -18,7 +18,7 @@ from sotopia_env.chat_model.protocol import ChatReply, ChatRequest
 from sotopia_env.chat_model.spending.budget import Price
 from sotopia_env.chat_model.transports.attempt import FailedAttempt, raise_for_status
 from sotopia_env.chat_model.transports.completion import read_completion
-from sotopia_env.chat_model.transports.direct import response_format
+from sotopia_env.chat_model.transports.form import Form, messages_of, settings_of
 from sotopia_env.chat_model.transports.keys import read_key
 from sotopia_env.chat_model.transports.listing import check_listed, check_reachable
 from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint, nearest
@@ -27,11 +27,35 @@ logger = logging.getLogger(__name__)
 
 # Providers whose credentials may come from profiles, instance roles or tokens as well as from variables.
 _OTHER_CREDENTIALS = ("bedrock", "sagemaker", "vertex_ai", "azure", "watsonx", "gigachat", "github_copilot", "oci")
+# The variables of well-known providers' keys, one of which suffices.
+_KEYS = {
+    "openai": ("OPENAI_API_KEY",),
+    "anthropic": ("ANTHROPIC_API_KEY",),
+    "gemini": ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+    "mistral": ("MISTRAL_API_KEY",),
+    "groq": ("GROQ_API_KEY",),
+    "deepseek": ("DEEPSEEK_API_KEY",),
+    "openrouter": ("OPENROUTER_API_KEY",),
+    "xai": ("XAI_API_KEY",),
+}
 # Providers with models that litellm does not list: users name or upload them.
 _OPEN_ENDED = ("azure", "huggingface", "ollama", "openrouter", "replicate", "sagemaker", "watsonx", "databricks")
 _GRACE = 5.0
 # Transports by event loop. They share litellm's connections, so the last one closes them.
 _users: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, set[int]] = weakref.WeakKeyDictionary()
+
+
+def check_key(name: str, api_base: str | None, key_variable: str | None) -> None:
+    """Says that the key is missing before litellm is imported, which takes seconds; litellm knows further providers.
+
+    Raises:
+        InvalidValueError: the key is not in the environment.
+    """
+    usual = _KEYS.get(name.partition("/")[0], ())
+    if key_variable:
+        read_key(key_variable)
+    elif usual and not api_base and not any(os.environ.get(variable, "").strip() for variable in usual):
+        raise InvalidValueError(f"model {name!r}: expected {' or '.join(usual)} in the environment, which is not set")
 
 
 def load_litellm() -> ModuleType:
@@ -72,6 +96,7 @@ class HostedTransport:
         """
         self.name = name
         self.identity = f"{name} at {api_base}" if api_base else name
+        check_key(name, api_base, key_variable)
         self._litellm = load_litellm()
         self._provider, self._model = _provider(self._litellm, name, api_base)
         self._base, self._key_variable = api_base, key_variable or f"{self._provider.upper()}_API_KEY"
@@ -110,12 +135,12 @@ class HostedTransport:
             return None, None
         return info["max_input_tokens"], info["max_output_tokens"]
 
-    async def attempt(self, request: ChatRequest, structured: bool, mark: str) -> ChatReply:
+    async def attempt(self, request: ChatRequest, form: Form, mark: str) -> ChatReply:
         """See :class:`~sotopia_env.chat_model.transports.attempt.Transport`; ``mark`` is not sent."""
         _users.setdefault(asyncio.get_running_loop(), set()).add(id(self))
         start = time.perf_counter()
         try:
-            answer = await self._litellm.acompletion(**self._options, **_arguments(request, structured))
+            answer = await self._litellm.acompletion(**self._options, **_arguments(request, form))
         except self._errors as error:
             raise_failure(error)
         reply = read_completion(answer, time.perf_counter() - start)
@@ -225,15 +250,9 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         cause = cause.__cause__ or cause.__context__
 
 
-def _arguments(request: ChatRequest, structured: bool) -> dict[str, Any]:
-    settings = {
-        "temperature": request.temperature,
-        "max_tokens": request.max_tokens,
-        "seed": request.seed,
-        "logprobs": request.logprobs or None,
-        "response_format": response_format(request) if structured else None,
-    }
-    return {"messages": list(request.messages)} | {name: value for name, value in settings.items() if value is not None}
+def _arguments(request: ChatRequest, form: Form) -> dict[str, Any]:
+    plain = replace(form, token_ids="absent", logprobs=form.logprobs.removeprefix("top_"))  # what every provider has
+    return {"messages": list(messages_of(request, form)), **settings_of(request, plain)}
 
 
 def _provider(litellm: ModuleType, name: str, api_base: str | None) -> tuple[str, str]:

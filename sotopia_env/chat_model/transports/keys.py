@@ -40,7 +40,7 @@ def secrets() -> Mapping[str, str]:
     These are the variables that keys were read from, and those that have the name of a secret.
     """
     values = {
-        value: f"[{name}]"
+        value: f"${name}"  # as a shell has it; brackets would have the shape of a control token
         for name, value in os.environ.items()
         if len(value) >= _SHORTEST and (name in _KEY_VARIABLES or _SECRET_NAME.search(name.upper()))
     }

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from urllib.parse import urlsplit
 
 import aiohttp
 
-from sotopia_env.chat_model.transports.attempt import one_line
+from sotopia_env.chat_model.transports.attempt import is_page, one_line, page_message
+from sotopia_env.chat_model.transports.completion import label_of
+from sotopia_env.chat_model.transports.connections import read_body
 from sotopia_env.chat_model.transports.keys import redact
 from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
 from sotopia_env.json_text import decode_json
 
 _SECONDS = 5.0
+MOST_LIST_BYTES = 4_000_000  # the lists of the largest gateways have some hundred thousand
 
 
 async def check_reachable(name: str, base: str, session: aiohttp.ClientSession) -> None:
@@ -40,7 +44,7 @@ async def check_listed(name: str, model: str, base: str, variable: str | None, s
 
     Raises:
         InvalidValueError: nothing answers at the base URL, it does not accept the key, or it redirects (the key
-            is not sent there).
+            is not sent there), or has its API under ``/v1``, or is a web page.
         UnknownNameError: it lists models, and this one is not among them.
     """
     status, raw, location = await _get(name, base, f"{base}/models", session)
@@ -51,10 +55,24 @@ async def check_listed(name: str, model: str, base: str, variable: str | None, s
         )
     if status in (401, 403) and variable is not None:
         raise InvalidValueError(f"{base}: expected another key in {variable}, got HTTP {status}")
+    if status == 404:
+        await _find_base(name, base, session)
+    if status == 200 and is_page(raw.decode("utf-8", "replace")):
+        page = one_line(redact(page_message(raw.decode("utf-8", "replace"))))
+        raise InvalidValueError(f"model {name!r}: expected an API at {base}, got a page: {page}")
     names = _names(raw) if status == 200 else []
     has_pattern = any("*" in entry for entry in names)  # a gateway that passes on every name
     if names and not has_pattern and not any(_same(model, entry) for entry in names):
         raise UnknownNameError(f"model at {base}: {name_hint(model, names)}")
+
+
+async def _find_base(name: str, base: str, session: aiohttp.ClientSession) -> None:
+    """Refuses a base URL that has no list of models, if the same with ``/v1`` has one."""
+    if urlsplit(base).path.strip("/"):
+        return
+    status, raw, _ = await _get(name, base, f"{base}/v1/models", session)
+    if status == 200 and _names(raw):
+        raise InvalidValueError(f"model {name!r}: expected the base URL {base}/v1, got {base}")
 
 
 def _same(model: str, entry: str) -> bool:
@@ -66,15 +84,21 @@ def _same(model: str, entry: str) -> bool:
 
 def _names(raw: bytes) -> list[str]:
     try:
-        return [redact(str(entry["id"])) for entry in decode_json(raw)["data"]]
+        return [redact(label_of(entry["id"])) for entry in decode_json(raw)["data"]]
     except (ValueError, KeyError, TypeError):
         return []
 
 
 async def _get(name: str, base: str, url: str, session: aiohttp.ClientSession) -> tuple[int, bytes, str]:
     try:
-        async with asyncio.timeout(_SECONDS), session.get(url, allow_redirects=False) as response:
-            return response.status, await response.read(), response.headers.get("Location", "")
+        # Servers that fail at the list close the connection without a word, and the first question would break on it.
+        headers = {"Connection": "close"}
+        async with (
+            asyncio.timeout(_SECONDS),
+            session.get(url, headers=headers, allow_redirects=False) as response,
+        ):
+            raw, _ = await read_body(response, MOST_LIST_BYTES)
+            return response.status, raw, response.headers.get("Location", "")
     except TimeoutError:
         raise InvalidValueError(
             f"model {name!r}: expected a server at {base}, got no answer in {_SECONDS:g} seconds"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from sotopia_env.chat_model.asking import Complaint, Prompted
+from sotopia_env.chat_model.asking import ask as ask_model
 from sotopia_env.chat_model.protocol import ChatModel, ChatReply, ChatRequest
 from sotopia_env.errors import (
     ContextLengthError,
@@ -97,47 +99,43 @@ async def ask(
         BudgetExceededError: the ledger's limit is reached.
         ModelRefusedError: the model refuses every question.
     """
-    omitted = 0
-    while True:
-        try:
-            return await _ask(model, prompts(omitted), read, manner, label)
-        except ContextLengthError as error:
-            rest = turns - omitted
-            if rest <= LAST_TURNS:
-                raise EvaluationError(f"{model.name}: the episode does not fit the model ({error})") from error
-            omitted += min(max(1, rest // 4), rest - LAST_TURNS)
-        except ModelRefusedError:
-            raise  # every other question would be refused too
-        except ModelCallError as error:
-            raise EvaluationError(f"{model.name}: the call failed ({error.kind}): {error}") from error
 
-
-async def _ask(
-    model: ChatModel, prompt: Prompt, read: Callable[[str], T | Refusal], manner: Manner, label: str
-) -> Answer[T]:
     def result_of(reply: ChatReply) -> T | Refusal:
         is_cut = reply.finish_reason == "length"
         return Refusal("the answer was cut off at the token limit; be brief") if is_cut else read(reply.text)
 
-    complaint = ""
-    for reasks in range(manner.reasks + 1):
+    def accepted(reply: ChatReply) -> tuple[T | None, str]:
+        result = result_of(reply)
+        return (None, result.reason) if isinstance(result, Refusal) else (result, "")
+
+    def prompt(omitted: int, complaints: Sequence[Complaint]) -> Prompted:
+        question = prompts(omitted)
         request = ChatRequest(
-            messages=prompt.messages(complaint),
+            messages=question.messages(complaints[-1].reason if complaints else ""),
             role="judge",
             temperature=manner.temperature,
             max_tokens=manner.max_tokens,
-            schema=prompt.schema,
+            schema=question.schema,
             replicate=manner.replicate,
-            reask=reasks,
             label=label,
             accepts=lambda reply: not isinstance(result_of(reply), Refusal),
         )
-        reply = await model.complete(request)
-        result = result_of(reply)
-        if not isinstance(result, Refusal):
-            return Answer(result, "", reasks, reply.model, prompt.document.omitted)
-        complaint = result.reason
-    return Answer(None, complaint, manner.reasks, reply.model, prompt.document.omitted)
+        return Prompted(request, omitted)
+
+    def shorten(omitted: int) -> int | None:
+        rest = turns - omitted
+        return None if rest <= LAST_TURNS else omitted + min(max(1, rest // 4), rest - LAST_TURNS)
+
+    try:
+        asked = await ask_model(model, prompt, accepted, reasks=manner.reasks, shorten=shorten)
+    except ContextLengthError as error:
+        raise EvaluationError(f"{model.name}: the episode does not fit the model ({error})") from error
+    except ModelRefusedError:
+        raise  # every other question would be refused too
+    except ModelCallError as error:
+        raise EvaluationError(f"{model.name}: the call failed ({error.kind}): {error}") from error
+    omitted = prompts(asked.omitted).document.omitted
+    return Answer(asked.value, asked.reason, len(asked.replies) - 1, asked.reply.model, omitted)
 
 
 def remarks(answers: Iterable[Answer[Any]]) -> str:

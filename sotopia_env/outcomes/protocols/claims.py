@@ -113,6 +113,8 @@ class ClaimsProtocol(Protocol[ClaimsState]):
     def _read(self, text: str) -> str:
         if self.rules.shown:
             return self._candidates.read(text, self.names)
+        if not text.strip():
+            raise InvalidMoveError("claim: expected an answer, got blanks only")
         return self._by_fold.get(fold(text)) or " ".join(text.split())
 
     def leave(self, state: ClaimsState, seat: str) -> ClaimsState:

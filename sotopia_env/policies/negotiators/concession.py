@@ -31,7 +31,8 @@ class TimeDependent(Negotiator):
         exponent: below 1 it holds out and gives way at the end (*boulware*), 1 is *linear*, above 1 it gives way early
             (*conceder*); above 0.
         floor: target at the end, from 0 (anything better than no agreement) to ``opening``.
-        horizon: own turns of two seats until the floor is reached; at least 1. See :func:`elapsed`.
+        horizon: own turns of two seats until the floor is reached; at least 1. See :func:`elapsed`; the end of a
+            short episode ends it (:func:`~sotopia_env.policies.negotiators.negotiation.turns_within`).
         opening: target in the first turn, up to 1.
     """
 

@@ -34,10 +34,21 @@ _PATIENCE = "I would like to hear everybody before I vote."
 def elapsed(observation: Observation, horizon: int) -> float:
     """Returns the share of the time that has passed: 0 in the first own turn, 1 in the last of ``horizon`` and later.
 
-    The horizon is that of two seats. More seats share the turns of an episode, and so each has fewer of them.
+    The horizon is that of two seats. More seats share the turns of an episode, and so each has fewer of them; see also
+    :func:`turns_within`.
     """
-    last = 2 * horizon // (1 + len(observation.briefing.partners)) - 1
+    last = turns_within(observation, horizon) // (1 + len(observation.briefing.partners)) - 1
     return 1.0 if last < 1 else min(1.0, own_turns(observation) / last)
+
+
+def turns_within(observation: Observation, horizon: int) -> int:
+    """Returns how many turns of all seats a horizon of two seats' own turns spans.
+
+    Horizons are meant for episodes of 20 turns. A shorter one ends them: who plans with turns that never come concedes
+    too late.
+    """
+    turns, limit = 2 * horizon, observation.turn_limit
+    return min(turns, limit) if limit < 2 * DEFAULT_HORIZON else turns
 
 
 class Negotiator(RuledAnswers):

@@ -15,7 +15,7 @@ from sotopia_env.outcomes import Move, MoveKind, OutcomeSpace, Terms
 from sotopia_env.policies.negotiators.bidding import Bids, Ranking, Rows
 from sotopia_env.policies.negotiators.claiming import records
 from sotopia_env.policies.negotiators.concession import TimeDependent, check
-from sotopia_env.policies.negotiators.negotiation import DEFAULT_FLOOR, DEFAULT_HORIZON, Negotiator
+from sotopia_env.policies.negotiators.negotiation import DEFAULT_FLOOR, DEFAULT_HORIZON, Negotiator, turns_within
 from sotopia_env.world.observation import Observation
 
 _MEMORY = 32  # offers that a model looks back on: its cost stays the same in long episodes
@@ -36,6 +36,7 @@ class Micro(Negotiator):
         name: the policy's name.
         steps: the most outcomes it goes through, at even distances of utility; at least 2. The paper's domains allow
             thousands of offers, a dialogue ten: with every outcome of a long list it would concede next to nothing.
+            See also :func:`turns_within`.
     """
 
     name: str = "micro"
@@ -51,7 +52,8 @@ class Micro(Negotiator):
 
     def _rungs(self, bids: Bids) -> tuple[list[int], bool]:
         """The rows from its best down to its lowest offer, the coming one included, and whether that one is new."""
-        ladder, count = bids.ranking.ladder(self.steps), bids.own_variety
+        steps = max(2, turns_within(bids.observation, self.steps) // 2)
+        ladder, count = bids.ranking.ladder(steps), bids.own_variety
         new = count < len(ladder) and count <= min(map(bids.variety, bids.partners), default=0)
         return ladder[: count + 1 if new else count], new
 

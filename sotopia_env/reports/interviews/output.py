@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,13 @@ from sotopia_env.quoting import disarm_line
 from sotopia_env.reports.charts import new_figure, save_png
 from sotopia_env.reports.intervals import Estimate
 from sotopia_env.reports.interviews.report import PARTS, GroupCell, InterviewReport
+from sotopia_env.reports.interviews.sensitivity import Variation
 from sotopia_env.reports.tables import show_p, table
 
 _NOTE = (
-    "(percent; mean [95 % interval] n; every template weighs the same, intervals are over templates; what nobody "
-    "answered is left out)"
+    "(percent; mean [95 % interval] n; every template weighs the same, intervals are over templates; a goal that "
+    "nobody answered for is left out; information: right of all questions asked, an unanswered one is not right; "
+    "information_answered: of the answers alone; information_coverage: answers of all questions asked)"
 )
 _MOST_TESTS = 12
 
@@ -118,13 +120,30 @@ def _test_table(report: InterviewReport) -> str:
             f"{item.test.chi2:.2f}",
             *map(show_p, (item.test.p, item.test.bonferroni, item.test.q)),
             "more" if item.test.more else "less",
+            "n/a" if item.test.ratio is None else f"{item.test.ratio:.2f}",
+            *("n/a" if p is None else show_p(p) for p in (item.test.ratio_p, item.test.ratio_q)),
         )
         for item in tests[:_MOST_TESTS]
     ]
-    header = ("sensitivity to profiles", "policy", "n", "std", "chi2", "p", "Bonferroni", "q (BH)", "varies")
+    paper = ("sensitivity to profiles", "policy", "n", "std", "chi2", "p", "Bonferroni", "q (BH)", "varies")
+    header = (*paper, "F within", "p", "q (BH)")
     more = f"\n… and {len(tests) - len(rows)} more tests, in the CSV and JSON" if len(tests) > len(rows) else ""
-    abnormal = ", ".join(report.abnormal) or "none"
-    return f"{table(header, rows)}{more}\nabnormal (vary more, p < 0.05, for most policies): {disarm_line(abnormal)}"
+    by_test = (("chi2", report.abnormal), ("F within", report.abnormal_within))
+    abnormal = "; ".join(f"by {test}: {', '.join(templates) or 'none'}" for test, templates in by_test)
+    return (
+        f"{table(header, rows)}{more}\nabnormal (vary more, p < 0.05, for most policies) {disarm_line(abnormal)}\n"
+        f"{_test_note(report)}"
+    )
+
+
+def _test_note(report: InterviewReport) -> str:
+    """How far the χ² test can be trusted here."""
+    cells = [cell for cell in report.completion if cell.measure == report.measure and cell.between is not None]
+    shares = ", ".join(f"{disarm_line(cell.policy)} {_percent(cell.between)}" for cell in cells)
+    return (
+        f"(chi2 compares a template with all instances together, F with the other templates within themselves. The "
+        f"more of the variance of all lies between templates, the less chi2 finds; here, percent: {shares})"
+    )
 
 
 def to_json(report: InterviewReport) -> str:
@@ -146,11 +165,11 @@ def _prefixed(*prefixes: str) -> tuple[str, ...]:
 def to_csv(report: InterviewReport) -> dict[str, str]:
     """Returns the CSV texts of the report by name; an empty field means that there is nothing."""
     tests = [(item.policy, item.measure, *asdict(item.test).values()) for item in report.tests]
-    columns = ("template", "n", "mean", "variance", "chi2", "p", "bonferroni", "q", "more")
+    columns = tuple(field.name for field in fields(Variation))
     sheets: dict[str, tuple[Sequence[str], Iterable[Sequence[Any]]]] = {
         "completion": (
-            ("policy", "measure", *_ESTIMATE, *_prefixed("psi")),
-            [(c.policy, c.measure, *_numbers(c.estimate), *_numbers(c.psi)) for c in report.completion],
+            ("policy", "measure", *_ESTIMATE, *_prefixed("psi"), "between_templates"),
+            [(c.policy, c.measure, *_numbers(c.estimate), *_numbers(c.psi), c.between) for c in report.completion],
         ),
         "groups": (
             ("grouping", "group", "policy", "measure", *_ESTIMATE),

@@ -9,14 +9,13 @@ from __future__ import annotations
 import itertools
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sotopia_env.errors import UnknownNameError, name_hint
 from sotopia_env.reports.intervals import Bounds, Estimate, estimate
 from sotopia_env.reports.interviews.rows import (
     GOAL_MEASURES,
-    INFORMATION,
     MAJORITY,
     GoalRow,
     InterviewRows,
@@ -26,9 +25,16 @@ from sotopia_env.reports.interviews.rows import (
     Vote,
     interview_rows,
 )
-from sotopia_env.reports.interviews.sensitivity import ALPHA, Variation, cohens_kappa, deviations, variation_tests
+from sotopia_env.reports.interviews.sensitivity import (
+    Variation,
+    between_templates,
+    cohens_kappa,
+    deviations,
+    variation_tests,
+)
 from sotopia_env.storage.directory import read_run
 from sotopia_env.storage.manifest import configured_evaluator
+from sotopia_env.world.answers import INFORMATION, INFORMATION_MEASURES
 from sotopia_env.world.episode import Episode
 
 _SHARE: Bounds = (0, 1)
@@ -49,15 +55,18 @@ class Completion:
     """A measure of a policy over its seats, from 0 to 1, with its sensitivity to profiles.
 
     Attributes:
-        measure: one of the goal measures, or ``information``.
+        measure: one of the goal measures, or of those of information.
         psi: the mean over templates of the standard deviation over their profiles; ``None`` without a template that
             has two.
+        between: the share of the variance of all instances that lies between templates, on which the χ² test depends
+            (:func:`~sotopia_env.reports.interviews.sensitivity.between_templates`).
     """
 
     policy: str
     measure: str
     estimate: Estimate
     psi: Estimate | None
+    between: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +82,7 @@ class GroupCell:
 
 @dataclass(frozen=True, slots=True)
 class TemplateTest:
-    """The χ² test of one template for one policy."""
+    """The tests of one template for one policy."""
 
     policy: str
     measure: str
@@ -97,7 +106,7 @@ class RoleCell:
 @dataclass(frozen=True, slots=True)
 class Plane:
     """A policy as an attacker (how often it infers others' private information) and as a defender (1 - how often
-    the others infer its own); ``None`` where it was never one.
+    the others infer its own), of all questions that were asked; ``None`` where it was never one.
     """
 
     policy: str
@@ -138,6 +147,7 @@ class InterviewReport:
         mixed: episodes with several policies among senders or among receivers, which are in no cell of ``roles``.
         abnormal: templates that vary more than all instances do, and that the raw test rejects, for more than half of
             the policies (AgentSense §5.3, D.7).
+        abnormal_within: likewise, by the test against the variance within the other templates.
     """
 
     evaluator: str
@@ -149,6 +159,7 @@ class InterviewReport:
     groups: tuple[GroupCell, ...]
     tests: tuple[TemplateTest, ...]
     abnormal: tuple[str, ...]
+    abnormal_within: tuple[str, ...]
     roles: tuple[RoleCell, ...]
     mixed: int
     planes: tuple[Plane, ...]
@@ -159,7 +170,7 @@ class InterviewReport:
     def measures(self) -> tuple[str, ...]:
         """Those with values, goals first."""
         present = {cell.measure for cell in self.completion}
-        return tuple(name for name in (*GOAL_MEASURES, INFORMATION) if name in present)
+        return tuple(name for name in (*GOAL_MEASURES, *INFORMATION_MEASURES) if name in present)
 
 
 def interview_report(
@@ -201,7 +212,7 @@ class _Value:
 def _report(rows: InterviewRows, measure: str | None) -> InterviewReport:
     policies = tuple(sorted(rows.labels.values()))
     values = {name: _seat_values(rows.goals, name) for name in GOAL_MEASURES}
-    values[INFORMATION] = _information(rows.questions)
+    values |= {name: _seat_values(rows.questions, name) for name in INFORMATION_MEASURES}
     main = measure or next((name for name in values if values[name]), MAJORITY)
     if main not in values:
         raise UnknownNameError(f"measure: {name_hint(main, values)}")
@@ -218,7 +229,8 @@ def _report(rows: InterviewRows, measure: str | None) -> InterviewReport:
         completion=tuple(_completion(p, name, own[name, p]) for name in values for p in policies if own[name, p]),
         groups=tuple(_groups(rows.goals, policies, label)),
         tests=tests,
-        abnormal=abnormal_templates(tests),
+        abnormal=abnormal_templates((item.test.template, item.test.is_rejected) for item in tests),
+        abnormal_within=abnormal_templates((item.test.template, item.test.is_rejected_within) for item in tests),
         roles=roles,
         mixed=mixed,
         planes=_planes(rows, policies),
@@ -231,27 +243,19 @@ def _labeller(labels: Mapping[Policy, str]) -> Callable[[SeatKey], str]:
     return lambda key: labels[key.policies[key.seat]]
 
 
-def _seat_values(goals: Iterable[GoalRow], measure: str) -> list[_Value]:
-    """The mean over each seat's goals with a value."""
+def _seat_values(rows: Iterable[GoalRow | QuestionRow], measure: str) -> list[_Value]:
+    """The mean over each seat's goals or questions with a value."""
     by_seat: dict[SeatKey, list[float]] = {}
-    for row in goals:
+    for row in rows:
         if measure in row.values:
             by_seat.setdefault(row.key, []).append(row.values[measure])
     return [_Value(key, statistics.fmean(values)) for key, values in by_seat.items()]
 
 
-def _information(questions: Iterable[QuestionRow], defence: bool = False) -> list[_Value]:
-    """Each asked seat's share of right answers; with ``defence``, 1 - the share of right answers about each seat."""
-    by_seat: dict[tuple[str, int], tuple[SeatKey, list[bool]]] = {}
-    for row in questions:
-        if row.right is not None:
-            seat = row.about if defence else row.key.seat
-            by_seat.setdefault((row.key.episode, seat), (_at(row.key, seat), []))[1].append(row.right)
-    return [_Value(key, abs(defence - statistics.fmean(map(float, rights)))) for key, rights in by_seat.values()]
-
-
-def _at(key: SeatKey, seat: int) -> SeatKey:
-    return SeatKey(key.episode, key.task, key.template, key.domain, seat, key.policies, key.roles)
+def _defences(questions: Iterable[QuestionRow]) -> list[_Value]:
+    """1 - the share of questions about each seat that were answered rightly."""
+    about = [replace(row, key=replace(row.key, seat=row.about)) for row in questions]
+    return [_Value(item.key, 1 - item.value) for item in _seat_values(about, INFORMATION)]
 
 
 def _estimate(values: Sequence[_Value], bounds: Bounds = _SHARE) -> Estimate:
@@ -267,9 +271,10 @@ def _instances(values: Iterable[_Value]) -> dict[str, list[float]]:
 
 
 def _completion(policy: str, measure: str, values: Sequence[_Value]) -> Completion:
-    spread = deviations(_instances(values))
+    instances = _instances(values)
+    spread = deviations(instances)
     psi = estimate([*spread.values()], [*spread], _DEVIATION) if spread else None
-    return Completion(policy, measure, _estimate(values), psi)
+    return Completion(policy, measure, _estimate(values), psi, between_templates(instances))
 
 
 def _groups(goals: Sequence[GoalRow], policies: Sequence[str], label: Callable[[SeatKey], str]) -> Iterable[GroupCell]:
@@ -284,11 +289,11 @@ def _groups(goals: Sequence[GoalRow], policies: Sequence[str], label: Callable[[
                     yield GroupCell(grouping, group, policy, measure, _estimate(values))
 
 
-def abnormal_templates(tests: Sequence[TemplateTest]) -> tuple[str, ...]:
-    """Returns the templates whose instances vary too much for more than half of the policies; see the report."""
+def abnormal_templates(rejections_of: Iterable[tuple[str, bool]]) -> tuple[str, ...]:
+    """Returns the templates that more than half of their tests, one for each policy, reject as varying too much."""
     rejections: dict[str, list[bool]] = {}
-    for item in tests:
-        rejections.setdefault(item.test.template, []).append(item.test.more and item.test.p < ALPHA)
+    for template, is_rejected in rejections_of:
+        rejections.setdefault(template, []).append(is_rejected)
     return tuple(template for template, flags in rejections.items() if 2 * sum(flags) > len(flags))
 
 
@@ -319,7 +324,7 @@ def _planes(rows: InterviewRows, policies: Sequence[str]) -> tuple[Plane, ...]:
         own = [item for item in values if label(item.key) == policy]
         return _estimate(own) if own else None
 
-    attacks, defences = _information(rows.questions), _information(rows.questions, defence=True)
+    attacks, defences = _seat_values(rows.questions, INFORMATION), _defences(rows.questions)
     planes = [Plane(policy, side(policy, attacks), side(policy, defences)) for policy in policies]
     return tuple(plane for plane in planes if plane.attack or plane.defence)
 
@@ -343,9 +348,9 @@ def _accuracies(goals: Iterable[GoalRow], labels: Mapping[Policy, str]) -> Itera
 def _responses(rows: InterviewRows) -> tuple[Response, ...]:
     counts: dict[tuple[str, str], list[int]] = {}
     votes = [vote for row in rows.goals for vote in row.votes]
-    votes += [Vote(INFORMATION, row.key.policies[row.key.seat], row.right) for row in rows.questions]
+    votes += [row.vote for row in rows.questions]
     for vote in votes:
         count = counts.setdefault((vote.respondent, rows.labels[vote.policy] if vote.policy else ""), [0, 0])
-        count[0] += 1
+        count[0] += vote.asked
         count[1] += vote.value is not None
     return tuple(Response(*key, *count) for key, count in sorted(counts.items()))

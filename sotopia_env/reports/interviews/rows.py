@@ -1,6 +1,7 @@
 """Interviews of recorded episodes as rows: one for each goal, one for each question to a seat.
 
-What nobody answered is ``None`` or absent, and enters no mean.
+A goal that nobody answered for has no value. A question on private information that was asked and not answered is not
+right; one that nobody could be asked has no value.
 """
 
 from __future__ import annotations
@@ -12,12 +13,11 @@ from dataclasses import dataclass
 
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.reports.seat_results import choose_evaluator, policy_labels, seated_policies
-from sotopia_env.world.answers import InterviewAnswer, View, is_majority
+from sotopia_env.world.answers import INFORMATION, InterviewAnswer, View, information_values, is_majority
 from sotopia_env.world.episode import Episode, Evaluation
 from sotopia_env.world.interview import goal_truth
 
 SELF, OTHER, AVERAGE, MAJORITY, EXACT = "self", "other", "judge average", "judge majority", "exact"
-INFORMATION = "information"
 GOAL_MEASURES = (MAJORITY, AVERAGE, SELF, OTHER, EXACT)
 """Whether a goal was reached: by the majority and the average of the judges, the seat itself, the other seats, or the
 outcome of the moves; the first that has values is the main one."""
@@ -51,11 +51,13 @@ class Vote:
     Attributes:
         respondent: ``judge_0 (MODEL)``, …, ``self`` or ``other``.
         policy: of a participant.
+        asked: whether there was anybody who could have answered.
     """
 
     respondent: str
     policy: Policy | None
     value: bool | None
+    asked: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +81,18 @@ class GoalRow:
 
 @dataclass(frozen=True, slots=True)
 class QuestionRow:
-    """One question on private information to one seat; ``right`` is ``None`` where it was not answered."""
+    """One question on private information to one seat.
+
+    Attributes:
+        about: the seat whose information it is about.
+        values: measure to a value, 0 or 1; empty where nobody could be asked.
+        vote: the answer, ``value`` being whether it is right.
+    """
 
     key: SeatKey
     about: int
-    right: bool | None
+    values: Mapping[str, float]
+    vote: Vote
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +194,7 @@ def _goal_row(
 def _vote(key: SeatKey, answer: InterviewAnswer, agents: Sequence[str]) -> Vote:
     if answer.view is View.EXTERNAL:
         return Vote(f"{answer.respondent} ({answer.by})", None, answer.value)
-    return Vote(str(answer.view), key.policies[agents.index(answer.respondent)], answer.value)
+    return Vote(str(answer.view), key.policies[agents.index(answer.respondent)], answer.value, answer.asked)
 
 
 def _mean(votes: Sequence[bool]) -> float | None:
@@ -197,4 +206,7 @@ def _question_rows(episode: Episode, evaluation: Evaluation) -> Iterable[Questio
     keys = _seat_keys(episode)
     for answer in evaluation.answers:
         if answer.view is None:
-            yield QuestionRow(keys[seats[answer.respondent]], seats[answer.about], answer.value)
+            key = keys[seats[answer.respondent]]
+            values = information_values(answer.value) if answer.asked else {}
+            vote = Vote(INFORMATION, key.policies[key.seat], answer.value, answer.asked)
+            yield QuestionRow(key, seats[answer.about], values, vote)

@@ -81,7 +81,7 @@ def _people(records: Sequence[Placed]) -> Iterator[Problem]:
         if not isinstance(record, Task | Cast):
             continue
         label = f"task {record.id!r}" if isinstance(record, Task) else "cast"
-        for secret, sentence in people_sentences(record.characters, record.relationships):
+        for secret, sentence in people_sentences(record):
             if (secret, sentence) not in sentences:
                 sentences.add((secret, sentence))
                 yield Problem(where, f"{label}: {sentence}")
@@ -143,6 +143,8 @@ def _duplicates(situations: _Situations, others: _Situations) -> Iterator[Proble
     together = [*before, *here]
     for index, other, similarity in near_duplicates([situation.text for _, situation in together], len(before)):
         (where, situation), (other_where, double) = together[index], together[other]
+        if situation.scenario.vignette == double.scenario.vignette:
+            continue  # versions of one situation are meant to be alike
         sentence = (
             f"context: expected a situation of its own, got {similarity:.2f} of the phrases of {double.label}, "
             f"{other_where}, where {ALIKE:g} is too much; write another one, or leave one out"

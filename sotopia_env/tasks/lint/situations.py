@@ -12,6 +12,7 @@ from sotopia_env.tasks.checks import number_warnings
 from sotopia_env.tasks.lint.texts import GENDERED, PRONOUNS, Leak, answer_leak, gendered_words, leak
 from sotopia_env.tasks.templates import Template, instantiate
 from sotopia_env.world.scenario import Character, Relationship, Scenario, Task
+from sotopia_env.world.taskset import Cast
 
 _GOAL = re.compile(r"(seats\.\d+\.goals\.\d+)")
 
@@ -86,19 +87,30 @@ def _private_texts(scenario: Scenario, seat: int) -> Iterator[tuple[str, str]]:
 
 def _leak_sentences(situation: Situation) -> Iterator[str]:
     scenario = situation.scenario
-    public = _public_words(situation)
+    public, shared = _public_words(situation), _shared_texts(situation)
     for seat in range(len(scenario.seats)):
         for field, text in _private_texts(scenario, seat):
-            for location, shared in [("context", scenario.context), *_stories(situation, seat)]:
-                if (match := leak(text, shared, public)) is not None:
+            for location, shared_text in shared:
+                if (match := leak(text, shared_text, public)) is not None:
                     yield _leak_text(field, location, match)
 
 
-def _stories(situation: Situation, seat: int) -> Iterator[tuple[str, str]]:
-    """The backstories that the seat shares with another one."""
-    for index, tie in enumerate(situation.task.relationships if situation.task else ()):
-        if seat in tie.seats and tie.backstory:
-            yield f"the backstory of seats {tie.seats[0]} and {tie.seats[1]} (number {index})", tie.backstory
+def _shared_texts(situation: Situation) -> list[tuple[str, str]]:
+    """What others than one seat read of the situation, with its place."""
+    texts, task = [("context", situation.scenario.context)], situation.task
+    return texts if task is None else [*texts, *_texts_of_people(task.characters, task.relationships)]
+
+
+def _texts_of_people(
+    characters: Sequence[Character], relationships: Sequence[Relationship]
+) -> Iterator[tuple[str, str]]:
+    """What is public of each character, and the backstory of each pair."""
+    for index, character in enumerate(characters):
+        if character.public_info:
+            yield f"characters.{index}.public_info", character.public_info
+    for index, tie in enumerate(relationships):
+        if tie.backstory:
+            yield f"relationships.{index}.backstory (of {tie.seats[0]} and {tie.seats[1]})", tie.backstory
 
 
 def _leak_text(field: str, location: str, match: Leak) -> str:
@@ -112,10 +124,9 @@ def _answer_sentences(situation: Situation) -> Iterator[str]:
     scenario, names = situation.scenario, _names(situation)
     questions = () if scenario.interview is None else scenario.interview.questions
     for index, question in enumerate(questions):
-        shared = [("context", scenario.context), *_stories(situation, question.about)]
         others = (seat for seat in range(len(scenario.seats)) if seat != question.about)
-        shared += [item for seat in others for item in _private_texts(scenario, seat)]
-        for location, text in shared:
+        read = [*_shared_texts(situation), *(item for seat in others for item in _private_texts(scenario, seat))]
+        for location, text in read:
             if (match := answer_leak(question.answer, question.wrong, text, names)) is not None:
                 yield _leak_text(f"interview.questions.{index}.answer", location, match)
 
@@ -140,15 +151,12 @@ def _rule_words(spec: OutcomeSpec) -> Iterator[str]:
         yield from issue.options if isinstance(issue, ChoiceIssue) else ()
 
 
-def people_sentences(
-    characters: Sequence[Character], relationships: Sequence[Relationship]
-) -> Iterator[tuple[str, str]]:
-    """Yields a secret and a sentence for every secret that stands in what others may read of its character."""
-    names = " ".join(character.name for character in characters)
-    for index, character in enumerate(characters):
-        shared = [(f"characters.{index}.public_info", character.public_info)]
-        ties = (item for item in enumerate(relationships) if index in item[1].seats)
-        shared += [(f"relationships.{number}.backstory", tie.backstory) for number, tie in ties]
+def people_sentences(record: Task | Cast) -> Iterator[tuple[str, str]]:
+    """Yields a secret and a sentence for every secret that stands in what others may read: in the context, too."""
+    names = " ".join(character.name for character in record.characters)
+    shared = [*_texts_of_people(record.characters, record.relationships)]
+    shared += [("scenario.context", record.scenario.context)] if isinstance(record, Task) else []
+    for index, character in enumerate(record.characters):
         for location, text in shared:
             if (match := leak(character.secret, text, names)) is not None:
                 yield character.secret, _leak_text(f"characters.{index}.secret", location, match)

@@ -20,8 +20,10 @@ import socket
 import struct
 import threading
 import time
+import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -66,6 +68,113 @@ REFUSALS: Mapping[str, tuple[int, dict[str, Any]]] = {
     ),
 }
 
+_LLAMA_CPP_TRACE = (
+    "1 validation error:\n  {'type': 'literal_error', 'loc': ('body', 'response_format', 'type'), 'msg': \"Input "
+    "should be 'text' or 'json_object'\", 'input': 'json_schema', 'ctx': {'expected': \"'text' or 'json_object'\"}}"
+    '\n\n  File "llama_cpp/server/app.py", line 376, in create_chat_completion\n    POST /v1/chat/completions'
+)
+REJECTIONS: Mapping[str, tuple[int, Any]] = {
+    # OpenAI's reasoning models
+    "temperature": (
+        400,
+        {
+            "error": {
+                "message": "Unsupported value: 'temperature' does not support 0.25 with this model. Only the "
+                "default (1) value is supported.",
+                "type": "invalid_request_error",
+                "param": "temperature",
+                "code": "unsupported_value",
+            }
+        },
+    ),
+    "max_tokens": (
+        400,
+        {
+            "error": {
+                "message": "Unsupported parameter: 'max_tokens' is not supported with this model. Use "
+                "'max_completion_tokens' instead.",
+                "code": "unsupported_parameter",
+            }
+        },
+    ),
+    # Gemma's chat template, under vLLM
+    "system": (
+        400,
+        {"object": "error", "message": "System role not supported", "type": "BadRequestError", "code": 400},
+    ),
+    # A FastAPI server with strict fields
+    "seed": (422, {"detail": [{"loc": ["body", "seed"], "msg": "Extra inputs are not permitted", "input": 7}]}),
+    # llama-cpp-python 0.3.36
+    "json_schema": (500, {"error": {"message": _LLAMA_CPP_TRACE, "type": "internal_server_error", "code": None}}),
+    "request id": (400, None),
+    # transformers serve 5.23
+    "return_token_ids": (422, {"detail": "Unexpected fields in the request: {'return_token_ids'}"}),
+    # litellm's proxy in front of it
+    "return_token_ids, proxied": (
+        422,
+        {"error": {"message": "litellm.BadRequestError: OpenAIException - Error code: 422", "code": "422"}},
+    ),
+    "top_logprobs": (400, {"error": {"message": "Unrecognized request argument supplied: top_logprobs"}}),
+}
+"""What real servers answer to what they do not take, as it was seen."""
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How a kind of server differs: keys of :data:`REJECTIONS`, fields it ignores, and whether it lists models."""
+
+    rejects: tuple[str, ...] = ()
+    ignores: tuple[str, ...] = ()
+    lists: bool = True
+
+
+MANNERS: Mapping[str, Manner] = {
+    "llama_cpp.server": Manner(
+        ("json_schema", "request id"), ("return_token_ids", "max_completion_tokens", "bare logprobs")
+    ),
+    "llama-server": Manner((), ("return_token_ids", "tools")),
+    "transformers serve": Manner(("return_token_ids",), ("response_format", "logprobs", "seed", "tools"), lists=False),
+    "litellm proxy": Manner(("return_token_ids, proxied",), ("response_format", "logprobs", "seed", "tools")),
+}
+"""The real servers of docs/models.md, as they answered there."""
+
+
+def _uses(body: Mapping[str, Any], headers: Mapping[str, str], name: str) -> bool:
+    """Whether a request has what a server rejects under ``name``."""
+    if name == "system":
+        return any(message["role"] == "system" for message in body["messages"])
+    if name == "json_schema":
+        return bool(body.get("response_format", {}).get("type") == "json_schema")
+    if name == "request id":
+        return not _is_uuid(headers.get("X-Request-Id", ""))
+    return name.partition(",")[0] in body
+
+
+def _is_uuid(text: str) -> bool:
+    try:
+        return str(uuid.UUID(text)) == text
+    except ValueError:
+        return False
+
+
+def conforming(schema: Mapping[str, Any]) -> Any:
+    """A value that a schema allows."""
+    if "enum" in schema:
+        return schema["enum"][0]
+    if schema.get("type") == "object":
+        return {name: conforming(schema["properties"][name]) for name in schema["required"]}
+    return {"string": "word", "integer": 1}[schema["type"]]
+
+
+def obedient(body: Mapping[str, Any]) -> str:
+    """An answer that follows the schema of a request, and otherwise its seed and its limit."""
+    form = body.get("response_format", {})
+    schema = form.get("json_schema", form).get("schema")
+    if schema or form:
+        return json.dumps(conforming(schema) if schema else {})
+    words = [f"word{body.get('seed')}", *["word"] * 40]
+    return " ".join(words[: body.get("max_tokens") or body.get("max_completion_tokens")])
+
 
 @dataclass(frozen=True)
 class Seen:
@@ -88,6 +197,9 @@ class LoopbackServer:
         script: what happens to the first requests, one entry each: a fault, or ``None`` for an answer.
         retry_after: the header sent with ``rate_limit_after``.
         rejects_response_format: answer 400, or this status, to a request that has ``response_format``.
+        manner: what it rejects and ignores; see :data:`MANNERS`.
+        raw: where not empty, the body of every answer, or a function that returns its parts; sent with ``raw_type``,
+            ``raw_headers`` and ``raw_status``.
         key: where not empty, requests without this bearer token are answered 401.
         models: names that ``GET /v1/models`` lists.
         refuses: of these, names that are answered 404 all the same.
@@ -97,6 +209,7 @@ class LoopbackServer:
         fails_on: a word that turns a request into a server error, where not empty.
         echo_key: put the caller's Authorization header into every error message, as careless gateways do.
         marks: the ids that requests came with, in the order they came; empty where there was none.
+        sent: bytes of raw answers.
         served: requests that were answered with a completion, faulty or not; ``requests``: all that came.
     """
 
@@ -108,6 +221,11 @@ class LoopbackServer:
     seed: int = 0
     retry_after: str = "1"
     rejects_response_format: bool | int = False
+    manner: Manner = Manner()
+    raw: bytes | Callable[[], Iterable[bytes]] = b""
+    raw_type: str = "application/json"
+    raw_headers: Mapping[str, str] = field(default_factory=dict)
+    raw_status: int = 200
     key: str = ""
     models: tuple[str, ...] = ("tiny", "gpt-4o-mini")
     refuses: tuple[str, ...] = ()
@@ -126,7 +244,7 @@ class LoopbackServer:
         self.requests: list[Seen] = []
         self.marks: list[str] = []
         self.happened: Counter[str] = Counter()
-        self.served = 0
+        self.served = self.sent = 0
         self.at_once = self.most_at_once = 0
         self._script = iter(self.script)
         self._random = random.Random(self.seed)
@@ -152,6 +270,8 @@ class LoopbackServer:
     async def _models(self, request: web.Request) -> web.Response:
         if not self._authorised(request):
             return self._refusal("unauthorized", request)
+        if not self.manner.lists:
+            return web.Response(status=500, text="Internal Server Error")
         return web.json_response({"object": "list", "data": [{"id": name, "object": "model"} for name in self.models]})
 
     async def _stats(self, _: web.Request) -> web.Response:
@@ -196,12 +316,21 @@ class LoopbackServer:
             self.happened["response_format"] += 1
             status = 400 if self.rejects_response_format is True else int(self.rejects_response_format)
             return web.json_response({"error": {"message": "Unrecognized argument: response_format"}}, status=status)
+        elif rejected := next((one for one in self.manner.rejects if _uses(body, request.headers, one)), ""):
+            self.happened[rejected] += 1
+            status, answer = REJECTIONS[rejected]
+            return web.Response(status=status) if answer is None else web.json_response(answer, status=status)
         self.happened[fault or "answer"] += 1
+        body = {name: value for name, value in body.items() if name not in self.manner.ignores}
+        if "bare logprobs" in self.manner.ignores and not body.get("top_logprobs"):
+            body.pop("logprobs", None)
         if self.latency:
             await asyncio.sleep(self.latency)
         return await self._answer(request, body, fault)
 
     async def _answer(self, request: web.Request, body: dict[str, Any], fault: str | None) -> web.StreamResponse:
+        if self.raw:
+            return await self._raw(request)
         if fault in REFUSALS:
             return self._refusal(fault, request)
         if fault == "hang":
@@ -217,6 +346,18 @@ class LoopbackServer:
         elif fault == "not_a_completion":
             data = b'{"object": "chat.completion", "status": "ok"}'
         return web.Response(body=data, content_type="application/json")
+
+    async def _raw(self, request: web.Request) -> web.StreamResponse:
+        headers = {"Content-Type": self.raw_type, **self.raw_headers}
+        response = web.StreamResponse(status=self.raw_status, headers=headers)
+        await response.prepare(request)
+        with suppress(ConnectionError):
+            for part in (self.raw,) if isinstance(self.raw, bytes) else self.raw():
+                await response.write(part)
+                self.sent += len(part)
+                await asyncio.sleep(0)
+            await response.write_eof()
+        return response
 
     def _refusal(self, fault: str, request: web.Request) -> web.Response:
         status, error = REFUSALS[fault]
@@ -266,6 +407,9 @@ class LoopbackServer:
                 {"token": w, "logprob": -0.5 - i, "bytes": None, "top_logprobs": []} for i, w in enumerate(words)
             ]
             choice["logprobs"] = {"content": content}
+        if body.get("tools"):
+            arguments = json.dumps(conforming(body["tools"][0]["function"]["parameters"]))
+            message["tool_calls"] = [{"type": "function", "function": {"name": "room", "arguments": arguments}}]
         if body.get("return_token_ids"):
             choice["token_ids"] = list(range(100, 100 + len(words)))
             completion["prompt_token_ids"] = list(range(prompt))

@@ -1,7 +1,9 @@
+import json
+
 import pytest
 
 from sotopia_env.chat_model.transports.attempt import FailedAttempt
-from sotopia_env.chat_model.transports.completion import read_completion, split_reasoning
+from sotopia_env.chat_model.transports.completion import decode_answer, read_completion, split_reasoning
 from sotopia_env.chat_model.transports.keys import read_key
 
 
@@ -27,6 +29,11 @@ def entries(*items):
 )
 def test_token_ids_where_servers_put_them(choice, ids):
     assert read_completion(body(**choice), 0.0).token_ids == ids
+
+
+@pytest.mark.parametrize("answer", [{**body(), "prompt_token_ids": [1, 2]}, body(prompt_token_ids=[1, 2])])
+def test_token_ids_of_the_prompt_where_servers_put_them(answer):
+    assert read_completion(answer, 0.0).prompt_token_ids == (1, 2)
 
 
 @pytest.mark.parametrize(
@@ -75,8 +82,6 @@ def test_what_a_server_does_not_count_is_unknown(usage, tokens):
         {"choices": [{"message": None}]},
         {"choices": [{"message": {"content": 5}}]},
         {"choices": [{"message": {"content": [{"type": "text"}]}}]},
-        {**body(), "usage": {"prompt_tokens": "many"}},
-        {**body(), "usage": [1]},
         body(logprobs={"content": [{"token": "h"}]}),
         body(token_ids=["x"]),
     ],
@@ -110,17 +115,66 @@ def test_thinking_is_split_off(content, text, reasoning):
     assert split_reasoning(content) == (text, reasoning)
 
 
-@pytest.mark.parametrize("tokens", [-1, float("inf"), "many", [1]])
-def test_a_usage_that_no_server_can_mean_is_malformed(tokens):
-    body = {"choices": [{"message": {"content": "x"}}], "usage": {"prompt_tokens": tokens}}
-    with pytest.raises(FailedAttempt, match="no chat completion") as caught:
-        read_completion(body, 0.1)
-    assert caught.value.kind == "malformed"
+@pytest.mark.parametrize("tokens", [-1, float("inf"), float("nan"), "many", [1], True, {}, 10**30])
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_good_answer_with_a_usage_that_no_server_can_mean_is_kept(tokens, whole):
+    usage = tokens if whole else {"prompt_tokens": tokens, "completion_tokens": tokens}
+    reply = read_completion({**body(), "usage": usage}, 0.1)
+    assert (reply.text, reply.prompt_tokens, reply.completion_tokens, reply.cost) == ("hi", None, None, None)
 
 
-def test_a_model_name_can_be_written_whatever_the_server_says():
-    body = {"choices": [{"message": {"content": "x"}}], "model": "tiny\ud800"}
-    assert read_completion(body, 0.1).model == "tiny?"
+@pytest.mark.parametrize("name", ["tiny\ud800", "m" * 10_000_000, "\x1b]0;owned\x07tiny", "a\nb", 5, ["x"], None])
+def test_a_model_name_can_be_written_and_shown_whatever_the_server_says(name):
+    reply = read_completion({**body(finish_reason=name), "model": name}, 0.1)
+    for label in (reply.model, reply.finish_reason):
+        assert len(label) <= 1200
+        assert label.isprintable()
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "status"),
+    [
+        ({"error": {"message": "Provider is down", "code": 502}}, "server", 502),
+        ({"error": {"message": "Pay", "code": 402}}, "rate_limit", 402),
+        ({"error": {"message": "no such thing", "code": "model_not_found"}}, "bad_request", 404),
+        ({"error": "out of memory", "error_type": "generation"}, "server", 500),
+    ],
+)
+def test_an_error_in_an_answer_of_status_200_is_that_error(answer, kind, status):
+    with pytest.raises(FailedAttempt) as caught:
+        read_completion(answer, 0.0)
+    assert (caught.value.kind, caught.value.status) == (kind, status)
+
+
+def events(*deltas, end='data: {"choices": [{"delta": {}, "finish_reason": "stop"}]}\n\ndata: [DONE]\n\n'):
+    lines = [f"data: {json.dumps({'model': 'm', 'choices': [{'delta': delta}]})}\n\n" for delta in deltas]
+    return ("".join(lines) + end).encode()
+
+
+def test_a_stream_that_nobody_asked_for_is_put_together():
+    usage = 'data: {"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 2}}\n\n'
+    raw = usage.encode() + events(
+        {"role": "assistant"}, {"content": "h"}, {"content": "i"}, {"reasoning_content": "so"}
+    )
+    reply = read_completion(decode_answer(raw), 0.0)
+    assert (reply.text, reply.reasoning, reply.model) == ("hi", "so", "m")
+    assert (reply.prompt_tokens, reply.completion_tokens, reply.finish_reason) == (7, 2, "stop")
+
+
+@pytest.mark.parametrize(
+    ("raw", "reason"),
+    [
+        (events({"content": "h"}, end=""), "without an end"),
+        (b"data: {\n\n", "no stream of JSON"),
+        (b'data: {"error": {"message": "Provider is down"}}\n\n', "Provider is down"),
+        (b"<!DOCTYPE html><html><title>Open\nWebUI</title>", r"web page, not an API \('Open WebUI'\)"),
+        (b"", "but empty"),
+        (b"OK", "the answer is no JSON .*'OK'"),
+    ],
+)
+def test_an_answer_that_is_no_json_says_what_it_is(raw, reason):
+    with pytest.raises(FailedAttempt, match=reason):
+        decode_answer(raw)
 
 
 def test_a_key_is_hidden_whatever_its_variable_is_called_and_wherever_a_message_is_cut(monkeypatch):

@@ -149,10 +149,14 @@ def test_a_key_that_is_not_accepted(serve, direct, monkeypatch):
     assert "sk-of" not in str(caught.value)
 
 
-@pytest.mark.parametrize("path", ["/other/v1", ""])
-def test_a_server_without_a_list_of_models_is_left_to_the_first_call(serve, direct, path):
-    base = serve().api_base.removesuffix("/v1") + path
-    run_check(make_model("local/tiny", api_base=base))
+def test_a_server_without_a_list_of_models_is_left_to_the_first_call(serve, direct):
+    run_check(make_model("local/tiny", api_base=serve().api_base.removesuffix("/v1") + "/other/v1"))
+
+
+def test_a_base_url_without_v1_is_told_the_right_one(serve, direct):
+    server = serve()
+    with pytest.raises(InvalidValueError, match=f"expected the base URL {server.api_base}, got"):
+        run_check(make_model("local/tiny", api_base=server.api_base.removesuffix("/v1")))
 
 
 @pytest.mark.parametrize(

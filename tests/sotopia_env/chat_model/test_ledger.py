@@ -1,12 +1,14 @@
 import asyncio
 import json
 import random
+import uuid
 from dataclasses import replace
 
 import pytest
 
 from sotopia_env.chat_model import Ledger, LedgerEntry, Price, cache_info, read_ledger
 from sotopia_env.chat_model.limits import most_tokens
+from sotopia_env.chat_model.transports.connections import request_id
 from sotopia_env.errors import BudgetExceededError, DamagedRecordError, InvalidValueError
 from tests.sotopia_env.chat_model.conftest import ASK, QUICK, ledger_lines
 from tests.sotopia_env.chat_model.test_contract import ask, one_after_another
@@ -155,7 +157,9 @@ def test_what_a_server_does_not_count_is_unknown_and_spent_at_its_most(way, serv
     answers = [one for one in replies if not isinstance(one, BudgetExceededError)]
     assert len(answers) == server.total == 3000 // most
     assert {(one.prompt_tokens, one.completion_tokens, one.cost) for one in answers} == {(None, None, None)}
-    assert (totals.tokens_text, totals.cost_text, totals.uncounted) == ("unknown tokens", "unknown", len(answers))
+    assert (totals.uncounted, totals.unpriced) == (len(answers), len(answers))
+    assert totals.tokens_text == f"unknown tokens, at most {totals.doubtful_tokens}"
+    assert totals.cost_text == f"unknown, at most ${totals.doubtful_cost:.4f}"
     assert (totals.doubtful_tokens, totals.doubtful_cost) == (most * len(answers), pytest.approx(ledger.budget._cost))
     assert ledger_lines(tmp_path)[0]["prompt_tokens"] is None
     with Ledger(tmp_path, **limits) as again:
@@ -277,7 +281,8 @@ def test_every_request_is_noted_before_it_goes_out_under_the_id_it_goes_out_with
     with Ledger(tmp_path) as ledger:
         ask(direct.make(server, ledger=ledger))
     (line,) = ledger_lines(tmp_path)
-    assert server.marks == [f"{line['call']}.1", f"{line['call']}.2"]
+    assert server.marks == [request_id(f"{line['call']}.1"), request_id(f"{line['call']}.2")]
+    assert all(str(uuid.UUID(mark)) == mark for mark in server.marks)
     first, second = notes
     assert first == {"sent": line["call"], "role": "agent", "spec": "local/tiny"}
     assert second == {**first, "attempts": 2, "prompt_tokens": 4, "cost": None}  # what the first was billed is kept

@@ -157,10 +157,20 @@ def test_other_refusals_are_not_taken_for_it(message):
         ('{"object": "error", "message": "no", "type": "t", "code": 400}', "no", "400 t"),
         ('{"detail": "Not Found"}', "Not Found", " "),
         ('{"error": "no", "error_type": "validation"}', "no", ""),
-        ("<html>502</html>", "<html>502</html>", ""),
+        ("<html>502</html>", "this is a web page, not an API", ""),
+        (
+            "<!doctype html>\n<html><head><title> 502 Bad\nGateway </title>",
+            "this is a web page, not an API ('502 Bad Gateway')",
+            "",
+        ),
+        (
+            '{"detail": [{"loc": ["body", "seed"], "msg": "Extra inputs are not permitted", "input": "a secret"}]}',
+            "body.seed: Extra inputs are not permitted",
+            " ",
+        ),
         ("[1]", "[1]", ""),
         ("null", "None", ""),
-        ("", "", ""),
+        (" ", "empty body", ""),
     ],
 )
 def test_error_bodies(body, message, code):

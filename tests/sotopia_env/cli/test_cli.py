@@ -433,7 +433,7 @@ def test_compare_prints_tables_or_json_and_writes_a_report(tmp_path: Path, run: 
     assert "goal: policy \\ partner" in sotopia("compare", run, "--metric", "goal").output
     for part in ("mean [95 % interval] n", "overall: policy \\ partner", "a - b", "heat_map.png"):
         assert part in text
-    assert (tmp_path / "report" / "bar_chart.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "report" / "means.png").read_bytes().startswith(b"\x89PNG")
     assert json.loads(sotopia("compare", run, "--json").stdout)["episodes"] == 6
     assert sotopia("compare", run, run).stdout == sotopia("compare", run).stdout  # each episode counts once
 

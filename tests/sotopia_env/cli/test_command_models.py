@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,8 +16,8 @@ from sotopia_env.cli.app import app
 from sotopia_env.cli.models import per_model, prices
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.storage import read_run
-from tests.sotopia_env.chat_model.server import LoopbackServer
-from tests.sotopia_env.runs.model_runs import answer, table_server
+from tests.sotopia_env.chat_model.server import MANNERS, LoopbackServer, obedient
+from tests.sotopia_env.runs.model_runs import answer, form_of, table_server
 
 
 def sotopia(*arguments: object, code: int = 0) -> Result:
@@ -106,8 +108,8 @@ def test_settings_reach_the_server_and_the_record_says_who_answered(tmp_path: Pa
     with table_server(keep_requests=True, key="secret-key") as server:
         more = ["--policy", "local/tiny:reasks=1", "--temperature", 0.3, "--max-completion-tokens", 77]
         output = sotopia(*words(server, tmp_path, *more, "--evaluator", "judge:local/tiny")).output
-        seated = [seen.body for seen in server.requests if "response_format" not in seen.body]
-        judged = [seen.body for seen in server.requests if "response_format" in seen.body]
+        seated = [seen.body for seen in server.requests if not form_of(seen.body)]
+        judged = [seen.body for seen in server.requests if form_of(seen.body)]
     assert {(body["temperature"], body["max_tokens"]) for body in seated} == {(0.3, 77)}
     assert {(body["temperature"], body.get("max_tokens")) for body in judged} == {(0.0, None)}
     assert "agents: 6 answers, 0 failed calls" in output
@@ -123,6 +125,30 @@ def test_settings_reach_the_server_and_the_record_says_who_answered(tmp_path: Pa
     assert len(json.loads(judge["parameters"])["prompt"]) == 16
     assert "secret-key" not in (tmp_path / "run.json").read_text()
     assert "secret-key" not in (tmp_path / "ledger.jsonl").read_text()
+
+
+@pytest.mark.parametrize(
+    ("switch", "rejects", "agents", "judges"),
+    [
+        ("on", False, [1, 1, 1], [1]),
+        ("off", False, [0, 0, 0], [0]),
+        ("auto", False, [1, 1, 1], [1]),
+        ("auto", True, [1, 0, 0, 0], [0]),
+    ],
+)
+def test_one_switch_asks_for_the_form_of_agents_and_judges_answers(
+    tmp_path: Path, switch: str, rejects: bool, agents: list[int], judges: list[int]
+) -> None:
+    utterance = answer({"messages": []})
+    with table_server(reply=utterance, keep_requests=True, rejects_response_format=rejects) as server:
+        more = ["--policy", "local/tiny", "--structured", switch, "--evaluator", "judge:local/tiny:reasks=0", "-n", 1]
+        sotopia(*words(server, tmp_path, *more), code=1)  # the judge gets an utterance: the episode stays unscored
+    counts: dict[bool, list[int]] = {True: [], False: []}
+    for seen in server.requests:
+        counts[seen.body["temperature"] == 0].append("response_format" in seen.body)
+    assert (counts[False], counts[True]) == (agents, judges)
+    policy = json.loads((tmp_path / "run.json").read_text())["config"]["policies"][0]
+    assert json.loads(policy["parameters"])["model_parameters"]["structured"] == switch
 
 
 def test_a_name_of_its_own_goes_before_the_options(tmp_path: Path) -> None:
@@ -143,7 +169,7 @@ def test_show_marks_what_was_out_of_order_and_gives_the_judges_reasons(tmp_path:
     replies = iter(["not json", answer({"messages": []}), *["useless"] * 3])
 
     def reply(body: dict[str, object]) -> str:
-        return answer(body) if "response_format" in body else next(replies, answer({"messages": []}))
+        return answer(body) if form_of(body) else next(replies, answer({"messages": []}))
 
     with table_server(reply=reply) as server:
         place = ["--api-base", server.api_base, "--out", tmp_path, "--tasks", "bargaining", "-n", 1]
@@ -215,3 +241,56 @@ def test_values_that_contradict_each_other_or_are_no_prices_are_refused() -> Non
     for text in ("1", "1,2,3", "cheap", "1,two"):
         with pytest.raises(InvalidValueError, match="price: expected 'PROMPT,COMPLETION'"):
             prices([text])
+
+
+def check_models(*arguments: object, code: int = 0) -> Result:
+    return sotopia("models", "check", *arguments, code=code)
+
+
+def test_models_check_prints_what_a_server_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_COMPATIBLE_API_KEY", "")
+    with LoopbackServer(manner=MANNERS["llama_cpp.server"], reply=obedient) as server:
+        lines = check_models(server.api_base, "--model", "tiny").output.splitlines()
+        answer = json.loads(check_models(server.api_base, "--model", "tiny", "--json").output)
+    rows = {line[:12].strip(): line[13:].split()[0] for line in lines}
+    assert rows == {name: row["result"] for name, row in answer["findings"].items()}
+    assert (rows["plain"], rows["schema"], rows["json_object"], rows["token ids"]) == ("yes", "no", "yes", "ignored")
+
+
+def test_models_check_of_a_server_that_cannot_answer(server: LoopbackServer) -> None:
+    key = ["--api-key-env", "TABLE_KEY"]
+    assert "got 'tinny'" in check_models(server.api_base, "--model", "tinny", *key, code=2).stderr
+    assert (
+        "another key" in check_models(server.api_base, "--model", "tiny", "--api-key-env", "WRONG_KEY", code=2).stderr
+    )
+    assert "--api-base: expected a URL" in check_models("nowhere", "--model", "tiny", code=2).stderr
+    with LoopbackServer(script=["server_error"] * 3) as broken:
+        output = check_models(broken.api_base, "--model", "tiny", code=1).output
+    assert output.split()[:2] == ["plain", "no"]
+    assert "The server had an error" in output
+
+
+def test_a_log_message_cannot_write_to_the_terminal() -> None:
+    code = (
+        "import logging, sys; from sotopia_env.cli import app; app.app = lambda: None; app.main(); "
+        "logging.getLogger('sotopia_env').warning('a server says %s', '\\x1b]0;owned\\x07')"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stderr.startswith("a server says ")
+    assert "\x1b" not in result.stderr
+
+
+@pytest.mark.parametrize("raw_status", [400, 200])
+def test_a_server_whose_first_answers_fail_stops_the_run_and_the_same_command_continues_it(
+    tmp_path: Path, raw_status: int
+) -> None:
+    page = b"<!doctype html><title>Sign in</title>"
+    with table_server(raw=page, raw_status=raw_status, key="secret-key") as server:
+        command = words(server, tmp_path / "run", "--policy", "local/tiny", "-n", 8, "--concurrency", 1)
+        result = sotopia(*command, code=2)
+        assert "this is a web page, not an API ('Sign in')" in result.stderr
+        assert "when that is put right" in result.stderr
+        assert server.total <= 3
+        server.raw = b""
+        sotopia(*command)
+    assert len(list(read_run(tmp_path / "run"))) == 8

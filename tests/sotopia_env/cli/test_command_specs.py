@@ -18,7 +18,7 @@ from sotopia_env.storage import read_run
 from sotopia_env.world.reward import Dimension
 from tests.sotopia_env.chat_model.server import LoopbackServer
 from tests.sotopia_env.cli.test_command_models import sotopia
-from tests.sotopia_env.runs.model_runs import answer, start, table_server
+from tests.sotopia_env.runs.model_runs import answer, form_of, start, table_server
 
 PLUGIN = '''
 import pathlib, time
@@ -48,9 +48,9 @@ def _package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def views(body: dict[str, Any]) -> str:
     """Yes to every goal from inside, no from outside; plays where nothing is asked."""
-    if "response_format" not in body:
+    if "answers" not in form_of(body):
         return answer(body)
-    numbers = body["response_format"]["json_schema"]["schema"]["properties"]["answers"]["required"]
+    numbers = form_of(body)["answers"]["required"]
     said = "yes" if body["model"] == "tiny" else "no"
     return json.dumps({"answers": {number: {"reasoning": "so", "answer": said} for number in numbers}})
 
@@ -190,7 +190,7 @@ def test_the_help_says_how_policies_are_named() -> None:
 
 def test_a_resumed_run_in_which_nothing_is_scored_says_what_scores_it(tmp_path: Path) -> None:
     out = tmp_path / "run"
-    with table_server(reply=lambda body: "no verdict" if "response_format" in body else answer(body)) as server:
+    with table_server(reply=lambda body: "no verdict" if form_of(body) else answer(body)) as server:
         judge = "judge:local/tiny:reasks=0,dimensions=(goal,secret)"
         more = ["--policy", "silent", "--evaluator", judge]
         command = [*words(server, out, *more)]

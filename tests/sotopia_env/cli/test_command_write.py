@@ -36,8 +36,10 @@ STEPS = {
 def reply(body: dict[str, Any]) -> str:
     """Answers every prompt of the writing room."""
     text = body["messages"][0]["content"]
+    if "impossible" in text:
+        return "I cannot."
     if "You turn one sentence" in text:
-        return "I cannot." if "impossible" in text else json.dumps(simulation())
+        return json.dumps(simulation())
     if "invent people" in text:
         return json.dumps(person(["Ida", "Noor"]["theme 1" in text]))
     if "Two people, as a JSON list" in text:
@@ -127,6 +129,23 @@ def test_a_sentence_becomes_a_file_that_runs_without_a_model(server: LoopbackSer
     result = sotopia(server, "draft", "Something impossible.", "-o", tmp_path / "no.yaml", "--yes", code=1)
     assert "refused, nothing is written: expected one JSON object" in result.output
     assert sorted(path.name for path in tmp_path.iterdir()) == ["flat.yaml", "run"]
+
+
+@pytest.mark.parametrize("kind", ["characters", "relationships", "scenarios", "outcomes", "templates"])
+def test_where_nothing_is_accepted_nothing_is_written_and_the_exit_code_says_so(
+    server: LoopbackServer, tmp_path: Path, kind: str
+) -> None:
+    out, source, cast = tmp_path / "out", tmp_path / "source.txt", tmp_path / "cast.json"
+    source.write_text("an impossible theme\n", encoding="utf-8")
+    people = [{**one, "occupation": "impossible"} for one in (person("Ida"), person("Noor"))]
+    cast.write_text(json.dumps({"characters": people, "relationships": []}), encoding="utf-8")
+    options = {"relationships": ["--cast", cast], "templates": ["--script", source]}
+    result = sotopia(server, "write", kind, *options.get(kind, ["--inspirations", source]), "--out", out, code=1)
+    assert f"no {kind} were accepted, so nothing is written" in result.stderr
+    assert not {"tasks.jsonl", "cast.json", "templates.json", "leakage.json"} & {path.name for path in out.iterdir()}
+    before = server.total
+    sotopia(server, "write", kind, *options.get(kind, ["--inspirations", source]), "--out", out, code=1)
+    assert server.total - before <= 1  # the refusal is on disk; nothing is asked twice
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from sotopia_env.world.taskset import TaskSet
 from tests.sotopia_env.chat_model.server import LoopbackServer
 from tests.sotopia_env.factories import task
 from tests.sotopia_env.interviewed import RIGHT, fair, question_of
+from tests.sotopia_env.runs.model_runs import form_of
 
 
 def sotopia(*arguments: object, code: int = 0, typed: str | None = None) -> Result:
@@ -74,7 +75,7 @@ def test_the_commands_of_the_docs_run_in_order(tmp_path: Path, monkeypatch: pyte
 
 def reply(body: dict[str, Any]) -> str:
     """Speaks, answers for a participant (always right, always yes), or judges (the first goal alone)."""
-    schema = body.get("response_format", {}).get("json_schema", {}).get("schema", {}).get("properties", {})
+    schema = form_of(body)
     if "answers" in schema:
         numbers = schema["answers"]["required"]
         votes = {n: {"reasoning": "so", "answer": "yes" if n == "1" else "no"} for n in numbers}
@@ -103,7 +104,8 @@ def test_models_in_seats_and_judges_of_a_server_of_ones_own(tasks: Path, tmp_pat
     means = {cell["measure"]: cell["estimate"]["mean"] for cell in data["completion"]}
     third = pytest.approx((0.5 + 1 + 1) / 3)
     assert means == {
-        "judge majority": third, "judge average": third, "self": 1, "other": 1, "exact": 0, "information": 1,
+        "judge majority": third, "judge average": third, "self": 1, "other": 1, "exact": 0,
+            "information": 1, "information_answered": 1, "information_coverage": 1,
     }  # fmt: skip
 
 

@@ -159,16 +159,19 @@ UNANSWERED = {
 
 
 @pytest.mark.parametrize(("policies", "reason"), UNANSWERED.values(), ids=UNANSWERED)
-def test_unanswered_is_unanswered_and_never_wrong(policies, reason):
+def test_unanswered_is_no_answer_on_a_goal_and_not_right_on_information(policies, reason):
     _, evaluation = interviewed(policies)
     assert {answer.value for answer in evaluation.answers} == {None}
     assert all(reason in answer.reason for answer in evaluation.answers)
-    assert {str(score.dimension) for score in evaluation.scores} == {"goal_exact"}
-    _, without = interviewed(policies, of=fair(outcome=None))
+    is_asked = policies[0].name != "a"
+    assert {answer.asked for answer in evaluation.answers} == {is_asked}
+    values = {dimension: value for (_, dimension), value in scores(evaluation).items() if dimension != "goal_exact"}
+    assert values == ({"information": 0, "information_coverage": 0} if is_asked else {})
+    _, without = interviewed(policies, of=fair(outcome=None, questions=[]))
     assert without.scores == ()
     assert without.unscored.startswith("no question was answered; the first one: ")
     assert reason in without.unscored
-    assert len(without.answers) == len(evaluation.answers)
+    assert len(without.answers) == len(evaluation.answers) - 2
 
 
 def test_an_unusable_answer_is_asked_for_again_with_the_reason():

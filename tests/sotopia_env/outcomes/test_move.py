@@ -71,7 +71,7 @@ RUBBISH: list[Any] = [
     {"vote": "\ud800"},
     {"\ud800": 1},
     {"claim": None},
-    {"claim": " "},
+    {"claim": ""},
     {"claim": "x" * 1_000},
     object(),
     {"claim": object()},

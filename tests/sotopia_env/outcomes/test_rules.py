@@ -198,6 +198,7 @@ CLAIMS: list[tuple[str, OutcomeSpec, list[Any], bool, bool, tuple[float, ...], i
     ("none of any", claims(needs="any"), [(1, WRONG), (0, WRONG)], False, True, (-2, -2), 0),
     ("right once", claims(tries=3), [(0, RIGHT), (0, RIGHT)], False, False, (0, 0), 1),
     ("unlisted counts as wrong", claims(tries=2), [(0, {"claim": "Zoe"})], False, False, (-2, 0), 0),
+    ("blanks alone cost no try", claims(tries=2), [(0, {"claim": " "})], False, False, (0, 0), 1),
     ("unlisted is refused", claims(shown=True), [(0, {"claim": "Zoe"})], False, False, (0, 0), 1),
     ("a leaver cannot be right", claims(), [(0, LEAVES), (1, RIGHT)], False, True, (0, 0), 1),
     ("a leaver was right", claims(), [(0, RIGHT), (0, LEAVES), (1, RIGHT)], True, True, (10, 10), 0),

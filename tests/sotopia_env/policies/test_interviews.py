@@ -202,6 +202,12 @@ def test_a_policy_comes_back_from_its_record(policy):
         assert answered(again, state_after(fair()), "agent_1", InterviewQuestion("agent_1", "?")) == InterviewReply(0)
 
 
+def test_a_record_from_before_one_switch_decided_comes_back():
+    record = named(LLM).model_copy(update={"parameters": {**LLM.parameters, "structured": False}})
+    again = recorded_policy(record, model)
+    assert named(again.policy) == named(LLM)
+
+
 def test_a_policy_of_another_package_is_not_imported_from_a_record(tmp_path):
     record = named(make_policy("random")).model_copy(update={"name": "os:system", "parameters": {"command": "false"}})
     reply = answered(recorded_policy(record, model), state_after(fair()), "agent_1", SECRET)

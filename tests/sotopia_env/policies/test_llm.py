@@ -21,6 +21,7 @@ from sotopia_env.errors import (
 )
 from sotopia_env.naming import make_policy as make
 from sotopia_env.policies import LLMPolicy
+from sotopia_env.policies.answer_schema import action_schema
 from sotopia_env.policies.policy import policy_identity
 from sotopia_env.quoting import disarm, quote
 from sotopia_env.runs.plan import EpisodePlan
@@ -70,7 +71,7 @@ def test_the_chat_format_is_the_observation_as_a_conversation():
     (request,) = model.requests
     assert list(request.messages) == seen.messages
     assert (request.role, request.temperature, request.max_tokens, request.seed) == ("agent", 1.0, None, None)
-    assert request.schema is None
+    assert request.schema == action_schema(seen)
     assert not request.logprobs
     assert request.label == "agent_0 turn 3"
 
@@ -140,20 +141,22 @@ def test_examples_stand_before_the_observation(tmp_path, format_):
 
 def test_seed_schema_and_logprobs_are_sent_when_wanted():
     reply = ChatReply(HELLO, token_ids=(5, 6), logprobs=(-0.5, -0.25), model="tiny-2")
-    policy, model = seat(reply, send_seed=True, structured=True, logprobs=True, temperature=None, max_tokens=50)
+    policy, model = seat(reply, send_seed=True, logprobs=True, temperature=None, max_tokens=50)
     decision = decide(policy, observed(PRIVATE, rules=Rules(action_types=("speak",))), seed=2**62 + 5)
     (request,) = model.requests
     assert (request.seed, request.temperature, request.max_tokens, request.logprobs) == (5, None, 50, True)
-    assert request.schema == {
+    speaking, silent = request.schema["anyOf"]
+    assert speaking == {
         "type": "object",
         "properties": {
-            "action_type": {"type": "string", "enum": ["none", "speak"]},
-            "argument": {"type": "string"},
-            "to": {"type": "array", "items": {"type": "string", "enum": ["Bram Testa", "Chidi Testa"]}},
+            "action_type": {"type": "string", "enum": ["speak"]},
+            "argument": {"type": "string", "minLength": 1, "maxLength": 100},
+            "to": {"type": "array", "items": {"type": "string", "enum": ["Bram Testa", "Chidi Testa"]}, "maxItems": 2},
         },
         "required": ["action_type", "argument", "to"],
         "additionalProperties": False,
     }
+    assert silent["properties"]["action_type"]["enum"] == ["none"]
     assert (decision.generation.token_ids, decision.generation.logprobs) == ((5, 6), (-0.5, -0.25))
     assert decision.generation.model == "tiny-2"
 
@@ -186,7 +189,7 @@ UNUSABLE = [
     ('{"action_type": "shout", "argument": "Hi"}', "action_type: expected one of"),
     ('{"action_type": "dire", "argument": "Bonjour"}', "got 'dire'"),
     ('{"typ": "sprechen"}', "without the key"),
-    ('{"action_type": "speak", "argument": " "}', "needs a text"),
+    ('{"action_type": "speak", "argument": ""}', "needs a text"),
     (f"{HELLO}{speech('Bye.')}", "2 different actions"),
     (speech("x" * (MAX_ARGUMENT_LENGTH + 1)), "at most 16384 characters"),
     # guards S29: a wrong name is text to be asked for again, not an exception that ends a batch
@@ -464,7 +467,6 @@ CHANGES = {
     "examples": [("A room.", HELLO)],
     "context_limit": 900,
     "send_seed": True,
-    "structured": True,
     "logprobs": True,
 }
 
@@ -549,7 +551,7 @@ def named(spec: str) -> LLMPolicy:
         ("ollama/llama3:8b:reasks=1", "ollama/llama3:8b", {"reasks": 1}),
         (" local/org/model : temperature = 0.7 , format=single", "local/org/model", {"temperature": 0.7}),
         ("local/x:temperature=none,max_tokens=64", "local/x", {"temperature": None, "max_tokens": 64}),
-        ("local/x:send_seed=true,structured=False,on_unusable=forfeit", "local/x", {"send_seed": True}),
+        ("local/x:send_seed=true,on_unusable=forfeit", "local/x", {"send_seed": True}),
         ("local/x:name=mine,context_limit=4096", "mine", {"context_limit": 4096}),
     ],
 )
@@ -565,6 +567,7 @@ def test_a_name_with_a_slash_is_a_model(spec, name, changed):
     ("spec", "message"),
     [
         ("local/x:reask=1", "did you mean 'reasks'"),
+        ("local/x:structured=true", "structured"),
         ("local/x:temperature=hot", "temperature: expected a number or 'none', got 'hot'"),
         ("local/x:reasks=1,reasks=2", "given twice"),
         ("local/x:reasks=1,loud", "expected key=value pairs"),

@@ -9,6 +9,7 @@ from typing import Any
 import jsonschema
 import pytest
 
+from sotopia_env import tasks
 from sotopia_env.policies import LLMPolicy
 from sotopia_env.policies.agent_prompt import FORMATS, AgentPrompt
 from sotopia_env.policies.answer_schema import action_schema
@@ -126,7 +127,7 @@ def check_strict(schema: Any) -> None:
 
 
 def admits(schema: dict[str, Any], move: Any) -> bool:
-    value = {"action_type": "speak", "argument": "", "move": move}
+    value = {"action_type": "speak", "argument": "Well.", "move": move}
     return jsonschema.Draft202012Validator(schema).is_valid(value)
 
 
@@ -166,11 +167,11 @@ def test_the_schema_admits_exactly_the_moves_open_now(of, actions, expected):
 
 
 def test_without_a_protocol_the_schema_knows_no_move():
-    assert "move" not in action_schema(observed(task()))["properties"]
+    assert all("move" not in form["properties"] for form in action_schema(observed(task()))["anyOf"])
 
 
 def test_the_schema_reaches_the_server():
-    policy, model = seat(answer({"accept": 1}), structured=True)
+    policy, model = seat(answer({"accept": 1}))
     seen = observed(contract(), OFFER)
     decide(policy, seen)
     assert model.requests[0].schema == action_schema(seen)
@@ -194,17 +195,42 @@ def test_instructions_say_what_a_move_is_and_how_it_is_written(format_):
     assert "move" not in AgentPrompt(format_).messages(observed(task()))[0]["content"]
 
 
+CONTRACT_RANGE = (
+    "Range: price from $0 to $394 in steps of $1 (lower is better); start June 1 or June 15; firewood 3 pieces."
+)
 BRIEF_SYSTEMS = [
-    (contract(), "constant 186, price per_unit -1, start June 1 4, June 15 1, firewood each 5."),
-    (ballot(2), "museum 5, park 0."),
+    (contract(), f"constant 186, price per_unit -1, start June 1 4, June 15 1, firewood each 5. {CONTRACT_RANGE}"),
+    (ballot(2), "museum 5, park 0. Range: option museum or park."),
     (riddle(), "right 10, wrong -2."),
+    (riddle(shown=True), "right 10, wrong -2. Range: claim Ana Lee or Bo Li."),
 ]
 
 
 @pytest.mark.parametrize(("of", "worth"), BRIEF_SYSTEMS)
-def test_the_brief_system_message_holds_the_worth(of, worth):
+def test_the_brief_system_message_holds_the_worth_and_the_outcome_space(of, worth):
     system = AgentPrompt("brief").messages(observed(of))[0]["content"]
     assert system == f"Goal of seat 0. Worth: {worth}"
+
+
+@pytest.mark.parametrize("family", tasks.FAMILIES)
+@pytest.mark.parametrize("format_", FORMATS)
+def test_prompts_of_every_format_hold_the_whole_outcome_space(format_, family):
+    (of,) = tasks.generate(family, 1, seed=3)
+    for agent in of.agents:
+        prompt = AgentPrompt(format_).messages(observe(initial_state(of, Rules(), 0), agent))[0]["content"]
+        for issue in of.protocol.space.issues:
+            values = {"number": lambda i: [i.limits_text()], "choice": lambda i: i.options,
+                      "items": lambda i: [f"{i.count} piece"]}[issue.kind](issue)  # fmt: skip
+            assert all(value in prompt for value in values), (issue, prompt)
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+def test_prompts_of_every_format_say_why_a_move_did_not_count(format_):
+    dear = action({"propose": {**TERMS, "price": 9000}}, "Pay.")
+    text = AgentPrompt(format_).messages(observed(contract(), dear, action()))[-1]["content"]
+    assert "your move did not count" in text.casefold()
+    assert "price: expected a number from $0 to $394 in steps of $1, got 9000; the nearest is $394" in text
+    assert "did not count" not in AgentPrompt(format_).messages(observed(contract(), dear))[-1]["content"]
 
 
 def test_the_brief_format_shows_what_only_the_seat_itself_learns():
@@ -215,7 +241,8 @@ def test_the_brief_format_shows_what_only_the_seat_itself_learns():
         '{"action_type": "speak", "argument": "", "move": {"claim": "Ana Lee"}}',
         '(claims "Ana Lee" (wrong))\nBram Testa said: "Well."\n(turn 3, own turns left: 9)',
         '{"action_type": "speak", "argument": "Hm.", "move": {"accept": 1}}',
-        '(your move did not count)\nBram Testa said: "So."\n(turn 5, own turns left: 8)',
+        '(your move did not count: "accept is no move of claims; expected one of claim")\n'
+        'Bram Testa said: "So."\n(turn 5, own turns left: 8)',
     ]
 
 

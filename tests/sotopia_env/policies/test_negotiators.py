@@ -400,6 +400,42 @@ def test_time_runs_as_fast_as_the_seats_use_up_the_turns(seats, horizon, turns, 
     assert elapsed(seen, horizon) == pytest.approx(expected)
 
 
+@pytest.mark.parametrize(
+    ("rules", "seats", "turns", "expected"),
+    [
+        (Rules(max_turns=8, max_silent_turns=0), 2, 3, 1),
+        (Rules(max_turns=8, max_silent_turns=0), 2, 1, 1 / 3),
+        (Rules(max_turns=7, max_silent_turns=0), 2, 2, 1),  # in time for the seat that has three turns
+        (Rules(max_turns=9, max_silent_turns=0), 3, 1, 1 / 2),
+        (Rules(max_rounds=4, max_silent_turns=0), 2, 3, 1),
+        (Rules(max_turns=1), 2, 0, 1),
+        (Rules(max_turns=200, max_silent_turns=0), 2, 3, 3 / 9),
+    ],
+)
+def test_an_episode_that_the_rules_end_earlier_has_a_shorter_horizon(rules, seats, turns, expected):
+    seen = observed(task(seats), *[NO_ACTION] * (turns * seats), rules=rules)
+    assert elapsed(seen, 10) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("rules", [Rules(max_turns=8), Rules(max_rounds=4, turn_order=TurnOrder.SIMULTANEOUS)])
+@pytest.mark.parametrize("name", ["linear", "boulware", "conceder", "hard-headed", "frequency", "liar", "sharer"])
+def test_who_concedes_agrees_in_eight_turns_too(name, rules):
+    of = SCENES["mixed"]
+    assert outcome_of(of, play((make(name), make("linear")), of, rules).turns).agreed
+
+
+def test_two_who_answer_step_by_step_agree_in_eight_turns_too():
+    of = SCENES["mixed"]
+    assert outcome_of(of, play((make("micro"), make("micro")), of, Rules(max_turns=8)).turns).agreed
+
+
+def test_a_horizon_within_the_rules_is_the_one_that_was_asked_for():
+    of, policies = SCENES["mixed"], (make("linear:horizon=4"), make("boulware:horizon=3"))
+    assert play(policies, of, Rules(max_turns=8)).turns == play(policies, of, Rules(max_turns=20)).turns
+    long = observed(task(), *[NO_ACTION] * 18, rules=Rules(max_silent_turns=0))
+    assert elapsed(long, 30) == pytest.approx(9 / 29)
+
+
 @pytest.mark.parametrize("order", TurnOrder)
 def test_own_turns_are_counted_in_every_order(order):
     rules = Rules(turn_order=order, max_silent_turns=0, max_turns=40)

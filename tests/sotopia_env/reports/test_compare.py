@@ -17,10 +17,10 @@ import pytest
 
 from sotopia_env.errors import InvalidValueError, UnknownNameError
 from sotopia_env.files import guard
-from sotopia_env.reports.charts import bar_chart, heat_map, write_report
+from sotopia_env.reports.charts import write_report
 from sotopia_env.reports.compare import Comparison, compare, compare_runs
 from sotopia_env.reports.intervals import METHOD
-from sotopia_env.reports.seat_results import HEADLINES, METRICS, seat_results
+from sotopia_env.reports.seat_results import HEADLINES, METRICS, recorded_evaluator, seat_results
 from sotopia_env.reports.tables import partner_columns, show_number, to_csv, to_json, to_text
 from sotopia_env.runs import EpisodePlan, all_matchups, evaluate_run, plan_episodes, run_episodes
 from sotopia_env.world.action import Action, ActionType
@@ -255,7 +255,7 @@ def test_a_custom_dimension_is_a_metric_like_any_other(tmp_path: Path) -> None:
     assert "politeness: policy \\ partner" in text
     assert re.search(r"a - b +politeness", text)
     assert {m.metric for m in result.matrix} == {"politeness"}
-    assert bar_chart(result, tmp_path / "b.png").exists()
+    assert {"means.png", "differences.png"} <= {path.name for path in write_report(result, tmp_path)}
     with pytest.raises(UnknownNameError, match=r"metric: .* did you mean 'politeness'"):
         compare(episodes, metric="politness")
     other = with_politeness(EpisodePlan(make_task("s9"), (A, B)), (7.0, 7.0), high=7)
@@ -270,14 +270,16 @@ def test_headlines_are_metrics_and_no_custom_dimension_has_the_name_of_a_metric(
             CustomDimension(name=name, low=0, high=1, instruction="How much?")
 
 
-def test_one_scenario_shows_na_and_no_nan(tmp_path: Path) -> None:
+def test_one_task_has_no_interval_says_why_and_shows_no_nan(tmp_path: Path) -> None:
     result = compare([scored(EpisodePlan(make_task(), (A, B)), (7.0, 3.0))])
     text = to_text(result)
-    assert "7.00 n/a 1" in text
+    assert "7.00 [n/a: one casting] 1" in text
     assert not re.search(r"\bnan\b", text, re.IGNORECASE)
+    assert not re.search(r"n/a(?!:)", text)  # every one has its reason
     assert "NaN" not in to_json(result)
-    for path in (heat_map(result, tmp_path / "h.png"), bar_chart(result, tmp_path / "b.png")):
-        assert path.read_bytes().startswith(b"\x89PNG")
+    charts = [path for path in write_report(result, tmp_path) if path.suffix == ".png"]
+    assert [path.stem for path in charts] == ["means", "differences", "heat_map"]
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in charts)
 
 
 def test_report_files_hold_the_same_numbers(tmp_path: Path) -> None:
@@ -291,8 +293,11 @@ def test_report_files_hold_the_same_numbers(tmp_path: Path) -> None:
         "policies.csv",
         "differences.csv",
         "matrix.csv",
+        "ranking.csv",
+        "turns.csv",
+        "means.png",
+        "differences.png",
         "heat_map.png",
-        "bar_chart.png",
     }
     assert {path.name for path in tmp_path.iterdir()} == {path.name for path in paths}
     rows = list(csv.DictReader(io.StringIO(to_csv(result)["policies"])))
@@ -355,6 +360,23 @@ def test_scores_of_different_evaluators_are_never_mixed(
     assert f"scores by: {expected or 'nobody'}" in to_text(result)
     if expected:
         assert mean(result, "a") == (5.0 if expected == "r" else 8.0)
+
+
+def test_an_evaluator_has_one_name_from_the_run_to_the_comparison() -> None:
+    recorded = ["judge(local/m)#217f3f", "judge(local/k)#295f2b", "verified+judge(local/m)#217f3f"]
+    for name, expected in zip(("judge:local/m", "judge:local/k", "verified+judge:local/m"), recorded, strict=True):
+        assert recorded_evaluator(name, recorded) == expected
+        assert recorded_evaluator(expected, recorded) == expected
+    for name in ("judge:local/x", "judge:local/m:bands=true", "verified"):
+        with pytest.raises(UnknownNameError, match="evaluator: expected one of"):
+            recorded_evaluator(name, recorded)
+    with pytest.raises(UnknownNameError, match="judge\\(local/m\\)#0144f8"):  # which of the two is not said
+        recorded_evaluator("judge:local/m", [*recorded, "judge(local/m)#0144f8"])
+    (plan,) = plan_episodes([make_task("s0")], [(A, B)], both_seats=False)
+    (evaluation,) = scored(plan, (8.0, 2.0)).evaluations
+    judged = scored(plan, (1.0, 1.0)).with_evaluation(evaluation.model_copy(update={"evaluator": recorded[0]}))
+    result = compare([judged], evaluator="judge:local/m", metric="goal")
+    assert (result.evaluator, mean(result, "a")) == (recorded[0], 8.0)
 
 
 def test_the_evaluator_of_the_run_decides_between_several(tmp_path: Path) -> None:
@@ -447,9 +469,8 @@ def test_imbalance_of_seats_and_order_is_reported_and_balance_is_not() -> None:
 def test_a_report_that_cannot_be_written_is_a_sentence(tmp_path: Path, path_name: str) -> None:
     (tmp_path / "file").write_text("kept")
     result = compare([scored(EpisodePlan(make_task(), (A, B)), (7.0, 3.0))])
-    for write in (write_report, heat_map):
-        with pytest.raises(InvalidValueError, match=r"cannot be written \((Not a directory|File exists)"):
-            write(result, tmp_path / path_name / "x" if write is heat_map else tmp_path / path_name)
+    with pytest.raises(InvalidValueError, match=r"cannot be written \((Not a directory|File exists)"):
+        write_report(result, tmp_path / path_name)
     assert (tmp_path / "file").read_text() == "kept"
     assert [file.name for file in tmp_path.iterdir()] == ["file"]
 

@@ -11,18 +11,21 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
+from statsmodels.formula.api import ols
 from statsmodels.stats.inter_rater import cohens_kappa as reference_kappa
 from statsmodels.stats.multitest import multipletests
 
+from benchmarks.sensitivity import rejections
 from sotopia_env.errors import InvalidValueError, UnknownNameError
 from sotopia_env.reports import estimate
 from sotopia_env.reports.interviews import interview_report, to_csv, to_json, to_text, write_report
-from sotopia_env.reports.interviews.report import TemplateTest, abnormal_templates
+from sotopia_env.reports.interviews.report import abnormal_templates
 from sotopia_env.reports.interviews.rows import GOAL_MEASURES
-from sotopia_env.reports.interviews.sensitivity import cohens_kappa, deviations, variation_tests
-from sotopia_env.world.answers import InterviewAnswer, View
+from sotopia_env.reports.interviews.sensitivity import between_templates, cohens_kappa, deviations, variation_tests
+from sotopia_env.world.answers import INFORMATION_MEASURES, InterviewAnswer, View
 from sotopia_env.world.episode import Episode, Evaluation, OutcomeResult, PolicyInfo
 from sotopia_env.world.interview import goal_truth
 from tests.sotopia_env.interviewed import GOALS, fair
@@ -105,9 +108,13 @@ def goal_value(episode: Episode, seat: int, goal: int, measure: str) -> float:
 
 
 def seat_value(episode: Episode, seat: int, measure: str) -> float:
-    if measure == "information":
+    if measure.startswith("information"):
         own = [a for a in episode.evaluations[0].answers if a.view is None and a.respondent == f"agent_{seat}"]
-        values = [float(a.value) for a in own if a.value is not None]
+        values = {
+            "information": [float(a.value is True) for a in own],
+            "information_answered": [float(a.value) for a in own if a.value is not None],
+            "information_coverage": [float(a.value is not None) for a in own],
+        }[measure]
     else:
         values = [goal_value(episode, seat, goal, measure) for owner, goal in OWN if owner == seat]
     return float(np.nanmean(values)) if np.isfinite(values).any() else np.nan
@@ -131,7 +138,7 @@ def instance_means(rows) -> dict[str, list[float]]:
 
 
 @pytest.mark.parametrize("policy", ["x", "y"])
-@pytest.mark.parametrize("measure", [*GOAL_MEASURES, "information"])
+@pytest.mark.parametrize("measure", [*GOAL_MEASURES, *INFORMATION_MEASURES])
 def test_completion_and_the_sensitivity_index(episodes, report, policy, measure):
     rows = seats_of(episodes, policy, measure)
     (cell,) = [c for c in report.completion if (c.policy, c.measure) == (policy, measure)]
@@ -162,6 +169,46 @@ def test_chi_square_tests_with_corrections(episodes, report, policy):
         assert [getattr(t, name) for t in tests] == pytest.approx(list(multipletests(p_values, method=method)[1]))
 
 
+@pytest.mark.parametrize("policy", ["x", "y"])
+def test_ratios_within_templates_with_corrections(episodes, report, policy):
+    means = instance_means(seats_of(episodes, policy, "judge majority"))
+    tests = [item.test for item in report.tests if item.policy == policy]
+    p_values = []
+    for test in tests:
+        others = [values for template, values in means.items() if template != test.template]
+        ratio = np.var(means[test.template], ddof=1) / np.mean([np.var(values, ddof=1) for values in others])
+        f = stats.f(4, 4 * len(others))
+        assert (test.ratio, test.ratio_p) == (pytest.approx(ratio), pytest.approx(2 * min(f.sf(ratio), f.cdf(ratio))))
+        p_values.append(test.ratio_p)
+    assert [test.ratio_q for test in tests] == pytest.approx(list(multipletests(p_values, method="fdr_bh")[1]))
+
+
+@pytest.mark.parametrize("policy", ["x", "y"])
+def test_the_share_of_the_variance_between_templates(episodes, report, policy):
+    means = instance_means(seats_of(episodes, policy, "judge majority"))
+    frame = pd.DataFrame([(t, value) for t, values in means.items() for value in values], columns=["t", "value"])
+    (cell,) = [c for c in report.completion if (c.policy, c.measure) == (policy, "judge majority")]
+    assert cell.between == pytest.approx(max(0, ols("value ~ t", frame).fit().rsquared_adj))
+
+
+def test_the_spread_between_templates_hides_a_template_from_chi_square_and_not_from_the_ratio():
+    together, apart = (rejections(between, sets=120) for between in (0.0, 0.25))
+    assert min(together[:2]) > 0.75
+    assert max(together[2:]) < 0.1
+    assert (apart[0] < 0.2, apart[2] > 0.3) == (True, True)  # chi2 misses it, and rejects ordinary ones
+    assert apart[1] == pytest.approx(together[1])  # means do not touch the ratio
+    assert apart[3] == pytest.approx(together[3])
+
+
+def test_the_ratio_needs_other_templates_that_vary():
+    (wild, calm) = variation_tests({"wild": [0.0, 1.0], "calm": [0.5, 0.5]})
+    assert (wild.ratio, wild.ratio_p, wild.ratio_q, wild.is_rejected_within) == (None, None, None, False)
+    assert (calm.ratio, calm.ratio_p) == (0, 0)
+    assert between_templates({"a": [1.0, 1.0], "b": [1.0]}) is None
+    assert between_templates({"a": [1.0], "b": [0.0]}) is None
+    assert between_templates({"a": [1.0, 1.0], "b": [0.0, 0.0]}) == 1
+
+
 def test_the_level_of_the_test_is_what_it_says_for_normal_values():
     rng = np.random.default_rng(3)
     tests = variation_tests({str(n): rng.normal(size=5).tolist() for n in range(3000)})
@@ -185,12 +232,10 @@ def test_abnormal_templates_vary_more_and_are_rejected_for_most_policies():
     assert (strong.more, strong.p < 0.05) == (True, True)
     assert (weak.more, weak.p < 0.05) == (False, True)
 
-    def tests(*items):
-        return [TemplateTest(f"p{n}", "self", item) for n, item in enumerate(items)]
-
-    assert abnormal_templates(tests(strong, strong, replace(strong, p=0.2))) == ("wild",)
-    assert abnormal_templates(tests(strong, replace(strong, p=0.2))) == ()
-    assert abnormal_templates(tests(weak, weak)) == ()
+    assert [test.is_rejected for test in (strong, weak, replace(strong, p=0.2))] == [True, False, False]
+    assert [test.is_rejected_within for test in (strong, weak, replace(strong, ratio_p=0.2))] == [True, False, False]
+    assert abnormal_templates([("wild", True), ("wild", True), ("wild", False)]) == ("wild",)
+    assert abnormal_templates([("wild", True), ("wild", False)]) == ()
 
 
 def pairs_of(episodes, respondent):
@@ -310,6 +355,37 @@ def test_what_was_asked_and_answered(episodes, report):
     assert ("judge_1 (judge/b)", "") in counts
 
 
+def test_an_unanswered_question_is_not_right_and_a_policy_that_nobody_could_ask_has_no_accuracy():
+    """A policy that answers only what it is sure of was above one that answered all and knew more."""
+    sure, keen, absent = "sure", "keen", "absent"
+
+    def on_hall(seat, by, right, asked=True):
+        fields = {"reason": "none", "asked": asked} if right is None else {"value": right, "choice": "so"}
+        return InterviewAnswer(respondent=f"agent_{seat}", by=by, about="agent_0", index=0, **fields)
+
+    rights = {sure: [True, None, None, None], keen: [True, True, False, None], absent: [None] * 4}
+    episodes = [
+        recorded("fair", n, (by, by, "x"), [on_hall(1, by, values[n], by != absent)])
+        for by, values in rights.items()
+        for n in range(4)
+    ]
+    result = interview_report(episodes, measure="information")
+    cells = {(cell.policy, cell.measure): cell.estimate.mean for cell in result.completion}
+    assert {name: cells[sure, name] for name in INFORMATION_MEASURES} == pytest.approx(
+        {"information": 0.25, "information_answered": 1, "information_coverage": 0.25}
+    )
+    assert {name: cells[keen, name] for name in INFORMATION_MEASURES} == pytest.approx(
+        {"information": 0.5, "information_answered": 2 / 3, "information_coverage": 0.75}
+    )
+    assert not {(absent, name) for name in INFORMATION_MEASURES} & set(cells)
+    assert [(r.policy, r.asked, r.answered) for r in result.responses] == [(absent, 0, 0), (keen, 4, 3), (sure, 4, 1)]
+    planes = {plane.policy: plane for plane in result.planes}
+    assert (planes[sure].defence.mean, planes[keen].defence.mean) == (0.75, 0.5)
+    assert absent not in planes
+    row = next(line for line in to_text(result).splitlines() if line.startswith("sure") and "coverage" in line)
+    assert "25.0" in row
+
+
 def test_the_order_of_episodes_does_not_matter(episodes, report):
     again = interview_report(reversed(episodes))
     assert [c.estimate.mean for c in again.completion] == pytest.approx([c.estimate.mean for c in report.completion])
@@ -361,11 +437,13 @@ def test_misuse_is_one_sentence(episodes, call, error, hint):
 
 def test_text_csv_json_and_charts(report, tmp_path):
     text = to_text(report)
-    for words in ("judge majority by goal type", "sender \\ receiver", "PSI", "kappa", "defence", "q (BH)"):
+    for words in ("judge majority by goal type", "sender \\ receiver", "PSI", "kappa", "defence", "q (BH)", "F within"):
         assert words in text
+    shares = {c.policy: f"{100 * c.between:.1f}" for c in report.completion if c.measure == "judge majority"}
+    assert f"x {shares['x']}, y {shares['y']}" in text  # beside the test that depends on it
     data = json.loads(to_json(report))
     assert data["measure"] == "judge majority"
-    assert len(data["completion"]) == 12
+    assert len(data["completion"]) == 16
     sheets = {name: list(csv.DictReader(io.StringIO(sheet))) for name, sheet in to_csv(report).items()}
     (row,) = [r for r in sheets["completion"] if (r["policy"], r["measure"]) == ("x", "information")]
     (cell,) = [c for c in report.completion if (c.policy, c.measure) == ("x", "information")]

@@ -11,7 +11,7 @@ from sotopia_env.errors import InvalidTaskError, InvalidValueError, UnknownNameE
 from sotopia_env.reports.card import card
 from sotopia_env.reports.composition import composition_chart, composition_text
 from sotopia_env.reports.hard import hard_tasks
-from sotopia_env.runs import plan_episodes, run_episodes
+from sotopia_env.runs import EpisodePlan, plan_episodes, run_episodes
 from sotopia_env.storage.directory import read_run
 from sotopia_env.tasks import composition, everyday_group_tasks, everyday_tasks, read_selection, starter_tasks
 from sotopia_env.tasks.composition import verified_share
@@ -41,11 +41,23 @@ def independent_gaps(run, target, metric="goal", bounds=(0.0, 10.0)):
             values.setdefault(episode.task.id, {}).setdefault(info.name, []).append(score)
     gaps = {}
     for task, by_policy in values.items():
-        own = by_policy.pop(target)
+        own = by_policy[target]
         low = np.clip(np.mean(own) - 3 * np.std(own, ddof=1), *bounds)
         highs = [np.clip(np.mean(v) + 3 * np.std(v, ddof=1), *bounds) for v in by_policy.values()]
         gaps[task] = max(highs) - low
     return gaps
+
+
+def test_the_maximum_is_over_all_policies_the_target_among_them(tmp_path):
+    """SOTOPIA §7: 'the estimated maximum rewards of all models'; at its best the target is above the steady one."""
+    runs = []
+    for name, fractions in {"target": (0.1, 0.5), "steady": (0.4, 0.4)}.items():
+        runs.append(tmp_path / name)
+        plan = EpisodePlan(make_task(), (Speaker(name),) * 2, seed=0)
+        run_episodes([plan], evaluator=FixedEvaluator(fractions=fractions), run_dir=runs[-1], progress=False)
+    (entry,) = hard_tasks(runs, "target", metric="goal").entries
+    assert (entry.by, entry.high, entry.low, entry.difference) == ("target", 10, 0, 0)
+    assert hard_tasks(runs, "steady", metric="goal").entries[0].by == "target"
 
 
 @pytest.mark.parametrize("target", ["boulware", "conceder"])

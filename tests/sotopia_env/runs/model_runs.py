@@ -30,11 +30,18 @@ SCORES = {dimension.value: high if high > 0 else low for dimension, (low, high) 
 """What the server's judge gives; never 0, so that a 0 in a record came from nowhere."""
 
 
+def form_of(body: dict[str, Any]) -> dict[str, Any]:
+    """The properties of the verdict or answer that a request asks for; none where it asks for an action."""
+    schema = body.get("response_format", {}).get("json_schema", {}).get("schema", {})
+    properties: dict[str, Any] = schema.get("properties", {})
+    return properties
+
+
 def answer(body: dict[str, Any]) -> str:
     """A verdict where one is asked for, an utterance otherwise."""
-    if "response_format" not in body:
+    if "verdicts" not in form_of(body):
         return json.dumps({"action_type": "speak", "argument": f"I have read {len(body['messages'])} messages."})
-    verdicts = body["response_format"]["json_schema"]["schema"]["properties"]["verdicts"]
+    verdicts = form_of(body)["verdicts"]
     agents = verdicts["required"]
     names = verdicts["properties"][agents[0]]["required"]
     return json.dumps(

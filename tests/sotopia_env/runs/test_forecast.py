@@ -55,6 +55,33 @@ def test_the_bound_holds_also_for_a_model_that_never_answers_usably(tmp_path: Pa
             assert len(entries) == 3 * 3 * 3  # three silent turns end an episode
 
 
+@pytest.mark.parametrize("reply", ["good", "useless"])
+def test_an_evaluation_of_played_episodes_is_forecast_from_their_turns(tmp_path: Path, reply: str) -> None:
+    options = {} if reply == "good" else {"reply": "I would rather not. " * 30}
+    run = tmp_path / "run"
+    words = ["rollout", "--tasks", "bargaining", "-n", "3", "--policy", "conceder", "--evaluator", "verified"]
+    assert CliRunner().invoke(app, [*words, "--out", str(run)]).exit_code == 0
+    before = {path.name: path.read_bytes() for path in run.iterdir()}
+    with table_server(**options) as server:
+        words = ["evaluate", str(run), "--evaluator", "judge:local/tiny:max_tokens=2000", "--price", "1,1"]
+        words += ["--api-base", server.api_base]
+        told = CliRunner().invoke(app, [*words, "--dry-run"])
+        assert told.exit_code == 0, told.output
+        assert (server.total, {path.name: path.read_bytes() for path in run.iterdir()}) == (0, before)
+        CliRunner().invoke(app, words)
+        entries = list(read_ledger(run))
+        again = CliRunner().invoke(app, [*words, "--dry-run"])
+    assert "3 episodes, 0 have these scores, 3 would be evaluated" in told.output
+    line = next(line for line in told.output.splitlines() if line.startswith("judge "))
+    calls, prompt, completion = [int(word) for word in line.replace(",", "").split() if word.isdigit()][:3]
+    assert len(entries) <= calls == 3 * 3  # three episodes, one question and two re-asks
+    assert sum(entry.prompt_tokens or 0 for entry in entries) <= prompt
+    assert sum(entry.completion_tokens or 0 for entry in entries) <= completion
+    if reply == "good":
+        assert "3 have these scores, 0 would be evaluated" in again.output
+        assert "no model would be asked" in again.output
+
+
 PAID_FOR_NOTHING = ("malformed", "empty", "truncated")
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from sotopia_env.chat_model import Totals, read_ledger
 from sotopia_env.chat_model.spending.ledger import LEDGER
+from sotopia_env.chat_model.transports.connections import request_id
 from sotopia_env.storage import read_run
 from sotopia_env.storage.directory import read_failures
 from sotopia_env.storage.manifest import read_manifest
@@ -50,7 +51,12 @@ def quiet(server: LoopbackServer) -> int:
 def sent(run: Path, *outcomes: str) -> set[str]:
     """The ids that the requests of calls with such outcomes went out with, as the ledger has them."""
     entries = list(read_ledger(run)) if (run / LEDGER).exists() else []
-    found = [f"{entry.call}.{n + 1}" for entry in entries if entry.outcome in outcomes for n in range(entry.attempts)]
+    found = [
+        request_id(f"{entry.call}.{n + 1}")
+        for entry in entries
+        if entry.outcome in outcomes
+        for n in range(entry.attempts)
+    ]
     assert len(set(found)) == len(found)
     return set(found)
 

@@ -158,7 +158,7 @@ def test_a_key_that_a_server_repeats_is_in_no_file(tmp_path: Path, monkeypatch: 
     names = {"episodes.jsonl", "failures.jsonl", "ledger.jsonl", "run.json", "answers.sqlite"}
     assert names <= {path.name for path in files}
     assert [path.name for path in files if KEY.encode() in path.read_bytes()] == []
-    assert "My key is [TABLE_KEY], I have read" in (tmp_path / "run" / "episodes.jsonl").read_text()
+    assert "My key is $TABLE_KEY, I have read" in (tmp_path / "run" / "episodes.jsonl").read_text()
 
 
 @contextmanager

@@ -142,7 +142,28 @@ def test_a_secret_in_a_backstory_is_named():
     pair["backstory"] += " " + cast["characters"][pair["seats"][0]]["secret"]
     [problem] = problems(type(starter_cast()).model_validate(cast))
     assert f"f.json: warning: cast: characters.{pair['seats'][0]}.secret: expected less than" in problem
-    assert ".backstory, which others read" in problem
+    assert f".backstory (of {pair['seats'][0]} and {pair['seats'][1]}), which others read" in problem
+
+
+def test_private_texts_are_compared_with_everything_that_others_read():
+    """Secrets with the context and with what is public of others; goals with what is public of anybody."""
+    scenario = Scenario.model_validate(scene())
+    task = seat_characters(scenario, starter_cast(), (0, 1), "t")
+    assert problems(task) == []
+    secret, goal = task.characters[0].secret, scenario.seats[0].goals[0]
+    context = task.model_copy(
+        update={"scenario": Scenario.model_validate(scene(context=f"{SCENE['context']} {secret}"))}
+    )
+    [problem] = problems(context)
+    assert "task 't': characters.0.secret: expected less than" in problem
+    assert "of it in scenario.context, which others read" in problem
+    first, second = task.characters
+    for seat, text, field in ((1, secret, "characters.0.secret"), (0, goal, "scenario.seats.0.goals.0")):
+        people = [first, second]
+        people[seat] = people[seat].model_copy(update={"public_info": text})
+        [problem] = problems(task.model_copy(update={"characters": tuple(people)}))
+        assert f"task 't': {field}: expected less than" in problem
+        assert f"characters.{seat}.public_info, which others read" in problem
 
 
 def test_a_goal_in_the_backstory_of_one_casting_is_named_and_faults_of_the_scenario_once():
@@ -153,7 +174,7 @@ def test_a_goal_in_the_backstory_of_one_casting_is_named_and_faults_of_the_scena
     gender, leaked = problems(plain, cast, told)
     assert "task 't0': scenario.context: expected words" in gender
     assert (
-        "task 'told': scenario.seats.0.goals.0: expected less than 0.85 of it in the backstory of seats 0 and 1"
+        "task 'told': scenario.seats.0.goals.0: expected less than 0.85 of it in relationships.0.backstory (of 0 and 1)"
         in leaked
     )
 
@@ -168,6 +189,8 @@ def test_near_duplicates_are_found_in_the_set_and_against_another():
     assert "of the phrases of scenario 'borrowed-tent'" in problem
     [problem] = problems(other, against=[own])
     assert "scenario 'borrowed-tent', g.json" in problem
+    versions = [scene(id=name, tags=["vignette=tent", f"tone={name}"]) for name in ("warm", "cold")]
+    assert problems(*map(Scenario.model_validate, versions)) == []
     [problem] = problems(own, own)
     assert "f.json: scenario 'borrowed-tent': id: expected an id of its own, got that of f.json; rename one" in problem
 

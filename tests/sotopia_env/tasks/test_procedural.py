@@ -57,6 +57,17 @@ def test_a_seat_that_nobody_can_take_is_refused_in_one_sentence(constraints, wor
     assert all(word in str(error.value) for word in words), str(error.value)
 
 
+def test_the_same_people_play_all_versions_of_a_vignette():
+    versions = [scenario(2, id=name, tags=("vignette=copier", f"status={name}")) for name in ("equal", "boss")]
+    other = scenario(2, id="other")
+    for cast in (None, tasks.read_cast("everyday")):
+        drawn = TaskStream([*versions, other], seed=5, cast=cast)
+        for index in range(0, 30, 3):
+            equal, boss, apart = (drawn.task(index + i).characters for i in range(3))
+            assert equal == boss
+            assert apart != equal
+
+
 def test_sources_take_turns_and_a_stream_begins_anywhere():
     sources = [*TEMPLATES, two(), tasks.family("division")]
     drawn = list(itertools.islice(stream(sources, seed=4), 12))

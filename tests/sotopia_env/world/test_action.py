@@ -62,7 +62,7 @@ def test_the_one_action_is_found(text):
         ('{"action_type": 1, "argument": "Hello"}', "got '1'"),
         ('{"action_type": ["speak"], "argument": "Hello"}', "expected one of"),
         ('{"action_type": "speak"}', "needs a text"),
-        ('{"action_type": "speak", "argument": "  "}', "needs a text"),
+        ('{"action_type": "speak", "argument": ""}', "needs a text"),
         ('{"action_type": "action", "argument": ""}', "needs a text"),
         ('{"action_type": "speak", "argument": 7}', "expected text, got int"),
         ('{"action_type": "speak", "argument": "\\ud800"}', "lone surrogate"),

@@ -10,12 +10,16 @@ from sotopia_env import tasks
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.evaluators import Manner, load_dimensions
 from sotopia_env.naming import task_rules
+from sotopia_env.tasks.lint.texts import GENDERED, PHRASE_LIMIT, WORD_LIMIT
 from sotopia_env.testing import ScriptedChatModel
-from sotopia_env.writing import Drafter, simulation_question
+from sotopia_env.writing import Drafter, Inspiration, ScenarioWriting, simulation_question
 from sotopia_env.yaml_text import to_yaml
 from tests.sotopia_env.factories import character
 
 NAMES = ("Ada", "Ben", "Cleo")
+
+
+SECRET = "The owner promised the large room to a cousin last winter."
 
 
 def simulation(**changes):
@@ -24,7 +28,8 @@ def simulation(**changes):
         "id": "large-room",
         "context": "Ada, Ben and Cleo share a flat, and must decide today who gets the large room.",
         "characters": [
-            character(name, last_name=f"{name}sen", occupation="clerk").model_dump(mode="json") for name in NAMES
+            character(name, last_name=f"{name}sen", occupation="clerk", secret=SECRET).model_dump(mode="json")
+            for name in NAMES
         ],
         "seats": [{"goals": ["Get the large room."], "private_info": "You work at home."} for _ in NAMES],
         "relationships": [
@@ -83,6 +88,11 @@ REFUSED = [
         "relationships.0.kind: expected 'romantic' between people of 18 or more, got the ages [16, 16]",
     ),
     (simulation(moderator="Ada"), "moderator: unknown field"),
+    (simulation(context="Ada, Ben and Cleo, who is a girl, share a flat with one large room."), "got 'girl'; write"),
+    (
+        simulation(context=f"Ada, Ben and Cleo share a flat. {simulation()['seats'][0]['private_info']} {SECRET}"),
+        "of it in scenario.context, which others read",
+    ),
 ]
 
 
@@ -94,6 +104,21 @@ def test_an_unusable_simulation_is_asked_for_again_with_the_reason_and_then_refu
     refused, _ = draft(bad, bad)
     assert (refused.result, refused.reasks) == (None, 1)
     assert reason in refused.refusal
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        simulation_question("Two meet."),
+        *(ScenarioWriting(verified=v).question(Inspiration("a", "b")) for v in (False, True)),
+    ],
+)
+def test_the_model_reads_the_rules_by_which_its_texts_are_checked(question):
+    text = question.message["content"]
+    assert set(re.findall(r"\w+", text)) >= GENDERED
+    for limit in (WORD_LIMIT, PHRASE_LIMIT):
+        assert f"less than {limit * 100:g} %" in text
+    assert "one of that seat's worth, of the issues or of the context" in text
 
 
 def test_a_sentence_is_needed():

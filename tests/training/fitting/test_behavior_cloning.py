@@ -353,6 +353,24 @@ def test_a_killed_run_continues_with_the_losses_of_an_unbroken_one(ask, monkeypa
         assert torch.equal(trained[name.replace(".weight", ".default.weight")], weight)
 
 
+@pytest.mark.parametrize("lora", [True, False])
+def test_a_run_whose_weights_the_trainer_does_not_load_goes_on_with_them_or_ends(ask, monkeypatch, lora):
+    """As with transformers before 5.23 and a second adapter, or with another release's fault."""
+    from transformers import Trainer
+
+    whole, broken = (ask(name, {} if lora else {"lora": None}, {"save_steps": 1}) for name in ("whole", "broken"))
+    with monkeypatch.context() as patched:
+        killed_after(patched, 3)
+        with pytest.raises(StoppedError):
+            run(broken)
+    monkeypatch.setattr(Trainer, "_load_from_checkpoint", lambda *_: None)
+    if lora:
+        assert losses(run(broken)) == losses(run(whole))
+    else:
+        with pytest.raises(InvalidValueError, match="its weights could not be loaded"):
+            run(broken)
+
+
 def test_a_run_killed_after_the_kept_epoch_still_keeps_that_epoch(ask, monkeypatch):
     """B.6: of a schedule of many epochs, the model after one of them. Also with validation losses on the way."""
     settings = ask("kept", model={"lora": None}, trainer={"num_train_epochs": 6}, keep=2, validation=0.2)

@@ -257,6 +257,9 @@ def test_a_resumed_run_has_the_losses_and_the_weights_of_an_unbroken_one(
     assert all(torch.equal(one[name], other[name]) for name in one)
     begun = trained_weights(adapted if kind == "adapter with KL" else cloned)
     assert not all(torch.equal(one[name], begun[name]) for name in one)
+    share = 1 if kind == "multi-turn" else 0.5  # four answers follow each prompt, which is read once for all of them
+    for entry in losses(tmp_path / "whole"):
+        assert entry["tokens/sampled"] < entry["tokens/read"] < share * entry["tokens/rows"]
     if kind == "adapter with KL":
         assert any(entry["kl"] > 0 for entry in losses(tmp_path / "whole"))
 

@@ -20,7 +20,7 @@ DOCS = (Path(__file__).parents[3] / "docs" / "training.md").read_text(encoding="
 (SOURCE,) = re.findall(r"```python\n(class SeatTools:.*?)```", DOCS, re.DOTALL)
 NAMES = {"Table": Table, "Scalarisation": Scalarisation, "asyncio": asyncio, "json": json}
 exec(SOURCE, NAMES)
-VERIFIED = make_evaluator("verified+rules")
+VERIFIED = make_evaluator("verified")
 
 
 def tools_of(**values):

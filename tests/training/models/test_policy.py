@@ -13,7 +13,7 @@ import pytest
 
 from sotopia_env import naming, tasks
 from sotopia_env.errors import InvalidValueError, ModelRefusedError, PolicyError, UnknownNameError
-from sotopia_env.policies import BestOfNPolicy, OfferWorth
+from sotopia_env.policies import BestOfNPolicy, LLMPolicy, OfferWorth
 from sotopia_env.policies.agent_prompt import AgentPrompt
 from sotopia_env.runs.plan import plan_episodes
 from sotopia_env.runs.rollout import run_episodes
@@ -22,8 +22,8 @@ from sotopia_env.world.dynamics import Rules, initial_state, transition
 from sotopia_env.world.observation import SeatView
 from training.models import trained_model
 from training.models.generation import Sampled
-from training.models.loading import prompt_ids, write_prompt_settings
-from training.models.policy import LocalPolicy, load
+from training.models.loading import answer_text, prompt_ids, write_prompt_settings
+from training.models.policy import load
 from training.models.trained_model import TrainedModel, holds_causal_lm, identity
 from training.stage.settings import ModelSettings, PromptSettings
 
@@ -78,11 +78,11 @@ def seen(turns=0, max_turns=40):
 class Saying:
     """Stands in for a batcher: says the texts that it was given, and remembers what it was asked."""
 
-    def __init__(self, policy: LocalPolicy, *texts: str) -> None:
-        self.sampling = policy.batcher.sampling
+    def __init__(self, policy: LLMPolicy, *texts: str) -> None:
+        self.sampling = policy.model.batcher.sampling
         self.asked = []
         self._texts = list(texts)
-        self._tokenizer = policy.tokenizer
+        self._tokenizer = policy.model.tokenizer
 
     async def sample(self, ids, seed):
         self.asked.append((list(ids), seed))
@@ -96,7 +96,7 @@ class Saying:
 def saying(path, *texts, **options):
     policy = load(path, **options)
     batcher = Saying(policy, *texts)
-    return replace(policy, batcher=batcher), batcher
+    return replace(policy, model=replace(policy.model, batcher=batcher)), batcher
 
 
 def act(policy, observation, seed=1):
@@ -113,7 +113,7 @@ def test_an_answer_becomes_an_action_with_all_that_is_known_about_it(trained):
     assert (found.parse_failure, found.reasks, found.dropped_turns) == (None, 0, 0)
     assert found.usage.prompt_tokens == len(batcher.asked[0][0])
     assert found.usage.completion_tokens == len(found.token_ids) == len(found.logprobs)
-    assert found.token_ids[-1] == policy.tokenizer.eos_token_id
+    assert found.token_ids[-1] == policy.model.tokenizer.eos_token_id
     assert found.model == policy.name == "bc"
     assert batcher.asked[0][1] == 11
 
@@ -123,7 +123,7 @@ def test_the_prompt_is_the_one_of_training(trained):
     policy, batcher = saying(trained, GOOD)
     observation = seen(turns=2)
     act(policy, observation)
-    assert batcher.asked[0][0] == prompt_ids(policy.tokenizer, AgentPrompt("brief").messages(observation))
+    assert batcher.asked[0][0] == prompt_ids(policy.model.tokenizer, AgentPrompt("brief").messages(observation))
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_asking_again_tells_what_was_wrong_and_draws_anew(trained):
     assert decision.generation.reasks == 2
     assert decision.generation.usage.prompt_tokens == sum(len(ids) for ids, _ in batcher.asked)
     assert len({seed for _, seed in batcher.asked}) == 3
-    first, again, last = (policy.tokenizer.decode(ids) for ids, _ in batcher.asked)
+    first, again, last = (policy.model.tokenizer.decode(ids) for ids, _ in batcher.asked)
     assert again.startswith(first)
     assert again.count("JSON") > first.count("JSON")
     assert len(last) > len(again)
@@ -162,7 +162,7 @@ def test_what_does_not_fit_loses_its_oldest_turns_never_the_last_or_the_instruct
     place = tmp_path / "model"
     shutil.copytree(trained / "model", place)
     observation = seen(turns=13)
-    shortened = prompt_ids(saying(place)[0].tokenizer, AgentPrompt("brief").messages(observation, 8))
+    shortened = prompt_ids(saying(place)[0].model.tokenizer, AgentPrompt("brief").messages(observation, 8))
     limit = len(shortened) + SETTINGS.max_answer
     write_prompt_settings(place, SETTINGS.model_copy(update={"max_length": limit}))
     policy, batcher = saying(place, GOOD)
@@ -171,11 +171,11 @@ def test_what_does_not_fit_loses_its_oldest_turns_never_the_last_or_the_instruct
     assert 0 < dropped <= 13 - 4
     ids = batcher.asked[0][0]
     assert len(ids) + SETTINGS.max_answer <= limit
-    assert ids == prompt_ids(policy.tokenizer, AgentPrompt("brief").messages(observation, dropped))
-    longer = prompt_ids(policy.tokenizer, AgentPrompt("brief").messages(observation, max(0, dropped - 4)))
+    assert ids == prompt_ids(policy.model.tokenizer, AgentPrompt("brief").messages(observation, dropped))
+    longer = prompt_ids(policy.model.tokenizer, AgentPrompt("brief").messages(observation, max(0, dropped - 4)))
     assert len(longer) + SETTINGS.max_answer > limit
     write_prompt_settings(place, SETTINGS.model_copy(update={"max_length": 60}))
-    with pytest.raises(PolicyError, match="leave no room for an answer of 24 tokens in 60"):
+    with pytest.raises(PolicyError, match="leaves no room for an answer of 24 tokens in 60"):
         act(saying(place)[0], seen(turns=13))
 
 
@@ -183,7 +183,7 @@ def test_a_complaint_that_has_no_room_is_not_made(trained, tmp_path):
     place = tmp_path / "model"
     shutil.copytree(trained / "model", place)
     policy, _ = saying(trained)
-    room = len(policy._fitted(seen(), ())[0]) + SETTINGS.max_answer
+    room = policy.model.prompt_tokens(AgentPrompt("brief").messages(seen())) + SETTINGS.max_answer
     write_prompt_settings(place, SETTINGS.model_copy(update={"max_length": room}))
     policy, batcher = saying(place, "no", reasks=3)
     decision = act(policy, seen())
@@ -250,11 +250,12 @@ def test_an_adapter_plays_as_base_and_adapter_together(adapter, tiny_model):
     assert policy.name == "sr"
     observation = seen(turns=1)
     text = act(policy, observation).generation.text
-    ids = policy._fitted(observation, ())[0]
+    ids = prompt_ids(policy.model.tokenizer, AgentPrompt("brief").messages(observation))
     answers = []
     for settings in (ModelSettings(base=str(tiny_model), adapter=str(adapter)), ModelSettings(base=str(tiny_model))):
-        generator = BatchedGenerator(load_causal_lm(settings), policy.tokenizer, Sampling(24, 0.0))
-        answers.append(policy._reply(generator.generate([ids], [0])[0], 0).text)
+        generator = BatchedGenerator(load_causal_lm(settings), policy.model.tokenizer, Sampling(24, 0.0))
+        sampled = generator.generate([ids], [0])[0]
+        answers.append(answer_text(policy.model.tokenizer, sampled.ids[:-1] if sampled.finished else sampled.ids))
     assert text == answers[0] != answers[1]
 
 
@@ -294,13 +295,13 @@ def test_large_files_are_told_apart_by_samples(tmp_path, monkeypatch):
 
 def test_a_directory_names_the_policy(trained, monkeypatch):
     policy = naming.make_policy(f"{trained}/:temperature=0.5,reasks=1,name=cloned")
-    assert isinstance(policy, LocalPolicy)
+    assert isinstance(policy, LLMPolicy)
     assert (policy.name, policy.reasks, policy.parameters["temperature"]) == ("cloned", 1, 0.5)
     monkeypatch.chdir(trained.parent.parent)
     relative = f"{trained.parent.name}/bc"
     assert naming.make_policy(relative, manner={"temperature": 0.3}).parameters["temperature"] == 0.3
     best = naming.make_policy(f"best-of-3({trained} by offer-worth)")
-    assert isinstance(best.policy, LocalPolicy)
+    assert isinstance(best.policy, LLMPolicy)
     with pytest.raises(UnknownNameError, match="temprature"):
         naming.make_policy(f"{trained}/:temprature=1")
 

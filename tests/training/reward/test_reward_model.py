@@ -20,11 +20,11 @@ from sotopia_env.world.taskset import TaskSet
 from tests.training.conftest import BRIEF, StoppedError, killed_after
 from training.data.samples import RowMaker
 from training.fitting.behavior_cloning import IGNORED
-from training.models.loading import answer_ids, prompt_ids
+from training.models.loading import answer_ids, load_causal_lm, lora_config, prompt_ids, write_prompt_settings
 from training.reward.model import RewardModelSettings, collate, padding_id, prepare, regression_figures, run
 from training.reward.scorer import NOTE, RewardScorer, score_ids
 from training.reward.text import fitting_ids, read_rows, scored_ids
-from training.stage.settings import PromptSettings, settings_of
+from training.stage.settings import LoraSettings, ModelSettings, PromptSettings, settings_of
 
 GOOD, BAD = '{"action_type": "speak", "argument": "My offer is $40."}', '{"action_type": "leave", "argument": ""}'
 TRAINER = {
@@ -313,15 +313,43 @@ def test_a_model_without_a_trained_head_is_refused(trained, tiny_model, tmp_path
         RewardScorer.load(copied)
 
 
-def test_an_adapter_of_a_language_model_is_no_beginning(tiny_model, rows_file, tmp_path):
-    place = tmp_path / "bc" / "model"
-    place.mkdir(parents=True)
-    told = {"base_model_name_or_path": str(tiny_model), "r": 8, "lora_alpha": 16}
-    (place / "adapter_config.json").write_text(json.dumps(told))
-    (place / "sotopia_policy.json").write_text(json.dumps({"prompt": BRIEF.model_dump()}))
-    settings = ask(tiny_model, rows_file, tmp_path / "rm", model={"lora": {}}, start_from=str(tmp_path / "bc"))
-    with pytest.raises(InvalidValueError, match="begins with a base or full model"):
-        run(settings)
+def adapter_start(adapted, rows_file, out, base, **trainer):
+    short = {"max_steps": 3, "save_steps": 3, "per_device_train_batch_size": 4, "warmup_steps": 0, **trainer}
+    return ask(base, rows_file, out, {"lora": {"dropout": 0}}, short, validation=0, start_from=str(adapted))
+
+
+def test_a_reward_model_goes_on_from_a_language_models_adapter(adapted, tiny_model, rows_file, made, tmp_path):
+    import torch
+    from safetensors.torch import load_file
+
+    run(adapter_start(adapted, rows_file, tmp_path / "still", tiny_model, learning_rate=1e-30))
+    run(adapter_start(adapted, rows_file, tmp_path / "moved", tiny_model, learning_rate=1e-2))
+    begun, still, moved = (
+        load_file(place / "model" / "adapter_model.safetensors")
+        for place in (adapted, tmp_path / "still", tmp_path / "moved")
+    )
+    assert still.keys() == moved.keys() == {*begun, "base_model.model.score.weight"}
+    assert all(torch.equal(still[name], weight) for name, weight in begun.items())
+    assert not all(torch.equal(moved[name], weight) for name, weight in begun.items())
+    loaded = RewardScorer.load(tmp_path / "moved")
+    assert loaded.rate([(made[0].prompt, made[0].completion)]) != [0]
+
+
+def test_an_adapter_as_a_beginning_is_for_an_adapter(adapted, tiny_model, rows_file, tmp_path):
+    with pytest.raises(InvalidValueError, match=r"model\.lora: .* is an adapter; all weights cannot be trained"):
+        run(ask(tiny_model, rows_file, tmp_path / "rm", {"lora": None}, start_from=str(adapted)))
+
+
+def test_an_adapter_of_what_a_reward_model_does_not_have_is_refused(tiny_model, rows_file, tmp_path):
+    from peft import get_peft_model
+
+    config = lora_config(LoraSettings(dropout=0))
+    config.modules_to_save = ["lm_head"]
+    model = get_peft_model(load_causal_lm(ModelSettings(base=str(tiny_model))), config)
+    model.save_pretrained(str(tmp_path / "bc" / "model"))
+    write_prompt_settings(tmp_path / "bc" / "model", BRIEF)
+    with pytest.raises(InvalidValueError, match=r"adapts .*lm_head.*, which a reward model does not have"):
+        run(adapter_start(tmp_path / "bc", rows_file, tmp_path / "rm", tiny_model))
 
 
 def test_rows_that_hold_nothing_out_train_without_validation(tiny_model, made, tmp_path):

@@ -1,0 +1,61 @@
+"""Plain help of commands: options in named groups, the common ones first, with placeholders in place of types."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, get_args
+
+import typer
+from typer.core import TyperCommand
+from typer.models import OptionInfo
+
+COMMON = "Options"
+"""The group of options that belong to no other one."""
+ORDER, PACE, MODELS = "Order of play", "Pace and place", "Language models"
+"""Groups of further options; the values of ``rich_help_panel``."""
+_PLACEHOLDERS: Mapping[type, str] = {int: "N", float: "NUMBER", str: "TEXT"}
+
+
+class Command(TyperCommand):
+    """A command whose help is plain text that can be copied, grouped by ``rich_help_panel``."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Writes arguments and the groups of options."""
+        sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], COMMON: []}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            is_argument = parameter.param_type_name == "argument"
+            name = "Arguments" if is_argument else getattr(parameter, "rich_help_panel", None) or COMMON
+            if record is not None:
+                label = record[0].partition(" <")[0] if is_argument else record[0]  # without the type
+                sections.setdefault(name, []).append((label, record[1]))
+        for name, records in sections.items():
+            if records:
+                with formatter.section(name):
+                    formatter.write_dl(records)
+
+
+def use_plain_help(app: typer.Typer) -> None:
+    """Has every command of ``app`` and of its groups show its help so."""
+    for command in app.registered_commands:
+        command.cls = Command
+        if command.callback is not None:
+            _name_values(command.callback)
+    for group in app.registered_groups:
+        if group.typer_instance is not None:
+            use_plain_help(group.typer_instance)
+
+
+def _name_values(command: Callable[..., Any]) -> None:
+    """Gives the options without a placeholder one that says what their value is."""
+    signature = inspect.signature(command, eval_str=True)
+    for parameter in signature.parameters.values():
+        value, *settings = get_args(parameter.annotation)
+        kinds = [kind for kind in _PLACEHOLDERS if kind in (value, *get_args(value))]
+        for option in settings:
+            if isinstance(option, OptionInfo) and option.metavar is None and kinds:
+                option.metavar = _PLACEHOLDERS[kinds[0]]
+    # typer would evaluate annotations in quotes again, to other objects than those that were changed.
+    command.__signature__ = signature  # type: ignore[attr-defined]
+    command.__annotations__ = {name: item.annotation for name, item in signature.parameters.items()}

@@ -1,0 +1,223 @@
+"""Means of the levels of a factor, and their differences: by tag, scenario, character, relationship or condition.
+
+A difference is a *contrast*: a weight for each level, the weights summing to 0. Of two levels it has the weights 1 and
+-1. In an experiment with factors of two levels each (``status=boss, tone=warm`` and so on), the main effect of a factor
+is the mean of its one level less that of the other over all values of the other factors, and the interaction of two
+factors is the difference of differences.
+
+Where units of the levels can be paired, the contrast is formed within each unit, seat and partner: the same vignette (a
+scenario with its versions), or else the same casting. Otherwise the levels are independent groups of scenarios, or of
+castings where a level has one scenario (:func:`~sotopia_env.reports.intervals.contrast_estimate`). Only seats whose
+partner occurs in all the levels enter.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from sotopia_env.errors import UnknownNameError, name_hint
+from sotopia_env.reports.intervals import (
+    CASTINGS,
+    SCENARIOS,
+    VIGNETTES,
+    Bounds,
+    Estimate,
+    clusters_of,
+    contrast_estimate,
+    difference_estimate,
+    estimate,
+)
+from sotopia_env.reports.seat_results import FACTORS, SeatResult
+
+CONDITION, TAG = "condition", "tag"
+MOST_PAIRS = 6
+"""Most levels whose pairs are all compared; of more, and of tags, each is compared with all others together."""
+OTHERS = "all others"
+
+_Groups = Mapping[str, Sequence[SeatResult]]
+
+
+@dataclass(frozen=True, slots=True)
+class LevelMean:
+    """The metric of a policy at one level."""
+
+    level: str
+    policy: str
+    estimate: Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class Contrast:
+    """A difference between levels, of one policy.
+
+    Attributes:
+        name: what is compared.
+        policy: the policy in the scored seat.
+        paired_by: what the levels have in common within a difference; ``nothing`` for independent groups.
+        estimate: ``None`` where there is no value; ``missing`` then says why.
+        q: Benjamini-Hochberg adjusted p-value over all contrasts of the comparison.
+    """
+
+    name: str
+    policy: str
+    paired_by: str
+    estimate: Estimate | None
+    missing: str = ""
+    q: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ByLevel:
+    """A metric by the levels of a factor.
+
+    Attributes:
+        factor: one of :data:`~sotopia_env.reports.seat_results.FACTORS`.
+        left_out: seats that belong to no level.
+    """
+
+    factor: str
+    metric: str
+    left_out: int
+    means: tuple[LevelMean, ...]
+    contrasts: tuple[Contrast, ...]
+
+
+def by_level(rows: Sequence[SeatResult], factor: str, metric: str, bounds: Bounds) -> ByLevel:
+    """Returns means and contrasts of each policy.
+
+    Raises:
+        UnknownNameError: there is no such factor, or no seat belongs to a level of it.
+    """
+    if factor not in FACTORS:
+        raise UnknownNameError(f"by: {name_hint(factor, FACTORS)}")
+    valued = [row for row in rows if metric in row.values]
+    design = {level: row.conditions for row in valued for level in row.levels[factor]}
+    if not design:
+        hint = "; a condition is a tag NAME=VALUE of a scenario" if factor == CONDITION else ""
+        raise UnknownNameError(f"by: expected episodes whose tasks have a {factor}, got none{hint}")
+    means, contrasts = [], []
+    for policy in sorted({row.policy for row in valued}):
+        own = [row for row in valued if row.policy == policy]
+        groups: _Groups = {level: [row for row in own if level in row.levels[factor]] for level in sorted(design)}
+        means += [LevelMean(level, policy, _mean(group, metric, bounds)) for level, group in groups.items() if group]
+        weighted = _in_design(design, groups) if factor == CONDITION else _pairs(factor, groups, own)
+        contrasts += [_contrast(name, policy, weights, members, metric, bounds) for name, weights, members in weighted]
+    left_out = sum(not row.levels[factor] for row in valued)
+    return ByLevel(factor, metric, left_out, tuple(means), tuple(contrasts))
+
+
+def _mean(rows: Sequence[SeatResult], metric: str, bounds: Bounds) -> Estimate:
+    clusters, over = clusters_of([row.scenario for row in rows], [row.task for row in rows])
+    return estimate([row.values[metric] for row in rows], clusters, bounds, over)
+
+
+_Weighted = tuple[str, Mapping[str, float], _Groups]
+
+
+def _pairs(factor: str, groups: _Groups, rows: Sequence[SeatResult]) -> Iterator[_Weighted]:
+    """Name, weights and groups of the difference of every two levels, or of each from all others."""
+    # A seat has several tags, so that two of them may be the same seats.
+    if factor != TAG and len(groups) <= MOST_PAIRS:
+        for first, second in itertools.combinations(groups, 2):
+            yield f"{first} - {second}", {first: 1.0, second: -1.0}, groups
+        return
+    for level, group in groups.items():
+        others = [row for row in rows if row.levels[factor] and level not in row.levels[factor]]
+        yield f"{level} - {OTHERS}", {level: 1.0, OTHERS: -1.0}, {level: group, OTHERS: others}
+
+
+_Design = Mapping[str, Mapping[str, str]]
+"""The values of each condition, by factor."""
+
+
+def _in_design(values: _Design, groups: _Groups) -> Iterator[_Weighted]:
+    """Main effects and interactions, and the differences of conditions that differ in one factor alone."""
+    for effect, weights in _effects(values):
+        yield effect, weights, groups
+    for first, second in itertools.combinations(groups, 2):
+        (one, other), names = (values[first], values[second]), sorted({*values[first], *values[second]})
+        unlike = [name for name in names if one.get(name) != other.get(name)]
+        if len(unlike) == 1:
+            rest = "".join(f", {name}={one[name]}" for name in names if name not in unlike)
+            name = f"{unlike[0]}: {one.get(unlike[0])} - {other.get(unlike[0])}{rest}"
+            yield name, {first: 1.0, second: -1.0}, groups
+
+
+def _effects(values: _Design) -> Iterator[tuple[str, Mapping[str, float]]]:
+    """Main effects and interactions of the factors with two values, where all combinations are there."""
+    names = sorted({name for item in values.values() for name in item})
+    spans = {name: sorted({item.get(name, "") for item in values.values()}) for name in names}
+    if len(names) < 2 or math.prod(map(len, spans.values())) != len(values):
+        return
+    signs = {
+        name: {level: 1.0 if item[name] == span[0] else -1.0 for level, item in values.items()}
+        for name, span in spans.items()
+        if len(span) == 2
+    }
+    share = 2 / len(values)
+    for name, sign in signs.items():
+        yield f"{name}: {' - '.join(spans[name])}", {level: sign[level] * share for level in values}
+    for one, other in itertools.combinations(signs, 2):
+        yield f"{one} × {other}", {level: signs[one][level] * signs[other][level] * 2 * share for level in values}
+
+
+def _contrast(
+    name: str, policy: str, weights: Mapping[str, float], groups: _Groups, metric: str, bounds: Bounds
+) -> Contrast:
+    empty = [level for level in weights if not groups[level]]
+    if empty:
+        return Contrast(name, policy, "nothing", None, f"no seats of {empty[0]}")
+    groups = _with_common_seats({level: groups[level] for level in weights})
+    if not all(groups.values()):
+        return Contrast(name, policy, "nothing", None, "no seat and partner in common")
+    for over, unit in _UNITS:
+        paired = _paired(groups, weights, unit, metric)
+        units = [key[0] for key in paired]
+        if len(set(units)) > 1:
+            largest = sum(map(abs, weights.values())) / 2
+            scaled = (bounds[0] * largest, bounds[1] * largest)
+            difference = difference_estimate(list(paired.values()), units, scaled, over)
+            return Contrast(name, policy, over.removesuffix("s"), difference)
+    return Contrast(name, policy, "nothing", _unpaired(groups, weights, metric, bounds))
+
+
+_Unit = Callable[[SeatResult], str]
+_UNITS: tuple[tuple[str, _Unit], ...] = ((VIGNETTES, lambda row: row.vignette), (CASTINGS, lambda row: row.casting))
+
+
+def _with_common_seats(groups: _Groups) -> dict[str, list[SeatResult]]:
+    common = set.intersection(*({(row.seat, row.partner) for row in rows} for rows in groups.values()))
+    return {level: [row for row in rows if (row.seat, row.partner) in common] for level, rows in groups.items()}
+
+
+def _paired(
+    groups: _Groups, weights: Mapping[str, float], unit: _Unit, metric: str
+) -> dict[tuple[str, int, str], float]:
+    """The contrast within each unit, seat and partner that all levels have."""
+    means = {level: _means(rows, unit, metric) for level, rows in groups.items()}
+    common = set.intersection(*(set(item) for item in means.values()))
+    return {key: math.fsum(weights[level] * means[level][key] for level in weights) for key in sorted(common)}
+
+
+def _means(rows: Sequence[SeatResult], unit: _Unit, metric: str) -> dict[tuple[str, int, str], float]:
+    values: dict[tuple[str, int, str], list[float]] = defaultdict(list)
+    for row in rows:
+        values[unit(row), row.seat, row.partner].append(row.values[metric])
+    return {key: math.fsum(group) / len(group) for key, group in values.items()}
+
+
+def _unpaired(groups: _Groups, weights: Mapping[str, float], metric: str, bounds: Bounds) -> Estimate:
+    one_scenario = any(len({row.scenario for row in rows}) == 1 for rows in groups.values())
+    parts = [
+        (
+            weights[level],
+            [row.values[metric] for row in rows],
+            [row.task if one_scenario else row.scenario for row in rows],
+        )
+        for level, rows in groups.items()
+    ]
+    return contrast_estimate(parts, bounds, CASTINGS if one_scenario else SCENARIOS)

@@ -1,0 +1,51 @@
+"""What the help says, the version, and the list of policies."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from sotopia_env.naming import POLICY_NAMES, described_policies
+from sotopia_env.records import code_version
+from tests.sotopia_env.cli.test_cli import COMMANDS, sotopia
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+def test_h_is_help_and_shows_placeholders_instead_of_types(command: str) -> None:
+    text = sotopia(*command.split(), "-h").output
+    assert text == sotopia(*command.split(), "--help").output
+    assert not [word for word in ("<str>", "<int", "<float", "<list", "INTEGER") if word in text]
+
+
+def test_rollout_shows_common_options_before_groups_of_others() -> None:
+    text = sotopia("rollout", "-h").output
+    places = [
+        text.index(word) for word in ("--policy NAME", "--seed N", "Order of play:", "--by-role", "--api-base URL")
+    ]
+    assert places == sorted(places)
+    assert text.index("Language models:") < text.index("--max-cost NUMBER")
+
+
+def test_the_version_is_printed() -> None:
+    assert sotopia("--version").output.split() == ["sotopia-env", code_version()]
+
+
+def test_policies_are_listed_with_a_line_and_their_parameters() -> None:
+    assert [name for name, _, _ in described_policies()] == list(POLICY_NAMES)
+    lines = sotopia("policies").output.splitlines()
+    place = lines.index("boulware")
+    assert lines[place + 1].strip().endswith(".")
+    assert "exponent=0.2" in lines[place + 2].split(",")[0]
+
+
+def test_a_missing_key_is_said_before_litellm_is_imported() -> None:
+    code = (
+        "import os, sys\nos.environ.pop('OPENAI_API_KEY', None)\n"
+        "from typer.testing import CliRunner\nfrom sotopia_env.cli.app import app\n"
+        "result = CliRunner().invoke(app, ['rollout', '--policy', 'openai/gpt-4o', '--out', 'x'])\n"
+        "assert result.exit_code == 2 and 'OPENAI_API_KEY' in result.output, result.output\n"
+        "assert 'litellm' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

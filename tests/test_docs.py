@@ -1,0 +1,193 @@
+"""Every block of every page in docs/ runs as it stands there, or says on the line before it why it does not."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from sotopia_env import tasks
+from sotopia_env.cli.app import app
+from sotopia_env.json_text import decode_json
+from sotopia_env.outcomes import OutcomeSpec
+from sotopia_env.yaml_text import parse_yaml
+from tests.sotopia_env.importers.test_published_set import mirror
+
+ROOT = Path(__file__).parent.parent
+PAGES = {path.name: path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs").glob("*.md"))}
+_BLOCK = re.compile(
+    r"^(?:<!-- not run: (?P<reason>[^\n]+) -->\n)?```(?P<language>\w*)\n(?P<code>.*?)^```$", re.M | re.S
+)
+_PORT = "8077"
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of a page; ``reason`` says why it is not run."""
+
+    language: str
+    code: str
+    reason: str
+
+
+def blocks(text: str, *languages: str) -> list[Block]:
+    found = [Block(m["language"], m["code"], m["reason"] or "") for m in _BLOCK.finditer(text)]
+    return [block for block in found if not languages or block.language in languages]
+
+
+def command_lines(code: str) -> list[str]:
+    joined = code.replace("\\\n", " ")
+    return [line.strip() for line in joined.splitlines() if line.strip() and not line.startswith("#")]
+
+
+# --- what pages need beside themselves ---
+def tent(folder: Path, text: str) -> None:
+    scenarios = [block.code for block in blocks(text, "yaml")]
+    assert [len(scenario.splitlines()) for scenario in scenarios] == [10, 20]
+    (folder / "tent.yaml").write_text("".join(scenarios), encoding="utf-8")
+
+
+def published_files(folder: Path, _: str) -> None:
+    mirror(folder, None)
+
+
+NEEDS = {"tasks.md": tent, "formats.md": published_files}
+
+
+class Shell:
+    """Runs the lines of sh blocks: ours in this process, the stand-in in another, assignments as they are."""
+
+    def __init__(self) -> None:
+        self.variables: dict[str, str] = {}
+        self.processes: list[subprocess.Popen[bytes]] = []
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = str(free.getsockname()[1])
+
+    def run(self, line: str) -> None:
+        line = line.replace(_PORT, self.port)
+        for name, value in self.variables.items():
+            line = line.replace(f"${name}", value)
+        words = shlex.split(line, comments=True)
+        if re.fullmatch(r"[A-Z]+=.*", words[0]):
+            name, _, value = words[0].partition("=")
+            self.variables[name] = value
+        elif words[0] == "sotopia":
+            self.sotopia(line, words[1:])
+        else:
+            assert (words[0], words[-1]) == ("python", "&"), (
+                f"{line!r}: write <!-- not run: REASON --> before its block"
+            )
+            self.processes.append(subprocess.Popen([sys.executable, *words[1:-1]]))
+            self.wait()
+
+    def sotopia(self, line: str, words: list[str]) -> None:
+        result = CliRunner().invoke(app, words)
+        unscored = words[0] == "rollout" and "unscored" in result.output  # tasks without an outcome, as the page says
+        assert result.exit_code == int(unscored), (line, result.output, result.exception)
+        assert "warning" not in result.stderr, (line, result.output)
+
+    def wait(self) -> None:
+        end = time.monotonic() + 20
+        while time.monotonic() < end:
+            with suppress(OSError), socket.create_connection(("127.0.0.1", int(self.port)), timeout=1):
+                return
+            time.sleep(0.05)
+        raise AssertionError("nobody listens")
+
+
+@contextmanager
+def shell() -> Iterator[Shell]:
+    running = Shell()
+    try:
+        yield running
+    finally:
+        for process in running.processes:
+            process.terminate()
+            process.wait()
+
+
+def run_page(name: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """Runs the sh and python blocks of a page in order, in ``folder``; returns what the python ones print."""
+    (folder / "docs").symlink_to(ROOT / "docs")
+    NEEDS.get(name, lambda *_: None)(folder, PAGES[name])
+    output = ""
+    with shell() as running:
+        for block in blocks(PAGES[name], "sh", "python"):
+            if block.reason:
+                continue
+            if block.language == "python":
+                exec(compile(block.code, f"docs/{name}", "exec"), {})
+                output += capsys.readouterr().out
+            for line in command_lines(block.code) if block.language == "sh" else ():
+                running.run(line)
+    return output
+
+
+RUN = [name for name, text in PAGES.items() if any(not block.reason for block in blocks(text, "sh", "python"))]
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # TorchRL names another release of PettingZoo
+@pytest.mark.parametrize("name", RUN)
+def test_the_blocks_of_a_page_run_in_order(name, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    output = run_page(name, tmp_path, capsys)
+    if name == "environments.md":
+        assert output.index("You are") < output.index("reward: ")
+    if name == "rewards.md":
+        check_rewards(output.splitlines())
+    if name == "tasks.md":
+        assert len((tmp_path / "everyday_hard.jsonl").read_text(encoding="utf-8").splitlines()) == 20
+    if name == "writing.md":
+        written = {file: len(tasks.load(tmp_path / file)) for file in WRITTEN}
+        assert written == WRITTEN
+    if name == "formats.md":
+        for copy, original in COPIES.items():
+            assert decode_lines(tmp_path / copy) == decode_lines(ROOT / "docs" / "samples" / original)
+
+
+def check_rewards(output: list[str]) -> None:
+    shown = [line.partition("  # ")[2] for line in PAGES["rewards.md"].splitlines() if line.startswith("print(")]
+    assert output[:2] == shown[:2]
+    deals = output[2:8]
+    assert [line.split()[0] for line in deals] == ["None"] * 2 + ["share"] * 2 + ["goal"] * 2
+    assert [line.count("-") for line in deals] == [0, 0, 1, 1, 0, 0]  # somebody loses, and only the share shows it
+    assert output[-1].endswith("[False False False False False  True  True]")
+
+
+WRITTEN = {"round1/tasks.jsonl": 8, "round2/tasks.jsonl": 10, "play/tasks.jsonl": 5, "flat.yaml": 1}
+COPIES = {"exported/episodes.jsonl": "sotopia/episodes.jsonl", "exported/agents.json": "sotopia/agents.json"}
+
+
+def decode_lines(path: Path) -> object:
+    text = path.read_text(encoding="utf-8")
+    return decode_json(text) if path.suffix == ".json" else [decode_json(line) for line in text.splitlines()]
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_block_has_a_language_if_it_can_be_run(name):
+    assert PAGES[name].count("\n```") == 2 * len(blocks(PAGES[name])), "a fence is not closed, or is indented"
+    for block in blocks(PAGES[name], ""):
+        assert not re.search(r"^(sotopia|python|pip|make) ", block.code, re.MULTILINE), block.code
+
+
+@pytest.mark.parametrize("code", [block.code for text in PAGES.values() for block in blocks(text, "json")])
+def test_json_blocks_are_json_and_their_outcomes_can_be_played(code):
+    value = decode_json(code if code.startswith("{") else f"{{{code}}}")
+    if "outcome" in value:
+        OutcomeSpec.model_validate(value["outcome"])
+
+
+@pytest.mark.parametrize("code", [block.code for text in PAGES.values() for block in blocks(text, "yaml")])
+def test_yaml_blocks_are_yaml(code):
+    assert parse_yaml(code, "docs")

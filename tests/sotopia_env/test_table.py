@@ -20,7 +20,7 @@ from sotopia_env.errors import (
 )
 from sotopia_env.evaluators import default_evaluator
 from sotopia_env.naming import make_policy
-from sotopia_env.policies import Decision, Policy
+from sotopia_env.policies import Policy
 from sotopia_env.policies.llm import LLMPolicy
 from sotopia_env.runs import EpisodePlan, run_episodes
 from sotopia_env.table import DEFAULT_RULES
@@ -205,7 +205,7 @@ def test_a_policy_that_fails_leaves_the_turns_before_and_the_play_goes_on() -> N
     assert content(table.episode()).turns == played(rules=Rules(max_turns=4, end_when_settled=False)).turns
 
 
-@pytest.mark.parametrize("answer", ["speak", None, Decision("speak"), Decision(None)])  # type: ignore[arg-type]
+@pytest.mark.parametrize("answer", ["speak", None, {"action": "speak"}])
 @pytest.mark.parametrize("order", [TurnOrder.ROUND_ROBIN, TurnOrder.SIMULTANEOUS])
 def test_what_a_policy_returns_is_checked_before_it_counts(answer, order) -> None:
     class Odd(Broken):

@@ -6,7 +6,7 @@ import gymnasium
 import pytest
 
 from sotopia_env import Action, Decision, Move, MoveKind, sotopia_v0
-from sotopia_env.errors import InvalidActionError, InvalidValueError
+from sotopia_env.errors import InvalidActionError, PolicyError
 from sotopia_env.world.action import NO_ACTION
 from sotopia_env.world.episode import replay
 
@@ -69,5 +69,5 @@ def test_moves_and_decisions_are_read_and_checked_at_the_front_door() -> None:
         with pytest.raises(InvalidActionError, match=message):
             make()
     for arguments, message in ((("hi",), "action: expected an Action"), ((NO_ACTION, "hi"), "generation: expected")):
-        with pytest.raises(InvalidValueError, match=message):
+        with pytest.raises(PolicyError, match=message):
             Decision(*arguments)

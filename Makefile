@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+PLAYING := $(VENV)/.playing
 OLDEST := $(VENV)/gymnasium-1.2.2
 VLLM_SET := $(VENV)/vllm-set
 
@@ -21,7 +22,13 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 	@touch $(STAMP)
 
-demo: $(STAMP) ## install, then play a few hundred verified episodes and compare four policies
+# What playing and comparing need, without torch: a fifteenth of what the tests need.
+$(PLAYING): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[analysis]"
+	@touch $(PLAYING)
+
+demo: $(PLAYING) ## install what playing needs, then play a few hundred verified episodes and compare four policies
 	$(BIN)/sotopia demo --out runs/demo
 
 test: $(STAMP) ## run the tests

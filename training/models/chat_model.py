@@ -14,8 +14,9 @@ from sotopia_env.chat_model import ChatReply, ChatRequest
 from sotopia_env.errors import ContextLengthError, InvalidValueError, name_hint
 from sotopia_env.policies import turn_seed
 from sotopia_env.world import ChatMessage
+from training.models.batching import Batcher
 from training.models.constraints import is_available
-from training.models.generation import Batcher, Sampling
+from training.models.generation import Sampling
 from training.models.gguf_files import smol_directory
 from training.models.loading import answer_text, load_tokenizer, prompt_ids, read_prompt_settings
 from training.models.trained_model import Device, Dtype, Quantization, TrainedModel, holds_causal_lm, shared_batcher

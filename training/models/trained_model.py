@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from sotopia_env.errors import InvalidValueError, ModelRefusedError, name_hint
 from sotopia_env.json_text import read_json
-from training.models.generation import BatchedGenerator, Batcher, Sampling
+from training.models.batching import Batcher
+from training.models.generation import BatchedGenerator, Sampling
 from training.models.gguf_files import gguf_file
 from training.models.loading import (
     LOADING,

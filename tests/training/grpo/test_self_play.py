@@ -54,14 +54,14 @@ def test_partners_are_drawn_by_their_shares(tmp_path):
 
 
 def test_the_past_self_that_wins_most_is_drawn_most(tmp_path, monkeypatch):
-    monkeypatch.setattr("training.grpo.self_play.load", lambda path, name, temperature: make_policy("linear"))
+    monkeypatch.setattr("training.grpo.self_play.load", lambda path, **options: make_policy("linear"))
     pool = pool_of(tmp_path, past={"share": 1, "priority": 2})
     for step in (0, 25):
         pool.keep(Saver(), step)
     pool.results = [{"step": 0, "member": "step_0", "episodes": 98, "lost": 9}]
     assert (pool.loss_rate("step_0"), pool.loss_rate("step_25")) == (0.1, 0.5)
     rng = random.Random(0)
-    monkeypatch.setattr("training.grpo.self_play.load", lambda path, name, temperature: SimpleNamespace(name=name))
+    monkeypatch.setattr("training.grpo.self_play.load", lambda path, name, **options: SimpleNamespace(name=name))
     pool._loaded.clear()
     drawn = Counter(pool._past(rng).name for _ in range(1000))
     assert drawn["step_25"] / drawn["step_0"] == pytest.approx(25, rel=0.3)  # 0.5² to 0.1²

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 import pytest
 
 from sotopia_env.errors import InvalidValueError
-from training.models.generation import BatchedGenerator, Batcher, Sampled, Sampling, uniforms
+from training.models.batching import Batcher
+from training.models.generation import BatchedGenerator, Sampled, Sampling, uniforms
 from training.models.key_values import Prefixes
 
 END = 5  # an ordinary token of the vocabulary, so that a random model ends now and then
@@ -225,10 +226,10 @@ def test_without_memory_for_all_halves_are_answered(model, tokenizer, monkeypatc
     expected = generator(model, tokenizer).generate(asked, seeds)
     small, decode = generator(model, tokenizer), BatchedGenerator._decode
 
-    def narrow(self, rows, numbers):
+    def narrow(self, rows, numbers, matchers):
         if len(rows) > 2:
             raise torch.OutOfMemoryError("CUDA out of memory")
-        return decode(self, rows, numbers)
+        return decode(self, rows, numbers, matchers)
 
     monkeypatch.setattr(BatchedGenerator, "_decode", narrow)
     assert [f.ids for f in small.generate(asked, seeds)] == [f.ids for f in expected]
@@ -326,10 +327,10 @@ def test_without_memory_what_is_stored_is_dropped_first(model, tokenizer, monkey
     later = [[*ids, *answer.ids, 9] for ids, answer in zip(first, answers, strict=True)]
     expected = [answer.ids for answer in plain.generate(later, range(4))]
 
-    def narrow(self, rows, numbers):
+    def narrow(self, rows, numbers, matchers):
         if self._prefixes:
             raise torch.OutOfMemoryError("CUDA out of memory")
-        return decode(self, rows, numbers)
+        return decode(self, rows, numbers, matchers)
 
     monkeypatch.setattr(BatchedGenerator, "_decode", narrow)
     assert [answer.ids for answer in reusing.generate(later, range(4))] == expected
@@ -366,7 +367,7 @@ class Counting:
         self.sampling = sampling
         self.batches: list[int] = []
 
-    def generate(self, ids, seeds):
+    def generate(self, ids, seeds, schemas):
         self.batches.append(len(ids))
         if [13] in list(ids):
             raise ValueError("unlucky")

@@ -45,7 +45,7 @@ class Dictated:
     def __init__(self, policy):
         self.sampling, self._tokenizer, self.prompts = policy.model.batcher.sampling, policy.model.tokenizer, []
 
-    async def sample(self, ids, seed):
+    async def sample(self, ids, seed, schema=None):
         answer = sampled(self._tokenizer, len(self.prompts))
         self.prompts.append(list(ids))
         return Sampled(tuple(answer), (-1.0,) * len(answer), answer[-1:] == [self._tokenizer.eos_token_id])

@@ -84,7 +84,7 @@ class Saying:
         self._texts = list(texts)
         self._tokenizer = policy.model.tokenizer
 
-    async def sample(self, ids, seed):
+    async def sample(self, ids, seed, schema=None):
         self.asked.append((list(ids), seed))
         text = self._texts.pop(0)
         cut = text.endswith("…")
@@ -246,7 +246,7 @@ def test_an_adapter_plays_as_base_and_adapter_together(adapter, tiny_model):
     from training.models.loading import load_causal_lm
     from training.stage.settings import ModelSettings
 
-    policy = load(adapter, temperature=0, device="cpu")
+    policy = load(adapter, temperature=0, device="cpu", constrained="off")
     assert policy.name == "sr"
     observation = seen(turns=1)
     text = act(policy, observation).generation.text

@@ -377,7 +377,7 @@ def test_with_a_real_model_made_from_nothing(tmp_path):
     assert names(out / "1-bc" / "evaluation") == {"1-bc", "linear"}
     assert names(out / "evaluation" / "base") == {"base", "linear"}
     trained = load_trained(out / "1-bc" / "training", "x", asked)
-    assert trained.prompt.format == "brief"
+    assert trained.format == "brief"
     before = stamps(out)
     run(asked)
     assert stamps(out) == before

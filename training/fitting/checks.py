@@ -19,7 +19,7 @@ _OF_BITSANDBYTES = re.compile(r"adamw_8bit|.*bnb|paged_|lion_|ademamix")
 def check_launch() -> None:
     """Raises :class:`InvalidValueError` if ``accelerate launch`` was asked for several processes and made no ranks.
 
-    Without GPUs (``--cpu``, ``MULTI_CPU``) it starts the script once, with the address of a meeting that nobody attends.
+    Without GPUs (``--cpu``, ``MULTI_CPU``) it starts the script once, with an address to meet at and nobody to meet.
     """
     alone = "WORLD_SIZE" not in os.environ and "MASTER_ADDR" in os.environ
     if alone and "ACCELERATE_DYNAMO_MODE" in os.environ:

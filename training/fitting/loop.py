@@ -19,8 +19,8 @@ from sotopia_env.errors import InvalidValueError
 from sotopia_env.json_text import read_json
 from training.fitting.arguments import FitSettings
 from training.fitting.checks import check_installed, check_launch, check_schedule, check_target_modules
-from training.fitting.resumed_weights import load_missing_weights
 from training.fitting.memory_reuse import keep_freed_memory
+from training.fitting.resumed_weights import load_missing_weights
 from training.models.loading import (
     adapter_base,
     check_adapter,

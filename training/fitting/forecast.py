@@ -1,9 +1,9 @@
 """Forecast of a stage: steps, tokens, memory and hours, from settings and a model's configuration alone.
 
-Memory counts weights, gradients, AdamW's moments, the key-value cache while sampling, the activations of one pass, the
-logits, which are often the largest part, a reward model, and what vLLM takes of the device. It finds runs that cannot
-fit, such as a batch of 64 answers of 4,096 tokens over a vocabulary of 152,064 in float32: 160 GB of logits. Partners
-that are models on the same device are not included.
+Memory counts weights, gradients, the optimiser's moments, the key-value cache while sampling, the activations of one
+pass, a tile of the logits, a reward model, and what vLLM takes of the device. Weights, gradients, moments and vLLM's
+share are counted; the rest is estimated from peaks of small runs on a CPU (docs/training.md). Partners that are models
+on the same device are not included.
 
 Every device holds all weights (DDP): with FSDP or ZeRO-3 a device needs less than is said here.
 """
@@ -20,6 +20,8 @@ from training.stage.settings import Assumptions, ModelSettings
 
 _BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 _GB = 1e9
+_TILE = (4096, 32_768)
+"""Tokens and words whose logits TRL's loss holds at once."""
 
 
 # --- memory -------------------------------------------------------------------------------------------------------
@@ -34,7 +36,7 @@ class Memory:
         training: gradients and the optimiser's moments.
         cache: keys and values of all answers sampled at once.
         activations: of one forward and backward pass.
-        logits: of that pass, in float32, with their gradient.
+        logits: of one tile of that pass, in float32, with all that the loss makes of them.
         scorer: weights of the reward model.
         vllm: vLLM's share of the device: a copy of the weights, and its cache.
     """
@@ -50,7 +52,12 @@ class Memory:
     @property
     def total(self) -> int:
         """Bytes at the peak: sampling and learning alternate."""
-        return self.weights + self.scorer + self.vllm + self.training + max(self.cache, self.activations + self.logits)
+        return self.certain + max(self.cache, self.activations + self.logits)
+
+    @property
+    def certain(self) -> int:
+        """Bytes that are counted, not estimated: a run with less free memory cannot train."""
+        return self.weights + self.scorer + self.vllm + self.training
 
     def text(self) -> str:
         """Returns the estimate in GB."""
@@ -95,16 +102,37 @@ def memory(config: Any, model: ModelSettings, arguments: Any, batch: Batch, scor
     else:
         trained = layers * model.lora.rank * 2 * (4 * width + 3 * (width + config.intermediate_size) // 2)
         own += trained * 4 * (2 if reference else 1)
-    per_token = (2 if arguments.gradient_checkpointing else 34) * width * size
+    layer = _layer_activations(config, model)
+    kept = layer + int(1.4 * layers * width * size) if arguments.gradient_checkpointing else layers * layer
+    tile = min(count * batch.logit_tokens, _TILE[0]) * min(config.vocab_size, _TILE[1]) * 4
     return Memory(
         weights=own,
-        training=trained * 12,
+        training=trained * _training_bytes(arguments.optim.value, 4 if model.lora else size),
         cache=batch.sampled * batch.length * layers * 2 * _key_value(config) * size,
-        activations=count * batch.length * layers * per_token,
-        logits=2 * count * batch.logit_tokens * config.vocab_size * 4,
+        activations=count * batch.length * kept,
+        logits=int(8.6 * tile),
         scorer=scorer,
         vllm=vllm,
     )
+
+
+def _layer_activations(config: Any, model: ModelSettings) -> int:
+    """Bytes that one token leaves in one layer for the backward pass, and what that pass makes of them at its peak."""
+    width, inner = config.hidden_size, config.intermediate_size
+    if model.lora is None:
+        numbers = 10 * width + 4 * inner
+    else:  # adapters copy the inputs of their layers, and dropout the copies
+        numbers = 23 * width + 8 * inner if model.lora.dropout else 13 * width + int(6.5 * inner)
+        if model.dtype != "float32" and model.quantization == "none":
+            numbers = int(1.65 * numbers)  # adapters are float32, and so are these copies
+    return numbers * _BYTES[model.dtype]
+
+
+def _training_bytes(optimizer: str, size: int) -> int:
+    """Bytes of gradient and moments for each trained weight; moments of other optimisers than AdamW are not counted."""
+    if not optimizer.startswith("adamw") or optimizer.startswith("adamw_apex"):
+        return size
+    return size + (2 if "8bit" in optimizer or "4bit" in optimizer else 2 * size)
 
 
 def weights(config: Any, model: ModelSettings, outer_bytes: int | None = None) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ from training.models.loading import adapter_base, find_model, load_tokenizer, pr
 from training.reward.scorer import read_note
 from training.stage.settings import Assumptions, ModelSettings, PromptSettings
 
+logger = logging.getLogger(__name__)
 _TURNS = 20  # of an episode without a limit of its own; shared by two seats
 
 
@@ -125,19 +128,30 @@ def _assumed_scorer_weights(assumed: Assumptions) -> int:
 
 
 def check_memory(settings: GRPOSettings, frame: TrainingRun) -> Memory:
-    """Returns the estimate, and refuses a run that cannot fit; loads only the model's configuration.
+    """Returns the estimate, refuses a run that cannot fit and warns of one that may not; loads no weights.
 
     Raises:
-        InvalidValueError: it exceeds the free memory; names the parts.
+        InvalidValueError: weights, gradients and moments alone exceed the free memory; names the parts.
     """
     available = available_memory()
     scorer = 0 if settings.reward.model is None else _scorer_weights(settings.reward.model)
     config = base_config(frame.model.base, Assumptions())
     need = stage_memory(settings, config, frame.model, frame.arguments, frame.prompt, scorer, available)
-    if settings.check_memory and need.total > available:
+    advice = (
+        f"in the {available / 1e9:.1f} GB that are free; lower trainer.per_device_train_batch_size or prompt length, "
+        "set trainer.gradient_checkpointing or quantization: nf4"
+    )
+    if settings.check_memory and need.certain > available and not _in_shards(frame.arguments):
         raise InvalidValueError(
-            f"memory: an estimated {need.text()} do not fit in the {available / 1e9:.1f} GB that are free; lower "
-            "trainer.per_device_train_batch_size or prompt length, set trainer.gradient_checkpointing or quantization: "
-            "nf4 (check_memory: false tries anyway)"
+            f"memory: weights, gradients and moments alone, {need.certain / 1e9:.1f} GB of an estimated "
+            f"{need.text()}, do not fit {advice} (check_memory: false tries anyway)"
         )
+    if need.total > available:
+        logger.warning("memory: an estimated %s may not fit %s", need.text(), advice)
     return need
+
+
+def _in_shards(arguments: Any) -> bool:
+    """Whether a device holds a part of the weights only, by the arguments or by accelerate's file."""
+    launched = any(os.environ.get(f"ACCELERATE_USE_{kind}", "") == "true" for kind in ("FSDP", "DEEPSPEED"))
+    return launched or bool(arguments.fsdp or arguments.deepspeed)

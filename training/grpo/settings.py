@@ -92,7 +92,7 @@ class GRPOSettings(FitSettings):
         evaluation_tasks: a task file, ``starter`` or ``everyday``; its scenarios are refused as training data.
         dev: whole episodes played during training.
         access: to models on servers, as partners and as judges; processes share its limits.
-        check_memory: whether a run that cannot fit is refused before it starts.
+        check_memory: whether a run whose weights, gradients and moments cannot fit is refused before it starts.
         output: the stage's directory.
     """
 

@@ -123,12 +123,13 @@ class LLMPolicy:
         """The model with its own parameters, all settings, and the hash of every prompt text."""
         plain = ("format", "temperature", "max_tokens", "reasks", "on_unusable", "context_limit")
         settings = {key: getattr(self, key) for key in (*plain, "send_seed", "logprobs")}
+        by_model = "prompt_tokens" if isinstance(self.model, CountsTokens) else approximate_tokens.__name__
         counted = getattr(self.count_tokens, "__qualname__", type(self.count_tokens).__name__)
         return {
             **settings,
             "model": self.model.name,
             "model_parameters": dict(self.model.parameters),
-            "count_tokens": counted if self.count_tokens else approximate_tokens.__name__,
+            "count_tokens": counted if self.count_tokens else by_model,
             "examples": len(self._prompt.examples),
             "prompts": dict(self._prompt.hashes),
         }

@@ -298,7 +298,7 @@ def _common_seats(rows: Sequence[SeatResult], policies: Sequence[str]) -> tuple[
     """The common seats, and the rows that the means are over."""
     seats = {policy: {_shared_seat(row) for row in rows if row.policy == policy} for policy in policies}
     sets = list(seats.values())
-    # Not every intersection of several policies' seats, of which there are too many: of two, and of all.
+    # Not every intersection of several policies' seats, of which there are too many: of two, and what they grow to.
     candidates = [first & second for first, second in itertools.combinations(sets, 2)] + [set.intersection(*sets)]
     counts = Counter((row.policy, _shared_seat(row)) for row in rows)
 
@@ -308,6 +308,11 @@ def _common_seats(rows: Sequence[SeatResult], policies: Sequence[str]) -> tuple[
     def size(common: set[tuple[object, ...]]) -> int:
         return sum(counts[policy, seat] for policy in group_of(common) for seat in common)
 
+    for pair in list(candidates):
+        grown = pair
+        while size(wider := max((grown & other for other in sets), key=size)) > size(grown):
+            grown = wider
+        candidates.append(grown)
     common = max(candidates, key=size)
     group = group_of(common)
     own = [row for row in rows if row.policy in group]

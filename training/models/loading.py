@@ -327,7 +327,7 @@ def find_model(directory: str | Path) -> Path:
         InvalidValueError: neither holds an adapter or a model, or a GGUF file cannot be converted.
     """
     for path in (Path(directory) / "model", Path(directory)):
-        if (path / "adapter_config.json").is_file() or (path / "config.json").is_file():
+        if _has_config(path):
             return path
     file = gguf_file(Path(directory))
     if file is not None:
@@ -335,6 +335,15 @@ def find_model(directory: str | Path) -> Path:
     raise InvalidValueError(
         f"{directory}: expected an adapter or a model (adapter_config.json, config.json or one .gguf file)"
     )
+
+
+def is_model_directory(directory: str | Path) -> bool:
+    """Whether a directory, or ``model/`` in it, has the configuration of an adapter or a model."""
+    return any(_has_config(path) for path in (Path(directory) / "model", Path(directory)))
+
+
+def _has_config(path: Path) -> bool:
+    return any((path / name).is_file() for name in ("adapter_config.json", "config.json"))
 
 
 def start_from(directory: str | Path, settings: ModelSettings) -> ModelSettings:

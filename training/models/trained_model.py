@@ -22,6 +22,7 @@ from training.models.loading import (
     check_adapter,
     find_model,
     first_line,
+    is_model_directory,
     load_causal_lm,
     quantization_config,
     start_from,
@@ -54,8 +55,8 @@ def holds_causal_lm(path: str | Path) -> bool:
     Reads two small files and imports nothing heavy. A reward model, which has a score head, is not one.
     """
     try:
-        if gguf_file(Path(path)) is not None:
-            return True  # which is not converted to answer this
+        if not is_model_directory(path):
+            return gguf_file(Path(path)) is not None  # which is not converted to answer this
         directory = find_model(path)
         adapter, config = (_json(directory / name) for name in ("adapter_config.json", "config.json"))
     except (InvalidValueError, OSError, ValueError):
@@ -232,8 +233,8 @@ class SharedWeights:
         if self._loaded is None:
             try:
                 self._loaded = self._model.load()
-            except InvalidValueError as error:
-                raise ModelRefusedError(str(error), kind="bad_request") from error
+            except (InvalidValueError, OSError, ValueError, RuntimeError) as error:  # no memory is a RuntimeError
+                raise ModelRefusedError(first_line(error), kind="bad_request") from error
         return BatchedGenerator(self._loaded, self._tokenizer, sampling)
 
 

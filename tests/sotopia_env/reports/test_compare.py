@@ -429,6 +429,16 @@ def test_a_partner_that_only_one_policy_met_changes_no_difference_and_no_mean_of
     assert "[*]" not in to_text(before)
 
 
+def test_the_group_with_the_most_common_seats_may_be_larger_than_a_pair() -> None:
+    tasks = [make_task(f"s{i}") for i in range(6)]
+    plans = plan_episodes(tasks, [(policy, Speaker("p")) for policy in (A, B, C)])
+    for number, pair in enumerate(((A, B), (A, C), (B, C))):
+        plans += plan_episodes([make_task(f"q{number}")], [(policy, Speaker(f"q{number}")) for policy in pair])
+    plans.append(EpisodePlan(make_task("elsewhere"), (Speaker("d"), Speaker("d"))))
+    result = compare([scored(plan, (5.0, 5.0)) for plan in plans])
+    assert (result.common.policies, result.common.kept) == (("a", "b", "c"), 36)
+
+
 def test_policies_that_met_no_common_partner_are_compared_with_a_warning() -> None:
     tasks = [make_task(f"s{i}") for i in range(3)]
     result = compare([by_partner(plan) for plan in plan_episodes(tasks, [(A, A), (B, B)])])

@@ -70,6 +70,16 @@ def test_it_judges_and_is_interviewed_in_this_process():
     assert reply.choice in (0, 1)
 
 
+def test_files_that_differ_in_their_last_weights_are_two_models(tmp_path, monkeypatch):
+    monkeypatch.setattr(gguf_files, "_convert", lambda file, target: target.mkdir(parents=True))
+    places = [tmp_path / name / "model.gguf" for name in "ab"]
+    for number, place in enumerate(places):
+        place.parent.mkdir()
+        place.write_bytes(bytes(2 << 20) + bytes([number]))
+    assert converted(places[0]) != converted(places[1])
+    assert converted(places[0]) == converted(places[0])
+
+
 def test_what_is_no_gguf_file_or_has_no_reader_is_one_sentence(tmp_path, monkeypatch):
     (tmp_path / "x.gguf").write_bytes(b"not a model")
     with pytest.raises(InvalidValueError, match=r"x\.gguf: this GGUF file cannot be read"):

@@ -1,4 +1,4 @@
-"""What the tests of sensitivity to profiles find: power and level by how far the templates' means lie apart.
+"""Report of what the tests of sensitivity to profiles find: power and level by how far the templates' means lie apart.
 
 Values are normal. Of forty templates of five instances one varies within itself three times as much as the others; the
 templates' own means spread by ``between``. The figures are shares of simulated sets, so their standard error is at most

@@ -1,4 +1,4 @@
-"""What an OpenAI-compatible server takes and gives, found out with about ten requests.
+"""Report of what an OpenAI-compatible server takes and gives, found out with about ten requests.
 
 Each row of :data:`ROWS` is one request and the reading of its answer. A server may ignore a field that it does not
 know, so what counts is the answer, not the status.

@@ -19,7 +19,7 @@ FLOORS = (
     ("outcomes",),
     ("world",),
     ("tasks", "chat_model", "storage", "importers"),
-    ("policies", "evaluators", "reports"),
+    ("policies", "evaluators", "reports", "concurrency"),
     ("naming", "people", "table", "writing"),
     ("testing", "envs", "runs"),
     ("sotopia_v0", "adapters", "service"),

@@ -12,8 +12,8 @@ from sotopia_env.cli.options import EVALUATOR_HELP, Concurrency, Timeout, path_a
 from sotopia_env.quoting import disarm_line
 
 if TYPE_CHECKING:
+    from sotopia_env.concurrency.stopping import Stop
     from sotopia_env.runs.evaluate import EvaluationResult
-    from sotopia_env.runs.stopping import Stop
 
 
 def register(app: typer.Typer) -> None:

@@ -21,7 +21,7 @@ from sotopia_env.errors import InvalidValueError, ModelRefusedError, UnknownName
 if TYPE_CHECKING:
     from sotopia_env.chat_model import Price
     from sotopia_env.chat_model.pool import ModelPool
-    from sotopia_env.runs.stopping import Stop
+    from sotopia_env.concurrency.stopping import Stop
 
 _T = TypeVar("_T")
 STRUCTURED = ("auto", "on", "off")
@@ -163,7 +163,7 @@ def run_with_models(
     Returns:
         What ``work`` returns, and the signal that stopped it if one did.
     """
-    from sotopia_env.runs.stopping import GRACE, Stop
+    from sotopia_env.concurrency.stopping import GRACE, Stop
 
     stop = Stop(GRACE if models.names else 0.0)  # without models there are no answers to wait for
 
@@ -189,7 +189,7 @@ def run_with_models(
 @contextmanager
 def exit_on_signals(stop: Stop, advice: str) -> Iterator[None]:
     """Lets signals request ``stop``; a second one, or a model that refuses every request, ends the command."""
-    from sotopia_env.runs.stopping import stop_on_signals
+    from sotopia_env.concurrency.stopping import stop_on_signals
 
     try:
         with stop_on_signals(stop, lambda text: typer.echo(f"\nsotopia: {text}", err=True)):

@@ -26,10 +26,10 @@ from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
 from sotopia_env.quoting import disarm, disarm_line
 
 if TYPE_CHECKING:
+    from sotopia_env.concurrency.stopping import Stop
     from sotopia_env.runs.plan import EpisodePlan
     from sotopia_env.runs.request import RunRequest
     from sotopia_env.runs.rollout import RunResult
-    from sotopia_env.runs.stopping import Stop
     from sotopia_env.world.episode import Episode, RecordedTurn
 
 _EXECUTORS = ("local", "ray")
@@ -192,8 +192,8 @@ def _run_on_ray(
     request: RunRequest, out: Path, concurrency: int, timeout: float | None, workers: int
 ) -> tuple[RunResult, int | None]:
     """The run, and the signal that stopped it if one did."""
+    from sotopia_env.concurrency.stopping import Stop
     from sotopia_env.runs.ray_executor import run_on_ray
-    from sotopia_env.runs.stopping import Stop
 
     stop = Stop()
     with exit_on_signals(stop, f"the same command continues the run in {out}"):

@@ -240,7 +240,7 @@ def generate_tasks(
       sotopia tasks generate --from my_scenarios.json -n 500 --seed 7 --out cast.jsonl
       sotopia tasks generate --from negotiation,division -n 1000000 --level hard --out many.jsonl
     """
-    from sotopia_env.runs import Progress
+    from sotopia_env.concurrency import Progress
     from sotopia_env.tasks import TaskStream, read_cast
 
     if out.suffix != ".jsonl":

@@ -16,7 +16,7 @@ from sotopia_env.files import read_text, write_text_atomically
 from sotopia_env.quoting import disarm, disarm_line
 
 if TYPE_CHECKING:
-    from sotopia_env.runs.stopping import Stop
+    from sotopia_env.concurrency.stopping import Stop
     from sotopia_env.world import Scenario
     from sotopia_env.world.taskset import Cast
     from sotopia_env.writing import Drafter, Written
@@ -77,7 +77,7 @@ def write_tasks(
         work = _results(drafter, _Request(kind, out, n, seed, cast, castings, inspirations, used), reserved)
 
     async def write(stop: Stop) -> tuple[str, int]:
-        drafter.is_stopped = lambda: bool(stop.reason)
+        drafter.stop = stop
         return await work()
 
     advice = f"the same command goes on in {out}"

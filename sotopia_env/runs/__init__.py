@@ -3,20 +3,14 @@
 from sotopia_env.runs.evaluate import EvaluationResult, evaluate_run, evaluate_run_async
 from sotopia_env.runs.plan import DEFAULT_RULES, EpisodePlan, all_matchups, plan_episodes
 from sotopia_env.runs.play import evaluate_episode, play_episode
-from sotopia_env.runs.progress import Progress
 from sotopia_env.runs.rollout import RunResult, run_episodes, run_episodes_async
-from sotopia_env.runs.stopping import Stop, Terminated, all_or_first_error, stop_on_signals
 
 __all__ = [
     "DEFAULT_RULES",
     "EpisodePlan",
     "EvaluationResult",
-    "Progress",
     "RunResult",
-    "Stop",
-    "Terminated",
     "all_matchups",
-    "all_or_first_error",
     "evaluate_episode",
     "evaluate_run",
     "evaluate_run_async",
@@ -24,5 +18,4 @@ __all__ = [
     "play_episode",
     "run_episodes",
     "run_episodes_async",
-    "stop_on_signals",
 ]

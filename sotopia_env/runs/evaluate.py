@@ -8,24 +8,19 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 from sotopia_env.chat_model import Ledger
-from sotopia_env.errors import (
-    BudgetExceededError,
-    ModelRefusedError,
-    check_members,
-)
+from sotopia_env.concurrency import Progress, Stop, blocking, check_limits, work_through
+from sotopia_env.errors import ModelRefusedError, check_members
 from sotopia_env.evaluators.evaluator import Panel
-from sotopia_env.files import AppendOnlyFile, read_lines, repair_torn_line
-from sotopia_env.records import Record, canonical_json, read_record
+from sotopia_env.records import Record, canonical_json
 from sotopia_env.runs.play import evaluate_episode
-from sotopia_env.runs.progress import Progress
-from sotopia_env.runs.stopping import Stop, all_or_first_error, blocking, check_limits
 from sotopia_env.storage.directory import RunDirectory, read_run
+from sotopia_env.storage.journal import Journal
 from sotopia_env.storage.manifest import Named, named
 from sotopia_env.world.episode import Episode, Evaluation, Evaluator
 
@@ -69,65 +64,11 @@ def _content(episode: Episode) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-class _SideFile:
-    """The verdicts so far, and those of a panel's judges; the index is in memory, the evaluations stay on disk."""
-
-    def __init__(self, folder: Path, judge: Named) -> None:
-        identity = canonical_json([judge.name, judge.parameters])
-        self.path = folder / f"evaluations-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.jsonl"
-        repair_torn_line(self.path)
-        self._judge = judge.name
-        self._index: dict[tuple[str, str], dict[str, tuple[int, bool]]] = {}
-        self._end = 0
-        if self.path.exists():
-            for where, text in read_lines(self.path):
-                self._add(_parse(text, where), len(text.encode()))
-        self._file = AppendOnlyFile(self.path)
-
-    def _add(self, line: _Line, size: int) -> None:
-        offsets = self._index.setdefault((line.key, line.content), {})
-        offsets[line.evaluation.evaluator] = (self._end, line.evaluation.unscored is None)
-        self._end += size
-
-    def scored(self, episode: Episode) -> bool:
-        """Whether a verdict with scores is there."""
-        return self._offsets(episode).get(self._judge, (0, False))[1]
-
-    def _offsets(self, episode: Episode) -> Mapping[str, tuple[int, bool]]:
-        return self._index.get((episode.key, _content(episode)), {})
-
-    @property
-    def empty(self) -> bool:
-        """Whether no verdict is there."""
-        return not self._index
-
-    def append(self, episode: Episode, evaluation: Evaluation) -> None:
-        """Adds a verdict; it is safe from the death of the process when this returns."""
-        line = _Line(key=episode.key, content=_content(episode), evaluation=evaluation)
-        data = f"{line.model_dump_json()}\n".encode()
-        self._file.append(data)
-        self._add(line, len(data))
-
-    def get(self, episode: Episode) -> tuple[dict[str, Evaluation], Evaluation | None]:
-        """The evaluations by the judges of a panel, by name, and the verdict itself; ``None`` when there is none."""
-        evaluations = {name: self._read(offset) for name, (offset, _) in self._offsets(episode).items()}
-        verdict = evaluations.pop(self._judge, None)
-        return evaluations, verdict
-
-    def _read(self, offset: int) -> Evaluation:
-        with self.path.open("rb") as stream:
-            stream.seek(offset)
-            return _parse(stream.readline().decode(), f"{self.path}, byte {offset}").evaluation
-
-    def close(self, merged: bool) -> None:
-        """Closes the file, which is removed when it holds nothing that is not in the episodes."""
-        self._file.close()
-        if merged or self.empty:
-            self.path.unlink()
-
-
-def _parse(text: str, where: str) -> _Line:
-    return read_record(_Line, text, where)
+def _side_journal(folder: Path, judge: Named) -> Journal[_Line]:
+    """The verdicts so far of this evaluator with these parameters, and those of a panel's judges."""
+    identity = canonical_json([judge.name, judge.parameters])
+    file = folder / f"evaluations-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.jsonl"
+    return Journal(file, _Line, lambda line: (line.key, line.content))
 
 
 def is_pending(episode: Episode, judge: Named, force: bool) -> bool:
@@ -139,76 +80,73 @@ def is_pending(episode: Episode, judge: Named, force: bool) -> bool:
 
 @dataclass(slots=True)
 class _Job:
-    """The shared state of the workers that evaluate one run."""
+    """The evaluation of one run."""
 
     directory: RunDirectory
     evaluator: Evaluator
     judge: Named
-    side: _SideFile
+    side: Journal[_Line]
     timeout: float | None
     force: bool
-    stop: Stop
     progress: Progress
     evaluated: int = 0
     unscored: int = 0
     refused: int = 0
     reasons: list[str] = field(default_factory=list)
-    refusal: ModelRefusedError | None = None
 
     def pending(self) -> Iterator[Episode]:
         """The episodes that still need a verdict."""
         for episode in read_run(self.directory.path):
-            if self.side.scored(episode) or not is_pending(episode, self.judge, self.force):
+            _, verdict = self._verdicts(episode)
+            scored = verdict is not None and verdict.unscored is None
+            if scored or not is_pending(episode, self.judge, self.force):
                 self.progress.advance(1)
             else:
                 yield episode
 
-    async def work(self, episodes: Iterator[Episode]) -> None:
-        """Takes episodes from the shared iterator until it is empty or the work is stopped."""
-        for episode in episodes:
-            if self.stop.reason:
-                return
-            self.progress.begin()
-            try:
-                append = partial(self.side.append, episode)
-                scored = await evaluate_episode(self._begun(episode), self.evaluator, self.timeout, append)
-            except ModelRefusedError as error:
-                self.refusal = self.refusal or error
-                self.stop.ask(str(error))
-                return
-            except BudgetExceededError as error:
-                self.stop.ask(str(error))
-                return
-            self.side.append(episode, scored.evaluations[-1])
-            self.evaluated += 1
-            self.progress.end()
+    def _verdicts(self, episode: Episode) -> tuple[Collection[Evaluation], Evaluation | None]:
+        """The evaluations by the judges of a panel, and the verdict itself; ``None`` where there is none yet."""
+        lines = self.side.records((episode.key, _content(episode))) if self.side else []
+        latest = {line.evaluation.evaluator: line.evaluation for line in lines}
+        verdict = latest.pop(self.judge.name, None)
+        return latest.values(), verdict
+
+    async def work(self, episode: Episode) -> bool:
+        """Evaluates an episode and keeps the verdict; a failure of the evaluator is one too, and counted later."""
+        begun, append = self._begun(episode), partial(self._append, episode)
+        append((await evaluate_episode(begun, self.evaluator, self.timeout, append)).evaluations[-1])
+        self.evaluated += 1
+        return True
+
+    def _append(self, episode: Episode, evaluation: Evaluation) -> None:
+        self.side.append(_Line(key=episode.key, content=_content(episode), evaluation=evaluation))
 
     def _begun(self, episode: Episode) -> Episode:
         """The episode with what the judges of a panel have answered already; with ``force``, in this work only."""
-        judges, _ = self.side.get(episode)
+        judges, _ = self._verdicts(episode)
         if self.force and isinstance(self.evaluator, Panel):
             names = {judge.name for judge in self.evaluator.judges}
             others = tuple(item for item in episode.evaluations if item.evaluator not in names)
             episode = episode.model_copy(update={"evaluations": others})
-        return _with(episode, judges.values())
+        return _with(episode, judges)
 
     def merge(self) -> None:
         """Puts the verdicts into the episodes, all or none."""
         self.directory.replace_episodes(self._merged(episode) for episode in read_run(self.directory.path))
 
     def _merged(self, episode: Episode) -> Episode:
-        judges, verdict = self.side.get(episode)
+        judges, verdict = self._verdicts(episode)
         if verdict is None:
             return episode
         earlier = episode.evaluation(self.judge.name)
         if verdict.unscored is None:
-            return _with(episode, [*judges.values(), verdict])
+            return _with(episode, [*judges, verdict])
         self.reasons.append(verdict.unscored)
         if earlier is not None and earlier.unscored is None and not self.force:
             self.refused += 1
-            return _with(episode, [*judges.values(), earlier]) if judges else episode
+            return _with(episode, [*judges, earlier]) if judges else episode
         self.unscored += 1
-        return _with(episode, [*judges.values(), verdict])
+        return _with(episode, [*judges, verdict])
 
 
 def _with(episode: Episode, evaluations: Iterable[Evaluation]) -> Episode:
@@ -271,26 +209,23 @@ async def evaluate_directory(
     ledger: Ledger | None = None,
 ) -> EvaluationResult:
     """As :func:`evaluate_run_async`, for a run directory that is open; ``bar`` shows the progress."""
-    judge = named(evaluator)
-    side, merged = _SideFile(directory.path, judge), False
-    job = _Job(directory, evaluator, judge, side, timeout, force, stop or Stop(), bar)
+    judge, stop, merged = named(evaluator), stop or Stop(), False
+    side = _side_journal(directory.path, judge)
+    job = _Job(directory, evaluator, judge, side, timeout, force, bar)
     try:
-        async with bar.refreshed():
-            queue = job.pending()
-            workers = min(concurrency, len(directory.done))
-            await all_or_first_error([job.work(queue) for _ in range(workers)], job.stop)
-        if not side.empty and not job.stop.reason:
+        await work_through(job.pending(), job.work, stop, bar, concurrency)
+        if side and not stop.reason:
             job.merge()
-        merged = not job.stop.reason
+        merged = not stop.reason
         directory.note_models(ledger.answered() if ledger else {})
     finally:
-        side.close(merged)
-    if job.refusal is not None:
-        raise job.refusal
+        side.close(remove=merged or not side)
+    if isinstance(stop.failure, ModelRefusedError):
+        raise stop.failure
     total = len(directory.done)
     reason = job.reasons[0] if job.reasons else None
-    kept = 0 if job.stop.reason else total - job.evaluated
-    return EvaluationResult(total, job.evaluated, kept, job.unscored, job.refused, reason, job.stop.reason)
+    kept = 0 if stop.reason else total - job.evaluated
+    return EvaluationResult(total, job.evaluated, kept, job.unscored, job.refused, reason, stop.reason)
 
 
 evaluate_run = blocking(evaluate_run_async)

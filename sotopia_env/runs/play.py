@@ -8,11 +8,11 @@ import traceback
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeVar
 
+from sotopia_env.concurrency import Dropped, Stop
 from sotopia_env.errors import FATAL, SotopiaError
 from sotopia_env.evaluators import all_at_once
 from sotopia_env.evaluators.evaluator import MemberResult, Panel
 from sotopia_env.runs.plan import EpisodePlan
-from sotopia_env.runs.stopping import EpisodeDropped, Stop
 from sotopia_env.storage.manifest import FailureRecord, named
 from sotopia_env.table import Table, TurnListener
 from sotopia_env.world.episode import Episode, EpisodeError, Evaluation, Evaluator, RecordedTurn, Transcript
@@ -61,7 +61,7 @@ async def _attempt(work: Awaitable[_T], timeout: float | None) -> _T | Exception
     try:
         async with asyncio.timeout(timeout) as limit:
             return await work
-    except (*FATAL, EpisodeDropped, _ListenerError):
+    except (*FATAL, Dropped, _ListenerError):
         raise
     except Exception as error:  # noqa: BLE001
         if isinstance(error, TimeoutError) and limit.expired():
@@ -168,7 +168,7 @@ async def play_episode(
         BudgetExceededError: a model's ledger has reached its limit.
         DamagedRecordError: ``begun`` contradicts the rules.
         ModelRefusedError: a model refuses every request.
-        EpisodeDropped: ``stop`` was asked for before the last turn.
+        Dropped: ``stop`` was asked for before the last turn.
         Exception: whatever a listener raises.
     """
     fresh = Table(plan.task, plan.rules, plan.episode_seed, key=plan.key)

@@ -21,13 +21,13 @@ from typing import Any
 
 from sotopia_env.chat_model.pool import ModelPool
 from sotopia_env.chat_model.spending.ledger import LEDGER, Ledger
+from sotopia_env.concurrency.progress import Progress
+from sotopia_env.concurrency.stopping import Stop, stop_on_signals
 from sotopia_env.errors import InvalidValueError, ModelRefusedError, SotopiaError
 from sotopia_env.runs.forecast import check_prompts
-from sotopia_env.runs.progress import Progress
 from sotopia_env.runs.request import RunRequest
 from sotopia_env.runs.rollout import RunResult, open_run, run_episodes_async
 from sotopia_env.runs.shards import hand_out, merge_shards, shard_path
-from sotopia_env.runs.stopping import Stop, stop_on_signals
 from sotopia_env.storage.manifest import EPISODES, FailureRecord
 
 _POLL = 0.5

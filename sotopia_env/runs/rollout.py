@@ -1,13 +1,12 @@
 """The play of a run: many episodes at once, each on its own, on disk as they finish, resumable.
 
-A fixed number of workers takes plans from one iterator, so memory grows with the concurrency, not with the length of
-the run. One episode is played by :mod:`sotopia_env.runs.play`; the files of a run are those of
-:mod:`sotopia_env.storage.directory`.
+Workers take plans from one iterator (:func:`~sotopia_env.concurrency.work_through`), so memory grows with the
+concurrency, not with the length of the run. One episode is played by :mod:`sotopia_env.runs.play`; the files of a run
+are those of :mod:`sotopia_env.storage.directory`.
 """
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import logging
 from collections.abc import Iterable, Iterator
@@ -19,22 +18,15 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from sotopia_env.chat_model import Ledger
-from sotopia_env.errors import (
-    BudgetExceededError,
-    DamagedRecordError,
-    InvalidValueError,
-    ModelRefusedError,
-    check_members,
-)
+from sotopia_env.concurrency import Dropped, Progress, Stop, blocking, check_limits, work_through
+from sotopia_env.errors import FATAL, DamagedRecordError, InvalidValueError, ModelRefusedError, check_members
 from sotopia_env.naming import imported_code
 from sotopia_env.records import explain
 from sotopia_env.runs.admission import Admission
 from sotopia_env.runs.evaluate import evaluate_directory
 from sotopia_env.runs.plan import EpisodePlan, planned_check, run_config
 from sotopia_env.runs.play import Watcher, evaluate_episode, play_episode
-from sotopia_env.runs.progress import Progress
 from sotopia_env.runs.shards import merge_shards
-from sotopia_env.runs.stopping import EpisodeDropped, Stop, all_or_first_error, blocking, check_limits
 from sotopia_env.storage.directory import RunDirectory, is_unscored, read_run
 from sotopia_env.storage.manifest import UNFINISHED, FailureRecord, UnfinishedPart, named
 from sotopia_env.table import TurnListener
@@ -95,55 +87,49 @@ class _Run:
     begun: int = 0
     played: int = 0
     unscored: int = 0
-    refusal: ModelRefusedError | None = None
 
     @property
     def unfinished(self) -> int:
         """Episodes that were begun and neither recorded nor failed."""
         return self.begun - self.played - len(self.failed)
 
-    async def work(self, plans: Iterator[EpisodePlan]) -> None:
-        """Takes plans from the shared iterator until it is empty or the run is stopped."""
-        for plan in plans:
-            parts = [] if self.directory is None else self.directory.begun.pop(plan.key, [])
+    async def work(self, plan: EpisodePlan) -> bool:
+        """Plays, evaluates and records an episode; returns whether it did not fail."""
+        parts = [] if self.directory is None else self.directory.unfinished.records(plan.key)
+        with self.progress.waiting():
             await self.admission.enter(plan.key, parts)
-            if self.stop.reason:
-                self.admission.leave(plan.key, finished=False)  # or the next who waits would wait for it
-                return
+        outcome: Episode | FailureRecord | None = None
+        try:
+            self.stop.check()
             self.begun += 1
-            self.progress.begin()
             outcome = await self._produce(plan, parts)
-            self.admission.leave(plan.key, isinstance(outcome, Episode))
-            if outcome is not None:
-                self._record(outcome)
-            self.progress.end(isinstance(outcome, Episode), isinstance(outcome, FailureRecord))
-            self._notify(plan, outcome)
-            await asyncio.sleep(0)  # policies that never wait would otherwise keep the others from their turn
+        finally:
+            self.admission.leave(plan.key, isinstance(outcome, Episode))  # or the next one would wait for it for ever
+        self._record(outcome)
+        if self.watcher is not None:
+            self.watcher.end(plan, *((outcome,) if isinstance(outcome, Episode) else (None, outcome.message)))
+        return isinstance(outcome, Episode)
 
-    async def _produce(self, plan: EpisodePlan, parts: list[UnfinishedPart]) -> Episode | FailureRecord | None:
-        """The episode with its evaluation, or its failure; ``None`` when the run is stopped before its end."""
+    async def _produce(self, plan: EpisodePlan, parts: list[UnfinishedPart]) -> Episode | FailureRecord:
+        """The episode with its evaluation, or its failure."""
         try:
             begun, listeners = _begun(plan, parts) if parts else None, self._listeners(plan, bool(parts))
             outcome = await play_episode(plan, begun=begun, timeout=self.timeout, stop=self.stop, listeners=listeners)
             if isinstance(outcome, Episode) and self.evaluator is not None:
                 return await evaluate_episode(outcome, self.evaluator, self.timeout, partial(self._keep, plan.key))
             return outcome
-        except ModelRefusedError as error:
-            self.refusal = self.refusal or error
-            self.stop.ask(str(error))
-        except BudgetExceededError as error:
-            self.stop.ask(str(error))
-        except EpisodeDropped:
-            pass
+        except (*FATAL, Dropped) as error:
+            if self.watcher is not None:
+                self.watcher.end(plan, None, str(error))
+            raise
         except DamagedRecordError as error:
             path = (self.directory.path if self.directory else Path()) / UNFINISHED
             raise DamagedRecordError(f"{path}: {error}; remove the episode's lines to play it anew") from None
-        return None
 
     def _keep(self, key: str, evaluation: Evaluation) -> None:
         """Writes down what a judge of a panel has answered: the others may never do."""
         if self.directory is not None:
-            self.directory.append_part(UnfinishedPart(key=key, evaluation=evaluation))
+            self.directory.unfinished.append(UnfinishedPart(key=key, evaluation=evaluation))
 
     def _listeners(self, plan: EpisodePlan, begun: bool) -> list[TurnListener]:
         """Who hears of the turns of an episode: only those whose business it is, for every turn is a call."""
@@ -156,14 +142,6 @@ class _Run:
             watcher = self.watcher
             listeners.append(lambda turn, _: watcher.turn(plan, turn))
         return listeners
-
-    def _notify(self, plan: EpisodePlan, outcome: Episode | FailureRecord | None) -> None:
-        if self.watcher is None:
-            return
-        if isinstance(outcome, Episode):
-            self.watcher.end(plan, outcome)
-        else:
-            self.watcher.end(plan, None, outcome.message if outcome is not None else self.stop.reason)
 
     def _record(self, outcome: Episode | FailureRecord) -> None:
         if isinstance(outcome, FailureRecord):
@@ -196,7 +174,7 @@ class _Safeguard:
         self._free.append(UnfinishedPart(key=self._key, turn=turn, errors=errors))
         if self._writing or turn.generation is not None:
             for item in self._free:
-                self._directory.append_part(item)
+                self._directory.unfinished.append(item)
             self._writing = True
             self._free.clear()
 
@@ -252,7 +230,7 @@ async def run_episodes_async(
     """Plays, evaluates and records episodes.
 
     When a model's budget is spent, or ``stop`` is asked for, no turn is begun any more; see
-    :mod:`sotopia_env.runs.stopping`. The result says so, and the same call continues the run.
+    :mod:`sotopia_env.concurrency.stopping`. The result says so, and the same call continues the run.
 
     Args:
         plans: what to play (:func:`sotopia_env.runs.plan.plan_episodes`).
@@ -287,14 +265,12 @@ async def run_episodes_async(
         todo = [plan for plan in plans if directory is None or plan.key not in directory.done]
         bar = Progress(len(plans), len(plans) - len(todo), progress, "episodes", ledger)
         run = _Run(evaluator, timeout, directory, bar, stop, watcher, Admission(ledger))
-        async with bar.refreshed():
-            with _frozen_heap():
-                queue = iter(todo)
-                await all_or_first_error([run.work(queue) for _ in range(min(concurrency, len(todo)))], stop)
+        with _frozen_heap():
+            await work_through(todo, run.work, stop, bar, concurrency)
         if directory is not None:
             directory.finish(complete=not stop.reason, answered=ledger.answered() if ledger else {})
-    if run.refusal is not None:
-        raise run.refusal
+    if isinstance(stop.failure, ModelRefusedError):
+        raise stop.failure
     return RunResult(
         run_dir=directory.path if directory else None,
         planned=len(plans),

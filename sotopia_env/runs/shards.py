@@ -59,7 +59,7 @@ def merge_shards(run: RunDirectory) -> tuple[int, tuple[FailureRecord, ...]]:
 
 def hand_out(run: RunDirectory, shard: Path, keys: Collection[str]) -> None:
     """Writes what the run has of unfinished episodes into the shard that is to play them."""
-    lines = [part.model_dump_json() for key, parts in run.begun.items() if key in keys for part in parts]
+    lines = [part.model_dump_json() for key in sorted(keys) for part in run.unfinished.records(key)]
     if lines:
         write_text_atomically(shard / UNFINISHED, "".join(f"{line}\n" for line in lines))
 
@@ -71,8 +71,9 @@ def _merge_episodes(run: RunDirectory, shard: Path) -> int:
             run.check(episode, str(shard))
             if episode.key not in run.done:
                 run.append(episode)
-        for key, parts in directory.begun.items():
-            run.extend_parts(key, parts)
+        for key in directory.unfinished:  # each begins with the parts that were handed out
+            for part in directory.unfinished.records(key)[len(run.unfinished.records(key)) :]:
+                run.unfinished.append(part)
     return len(run.done) - before
 
 

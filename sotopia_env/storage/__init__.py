@@ -2,6 +2,7 @@
 
 from sotopia_env.storage.columns import arrow_schema, features
 from sotopia_env.storage.directory import RunDirectory, check_run, is_unscored, read_failures, read_run
+from sotopia_env.storage.journal import Journal
 from sotopia_env.storage.manifest import (
     RUN,
     FailureRecord,
@@ -16,6 +17,7 @@ from sotopia_env.storage.recordings import Recording, recordings
 __all__ = [
     "RUN",
     "FailureRecord",
+    "Journal",
     "Recording",
     "RunConfig",
     "RunDirectory",

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -19,7 +19,8 @@ from typing import Any, Self, TypeVar
 
 from sotopia_env.errors import DamagedRecordError, InvalidValueError
 from sotopia_env.files import BINARY, AppendOnlyFile, lock, read_lines, replacement, write_text_atomically
-from sotopia_env.records import Record, read_record
+from sotopia_env.records import read_record
+from sotopia_env.storage.journal import Journal
 from sotopia_env.storage.manifest import (
     EPISODES,
     FAILURES,
@@ -37,7 +38,7 @@ from sotopia_env.storage.manifest import (
 from sotopia_env.world.episode import Episode, read_episodes, to_line
 
 logger = logging.getLogger(__name__)
-_RecordT = TypeVar("_RecordT", bound=Record)
+_FileT = TypeVar("_FileT", AppendOnlyFile, Journal[FailureRecord], Journal[UnfinishedPart])
 
 
 class RunDirectory:
@@ -48,7 +49,8 @@ class RunDirectory:
         manifest: contents of ``run.json``.
         done: keys of the episodes it holds.
         unscored: how many of these its evaluator has not scored; in a run without one, the latest that was asked.
-        begun: by key, what there is of episodes that were begun and are not among these.
+        unfinished: parts of episodes that were begun and are not recorded, by key: their turns, and evaluations by the
+            judges of a panel.
         repaired: sentences about lines that had been cut short and were removed.
     """
 
@@ -80,12 +82,14 @@ class RunDirectory:
         with ExitStack() as resources:
             resources.callback(os.close, _lock(self.path))
             self.manifest = self._take_up(config)
-            self._episodes = resources.enter_context(self._open(EPISODES))
-            self._failures = resources.enter_context(self._open(FAILURES))
+            self._episodes = resources.enter_context(self._noted(AppendOnlyFile(self.path / EPISODES)))
+            self._failures = resources.enter_context(
+                self._noted(Journal(self.path / FAILURES, FailureRecord, lambda failure: failure.key))
+            )
+            self.unfinished = self._noted(Journal(self.path / UNFINISHED, UnfinishedPart, lambda part: part.key))
+            resources.callback(lambda: self.unfinished.close(remove=not self.unfinished))
             self._scan()
-            self.begun = self._tidy()
             self._write_addition()
-            self._unfinished: AppendOnlyFile | None = None
             self._resources = resources.pop_all()
 
     def _take_up(self, config: RunConfig | None) -> RunManifest:
@@ -104,8 +108,8 @@ class RunDirectory:
             logger.warning("%s: the run in it is of other matchups; adds episodes between %s", self.path, names)
             self._write_manifest(self.manifest)
 
-    def _open(self, name: str) -> AppendOnlyFile:
-        file = AppendOnlyFile(self.path / name)
+    def _noted(self, file: _FileT) -> _FileT:
+        """Returns the file that was opened, after a note on what was removed from its end."""
         if file.repaired:
             sentence = f"{file.path}: removed a last line that had been cut short ({file.repaired} bytes)"
             logger.warning(sentence)
@@ -126,40 +130,19 @@ class RunDirectory:
             if episode.key in self.done:
                 raise DamagedRecordError(f"{where}: episode {episode.key!r} stands twice")
             self.check(episode, where)
-            self.done.add(episode.key)
-            self.unscored += self._is_unscored(episode)
+            self._count(episode)
+
+    def _count(self, episode: Episode) -> None:
+        """Counts an episode that is recorded; what there was of it before, turns or a failure, is superseded."""
+        self.done.add(episode.key)
+        self.unscored += self._is_unscored(episode)
+        self._failures.discard(episode.key)
+        self.unfinished.discard(episode.key)
 
     def _is_unscored(self, episode: Episode) -> bool:
         """Whether the run's own evaluator failed, whatever others said later; where it has none, the latest one."""
         own = self.manifest.config.evaluator
         return is_unscored(episode, None if own is None else own.name)
-
-    def _tidy(self) -> dict[str, list[UnfinishedPart]]:
-        """Removes what belongs to recorded episodes from the file of the unfinished, and returns the rest."""
-        path = self.path / UNFINISHED
-        if path.exists():
-            self._open(UNFINISHED).close()
-        begun: dict[str, list[UnfinishedPart]] = {}
-        for part in _read(path, UnfinishedPart):
-            if part.key not in self.done:
-                begun.setdefault(part.key, []).append(part)
-        if begun:
-            write_text_atomically(path, "".join(_line(part) for parts in begun.values() for part in parts))
-        else:
-            path.unlink(missing_ok=True)
-        return begun
-
-    def append_part(self, part: UnfinishedPart) -> None:
-        """Adds a part of an episode that is being played or judged; it is superseded when the episode is added."""
-        if self._unfinished is None:
-            self._unfinished = self._resources.enter_context(self._open(UNFINISHED))
-        self._unfinished.append(_line(part).encode())
-
-    def extend_parts(self, key: str, parts: Sequence[UnfinishedPart]) -> None:
-        """Adds what another process has of an unfinished episode: the parts after those that are here."""
-        for part in parts[len(self.begun.get(key, ())) :]:
-            self.append_part(part)
-            self.begun.setdefault(key, []).append(part)
 
     def check(self, episode: Episode, where: str) -> None:
         """Raises :class:`DamagedRecordError`, beginning with ``where``, for an episode that is not one of the run."""
@@ -172,17 +155,12 @@ class RunDirectory:
     def append(self, episode: Episode) -> None:
         """Adds one episode; it is safe from the death of the process when this returns."""
         self._episodes.append(to_line(episode).encode())
-        self.done.add(episode.key)
-        self.unscored += self._is_unscored(episode)
+        self._count(episode)
 
     def append_failure(self, failure: FailureRecord) -> None:
-        """Adds one failure; it is superseded when the episode succeeds later."""
-        self._failures.append(_line(failure).encode())
-
-    def failures(self) -> tuple[FailureRecord, ...]:
-        """The latest failure of every episode that has not succeeded since."""
-        latest = {failure.key: failure for failure in _read(self.path / FAILURES, FailureRecord)}
-        return tuple(failure for key, failure in latest.items() if key not in self.done)
+        """Adds one failure; it is superseded when the episode fails again or succeeds."""
+        self._failures.discard(failure.key)
+        self._failures.append(failure)
 
     def finish(self, complete: bool = True, answered: Mapping[str, Any] | None = None) -> None:
         """Forces everything to the disk, drops superseded failures, records the end in ``run.json``.
@@ -192,12 +170,9 @@ class RunDirectory:
             answered: the models that did (:meth:`sotopia_env.chat_model.Ledger.answered`).
         """
         self._episodes.sync()
-        failures = self.failures()
-        write_text_atomically(self.path / FAILURES, "".join(map(_line, failures)))
-        if self._unfinished is not None:
-            self._unfinished.close()
-        self._unfinished, self.begun = None, self._tidy()
-        counts = RunCounts(episodes=len(self.done), failed=len(failures), unscored=self.unscored)
+        self._failures.compact()
+        self.unfinished.compact()
+        counts = RunCounts(episodes=len(self.done), failed=len(self._failures), unscored=self.unscored)
         changes = {"finished": now() if complete else None, "counts": counts if complete else None}
         self._write_manifest(self.manifest.model_copy(update={**changes, "models": self._models(answered)}))
 
@@ -231,7 +206,7 @@ class RunDirectory:
             stream.flush()
             os.fsync(stream.fileno())
         self._episodes.close()
-        self._episodes = self._resources.enter_context(self._open(EPISODES))
+        self._episodes = self._resources.enter_context(AppendOnlyFile(self.path / EPISODES))
         self.unscored = unscored
         if self.manifest.counts is not None:
             counts = self.manifest.counts.model_copy(update={"unscored": unscored})
@@ -252,10 +227,6 @@ class RunDirectory:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _line(record: Record) -> str:
-    return f"{record.model_dump_json()}\n"
 
 
 def is_unscored(episode: Episode, evaluator: str | None = None) -> bool:
@@ -293,14 +264,10 @@ def read_run(path: str | Path) -> Iterator[Episode]:
         yield from read_episodes(file)
 
 
-def _read(file: Path, record: type[_RecordT]) -> Iterator[_RecordT]:
-    for where, line in read_lines(file) if file.exists() else ():
-        yield read_record(record, line, where)
-
-
 def read_failures(path: str | Path) -> tuple[FailureRecord, ...]:
     """Returns the lines of a run's ``failures.jsonl`` as they stand."""
-    return tuple(_read(Path(path) / FAILURES, FailureRecord))
+    file = Path(path) / FAILURES
+    return tuple(read_record(FailureRecord, line, where) for where, line in (read_lines(file) if file.exists() else ()))
 
 
 def _lock(path: Path) -> int:

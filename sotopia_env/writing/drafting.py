@@ -7,10 +7,9 @@ soon as it is answered, so that the same call continues a killed one and asks no
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -20,17 +19,20 @@ from pydantic import BaseModel, ValidationError
 
 from sotopia_env.chat_model import ChatModel, ChatReply, ChatRequest
 from sotopia_env.chat_model.asking import Complaint, Prompted, ask
+from sotopia_env.concurrency import Progress, Stop, work_through
 from sotopia_env.errors import ContextLengthError, InvalidValueError, ModelCallError, ModelRefusedError
-from sotopia_env.evaluators import Manner, Refusal, all_at_once, read_object
-from sotopia_env.files import AppendOnlyFile, read_lines
+from sotopia_env.evaluators import Manner, Refusal, read_object
+from sotopia_env.files import read_lines
 from sotopia_env.prompts import fill, load
 from sotopia_env.quoting import disarm, quote
 from sotopia_env.records import JsonObject, Record, explain, read_record
+from sotopia_env.storage import Journal
 from sotopia_env.world.observation import ChatMessage
 
 logger = logging.getLogger(__name__)
 MANNER = Manner(temperature=1.0, reasks=2)
 _ECHO, _REASON = 4000, 500
+_T = TypeVar("_T")
 _AnswerT = TypeVar("_AnswerT", bound=BaseModel)
 
 
@@ -137,14 +139,14 @@ class Drafter:
     Attributes:
         model: that writes.
         manner: of the questions.
-        concurrency: questions in progress at once.
-        is_stopped: whether no further question shall be asked; those in progress are ended.
+        concurrency: questions, or scenes of a script, in progress at once.
+        stop: ends the work early; what was answered by then is kept.
     """
 
     model: ChatModel
     manner: Manner = MANNER
     concurrency: int = 16
-    is_stopped: Callable[[], bool] = lambda: False
+    stop: Stop = field(default_factory=Stop)
 
     async def ask(self, question: Question[Any]) -> Written | None:
         """Returns the result of one question; ``None`` if the model gave no answer.
@@ -178,18 +180,27 @@ class Drafter:
             model=asked.reply.model,
         )
 
-    async def ask_all(self, questions: Iterable[Question[Any]], file: AppendOnlyFile) -> list[Written]:
-        """Returns the results of those questions that the model answered; each is in the file when it is there."""
-        room = asyncio.Semaphore(self.concurrency)
-        lines = await all_at_once([self.record(question, file, room) for question in questions])
-        return [item for item in lines if item is not None]
+    async def work_through(self, items: Sequence[_T], work: Callable[[_T], Awaitable[bool]], unit: str) -> None:
+        """Does ``work`` on all items, several at a time; see :func:`sotopia_env.concurrency.work_through`.
 
-    async def record(self, question: Question[Any], file: AppendOnlyFile, room: asyncio.Semaphore) -> Written | None:
-        """As :meth:`ask`, in its turn; the result is in the file when it is there."""
-        async with room:
-            written = None if self.is_stopped() else await self.ask(question)
+        Raises:
+            ModelRefusedError: the model refuses every request.
+            BudgetExceededError: the ledger's limit is reached.
+        """
+        await work_through(items, work, self.stop, Progress(len(items), 0, None, unit), self.concurrency)
+        if self.stop.failure is not None:
+            raise self.stop.failure
+
+    async def record(self, question: Question[Any], journal: Journal[Written]) -> Written | None:
+        """As :meth:`ask`; the result is in the journal when it is returned.
+
+        Raises:
+            Dropped: the end of the work was requested before the question was asked.
+        """
+        self.stop.check()
+        written = await self.ask(question)
         if written is not None:
-            file.append(f"{written.model_dump_json()}\n".encode())
+            journal.append(written)
         return written
 
     def _request(self, messages: Sequence[ChatMessage], question: Question[Any]) -> ChatRequest:
@@ -200,6 +211,11 @@ class Drafter:
             schema=question.form.model_json_schema(),
             label=f"{question.prompt}: {question.text[:60]}",
         )
+
+
+def open_written(path: Path) -> Journal[Written]:
+    """Opens a file of questions, by their texts; see :class:`~sotopia_env.storage.Journal`."""
+    return Journal(path, Written, lambda written: written.text)
 
 
 def read_written(path: Path) -> list[Written]:

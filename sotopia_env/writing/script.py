@@ -8,14 +8,14 @@ step's file when it is there, so that a call in the same directory asks nothing 
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import hashlib
 import itertools
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,9 +23,10 @@ from pydantic import ValidationError
 
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.evaluators import all_at_once
-from sotopia_env.files import AppendOnlyFile, write_text_atomically
+from sotopia_env.files import write_text_atomically
 from sotopia_env.json_text import read_json
 from sotopia_env.records import explain
+from sotopia_env.storage import Journal
 from sotopia_env.tasks import Template, instantiate
 from sotopia_env.tasks.lint.texts import GENDERED
 from sotopia_env.tasks.open_scenario import renamed
@@ -33,7 +34,7 @@ from sotopia_env.world.interview import GoalType
 from sotopia_env.world.scenario import RelationshipKind
 from sotopia_env.world.taskset import TaskSet
 from sotopia_env.writing import script_forms as forms
-from sotopia_env.writing.drafting import Drafter, Question, Trusted, Written, read_written
+from sotopia_env.writing.drafting import Drafter, Question, Trusted, Written, open_written
 from sotopia_env.writing.inspirations import plain
 from sotopia_env.writing.kinds import check_neutral, check_task
 from sotopia_env.writing.likeness import leakage
@@ -55,7 +56,9 @@ LEAST_TURNS = 10
 LEAST_PEOPLE = 3
 PART = 400
 """Lines of a script that are divided into scenes at once."""
-_FormT = TypeVar("_FormT", bound=forms.Form)
+_NOT_ASKED = "no answer yet; the same command asks again"
+_T = TypeVar("_T")
+_ResultT = TypeVar("_ResultT")
 _LONGEST = 3
 """A wrong answer is at most so many times as long as the right one, and the other way round."""
 
@@ -85,9 +88,7 @@ class ScriptRoute:
         self.name = "-".join("".join(c if c.isalnum() else " " for c in name.casefold()).split()) or "script"
         self._drafter, self._folder = drafter, folder
         self._check_same(hashlib.sha256(text.encode()).hexdigest())
-        self._answers: dict[str, dict[str, Written]] = {}
-        self._files: dict[str, AppendOnlyFile] = {}
-        self._room = asyncio.Semaphore(drafter.concurrency)
+        self._answers: dict[str, Journal[Written]] = {}
 
     def _path(self, step: str) -> Path:
         return self._folder / f"{list(STEPS).index(step) + 1}_{step}.jsonl"
@@ -111,10 +112,9 @@ class ScriptRoute:
         """
         with contextlib.ExitStack() as stack:
             for step in STEPS:
-                self._files[step] = stack.enter_context(AppendOnlyFile(self._path(step), exclusive=True))
-                self._answers[step] = {line.text: line for line in read_written(self._path(step))}
+                self._answers[step] = stack.enter_context(open_written(self._path(step)))
             scenes, missing = await self._scenes()
-            results = await all_at_once([self._template(scenes, index) for index in range(len(scenes))])
+            results = await self._each(range(len(scenes)), partial(self._steps, scenes), "scenes")
         pairs = [(item, scene) for item, scene in zip(results, scenes, strict=True) if isinstance(item, Template)]
         drafts = [template for template, _ in pairs]
         if drafts:
@@ -133,6 +133,22 @@ class ScriptRoute:
             self._folder / "tasks.jsonl"
         )
 
+    async def _each(
+        self, items: Sequence[_T], work: Callable[[_T], Awaitable[_ResultT]], unit: str
+    ) -> list[_ResultT | str]:
+        """The result of each item, or the reason why there is none; several items at a time."""
+        results: list[_ResultT | str] = [_NOT_ASKED] * len(items)
+
+        async def one(number: int) -> bool:
+            try:
+                results[number] = await work(items[number])
+            except _LeftOut as reason:
+                results[number] = str(reason)
+            return not isinstance(results[number], str)
+
+        await self._drafter.work_through(range(len(items)), one, unit)
+        return results
+
     # --- asking ----------------------------------------------------------------------------------------------------
     async def _ask(self, step: str, key: str, accept: Callable[[Any], object], **values: Any) -> Any:
         """The answer to a question, asked unless it is on disk."""
@@ -145,10 +161,9 @@ class ScriptRoute:
         line = self._answers[step].get(key)
         if line is None:
             question: Question[Any] = Question(self.name, key, f"script_{step}", form, result, values)
-            line = await self._drafter.record(question, self._files[step], self._room)
+            line = await self._drafter.record(question, self._answers[step])
         if line is None:
-            raise _LeftOut(f"{step}: no answer yet; the same command asks again")
-        self._answers[step][key] = line
+            raise _LeftOut(f"{step}: {_NOT_ASKED}")
         if line.result is None:
             raise _LeftOut(f"{step}: {line.refusal}")
         return form.model_validate(line.result)
@@ -156,13 +171,13 @@ class ScriptRoute:
     async def _scenes(self) -> tuple[list[forms.Scene], list[str]]:
         """The scenes that can be played, and why parts of the script gave none."""
         parts = [range(start, min(start + PART, len(self.lines))) for start in range(0, len(self.lines), PART)]
-        results = await all_at_once([self._part(part) for part in parts])
+        results = await self._each(parts, self._part, "parts")
         scenes = [scene for item in results if not isinstance(item, str) for scene in item]
         reasons = [item for item in results if isinstance(item, str)]
         fit = [one for one in scenes if one.turns >= LEAST_TURNS and len(set(one.speakers)) >= LEAST_PEOPLE]
         return fit, [*reasons, *["scenes: too few turns or people"] * (len(scenes) - len(fit))]
 
-    async def _part(self, part: range) -> tuple[forms.Scene, ...] | str:
+    async def _part(self, part: range) -> tuple[forms.Scene, ...]:
         def accept(answer: forms.Scenes) -> None:
             numbers = [number for scene in answer.scenes for number in (scene.first, scene.last)]
             if numbers != sorted(numbers) or numbers[0] < part.start or numbers[-1] >= part.stop:
@@ -171,21 +186,11 @@ class ScriptRoute:
                 )
 
         lines = [f"{number}: {self.lines[number]}" for number in part]
-        try:
-            answer: forms.Scenes = await self._ask("scenes", f"lines {part.start}-{part.stop - 1}", accept, lines=lines)
-        except _LeftOut as reason:
-            return str(reason)
+        answer: forms.Scenes = await self._ask("scenes", f"lines {part.start}-{part.stop - 1}", accept, lines=lines)
         return answer.scenes
 
     def _of(self, scene: forms.Scene) -> list[str]:
         return self.lines[scene.first : scene.last + 1]
-
-    async def _template(self, scenes: Sequence[forms.Scene], index: int) -> Template | str:
-        """The template of a scene, or the reason why there is none."""
-        try:
-            return await self._steps(scenes, index)
-        except _LeftOut as reason:
-            return str(reason)
 
     # --- the steps of one scene ------------------------------------------------------------------------------------
     async def _steps(self, scenes: Sequence[forms.Scene], index: int) -> Template:

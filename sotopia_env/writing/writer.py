@@ -10,9 +10,8 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from sotopia_env.errors import InvalidValueError
-from sotopia_env.files import AppendOnlyFile
 from sotopia_env.records import explain
-from sotopia_env.writing.drafting import Drafter, Written, read_written
+from sotopia_env.writing.drafting import Drafter, Written, open_written
 from sotopia_env.writing.inspirations import Inspiration, queues, take_evenly, unused
 from sotopia_env.writing.kinds import Writing
 
@@ -50,20 +49,26 @@ class Writer:
             BudgetExceededError: the ledger's limit is reached; answered questions stay on disk.
         """
         path.parent.mkdir(parents=True, exist_ok=True)
-        with AppendOnlyFile(path, exclusive=True) as file:
-            records = read_written(path)
-            for item in records:
+        with open_written(path) as journal:
+            previous = list(journal.values())
+            for item in previous:
                 self._restore(item, path)
-            previous = [Inspiration(item.source, item.text) for item in records]
-            waiting = queues(unused(pool, used), previous, seed)
-            if not waiting and not records:
+            asked = [Inspiration(item.source, item.text) for item in previous]
+            waiting = queues(unused(pool, used), asked, seed)
+            if not waiting and not previous:
                 raise InvalidValueError("inspirations: all have been used; give more, or other ones")
-            while missing := max(0, n - count(records)):
-                batch = take_evenly(waiting, Counter(item.source for item in records if item.result), missing)
+
+            async def ask(inspiration: Inspiration) -> bool:
+                written = await self.drafter.record(self.kind.question(inspiration), journal)
+                return written is not None and written.result is not None
+
+            while not self.drafter.stop.reason:
+                accepted = Counter(item.source for item in journal.values() if item.result is not None)
+                batch = take_evenly(waiting, accepted, max(0, n - accepted.total()))
                 if not batch:
                     break
-                records += await self.drafter.ask_all(map(self.kind.question, batch), file)
-        return sorted(records, key=lambda item: (item.source, item.text))
+                await self.drafter.work_through(batch, ask, "questions")
+            return sorted(journal.values(), key=lambda item: (item.source, item.text))
 
     def _restore(self, item: Written, path: Path) -> None:
         try:

@@ -20,9 +20,7 @@ as in a run. The values are kept in a file that only grows, a line for each stat
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
-import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,22 +30,19 @@ from typing import Any, Self
 from pydantic import Field
 
 from sotopia_env.chat_model import ModelPool
+from sotopia_env.concurrency import Progress
 from sotopia_env.errors import FATAL, InvalidValueError, SotopiaError
 from sotopia_env.evaluators import all_at_once
 from sotopia_env.files import AppendOnlyFile, read_lines
 from sotopia_env.naming import POLICY_NAMES, make_evaluator, make_policy
 from sotopia_env.policies import Decision, Policy, policy_identity, turn_seed
 from sotopia_env.records import Record, canonical_json, read_record
-from sotopia_env.runs import Progress, Stop, all_or_first_error, stop_on_signals
 from sotopia_env.table import Table
 from sotopia_env.world import Action, Episode, Evaluation, Observation, PolicyInfo, Usage, replay
 from training.attribution.credits import Importance, Missing, SeatScore, attributable_turns, relative
 from training.attribution.settings import COUNTERFACTUAL, CounterfactualSettings
 from training.data.samples import state_before
-from training.stage.access import opened
-
-logger = logging.getLogger(__name__)
-
+from training.stage.access import work_with_models
 
 # --- states -------------------------------------------------------------------------------------------------------
 
@@ -282,19 +277,10 @@ class StateValues:
             ModelRefusedError: a model refuses every request; likewise.
             KeyboardInterrupt: a signal asked for the end; likewise.
         """
-        stop, models = Stop(), self._continuations.models
+        models = self._continuations.models
         progress = Progress(total, 0, None, "states", models.ledger)
-
-        async def all_of_them() -> None:
-            async with opened(models, self._file.path.parent), progress.refreshed():
-                pending = self._pending(states, progress)
-                concurrency = self._continuations.settings.concurrency
-                await all_or_first_error([self._work(pending, stop, progress) for _ in range(concurrency)], stop)
-
-        with stop_on_signals(stop, logger.warning):
-            asyncio.run(all_of_them())
-        if stop.reason:
-            raise stop.interruption
+        pending, concurrency = self._pending(states, progress), self._continuations.settings.concurrency
+        work_with_models(pending, self._work, models, self._file.path.parent, progress, concurrency)
 
     def _pending(self, states: Iterable[Episode], progress: Progress) -> Iterator[tuple[Episode, str]]:
         """The states without a value, each once; those whose value is missing come again."""
@@ -308,16 +294,11 @@ class StateValues:
                 under_way.add(of)
                 yield state, of
 
-    async def _work(self, pending: Iterator[tuple[Episode, str]], stop: Stop, progress: Progress) -> None:
-        for state, of in pending:
-            if stop.reason:
-                return
-            progress.begin()
-            value = await self._measured(state, of)
-            self._file.append(f"{value.model_dump_json()}\n".encode())
-            self._values[of] = value
-            progress.end(failed=value.missing is not None)
-            await asyncio.sleep(0)  # scripted policies never wait, and a signal must be heard all the same
+    async def _work(self, pending: tuple[Episode, str]) -> bool:
+        value = await self._measured(*pending)
+        self._file.append(f"{value.model_dump_json()}\n".encode())
+        self._values[value.of] = value
+        return value.missing is None
 
     async def _measured(self, state: Episode, of: str) -> StateValue:
         draws = range(1 if state.stop is not None else self._continuations.settings.samples)

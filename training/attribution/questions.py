@@ -1,43 +1,32 @@
 """Questions of attribution: the scores to attribute, put to language models so that no answer is ever lost.
 
-Every answer is kept in a file that only grows, one line for each seat of an episode and dimension, as it comes. A stage
-that was stopped or killed asks again for nothing that it has; what was missing is asked for once more.
+Every answer is kept in a journal, one line for each seat of an episode and dimension, as it comes. A stage that was
+stopped or killed asks again for nothing that it has; what was missing is asked for once more.
 """
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field
 
 from sotopia_env.chat_model import ChatModel
-from sotopia_env.errors import (
-    FATAL,
-    BudgetExceededError,
-    InvalidValueError,
-    ModelRefusedError,
-    UnknownNameError,
-    name_hint,
-)
+from sotopia_env.concurrency import Progress
+from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
 from sotopia_env.evaluators import Manner
-from sotopia_env.files import AppendOnlyFile, read_lines
-from sotopia_env.records import Record, read_record
-from sotopia_env.runs import Progress, Stop, all_or_first_error, stop_on_signals
-from sotopia_env.storage import read_run
+from sotopia_env.records import Record
+from sotopia_env.storage import Journal, read_run
 from sotopia_env.world import Episode
 from training.attribution.by_model import LLMAttributor
 from training.attribution.credits import Importance, Missing, SeatScore, content_of, seat_score
 from training.attribution.settings import AttributionSettings
 from training.data.sources import seats_of
-from training.stage.access import ModelAccess, opened
+from training.stage.access import ModelAccess, work_with_models
 
-logger = logging.getLogger(__name__)
 MakeModel = Callable[[str], ChatModel]
 """Makes a language model by its name, ``PROVIDER/MODEL``."""
 
@@ -110,7 +99,7 @@ def questions(settings: AttributionSettings) -> Iterator[Question]:
 # --- language models ----------------------------------------------------------------------------------------------
 
 
-class _Answer(Record):
+class Answer(Record):
     """What a model answered for one seat and dimension; ``of`` tells the episode and the question from others."""
 
     episode: str
@@ -124,6 +113,7 @@ class _Answer(Record):
 
     @property
     def answer(self) -> Importance | Missing:
+        """What it says about the turns, or why it says nothing."""
         return Missing(self.missing) if self.missing is not None else Importance(self.weights, self.key)
 
 
@@ -135,81 +125,50 @@ class Question:
     seat: str
     score: SeatScore
 
-
-class Answers:
-    """The answers so far: in memory to be looked up, on disk to outlive the process."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = AppendOnlyFile(path, exclusive=True)
-        self._found: dict[tuple[str, str, str, str], _Answer] = {}
-        for where, line in read_lines(path):
-            self._keep(read_record(_Answer, line, where, "answer"))
-
-    def _keep(self, answer: _Answer) -> None:
-        self._found[answer.episode, answer.seat, answer.dimension, answer.attributor] = answer
-
-    def get(self, question: Question, attributor: str) -> _Answer | None:
-        """What the attributor answered; ``None`` when it was not asked."""
-        return self._found.get((question.episode.key, question.seat, question.score.dimension, attributor))
-
-    def append(self, answer: _Answer) -> None:
-        """Keeps an answer; it is safe from the death of the process when this returns."""
-        self._file.append(f"{answer.model_dump_json()}\n".encode())
-        self._keep(answer)
-
-    def __enter__(self) -> Answers:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
+    def key(self, attributor: str) -> tuple[str, str, str, str]:
+        """Returns the key of the attributor's answer."""
+        return self.episode.key, self.seat, self.score.dimension, attributor
 
 
-@dataclass(slots=True)
-class _Job:
-    """The shared state of those who ask."""
-
-    attributors: list[LLMAttributor]
-    answers: Answers
-    progress: Progress
-    stop: Stop = field(default_factory=Stop)
-    failure: BudgetExceededError | ModelRefusedError | None = None
-
-    def pending(self, questions: Iterator[Question]) -> Iterator[tuple[Question, LLMAttributor, str]]:
-        """What is still to be asked; what was missing is asked again."""
-        for question in questions:
-            content = content_of(question.episode)
-            for attributor in self.attributors:
-                of = f"{content} {attributor.tag}"
-                record = self.answers.get(question, attributor.name)
-                if record is not None and record.of == of and record.missing is None:
-                    self.progress.advance(1)
-                else:
-                    yield question, attributor, of
-
-    async def work(self, pending: Iterator[tuple[Question, LLMAttributor, str]]) -> None:
-        """Takes questions from the shared iterator until it is empty or the work is stopped."""
-        for question, attributor, of in pending:
-            if self.stop.reason:
-                return
-            self.progress.begin()
-            try:
-                answer = await attributor.attribute(question.episode, question.seat, question.score)
-            except FATAL as error:
-                self.failure = self.failure or error
-                self.stop.ask(str(error))
-                return
-            self.answers.append(_answer(question, attributor.name, of, answer))
-            self.progress.end(failed=isinstance(answer, Missing))
+Answers = Journal[Answer]
+"""The answers so far, by :meth:`Question.key`."""
 
 
-def _answer(question: Question, attributor: str, of: str, answer: Importance | Missing) -> _Answer:
+def open_answers(path: Path) -> Answers:
+    """Opens the file of answers; see :class:`~sotopia_env.storage.Journal`."""
+    return Journal(path, Answer, lambda answer: (answer.episode, answer.seat, answer.dimension, answer.attributor))
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A question for one attributor; ``of`` identifies the turns and the way of asking."""
+
+    question: Question
+    attributor: LLMAttributor
+    of: str
+
+
+def _pending(
+    questions: Iterable[Question], attributors: Sequence[LLMAttributor], answers: Answers, progress: Progress
+) -> Iterator[_Asked]:
+    """What is still to be asked; what was missing is asked again."""
+    for question in questions:
+        content = content_of(question.episode)
+        for attributor in attributors:
+            asked = _Asked(question, attributor, f"{content} {attributor.tag}")
+            record = answers.get(question.key(attributor.name))
+            if record is not None and record.of == asked.of and record.missing is None:
+                progress.advance(1)
+            else:
+                yield asked
+
+
+def _answer(asked: _Asked, answer: Importance | Missing) -> Answer:
     record: dict[str, Any] = {"missing": answer.reason} if isinstance(answer, Missing) else {}
     if isinstance(answer, Importance):
         record = {"weights": dict(answer.by_turn), "key": answer.key}
-    dimension = question.score.dimension
-    return _Answer(
-        episode=question.episode.key, of=of, seat=question.seat, dimension=dimension, attributor=attributor, **record
-    )
+    episode, seat, dimension, attributor = asked.question.key(asked.attributor.name)
+    return Answer(episode=episode, of=asked.of, seat=seat, dimension=dimension, attributor=attributor, **record)
 
 
 def ask_models(
@@ -243,21 +202,16 @@ def ask_models(
         for name in settings.models
     ]
     models.check_answers(*(attributor.parameters for attributor in attributors))
-    job = _Job(attributors, answers, Progress(total * len(attributors), 0, None, "attributions", models.ledger))
+    progress = Progress(total * len(attributors), 0, None, "attributions", models.ledger)
 
-    async def all_of_it() -> None:
-        async with opened(models, folder), job.progress.refreshed():
-            pending = job.pending(questions(settings))
-            await all_or_first_error([job.work(pending) for _ in range(access.concurrency)], job.stop)
+    async def work(asked: _Asked) -> bool:
+        question = asked.question
+        answer = await asked.attributor.attribute(question.episode, question.seat, question.score)
+        answers.append(_answer(asked, answer))
+        return not isinstance(answer, Missing)
 
-    with stop_on_signals(job.stop, logger.warning):
-        asyncio.run(all_of_it())
-    if isinstance(job.failure, BudgetExceededError):
-        raise BudgetExceededError(f"{job.failure}; all answers are kept: the same command with a higher limit goes on")
-    if job.failure is not None:
-        raise job.failure
-    if job.stop.reason:
-        raise job.stop.interruption
+    pending = _pending(questions(settings), attributors, answers, progress)
+    work_with_models(pending, work, models, folder, progress, access.concurrency)
     spent = models.ledger.totals("judge")
     return {
         "asked": {attributor.name: dict(attributor.parameters) for attributor in attributors},

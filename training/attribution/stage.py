@@ -37,7 +37,15 @@ from training.attribution.credits import (
     content_of,
     seat_score,
 )
-from training.attribution.questions import Answers, MakeModel, Question, ask_models, episodes_of, survey
+from training.attribution.questions import (
+    Answers,
+    MakeModel,
+    Question,
+    ask_models,
+    episodes_of,
+    open_answers,
+    survey,
+)
 from training.attribution.report import Spread, Tally, to_markdown
 from training.attribution.settings import COUNTERFACTUAL, LLM, AttributionSettings
 from training.stage.access import ModelAccess
@@ -80,7 +88,7 @@ def run(settings: AttributionSettings, make_model: MakeModel | None = None) -> N
             values = resources.enter_context(StateValues(stage.path / VALUES, continuations))
             cost[COUNTERFACTUAL] = _measure(settings, values)
             offline.append(Counterfactual(values))
-        answers = resources.enter_context(Answers(stage.path / ANSWERS))
+        answers = resources.enter_context(open_answers(stage.path / ANSWERS))
         spent = ask_models(settings, stage.path, answers, total, make_model) if settings.models else {}
         figures = _write(settings, stage.path, offline, answers)
     stage.finish({**figures, "models": spent, **cost})
@@ -215,7 +223,7 @@ class _Writer:
         for name in self._settings.attributors:
             attributor = self._offline.get(name)
             if attributor is None:
-                answer = self._answers.get(question, name)
+                answer = self._answers.get(question.key(name))
                 importance[name] = Missing("not asked") if answer is None else answer.answer
             elif attributor.applies(question.episode, question.score):
                 importance[name] = attributor.attribute(question.episode, question.seat, question.score, blame)

@@ -22,10 +22,11 @@ from pydantic_core import PydanticCustomError
 
 from sotopia_env import naming
 from sotopia_env.chat_model import ModelPool
+from sotopia_env.concurrency import Stop, stop_on_signals
 from sotopia_env.errors import BudgetExceededError, InvalidValueError, name_hint
 from sotopia_env.naming import task_set
 from sotopia_env.policies import Policy, policy_identity
-from sotopia_env.runs import Stop, evaluate_run_async, plan_episodes, run_episodes_async, stop_on_signals
+from sotopia_env.runs import evaluate_run_async, plan_episodes, run_episodes_async
 from sotopia_env.world import Evaluator, Rules, TaskSet
 from training.evaluation.report import Pairing, write_report
 from training.stage.access import ModelAccess, opened

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import BeforeValidator, Field
 
 from sotopia_env.chat_model import PATIENCE, ModelOptions, ModelPool, Price, read_patience
+from sotopia_env.concurrency import Progress, Stop, stop_on_signals, work_through
+from sotopia_env.errors import BudgetExceededError
 from training.stage.settings import Settings
+
+logger = logging.getLogger(__name__)
+_T = TypeVar("_T")
 
 
 class ModelAccess(Settings):
@@ -91,3 +98,34 @@ async def opened(models: ModelPool, directory: Path) -> AsyncIterator[ModelPool]
         yield models
     finally:
         await models.close()
+
+
+def work_with_models(
+    items: Iterable[_T],
+    work: Callable[[_T], Awaitable[bool]],
+    models: ModelPool,
+    directory: Path,
+    progress: Progress,
+    concurrency: int,
+) -> None:
+    """Does :func:`~sotopia_env.concurrency.work_through` with the models opened; what is done by then is kept.
+
+    Raises:
+        BudgetExceededError: the limit is reached.
+        ModelRefusedError: a model refuses every request.
+        KeyboardInterrupt: a signal asked for the end.
+    """
+    stop = Stop()
+
+    async def open_work_close() -> None:
+        async with opened(models, directory):
+            await work_through(items, work, stop, progress, concurrency)
+
+    with stop_on_signals(stop, logger.warning):
+        asyncio.run(open_work_close())
+    if isinstance(stop.failure, BudgetExceededError):
+        raise BudgetExceededError(f"{stop.failure}; what was done is kept; run it again with a higher limit")
+    if stop.failure is not None:
+        raise stop.failure
+    if stop.reason:
+        raise stop.interruption

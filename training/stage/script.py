@@ -14,9 +14,9 @@ from pathlib import Path
 from types import FrameType
 from typing import TypeVar
 
+from sotopia_env.concurrency import Terminated
 from sotopia_env.errors import SotopiaError
 from sotopia_env.quoting import disarm
-from sotopia_env.runs import Terminated
 from training.stage.directory import DONE, STAGE, StageDirectory
 from training.stage.settings import Assumptions, Settings, read_overrides, read_settings
 

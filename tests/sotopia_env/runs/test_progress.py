@@ -11,9 +11,9 @@ import pytest
 
 from sotopia_env.chat_model import Ledger, LedgerEntry
 from sotopia_env.cli.rollout import LiveTranscript
+from sotopia_env.concurrency.progress import Progress
 from sotopia_env.runs import run_episodes
 from sotopia_env.runs.plan import plan_episodes
-from sotopia_env.runs.progress import Progress
 from tests.sotopia_env.runs.rollout_doubles import Faulty, FixedEvaluator, Speaker, make_task
 
 

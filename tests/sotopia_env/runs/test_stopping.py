@@ -17,9 +17,9 @@ import pytest
 from sotopia_env import naming, tasks
 from sotopia_env.chat_model import Totals, read_ledger
 from sotopia_env.chat_model.pool import ModelOptions, ModelPool
+from sotopia_env.concurrency.stopping import Stop, stop_on_signals, woken_by_signals
 from sotopia_env.runs import RunResult, evaluate_run_async, run_episodes_async
 from sotopia_env.runs.plan import plan_episodes
-from sotopia_env.runs.stopping import Stop, stop_on_signals, woken_by_signals
 from sotopia_env.storage import read_run
 from sotopia_env.storage.directory import read_failures
 from sotopia_env.storage.manifest import read_manifest

@@ -8,6 +8,7 @@ import signal
 import pytest
 
 from sotopia_env.chat_model.protocol import ChatReply
+from sotopia_env.concurrency.stopping import Terminated
 from sotopia_env.errors import (
     BudgetExceededError,
     ContextLengthError,
@@ -16,7 +17,6 @@ from sotopia_env.errors import (
     UnknownNameError,
 )
 from sotopia_env.evaluators.judge.question import Manner
-from sotopia_env.runs.stopping import Terminated
 from sotopia_env.testing import FixedEvaluator, ScriptedChatModel, check_quoted
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.episode import write_episodes

@@ -1,8 +1,8 @@
-"""The early end of a run, by a signal or a spent budget, with everything that was paid for counted.
+"""The early end of long work, by a signal or a spent budget, with everything that was paid for counted.
 
-A stop is requested by a signal (Ctrl-C, SIGTERM) or by the budget. From then on no turn is begun. Calls under way are
-answered and counted, episodes whose last turn was taken are evaluated and recorded, all others are left where they are;
-a resumed run goes on with them from there. What is not done after the grace period is cancelled.
+A stop is requested by a signal (Ctrl-C, SIGTERM), by a spent budget or by a model that refuses every request. From then
+on nothing is begun. Calls in progress are answered and counted, and what they complete is recorded; everything else is
+left as it is, and the same command continues it. What is not done after the grace period is cancelled.
 """
 
 from __future__ import annotations
@@ -11,20 +11,18 @@ import asyncio
 import signal
 import socket
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import wraps
 from types import FrameType
-from typing import Any, ParamSpec, TypeVar
 
-from sotopia_env.errors import InvalidValueError
+from sotopia_env.errors import BudgetExceededError, ModelRefusedError
 
 GRACE = 20.0
 """Seconds to wait for what is under way: batch systems commonly kill 30 seconds after SIGTERM."""
 
 
-class EpisodeDropped(Exception):  # noqa: N818 - not an error: the episode goes on when the run is resumed
-    """Ends the play of an episode whose run is being stopped."""
+class Dropped(Exception):  # noqa: N818 - not an error: the same command continues what was left
+    """Ends a piece of work that is left for the next time, because the whole is being stopped."""
 
 
 class Terminated(KeyboardInterrupt):
@@ -32,17 +30,19 @@ class Terminated(KeyboardInterrupt):
 
 
 class Stop:
-    """Whether a run shall end, and why.
+    """Whether long work shall end, and why.
 
     Attributes:
         reason: why; empty as long as it goes on. The first reason stays.
         signal: number of the signal that asked for it, if one did.
+        failure: of a model or its budget that asked for it, if one did.
         grace: seconds to wait for what is under way.
     """
 
     def __init__(self, grace: float = GRACE) -> None:
         self.reason = ""
         self.signal: int | None = None
+        self.failure: BudgetExceededError | ModelRefusedError | None = None
         self.grace = grace
         self._loop: asyncio.AbstractEventLoop | None = None
         self._event: asyncio.Event | None = None
@@ -53,10 +53,15 @@ class Stop:
         if self._loop is not None and self._event is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._event.set)
 
+    def fail(self, failure: BudgetExceededError | ModelRefusedError) -> None:
+        """Asks for the end, because everything else would fail likewise."""
+        self.failure = self.failure or failure
+        self.ask(str(failure))
+
     def check(self) -> None:
-        """Raises :class:`EpisodeDropped` once the end was asked for."""
+        """Raises :class:`Dropped` once the end was asked for."""
         if self.reason:
-            raise EpisodeDropped(self.reason)
+            raise Dropped(self.reason)
 
     @property
     def interruption(self) -> KeyboardInterrupt:
@@ -149,59 +154,3 @@ def _raise_safely(interruption: KeyboardInterrupt) -> None:
         raise interruption
 
     loop.call_soon_threadsafe(leave)
-
-
-_P = ParamSpec("_P")
-
-
-_T = TypeVar("_T")
-
-
-def check_limits(concurrency: int, timeout: float | None) -> None:
-    """Raises :class:`InvalidValueError` unless these are a number of workers and a time limit."""
-    if isinstance(concurrency, bool) or not isinstance(concurrency, int) or concurrency < 1:
-        raise InvalidValueError(f"concurrency: expected a whole number of at least 1, got {concurrency!r}")
-    if timeout is not None and not timeout > 0:
-        raise InvalidValueError(f"timeout: expected seconds above 0 or None, got {timeout!r}")
-
-
-async def all_or_first_error(workers: Sequence[Coroutine[Any, Any, None]], stop: Stop) -> None:
-    """Waits for all; the first error (a full disk, Ctrl-C) cancels the rest and leaves as itself.
-
-    Once ``stop`` is asked for, the workers have its grace period to come to an end; what is left then is cancelled.
-    """
-    tasks = [asyncio.create_task(worker) for worker in workers]
-    everything = asyncio.gather(*tasks)
-    request = asyncio.create_task(stop.wait())
-    try:
-        with woken_by_signals():
-            await asyncio.wait((everything, request), return_when=asyncio.FIRST_COMPLETED)
-            if not everything.done():
-                await asyncio.wait((everything,), timeout=stop.grace)
-            if everything.done():
-                await everything
-    finally:
-        request.cancel()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(everything, *tasks, return_exceptions=True)
-
-
-def blocking(work: Callable[_P, Coroutine[Any, Any, _T]]) -> Callable[_P, _T]:
-    """Returns ``work`` for callers without an event loop, under its name without ``_async``.
-
-    What is returned raises :class:`InvalidValueError` where a loop is running, and says what to await there.
-    """
-    name = work.__name__.removesuffix("_async")
-
-    @wraps(work)
-    def run(*args: _P.args, **kwargs: _P.kwargs) -> _T:
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            return asyncio.run(work(*args, **kwargs))
-        raise InvalidValueError(f"{name}() was called where an event loop is running; await {work.__name__}() there")
-
-    run.__name__ = run.__qualname__ = name
-    run.__doc__ = f"As :func:`{work.__name__}`, for callers without an event loop."
-    return run

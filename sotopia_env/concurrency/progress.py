@@ -6,8 +6,8 @@ import asyncio
 import sys
 import time
 from collections import deque
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from sotopia_env.chat_model import Ledger
@@ -20,7 +20,8 @@ class Progress:
     """Counts, and shows a line with a bar, the time that is left, and what the models do.
 
     Attributes:
-        in_flight: pieces of work under way.
+        in_flight: pieces of work under way, the waiting ones included.
+        held: pieces that wait for what is left of the budget.
         failed: pieces that failed.
     """
 
@@ -34,7 +35,7 @@ class Progress:
             unit: what a piece is called, in the plural.
             ledger: of the models; without one only the work itself is shown.
         """
-        self.in_flight = 0
+        self.in_flight = self.held = 0
         self.failed = 0
         self._ledger = ledger
         self._bar: Any = None
@@ -55,6 +56,15 @@ class Progress:
         if self._bar is not None and (done or failed):
             self._bar.update()
 
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Counts a piece as waiting while this is open."""
+        self.held += 1
+        try:
+            yield
+        finally:
+            self.held -= 1
+
     def advance(self, count: int) -> None:
         """So many pieces were done elsewhere."""
         if self._bar is not None:
@@ -63,7 +73,8 @@ class Progress:
     def figures(self) -> str:
         """Returns what is shown behind the bar."""
         parts = [f"{self.failed} failed"] if self.failed else []
-        parts += [f"{self.in_flight} in flight"] if self.in_flight else []
+        parts += [f"{self.in_flight - self.held} in flight"] if self.in_flight > self.held else []
+        parts += [f"{self.held} waiting for the budget"] if self.held else []
         if self._ledger is not None:
             totals = self._ledger.totals()
             if totals.attempts:

@@ -1,0 +1,145 @@
+"""A journal: records on disk, one line each, appended as they come and found again by key.
+
+It is the base of all long work that may be killed: an answer that was paid for gets its line when it is there, and the
+same command looks up what it has before it asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator
+from pathlib import Path
+from typing import Generic, Self, TypeVar
+
+from sotopia_env.errors import DamagedRecordError
+from sotopia_env.files import AppendOnlyFile, replacement
+from sotopia_env.records import Record, read_record
+
+_RecordT = TypeVar("_RecordT", bound=Record)
+
+
+class Journal(Generic[_RecordT]):
+    """A file of records that only grows, open in one process at a time, with an index by key.
+
+    Only keys and positions are in memory; a record is read when it is looked up. Several records may have the same
+    key: the latest is the one that counts, and the earlier ones are read with :meth:`records`.
+
+    Attributes:
+        path: the file.
+        repaired: bytes of an incomplete last line that were removed; a process that is killed may leave one.
+    """
+
+    def __init__(self, path: Path, kind: type[_RecordT], key: Callable[[_RecordT], Hashable]) -> None:
+        """Opens the file, creates it if it does not exist, and repairs it.
+
+        Args:
+            path: the file; its folder must exist.
+            kind: of the records.
+            key: returns the key of a record.
+
+        Raises:
+            InvalidValueError: it cannot be written, or another process has it open.
+            DamagedRecordError: a line is not such a record.
+        """
+        self.path = path
+        self._kind, self._key = kind, key
+        self._positions: dict[Hashable, list[int]] = {}
+        self._end = 0
+        self._file = AppendOnlyFile(path, exclusive=True)
+        self.repaired = self._file.repaired
+        try:
+            self._index()
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _index(self) -> None:
+        with self.path.open("rb") as stream:
+            for number, line in enumerate(stream, start=1):
+                if line.strip():
+                    self._add(self._parse(line, f"line {number}"), len(line))
+                else:
+                    self._end += len(line)
+
+    def _parse(self, line: bytes, where: str) -> _RecordT:
+        try:
+            text = line.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise DamagedRecordError(f"{self.path}, {where}: not UTF-8 text ({error.reason})") from None
+        return read_record(self._kind, text, f"{self.path}, {where}")
+
+    def _add(self, record: _RecordT, size: int) -> None:
+        self._positions.setdefault(self._key(record), []).append(self._end)
+        self._end += size
+
+    def append(self, record: _RecordT) -> None:
+        """Adds a record; it is safe from the death of the process when this returns.
+
+        Raises:
+            SotopiaError: the disk is full, or the like; then the file is as it was.
+        """
+        line = f"{record.model_dump_json()}\n".encode()
+        self._file.append(line)
+        self._add(record, len(line))
+
+    def get(self, key: Hashable) -> _RecordT | None:
+        """Returns the latest record with this key; ``None`` if there is none."""
+        return self._read(self._positions[key][-1]) if key in self._positions else None
+
+    def records(self, key: Hashable) -> list[_RecordT]:
+        """Returns all records with this key, the latest last."""
+        return [self._read(position) for position in self._positions.get(key, ())]
+
+    def _read(self, position: int) -> _RecordT:
+        with self.path.open("rb") as stream:
+            stream.seek(position)
+            return self._parse(stream.readline(), f"byte {position}")
+
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._positions
+
+    def __len__(self) -> int:
+        """The number of keys."""
+        return len(self._positions)
+
+    def __iter__(self) -> Iterator[Hashable]:
+        """The keys, in the order in which they came."""
+        return iter(list(self._positions))
+
+    def values(self) -> Iterator[_RecordT]:
+        """Yields the latest record of every key, in the order of the keys."""
+        for positions in list(self._positions.values()):
+            yield self._read(positions[-1])
+
+    def discard(self, key: Hashable) -> None:
+        """Forgets the records with this key; their lines are in the file until :meth:`compact`."""
+        self._positions.pop(key, None)
+
+    def compact(self) -> None:
+        """Replaces the file, at once or not at all, by one without the lines that were discarded."""
+        positions: dict[Hashable, list[int]] = {key: [] for key in self._positions}
+        order = sorted((position, key) for key, places in self._positions.items() for position in places)
+        with self.path.open("rb") as source, replacement(self.path) as target:
+            for position, key in order:
+                source.seek(position)
+                positions[key].append(target.tell())
+                target.write(source.readline())
+            end = target.tell()
+        self._file.close()
+        self._file = AppendOnlyFile(self.path, exclusive=True)
+        self._positions, self._end = positions, end
+
+    def sync(self) -> None:
+        """Forces everything to the disk."""
+        self._file.sync()
+
+    def close(self, remove: bool = False) -> None:
+        """Closes the file, and removes it if its records are not needed any more."""
+        self._file.close()
+        if remove:
+            self.path.unlink(missing_ok=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -149,6 +149,11 @@ def short_repr(value: object) -> str:
     return text if len(text) <= 80 else text[:77] + "…"
 
 
+def first_line(error: BaseException) -> str:
+    """Returns the first line of an exception's message, or the name of its class."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
 def check_members(field: str, expected: str, value: object, protocol: type) -> None:
     """Raises :class:`InvalidValueError`, naming what is missing, unless an object has the members of a protocol.
 

@@ -10,8 +10,8 @@
 * A directory, such as one that holds a trained model, is opened by the first entry point of the group whose object says
   so: ``opens(path)`` is true. Objects that open directories should be quick to import; what is slow belongs into the
   call. A directory is written with a slash at its end, or beginning with ``/``, ``./``, ``../`` or ``~``; without these
-  marks it is one only if somebody opens it, and a model ``PROVIDER/MODEL`` otherwise. ``local/…``, and whatever else
-  begins with the name of a well-known provider, is always a model without them.
+  marks, what has a slash in it is one if it exists, and a model ``PROVIDER/MODEL`` otherwise. ``local/…``, and whatever
+  else begins with the name of a well-known provider, is always a model without them.
 
 Each may be followed by ``:key=value,…``. The object is called with these as keyword arguments (values that read as JSON
 are numbers, truth values and so on, others text), a directory as ``path``, and of the caller's arguments (settings of
@@ -94,6 +94,7 @@ class Plugins(Generic[T]):
         directory = {"path": Path(head).expanduser()} if self._is_directory(head) else {}
         factory = self._opener(directory["path"]) if directory else self._named(head)
         if factory is None:
+            self._check_unmarked(head)
             return None
         value = self._call(head, factory, options, directory, arguments)
         check_members(f"{self.kind} {head!r}", f"it to make a {self.kind}", value, self.protocol)
@@ -101,17 +102,22 @@ class Plugins(Generic[T]):
 
     def _is_directory(self, head: str) -> bool:
         path = Path(head).expanduser()
-        if head.startswith(_MARKS) or head.endswith("/"):
-            if not path.is_dir():
-                raise InvalidValueError(f"{self.kind} {head!r}: expected a directory, found none")
-            if self._opener(path) is None:
-                raise InvalidValueError(
-                    f"{self.kind} {head!r}: no installed package opens this directory (entry points {self.group!r})"
-                )
-            return True
-        return (
-            "/" in head and head.partition("/")[0] not in _MODELS and path.is_dir() and self._opener(path) is not None
-        )
+        if not (head.startswith(_MARKS) or head.endswith("/")):
+            if "/" not in head or head.partition("/")[0] in _MODELS or not path.is_dir():
+                return False
+        elif not path.is_dir():
+            raise InvalidValueError(f"{self.kind} {head!r}: expected a directory, found none")
+        if self._opener(path) is None:
+            raise InvalidValueError(
+                f"{self.kind} {head!r}: no installed package opens this directory (entry points {self.group!r}); a "
+                "model is weights with config.json or adapter_config.json, or one .gguf file"
+            )
+        return True
+
+    def _check_unmarked(self, head: str) -> None:
+        """Raises if a word that names nothing is a directory which would be opened if it were written as one."""
+        if "/" not in head and Path(head).is_dir() and self._opener(Path(head)) is not None:
+            raise UnknownNameError(f"{self.kind} {head!r}: there is no such name; did you mean {f'./{head}'!r}?")
 
     def _opener(self, path: Path) -> Any:
         for entry in entry_points(group=self.group):

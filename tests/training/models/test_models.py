@@ -31,11 +31,11 @@ from training.models.loading import (
     load_causal_lm,
     load_tokenizer,
     prompt_ids,
-    quantization_config,
     read_prompt_settings,
     start_from,
     write_prompt_settings,
 )
+from training.models.quantization import quantization_config
 from training.models.tiny_base import make_tiny_model, make_tiny_tokenizer
 from training.proof.base_model import BaseSettings
 from training.reward import model as reward_model

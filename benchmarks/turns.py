@@ -59,6 +59,7 @@ def figures() -> list[Figure]:
 
     from training.fitting.loop import quiet
     from training.models.generation import BatchedGenerator, Sampling
+    from training.models.key_values import Prefixes
 
     torch.set_num_threads(1)
     quiet()
@@ -67,7 +68,9 @@ def figures() -> list[Figure]:
     count = 0
     for number in range(2 * ROUNDS):
         reuse = number % 2 == 1
-        generator = BatchedGenerator(model, tokenizer, Sampling(ANSWER, max_batch=128), ENDS, reuse)
+        sampling = Sampling(ANSWER, max_batch=128)
+        prefixes = Prefixes(sampling.max_tokens) if reuse else None
+        generator = BatchedGenerator(model, tokenizer, sampling, ENDS, prefixes)
         start = time.process_time()
         count = play(generator)
         seconds[reuse].append(time.process_time() - start)

@@ -24,6 +24,7 @@ from training.grpo.settings import DevSettings, RewardSettings
 from training.grpo.situations import Situation, situations
 from training.grpo.token_episodes import Sample, TokenEpisode, TokenPlayer
 from training.models.generation import BatchedGenerator, Sampling
+from training.models.key_values import Prefixes
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback
@@ -41,7 +42,8 @@ def generator_sample(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, max_answer: int, temperature: float, seed: int
 ) -> Sample:
     """Returns a function that samples from a model with its own seeds: the same calls give the same answers."""
-    generator = BatchedGenerator(model, tokenizer, Sampling(max_answer, temperature, max_batch=128), reuse=True)
+    sampling = Sampling(max_answer, temperature, max_batch=128)
+    generator = BatchedGenerator(model, tokenizer, sampling, prefixes=Prefixes(sampling.max_tokens))
     calls = 0
 
     def sample(prompts: list[list[int]]) -> tuple[list[list[int]], None]:

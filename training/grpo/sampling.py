@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from training.fitting.loop import has_sharded_weights
 from training.grpo.token_episodes import LogProbs, Sample
 from training.models.generation import BatchedGenerator, Sampling
+from training.models.key_values import Prefixes
 
 if TYPE_CHECKING:
     from trl.trainer.grpo_trainer import GRPOTrainer
@@ -71,7 +72,8 @@ def _at_temperature(trainer: GRPOTrainer, temperature: float | None) -> Iterator
 def _in_batches(trainer: GRPOTrainer, reuse: bool) -> Sample:
     sampling = Sampling(trainer.max_completion_length, trainer.temperature, trainer.top_p, max_batch=MAX_BATCH)
     model = trainer.accelerator.unwrap_model(trainer.model)
-    generator = BatchedGenerator(model, trainer.processing_class, sampling, reuse=reuse)  # of one play: equal weights
+    prefixes = Prefixes(sampling.max_tokens) if reuse else None  # of one play: equal weights
+    generator = BatchedGenerator(model, trainer.processing_class, sampling, prefixes=prefixes)
 
     def sample(prompts: list[list[int]]) -> tuple[list[list[int]], None]:
         import torch

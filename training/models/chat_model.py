@@ -137,7 +137,7 @@ def load_model(
         max_tokens: limit on answers of requests that name none; by default that of training.
         max_length: tokens that a prompt and its answer may have together; by default the model's context.
         quantization: ``nf4`` loads the base in 4 bit.
-        dtype: of the weights; ``auto`` is bfloat16 on a GPU, float32 elsewhere.
+        dtype: of the weights; ``auto`` is bfloat16 on a GPU and on a CPU with AMX, float32 elsewhere.
         device: ``auto`` is a GPU if there is one.
         max_batch: prompts that are decoded together.
         constrained: whether answers are held to the schema of their request, which needs the extra ``constrained``;

@@ -20,13 +20,14 @@ from typing import TYPE_CHECKING, Any
 
 from sotopia_env.errors import InvalidValueError
 from training.models.constraints import Grammars, consume, masked
-from training.models.key_values import Prefixes, can_be_stored, new_cache
+from training.models.key_values import Prefix, Prefixes, can_be_stored, fill, join, new_cache
 
 if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 logger = logging.getLogger(__name__)
+_SHORT = 64  # tokens that are read in about the time that one more pass takes
 _SHRINK = 0.75  # share of active rows below which finished rows are removed from the batch
 
 
@@ -123,20 +124,19 @@ class BatchedGenerator:
         tokenizer: PreTrainedTokenizerBase,
         sampling: Sampling = Sampling(),
         end_ids: Sequence[int] | None = None,
-        reuse: bool = False,
+        prefixes: Prefixes | None = None,
     ) -> None:
         """Prepares; computes nothing.
 
         Args:
-            model: not copied; its weights may change between calls, as in training, without ``reuse``.
+            model: not copied; its weights may change between calls, as in training, without ``prefixes``.
             tokenizer: names the padding and end tokens.
             sampling: parameters and batch limits.
             end_ids: tokens that end an answer; by default the tokenizer's end token and those of the model's
                 generation settings.
-            reuse: whether the keys and values of one call's prompts and answers are stored for the next call, which
-                reads only the rest of prompts that begin with them. They count against ``sampling.max_tokens``: of
-                what has no room the oldest is dropped, and read again. Without effect on models with a sliding window
-                or linear attention.
+            prefixes: stores the keys and values of prompts and answers for later calls, which read only what is new in
+                prompts that begin like them. Generators of the same weights may share it. Without effect on models with
+                a sliding window or linear attention.
         """
         self.model = model
         self.sampling = sampling
@@ -144,7 +144,7 @@ class BatchedGenerator:
         self._grammars: Grammars | None = None
         self.end_ids = tuple(sorted(_end_ids(model, tokenizer) if end_ids is None else set(end_ids)))
         self._pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else self.end_ids[0]
-        self._prefixes = Prefixes(sampling.max_tokens if reuse and can_be_stored(model) else 0)
+        self._prefixes = prefixes if prefixes is not None and can_be_stored(model) else Prefixes(0)
 
     def generate(
         self,
@@ -173,7 +173,7 @@ class BatchedGenerator:
             raise InvalidValueError("prompt_ids: expected at least one token in each prompt, got an empty one")
         samples: dict[int, Sampled] = {}
         with _evaluation_mode(self.model):
-            for batch in self._batches(prompt_ids):
+            for batch in self.sampling.batches([len(ids) for ids in prompt_ids]):
                 answers = self._decode_in_memory(
                     [prompt_ids[index] for index in batch],
                     [seeds[index] for index in batch],
@@ -181,16 +181,6 @@ class BatchedGenerator:
                 )
                 samples.update(zip(batch, answers, strict=True))
         return [samples[index] for index in range(len(prompt_ids))]
-
-    def _batches(self, prompts: Sequence[Sequence[int]]) -> Iterator[list[int]]:
-        """Indices in batches: first of prompts whose beginning is stored, as one other would have all read again."""
-        names, waiting = self._prefixes.retain(prompts), list(range(len(prompts)))
-        while waiting:
-            # Looked up for every batch anew: the one before may have taken the room of what was stored for this one.
-            group = [index for index in waiting if names[index] in self._prefixes] or waiting
-            batch = [group[number] for number in self.sampling.batches([len(prompts[index]) for index in group])[0]]
-            yield batch
-            waiting = sorted({*waiting} - {*batch})
 
     def _decode_in_memory(
         self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], schemas: Sequence[Mapping[str, Any] | None]
@@ -264,22 +254,51 @@ class BatchedGenerator:
         """Logits after each prompt, the cache and the attention mask; equal prompts are computed once."""
         import torch
 
-        unique = {tuple(ids): None for ids in prompts}
-        row_of = {ids: number for number, ids in enumerate(unique)}
-        longest, device = max(map(len, unique)), self.model.device
-        padded = [[self._pad] * (longest - len(ids)) + list(ids) for ids in unique]
-        holes = [[0] * (longest - len(ids)) + [1] * len(ids) for ids in unique]
-        ids, mask = torch.tensor(padded, device=device), torch.tensor(holes, device=device)  # (different, longest)
-        capacity = longest + self.sampling.max_new_tokens
-        cache = new_cache(self.model, capacity)
-        past = self._prefixes.move_to(cache, list(unique), reserved=len(prompts) * capacity)
-        positions = (mask.cumsum(1) - 1).clamp(min=0)
-        logits = self._forward(ids[:, past:], mask, positions[:, past:], cache)
-        if len(unique) < len(prompts):
-            rows = torch.tensor([row_of[tuple(ids)] for ids in prompts], device=device)
+        unique = list(dict.fromkeys(map(tuple, prompts)))
+        capacity = max(map(len, unique)) + self.sampling.max_new_tokens
+        prefixes = self._prefixes.withdraw(unique, reserved=len(prompts) * capacity)
+        unread = [len(ids) - prefix.tokens for ids, prefix in zip(unique, prefixes, strict=True)]
+        groups = _alike(unread) if self._prefixes.stores else [list(range(len(unique)))]
+        parts = [
+            self._read_group([unique[row] for row in group], [prefixes[row] for row in group], capacity)
+            for group in groups
+        ]
+        logits, cache, mask = parts[0] if len(parts) == 1 else self._joined(parts, capacity)
+        row_of = {unique[number]: row for row, number in enumerate(number for group in groups for number in group)}
+        order = [row_of[tuple(ids)] for ids in prompts]
+        if order != list(range(len(unique))):
+            rows = torch.tensor(order, device=self.model.device)
             cache.batch_select_indices(rows)
             logits, mask = logits[rows], mask[rows]
         return logits, cache, mask
+
+    def _read_group(
+        self, prompts: Sequence[Sequence[int]], prefixes: Sequence[Prefix], capacity: int
+    ) -> tuple[torch.Tensor, Any, torch.Tensor]:
+        """Reads different prompts from the first column on that is not stored of all, padded on the left."""
+        import torch
+
+        longest, device = max(map(len, prompts)), self.model.device
+        padded = [[self._pad] * (longest - len(ids)) + list(ids) for ids in prompts]
+        holes = [[0] * (longest - len(ids)) + [1] * len(ids) for ids in prompts]
+        ids, mask = torch.tensor(padded, device=device), torch.tensor(holes, device=device)  # (rows, longest)
+        unread = max(len(ids) - prefix.tokens for ids, prefix in zip(prompts, prefixes, strict=True))
+        cache = new_cache(self.model, capacity)
+        fill(cache, prefixes, [max(0, len(ids) - unread) for ids in prompts])
+        positions = (mask.cumsum(1) - 1).clamp(min=0)
+        past = cache.get_seq_length()
+        return self._forward(ids[:, past:], mask, positions[:, past:], cache), cache, mask
+
+    def _joined(
+        self, parts: Sequence[tuple[torch.Tensor, Any, torch.Tensor]], capacity: int
+    ) -> tuple[torch.Tensor, Any, torch.Tensor]:
+        import torch
+        from torch.nn.functional import pad
+
+        logits, caches, masks = zip(*parts, strict=True)
+        cache, width = new_cache(self.model, capacity), max(mask.shape[1] for mask in masks)
+        join(cache, caches)
+        return torch.cat(logits), cache, torch.cat([pad(mask, (width - mask.shape[1], 0)) for mask in masks])
 
     def _forward(self, ids: torch.Tensor, mask: torch.Tensor, positions: torch.Tensor, cache: Any) -> torch.Tensor:
         """Logits of the last position, (rows, vocabulary)."""
@@ -293,6 +312,17 @@ class BatchedGenerator:
         )
         last: torch.Tensor = output.logits[:, -1]
         return last
+
+
+def _alike(unread: Sequence[int]) -> list[list[int]]:
+    """Rows in groups that are read together; those with less to read are padded, at most to about twice of it."""
+    groups: list[list[int]] = []
+    for row in sorted(range(len(unread)), key=lambda row: -unread[row]):
+        if groups and 2 * unread[row] + _SHORT >= unread[groups[-1][0]]:
+            groups[-1].append(row)
+        else:
+            groups.append([row])
+    return groups
 
 
 def _end_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> set[int]:

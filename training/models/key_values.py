@@ -1,9 +1,10 @@
-"""Keys and values of attention: the cache of one batch, and sequences stored for prompts that begin with them."""
+"""Keys and values of attention: the cache of one batch, and sequences stored for prompts that begin like them."""
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,15 @@ def can_be_stored(model: PreTrainedModel) -> bool:
     return _is_plain(DynamicCache(config=model.config))
 
 
+def token_bytes(model: PreTrainedModel) -> int:
+    """Returns the bytes of the keys and values of one token, in all layers."""
+    config = model.config.get_text_config()
+    heads = config.num_attention_heads
+    size = getattr(config, "head_dim", None) or config.hidden_size // heads
+    numbers = config.num_hidden_layers * 2 * (getattr(config, "num_key_value_heads", None) or heads) * size
+    return int(numbers * model.dtype.itemsize)
+
+
 def _is_plain(kv_cache: Any) -> bool:
     from transformers.cache_utils import DynamicLayer
 
@@ -67,6 +77,10 @@ def _growing_layer() -> Any:
             super().batch_select_indices(indices)
             self._buffers.clear()  # they hold the rows before the selection
 
+        def reset(self) -> None:
+            super().reset()
+            self._buffers.clear()
+
         def _extended(self, name: str, new: Any) -> Any:
             old, buffer = getattr(self, name), self._buffers.get(name)
             length = old.shape[-2] if old.numel() else 0
@@ -82,8 +96,21 @@ def _growing_layer() -> Any:
     return GrowingLayer
 
 
+@dataclass(slots=True)
+class Prefix:
+    """What is stored of one prompt.
+
+    Attributes:
+        tokens: its first tokens that are stored, fewer than it has; 0 if nothing is.
+        layers: keys and values of a sequence that begins with them, by layer.
+    """
+
+    tokens: int
+    layers: list[_KeysAndValues]
+
+
 class Prefixes:
-    """Keys and values of token sequences, oldest first, each for the next prompts that begin with it.
+    """Keys and values of token sequences, the least recently used first, for later prompts that begin like them.
 
     Valid as long as the model's weights do not change, and only for models that :func:`can_be_stored`.
     """
@@ -92,7 +119,8 @@ class Prefixes:
         """Begins with none.
 
         Args:
-            max_tokens: limit on all stored tokens, beyond which the oldest sequences are dropped; 0 stores nothing.
+            max_tokens: limit on all stored tokens and those of the batch in progress, beyond which the least recently
+                used sequences are dropped; 0 stores nothing.
         """
         self._max_tokens = max_tokens
         self._sequences: dict[bytes, list[_KeysAndValues]] = {}
@@ -101,49 +129,38 @@ class Prefixes:
         """The number of sequences."""
         return len(self._sequences)
 
-    def __contains__(self, name: object) -> bool:
-        """Whether a sequence is stored, by its name of :meth:`retain`."""
-        return name in self._sequences
+    @property
+    def stores(self) -> bool:
+        """Whether anything is stored."""
+        return self._max_tokens > 0
 
-    def retain(self, prompts: Sequence[Sequence[int]]) -> list[bytes]:
-        """Drops the sequences that no prompt begins with.
-
-        Returns:
-            The name of each prompt's sequence, the longest one that it begins with; empty where there is none.
-        """
-        names = [self._longest(prompt) for prompt in prompts]
-        used = set(names)
-        self._sequences = {name: layers for name, layers in self._sequences.items() if name in used}
-        return names
+    @property
+    def tokens(self) -> int:
+        """The number of stored tokens."""
+        return sum(map(len, self._sequences)) // _BYTES
 
     def clear(self) -> None:
         """Drops all sequences."""
         self._sequences.clear()
 
-    def move_to(self, kv_cache: Any, prompts: Sequence[Sequence[int]], reserved: int) -> int:
-        """Moves what is stored of the prompts into an empty cache, one row for each, padded on the left.
+    def withdraw(self, prompts: Sequence[Sequence[int]], reserved: int) -> list[Prefix]:
+        """Returns what is stored of each prompt.
 
-        All rows must be read from the same column on, so tokens beyond that column are read again.
+        A sequence of which a prompt repeats the most leaves the store, because the prompt will take its place. One that
+        shares only its beginning with them stays, such as that of another episode with the same instructions.
 
         Args:
-            kv_cache: of :func:`new_cache`.
-            prompts: different ones.
+            prompts: of a batch.
             reserved: tokens that the batch will take of the limit; the oldest other sequences make room.
-
-        Returns:
-            The number of columns; prompts that are padded on the left to equal lengths are to be read from there on.
         """
-        names = [self._longest(prompt) for prompt in prompts]
-        unread = max(len(prompt) - len(name) // _BYTES for prompt, name in zip(prompts, names, strict=True))
-        lengths = [max(0, len(prompt) - unread) for prompt in prompts]  # 0 where nothing is stored
-        sequences = {name: self._sequences.pop(name) for name in set(names) if name}
+        matches = [self._longest(prompt) for prompt in prompts]
+        prefixes = [Prefix(tokens, [*self._sequences.get(name, ())]) for name, tokens in matches]
+        for name, tokens in sorted(set(matches)):
+            layers = self._sequences.pop(name, None)
+            if layers is not None and 2 * tokens * _BYTES < len(name):
+                self._sequences[name] = layers  # as the most recently used
         self._limit(self._max_tokens - reserved)
-        columns = max(lengths)
-        for layer in kv_cache.layers if columns else ():
-            parts = {name: layers.pop(0) for name, layers in sequences.items()}  # frees those of the layer before
-            pieces = [parts[name] if length else None for name, length in zip(names, lengths, strict=True)]
-            layer.update(*(_left_padded(pieces, lengths, part) for part in (0, 1)))
-        return columns
+        return prefixes
 
     def take(self, kv_cache: Any, rows: Sequence[tuple[int, int, Sequence[int]]], staying: torch.Tensor) -> None:
         """Stores rows of a cache, and removes all but ``staying``; layer by layer, so that memory suffices.
@@ -153,27 +170,67 @@ class Prefixes:
             rows: index in the cache, first column and token ids of each row to store.
             staying: indices of the rows that stay in the cache.
         """
-        rows = rows if self._max_tokens else ()
+        rows = rows if self.stores else ()
         sequences: list[list[_KeysAndValues]] = [[] for _ in rows]
         for layer in kv_cache.layers if len(rows) or len(staying) else ():  # else all of it goes
             for layers, (row, first, ids) in zip(sequences, rows, strict=True):
                 columns = slice(first, first + len(ids))
                 layers.append((layer.keys[row, :, columns].clone(), layer.values[row, :, columns].clone()))
             layer.batch_select_indices(staying)
-        self._sequences |= {_name(ids): layers for (_, _, ids), layers in zip(rows, sequences, strict=True)}
+        for (_, _, ids), layers in zip(rows, sequences, strict=True):
+            self._sequences.pop(_name(ids), None)
+            self._sequences[_name(ids)] = layers
         self._limit(self._max_tokens)
 
-    def _longest(self, prompt: Sequence[int]) -> bytes:
-        """The longest sequence that is shorter than the prompt, whose last token must be read to go on."""
-        name = _name(prompt)
-        return max((s for s in self._sequences if len(s) < len(name) and name.startswith(s)), key=len, default=b"")
+    def _longest(self, prompt: Sequence[int]) -> tuple[bytes, int]:
+        """The sequence that shares the most first tokens with the prompt, whose last token must be read to go on."""
+        name = _name(prompt[:-1])
+        lengths = {stored: _common(name, stored) for stored in self._sequences}
+        longest = max(lengths, key=lambda stored: lengths[stored], default=b"")
+        tokens = lengths.get(longest, 0)
+        return (longest, tokens) if tokens else (b"", 0)
 
     def _limit(self, tokens: int) -> None:
-        excess = sum(map(len, self._sequences)) // _BYTES - tokens
+        excess = self.tokens - tokens
         while excess > 0 and self._sequences:
             oldest = next(iter(self._sequences))
             del self._sequences[oldest]
             excess -= len(oldest) // _BYTES
+
+
+def fill(kv_cache: Any, prefixes: Sequence[Prefix], lengths: Sequence[int]) -> None:
+    """Moves prefixes into an empty cache, one row for each, padded on the left; they hold no layers afterwards.
+
+    Args:
+        kv_cache: of :func:`new_cache`.
+        prefixes: of the rows.
+        lengths: first tokens of each prefix that are used, maybe 0.
+    """
+    for layer in kv_cache.layers if any(lengths) else ():
+        pieces = [prefix.layers.pop(0) if prefix.layers else None for prefix in prefixes]  # frees the layer before
+        layer.update(*(_left_padded(pieces, lengths, part) for part in (0, 1)))
+
+
+def join(kv_cache: Any, parts: Sequence[Any]) -> None:
+    """Moves the rows of several caches into an empty one, padded on the left to one width.
+
+    Args:
+        kv_cache: of :func:`new_cache`.
+        parts: caches of the same model; empty afterwards.
+    """
+    import torch
+    from torch.nn.functional import pad
+
+    width = max(part.get_seq_length() for part in parts)
+    for layer, *layers in zip(kv_cache.layers, *(part.layers for part in parts), strict=True):
+        rows = [(own.keys, own.values) for own in layers]
+        keys, values = (
+            torch.cat([pad(tensor, (0, 0, width - tensor.shape[-2], 0)) for tensor in tensors])
+            for tensors in zip(*rows, strict=True)
+        )
+        layer.update(keys, values)  # (all rows, heads, width, size)
+        for own in layers:
+            own.reset()
 
 
 def _name(ids: Sequence[int]) -> bytes:
@@ -181,12 +238,28 @@ def _name(ids: Sequence[int]) -> bytes:
     return array("q", ids).tobytes()
 
 
+def _common(one: bytes, other: bytes) -> int:
+    """The number of first tokens that two sequences share; by bisection, as bytes are compared fast at once."""
+    low, high = 0, min(len(one), len(other)) // _BYTES
+    if other.startswith(one[: high * _BYTES]):
+        return high
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low * _BYTES : middle * _BYTES] == other[low * _BYTES : middle * _BYTES]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
 def _left_padded(pieces: Sequence[_KeysAndValues | None], lengths: Sequence[int], part: int) -> torch.Tensor:
     """The first tokens of each row's keys or values, (rows, heads, longest, size); masked columns are zeros."""
-    tensors = [None if piece is None else piece[part] for piece in pieces]  # (heads, tokens, size)
+    tensors = [
+        None if piece is None or not length else piece[part] for piece, length in zip(pieces, lengths, strict=True)
+    ]
     heads, _, size = next(tensor.shape for tensor in tensors if tensor is not None)
     batch = next(tensor for tensor in tensors if tensor is not None).new_zeros(len(pieces), heads, max(lengths), size)
     for row, tensor, length in zip(batch, tensors, lengths, strict=True):
-        if tensor is not None:
+        if tensor is not None:  # (heads, tokens, size)
             row[:, -length:] = tensor[:, :length]
     return batch

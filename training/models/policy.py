@@ -63,7 +63,7 @@ def load(
         examples: file of few-shot examples, for a model that was not trained.
         logprobs: whether token ids and log-probabilities are recorded.
         quantization: ``nf4`` loads the base in 4 bit.
-        dtype: of the weights; ``auto`` is bfloat16 on a GPU, float32 elsewhere.
+        dtype: of the weights; ``auto`` is bfloat16 on a GPU and on a CPU with AMX, float32 elsewhere.
         device: ``auto`` is a GPU if there is one.
         max_batch: prompts that are decoded together.
         constrained: whether answers are held to the actions and moves that are open; see

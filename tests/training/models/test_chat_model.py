@@ -42,7 +42,7 @@ def complete(model, *requests):
 
 
 def test_the_same_request_gets_the_same_answer_and_a_replicate_another(directory):
-    model = load_model(directory, constrained="off")
+    model = load_model(directory, constrained="off", dtype="float32")
     first, again, other, reasked = complete(model, ASKED, ASKED, replace(ASKED, replicate=1), replace(ASKED, reask=1))
     assert first == again
     assert len({first.token_ids, other.token_ids, reasked.token_ids}) == 3
@@ -116,7 +116,7 @@ def test_recorded_log_probabilities_are_those_of_the_constrained_distribution(di
     import torch
 
     schema = {"type": "object", "properties": {"n": {"enum": [1, 2]}}, "required": ["n"], "additionalProperties": False}
-    model = load_model(directory, constrained="on")
+    model = load_model(directory, constrained="on", dtype="float32")
     (reply,) = complete(model, replace(ASKED, schema=schema, max_tokens=40))
     assert json.loads(reply.text) in ({"n": 1}, {"n": 2})
     tokenizer = load_tokenizer(directory / "model", SETTINGS)

@@ -28,7 +28,8 @@ def prompts(count: int, seed: int = 0, longest: int = 60) -> list[list[int]]:
 
 
 def generator(model, tokenizer, end_ids=None, reuse=False, **sampling) -> BatchedGenerator:
-    return BatchedGenerator(model, tokenizer, Sampling(**{"max_new_tokens": 12, **sampling}), end_ids, reuse)
+    limits = Sampling(**{"max_new_tokens": 12, **sampling})
+    return BatchedGenerator(model, tokenizer, limits, end_ids, Prefixes(limits.max_tokens) if reuse else None)
 
 
 def test_greedy_tokens_are_those_of_transformers(model, tokenizer):
@@ -291,30 +292,59 @@ def test_with_reuse_only_what_is_new_is_read(model, tokenizer):
     reusing = generator(model, tokenizer, [END], reuse=True, max_new_tokens=4)
     answers = reusing.generate(first, [1, 2])
     later = [[*ids, *answer.ids, 9, 10, 11] for ids, answer in zip(first, answers, strict=True)]
-    other = [[12] * 30]
+    other = [[12] * 90]
     with shapes_read(model) as shapes:
-        reusing.generate([*later, *other], [3, 4, 5])
-    assert [shape for shape in shapes if shape[1] > 1] == [(2, 4), (1, 30)]  # the last sampled token, and three
+        answers = reusing.generate([*later, *other], [3, 4, 5])
+    assert [shape for shape in shapes if shape[1] > 1] == [(1, 90), (2, 4)]  # the last sampled token, and three
+    expected = generator(model, tokenizer, [END], max_new_tokens=4).generate([*later, *other], [3, 4, 5])
+    assert [answer.ids for answer in answers] == [answer.ids for answer in expected]
 
 
-def stored_tokens(generated: BatchedGenerator) -> int:
-    return sum(layers[0][0].shape[1] for layers in generated._prefixes._sequences.values())
+def changed(ids: list[int], draw: random.Random) -> list[int]:
+    """A later prompt: the answer's text has other tokens, the oldest turns are left out, or an episode begins."""
+    first, news = min(20, len(ids)), [draw.randrange(6, 300) for _ in range(draw.randrange(1, 20))]
+    kind = draw.randrange(4)
+    if kind == 0:
+        return [*ids[:-2], *news]
+    if kind == 1:
+        return [*ids[:first], *ids[first + 10 :], *news]
+    return ids[:first] + news if kind == 2 else [*ids, *news]
+
+
+@pytest.mark.parametrize("max_tokens", [1 << 17, 800, 200])
+def test_prompts_that_only_begin_alike_are_answered_as_without_reuse(model, tokenizer, max_tokens):
+    """Seats act in turn, some are asked twice and episodes come and go: what is stored is found where it fits."""
+    draw, ends = random.Random(5), list(range(5, 40))
+    stored = Prefixes(max_tokens)
+    limits = [Sampling(12), Sampling(6, 0.5)]  # generators of one model share what is stored
+    reusing = [BatchedGenerator(model, tokenizer, sampling, ends, stored) for sampling in limits]
+    seats = prompts(9, longest=40)
+    for turn in range(12):
+        acting = draw.sample(range(9), draw.randrange(1, 9))
+        seeds = [100 * turn + row for row in range(len(acting))]
+        asked = [seats[seat] for seat in acting]
+        kind = turn % 2
+        answers = reusing[kind].generate(asked, seeds)
+        expected = BatchedGenerator(model, tokenizer, limits[kind], ends).generate(asked, seeds)
+        assert [answer.ids for answer in answers] == [answer.ids for answer in expected]
+        assert stored.tokens <= max_tokens
+        for seat, answer in zip(acting, answers, strict=True):
+            seats[seat] = changed([*seats[seat], *answer.ids], draw)
 
 
 def test_what_is_stored_counts_against_the_limit(model, tokenizer, monkeypatch):
     small = generator(model, tokenizer, [END], reuse=True, max_tokens=500, max_new_tokens=8)
-    moved, totals = Prefixes.move_to, []
+    withdraw, totals = Prefixes.withdraw, []
 
-    def counted(self, kv_cache, rows, reserved):
-        columns = moved(self, kv_cache, rows, reserved)
-        totals.append((stored_tokens(small), reserved))
-        return columns
+    def counted(self, rows, reserved):
+        prefixes = withdraw(self, rows, reserved)
+        totals.append((self.tokens, reserved))
+        return prefixes
 
-    monkeypatch.setattr(Prefixes, "move_to", counted)
-    for asked, _ in turns([small], prompts(8)):
-        assert 0 < stored_tokens(small) <= 500
-        assert len(small._prefixes) <= len(asked)
-    assert all(stored + reserved <= 500 for stored, reserved in totals)
+    monkeypatch.setattr(Prefixes, "withdraw", counted)
+    for _ in turns([small], prompts(8)):
+        assert 0 < small._prefixes.tokens <= 500
+    assert all(stored + reserved <= 500 for stored, reserved in totals if stored)
     assert any(stored for stored, _ in totals)
 
 

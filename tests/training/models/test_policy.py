@@ -21,7 +21,7 @@ from sotopia_env.world.action import ActionType
 from sotopia_env.world.dynamics import Rules, initial_state, transition
 from sotopia_env.world.observation import SeatView
 from training.models import trained_model
-from training.models.generation import Sampled
+from training.models.generation import BatchedGenerator, Sampled
 from training.models.loading import answer_text, prompt_ids, write_prompt_settings
 from training.models.policy import load
 from training.models.trained_model import TrainedModel, holds_causal_lm, identity
@@ -195,7 +195,7 @@ def test_a_complaint_that_has_no_room_is_not_made(trained, tmp_path):
 def test_an_episode_is_the_same_whoever_is_played_beside_it(trained):
     """Invariant 1 for sampled models: same task and seed, same turns, alone or among others."""
     found = tasks.generate("bargaining", 4, seed=2)
-    policy = load(trained, reasks=1, max_tokens=12)
+    policy = load(trained, reasks=1, max_tokens=12, dtype="float32")
 
     def played(chosen):
         plans = plan_episodes(chosen, [(policy, "linear")], rules=Rules(max_turns=4))
@@ -208,6 +208,40 @@ def test_an_episode_is_the_same_whoever_is_played_beside_it(trained):
     for task in found[:2]:
         alone = played([task])
         assert alone == {key: together[key] for key in alone}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"constrained": "off", "reasks": 2},
+        {"constrained": "auto", "max_tokens": 60},
+        {"constrained": "off", "max_length": 500, "reasks": 1},
+    ],
+    ids=str,
+)
+def test_with_keys_and_values_of_earlier_turns_the_answers_are_the_same(trained, options, monkeypatch):
+    """Both seats of several episodes at once, some asked again, and some without room for their oldest turns."""
+    found, rules = tasks.generate("bargaining", 3, seed=2), Rules(max_turns=12, max_silent_turns=0)
+
+    def played():
+        policy = load(trained, **{"dtype": "float32", "max_tokens": 16, "max_length": 5000, **options})
+        result = run_episodes(plan_episodes(found, [(policy, policy)], rules=rules), progress=False)
+        assert not result.failures
+        generations = {e.key: [t.generation for t in e.turns if t.generation] for e in result.episodes}
+        return {key: [(g.text, g.reasks, g.dropped_turns) for g in row] for key, row in generations.items()}
+
+    reads, read = [], BatchedGenerator._forward
+    monkeypatch.setattr(
+        BatchedGenerator, "_forward", lambda self, ids, *rest: reads.append(ids.numel()) or read(self, ids, *rest)
+    )
+    stored, tokens = played(), sum(reads)
+    reads.clear()
+    monkeypatch.setattr(trained_model, "storable_tokens", lambda model: 0)
+    assert stored == played()
+    assert tokens < sum(reads)
+    answers = [answer for row in stored.values() for answer in row]
+    assert any(reasks for _, reasks, _ in answers) == bool(options.get("reasks"))
+    assert any(dropped for _, _, dropped in answers) == ("max_length" in options)
 
 
 def test_a_run_is_resumed_with_a_model_that_moved_and_not_with_another(trained, adapter, tmp_path):
@@ -242,11 +276,11 @@ def test_a_complete_run_and_a_plan_load_no_weights(trained, monkeypatch):
 
 
 def test_an_adapter_plays_as_base_and_adapter_together(adapter, tiny_model):
-    from training.models.generation import BatchedGenerator, Sampling
+    from training.models.generation import Sampling
     from training.models.loading import load_causal_lm
     from training.stage.settings import ModelSettings
 
-    policy = load(adapter, temperature=0, device="cpu", constrained="off")
+    policy = load(adapter, temperature=0, device="cpu", dtype="float32", constrained="off")
     assert policy.name == "sr"
     observation = seen(turns=1)
     text = act(policy, observation).generation.text

@@ -3,13 +3,14 @@
 ::
 
     SotopiaError
-    ├── InvalidValueError (ValueError)        a caller passed something that cannot be meant
-    │   ├── InvalidTaskError                  a character, scenario, task or task file is not well formed
-    │   ├── InvalidActionError                an action that no rule of the environment can read
-    │   ├── UnknownNameError                  a misspelt name; the message offers the nearest valid one
-    │   │   └── UnknownKeywordError (TypeError)   a keyword argument that a constructor does not have
-    │   └── ConstraintError                   constraints that the available characters cannot meet
-    ├── DamagedRecordError (ValueError)       a line of a record file that cannot be read; names file and line
+    ├── FieldError (ValueError)               has fields: where the problem is, what was expected, what came
+    │   ├── InvalidValueError                 a caller passed an invalid value
+    │   │   ├── InvalidTaskError              a character, scenario, task or task file is malformed
+    │   │   ├── InvalidActionError            a malformed action
+    │   │   ├── UnknownNameError              a misspelt name; offers the nearest valid one
+    │   │   │   └── UnknownKeywordError (TypeError)   a keyword argument that a constructor does not have
+    │   │   └── ConstraintError               constraints that the available characters cannot meet
+    │   └── DamagedRecordError                a line of a record file that cannot be read; names file and line
     ├── EvaluationError                       an evaluator could not score an episode
     ├── PolicyError                           a policy could not produce an action (its model failed, not its text)
     ├── ModelCallError                        a call to a language model failed for good; says how and how often
@@ -18,15 +19,21 @@
     ├── ContextLengthError                    a conversation does not fit into the model's context
     └── BudgetExceededError                   the ledger's limit is reached; nothing was sent
 
-A message says what was expected, what came, and where. Model text that cannot be read as an action is *not* an
-exception: it is a :class:`sotopia_env.world.action.ParseFailure`, an event of the episode.
+A :class:`FieldError` holds its parts as attributes, and ``str(error)`` makes the one sentence of them. Model text that
+cannot be read as an action is *not* an exception: it is a :class:`sotopia_env.world.action.ParseFailure`, an event of
+the episode.
 """
 
 from __future__ import annotations
 
 import difflib
+import reprlib
 from collections.abc import Iterable
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from os import PathLike
+from typing import Any, Literal, Self
+
+from sotopia_env.quoting import disarm_line, quote
 
 ModelFailure = Literal["rate_limit", "server", "timeout", "connection", "malformed", "empty", "auth", "bad_request"]
 """Why a call to a model failed: refused for now (429), the server's fault (5xx, 409), no answer in time, no or a broken
@@ -38,16 +45,126 @@ class SotopiaError(Exception):
     """The root of the family: ``except SotopiaError`` catches everything raised on purpose."""
 
 
-class InvalidValueError(SotopiaError, ValueError):
-    """A value that was passed in is not one the callee can mean."""
+@dataclass(frozen=True, slots=True)
+class Where:
+    """A place in something that was read.
+
+    Attributes:
+        file: the path of the file, or another name of the source.
+        line: of the file, from 1.
+        record: a part of it that has a name or a number, such as ``task "bargain-3"`` or ``row 2``.
+    """
+
+    file: str | PathLike[str] = ""
+    line: int | None = None
+    record: str = ""
+
+    def __str__(self) -> str:
+        line = "" if self.line is None else f"line {self.line}"
+        return ", ".join(filter(None, (str(self.file), line, self.record)))
+
+
+class Verbatim(str):
+    """Text that describes a value and is shown without quotes, such as ``3 seats``."""
+
+
+class FieldError(SotopiaError, ValueError):
+    """What is wrong with one field of something that was passed in or read.
+
+    Its sentence is ``field: problem, expected …, got …; did you mean …?; hint (where)``, without the parts that are
+    not given. Pickling and copying keep all attributes.
+
+    Attributes:
+        problem: what is wrong, where ``expected`` and ``got`` alone do not say it.
+        field: the argument, option or dotted path whose value is at fault; empty where there is only one.
+        expected: what the field takes, as a noun phrase.
+        got: the value at fault; a :class:`Verbatim` that describes it if it is not a text, a number, a truth value or
+            ``None``, so that an error can be sent to another process; ``...`` where no value is at fault.
+        nearest: the valid name most like ``got``, or the valid value nearest to it, as text.
+        hint: how to correct it.
+        where: the place in a file.
+    """
+
+    problem: str
+    field: str
+    expected: str
+    got: object
+    nearest: str | None
+    hint: str
+    where: Where
+
+    def __init__(
+        self,
+        problem: str = "",
+        *,
+        field: str = "",
+        expected: str = "",
+        got: object = ...,
+        valid: Iterable[str] | None = None,
+        nearest: str | None = None,
+        hint: str = "",
+        where: Where | str | PathLike[str] = "",
+    ) -> None:
+        """Takes the attributes; ``valid`` names make ``expected``, unless it is given, and ``nearest``."""
+        names = [] if valid is None else list(valid)
+        is_plain = got is None or got is ... or isinstance(got, (str, int, float))
+        self.problem, self.field, self.hint = problem, field, hint
+        self.expected = expected or (_one_of(names) if valid is not None else "")
+        self.got = got if is_plain else Verbatim(excerpt(got))
+        self.nearest = nearest_name(got[:80], names) if isinstance(got, str) and nearest is None else nearest
+        self.where = where if isinstance(where, Where) else Where(where)
+
+    def __str__(self) -> str:
+        expected = f"expected {self.expected}" if self.expected else ""
+        got = "" if self.got is ... else f"got {excerpt(self.got)}"
+        close = "" if self.nearest is None else f"did you mean {excerpt(self.nearest)}?"
+        if isinstance(self.nearest, Verbatim):  # a value, not a name
+            close = f"the nearest is {self.nearest}"
+        body = ", ".join(filter(None, (self.problem, expected, got)))
+        sentence = ": ".join(filter(None, (self.field, "; ".join(filter(None, (body, close, self.hint))))))
+        return f"{sentence} ({self.where})" if str(self.where) else sentence
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self)!r})"
+
+    @classmethod
+    def of(
+        cls,
+        error: FieldError,
+        *,
+        within: str = "",
+        field: str = "",
+        hint: str = "",
+        where: Where | str | PathLike[str] = "",
+    ) -> Self:
+        """Returns the same problem as an error of this class.
+
+        Args:
+            error: the problem.
+            within: the path of what ``error.field`` is a part of.
+            field: the name of the field, instead of the error's own.
+            hint: instead of the error's own.
+            where: the place, instead of the error's own; its record stays where the new place names none.
+        """
+        copy = cls(where=where)
+        place = copy.where if where else error.where
+        copy.__dict__.update(error.__dict__)
+        copy.field = joined(within, field or error.field)
+        copy.hint = hint or error.hint
+        copy.where = replace(place, record=place.record or error.where.record)
+        return copy
+
+
+class InvalidValueError(FieldError):
+    """A caller passed an invalid value."""
 
 
 class InvalidTaskError(InvalidValueError):
-    """A character, scenario, task or task file is not well formed."""
+    """A character, scenario, task or task file is malformed."""
 
 
 class InvalidActionError(InvalidValueError):
-    """An action is not of a form the environment reads; the state is left as it was."""
+    """An action is malformed; the state is left as it was."""
 
 
 class UnknownNameError(InvalidValueError):
@@ -66,7 +183,7 @@ class ConstraintError(InvalidValueError):
     """A scenario's constraints cannot be met by the characters and relationships at hand."""
 
 
-class DamagedRecordError(SotopiaError, ValueError):
+class DamagedRecordError(FieldError):
     """A line of a record file cannot be read."""
 
 
@@ -137,10 +254,47 @@ FATAL = (BudgetExceededError, ModelRefusedError)
 """What ends a run, not an episode: every other episode would fail likewise."""
 
 
-def check_whole(name: str, value: object, low: int) -> None:
-    """Raises :class:`InvalidValueError` unless ``value`` is an ``int`` (and no ``bool``) of at least ``low``."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < low:
-        raise InvalidValueError(f"{name}: expected a whole number of at least {low}, got {value!r}")
+def check_whole(field: str, value: object, low: int, high: int | None = None) -> None:
+    """Raises :class:`InvalidValueError` unless ``value`` is an ``int`` (and not a ``bool``) within inclusive bounds."""
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    if not is_whole or value < low or (high is not None and value > high):  # type: ignore[operator]  # an int by now
+        bounds = f"of at least {low}" if high is None else f"from {low} to {high}"
+        raise InvalidValueError(field=field, expected=f"a whole number {bounds}", got=value)
+
+
+class _Excerpts(reprlib.Repr):
+    """Short representations of values that may be huge, or whose own ``repr`` fails."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlevel, self.maxstring, self.maxother = 3, 60, 78
+
+    def repr1(self, x: Any, level: int) -> str:
+        if isinstance(x, str):  # of any class: members of StrEnum, too
+            return quote(str(x) if len(x) <= self.maxstring else x[: self.maxstring - 1] + "…")
+        return x.__name__ if isinstance(x, type) else super().repr1(x, level)
+
+    def repr_Decimal(self, x: Any, level: int) -> str:  # noqa: N802  # reprlib looks for the name of the type
+        return str(x)
+
+    def repr_int(self, x: int, level: int) -> str:
+        return repr(x) if x.bit_length() <= 200 else "a huge number"  # Python refuses to write 5,000 digits
+
+
+_EXCERPTS = _Excerpts()
+
+
+def excerpt(value: object) -> str:
+    """Returns a value for a message: at most 80 characters on one line, texts as JSON literals, classes by name."""
+    if isinstance(value, Verbatim):
+        return value
+    text = disarm_line(_EXCERPTS.repr(value))
+    return text if len(text) <= 80 else text[:79] + "…"
+
+
+def joined(path: str, field: str) -> str:
+    """Returns the dotted path of a field, ``"worth[0].table[3]"`` for one of ``"worth[0]"``."""
+    return f"{path}{field}" if not path or not field or field[0] in ".[" else f"{path}.{field}"
 
 
 def short_repr(value: object) -> str:
@@ -165,25 +319,30 @@ def check_members(field: str, expected: str, value: object, protocol: type) -> N
     """
     members = [name for name in vars(protocol) if not name.startswith("_")]
     missing = [name for name in members if not hasattr(value, name)]
-    problem = ""
     if isinstance(value, type):
-        problem = ", a class; call it to make an object"
-    elif missing:
-        problem = f", which lacks {', '.join(missing)}" if len(missing) < len(members) else ""
-    if problem or missing:
-        raise InvalidValueError(f"{field}: expected {expected}, got {short_repr(value)}{problem}")
+        got = Verbatim(f"the class {value.__name__}")
+        raise InvalidValueError(field=field, expected=expected, got=got, hint="call it to make an object")
+    if missing:
+        hint = f"it lacks {', '.join(missing)}" if len(missing) < len(members) else ""
+        raise InvalidValueError(field=field, expected=expected, got=value, hint=hint)
 
 
-def nearest(name: str, valid: Iterable[str]) -> str | None:
+def nearest_name(name: str, valid: Iterable[str]) -> str | None:
     """Returns the valid name most like ``name``, or ``None`` when nothing is close."""
     by_key = {candidate.casefold(): candidate for candidate in valid}
     matches = difflib.get_close_matches(name.casefold(), by_key, n=1, cutoff=0.5)
     return by_key[matches[0]] if matches else None
 
 
+def _one_of(names: list[str]) -> str:
+    if not names:
+        return "a name, but there are none"
+    return f"one of {', '.join(map(quote, names[:12]))}{', …' if len(names) > 12 else ''}"
+
+
 def name_hint(name: str, valid: Iterable[str]) -> str:
     """Returns ``"expected one of …, got …; did you mean …?"`` for a name outside ``valid``."""
     names = list(valid)
     options = ", ".join(repr(candidate) for candidate in names[:12]) + (", …" if len(names) > 12 else "")
-    close = nearest(name, names)
+    close = nearest_name(name, names)
     return f"expected one of {options}, got {name!r}" + (f"; did you mean {close!r}?" if close else "")

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Self
 
-from sotopia_env.errors import DamagedRecordError, InvalidValueError, SotopiaError
+from sotopia_env.errors import DamagedRecordError, FieldError, InvalidValueError, SotopiaError, Verbatim, Where
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ def write_atomically(path: Path, data: bytes) -> None:
         with replacement(path) as stream:
             stream.write(data)
     except OSError as error:
-        raise InvalidValueError(f"{path}: cannot be written ({error.strerror})") from None
+        raise InvalidValueError(f"cannot be written ({error.strerror})", where=path) from None
 
 
 @contextmanager
@@ -111,7 +111,7 @@ class AppendOnlyFile:
         self._descriptor: int | None = _open(path)
         try:
             if exclusive:
-                lock(self._descriptor, f"{path}: another process is writing this file; wait for it to end")
+                lock(self._descriptor, path, "another process is writing this file; wait for it to end")
             self.repaired = _repair(self._descriptor)
         except BaseException:
             self.close()
@@ -170,29 +170,33 @@ def repair_torn_line(path: Path) -> int:
         return file.repaired
 
 
-def lock(descriptor: int, message: str) -> None:
+def lock(descriptor: int, path: Path, problem: str) -> None:
     """Locks an open file for this process until it is closed.
 
+    Args:
+        descriptor: the open file.
+        path: what is locked, in messages.
+        problem: the message if another process has locked it.
+
     Raises:
-        InvalidValueError: with ``message``, another process has locked it; or its file system has no locks.
+        InvalidValueError: another process has locked it; or its file system has no locks.
     """
-    from filelock import lock_descriptor  # who locks nothing does not wait for it
+    from filelock import lock_descriptor  # a process that locks nothing need not import it
 
     try:
         if not lock_descriptor(descriptor, blocking=False):
-            raise InvalidValueError(message)
+            raise InvalidValueError(problem, where=path)
     except OSError as error:  # some network file systems
-        where = message.partition(": ")[0]
-        raise InvalidValueError(f"{where}: expected a file system with file locks ({error.strerror})") from None
+        raise InvalidValueError(f"its file system has no file locks ({error.strerror})", where=path) from None
 
 
 def _open(path: Path) -> int:
     if path.exists() and not path.is_file():
-        raise InvalidValueError(f"{path}: expected a file of records, found something else")
+        raise InvalidValueError(expected="a file of records", got=Verbatim("something else"), where=path)
     try:
         return os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | BINARY, 0o644)
     except OSError as error:
-        raise InvalidValueError(f"{path}: expected a file that can be written ({error.strerror})") from None
+        raise InvalidValueError(f"cannot be written ({error.strerror})", where=path) from None
 
 
 def _repair(descriptor: int) -> int:
@@ -210,24 +214,29 @@ def _repair(descriptor: int) -> int:
     return size - end
 
 
-def read_text(path: str | Path, error: type[SotopiaError] = InvalidValueError) -> str:
+def read_text(path: str | Path, error: type[FieldError] = InvalidValueError) -> str:
     """Returns the text of a file.
 
     Raises:
-        SotopiaError: of type ``error``; the file cannot be opened, or is not UTF-8; names the line.
+        FieldError: of type ``error``; the file cannot be opened, or is not UTF-8; names the line.
     """
     try:
         data = Path(path).read_bytes()
     except (OSError, ValueError) as problem:  # ValueError: a path with a null character
-        raise error(f"{path}: cannot be read ({getattr(problem, 'strerror', None) or problem})") from None
+        raise error(f"cannot be read ({getattr(problem, 'strerror', None) or problem})", where=path) from None
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as problem:
         line = data.count(b"\n", 0, problem.start) + 1
-        raise error(f"{path}, line {line}: expected UTF-8 text, got byte {data[problem.start]:#04x}") from None
+        raise not_utf8(error, data[problem.start], Where(path, line)) from None
 
 
-def read_lines(path: Path) -> Iterator[tuple[str, str]]:
+def not_utf8(kind: type[FieldError], byte: int, where: Where | Path) -> FieldError:
+    """Returns the error for a byte that is not part of UTF-8 text."""
+    return kind(expected="UTF-8 text", got=Verbatim(f"byte {byte:#04x}"), where=where)
+
+
+def read_lines(path: Path) -> Iterator[tuple[Where, str]]:
     """Yields ``(where, line)`` for every whole line of a file of records that is not blank.
 
     Raises:
@@ -236,14 +245,14 @@ def read_lines(path: Path) -> Iterator[tuple[str, str]]:
     try:
         stream = path.open("rb")
     except OSError as error:
-        raise DamagedRecordError(f"{path}: cannot be opened ({error.strerror})") from None
+        raise DamagedRecordError(f"cannot be opened ({error.strerror})", where=path) from None
     with stream:
         for number, raw in enumerate(stream, start=1):
-            where = f"{path}, line {number}"
+            where = Where(path, number)
             if not raw.endswith(b"\n"):
                 logger.warning("%s: left out, the line was cut short", where)
             elif raw.strip():
                 try:
                     yield where, raw.decode("utf-8")
                 except UnicodeDecodeError as error:
-                    raise DamagedRecordError(f"{where}: not UTF-8 text ({error.reason})") from None
+                    raise not_utf8(DamagedRecordError, raw[error.start], where) from None

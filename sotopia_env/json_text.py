@@ -13,38 +13,40 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
-from sotopia_env.errors import InvalidValueError, SotopiaError
+from sotopia_env.errors import FieldError, InvalidValueError, Verbatim, Where, excerpt
 from sotopia_env.files import read_text
 
 MOST_LEVELS = 100
 """How deeply objects and lists may be nested: far above any record, far below what a recursion can follow."""
+_TOO_DEEP = f"it is nested more than {MOST_LEVELS} levels deep"
+_TOO_LONG = "a number has thousands of digits"
 _MOST_VALUES = 100  # per character; more values than characters come from aliases, which only YAML has
 
 
 def parse_json(
-    text: str | bytes, where: str, error: type[SotopiaError] = InvalidValueError, *, finite: bool = True
+    text: str | bytes, where: Where | str | Path, error: type[FieldError] = InvalidValueError, *, finite: bool = True
 ) -> Any:
     """Returns what a JSON text holds.
 
     Args:
         text: the JSON.
-        where: it comes from, in messages.
+        where: it was read, in messages.
         error: type of what is raised.
         finite: whether NaN and infinity are refused; trainers and model configurations write them.
 
     Raises:
-        SotopiaError: of type ``error``, beginning with ``where``; the text is not JSON, a key stands twice in an
+        FieldError: of type ``error``; the text is not JSON, a key occurs twice in an
             object, a number is not finite or has thousands of digits, or values are nested too deeply.
     """
     try:
         return decode_json(text, finite=finite)
     except ValueError as problem:
-        raise error(f"{where}: not valid JSON ({problem})") from None
+        raise error(f"not valid JSON ({problem})", where=where) from None
 
 
-def read_json(path: str | Path, error: type[SotopiaError] = InvalidValueError, *, finite: bool = True) -> Any:
+def read_json(path: str | Path, error: type[FieldError] = InvalidValueError, *, finite: bool = True) -> Any:
     """Returns what a JSON file holds; raises as :func:`parse_json`, and when the file cannot be read."""
-    return parse_json(read_text(path, error), str(path), error, finite=finite)
+    return parse_json(read_text(path, error), path, error, finite=finite)
 
 
 def decode_json(text: str | bytes, *, finite: bool = True) -> Any:
@@ -53,11 +55,11 @@ def decode_json(text: str | bytes, *, finite: bool = True) -> Any:
     try:
         value = json.loads(text, object_pairs_hook=_unique_keys, **numbers)
     except RecursionError:
-        raise ValueError(f"it is nested more than {MOST_LEVELS} levels deep") from None
+        raise ValueError(_TOO_DEEP) from None
     except (json.JSONDecodeError, UnicodeDecodeError, _RefusedError):
         raise
     except ValueError:  # Python's own limit, whose message is about an interpreter's setting
-        raise ValueError("a number has thousands of digits") from None
+        raise ValueError(_TOO_LONG) from None
     opening = (b"{", b"[") if isinstance(text, bytes) else ("{", "[")
     if sum(map(text.count, opening)) > MOST_LEVELS:  # type: ignore[arg-type]  # fewer brackets cannot nest so deeply
         check_extent(value, len(text))
@@ -72,7 +74,7 @@ def iter_array(stream: TextIO, chunk: int = 1 << 20) -> Iterator[tuple[int, Any]
         chunk: characters to read at once.
 
     Raises:
-        ValueError: as :func:`decode_json`; the values before were yielded.
+        InvalidValueError: as :func:`parse_json`, with the line; the values before were yielded.
     """
     text = _Window(stream, chunk)
     text.take("[")
@@ -81,12 +83,12 @@ def iter_array(stream: TextIO, chunk: int = 1 << 20) -> Iterator[tuple[int, Any]
         if text.peek() == ",":
             text.take(",")
             if text.peek() == "]":
-                raise ValueError(f"line {text.line}: expected a value after the comma, got ']'")
+                raise text.invalid("a value after the comma")
         elif text.peek() != "]":
-            raise ValueError(f"line {text.line}: expected ',' or ']' after a value, got {text.peek() or 'the end'!r}")
+            raise text.invalid("',' or ']' after a value")
     text.take("]")
     if text.peek():
-        raise ValueError(f"line {text.line}: expected nothing after the array, got {text.peek()!r}")
+        raise text.invalid("nothing after the array")
 
 
 class _Window:
@@ -107,8 +109,13 @@ class _Window:
     def take(self, character: str) -> None:
         """Goes past the next character, which must be this one."""
         if self.peek() != character:
-            raise ValueError(f"line {self.line}: expected {character!r}, got {self.peek() or 'the end'!r}")
+            raise self.invalid(repr(character))
         self._position += 1
+
+    def invalid(self, expected: str) -> InvalidValueError:
+        """Returns the error for the next character, with its line."""
+        got = self.peek() or Verbatim("the end")
+        return InvalidValueError(expected=expected, got=got, where=Where(line=self.line))
 
     def value(self) -> tuple[int, Any]:
         """The next value and its line."""
@@ -117,7 +124,6 @@ class _Window:
         while (entry := self._entry(line)) is None:
             self._more(max(self._chunk, len(self._text)))  # twice as much each time: a long value is not read n times
         value, end = entry
-        check_extent(value, end - self._position)
         self._skip_to(end)
         return line, value
 
@@ -125,18 +131,19 @@ class _Window:
         """The value at the position and its end; ``None`` where the window ends too early."""
         try:
             value, end = _DECODER.raw_decode(self._text, self._position)
+            check_extent(value, end - self._position)
         except _RefusedError as error:
-            raise ValueError(f"line {line}: {error}") from None
+            raise InvalidValueError(f"not valid JSON ({error})", where=Where(line=line)) from None
         except RecursionError:
-            raise ValueError(f"line {line}: it is nested more than {MOST_LEVELS} levels deep") from None
+            raise InvalidValueError(f"not valid JSON ({_TOO_DEEP})", where=Where(line=line)) from None
         except json.JSONDecodeError as error:
             # What is wrong far before the end of the window is wrong, however it goes on.
             if self._ended or (error.pos < len(self._text) - _NEAR_END and not error.msg.startswith("Unterminated")):
                 at = self.line + self._text.count("\n", self._position, error.pos)
-                raise ValueError(f"line {at}: {error.msg}") from None
+                raise InvalidValueError(f"not valid JSON ({error.msg})", where=Where(line=at)) from None
             return None
         except ValueError:
-            raise ValueError(f"line {line}: a number has thousands of digits") from None
+            raise InvalidValueError(f"not valid JSON ({_TOO_LONG})", where=Where(line=line)) from None
         is_cut = isinstance(value, int | float) and end > len(self._text) - _NEAR_END  # more of the number may follow
         return None if is_cut and not self._ended else (value, end)
 
@@ -159,8 +166,8 @@ def check_extent(value: Any, characters: int) -> None:
         values = chain.from_iterable(item.values() if isinstance(item, dict) else item for item in containers)
         level = list(islice(values, _MOST_VALUES * characters + 1))
         if len(level) > _MOST_VALUES * characters:
-            raise ValueError("its aliases stand for too many values")
-    raise ValueError(f"it is nested more than {MOST_LEVELS} levels deep")
+            raise _RefusedError("its aliases stand for too many values")
+    raise _RefusedError(_TOO_DEEP)
 
 
 class _RefusedError(ValueError):
@@ -171,7 +178,7 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     unique = dict(pairs)
     if len(unique) != len(pairs):
         keys = [key for key, _ in pairs]
-        raise _RefusedError(f"the key {next(key for key in keys if keys.count(key) > 1)!r} stands twice in one object")
+        raise _RefusedError(f"duplicate key {excerpt(next(key for key in keys if keys.count(key) > 1))}")
     return unique
 
 
@@ -183,7 +190,7 @@ def _finite(text: str) -> float:
 
 
 def _no_number(name: str) -> NoReturn:
-    raise _RefusedError(f"{name} is no JSON number")
+    raise _RefusedError(f"{name} is not a JSON number")
 
 
 _BLANK = re.compile(r"[ \t\n\r]*")

@@ -25,8 +25,8 @@ from pydantic import (
     ValidationError,
 )
 
-from sotopia_env.errors import DamagedRecordError, SotopiaError, nearest, short_repr
-from sotopia_env.json_text import decode_json
+from sotopia_env.errors import DamagedRecordError, FieldError, InvalidValueError, Verbatim, Where, joined, nearest_name
+from sotopia_env.json_text import decode_json, parse_json
 from sotopia_env.quoting import pose
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -124,31 +124,25 @@ _RecordT = TypeVar("_RecordT", bound=BaseModel)
 def read_record(
     kind: type[_RecordT],
     text: str | bytes,
-    where: str,
-    what: str = "record",
-    failure: type[SotopiaError] = DamagedRecordError,
+    where: Where | str | Path,
+    failure: type[FieldError] = DamagedRecordError,
 ) -> _RecordT:
     """Returns the record in a JSON text.
 
     Args:
         kind: of the record.
         text: one JSON object.
-        where: file and line, in messages.
-        what: it should be, in messages.
+        where: it was read, in messages.
         failure: type of what is raised.
 
     Raises:
-        SotopiaError: of type ``failure``; the text is not JSON, or not such a record.
+        FieldError: of type ``failure``; the text is not JSON, or not such a record.
     """
-    raw = None
+    raw = parse_json(text, where, failure)
     try:
-        raw = decode_json(text)
         return kind.model_validate(raw)
     except ValidationError as error:
-        problem = explain(error, kind.model_fields, raw)
-    except ValueError as error:
-        problem = f"not valid JSON: {error}"
-    raise failure(f"{where}: damaged {what} ({problem})")
+        raise failure.of(invalid(error, kind.model_fields, raw), where=where) from None
 
 
 _MAX_DIFFERENCE = 100
@@ -213,20 +207,27 @@ def source_revision() -> str | None:
 
 
 def explain(error: ValidationError, names: Iterable[str] = (), value: Any = _MISSING) -> str:
-    """Returns the first problem of a validation as one sentence: field, what was expected, what came, nearest name.
+    """Returns the sentence of :func:`invalid`."""
+    return str(invalid(error, names, value))
+
+
+def invalid(error: ValidationError, names: Iterable[str] = (), value: Any = _MISSING) -> InvalidValueError:
+    """Returns the first problem of a validation as an error of this package.
 
     Args:
         error: of pydantic.
-        names: the valid field names, for a hint at a misspelt one.
+        names: the valid field names, to find the nearest one to a misspelt one.
         value: what was validated; with it, fields are named as they stand there, without the tags of unions.
     """
     problem = _telling(error.errors(include_url=False), names)
-    field, close = _path(problem, value), _nearest_name(problem, names)
+    path = _path(problem, value)
     if problem["type"] in ("union_tag_invalid", "union_tag_not_found"):
-        key = problem["ctx"]["discriminator"].strip("'")
-        field = f"{field}.{key}" if field else key
-    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-    return f"{field or 'record'}: {expectation(problem)}" + (f"; did you mean {close!r}?" if close else "") + more
+        path = joined(path, problem["ctx"]["discriminator"].strip("'"))
+    part = invalid_part(problem)
+    part.nearest = part.nearest or _nearest_name(problem, names)
+    count = error.error_count()
+    hint = "; ".join(filter(None, (part.hint, f"{count} problems in all" if count > 1 else "")))
+    return InvalidValueError.of(part, within=path or ("" if part.field else "record"), hint=hint)
 
 
 _WHOLE, _NUMBER, _LIST, _OBJECT = "a whole number", "a number", "a list", "an object with fields"
@@ -253,23 +254,28 @@ _EXPECTED: Mapping[str, str] = {
 """What a field must be, by pydantic's type of the problem and with its context."""
 
 
-def expectation(problem: Any) -> str:
-    """Returns one of a validation's problems as ``expected …, got …``, or in the words of the check that found it."""
+def invalid_part(problem: Any) -> InvalidValueError:
+    """Returns one of a validation's problems as an error of this package, without its place in what was validated."""
     kind, context, received = problem["type"], problem.get("ctx", {}), problem["input"]
+    own = context.get("error")
+    if isinstance(own, FieldError):  # a check of ours
+        return InvalidValueError.of(own)
     if kind == "extra_forbidden":
-        return f"unknown field, got {short_repr(received)}"
+        return InvalidValueError("unknown field", got=received)
     if kind in ("missing", "union_tag_not_found"):
-        return "expected a value, got none"
+        return InvalidValueError(expected="a value", got=Verbatim("nothing"))
     if kind in ("too_short", "too_long"):
         received = context["actual_length"]
     if kind == "union_tag_invalid":
         received = received.get(context["discriminator"].strip("'"))
     if kind in _EXPECTED:
-        return f"expected {_EXPECTED[kind].format(**context)}, got {short_repr(received)}"
+        return InvalidValueError(expected=_EXPECTED[kind].format(**context), got=received)
     message = str(problem["msg"]).removeprefix("Value error, ")
-    message = message.replace("Input should be", "expected").replace("Input should", "expected it to")
-    own = kind == "value_error" and (not isinstance(received, str) or ", got " in message)
-    return message if own else f"{message}, got {short_repr(received)}"
+    if message.startswith("Input should be "):
+        return InvalidValueError(expected=message.removeprefix("Input should be "), got=received)
+    message = message.replace("Input should", "it should")
+    is_whole = kind == "value_error" and not isinstance(received, str)  # of a whole record: too long to be shown
+    return InvalidValueError(message, got=... if is_whole else received)
 
 
 def _telling(problems: Sequence[Any], names: Iterable[str]) -> Any:
@@ -282,7 +288,7 @@ def _telling(problems: Sequence[Any], names: Iterable[str]) -> Any:
         for problem in problems
         if problem["type"] == "extra_forbidden"
         and problem["loc"][:-1] == first["loc"][:-1]
-        and nearest(str(problem["loc"][-1]), names) == first["loc"][-1]
+        and nearest_name(str(problem["loc"][-1]), names) == first["loc"][-1]
     )
     return next(misspelt, first)
 
@@ -321,15 +327,15 @@ def _parsed_or_missing(text: str) -> Any:
 def _nearest_name(problem: Any, names: Iterable[str]) -> str | None:
     kind, value = problem["type"], problem["input"]
     if kind == "extra_forbidden":
-        return nearest(str(problem["loc"][-1]), names)
+        return nearest_name(str(problem["loc"][-1]), names)
     if kind == "union_tag_invalid":
-        return nearest(
+        return nearest_name(
             str(problem["ctx"]["tag"]), [tag.strip("'") for tag in problem["ctx"]["expected_tags"].split(", ")]
         )
     if kind in ("enum", "literal_error") and isinstance(value, str):
         options = str(problem["ctx"]["expected"]).replace(" or ", ", ").split(", ")
-        return nearest(value, [name.strip("'") for name in options])
+        return nearest_name(value, [name.strip("'") for name in options])
     if kind.endswith("_form") and isinstance(value, dict):  # told by its keys, one of which may be misspelt
         valid = frozenset(names)
-        return next((close for key in value if key not in valid and (close := nearest(str(key), names))), None)
+        return next((close for key in value if key not in valid and (close := nearest_name(str(key), names))), None)
     return None

@@ -27,8 +27,7 @@ from sotopia_env.errors import (
     PolicyError,
     UnknownNameError,
     check_members,
-    name_hint,
-    short_repr,
+    excerpt,
 )
 from sotopia_env.policies.policy import Decision, Policy, turn_seed
 from sotopia_env.world.action import Action, ParseFailure, parse_possible
@@ -172,7 +171,7 @@ class Table:
         view = self._views.get(agent) if agent.__class__ is str else None
         if view is None:
             if not isinstance(agent, str):
-                raise UnknownNameError(f"agent: {name_hint(repr(agent), self.task.agents)}")
+                raise UnknownNameError(field="agent", got=agent, valid=self.task.agents)
             own = self._own.setdefault(agent, {})
             view = self._views[agent] = SeatView(self.task, self.state.rules, agent, self.lines, own)
         return view.observe(self.state)
@@ -198,7 +197,7 @@ class Table:
         if generation is not None:
             _check_type("generation", "a Generation", generation, Generation)
         if agent not in self.acting:
-            raise InvalidActionError(self._not_acting(agent))
+            raise self._not_acting(agent)
         if not isinstance(action, str):
             _check_type("action", "an Action or a text", action, Action)
             self._take(agent, Decision(action, generation))
@@ -210,16 +209,17 @@ class Table:
         self._take(agent, Decision(answer, generation or Generation(text=action)))
         return None
 
-    def _not_acting(self, agent: object) -> str:
+    def _not_acting(self, agent: object) -> InvalidActionError:
         if self.state.stop is not None:
-            return f"the episode has ended ({self.state.stop.value}); nobody can act, got an answer of {agent!r}"
-        return f"agent: expected one whose turn it is ({', '.join(self.acting)}), got {agent!r}"
+            return InvalidActionError(f"the episode has ended ({self.state.stop.value})", field="agent", got=agent)
+        expected = f"one whose turn it is ({', '.join(self.acting)})"
+        return InvalidActionError(field="agent", expected=expected, got=agent)
 
     def _take(self, agent: str, decision: Decision) -> None:
         if decision.__class__ is not Decision:
             raise PolicyError(f"expected a Decision from the policy, got {type(decision).__name__}")
         if decision.action.__class__ is not Action:
-            raise PolicyError(f"expected a Decision with an Action from the policy, got {short_repr(decision)}")
+            raise PolicyError(f"expected a Decision with an Action from the policy, got {excerpt(decision)}")
         if self.state.waiting[0] != agent:
             check_recipients(self.task, decision.action)  # now, for the round is carried out when all have answered
             self._pending[agent] = decision
@@ -280,7 +280,7 @@ class Table:
     def _seat(self, policies: Mapping[str, Policy]) -> None:
         for agent, policy in policies.items():
             if agent not in self.task.names:
-                raise UnknownNameError(f"policies: agent {name_hint(str(agent), self.task.agents)}")
+                raise UnknownNameError(field="policies", got=agent, valid=self.task.agents)
             if agent not in self._seated or self._seated[agent].name != getattr(policy, "name", None):
                 check_members("policies", "a policy, or a mapping of agents to policies", policy, Policy)
                 self._seated[agent] = PolicyInfo(agent=agent, name=policy.name, parameters=dict(policy.parameters))
@@ -360,7 +360,7 @@ class Table:
 
 def _check_type(field: str, expected: str, value: object, kind: type) -> None:
     if not isinstance(value, kind):
-        raise InvalidValueError(f"{field}: expected {expected}, got {short_repr(value)}")
+        raise InvalidValueError(field=field, expected=expected, got=value)
 
 
 def _turns_before(state: EpisodeState) -> int:

@@ -21,7 +21,7 @@ from typing import Any
 from sotopia_env import tasks
 from sotopia_env.chat_model.limits import estimate_tokens
 from sotopia_env.chat_model.protocol import ChatReply, ChatRequest
-from sotopia_env.errors import EvaluationError, InvalidValueError
+from sotopia_env.errors import EvaluationError, InvalidValueError, Verbatim
 from sotopia_env.policies.policy import Decision, Policy, policy_identity, turn_seed
 from sotopia_env.quoting import disarm, quote
 from sotopia_env.records import canonical_json, read_record
@@ -61,7 +61,7 @@ class ScriptedChatModel:
             parameters: of the model, for records.
         """
         if isinstance(script, str):
-            raise InvalidValueError(f"script: expected a list of answers or a function, got the text {script!r}")
+            raise InvalidValueError(field="script", expected="a list of answers or a function", got=script)
         self._answer = script if callable(script) else None
         self._answers = () if callable(script) else tuple(script)
         self.name = name
@@ -91,8 +91,9 @@ class ScriptedChatModel:
         if len(self.requests) > len(self._answers):
             question = json.dumps(request.messages[-1]["content"][-80:], ensure_ascii=False)
             raise InvalidValueError(
-                f"script: expected at most {len(self._answers)} requests, got number {len(self.requests)}, "
-                f"which ends in {question}"
+                field="script",
+                expected=f"at most {len(self._answers)} requests",
+                got=Verbatim(f"number {len(self.requests)}, which ends in {question}"),
             )
         return self._answers[len(self.requests) - 1]
 

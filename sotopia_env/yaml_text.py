@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import yaml
 
-from sotopia_env.errors import InvalidValueError
+from sotopia_env.errors import InvalidValueError, Where, excerpt
 from sotopia_env.files import read_text
 from sotopia_env.json_text import MOST_LEVELS, check_extent
 
@@ -25,7 +25,7 @@ class _PlainLoader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML has no anno
             if isinstance(key, yaml.ScalarNode):
                 name = key.value if key.tag == _MERGE else self.construct_object(key)
                 if name in keys:
-                    _refuse(f"the key {name!r} stands twice in one mapping; remove one", key)
+                    _refuse(f"duplicate key {excerpt(name)}; remove one", key)
                 keys.add(name)
         return node
 
@@ -38,7 +38,7 @@ class _PlainLoader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML has no anno
             value = math.nan
         if isinstance(value, float) and not math.isfinite(value):
             kind = node.tag.rpartition(":")[2]
-            _refuse(f"{str(node.value)[:40]!r} is no {kind} that can be read; put text in quotes, without a tag", node)
+            _refuse(f"{excerpt(str(node.value))} is not a valid {kind}; put text in quotes, without a tag", node)
         return value
 
 
@@ -46,30 +46,32 @@ def _refuse(problem: str, node: Any) -> NoReturn:
     raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
 
 
-def parse_yaml(text: str, where: str) -> Any:
+def parse_yaml(text: str, where: str | Path) -> Any:
     """Returns what a YAML text holds.
 
     Raises:
-        InvalidValueError: begins with ``where`` and the line; the text is not YAML, a key stands twice in a mapping,
-            a value is not of the type it has the form or the tag of, or values are nested too deeply.
+        InvalidValueError: names ``where`` and the line; the text is not YAML, a key occurs twice in a mapping, a value
+            is not of the type it has the form or the tag of, or values are nested too deeply.
     """
     try:
         value = yaml.load(text, Loader=_PlainLoader)
         check_extent(value, len(text))
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        location = f"{where}, line {mark.line + 1}" if mark else where
-        raise InvalidValueError(f"{location}: not valid YAML ({_problem(error)})") from None
+        location = Where(where, mark.line + 1 if mark else None)
+        raise InvalidValueError(f"not valid YAML ({_problem(error)})", where=location) from None
     except RecursionError:
-        raise InvalidValueError(f"{where}: not valid YAML (it is nested more than {MOST_LEVELS} levels deep)") from None
+        raise InvalidValueError(
+            f"not valid YAML (it is nested more than {MOST_LEVELS} levels deep)", where=where
+        ) from None
     except ValueError as error:
-        raise InvalidValueError(f"{where}: not valid YAML ({error})") from None
+        raise InvalidValueError(f"not valid YAML ({error})", where=where) from None
     return value
 
 
 def read_yaml(path: str | Path) -> Any:
     """Returns what a YAML file holds; raises as :func:`parse_yaml`, and when the file cannot be read."""
-    return parse_yaml(read_text(path), str(path))
+    return parse_yaml(read_text(path), path)
 
 
 def to_yaml(value: Any) -> str:

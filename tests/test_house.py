@@ -12,7 +12,8 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "sotopia_env"
 FLOORS = (
-    ("errors", "quoting"),
+    ("quoting",),
+    ("errors",),
     ("files", "prompts"),
     ("json_text",),
     ("records", "yaml_text"),

@@ -17,17 +17,17 @@ from typer.core import TyperGroup
 from sotopia_env.cli import compare, evaluate, importing, interviews, models, people, play, rollout, show, tasks
 from sotopia_env.cli.options import in_flags
 from sotopia_env.cli.plain_help import use_plain_help
-from sotopia_env.errors import SotopiaError
+from sotopia_env.errors import InvalidValueError, SotopiaError
 from sotopia_env.quoting import disarm
-from sotopia_env.records import code_version, expectation
+from sotopia_env.records import code_version, invalid_part
 
 
 def _refused(error: typer.BadParameter) -> str | None:
     """The sentence for a value that pydantic has refused for typer; ``None`` for any other misuse."""
     if not isinstance(error.__cause__, ValidationError) or error.param is None:
         return None
-    problem = error.__cause__.errors(include_url=False)[0]
-    return f"{error.param.opts[-1]}: {expectation(problem)}"
+    problem = invalid_part(error.__cause__.errors(include_url=False)[0])
+    return str(InvalidValueError.of(problem, field=error.param.opts[-1]))
 
 
 class _Commands(TyperGroup):

@@ -7,15 +7,14 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from sotopia_env.envs.options import excerpt
-from sotopia_env.errors import InvalidActionError, name_hint
+from sotopia_env.errors import InvalidActionError
 from sotopia_env.world.action import ACTION_TYPES, Action, ActionType, optional_move
 from sotopia_env.world.scenario import Task
 
 _ACTION_KEYS = ("action_type", "argument", "to", "move")
 
 
-_EXPECTED = 'expected an Action, a text or a mapping {"action_type": …, "argument": …, "to": …, "move": …}'
+_EXPECTED = 'an Action, a text or a mapping {"action_type": …, "argument": …, "to": …, "move": …}'
 
 
 def read_action(value: object, agent: str, task: Task) -> Action | str:
@@ -37,16 +36,15 @@ def read_action(value: object, agent: str, task: Task) -> Action | str:
     if isinstance(value, Action | str):
         return value
     if not isinstance(value, Mapping):
-        raise InvalidActionError(f"action: {_EXPECTED}, got {excerpt(value)}")
+        raise InvalidActionError(field="action", expected=_EXPECTED, got=value)
     for key in value:
         if key not in _ACTION_KEYS:
-            problem = name_hint(key[:80], _ACTION_KEYS) if isinstance(key, str) else f"{_EXPECTED}, got {excerpt(key)}"
-            raise InvalidActionError(f"action: a key is unknown: {problem}")
+            raise InvalidActionError("unknown key", field="action", got=key, valid=_ACTION_KEYS)
     if "action_type" not in value:
-        raise InvalidActionError(f'action: {_EXPECTED}, got a mapping without "action_type"')
+        raise InvalidActionError("action_type is missing", field="action", expected=_EXPECTED)
     argument = value.get("argument", "")
     if not isinstance(argument, str):
-        raise InvalidActionError(f"argument: expected text, got {excerpt(argument)}")
+        raise InvalidActionError(field="argument", expected="text", got=argument)
     kind, to = _read_type(value["action_type"]), _read_recipients(value.get("to"), agent, task)
     return Action(kind, str(argument), to, optional_move(value.get("move")))
 
@@ -56,16 +54,14 @@ def _read_type(value: object) -> ActionType:
         for kind in ACTION_TYPES:
             if kind.value == value:
                 return kind
-        raise InvalidActionError(f"action_type: {name_hint(value[:80], [kind.value for kind in ACTION_TYPES])}")
-    problem = f"action_type: expected a name or an index from 0 to {len(ACTION_TYPES) - 1}, got {excerpt(value)}"
-    if isinstance(value, (bool, np.bool_)):
-        raise InvalidActionError(problem)
+        raise InvalidActionError(field="action_type", got=value, valid=[kind.value for kind in ACTION_TYPES])
     try:
-        index = operator.index(value)  # type: ignore[arg-type]
+        index = -1 if isinstance(value, (bool, np.bool_)) else operator.index(value)  # type: ignore[arg-type]
     except TypeError:
-        raise InvalidActionError(problem) from None
+        index = -1
     if not 0 <= index < len(ACTION_TYPES):
-        raise InvalidActionError(problem)
+        expected = f"a name or an index from 0 to {len(ACTION_TYPES) - 1}"
+        raise InvalidActionError(field="action_type", expected=expected, got=value)
     return ACTION_TYPES[index]
 
 
@@ -79,7 +75,7 @@ def _read_recipients(value: object, agent: str, task: Task) -> tuple[str, ...]:
         return tuple(dict.fromkeys(_agent_id(item, task) for item in items))
     if not isinstance(items, (list, tuple)) or len(items) != len(agents) or not all(_is_bit(item) for item in items):
         raise InvalidActionError(
-            f"to: expected a mask of 0 and 1 with {len(agents)} entries, or agent ids or names, got {excerpt(value)}"
+            field="to", expected=f"a mask of 0 and 1 with {len(agents)} entries, or agent ids or names", got=value
         )
     recipients = tuple(other for other, bit in zip(agents, items, strict=True) if bit and other != agent)
     return () if len(recipients) == len(agents) - 1 else recipients
@@ -95,4 +91,4 @@ def _agent_id(name: str, task: Task) -> str:
     for agent, character_name in task.names.items():
         if character_name == name:
             return agent
-    raise InvalidActionError(f"to: {name_hint(name[:80], [*task.agents, *task.names.values()])}")
+    raise InvalidActionError(field="to", got=name, valid=[*task.agents, *task.names.values()])

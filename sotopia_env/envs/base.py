@@ -17,7 +17,7 @@ from gymnasium import spaces
 from gymnasium.utils import seeding
 
 from sotopia_env.envs.episode_reward import EpisodeReward, Payment
-from sotopia_env.envs.options import RENDER_MODES, CheckedOptions, EnvOptions, read_seed, value_hint
+from sotopia_env.envs.options import RENDER_MODES, CheckedOptions, EnvOptions, read_seed
 from sotopia_env.envs.spaces import action_space, observation_space, state_space
 from sotopia_env.errors import FATAL, EvaluationError, InvalidTaskError, InvalidValueError, UnknownNameError
 from sotopia_env.outcomes import Menu
@@ -172,7 +172,7 @@ class EpisodeEnv:
             InvalidValueError: ``reset`` was not called yet.
         """
         if self._table is None:
-            raise InvalidValueError("there is no episode yet; call reset() first")
+            raise InvalidValueError("there is no episode yet", hint="call reset() first")
         return self._table
 
     @property
@@ -236,7 +236,7 @@ class EpisodeEnv:
 
     def _checked(self, agent: str) -> str:
         if not isinstance(agent, str) or agent not in self.possible_agents:
-            raise UnknownNameError(f"agent: {value_hint(agent, self.possible_agents)}")
+            raise UnknownNameError(field="agent", got=agent, valid=self.possible_agents)
         return agent
 
     def _begin(self, seed: int | None, options: Mapping[str, Any] | None) -> Books:

@@ -78,8 +78,9 @@ class EpisodeReward:
         if self.scalarisation is not None and self.scalarisation.share:
             if task.scenario.outcome is None:
                 raise InvalidValueError(
-                    f"scalarisation: 'share' expects tasks with an outcome, and task {task.id!r} has none; "
-                    "take scalarisation='overall', or leave such tasks out"
+                    f"'share' expects tasks with an outcome, and task {task.id!r} has none",
+                    field="scalarisation",
+                    hint="take scalarisation='overall', or leave such tasks out",
                 )
             return
         scored = ", ".join(d.value for d in self.bases) or "none of the seven"
@@ -87,9 +88,10 @@ class EpisodeReward:
         if missing or not self.bases:
             reward = "the vector" if self.scalarisation is None else f"scalarisation {str(self.scalarisation)!r}"
             raise InvalidValueError(
-                f"evaluator: {reward} needs {', '.join(missing) or 'a score'}, and {self.evaluator.name!r} scores "
-                f"{scored} in task {task.id!r}; name a scalarisation of what it scores, or add an evaluator "
-                "that scores the rest, as in 'verified+judge:MODEL'"
+                f"{reward} needs {', '.join(missing) or 'a score'}, and {self.evaluator.name!r} scores {scored} in "
+                f"task {task.id!r}",
+                field="evaluator",
+                hint="name a scalarisation of what it scores, or add an evaluator, as in 'verified+judge:MODEL'",
             )
 
     @property

@@ -40,10 +40,12 @@ class FreshTasks(Sequence[Task]):
         counts = sorted({len(task.agents) for task in firsts})
         if seats is None and len(counts) > 1:
             raise InvalidValueError(
-                f"task: the tasks have {counts} seats, but agents are fixed; choose with seats={counts[0]}"
+                f"the tasks have {counts} seats, but agents are fixed",
+                field="task",
+                hint=f"choose with seats={counts[0]}",
             )
         if seats is not None and seats not in counts:
-            raise InvalidValueError(f"seats: expected one of {counts}, the seats of the tasks, got {seats!r}")
+            raise InvalidValueError(field="seats", expected=f"one of {counts}, the seats of the tasks", got=seats)
         self.seats = counts[0] if seats is None else seats
         self._stream = stream
         self._sources = [source for source, task in enumerate(firsts) if len(task.agents) == self.seats]
@@ -67,7 +69,9 @@ class FreshTasks(Sequence[Task]):
             if len(task.agents) == self.seats:
                 return task
             if later - number > _MOST_SKIPPED:
-                raise InvalidTaskError(f"task: no task with {self.seats} seats within {_MOST_SKIPPED} of {task.id!r}")
+                raise InvalidTaskError(
+                    f"no task with {self.seats} seats within {_MOST_SKIPPED} of {task.id!r}", field="task"
+                )
         raise AssertionError("unreachable")
 
     def get(self, task_id: str) -> Task:
@@ -81,7 +85,7 @@ class FreshTasks(Sequence[Task]):
             task = self._task(int(match[0]), source)  # type: ignore[index]
             if task.id == task_id and len(task.agents) == self.seats:
                 return task
-        raise UnknownNameError(f"task: expected an id such as {self.samples[0].id!r}, got {task_id!r}")
+        raise UnknownNameError(field="task", expected=f"an id such as {self.samples[0].id!r}", got=task_id)
 
     def _task(self, number: int, source: int) -> Task:
         return self._stream.task(number * self._stream.width + source)

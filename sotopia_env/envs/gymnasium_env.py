@@ -19,7 +19,7 @@ import gymnasium
 
 from sotopia_env.envs.base import EpisodeEnv, InfoDict, ObservationDict
 from sotopia_env.envs.defaults import with_defaults
-from sotopia_env.envs.options import RESET_OPTIONS, EnvOptions, check_reset_options, excerpt, read_seed
+from sotopia_env.envs.options import RESET_OPTIONS, EnvOptions, check_reset_options, read_seed
 from sotopia_env.envs.pettingzoo_env import SotopiaEnv
 from sotopia_env.envs.spaces import ActionSpace, action_space
 from sotopia_env.errors import InvalidActionError, InvalidValueError, check_members
@@ -128,7 +128,7 @@ class SotopiaSingleAgentEnv(gymnasium.Env[ObservationDict, Any]):
     async def step_async(self, action: Any) -> tuple[ObservationDict, float, bool, bool, InfoDict]:
         """As :meth:`step`, but awaits the partners and the evaluator instead of blocking the event loop."""
         if self._finished:
-            raise InvalidActionError("no episode is running; call reset() first")
+            raise InvalidActionError("no episode is running", hint="call reset() first")
         if self._aec.episode_state.stop is None:
             self._finished = True  # stays so when a partner or the evaluator fails, or the waiting is cancelled
             try:
@@ -184,11 +184,13 @@ class SotopiaSingleAgentEnv(gymnasium.Env[ObservationDict, Any]):
         """The focal agent, and who plays each other one."""
         agents = self._aec.possible_agents
         if isinstance(focal_seat, bool) or not isinstance(focal_seat, int) or not 0 <= focal_seat < len(agents):
-            raise InvalidValueError(f"focal_seat: expected 0 to {len(agents) - 1}, got {excerpt(focal_seat)}")
+            raise InvalidValueError(field="focal_seat", expected=f"0 to {len(agents) - 1}", got=focal_seat)
         others = [seat for seat in range(len(agents)) if seat != focal_seat]
         by_seat = partners if isinstance(partners, Mapping) else dict.fromkeys(others, partners)
         if set(by_seat) != set(others):
-            raise InvalidValueError(f"partner: expected a policy for each of the seats {others}, got {list(by_seat)}")
+            raise InvalidValueError(
+                field="partner", expected=f"a policy for each of the seats {others}", got=list(by_seat)
+            )
         return agents[focal_seat], {agents[seat]: by_seat[seat] for seat in others}
 
 

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from sotopia_env.envs.base import EpisodeEnv, InfoDict
 from sotopia_env.envs.gymnasium_env import PartnerSpec, SotopiaSingleAgentEnv
-from sotopia_env.envs.options import EnvOptions, excerpt
-from sotopia_env.errors import InvalidActionError, InvalidValueError, check_whole
+from sotopia_env.envs.options import EnvOptions
+from sotopia_env.errors import InvalidActionError, InvalidValueError, Verbatim, check_whole
 from sotopia_env.outcomes import Move, MoveKind
 from sotopia_env.policies import FixedDemand
 from sotopia_env.policies.negotiators.bidding import Bids
@@ -104,7 +104,7 @@ class SotopiaMovesEnv(gymnasium.Env[NDArray[np.float32], int]):
             InvalidActionError: there is no such action, or no episode is running.
         """
         if not self.action_space.contains(action):
-            raise InvalidActionError(f"action: expected 0 to {self._shape[0] - 1}, got {excerpt(action)}")
+            raise InvalidActionError(field="action", expected=f"0 to {self._shape[0] - 1}", got=action)
         _, reward, terminated, truncated, info = self.game.step(self._action(int(action)))
         # Learners that bootstrap at a truncation would take a deal that was missed for one that may yet come.
         return self._observe(), reward, terminated or truncated, False, self._with_mask(info)
@@ -176,4 +176,6 @@ def _check(task: Task) -> None:
     spec = task.scenario.outcome
     if spec is None or spec.protocol.kind != "agreement":
         kind = "one without an outcome" if spec is None else f"a task of {spec.protocol.kind}"
-        raise InvalidValueError(f"task: expected agreements, such as 'bargaining', got {kind}, {task.id!r}")
+        raise InvalidValueError(
+            field="task", expected="agreements, such as 'bargaining'", got=Verbatim(f"{kind}, {task.id!r}")
+        )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Self, TypedDict, cast
@@ -10,7 +9,16 @@ from typing import Any, Literal, NamedTuple, Self, TypedDict, cast
 import numpy as np
 
 from sotopia_env.envs.fresh_tasks import FreshTasks
-from sotopia_env.errors import InvalidValueError, UnknownKeywordError, UnknownNameError, check_members, name_hint
+from sotopia_env.errors import (
+    InvalidValueError,
+    UnknownKeywordError,
+    UnknownNameError,
+    Verbatim,
+    check_members,
+    check_whole,
+    excerpt,
+    nearest_name,
+)
 from sotopia_env.tasks import TaskStream
 from sotopia_env.world.action import ACTION_TYPES, ActionType
 from sotopia_env.world.dynamics import Rules, SilenceRule, TurnOrder
@@ -109,10 +117,9 @@ class CheckedOptions:
         """
         for name in options:
             if name not in EnvOptions.__annotations__:
-                raise UnknownKeywordError(
-                    f"environment option: got an unexpected keyword argument {name!r}; "
-                    + name_hint(name, EnvOptions.__annotations__)
-                )
+                problem = f"got an unexpected keyword argument {name!r}"
+
+                raise UnknownKeywordError(problem, field=name, nearest=nearest_name(name, EnvOptions.__annotations__))
         tasks, seats = _read_tasks(options.get("task"), options.get("seats"))
         return cls(
             tasks,
@@ -140,10 +147,10 @@ class CheckedOptions:
     def _reset_tasks(self, task: object) -> Sequence[Task]:
         if isinstance(task, Task):
             if len(task.agents) != self.seats:
-                raise InvalidValueError(f"options['task']: expected {self.seats} seats, got {len(task.agents)}")
+                raise InvalidValueError(field="options['task']", expected=f"{self.seats} seats", got=len(task.agents))
             return [task]
         if not isinstance(task, str):
-            raise InvalidValueError(f"options['task']: expected a Task, or the id or name of one, got {excerpt(task)}")
+            raise InvalidValueError(field="options['task']", expected="a Task, or the id or name of one", got=task)
         try:
             return [self.tasks.get(task)]
         except UnknownNameError:
@@ -159,12 +166,14 @@ class CheckedOptions:
             from sotopia_env.tasks import FAMILIES
 
             names = [*(task.id for task in self.samples), *SHIPPED, "all", *FAMILIES]
-            raise UnknownNameError(f"options['task']: {name_hint(name, names)}") from None
+            raise UnknownNameError(field="options['task']", got=name, valid=names) from None
         try:
             return _read_tasks(tasks, self.seats)[0]
         except InvalidValueError:
             raise InvalidValueError(
-                f"options['task']: expected tasks with {self.seats} seats, got none in {name!r}"
+                field="options['task']",
+                expected=f"tasks with {self.seats} seats",
+                got=Verbatim(f"none in {excerpt(name)}"),
             ) from None
 
 
@@ -188,15 +197,15 @@ def _read_tasks(value: object, seats: int | None) -> tuple[TaskSet | FreshTasks,
         return tasks, tasks.seats
     if not isinstance(tasks, Sequence) or not tasks or not all(isinstance(task, Task) for task in tasks):
         raise InvalidValueError(
-            f"task: expected a Task, a TaskSet or sequence with at least one, or a name, got {excerpt(value)}"
+            field="task", expected="a Task, a TaskSet or sequence with at least one, or a name", got=value
         )
     counts = sorted({len(task.agents) for task in tasks})
     if seats is None and len(counts) > 1:
         raise InvalidValueError(
-            f"task: the tasks have {counts} seats, but agents are fixed; choose with seats={counts[0]}"
+            f"the tasks have {counts} seats, but agents are fixed", field="task", hint=f"choose with seats={counts[0]}"
         )
     if seats is not None and seats not in counts:
-        raise InvalidValueError(f"seats: expected one of {counts}, the seats of the tasks, got {excerpt(seats)}")
+        raise InvalidValueError(field="seats", expected=f"one of {counts}, the seats of the tasks", got=seats)
     count = counts[0] if seats is None else int(seats)
     if len(counts) == 1 and isinstance(tasks, TaskSet):
         return tasks, count
@@ -226,20 +235,20 @@ def _read_evaluator(value: object) -> Evaluator:
 def _read_rules(options: Mapping[str, Any], seats: int) -> Rules:
     fields = {name: options[name] for name in _RULES if name in options}
     cycles = options.get("max_cycles")
-    if cycles is not None and (isinstance(cycles, bool) or not isinstance(cycles, int) or cycles < 1):
-        raise InvalidValueError(f"max_cycles: expected a whole number of at least 1, got {excerpt(cycles)}")
+    if cycles is not None:
+        check_whole("max_cycles", cycles, 1)
     kinds = options.get("action_types", ACTION_TYPES)
     if isinstance(kinds, str) or not isinstance(kinds, Iterable):
-        raise InvalidValueError(f"action_types: expected several action types, got {excerpt(kinds)}")
+        raise InvalidValueError(field="action_types", expected="several action types", got=kinds)
     rules = Rules(**fields, max_rounds=cycles, action_types=tuple(kinds))
     if rules.first_seat >= seats:
-        raise InvalidValueError(f"first_seat: expected 0 to {seats - 1}, got {rules.first_seat}")
+        raise InvalidValueError(field="first_seat", expected=f"0 to {seats - 1}", got=rules.first_seat)
     return rules
 
 
 def _choice(field: str, value: Any, valid: Sequence[Any]) -> Any:
     if value not in valid:
-        raise UnknownNameError(f"{field}: {name_hint(str(value), [str(name) for name in valid])}")
+        raise UnknownNameError(field=field, got=value, valid=[str(name) for name in valid])
     return value
 
 
@@ -248,18 +257,11 @@ def check_reset_options(options: object, names: Sequence[str], unread: str | Non
     if options is None:
         return {}
     if not isinstance(options, Mapping):
-        raise InvalidValueError(f"options: expected a mapping, got {excerpt(options)}")
+        raise InvalidValueError(field="options", expected="a mapping", got=options)
     for name in options:
         if name not in names and name != unread:
-            raise UnknownNameError(f"options: {value_hint(name, names)}")
+            raise UnknownNameError(field="options", got=name, valid=names)
     return options
-
-
-def value_hint(value: object, valid: Sequence[str]) -> str:
-    """Returns :func:`~sotopia_env.errors.name_hint` for a value outside ``valid`` that need not be a name."""
-    if isinstance(value, str):
-        return name_hint(value[:80], valid)
-    return f"expected one of {', '.join(map(repr, valid))}, got {excerpt(value)}"
 
 
 def read_seed(seed: object) -> int | None:
@@ -267,14 +269,5 @@ def read_seed(seed: object) -> int | None:
     if seed is None:
         return None
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
-        raise InvalidValueError(f"seed: expected None or a whole number of at least 0, got {excerpt(seed)}")
+        raise InvalidValueError(field="seed", expected="None or a whole number of at least 0", got=seed)
     return int(seed)
-
-
-def excerpt(value: object) -> str:
-    """Returns ``value`` for an error message: short, and safe for values whose own ``repr`` is huge or fails."""
-    if isinstance(value, str):
-        return reprlib.repr(str(value))
-    if value is None or isinstance(value, (bool, float)) or (isinstance(value, int) and abs(value) < 10**12):
-        return repr(value)
-    return f"a value of type {type(value).__name__}"

@@ -94,11 +94,13 @@ class SotopiaEnv(EpisodeEnv, AECEnv[str, ObservationDict, Any]):  # type: ignore
     def _take(self, action: object) -> StopReason | None:
         """Takes the action; returns why the episode ends with it, when it does."""
         if not self.agents:
-            raise InvalidActionError("no agent is left to act; call reset() first")
+            raise InvalidActionError("no agent is left to act", hint="call reset() first")
         agent = self.agent_selection
         if self.terminations[agent] or self.truncations[agent]:
             if action is not None:
-                raise InvalidActionError("action: expected None, the episode has ended; step(None) or reset()")
+                raise InvalidActionError(
+                    field="action", expected="None, the episode has ended", hint="step(None) or reset()"
+                )
             self._was_dead_step(None)
             return None
         self._answer(agent, read_action(action, agent, self.task))
@@ -164,7 +166,7 @@ class SotopiaParallelEnv(EpisodeEnv, ParallelEnv[str, ObservationDict, Any]):  #
         """
         table = self.table
         if not isinstance(actions, Mapping):
-            raise InvalidActionError(f"actions: expected a mapping of agents to actions, got {type(actions).__name__}")
+            raise InvalidActionError(field="actions", expected="a mapping of agents to actions", got=type(actions))
         for agent in actions:
             self._checked(agent)
         if not self.agents:
@@ -183,7 +185,9 @@ class SotopiaParallelEnv(EpisodeEnv, ParallelEnv[str, ObservationDict, Any]):  #
         acting, task = self.table.acting, self.task
         for agent in acting:
             if agent not in actions:
-                raise InvalidActionError(f"actions: expected one for {agent}, whose turn it is, got {list(actions)}")
+                raise InvalidActionError(
+                    field="actions", expected=f"one for {agent}, whose turn it is", got=list(actions)
+                )
         read = {agent: read_action(actions[agent], agent, task) for agent in acting}
         for action in read.values():
             if isinstance(action, Action):

@@ -19,7 +19,7 @@ from sotopia_env.envs.gymnasium_env import (
     Waiter,
     read_partners,
 )
-from sotopia_env.envs.options import CheckedOptions, EnvOptions, excerpt, read_seed, value_hint
+from sotopia_env.envs.options import CheckedOptions, EnvOptions, read_seed
 from sotopia_env.errors import InvalidActionError, InvalidValueError, UnknownNameError, check_whole
 
 _MASK = "reset_mask"
@@ -99,7 +99,7 @@ class SotopiaVectorEnv(SyncVectorEnv):
             EvaluationError: the evaluator failed (``on_unscored="raise"``).
         """
         if isinstance(actions, list) and len(actions) != self.num_envs:
-            raise InvalidActionError(f"actions: expected {self.num_envs}, one for each, got {len(actions)}")
+            raise InvalidActionError(field="actions", expected=f"{self.num_envs}, one for each", got=len(actions))
         each = actions if isinstance(actions, list) else iterate(self.action_space, actions)
         rows = zip(self._members, each, self._over, strict=True)
         self._wait(env.advance(action, bool(over), self.autoreset_mode) for env, action, over in rows)
@@ -119,7 +119,7 @@ class SotopiaVectorEnv(SyncVectorEnv):
         if isinstance(seed, Sequence) and not isinstance(seed, str):
             if len(seed) != self.num_envs:
                 raise InvalidValueError(
-                    f"seed: expected one for each of the {self.num_envs} environments, got {len(seed)}"
+                    field="seed", expected=f"one for each of the {self.num_envs} environments", got=len(seed)
                 )
             return [read_seed(item) for item in seed]
         first = read_seed(seed)
@@ -132,8 +132,9 @@ class SotopiaVectorEnv(SyncVectorEnv):
         shape = getattr(mask, "shape", None), getattr(mask, "dtype", None)
         if not isinstance(mask, np.ndarray) or shape != ((self.num_envs,), np.bool_) or not mask.any():
             raise InvalidValueError(
-                f"options[{_MASK!r}]: expected an array of {self.num_envs} truth values, one of them true, "
-                f"got {excerpt(mask)}"
+                field=f"options[{_MASK!r}]",
+                expected=f"an array of {self.num_envs} truth values, one of them true",
+                got=mask,
             )
         return mask
 
@@ -176,5 +177,5 @@ def _read_mode(value: object) -> AutoresetMode:
     if isinstance(value, AutoresetMode):
         return value
     if value not in names:
-        raise UnknownNameError(f"autoreset_mode: {value_hint(value, names)}")
+        raise UnknownNameError(field="autoreset_mode", got=value, valid=names)
     return AutoresetMode(value)

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from sotopia_env.errors import DamagedRecordError, InvalidValueError
-from sotopia_env.json_text import decode_json, iter_array
+from sotopia_env.errors import DamagedRecordError, InvalidValueError, Where
+from sotopia_env.json_text import decode_json, iter_array, parse_json
 
 _HEAD = 4_096
 _YAML_SUFFIXES = (".yaml", ".yml")
@@ -143,18 +143,17 @@ class Source:
             yield from values()
         except UnicodeDecodeError as error:
             yield Refusal(str(self.path), f"expected UTF-8 text ({error.reason}); what follows is not read")
-        except ValueError as error:
-            line, colon, reason = str(error).partition(": ")
-            where = f"{self.path}, {line}" if colon and line.startswith("line ") else str(self.path)
-            reason = reason if where != str(self.path) else str(error)
-            yield Refusal(where, f"not valid JSON ({reason}); what follows is not read")
+        except InvalidValueError as error:
+            where = Where(self.path, error.where.line)
+            reason = InvalidValueError.of(error, where=Where())
+            yield Refusal(str(where), f"{reason}; what follows is not read")
 
     def _document(self, stream: _Counted) -> Iterator[Item | Refusal]:
         """The one record, or the records by key, of a file that is one JSON object."""
         text: TextIO = io.TextIOWrapper(io.BufferedReader(stream), encoding="utf-8-sig")
 
         def values() -> Iterator[Any]:
-            yield decode_json(text.read())
+            yield parse_json(text.read(), self.path)
 
         for value in self._guarded(values):
             if isinstance(value, Refusal):
@@ -169,8 +168,7 @@ class Source:
         try:
             value = parse_yaml(stream.read().decode("utf-8-sig"), str(self.path))
         except InvalidValueError as error:
-            where, _, reason = str(error).partition(": ")
-            yield Refusal(where, reason)
+            yield Refusal(str(error.where), str(InvalidValueError.of(error, where=Where())))
             return
         except UnicodeDecodeError as error:
             yield Refusal(str(self.path), f"expected UTF-8 text ({error.reason})")

@@ -17,9 +17,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from sotopia_env.errors import name_hint
+from sotopia_env.errors import InvalidValueError, Verbatim, excerpt
 from sotopia_env.outcomes.amounts import Amount, decimals, fold, json_number, money_text, read_amount
-from sotopia_env.outcomes.move import InvalidMoveError, excerpt
+from sotopia_env.outcomes.move import InvalidMoveError
 from sotopia_env.records import Label, Line, Record, no_pose
 
 Seats = Mapping[str, str]
@@ -45,14 +45,16 @@ class NumberIssue(Record):
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.step <= 0:
-            raise ValueError(f"step: expected a positive number, got {self.step}")
+            raise InvalidValueError(field="step", expected="a positive number", got=self.step)
         if self.low > self.high:
-            raise ValueError(f"low: expected at most high ({self.high}), got {self.low}")
+            raise InvalidValueError(field="low", expected=f"at most high ({self.high})", got=self.low)
         if self.decimals > _DIGITS or max(abs(self.low), abs(self.high)).scaleb(self.decimals) >= 10**_DIGITS:
-            raise ValueError(f"low, high, step: expected numbers of at most {_DIGITS} digits")
+            raise InvalidValueError(field="low, high, step", expected=f"numbers of at most {_DIGITS} digits")
         if (Fraction(self.high) - Fraction(self.low)) % Fraction(self.step):
             near = self.nearest(self.high)
-            raise ValueError(f"high: expected low plus a whole number of steps, got {self.high}; the nearest is {near}")
+            raise InvalidValueError(
+                field="high", expected="low plus a whole number of steps", got=self.high, nearest=Verbatim(near)
+            )
         return self
 
     @cached_property
@@ -126,13 +128,11 @@ class NumberIssue(Record):
     def _read_amount(self, value: object, seats: Seats) -> int | float:
         amount = read_amount(value, self.unit)
         if amount is None:
-            raise InvalidMoveError(f"{self.name}: expected {self.range_text()}, got {excerpt(value)}")
+            raise InvalidMoveError(field=self.name, expected=self.range_text(), got=value)
         inside = self.low <= amount <= self.high
         if not inside or (Fraction(amount) - Fraction(self.low)) % Fraction(self.step):
-            near = self.text(self.nearest(amount), seats)
-            raise InvalidMoveError(
-                f"{self.name}: expected {self.range_text()}, got {excerpt(value)}; the nearest is {near}"
-            )
+            near = Verbatim(self.text(self.nearest(amount), seats))
+            raise InvalidMoveError(field=self.name, expected=self.range_text(), got=value, nearest=near)
         return json_number(amount)
 
     @cached_property
@@ -202,13 +202,12 @@ class ChoiceIssue(Record):
     def read(self, value: object, seats: Seats) -> str:
         """Returns the option as declared; raises InvalidMoveError, with the nearest name, where there is none."""
         if not isinstance(value, str):
-            listed = ", ".join(excerpt(option) for option in self.options[:12])
-            raise InvalidMoveError(f"{self.name}: expected one of {listed}, got {excerpt(value)}")
+            raise InvalidMoveError(field=self.name, got=value, valid=self.options)
         if value in self._exact:
             return value
         option = self._by_fold.get(fold(value[:400]))
         if option is None:
-            raise InvalidMoveError(f"{self.name}: {name_hint(value[:40], self.options)}")
+            raise InvalidMoveError(field=self.name, got=value, valid=self.options)
         return option
 
     def text(self, value: Any, seats: Seats) -> str:
@@ -251,17 +250,17 @@ class ItemsIssue(Record):
         if type(value) is dict and len(value) == len(seats) and self._is_division(value, seats):
             return value.copy()
         if not isinstance(value, Mapping):
-            raise InvalidMoveError(f"{self.name}: expected {self.example(seats)}, got {excerpt(value)}")
+            raise InvalidMoveError(field=self.name, expected=self.example(seats), got=value)
         division = dict.fromkeys(seats, 0)
         read: set[str] = set()
         for key, pieces in value.items():
             agent = self._agent(key, seats)
             if agent in read:
-                raise InvalidMoveError(f"{self.name}: {excerpt(key)} is in the division twice")
+                raise InvalidMoveError(f"{excerpt(key)} is in the division twice", field=self.name)
             read.add(agent)
             division[agent] = self._pieces(key, pieces)
         if (total := sum(division.values())) != self.count:
-            raise InvalidMoveError(f"{self.name}: expected all {self.count} pieces to be allotted, got {total}")
+            raise InvalidMoveError(field=self.name, expected=f"all {self.count} pieces to be allotted", got=total)
         return division
 
     def _is_division(self, value: dict[Any, Any], seats: Seats) -> bool:
@@ -284,16 +283,21 @@ class ItemsIssue(Record):
             return agents[0]
         if agents:
             ids = ", ".join(agents[:6])
-            raise InvalidMoveError(f"{self.name}: {excerpt(key)} is the name of several seats; expected one of {ids}")
-        reason = name_hint(key[:40], seats.values()) if isinstance(key, str) else f"{excerpt(key)} is no seat"
-        raise InvalidMoveError(f"{self.name}: {reason}")
+            raise InvalidMoveError(
+                f"{excerpt(key)} is the name of several seats", field=self.name, expected=f"one of {ids}"
+            )
+        raise InvalidMoveError(field=self.name, got=key, valid=seats.values())
 
     def _pieces(self, key: object, value: object) -> int:
         pieces = read_amount(value)
         if pieces is None or not 0 <= pieces <= self.count or pieces != pieces.to_integral_value():
             near = 0 if pieces is None else min(max(round(min(pieces, Decimal(self.count))), 0), self.count)
-            reason = f"expected a whole number from 0 to {self.count}, got {excerpt(value)}; the nearest is {near}"
-            raise InvalidMoveError(f"{self.name}, {excerpt(key)}: {reason}")
+            raise InvalidMoveError(
+                field=f"{self.name}, {excerpt(key)}",
+                expected=f"a whole number from 0 to {self.count}",
+                got=value,
+                nearest=Verbatim(near),
+            )
         return int(pieces)
 
     def example(self, seats: Seats) -> str:
@@ -310,8 +314,9 @@ Issue = Annotated[NumberIssue | ChoiceIssue | ItemsIssue, Field(discriminator="k
 
 
 def check_distinct(names: tuple[str, ...], field: str) -> None:
-    """Raises ValueError where two ``names`` of ``field`` are one after Unicode and case normalisation."""
+    """Raises InvalidValueError where two ``names`` of ``field`` are one after Unicode and case normalisation."""
     first: dict[str, str] = {}
     for name in names:
         if (earlier := first.setdefault(fold(name), name)) is not name:
-            raise ValueError(f"{field}: {name!r} and {earlier!r} are one name; names must differ beyond case")
+            problem = f"{excerpt(name)} and {excerpt(earlier)} are one name"
+            raise InvalidValueError(problem, field=field, hint="names must differ beyond case")

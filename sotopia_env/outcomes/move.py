@@ -14,24 +14,25 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NoReturn
 
-from sotopia_env.errors import InvalidActionError, name_hint
-from sotopia_env.quoting import quote
+from sotopia_env.errors import InvalidActionError
 from sotopia_env.records import canonical_json
 
 LONGEST_CLAIM = 200
-_LONGEST_MESSAGE = 480
+_LONGEST_SENTENCE = 480
 _LONGEST_JSON = 20_000
 _LONGEST_TEXT = 1_000
 _LARGEST_OFFER = 10**9
 _MOST_TERMS = 1_000
+_PROPOSE = "move.propose"
 
 
 class InvalidMoveError(InvalidActionError):
-    """A move that cannot be read or is not open; the table is left as it was. The message is one short sentence."""
+    """A move that cannot be read or is not open; the table is left as it was. Its sentence is short."""
 
-    def __init__(self, message: str) -> None:
+    def __str__(self) -> str:
         # Names of issues and options come from a scenario's author: many long ones must not flood an observation.
-        super().__init__(message if len(message) <= _LONGEST_MESSAGE else message[: _LONGEST_MESSAGE - 1] + "…")
+        sentence = super().__str__()
+        return sentence if len(sentence) <= _LONGEST_SENTENCE else sentence[: _LONGEST_SENTENCE - 1] + "…"
 
 
 class MoveKind(StrEnum):
@@ -67,8 +68,7 @@ class Move:
         if self.kind.__class__ is not MoveKind:
             kind = KINDS.get(self.kind) if isinstance(self.kind, str) else None
             if kind is None:
-                hint = name_hint(self.kind[:40], KINDS) if isinstance(self.kind, str) else f"got {excerpt(self.kind)}"
-                raise InvalidMoveError(f"move: {hint}")
+                raise InvalidMoveError(field="move", got=self.kind, valid=KINDS)
             object.__setattr__(self, "kind", kind)
 
     def to_json(self) -> dict[str, Any]:
@@ -82,22 +82,6 @@ class Move:
 
     def __hash__(self) -> int:
         return hash(canonical_json(self.to_json()))
-
-
-def excerpt(value: object) -> str:
-    """Returns a short text for any value, for messages: quoted and cut; never slow, never failing."""
-    if isinstance(value, str):
-        return quote(value if len(value) <= 40 else value[:39] + "…")
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    if isinstance(value, int):
-        return str(value) if value.bit_length() <= 100 else "a huge number"
-    if isinstance(value, float):
-        return repr(float(value))
-    if isinstance(value, Mapping):
-        keys = ", ".join(excerpt(key) for key in list(value)[:4])
-        return f"an object with {keys}{', …' if len(value) > 4 else ''}" if value else "an empty object"
-    return f"a {type(value).__name__}"
 
 
 def _writable(text: str) -> bool:
@@ -116,70 +100,68 @@ def read_move(value: object) -> Move:
     if isinstance(value, str):
         value = _parsed(value)
     if not isinstance(value, Mapping):
-        _refuse(f"expected an object with one of {', '.join(KINDS)}, got {excerpt(value)}")
+        raise InvalidMoveError(field="move", expected=f"an object with one of {', '.join(KINDS)}", got=value)
     if len(value) != 1:
-        _refuse(f"expected exactly one of {', '.join(KINDS)}, got {excerpt(value)}")
+        raise InvalidMoveError(field="move", expected=f"exactly one of {', '.join(KINDS)}", got=value)
     ((key, content),) = value.items()
     kind = KINDS.get(key) if isinstance(key, str) else None
     if kind is None:
-        _refuse(name_hint(key[:40], KINDS) if isinstance(key, str) and _writable(key[:40]) else f"got {excerpt(key)}")
+        raise InvalidMoveError(field="move", got=key, valid=KINDS)
     return Move(kind, _READERS[kind](content))
-
-
-def _refuse(reason: str) -> NoReturn:
-    raise InvalidMoveError(f"move: {reason}")
 
 
 def _parsed(text: str) -> object:
     if len(text) > _LONGEST_JSON:
-        _refuse(f"expected at most {_LONGEST_JSON} characters of JSON, got {len(text)}")
+        raise InvalidMoveError(field="move", expected=f"at most {_LONGEST_JSON} characters of JSON", got=len(text))
     try:
         return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
     except InvalidMoveError:
         raise
     except (ValueError, RecursionError):
-        _refuse(f'expected JSON such as {{"accept": 2}}, got the text {excerpt(text)}')
+        raise InvalidMoveError(field="move", expected='JSON such as {"accept": 2}', got=text) from None
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     unique = dict(pairs)
     if len(unique) != len(pairs):
-        _refuse("a key occurs twice in one object")
+        raise InvalidMoveError("a key occurs twice in one object", field="move")
     return unique
 
 
 def _no_constant(name: str) -> NoReturn:
-    _refuse(f"{name} is no number")
+    raise InvalidMoveError(f"{name} is not a number", field="move")
 
 
 def _terms(content: object) -> dict[str, Any]:
     if not isinstance(content, Mapping) or not content or len(content) > _MOST_TERMS:
-        _refuse(f'propose: expected terms as an object, such as {{"price": 84}}, got {excerpt(content)}')
-    return {_text(key, "propose: a name"): _term(value) for key, value in content.items()}
+        raise InvalidMoveError(field=_PROPOSE, expected='terms as an object, such as {"price": 84}', got=content)
+    return {_text(key, _PROPOSE, "a name"): _term(value) for key, value in content.items()}
 
 
 def _term(value: object) -> Any:
     if isinstance(value, Mapping):
         if len(value) > _MOST_TERMS:
-            _refuse(f"propose: expected at most {_MOST_TERMS} seats in a division, got {len(value)}")
-        return {_text(key, "propose: a seat"): _scalar(piece) for key, piece in value.items()}
+            raise InvalidMoveError(
+                field=_PROPOSE, expected=f"at most {_MOST_TERMS} seats in a division", got=len(value)
+            )
+        return {_text(key, _PROPOSE, "a seat"): _scalar(piece) for key, piece in value.items()}
     return _scalar(value)
 
 
 def _scalar(value: object) -> Any:
     if isinstance(value, str):
-        return _text(value, "propose: a value")
+        return _text(value, _PROPOSE, "a value")
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not is_number or (isinstance(value, int) and value.bit_length() > 200):
-        _refuse(f"propose: expected a number, an option or a division as a value, got {excerpt(value)}")
+        raise InvalidMoveError(field=_PROPOSE, expected="a number, an option or a division as a value", got=value)
     if isinstance(value, float) and not math.isfinite(value):
-        _refuse(f"propose: expected a finite number, got {value!r}")
+        raise InvalidMoveError(field=_PROPOSE, expected="a finite number", got=value)
     return value
 
 
-def _text(value: object, what: str, longest: int = _LONGEST_TEXT) -> str:
+def _text(value: object, field: str, noun: str = "a text", longest: int = _LONGEST_TEXT) -> str:
     if not isinstance(value, str) or not 1 <= len(value) <= longest or not _writable(value):
-        _refuse(f"{what}: expected a text of 1 to {longest} characters, got {excerpt(value)}")
+        raise InvalidMoveError(field=field, expected=f"{noun} of 1 to {longest} characters", got=value)
     return value
 
 
@@ -189,17 +171,18 @@ def offer_number(kind: MoveKind, content: object) -> int | bool:
         content = int(content)  # JSON has one kind of number: 2.0 is 2
     if content is True or (type(content) is int and 1 <= content <= _LARGEST_OFFER):
         return content
-    _refuse(f'expected the number of an offer, as in {{"{kind}": 2}}, or true for the only one, got {excerpt(content)}')
+    expected = f'the number of an offer, as in {{"{kind}": 2}}, or true for the only one'
+    raise InvalidMoveError(field=f"move.{kind}", expected=expected, got=content)
 
 
 def vote_text(content: object) -> str | None:
     """Returns the option that ``vote`` names, or ``None``, which takes a vote back."""
-    return None if content is None else _text(content, "vote")
+    return None if content is None else _text(content, "move.vote")
 
 
 def claim_text(content: object) -> str:
     """Returns the text that ``claim`` claims."""
-    return _text(content, "claim", LONGEST_CLAIM)
+    return _text(content, "move.claim", longest=LONGEST_CLAIM)
 
 
 def _number_reader(kind: MoveKind) -> Callable[[object], Any]:

@@ -110,8 +110,9 @@ def reference_points(spec: OutcomeSpec, names: Seats) -> ReferencePoints:
     space = OutcomeSpace.of(spec, names)
     if space.size > MOST_OUTCOMES:
         raise InvalidValueError(
-            f"outcome.issues: exact reference points need at most {MOST_OUTCOMES:,} outcomes, "
-            f"got {count_text(space.size)}; take larger steps or fewer options"
+            f"exact reference points need at most {MOST_OUTCOMES:,} outcomes, got {count_text(space.size)}",
+            field="outcome.issues",
+            hint="take larger steps or fewer options",
         )
     valuations = [worth.valuation(space, agent) for agent, worth in zip(names, spec.worth, strict=True)]
     return _Points(space, valuations, *_needs(spec, len(names))).references()

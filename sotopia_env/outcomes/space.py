@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from sotopia_env.errors import UnknownNameError, name_hint
+from sotopia_env.errors import UnknownNameError, excerpt
 from sotopia_env.outcomes.issues import ChoiceIssue, ItemsIssue, NumberIssue, Seats
-from sotopia_env.outcomes.move import InvalidMoveError, excerpt
+from sotopia_env.outcomes.move import InvalidMoveError
 from sotopia_env.quoting import quote
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class OutcomeSpace:
             except KeyError:
                 pass  # a name in another case, or none of ours
         if not isinstance(terms, Mapping):
-            raise InvalidMoveError(f"terms: expected an object with {self._listed()}, got {excerpt(terms)}")
+            raise InvalidMoveError(field="terms", expected=f"an object with {self._listed()}", got=terms)
         exact = self._by_exact_name(terms)
         return {name: read(exact[name], seats) for name, read in self._readers}
 
@@ -136,13 +136,15 @@ class OutcomeSpace:
         exact: dict[str, Any] = {}
         for key in itertools.islice(terms, len(self.issues) + 1):
             if names is None:
-                raise InvalidMoveError(f"terms: there is nothing to agree on, got {excerpt(key)}")
+                raise InvalidMoveError(f"there is nothing to agree on, got {excerpt(key)}", field="terms")
             name = names.read(key, self.names)
             if name in exact:
-                raise InvalidMoveError(f"terms: {excerpt(name)} occurs twice")
+                raise InvalidMoveError(f"{excerpt(name)} occurs twice", field="terms")
             exact[name] = terms[key]
         if missing := [name for name in self._issue_names if name not in exact]:
-            raise InvalidMoveError(f"terms: {excerpt(missing[0])} is missing; expected all of {self._listed()}")
+            raise InvalidMoveError(
+                f"{excerpt(missing[0])} is missing", field="terms", expected=f"all of {self._listed()}"
+            )
         return exact
 
     def describe(self, terms: Mapping[str, Any], names: Seats | None = None) -> str:
@@ -189,4 +191,4 @@ class OutcomeSpace:
         for issue in self.issues:
             if issue.name == name:
                 return issue
-        raise UnknownNameError(name_hint(name, self._issue_names))
+        raise UnknownNameError(got=name, valid=self._issue_names)

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from sotopia_env.errors import InvalidValueError, name_hint
+from sotopia_env.errors import InvalidValueError, Verbatim
 from sotopia_env.outcomes.amounts import count_text, fold
 from sotopia_env.outcomes.issues import ChoiceIssue, Issue, ItemsIssue, NumberIssue, check_distinct
 from sotopia_env.outcomes.move import LONGEST_CLAIM, InvalidMoveError
@@ -105,9 +105,11 @@ class ClaimsRules(ProtocolRules):
     def _check(self) -> Self:
         check_distinct(self.candidates, "candidates")
         if fold(self.answer) not in map(fold, self.candidates):
-            raise ValueError(f"answer: {name_hint(self.answer, self.candidates)}")
+            raise InvalidValueError(field="answer", got=self.answer, valid=self.candidates)
         if long := [candidate for candidate in self.candidates if len(candidate) > LONGEST_CLAIM]:
-            raise ValueError(f"candidates: expected at most {LONGEST_CLAIM} characters each, got {long[0]!r}")
+            raise InvalidValueError(
+                field="candidates", expected=f"at most {LONGEST_CLAIM} characters each", got=long[0]
+            )
         return self
 
 
@@ -132,8 +134,8 @@ class OutcomeSpec(Record):
         for seat, worth in enumerate(self.worth):
             try:
                 _check_worth(self, worth)
-            except ValueError as error:
-                raise ValueError(f"worth[{seat}]{'' if str(error)[:1] in '.[' else ': '}{error}") from None
+            except InvalidValueError as error:
+                raise InvalidValueError.of(error, within=f"worth[{seat}]") from None
         _check_quorum(self, len(self.worth))
         return self
 
@@ -146,9 +148,11 @@ class OutcomeSpec(Record):
 def _check_issues(spec: OutcomeSpec) -> None:
     kind = spec.protocol.kind
     if kind == "agreement" and not spec.issues:
-        raise ValueError("issues: an agreement needs at least one issue to agree on")
+        raise InvalidValueError(field="issues", expected="at least one issue to agree on")
     if kind != "agreement" and spec.issues:
-        raise ValueError(f"issues: expected none for {kind}, got {spec.issues[0].name!r}; leave them out")
+        raise InvalidValueError(
+            field="issues", expected=f"none for {kind}", got=spec.issues[0].name, hint="leave them out"
+        )
     check_distinct(tuple(issue.name for issue in spec.issues), "issues")
 
 
@@ -162,7 +166,7 @@ _WORTH_FORMS: dict[str, tuple[tuple[type, ...], str]] = {
 def _check_worth(spec: OutcomeSpec, worth: AdditiveWorth | TableWorth | BallotWorth | ClaimsWorth) -> None:
     types, keys = _WORTH_FORMS[spec.protocol.kind]
     if not isinstance(worth, types):
-        raise ValueError(f"expected a worth with {keys} for the protocol {spec.protocol.kind!r}")
+        raise InvalidValueError(expected=f"a worth with {keys} for the protocol {spec.protocol.kind!r}")
     if isinstance(worth, AdditiveWorth):
         _check_keys(worth.issues, [issue.name for issue in spec.issues], ".issues", "issue")
         for issue in spec.issues:
@@ -180,35 +184,43 @@ def _check_gains(issue: NumberIssue | ChoiceIssue | ItemsIssue, gains: dict[str,
         return
     key = "per_unit" if isinstance(issue, NumberIssue) else "each"
     if list(gains) != [key]:
-        raise ValueError(f'{field}: expected {{"{key}": number}} for {issue.kind}, got the keys {list(gains)[:6]}')
+        raise InvalidValueError(
+            field=field, expected=f'{{"{key}": number}} for {issue.kind}', got=Verbatim(f"the keys {list(gains)[:6]}")
+        )
 
 
 def _check_keys(keys: Iterable[str], expected: Iterable[str], field: str, noun: str) -> None:
     names = list(expected)
     if unknown := [key for key in keys if key not in names]:
-        raise ValueError(f"{field}: there is no {noun} {unknown[0]!r}; {name_hint(unknown[0], names)}")
+        raise InvalidValueError(f"unknown {noun}", field=field, got=unknown[0], valid=names)
     if missing := [name for name in names if name not in keys]:
-        raise ValueError(f"{field}: no worth for the {noun} {missing[0]!r}; add it (0 where it does not matter)")
+        problem = f"no worth for the {noun} {missing[0]!r}"
+        raise InvalidValueError(problem, field=field, hint="add it (0 where it does not matter)")
 
 
 def _check_table(spec: OutcomeSpec, worth: TableWorth) -> None:
     agents = {f"agent_{seat}": f"agent_{seat}" for seat in range(len(spec.worth))}
     space = OutcomeSpace(spec.issues, agents)
     if space.size > LARGEST_TABLE:
-        raise ValueError(
-            f".table: expected at most {LARGEST_TABLE} outcomes, got {count_text(space.size)}; use 'issues' instead"
+        raise InvalidValueError(
+            field=".table",
+            expected=f"at most {LARGEST_TABLE} outcomes",
+            got=Verbatim(count_text(space.size)),
+            hint="use 'issues' instead",
         )
     rows: dict[tuple[Any, ...], int] = {}
     for row, entry in enumerate(worth.table):
         try:
             key = space.key(space.normalise(entry.terms))
         except InvalidMoveError as error:
-            raise ValueError(f".table[{row}].terms: {error}") from None
+            raise InvalidValueError.of(error, within=f".table[{row}]") from None
         if (earlier := rows.setdefault(key, row)) != row:
-            raise ValueError(f".table[{row}]: the same terms as table[{earlier}]; each outcome is valued once")
+            problem = f"the same terms as table[{earlier}]"
+            raise InvalidValueError(problem, field=f".table[{row}]", hint="each outcome is valued once")
     if len(rows) < space.size:
         terms = next(terms for terms in space.outcomes() if space.key(terms) not in rows)
-        raise ValueError(f".table: no value for {space.describe(terms)}; add it ({space.size} outcomes in all)")
+        problem = f"no value for {space.describe(terms)}"
+        raise InvalidValueError(problem, field=".table", hint=f"add it ({space.size} outcomes in all)")
 
 
 def _check_quorum(spec: OutcomeSpec, seats: int) -> None:
@@ -216,18 +228,20 @@ def _check_quorum(spec: OutcomeSpec, seats: int) -> None:
     if not isinstance(needs, Quorum):
         return
     if needs.quorum > seats:
-        raise ValueError(f"protocol.needs.quorum: expected at most {seats}, the number of seats, got {needs.quorum}")
+        raise InvalidValueError(
+            field="protocol.needs.quorum", expected=f"at most {seats}, the number of seats", got=needs.quorum
+        )
     agents = [f"agent_{seat}" for seat in range(seats)]
     for agent in needs.veto:
         if agent not in agents:
-            raise ValueError(f"protocol.needs.veto: {name_hint(agent, agents)}")
+            raise InvalidValueError(field="protocol.needs.veto", got=agent, valid=agents)
     check_distinct(needs.veto, "protocol.needs.veto")
 
 
 def check_seats(spec: OutcomeSpec, seats: int) -> None:
     """Raises InvalidValueError unless ``spec`` is for ``seats`` seats."""
     if len(spec.worth) != seats:
-        raise InvalidValueError(f"outcome.worth: expected one per seat ({seats}), got {len(spec.worth)}")
+        raise InvalidValueError(field="outcome.worth", expected=f"one per seat ({seats})", got=len(spec.worth))
 
 
 def worth_value(spec: OutcomeSpec, seat: int, terms: Mapping[str, Any]) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, TypeVar
 
-from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint, short_repr
+from sotopia_env.errors import InvalidValueError, UnknownNameError
 
 if TYPE_CHECKING:
     from sotopia_env.outcomes.protocols.protocol import AnyProtocol
@@ -31,9 +31,9 @@ def register_protocol(name: str, protocol: _ProtocolT) -> _ProtocolT:
 
     if not (isinstance(protocol, type) and issubclass(protocol, tuple(PROTOCOLS.values()))):
         names = ", ".join(kind.__name__ for kind in PROTOCOLS.values())
-        raise InvalidValueError(f"protocol {name!r}: expected a class that extends {names}, got {short_repr(protocol)}")
+        raise InvalidValueError(field="protocol", expected=f"a class that extends {names}", got=protocol)
     if not name or _VARIANTS.setdefault(name, protocol) is not protocol:
-        raise InvalidValueError(f"protocol: expected a name that no other protocol has, got {name!r}")
+        raise InvalidValueError(field="protocol", expected="a name that no other protocol has", got=name)
     return protocol
 
 
@@ -49,11 +49,17 @@ def protocol_variant(name: str, kind: str) -> type[AnyProtocol]:
         if entry.name == name:
             register_protocol(name, entry.load())
     if name not in _VARIANTS:
-        names = sorted({*_VARIANTS, *(entry.name for entry in entries)})
-        hint = name_hint(name, names) if names else f"no installed package has one, got {name!r}"
-        raise UnknownNameError(f"protocol.variant: {hint} (entry points {GROUP!r}, or import what registers it)")
+        raise UnknownNameError(
+            field="protocol.variant",
+            got=name,
+            valid=sorted({*_VARIANTS, *(entry.name for entry in entries)}),
+            hint=f"variants are entry points {GROUP!r}, or registered by what you import",
+        )
     if _VARIANTS[name].kind != kind:
         raise InvalidValueError(
-            f"protocol.variant: expected a variant of {kind!r}, got {name!r}, one of {_VARIANTS[name].kind!r}"
+            field="protocol.variant",
+            expected=f"a variant of {kind!r}",
+            got=name,
+            hint=f"it is one of {_VARIANTS[name].kind!r}",
         )
     return _VARIANTS[name]

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 from pydantic import Discriminator, Field, Tag
 
-from sotopia_env.errors import InvalidValueError
+from sotopia_env.errors import InvalidValueError, Verbatim
 from sotopia_env.outcomes.amounts import Value, count_text, decimals
 from sotopia_env.outcomes.issues import NumberIssue
 from sotopia_env.outcomes.space import OPTION, OutcomeSpace, Terms
@@ -159,7 +159,7 @@ class AdditiveWorth(WorthForm):
                 choices.append((issue.name, gains))
             else:
                 if agent not in space.names:
-                    raise InvalidValueError(f"agent: expected one of {', '.join(space.names)}, got {agent!r}")
+                    raise InvalidValueError(field="agent", valid=space.names, got=agent)
                 items.append((issue.name, gains["each"]))
         return Valuation(
             scale=scale,
@@ -291,7 +291,7 @@ def _thinned(space: OutcomeSpace) -> list[list[Any]]:
         ]
         if not numbers:
             raise InvalidValueError(
-                f"space: expected at most {MOST_RANKED} outcomes to rank, got {count_text(space.size)}"
+                field="space", expected=f"at most {MOST_RANKED} outcomes to rank", got=Verbatim(count_text(space.size))
             )
         strides[max(numbers, key=lambda i: _points(sizes[i], strides[i]))] *= 2
     grids: list[list[Any]] = []

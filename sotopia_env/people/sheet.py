@@ -86,7 +86,7 @@ class AnnotationKey(Record):
         """Reads a key file, or raises :class:`DamagedRecordError`."""
         if not Path(path).is_file():
             raise DamagedRecordError(f"{path}: expected the key of an annotation sheet, found none")
-        return read_record(cls, read_text(path, DamagedRecordError), str(path), "key of an annotation sheet")
+        return read_record(cls, read_text(path, DamagedRecordError), path)
 
 
 def key_path(sheet: str | Path) -> Path:

@@ -27,7 +27,7 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
-from sotopia_env.errors import DamagedRecordError, EvaluationError, InvalidTaskError, InvalidValueError
+from sotopia_env.errors import DamagedRecordError, EvaluationError, InvalidTaskError, InvalidValueError, Where
 from sotopia_env.evaluators import SpokenOutcome
 from sotopia_env.evaluators.spoken_agreement import protocol_of
 from sotopia_env.files import read_lines
@@ -103,7 +103,7 @@ def known_cases(path: Path) -> Iterator[Case]:
             yield case
 
 
-def _episode_case(line: str, where: str) -> Case | None:
+def _episode_case(line: str, where: Where) -> Case | None:
     """The words of an episode and what its moves came to; ``None`` where nothing could be agreed on."""
     episode = read_episode(line, where)
     transcript = Transcript.of_episode(episode)
@@ -115,7 +115,7 @@ def _episode_case(line: str, where: str) -> Case | None:
     except InvalidTaskError as error:
         raise DamagedRecordError(f"{where}: {error}") from None
     turns = tuple(_words_of(turn) for turn in transcript.turns)
-    return Case(where, replace(transcript, turns=turns), outcome.terms if outcome.agreed else None)
+    return Case(str(where), replace(transcript, turns=turns), outcome.terms if outcome.agreed else None)
 
 
 def _words_of(turn: Turn) -> Turn:
@@ -124,13 +124,13 @@ def _words_of(turn: Turn) -> Turn:
     return Turn(turn.index, turn.round, turn.actor, action, veiled=turn.veiled)
 
 
-def _dialogue_case(line: str, where: str) -> Case:
+def _dialogue_case(line: str, where: Where) -> Case:
     """The case of a line of the second kind."""
     try:
-        dialogue = read_record(Dialogue, line, where, "dialogue")
-        task = _task_of(dialogue, where)
+        dialogue = read_record(Dialogue, line, where)
+        task = _task_of(dialogue, str(where))
         terms = None if dialogue.terms is None else protocol_of(task).space.normalise(dialogue.terms)
-        return Case(where, Transcript(task, _turns_of(dialogue)), terms)
+        return Case(str(where), Transcript(task, _turns_of(dialogue)), terms)
     except ValidationError as error:
         raise DamagedRecordError(f"{where}: {explain(error)}") from None
     except (EvaluationError, InvalidValueError) as error:

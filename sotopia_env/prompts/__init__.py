@@ -9,7 +9,7 @@ import re
 from functools import cache
 from importlib.resources import files
 
-from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
+from sotopia_env.errors import InvalidValueError, UnknownNameError
 
 _PLACEHOLDER = re.compile(r"\{\{(\w+)\}\}")
 
@@ -26,7 +26,7 @@ def load(name: str, package: str = __name__) -> str:
         return (folder / f"{name}.txt").read_text(encoding="utf-8").strip("\n")
     except FileNotFoundError:
         names = sorted(entry.name[:-4] for entry in folder.iterdir() if entry.name.endswith(".txt"))
-        raise UnknownNameError(f"prompt: {name_hint(name, names)}") from None
+        raise UnknownNameError(field="prompt", got=name, valid=names) from None
 
 
 def fill(template: str, **values: str) -> str:
@@ -37,5 +37,7 @@ def fill(template: str, **values: str) -> str:
     """
     placeholders = set(_PLACEHOLDER.findall(template))
     if placeholders != set(values):
-        raise InvalidValueError(f"template: expected the placeholders {sorted(values)}, got {sorted(placeholders)}")
+        raise InvalidValueError(
+            field="template", expected=f"the placeholders {sorted(values)}", got=sorted(placeholders)
+        )
     return _PLACEHOLDER.sub(lambda match: values[match.group(1)], template)

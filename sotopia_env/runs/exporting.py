@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from sotopia_env.errors import DamagedRecordError, InvalidValueError
+from sotopia_env.errors import DamagedRecordError, InvalidValueError, Where
 from sotopia_env.files import read_lines, read_text, replacement
 from sotopia_env.importers import Kind, format_named
 from sotopia_env.json_text import parse_json
@@ -84,12 +84,12 @@ def _records(source: Path, kind: Kind) -> Iterator[Any]:
     for where, line in _lines(file):
         match kind:
             case Kind.TASK:
-                yield read_record(Task, line, where, "task")
+                yield read_record(Task, line, where)
             case _:
                 yield parse_json(line, where)
 
 
-def _lines(file: Path) -> Iterable[tuple[str, str]]:
+def _lines(file: Path) -> Iterable[tuple[Where, str]]:
     if not file.is_file():
         raise InvalidValueError(f"{file}: expected a file of records, found none")
     return read_lines(file)
@@ -97,13 +97,13 @@ def _lines(file: Path) -> Iterable[tuple[str, str]]:
 
 def _tasks(source: Path) -> Iterator[Task]:
     file = source / "tasks.jsonl" if source.is_dir() else source
-    return (read_record(Task, line, where, "task") for where, line in _lines(file))
+    return (read_record(Task, line, where) for where, line in _lines(file))
 
 
 def _scenarios(source: Path) -> Iterator[Scenario]:
     """Scenarios; of tasks, each id's first."""
     if not _holds_tasks(source):
-        yield from (read_record(Scenario, line, where, "scenario") for where, line in _lines(source))
+        yield from (read_record(Scenario, line, where) for where, line in _lines(source))
         return
     scenarios: dict[str, Scenario] = {}
     for task in _tasks(source):
@@ -131,7 +131,7 @@ def _people(source: Path, kind: Kind) -> Iterator[Any]:
             for record in task.relationships:
                 yield record, task.characters
         return
-    cast = read_record(Cast, read_text(file, DamagedRecordError), str(file), "cast")
+    cast = read_record(Cast, read_text(file, DamagedRecordError), file)
     if kind is Kind.CHARACTER:
         yield from cast.characters
     else:

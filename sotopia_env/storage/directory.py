@@ -276,9 +276,9 @@ def _lock(path: Path) -> int:
         descriptor = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | BINARY, 0o644)
     except OSError as error:
         raise InvalidValueError(f"{path}: expected a directory that can be written ({error.strerror})") from None
-    reason = "another process is writing to this run directory; wait for it to end, or choose another directory"
+    problem = "another process is writing to this run directory; wait for it to end, or choose another directory"
     try:
-        lock(descriptor, f"{path}: {reason}")
+        lock(descriptor, path, problem)
     except InvalidValueError:
         os.close(descriptor)
         raise

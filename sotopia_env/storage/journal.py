@@ -10,8 +10,8 @@ from collections.abc import Callable, Hashable, Iterator
 from pathlib import Path
 from typing import Generic, Self, TypeVar
 
-from sotopia_env.errors import DamagedRecordError
-from sotopia_env.files import AppendOnlyFile, replacement
+from sotopia_env.errors import DamagedRecordError, Where
+from sotopia_env.files import AppendOnlyFile, not_utf8, replacement
 from sotopia_env.records import Record, read_record
 
 _RecordT = TypeVar("_RecordT", bound=Record)
@@ -56,16 +56,16 @@ class Journal(Generic[_RecordT]):
         with self.path.open("rb") as stream:
             for number, line in enumerate(stream, start=1):
                 if line.strip():
-                    self._add(self._parse(line, f"line {number}"), len(line))
+                    self._add(self._parse(line, Where(self.path, number)), len(line))
                 else:
                     self._end += len(line)
 
-    def _parse(self, line: bytes, where: str) -> _RecordT:
+    def _parse(self, line: bytes, where: Where) -> _RecordT:
         try:
             text = line.decode("utf-8")
         except UnicodeDecodeError as error:
-            raise DamagedRecordError(f"{self.path}, {where}: not UTF-8 text ({error.reason})") from None
-        return read_record(self._kind, text, f"{self.path}, {where}")
+            raise not_utf8(DamagedRecordError, line[error.start], where) from None
+        return read_record(self._kind, text, where)
 
     def _add(self, record: _RecordT, size: int) -> None:
         self._positions.setdefault(self._key(record), []).append(self._end)
@@ -92,7 +92,7 @@ class Journal(Generic[_RecordT]):
     def _read(self, position: int) -> _RecordT:
         with self.path.open("rb") as stream:
             stream.seek(position)
-            return self._parse(stream.readline(), f"byte {position}")
+            return self._parse(stream.readline(), Where(self.path, record=f"byte {position}"))
 
     def __contains__(self, key: Hashable) -> bool:
         return key in self._positions

@@ -200,7 +200,7 @@ class UnfinishedPart(Record):
 def read_manifest(path: Path) -> RunManifest:
     """Returns a run's ``run.json``, or raises :class:`DamagedRecordError`."""
     file = path / RUN
-    return read_record(RunManifest, read_text(file, DamagedRecordError), str(file), "manifest")
+    return read_record(RunManifest, read_text(file, DamagedRecordError), file)
 
 
 def configured_evaluator(path: Path) -> Named | None:

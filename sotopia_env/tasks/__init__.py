@@ -10,7 +10,7 @@ from collections.abc import Container
 from pathlib import Path
 from typing import Any
 
-from sotopia_env.errors import InvalidTaskError, InvalidValueError
+from sotopia_env.errors import InvalidTaskError, InvalidValueError, Where
 from sotopia_env.tasks.builtin import (
     everyday_cast,
     everyday_scenarios,
@@ -62,7 +62,7 @@ def load(path: str | os.PathLike[str], refused: list[str] | None = None) -> Task
         InvalidTaskError: names file, line, field, value and nearest valid name; see :func:`check`. Or there is no task.
     """
     if not isinstance(path, str | os.PathLike):
-        raise InvalidValueError(f"path: expected the path of a task file, got {path!r}")
+        raise InvalidValueError(field="path", expected="the path of a task file", got=path)
     tasks: dict[str, Task] = {}
     for where, raw in read_values(Path(path), refused):
         try:
@@ -74,20 +74,22 @@ def load(path: str | os.PathLike[str], refused: list[str] | None = None) -> Task
             continue
         tasks[task.id] = task
     if not tasks:
-        first = f"; the first refused: {refused[0]}" if refused else ""
-        raise InvalidTaskError(f"{path}: expected at least one task, got none{first}")
+        hint = f"the first one refused: {refused[0]}" if refused else ""
+        raise InvalidTaskError(expected="at least one task", hint=hint, where=path)
     return TaskSet(list(tasks.values()))
 
 
-def _checked(raw: Any, where: str, others: Container[str]) -> Task:
+def _checked(raw: Any, where: Where, others: Container[str]) -> Task:
     """The task in a value, which can be played and whose id is not among the others."""
     task = to_record(raw, Task, where)
     try:
         check(task)
     except InvalidTaskError as error:
-        raise InvalidTaskError(f"{where}: {error}") from None
+        raise InvalidTaskError.of(error, where=where) from None
     if task.id in others:
-        raise InvalidTaskError(f"{where}: id: task ids must be unique, got {task.id!r} twice; rename one of them")
+        raise InvalidTaskError(
+            "task ids must be unique", field="id", got=task.id, hint="rename one of them", where=where
+        )
     return task
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from sotopia_env.errors import ConstraintError, InvalidValueError
+from sotopia_env.errors import ConstraintError, InvalidValueError, Where
 from sotopia_env.files import read_text
 from sotopia_env.records import canonical_json, read_record
 from sotopia_env.tasks.builtin import everyday_cast, starter_cast
@@ -43,8 +43,8 @@ def read_cast(name: str) -> Cast | None:
         return CASTS[name]()
     if not Path(name).is_file():
         names = ", ".join(map(repr, [DRAWN, *CASTS]))
-        raise InvalidValueError(f"cast: expected {names} or a JSON file, found no file {name}")
-    return read_record(Cast, read_text(name), name, "cast", InvalidValueError)
+        raise InvalidValueError(field="cast", expected=f"{names} or a JSON file", got=name)
+    return read_record(Cast, read_text(name), name, InvalidValueError)
 
 
 def cast_scenarios(open_scenarios: Iterable[OpenScenario], cast: Cast | None, pairs: int, seed: int) -> TaskSet:
@@ -138,8 +138,10 @@ def _people(casting: _Casting, rng: random.Random, previous: set[tuple[str, ...]
         if admitted and tuple(p.name for p in people) not in previous and not any(map(casting.means_another, people)):
             return people
     raise ConstraintError(
-        f"scenario {scenario.id!r}: none of {_ATTEMPTS} drawn casts meets its constraints on ages and occupations; "
-        "give a cast of your own"
+        f"none of {_ATTEMPTS} drawn casts meets the constraints on ages and occupations",
+        field="constraints",
+        hint="give a cast of your own",
+        where=Where(record=f"scenario {scenario.id!r}"),
     )
 
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from sotopia_env.errors import InvalidTaskError
+from sotopia_env.errors import InvalidTaskError, Verbatim, Where
 from sotopia_env.outcomes import (
     AdditiveWorth,
     BallotRules,
@@ -43,25 +43,26 @@ def check(task: Task) -> None:
     """
     _check_casting(task)
     if problem := outcome_problem(task):
-        raise InvalidTaskError(f"task {task.id!r}: scenario.{problem}")
+        raise InvalidTaskError.of(problem, within="scenario", where=Where(record=f"task {task.id!r}"))
 
 
-def outcome_problem(task: Task) -> str:
-    """Returns a sentence that begins with the scenario's field when nobody can gain by an outcome, else an empty text.
+def outcome_problem(task: Task) -> InvalidTaskError | None:
+    """Returns the error, with a field of the scenario, if no seat can gain by an outcome.
 
     Raises:
         InvalidTaskError: there are more outcomes than can be counted exactly.
     """
     spec = task.scenario.outcome
     if spec is None:
-        return ""
+        return None
     points = references(task)
     if any(best > low for best, low in zip(points.best, points.disagreement, strict=True)):
-        return ""
+        return None
     field = _DISAGREEMENT[spec.protocol.kind]
-    return (
-        f"outcome.worth: expected an outcome that is better than {field!r} for somebody and no worse for those whose "
-        f"assent it needs, got none; raise a worth or lower {field!r} (now {_text(points.disagreement)})"
+    return InvalidTaskError(
+        field="outcome.worth",
+        expected=f"an outcome that is better than {field!r} for one seat and no worse for those whose assent it needs",
+        hint=f"raise a worth or lower {field!r} (now {_text(points.disagreement)})",
     )
 
 
@@ -70,23 +71,32 @@ def _check_casting(task: Task) -> None:
     for seat, person in enumerate(task.characters):
         if not constraints.admits(seat, person):
             raise InvalidTaskError(
-                f"task {task.id!r}: characters.{seat}: expected somebody of the ages and occupations in "
-                f"scenario.constraints, got {person.name} ({person.age}, {person.occupation}); seat somebody else"
+                field=f"characters.{seat}",
+                expected="somebody of the ages and occupations in scenario.constraints",
+                got=Verbatim(f"{person.name} ({person.age}, {person.occupation})"),
+                hint="seat somebody else",
+                where=Where(record=f"task {task.id!r}"),
             )
     kinds, facts = constraints.relationships, constraints.facts
     for index, pair in enumerate(task.relationships):
         ages = [task.characters[seat].age for seat in pair.seats]
         if pair.kind is RelationshipKind.ROMANTIC and any(age is not None and age < ADULT for age in ages):
             raise InvalidTaskError(
-                f"task {task.id!r}: relationships.{index}.kind: expected {pair.kind.value!r} between people of {ADULT} "
-                f"or more, got the ages {ages}; seat others, or change the relationship"
+                field=f"relationships.{index}.kind",
+                expected=f"{pair.kind.value!r} between people of {ADULT} or more",
+                got=Verbatim(f"the ages {ages}"),
+                hint="seat others, or change the relationship",
+                where=Where(record=f"task {task.id!r}"),
             )
         if not constraints.admits_pair(pair):
             is_kind = bool(kinds) and pair.kind not in kinds
             expected = f"one of {', '.join(kinds)}" if is_kind else f"the facts {canonical_json(facts)}"
             raise InvalidTaskError(
-                f"task {task.id!r}: relationships.{index}: expected {expected} as scenario.constraints demand, got "
-                f"{pair.kind if is_kind else canonical_json(pair.facts)}; seat others, or change the relationship"
+                field=f"relationships.{index}",
+                expected=f"{expected} as scenario.constraints demand",
+                got=Verbatim(pair.kind if is_kind else canonical_json(pair.facts)),
+                hint="seat others, or change the relationship",
+                where=Where(record=f"task {task.id!r}"),
             )
 
 

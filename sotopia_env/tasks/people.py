@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
 
-from sotopia_env.errors import ConstraintError, InvalidValueError, nearest
+from sotopia_env.errors import ConstraintError, InvalidValueError, nearest_name
 from sotopia_env.tasks.texts import people as texts
 from sotopia_env.world.scenario import (
     ADULT,
@@ -56,7 +56,7 @@ def draw_characters(rng: random.Random, n: int) -> tuple[Character, ...]:
         InvalidValueError: ``n`` is out of range.
     """
     if not 1 <= n <= _MAX_CHARACTERS:
-        raise InvalidValueError(f"n: expected 1 to {_MAX_CHARACTERS} characters, got {n}")
+        raise InvalidValueError(field="n", expected=f"1 to {_MAX_CHARACTERS} characters", got=n)
     firsts = rng.sample([(name, identity) for identity in _IDENTITIES for name in identity.first_names], n)
     lasts = rng.sample(texts.LAST_NAMES, n)
     jobs = rng.sample(texts.OCCUPATIONS, n) if n <= len(texts.OCCUPATIONS) else rng.choices(texts.OCCUPATIONS, k=n)
@@ -102,7 +102,9 @@ def draw_people(
     """
     count, most = len(ages), min(len(names.firsts), len(names.lasts))
     if count > most:
-        raise InvalidValueError(f"ages: expected at most {most}, the number of names that may be used, got {count}")
+        raise InvalidValueError(
+            field="ages", expected=f"at most {most}, the number of names that may be used", got=count
+        )
     people = zip(rng.sample(names.firsts, count), rng.sample(names.lasts, count), ages, occupations, strict=True)
     return tuple(
         _person(rng, first, identity, last, job, age, (texts.PLAIN_INFO, texts.PLAIN_SECRETS))
@@ -177,7 +179,7 @@ def draw_relationship(
         ConstraintError: no backstory of these kinds states the facts.
     """
     if not kinds:
-        raise InvalidValueError("kinds: expected at least one kind of relationship, got none")
+        raise InvalidValueError(field="kinds", expected="at least one kind of relationship")
     stories = _fact_stories(kinds, facts) if facts else texts.BACKSTORIES
     kind = rng.choice([kind for kind in kinds if kind in stories])
     story = rng.choice(stories[kind])
@@ -218,10 +220,12 @@ def _fact_stories(
     stories = {kind: (story,) for kind, story in texts.FACT_STORIES.get(fact, {}).items() if kind in kinds}
     if not stories:
         names = [": ".join(key) for key, by_kind in texts.FACT_STORIES.items() if set(kinds) & set(by_kind)]
-        close = nearest(": ".join(fact), names)
+        close = nearest_name(": ".join(fact), names)
         raise ConstraintError(
-            f"facts: expected one of those that a drawn relationship of {', '.join(kinds)} can state "
-            f"({', '.join(names) or 'none'}), got {dict(facts)}"
-            + (f"; did you mean {close!r}?" if close else "; use a cast whose relationships state them")
+            field="facts",
+            expected=f"one that a drawn relationship of {', '.join(kinds)} can state ({', '.join(names) or 'none'})",
+            got=dict(facts),
+            nearest=close,
+            hint="" if close else "use a cast whose relationships state them",
         )
     return stories

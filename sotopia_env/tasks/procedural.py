@@ -14,7 +14,14 @@ from functools import partial
 from os import PathLike
 from pathlib import Path
 
-from sotopia_env.errors import ConstraintError, InvalidTaskError, InvalidValueError, check_whole, short_repr
+from sotopia_env.errors import (
+    ConstraintError,
+    InvalidTaskError,
+    InvalidValueError,
+    Verbatim,
+    Where,
+    check_whole,
+)
 from sotopia_env.files import replacement
 from sotopia_env.tasks.families.family import Family
 from sotopia_env.tasks.people import NameStock, draw_people, draw_relationships, possible_kinds
@@ -56,7 +63,8 @@ class Casting:
         try:
             self._kinds = possible_kinds(constraints.relationships or tuple(RelationshipKind), constraints.facts)
         except ConstraintError as error:
-            raise ConstraintError(f"scenario {scenario.id!r}: constraints.{error}") from None
+            where = Where(record=f"scenario {scenario.id!r}")
+            raise ConstraintError.of(error, within="constraints", where=where) from None
         self._jobs = [self._seat_jobs(seat) for seat in range(len(scenario.seats))]
         self._names = NameStock.without()
 
@@ -71,8 +79,11 @@ class Casting:
         jobs = [job for job in jobs if job.low <= job.high] or [_Job(word, low, high) for word in words if low <= high]
         if not jobs:
             raise ConstraintError(
-                f"scenario {self.scenario.id!r}: constraints.ages.{seat}: expected ages of somebody with one of the "
-                f"known occupations ({ADULT} and above), got {low} to {high}; widen them, or name occupations"
+                field=f"constraints.ages.{seat}",
+                expected=f"ages of somebody with one of the known occupations ({ADULT} and above)",
+                got=Verbatim(f"{low} to {high}"),
+                hint="widen them, or name occupations",
+                where=Where(record=f"scenario {self.scenario.id!r}"),
             )
         return jobs
 
@@ -104,8 +115,10 @@ class CastCasting:
         self._shuffled: tuple[tuple[int, int], list[tuple[int, ...]]] | None = None
         if not self._seatings:
             raise ConstraintError(
-                f"scenario {scenario.id!r}: expected a cast that its constraints admit, got one of "
-                f"{len(cast.characters)} characters without a seating; leave the cast out, or widen the constraints"
+                f"no seating of the {len(cast.characters)} characters meets the scenario's constraints",
+                field="cast",
+                hint="leave the cast out, or widen the constraints",
+                where=Where(record=f"scenario {scenario.id!r}"),
             )
 
     def draw(self, number: int, seed: int) -> Task:
@@ -147,9 +160,9 @@ class TaskStream:
         self._draws = [_draw_of(source, index, seed, level, cast) for index, source in enumerate(sources)]
         ids = [source.name if isinstance(source, Family) else source.id for source in sources]
         if twice := [name for index, name in enumerate(ids) if name in ids[:index]]:
-            raise InvalidValueError(f"sources: expected different ids, got {twice[0]!r} twice")
+            raise InvalidValueError(field="sources", expected="different ids", got=twice[0])
         if not ids:
-            raise InvalidValueError("sources: expected at least one template, scenario or family, got none")
+            raise InvalidValueError(field="sources", expected="at least one template, scenario or family")
 
     @property
     def width(self) -> int:
@@ -185,7 +198,7 @@ class TaskStream:
                     if advance is not None:
                         advance(1)
         except OSError as error:
-            raise InvalidValueError(f"{path}: cannot be written ({error.strerror})") from None
+            raise InvalidValueError(f"cannot be written ({error.strerror})", where=path) from None
 
 
 def _draw_of(source: Source, index: int, seed: int, level: str, cast: Cast | None) -> Callable[[int], Task]:
@@ -197,7 +210,7 @@ def _draw_of(source: Source, index: int, seed: int, level: str, cast: Cast | Non
     if isinstance(source, Scenario):
         casting = Casting(source) if cast is None else CastCasting(source, cast)
         return partial(casting.draw, seed=seed)
-    raise InvalidValueError(f"sources.{index}: expected a template, scenario or family, got {short_repr(source)}")
+    raise InvalidValueError(field=f"sources.{index}", expected="a template, scenario or family", got=source)
 
 
 def stream(sources: Iterable[Source], seed: int, start: int = 0, level: str = "medium") -> Iterator[Task]:
@@ -215,5 +228,5 @@ def read_sources(path: str | PathLike[str]) -> Sequence[Template | Scenario]:
         return read_templates(path)
     scenarios = [scenario for _, scenario in read_records(Path(path), Scenario)]
     if not scenarios:
-        raise InvalidTaskError(f"{path}: expected at least one template or scenario, got none")
+        raise InvalidTaskError(expected="at least one template or scenario", where=path)
     return scenarios

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from sotopia_env.errors import InvalidTaskError, UnknownNameError, name_hint
+from sotopia_env.errors import InvalidTaskError, UnknownNameError
 from sotopia_env.files import read_text, write_text_atomically
 from sotopia_env.records import Line, Name, Record, read_record
 from sotopia_env.world.taskset import TaskSet
@@ -83,8 +83,12 @@ class Selection(Record):
                 name, ids = "scenario", {task.scenario.id for task in tasks}
                 if entry.task is not None:
                     name, ids = "task", {task.id for task in tasks}
-                hint = name_hint(entry.task or entry.scenario, sorted(ids))
-                raise InvalidTaskError(f"entries.{number}.{name}: {hint}; select from the set that the ids are from")
+                raise InvalidTaskError(
+                    field=f"entries.{number}.{name}",
+                    got=entry.task or entry.scenario,
+                    valid=sorted(ids),
+                    hint="select from the set that the ids are from",
+                )
             selected += own
         return TaskSet(selected)
 
@@ -102,5 +106,5 @@ def read_selection(source: str | Path) -> Selection:
     elif Path(source).suffix == ".json":
         text = read_text(source, InvalidTaskError)
     else:
-        raise UnknownNameError(f"selection: {name_hint(str(source), SELECTIONS)}, or the path of a .json file")
-    return read_record(Selection, text, str(source), "selection", InvalidTaskError)
+        raise UnknownNameError(field="selection", got=source, valid=SELECTIONS, hint="or give the path of a .json file")
+    return read_record(Selection, text, source, InvalidTaskError)

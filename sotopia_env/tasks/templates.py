@@ -18,9 +18,9 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from sotopia_env.errors import InvalidTaskError, InvalidValueError, check_whole, short_repr
+from sotopia_env.errors import InvalidTaskError, InvalidValueError, Verbatim, check_whole
 from sotopia_env.json_text import decode_json
-from sotopia_env.records import JsonObject, Line, Name, Record, explain
+from sotopia_env.records import JsonObject, Line, Name, Record, invalid
 from sotopia_env.tasks.forms import MARKER, Form, with_markers
 from sotopia_env.tasks.people import NameStock, draw_people
 from sotopia_env.world.interview import Domain, GoalTest, GoalType, Question, Role, Text
@@ -70,10 +70,14 @@ class Slot(Record):
     def _check(self) -> Self:
         low, high = self.ages
         if low > high:
-            raise ValueError(f"ages: expected [low, high] with low <= high, got {list(self.ages)}")
+            raise InvalidValueError(field="ages", expected="[low, high] with low <= high", got=list(self.ages))
         retired = [occupation for occupation in self.occupations if occupation.casefold().startswith("retired")]
         if retired and low < _RETIRED_FROM:
-            raise ValueError(f"occupations: expected ages from {_RETIRED_FROM} with {retired[0]!r}, got from {low}")
+            raise InvalidValueError(
+                field="occupations",
+                expected=f"ages from {_RETIRED_FROM} with {retired[0]!r}",
+                got=Verbatim(f"from {low}"),
+            )
         return self
 
 
@@ -118,14 +122,15 @@ class Template(Record):
     def _check(self) -> Self:
         pairs, expected = [tie.seats for tie in self.ties], list(itertools.combinations(range(len(self.seats)), 2))
         if sorted(pairs) != expected:
-            raise ValueError(f"ties: expected one for each of {expected}, got {pairs}")
+            raise InvalidValueError(field="ties", expected=f"one for each of {expected}", got=pairs)
         _check_names(self)
         _check_ages(self)
         raw = with_markers(self._scenario_form())
         try:
             Scenario.model_validate(raw)
         except ValidationError as error:
-            raise ValueError(explain(error, FIELD_NAMES, raw).replace("interview.", "")) from None
+            problem = invalid(error, FIELD_NAMES, raw)
+            raise InvalidValueError.of(problem, field=problem.field.removeprefix("interview.")) from None
         return self
 
     @cached_property
@@ -205,34 +210,44 @@ def _check_names(template: Template) -> None:
         for match in _SLOT.finditer(text):
             if match.group(1) not in numbers:
                 expected = f"{{0}} to {{{numbers[-1]}}} for the names of the characters"
-                raise ValueError(f"{where}: expected {expected}, got {match.group()!r}")
+                raise InvalidValueError(field=where, expected=expected, got=match.group())
         if marker := MARKER.search(text):
-            raise ValueError(f"{where}: expected another word than {marker.group()!r}, which stands for a name here")
+            raise InvalidValueError(
+                field=where, expected=f"another word than {marker.group()!r}, which is a placeholder for a name"
+            )
     most = min(len(template.names.firsts), len(template.names.lasts))
     if len(numbers) > most:
-        raise ValueError(
-            f"seats: expected at most {most}, the number of names that do not stand in the texts, got {len(numbers)}; "
-            "leave some of the names out of the texts"
+        raise InvalidValueError(
+            field="seats",
+            expected=f"at most {most}, the number of names that do not stand in the texts",
+            got=len(numbers),
+            hint="leave some of the names out of the texts",
         )
 
 
 def _check_ages(template: Template) -> None:
     for index, tie in enumerate(template.ties):
         if tie.kind is RelationshipKind.ROMANTIC and (low := min(template.seats[i].ages[0] for i in tie.seats)) < ADULT:
-            raise ValueError(
-                f"ties.{index}.kind: expected {tie.kind.value!r} between people of {ADULT} or more, got ages from "
-                f"{low}; raise the ages of seats {tie.seats[0]} and {tie.seats[1]}, or choose another kind"
+            raise InvalidValueError(
+                field=f"ties.{index}.kind",
+                expected=f"{tie.kind.value!r} between people of {ADULT} or more",
+                got=Verbatim(f"ages from {low}"),
+                hint=f"raise the ages of seats {tie.seats[0]} and {tie.seats[1]}, or choose another kind",
             )
         if tie.age_gap is None:
             continue
         (low, high), (first, second) = tie.age_gap, (template.seats[seat].ages for seat in tie.seats)
         if low > high or second[1] - first[0] < low or second[0] - first[1] > high:
-            raise ValueError(
-                f"ties.{index}.age_gap: expected a gap that ages {list(first)} of seat {tie.seats[0]} and "
-                f"{list(second)} of seat {tie.seats[1]} can have, got {[low, high]}; widen one of them"
+            raise InvalidValueError(
+                field=f"ties.{index}.age_gap",
+                expected=f"a gap that ages {list(first)} and {list(second)} of seats {list(tie.seats)} can have",
+                got=[low, high],
+                hint="widen one of them",
             )
     if any(template.age_limits[seat][seat] < 0 for seat in range(len(template.seats) + 1)):
-        raise ValueError("ties: expected age gaps that can hold together with the seats' ages, got none; widen one")
+        raise InvalidValueError(
+            field="ties", expected="age gaps that can hold together with the seats' ages", hint="widen one"
+        )
 
 
 def instantiate(template: Template, number: int, seed: int) -> Task:
@@ -288,14 +303,14 @@ def read_templates(path: str | PathLike[str]) -> tuple[Template, ...]:
         InvalidTaskError: names file, record, field, value and nearest valid name; or the file holds no template.
     """
     if not isinstance(path, str | PathLike):
-        raise InvalidValueError(f"path: expected the path of a template file, got {short_repr(path)}")
+        raise InvalidValueError(field="path", expected="the path of a template file", got=path)
     templates: dict[str, Template] = {}
     for where, template in read_records(Path(path), Template, TEMPLATE_FIELDS):
         if template.id in templates:
-            raise InvalidTaskError(f"{where}: id: expected an id of its own, got {template.id!r} a second time")
+            raise InvalidTaskError(field="id", expected="an id of its own", got=template.id, where=where)
         templates[template.id] = template
     if not templates:
-        raise InvalidTaskError(f"{path}: expected at least one template, got none")
+        raise InvalidTaskError(expected="at least one template", where=path)
     return tuple(templates.values())
 
 

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, ConfigDict, PlainSerializer
 
-from sotopia_env.errors import InvalidActionError, InvalidValueError, name_hint, short_repr
+from sotopia_env.errors import InvalidActionError, InvalidValueError, name_hint
 from sotopia_env.outcomes import InvalidMoveError, Move, read_move
 from sotopia_env.quoting import disarm, quote
 
@@ -80,16 +80,16 @@ class Action:
         if self.action_type.__class__ is not ActionType:
             kind = _BY_VALUE.get(self.action_type) if isinstance(self.action_type, str) else None
             if kind is None:
-                raise InvalidActionError(f"action_type: {name_hint(str(self.action_type), _BY_VALUE)}")
+                raise InvalidActionError(field="action_type", got=self.action_type, valid=_BY_VALUE)
             object.__setattr__(self, "action_type", kind)
         problem = _text_problem(self.argument)
         if problem:
-            raise InvalidActionError(f"argument: {problem}")
+            raise InvalidActionError(problem, field="argument")
         if self.to.__class__ is not tuple or (self.to and not all(isinstance(name, str) for name in self.to)):
-            raise InvalidActionError(f"to: expected a tuple of agent ids, got {self.to!r}")
+            raise InvalidActionError(field="to", expected="a tuple of agent ids", got=self.to)
         if self.move is not None and self.move.__class__ is not Move:
             if not isinstance(self.move, Mapping):
-                raise InvalidActionError(f"move: expected a Move, a mapping or None, got {type(self.move).__name__}")
+                raise InvalidActionError(field="move", expected="a Move, a mapping or None", got=type(self.move))
             object.__setattr__(self, "move", read_move(self.move))
 
 
@@ -161,7 +161,7 @@ def parse(text: str, recipients: Mapping[str, str] | None = None) -> Action | Pa
         InvalidValueError: ``text`` is no text; a model's text that is no action raises nothing.
     """
     if not isinstance(text, str):
-        raise InvalidValueError(f"text: expected what a model wrote, as a str, got {short_repr(text)}")
+        raise InvalidValueError(field="text", expected="what a model wrote, as a str", got=text)
     items = json_objects(text)
     return items if isinstance(items, ParseFailure) else _parse(text, items, recipients)
 

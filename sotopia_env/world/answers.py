@@ -51,7 +51,7 @@ class InterviewQuestion:
 
     def __post_init__(self) -> None:
         if not 2 <= len(self.options) <= _MOST_OPTIONS:
-            raise InvalidValueError(f"options: expected 2 to {_MOST_OPTIONS}, got {len(self.options)}")
+            raise InvalidValueError(field="options", expected=f"2 to {_MOST_OPTIONS}", got=len(self.options))
 
     @property
     def on_goal(self) -> bool:
@@ -80,7 +80,7 @@ class InterviewReply:
 
     def __post_init__(self) -> None:
         if (self.choice is None) is not bool(self.reason):
-            raise InvalidValueError(f"expected a choice, or a reason why there is none, got {self!r}")
+            raise InvalidValueError(expected="a choice, or a reason why there is none", got=self)
 
 
 class Configured(Protocol):
@@ -154,9 +154,11 @@ class InterviewAnswer(Record):
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.value is None and not self.reason:
-            raise ValueError("reason: expected why there is no answer, got none")
+            raise InvalidValueError(field="reason", expected="why there is no answer")
         if (self.choice is not None) is not (self.view is None and self.value is not None):
-            raise ValueError(f"choice: expected one with every answer on private information only, got {self.choice!r}")
+            raise InvalidValueError(
+                field="choice", expected="one with every answer on private information only", got=self.choice
+            )
         return self
 
 

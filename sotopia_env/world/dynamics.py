@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from pydantic import ConfigDict
 
-from sotopia_env.errors import InvalidActionError, InvalidValueError, name_hint
+from sotopia_env.errors import InvalidActionError, InvalidValueError, check_whole
 from sotopia_env.outcomes import Effect, InvalidMoveError
 from sotopia_env.world.action import ACTION_TYPES, NO_ACTION, WORDLESS, Action, ActionType
 from sotopia_env.world.scenario import Task
@@ -103,10 +103,9 @@ class Rules:
             value = getattr(self, field)
             if value is None and field != "first_seat":
                 continue
-            if isinstance(value, bool) or not isinstance(value, int) or value < low:
-                raise InvalidValueError(f"{field}: expected a whole number of at least {low}, got {value!r}")
+            check_whole(field, value, low)
         if not isinstance(self.end_when_settled, bool):
-            raise InvalidValueError(f"end_when_settled: expected true or false, got {self.end_when_settled!r}")
+            raise InvalidValueError(field="end_when_settled", expected="true or false", got=self.end_when_settled)
 
     def turn_limit(self, task: Task) -> int | None:
         """The number of actions after which an episode of ``task`` is truncated; ``None`` when rounds are limited."""
@@ -123,7 +122,7 @@ def _member(enum: type[_EnumT], field: str, value: object) -> _EnumT:
     try:
         return enum(value)  # type: ignore[arg-type]
     except ValueError:
-        raise InvalidValueError(f"{field}: {name_hint(str(value), [member.value for member in enum])}") from None
+        raise InvalidValueError(field=field, got=value, valid=[member.value for member in enum]) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,9 +213,8 @@ def initial_state(task: Task, rules: Rules, seed: int) -> EpisodeState:
         InvalidValueError: ``rules.first_seat`` is not a seat of the task, or the seed is not one.
     """
     if rules.first_seat >= len(task.agents):
-        raise InvalidValueError(f"first_seat: expected 0 to {len(task.agents) - 1}, got {rules.first_seat}")
-    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-        raise InvalidValueError(f"seed: expected a non-negative integer, got {seed!r}")
+        raise InvalidValueError(field="first_seat", expected=f"0 to {len(task.agents) - 1}", got=rules.first_seat)
+    check_whole("seed", seed, 0)
     waiting = _order(task, rules, seed, 0, frozenset())
     table = None if task.protocol is None else task.protocol.initial()
     return EpisodeState(task, rules, seed, (), 0, waiting, frozenset(), 0, None, table, (), table)
@@ -247,7 +245,9 @@ def transition(state: EpisodeState, action: Action) -> EpisodeState:
         InvalidActionError: the episode has ended, or a recipient is no agent of the task.
     """
     if state.stop is not None:
-        raise InvalidActionError(f"the episode has ended ({state.stop.value}); no action is possible, got {action}")
+        raise InvalidActionError(
+            f"the episode has ended ({state.stop.value})", hint=f"no action is possible, got {action}"
+        )
     actor = state.waiting[0]
     veiled = state.rules.turn_order is _SIMULTANEOUS
     basis = state.round_table if veiled else state.table
@@ -347,7 +347,7 @@ def final_table(task: Task, turns: Sequence[Turn]) -> tuple[Any, int | None]:
     """
     protocol = task.protocol
     if protocol is None:
-        raise InvalidValueError(f"task {task.id!r}: expected one with an outcome, got none")
+        raise InvalidValueError(field="task", expected="one with an outcome", got=task.id)
     table = basis = protocol.initial()
     round_, settled = -1, None
     for turn in turns:
@@ -395,7 +395,7 @@ def check_recipients(task: Task, action: Action) -> None:
     """Raises :class:`InvalidActionError` if a recipient of ``action`` is no agent of the task."""
     for agent in action.to:
         if agent not in task.names:
-            raise InvalidActionError(f"to: {name_hint(agent, task.agents)}")
+            raise InvalidActionError(field="to", got=agent, valid=task.agents)
 
 
 def _absent(state: EpisodeState) -> frozenset[str]:

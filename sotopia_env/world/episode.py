@@ -15,7 +15,7 @@ from typing import Annotated, Any, Protocol, Self, TypeVar, runtime_checkable
 
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
-from sotopia_env.errors import DamagedRecordError, EvaluationError, InvalidValueError, name_hint
+from sotopia_env.errors import DamagedRecordError, EvaluationError, InvalidValueError, Verbatim, Where
 from sotopia_env.files import read_lines
 from sotopia_env.quoting import disarm
 from sotopia_env.records import JsonObject, Record, code_version, origin_field, read_record
@@ -33,7 +33,7 @@ SCHEMA_VERSION = 2
 
 def _only_version(value: int) -> int:
     if value != SCHEMA_VERSION:
-        raise ValueError(f"this code reads version {SCHEMA_VERSION}, got {value}; play the run again")
+        raise InvalidValueError(f"this code reads version {SCHEMA_VERSION}", got=value, hint="play the run again")
     return value
 
 
@@ -195,7 +195,7 @@ class Evaluation(Record):
     def _check(self) -> Self:
         keys = [(score.agent, score.dimension) for score in self.scores]
         if len(set(keys)) != len(keys):
-            raise ValueError("scores: an agent has two scores on one dimension")
+            raise InvalidValueError("an agent has two scores on one dimension", field="scores")
         declared = {dimension.name: dimension for dimension in self.dimensions}
         for score in self.scores:
             if not isinstance(score.dimension, Dimension):
@@ -229,10 +229,10 @@ def _check_custom(score: Score, declared: Mapping[str, CustomDimension]) -> None
     dimension = declared.get(score.dimension)
     if dimension is None:
         names = [*(d.value for d in DIMENSIONS), *declared]
-        raise ValueError(f"scores: dimension {name_hint(score.dimension, names)}")
+        raise InvalidValueError(field="scores", got=score.dimension, valid=names)
     if not dimension.low <= score.value <= dimension.high:
         limits = f"{dimension.low} to {dimension.high}"
-        raise ValueError(f"scores: {dimension.name}: expected {limits}, got {score.value!r}")
+        raise InvalidValueError(field=f"scores.{dimension.name}", expected=limits, got=score.value)
 
 
 class EpisodeError(Record):
@@ -279,11 +279,11 @@ class Episode(Record):
         strangers |= {score.agent for e in self.evaluations for score in e.scores} - agents
         strangers |= {answer.about for e in self.evaluations for answer in e.answers} - agents
         if strangers:
-            raise ValueError(f"turns, evaluations: {sorted(strangers)[0]!r} is no agent of the task")
+            raise InvalidValueError("not an agent of the task", field="turns, evaluations", got=sorted(strangers)[0])
         for evaluation in self.evaluations:
             outcome = evaluation.outcome
             if outcome is not None and not len(outcome.payoffs) == len(outcome.shares) == len(agents):
-                raise ValueError(f"evaluations: expected payoffs and shares for {len(agents)} agents")
+                raise InvalidValueError(field="evaluations", expected=f"payoffs and shares for {len(agents)} agents")
         return self
 
     def with_evaluation(self, evaluation: Evaluation) -> Episode:
@@ -359,14 +359,14 @@ def final_state(transcript: Transcript) -> EpisodeState:
     return _replayed(state, transcript.turns, f"task {transcript.task.id!r}, seed {transcript.seed}")
 
 
-def _replayed(state: EpisodeState, turns: Iterable[Turn], where: str) -> EpisodeState:
+def _replayed(state: EpisodeState, turns: Iterable[Turn], where: Where | str) -> EpisodeState:
     for recorded in turns:
         try:
             state = transition(state, recorded.attempted or recorded.action)
         except InvalidValueError as error:
-            raise DamagedRecordError(f"{where}, turn {recorded.index}: {error}") from None
+            raise DamagedRecordError.of(error, within=f"turns.{recorded.index}", where=where) from None
         if state.turns[-1] != recorded:
-            raise DamagedRecordError(f"{where}: expected {state.turns[-1]}, got {recorded}")
+            raise DamagedRecordError(expected=str(state.turns[-1]), got=Verbatim(recorded), where=where)
     return state
 
 
@@ -406,7 +406,7 @@ def replay(episode: Episode) -> EpisodeState:
     """
     state = replay_turns(episode)
     if state.stop is not episode.stop:
-        raise DamagedRecordError(f"episode {episode.key!r}: expected stop {state.stop}, got {episode.stop}")
+        raise DamagedRecordError(field=f"episode {episode.key!r}", expected=f"stop {state.stop}", got=episode.stop)
     return state
 
 
@@ -429,9 +429,9 @@ def read_episodes(path: str | Path) -> Iterator[Episode]:
         yield read_episode(line, where)
 
 
-def read_episode(line: str, where: str) -> Episode:
+def read_episode(line: str, where: Where | str) -> Episode:
     """Returns the episode in one JSON line, or raises :class:`DamagedRecordError` beginning with ``where``."""
-    return read_record(Episode, line, where, "episode record")
+    return read_record(Episode, line, where)
 
 
 def write_episodes(path: str | Path, episodes: Iterable[Episode]) -> None:

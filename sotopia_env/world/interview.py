@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from sotopia_env.errors import InvalidTaskError, name_hint
+from sotopia_env.errors import InvalidTaskError, InvalidValueError, Verbatim, Where
 from sotopia_env.outcomes import ClaimsRules, ItemsIssue, NumberIssue, OutcomeSpec
 from sotopia_env.outcomes.amounts import Value, fold
 from sotopia_env.records import Line, Name, Record, not_blank
@@ -102,12 +102,12 @@ class Question(Record):
         answers = {fold(self.answer)}
         for index, answer in enumerate(self.wrong):
             if fold(answer) in answers:
-                raise ValueError(f"wrong.{index}: expected an answer unlike all others, got {answer!r}")
+                raise InvalidValueError(field=f"wrong.{index}", expected="an answer unlike all others", got=answer)
             answers.add(fold(answer))
         if self.about in self.asked:
-            raise ValueError(f"asked: expected seats other than the one it is about, got {self.about}")
+            raise InvalidValueError(field="asked", expected="seats other than the one it is about", got=self.about)
         if len(set(self.asked)) != len(self.asked):
-            raise ValueError(f"asked: expected different seats, got {list(self.asked)}")
+            raise InvalidValueError(field="asked", expected="different seats", got=list(self.asked))
         return self
 
     def asked_seats(self, seats: int) -> tuple[int, ...]:
@@ -134,10 +134,10 @@ class GoalTest(Record):
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.worth_at_least is None and not self.terms:
-            raise ValueError("worth_at_least: expected a number, or terms, got neither")
+            raise InvalidValueError(field="worth_at_least", expected="a number, or terms", got=Verbatim("neither"))
         for name, values in self.terms.items():
             if not values:
-                raise ValueError(f"terms.{name}: expected at least one good option, got none")
+                raise InvalidValueError(field=f"terms.{name}", expected="at least one good option")
         return self
 
     def holds(self, outcome: OutcomeResult) -> bool:
@@ -183,18 +183,24 @@ class Interview(Record):
         """Raises ValueError, which names field, value and mend, unless this fits a scenario's seats and outcome."""
         for field, length in (("roles", len(self.roles)), ("goal_types", len(self.goal_types))):
             if length not in (0, len(seats)):
-                raise ValueError(f"interview.{field}: expected one entry per seat ({len(seats)}), got {length}")
+                raise InvalidValueError(
+                    field=f"interview.{field}", expected=f"one entry per seat ({len(seats)})", got=length
+                )
         for index, (types, seat) in enumerate(zip(self.goal_types, seats, strict=False)):
             if len(types) != len(seat.goals):
                 expected = f"one type per goal ({len(seat.goals)})"
-                raise ValueError(f"interview.goal_types.{index}: expected {expected}, got {len(types)}")
+                raise InvalidValueError(field=f"interview.goal_types.{index}", expected=expected, got=len(types))
         for index, question in enumerate(self.questions):
             check_question(question, seats, f"interview.questions.{index}")
         for index, test in enumerate(self.goal_tests):
             check_goal_test(test, seats, outcome, f"interview.goal_tests.{index}")
         tested = [(test.seat, test.goal) for test in self.goal_tests]
         if twice := [pair for index, pair in enumerate(tested) if pair in tested[:index]]:
-            raise ValueError(f"interview.goal_tests: expected one test per goal, got two of seat, goal {twice[0]}")
+            raise InvalidValueError(
+                field="interview.goal_tests",
+                expected="one test per goal",
+                got=Verbatim(f"two of seat, goal {twice[0]}"),
+            )
 
 
 def check_question(question: Question, seats: Sequence[Seat], where: str) -> None:
@@ -202,15 +208,17 @@ def check_question(question: Question, seats: Sequence[Seat], where: str) -> Non
     for field, seat in (("about", question.about), *(("asked", seat) for seat in question.asked)):
         _check_index(seat, len(seats), f"{where}.{field}", "the seats")
     if not seats[question.about].private_info.strip():
-        raise ValueError(
-            f"{where}.about: expected a seat with private_info, got {question.about}, which has none; write some, or "
-            "leave the question out"
+        raise InvalidValueError(
+            field=f"{where}.about",
+            expected="a seat with private_info",
+            got=question.about,
+            hint="write some, or leave the question out",
         )
 
 
 def _check_index(index: int, length: int, where: str, noun: str) -> None:
     if index >= length:
-        raise ValueError(f"{where}: expected one of {noun} 0 to {length - 1}, got {index}")
+        raise InvalidValueError(expected=f"one of {noun} 0 to {length - 1}", got=index, field=where)
 
 
 def check_goal_test(test: GoalTest, seats: Sequence[Seat], outcome: OutcomeSpec | None, where: str) -> None:
@@ -218,27 +226,33 @@ def check_goal_test(test: GoalTest, seats: Sequence[Seat], outcome: OutcomeSpec 
     _check_index(test.seat, len(seats), f"{where}.seat", "the seats")
     _check_index(test.goal, len(seats[test.seat].goals), f"{where}.goal", f"the goals of seat {test.seat}:")
     if outcome is None:
-        raise ValueError(f"{where}: expected a scenario with an outcome, got none; add one, or leave goal_tests out")
+        raise InvalidValueError(
+            expected="a scenario with an outcome", hint="add one, or leave goal_tests out", field=where
+        )
     if test.terms and isinstance(outcome.protocol, ClaimsRules):
-        raise ValueError(f"{where}.terms: expected none, since claims agree on no terms; use worth_at_least")
+        raise InvalidValueError(
+            field=f"{where}.terms", expected="none, since claims agree on no terms", hint="use worth_at_least"
+        )
     issues = {issue.name: issue for issue in outcome.space_by_id.issues}
     for name, good in test.terms.items():
         if name not in issues:
-            raise ValueError(f"{where}.terms: {name_hint(name, issues)}")
+            raise InvalidValueError(field=f"{where}.terms", got=name, valid=issues)
         _check_values(issues[name], good, f"{where}.terms.{name}")
 
 
 def _check_values(issue: Any, good: tuple[Any, ...], where: str) -> None:
     if isinstance(issue, ItemsIssue):
-        raise ValueError(f"{where}: expected a choice or a number, got items to be divided; use worth_at_least")
+        raise InvalidValueError(
+            expected="a choice or a number", got=Verbatim("items to be divided"), hint="use worth_at_least", field=where
+        )
     if isinstance(issue, NumberIssue):
         if len(good) != 2 or isinstance(good[0], str) or not issue.low <= good[1] >= good[0] <= issue.high:
             bounds = f"[low, high] within {issue.low} to {issue.high}"
-            raise ValueError(f"{where}: expected {bounds}, got {list(good)}")
+            raise InvalidValueError(expected=bounds, got=list(good), field=where)
         return
     for option in good:
         if option not in issue.options:
-            raise ValueError(f"{where}: {name_hint(str(option), issue.options)}")
+            raise InvalidValueError(got=option, valid=issue.options, field=where)
 
 
 def goal_truth(task: Task, outcome: OutcomeResult) -> Mapping[tuple[int, int], bool]:
@@ -255,6 +269,8 @@ def goal_truth(task: Task, outcome: OutcomeResult) -> Mapping[tuple[int, int], b
     tests = () if interview is None else interview.goal_tests
     if tests and len(outcome.payoffs) != len(task.characters):
         raise InvalidTaskError(
-            f"task {task.id!r}: expected an outcome with {len(task.characters)} payoffs, got {len(outcome.payoffs)}"
+            expected=f"an outcome with {len(task.characters)} payoffs",
+            got=len(outcome.payoffs),
+            where=Where(record=f"task {task.id!r}"),
         )
     return {(test.seat, test.goal): test.holds(outcome) for test in tests}

@@ -12,7 +12,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
+from sotopia_env.errors import InvalidValueError, UnknownNameError
 from sotopia_env.outcomes import AnyProtocol, Menu, TableView
 from sotopia_env.outcomes.table import HIDDEN
 from sotopia_env.world.action import Action, ActionType
@@ -276,7 +276,7 @@ class Observation:
 
     def _check_dropped(self, dropped: int) -> int:
         if not 0 <= dropped <= len(self.turns):
-            raise InvalidValueError(f"dropped: expected 0 to {len(self.turns)} turns, got {dropped!r}")
+            raise InvalidValueError(field="dropped", expected=f"0 to {len(self.turns)} turns", got=dropped)
         return dropped
 
 
@@ -356,7 +356,7 @@ class SeatView:
                 its turns; it may grow. Another seat's text must not be in it.
         """
         if agent not in task.names:
-            raise UnknownNameError(f"agent: {name_hint(agent, task.agents)}")
+            raise UnknownNameError(field="agent", got=agent, valid=task.agents)
         self._agent = agent
         self._briefing = briefing(task, agent, rules.action_types)
         self._veiled = rules.turn_order is TurnOrder.SIMULTANEOUS

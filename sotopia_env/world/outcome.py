@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sotopia_env.errors import InvalidTaskError, InvalidValueError
+from sotopia_env.errors import InvalidTaskError, InvalidValueError, Where
 from sotopia_env.outcomes import AnyProtocol, InvalidMoveError, ReferencePoints, reference_points
 from sotopia_env.world.dynamics import Turn, final_table
 from sotopia_env.world.episode import OutcomeResult
@@ -27,11 +27,11 @@ def references(task: Task) -> ReferencePoints:
     if points is None:
         spec = task.scenario.outcome
         if spec is None:
-            raise InvalidTaskError(f"task {task.id!r}: expected one with an outcome, got none")
+            raise InvalidTaskError(field="task", expected="one with an outcome", got=task.id)
         try:
             points = reference_points(spec, task.names)
         except InvalidValueError as error:
-            raise InvalidTaskError(f"task {task.id!r}: {error}") from None
+            raise InvalidTaskError.of(error, within="scenario", where=Where(record=f"task {task.id!r}")) from None
         task.memo["reference points"] = points
     result: ReferencePoints = points
     return result
@@ -51,7 +51,7 @@ def outcome_of(task: Task, turns: Sequence[Turn], folded: tuple[Any, int | None]
     try:
         table, settled_after = final_table(task, turns) if folded is None else folded
     except InvalidMoveError as error:
-        raise InvalidTaskError(f"task {task.id!r}: a recorded move was not open: {error}") from None
+        raise InvalidTaskError.of(error, within="recorded move", where=Where(record=f"task {task.id!r}")) from None
     return outcome_at(task, table, len(turns) if settled_after is None else settled_after)
 
 
@@ -79,5 +79,5 @@ def outcome_at(task: Task, table: Any, turns: int) -> OutcomeResult:
 
 def _protocol(task: Task) -> AnyProtocol:
     if task.protocol is None:
-        raise InvalidTaskError(f"task {task.id!r}: expected one with an outcome, got none")
+        raise InvalidTaskError(field="task", expected="one with an outcome", got=task.id)
     return task.protocol

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
+from sotopia_env.errors import InvalidValueError, UnknownNameError, Verbatim
 
 RewardVector = npt.NDArray[np.float32]
 """Shape (7,), float32, native ranges, in the order of :data:`DIMENSIONS`."""
@@ -82,10 +82,10 @@ class CustomDimension(BaseModel):
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.low >= self.high:
-            raise ValueError(f"low must be below high, got {self.low} and {self.high}")
+            raise InvalidValueError(field="low", expected=f"less than high ({self.high})", got=self.low)
         abbreviations = (short.casefold() for short in ABBREVIATIONS.values())
         if self.name in {*(d.value for d in DIMENSIONS), *abbreviations, *_OTHER_METRICS}:
-            raise ValueError(f"name: {self.name!r} is one of the built-in dimensions or metrics")
+            raise InvalidValueError("a built-in dimension or metric has this name", field="name", got=self.name)
         return self
 
 
@@ -100,11 +100,11 @@ def dimension(name: str) -> Dimension:
         UnknownNameError: there is none; the message offers the nearest name.
     """
     if not isinstance(name, str):
-        raise UnknownNameError(f"dimension: expected a name, got {name!r}")
+        raise UnknownNameError(field="dimension", expected="a name", got=name)
     for candidate in DIMENSIONS:
         if name.casefold() in (candidate.value, ABBREVIATIONS[candidate].casefold()):
             return candidate
-    raise UnknownNameError(f"dimension: {name_hint(name, [d.value for d in DIMENSIONS])}")
+    raise UnknownNameError(field="dimension", got=name, valid=[d.value for d in DIMENSIONS])
 
 
 def zero_vector() -> RewardVector:
@@ -120,7 +120,7 @@ def reward_vector(scores: Mapping[Dimension, float]) -> RewardVector:
     """
     missing = [d.value for d in DIMENSIONS if d not in scores]
     if missing:
-        raise InvalidValueError(f"scores: expected all seven dimensions, missing {', '.join(missing)}")
+        raise InvalidValueError(field="scores", expected="all seven dimensions", hint=f"add {', '.join(missing)}")
     for name in DIMENSIONS:
         check_score(name, scores[name])
     return np.array([scores[d] for d in DIMENSIONS], dtype=np.float32)
@@ -130,7 +130,7 @@ def check_score(name: Dimension, value: float) -> None:
     """Raises :class:`InvalidValueError` unless ``value`` lies in the native range of the dimension."""
     low, high = RANGES[name]
     if not (math.isfinite(value) and low <= value <= high):
-        raise InvalidValueError(f"{name.value}: expected a score from {low} to {high}, got {value!r}")
+        raise InvalidValueError(field=name.value, expected=f"a score from {low} to {high}", got=value)
 
 
 def overall(vector: RewardVector) -> float:
@@ -170,10 +170,14 @@ class Scalarisation:
         weights = self.weights or {}
         numbers = all(isinstance(w, int | float) and math.isfinite(w) for w in weights.values())
         if self.weights is not None and not (weights and numbers):
-            raise InvalidValueError(f"weights: expected at least one finite number by dimension, got {dict(weights)}")
+            raise InvalidValueError(
+                field="weights", expected="at least one finite number by dimension", got=dict(weights)
+            )
         array = np.array([float(weights.get(d, 0.0)) for d in DIMENSIONS])
         if (self.single is not None) + (self.weights is not None) + self.share > 1:
-            raise InvalidValueError("scalarisation: expected a single dimension, weights or the share, got several")
+            raise InvalidValueError(
+                field="scalarisation", expected="a single dimension, weights or the share", got=Verbatim("several")
+            )
         object.__setattr__(self, "_array", array)
 
     @classmethod
@@ -188,10 +192,10 @@ class Scalarisation:
                 return cls(single=dimension(value))
             except UnknownNameError:
                 names = [*_KINDS, *(d.value for d in DIMENSIONS)]
-                raise UnknownNameError(f"scalarisation: {name_hint(value, names)}") from None
+                raise UnknownNameError(field="scalarisation", got=value, valid=names) from None
         if isinstance(value, Mapping):
             return cls(weights={dimension(name): weight for name, weight in value.items()})
-        raise InvalidValueError(f"scalarisation: expected a name or weights by dimension, got {value!r}")
+        raise InvalidValueError(field="scalarisation", expected="a name or weights by dimension", got=value)
 
     @property
     def dimensions(self) -> tuple[Dimension, ...]:
@@ -215,7 +219,7 @@ class Scalarisation:
             InvalidValueError: the reward is the share, which no score tells.
         """
         if self.share:
-            raise InvalidValueError("scalarisation: 'share' is a number of the outcome, not of seven scores")
+            raise InvalidValueError("'share' is a number of the outcome, not of seven scores", field="scalarisation")
         if self.single is not None:
             return float(vector[DIMENSIONS.index(self.single)])
         if self.weights is not None:

@@ -19,6 +19,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, model_validator
 
+from sotopia_env.errors import InvalidValueError
 from sotopia_env.outcomes import AnyProtocol, OutcomeSpec, check_seats, make_protocol
 from sotopia_env.records import (
     JsonObject,
@@ -153,11 +154,11 @@ class Relationship(Record):
     @model_validator(mode="after")
     def _check(self) -> Self:
         if not 0 <= self.seats[0] < self.seats[1]:
-            raise ValueError(f"seats: expected (i, j) with 0 <= i < j, got {self.seats}")
+            raise InvalidValueError(field="seats", expected="(i, j) with 0 <= i < j", got=self.seats)
         if self.backstory and self.kind is RelationshipKind.STRANGER:
-            raise ValueError("backstory: strangers have none")
+            raise InvalidValueError("strangers do not have one", field="backstory")
         if self.facts and not self.backstory:
-            raise ValueError(f"facts: repeat the backstory, got {self.facts} without one")
+            raise InvalidValueError("facts repeat the backstory, and there is none", field="facts", got=self.facts)
         return self
 
 
@@ -175,7 +176,7 @@ class Seat(Record):
     @model_validator(mode="after")
     def _check(self) -> Self:
         if any(not goal.strip() for goal in self.goals):
-            raise ValueError("goals: a goal is empty; every seat needs a goal of its own")
+            raise InvalidValueError("a goal is empty", field="goals", hint="every seat needs a goal of its own")
         return self
 
 
@@ -196,9 +197,9 @@ class Constraints(Record):
     def _check(self) -> Self:
         for low, high in self.ages:
             if low > high:
-                raise ValueError(f"ages: expected (low, high) with low <= high, got ({low}, {high})")
+                raise InvalidValueError(field="ages", expected="(low, high) with low <= high", got=(low, high))
             if high < 0 or low > OLDEST:
-                raise ValueError(f"ages: expected some from 0 to {OLDEST}, got ({low}, {high}), which nobody can have")
+                raise InvalidValueError(field="ages", expected=f"ages between 0 and {OLDEST}", got=(low, high))
         return self
 
     def admits(self, seat: int, character: Character) -> bool:
@@ -276,7 +277,9 @@ class Scenario(Record):
         for field in ("ages", "occupations"):
             length = len(getattr(self.constraints, field))
             if length not in (0, len(self.seats)):
-                raise ValueError(f"constraints.{field}: expected one entry per seat ({len(self.seats)}), got {length}")
+                raise InvalidValueError(
+                    field=f"constraints.{field}", expected=f"one entry per seat ({len(self.seats)})", got=length
+                )
         if self.outcome is not None:
             check_seats(self.outcome, len(self.seats))
         if self.interview is not None:
@@ -297,14 +300,14 @@ class Task(Record):
     def _check(self) -> Self:
         seats = len(self.scenario.seats)
         if len(self.characters) != seats:
-            raise ValueError(f"characters: expected {seats}, one per seat, got {len(self.characters)}")
+            raise InvalidValueError(field="characters", expected=f"{seats}, one per seat", got=len(self.characters))
         names = [character.name.casefold() for character in self.characters]
         if len(set(names)) != seats:
-            raise ValueError(f"characters: names must differ, got {[c.name for c in self.characters]}")
+            raise InvalidValueError("names must differ", field="characters", got=[c.name for c in self.characters])
         pairs = [relationship.seats for relationship in self.relationships]
         expected = list(itertools.combinations(range(seats), 2))
         if sorted(pairs) != expected:
-            raise ValueError(f"relationships: expected one for each of {expected}, got {pairs}")
+            raise InvalidValueError(field="relationships", expected=f"one for each of {expected}", got=pairs)
         return self
 
     @cached_property
@@ -359,7 +362,7 @@ class Task(Record):
     def with_swapped_seats(self) -> Task:
         """Returns the two-seat task with its *characters* exchanged, for comparisons over both castings."""
         if len(self.characters) != 2:
-            raise ValueError(f"only a task with two seats can be swapped, got {len(self.characters)}")
+            raise InvalidValueError(field="characters", expected="two, to be swapped", got=len(self.characters))
         return Task(
             id=f"{self.id}~swapped",
             scenario=self.scenario,

@@ -24,12 +24,12 @@ from sotopia_env.errors import (
     InvalidTaskError,
     InvalidValueError,
     UnknownNameError,
+    Where,
     name_hint,
-    short_repr,
 )
 from sotopia_env.files import read_text, write_text_atomically
 from sotopia_env.json_text import parse_json
-from sotopia_env.records import MOST_CHARACTERS, Record, canonical_json, explain
+from sotopia_env.records import MOST_CHARACTERS, Record, canonical_json, invalid
 from sotopia_env.world.interview import GoalTest, Interview, Question
 from sotopia_env.world.scenario import Character, Relationship, RelationshipKind, Scenario, Task
 
@@ -51,14 +51,14 @@ class TaskSet(Sequence[Task]):
             InvalidTaskError: two tasks share an id, or something among them is no task.
         """
         if isinstance(tasks, str) or not isinstance(tasks, Iterable):
-            raise InvalidTaskError(f"tasks: expected a sequence of tasks, got {short_repr(tasks)}")
+            raise InvalidTaskError(field="tasks", expected="a sequence of tasks", got=tasks)
         self._tasks = tuple(tasks)
         ids: set[str] = set()
         for index, task in enumerate(self._tasks):
             if not isinstance(task, Task):
-                raise InvalidTaskError(f"tasks: expected a Task at index {index}, got {short_repr(task)}")
+                raise InvalidTaskError(field="tasks", expected=f"a Task at index {index}", got=task)
             if task.id in ids:
-                raise InvalidTaskError(f"task ids must be unique, got {task.id!r} twice")
+                raise InvalidTaskError("task ids must be unique", field="id", got=task.id)
             ids.add(task.id)
 
     @classmethod
@@ -70,10 +70,10 @@ class TaskSet(Sequence[Task]):
                 file holds no task at all.
         """
         if not isinstance(path, str | PathLike):
-            raise InvalidValueError(f"path: expected the path of a task file, got {short_repr(path)}")
+            raise InvalidValueError(field="path", expected="the path of a task file", got=path)
         tasks = [task for _, task in read_records(Path(path), Task)]
         if not tasks:
-            raise InvalidTaskError(f"{path}: expected at least one task, got none")
+            raise InvalidTaskError(expected="at least one task", where=path)
         return cls(tasks)
 
     def save(self, path: str | Path) -> None:
@@ -101,7 +101,7 @@ class TaskSet(Sequence[Task]):
         for task in self._tasks:
             if task.id == task_id:
                 return task
-        raise UnknownNameError(f"task: {name_hint(str(task_id), [task.id for task in self._tasks])}")
+        raise UnknownNameError(field="task", got=task_id, valid=[task.id for task in self._tasks])
 
     @cached_property
     def content_hash(self) -> str:
@@ -124,9 +124,9 @@ class TaskSet(Sequence[Task]):
         """
         table = dict(_SHARES if shares is None else shares)
         if set(table) != set(_SHARES) or abs(sum(table.values()) - 1) > 1e-9 or min(table.values()) < 0:
-            raise InvalidValueError(f"shares: expected train, dev and test summing to 1, got {table}")
+            raise InvalidValueError(field="shares", expected="train, dev and test summing to 1", got=table)
         if not isinstance(name, str) or name not in table:
-            raise UnknownNameError(f"split: {name_hint(str(name), table)}")
+            raise UnknownNameError(field="split", got=name, valid=table)
         return TaskSet([task for task in self._tasks if _split_of(task.scenario.id, table) == name])
 
     def sample(self, n: int, seed: int) -> TaskSet:
@@ -136,7 +136,7 @@ class TaskSet(Sequence[Task]):
             InvalidValueError: fewer than ``n`` tasks are there, or ``n`` is no whole number.
         """
         if isinstance(n, bool) or not isinstance(n, int) or not 0 <= n <= len(self):
-            raise InvalidValueError(f"n: expected 0 to {len(self)}, the number of tasks, got {n!r}")
+            raise InvalidValueError(field="n", expected=f"0 to {len(self)}, the number of tasks", got=n)
         return TaskSet(random.Random(seed).sample(self._tasks, n))
 
 
@@ -162,9 +162,11 @@ class Cast(Record):
         for number, pair in enumerate(relationship.seats for relationship in self.relationships):
             where = f"relationships.{number}.seats"
             if pair[1] >= count:
-                raise ValueError(f"{where}: expected indices below {count}, the number of characters, got {pair}")
+                raise InvalidValueError(
+                    field=where, expected=f"indices below {count}, the number of characters", got=pair
+                )
             if pair in pairs:
-                raise ValueError(f"{where}: the pair {pair} stands twice; keep one")
+                raise InvalidValueError(f"the pair {pair} occurs twice", field=where, hint="keep one")
             pairs.add(pair)
         return self
 
@@ -187,8 +189,10 @@ def casting_id(scenario_id: str, number: int) -> str:
     task_id = f"{scenario_id}/{number}"
     if len(task_id) > MOST_CHARACTERS:
         raise InvalidTaskError(
-            f"id: expected at most {MOST_CHARACTERS} characters with the number of the casting, got {len(task_id)} in "
-            f"{short_repr(task_id)}; shorten the id of the scenario"
+            field="id",
+            expected=f"at most {MOST_CHARACTERS} characters with the number of the casting",
+            got=task_id,
+            hint="shorten the id of the scenario",
         )
     return task_id
 
@@ -239,8 +243,10 @@ def draw_seatings(scenario: Scenario, cast: Cast, count: int, generator: random.
     seatings = admissible_seatings(scenario, cast)
     if len(seatings) < count:
         raise ConstraintError(
-            f"scenario {scenario.id!r}: {count} castings asked for, but its constraints admit "
-            f"{len(seatings)} of this cast of {len(cast.characters)} characters{_fact_hint(scenario, cast)}"
+            f"{count} castings asked for, but the constraints of {scenario.id!r} admit {len(seatings)} of this cast of "
+            f"{len(cast.characters)} characters",
+            field="constraints",
+            hint=_fact_hint(scenario, cast),
         )
     generator.shuffle(seatings)
     groups: Counter[frozenset[int]] = Counter()
@@ -277,7 +283,7 @@ def _fact_hint(scenario: Scenario, cast: Cast) -> str:
     """The nearest name for a fact that no relationship of the cast states; empty where all are stated."""
     names = sorted({name for relationship in cast.relationships for name in relationship.facts})
     unknown = [name for name in scenario.constraints.facts if name not in names]
-    return f"; facts: {name_hint(unknown[0], names)}" if unknown else ""
+    return f"facts: {name_hint(unknown[0], names)}" if unknown else ""
 
 
 # Field names people misspell in task files; only used to suggest the nearest one.
@@ -293,7 +299,7 @@ FIELD_NAMES = sorted(
 
 def read_records(
     path: Path, record: type[_RecordT], names: Iterable[str] = FIELD_NAMES
-) -> Iterator[tuple[str, _RecordT]]:
+) -> Iterator[tuple[Where, _RecordT]]:
     """Yields ``(where, record)`` from a file of JSON, JSON Lines or YAML; ``where`` names file and line for messages.
 
     ``names`` are the valid names of fields, for hints at misspelt ones.
@@ -305,15 +311,15 @@ def read_records(
         yield where, to_record(raw, record, where, names)
 
 
-def to_record(raw: Any, record: type[_RecordT], where: str, names: Iterable[str] = FIELD_NAMES) -> _RecordT:
+def to_record(raw: Any, record: type[_RecordT], where: Where, names: Iterable[str] = FIELD_NAMES) -> _RecordT:
     """Returns a value as a record; raises as :func:`read_records` does."""
     try:
         return record.model_validate(raw)
     except ValidationError as error:
-        raise InvalidTaskError(f"{where}: {explain(error, names, raw)}") from None
+        raise InvalidTaskError.of(invalid(error, names, raw), where=where) from None
 
 
-def read_values(path: Path, refused: list[str] | None = None) -> Iterator[tuple[str, Any]]:
+def read_values(path: Path, refused: list[str] | None = None) -> Iterator[tuple[Where, Any]]:
     """Yields ``(where, value)`` from a file of JSON, JSON Lines or YAML; raises as :func:`read_records` does.
 
     Where there is a list ``refused``, a line that is no JSON is left out, and what is wrong is appended to it.
@@ -321,38 +327,38 @@ def read_values(path: Path, refused: list[str] | None = None) -> Iterator[tuple[
     text = read_text(path, InvalidTaskError)
     if path.suffix == ".json" or path.suffix in YAML_SUFFIXES:
         is_json = path.suffix == ".json"
-        raw = parse_json(text, str(path), InvalidTaskError) if is_json else _yaml_records(text, path)
+        raw = parse_json(text, path, InvalidTaskError) if is_json else _yaml_records(text, path)
         if not isinstance(raw, list):
             kind = "JSON array" if is_json else "list"
-            raise InvalidTaskError(f"{path}: expected a {kind} of records, got {type(raw).__name__}")
-        yield from ((f"{path}, record {index}", item) for index, item in enumerate(raw, start=1))
+            raise InvalidTaskError(expected=f"a {kind} of records", got=type(raw), where=path)
+        yield from ((Where(path, record=f"record {index}"), item) for index, item in enumerate(raw, start=1))
     elif path.suffix == ".jsonl":
         # Not splitlines(): it also splits at characters such as U+2028, which may stand inside a JSON string.
         for number, line in enumerate(text.split("\n"), start=1):
             if line.strip():
                 try:
-                    value = parse_json(line, f"{path}, line {number}", InvalidTaskError)
+                    value = parse_json(line, Where(path, number), InvalidTaskError)
                 except InvalidTaskError as error:
                     if refused is None:
                         raise
                     refused.append(str(error))
                     continue
-                yield f"{path}, line {number}", value
+                yield Where(path, number), value
     else:
-        raise InvalidTaskError(f"{path}: expected a .json, .jsonl or .yaml file, got {path.suffix or 'no suffix'!r}")
+        raise InvalidTaskError(expected="a .json, .jsonl or .yaml file", got=path.suffix or "no suffix", where=path)
 
 
 def _yaml_records(text: str, path: Path) -> Any:
     from sotopia_env.yaml_text import parse_yaml  # only who has such a file waits for the reader
 
     try:
-        raw = parse_yaml(text, str(path))
+        raw = parse_yaml(text, path)
     except InvalidValueError as error:
-        raise InvalidTaskError(str(error)) from None
+        raise InvalidTaskError.of(error) from None
     if not isinstance(raw, dict):
         return raw
     if unknown := [key for key in raw if key not in YAML_KEYS]:
-        raise InvalidTaskError(f"{path}: key: {name_hint(str(unknown[0]), YAML_KEYS)}")
+        raise InvalidTaskError("unknown key", field=str(unknown[0]), got=unknown[0], valid=YAML_KEYS, where=path)
     return raw.get("tasks")
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from sotopia_env.errors import InvalidValueError, UnknownNameError
 from sotopia_env.prompts import fill, load
+from tests.errors import raises
 
 
 def test_put_in_text_is_never_substituted_again():
@@ -13,10 +14,10 @@ def test_put_in_text_is_never_substituted_again():
 
 @pytest.mark.parametrize("values", [{"a": "1"}, {"a": "1", "b": "2", "c": "3"}])
 def test_placeholders_must_match_exactly(values):
-    with pytest.raises(InvalidValueError, match="placeholders"):
+    with raises(InvalidValueError, field="template"):
         fill("{{a}} {{b}}", **values)
 
 
 def test_unknown_prompts_are_refused_with_a_hint():
-    with pytest.raises(UnknownNameError, match="did you mean 'briefing'"):
+    with raises(UnknownNameError, field="prompt", nearest="briefing"):
         load("briefings")

@@ -27,6 +27,7 @@ from sotopia_env.table import DEFAULT_RULES
 from sotopia_env.testing import FixedEvaluator, ScriptedChatModel
 from sotopia_env.world import ActionType, Episode, Generation, ParseFailure, TurnOrder
 from sotopia_env.world.dynamics import StopReason
+from tests.errors import raises
 
 TASK = tasks.generate("bargaining", 1, seed=3)[0]
 GROUP = tasks.generate("group_decision", 1, seed=3)[0]
@@ -118,24 +119,24 @@ def test_the_answers_of_a_simultaneous_round_come_in_any_order_and_survive_a_pic
 def test_what_cannot_be_is_refused_and_changes_nothing() -> None:
     first, second = TASK.agents
     table = Table(TASK)
-    with pytest.raises(InvalidActionError, match=f"expected one whose turn it is \\({first}\\), got '{second}'"):
+    with pytest.raises(InvalidActionError):
         table.answer(second, NO_ACTION)
-    with pytest.raises(InvalidActionError, match=r"to: expected one of 'agent_0', 'agent_1', got 'agent_7'"):
+    with raises(InvalidActionError, field="to", got="agent_7", nearest="agent_1"):
         table.answer(first, Action(ActionType.SPEAK, "Psst.", ("agent_7",)))
     for agent in ("agent_7", None, [], 0):
-        with pytest.raises(UnknownNameError, match="agent: expected one of 'agent_0', 'agent_1', got"):
+        with raises(UnknownNameError, field="agent"):
             table.observe(agent)  # type: ignore[arg-type]
-    with pytest.raises(UnknownNameError, match="policies: agent expected one of 'agent_0', 'agent_1', got 'agent_2'"):
+    with raises(UnknownNameError, field="policies", got="agent_2", nearest="agent_1"):
         asyncio.run(table.play({"agent_2": make_policy("silent")}))
     assert len(table.turns) == 0
     ended = Table.resume(played())
-    with pytest.raises(InvalidActionError, match="the episode has ended"):
+    with pytest.raises(InvalidActionError):
         ended.answer(first, NO_ACTION)
 
 
 def test_an_unknown_recipient_is_refused_before_the_round_is_carried_out() -> None:
     table = Table(TASK, Rules(turn_order=TurnOrder.SIMULTANEOUS))
-    with pytest.raises(InvalidActionError, match="agent_7"):
+    with raises(InvalidActionError, field="to", got="agent_7", nearest="agent_1"):
         table.answer(TASK.agents[1], Action(ActionType.SPEAK, "Psst.", ("agent_7",)))
     assert table.acting == TASK.agents
 
@@ -148,23 +149,23 @@ def test_a_record_that_contradicts_the_rules_is_not_resumed() -> None:
 
 
 MISTAKES = [
-    (lambda: Table("bargaining"), "task: expected a Task, got 'bargaining'"),
-    (lambda: Table(TASK, None), "rules: expected Rules, got None"),
-    (lambda: Table(TASK, key=None), "key: expected a text, got None"),
-    (lambda: Table.resume(TASK), "episode: expected an Episode, got Task"),
-    (lambda: Table(TASK).answer("agent_0", None), "action: expected an Action or a text, got None"),
-    (lambda: Table(TASK).answer("agent_0", {"action_type": "none"}), "action: expected an Action or a text, got {"),
-    (lambda: Table(TASK).answer("agent_0", NO_ACTION, "text"), "generation: expected a Generation, got 'text'"),
-    (lambda: asyncio.run(Table(TASK).play("boulware")), "policies: expected a policy, or .*, got 'boulware'"),
-    (lambda: asyncio.run(Table(TASK).play({"agent_0": None})), "policies: expected a policy, or .*, got None"),
-    (lambda: asyncio.run(Table(TASK).evaluate("verified")), "evaluator: expected an evaluator, got 'verified'"),
-    (lambda: Table(TASK).evaluate_now(None), "evaluator: expected an evaluator, got None"),
+    (lambda: Table("bargaining"), "task"),
+    (lambda: Table(TASK, None), "rules"),
+    (lambda: Table(TASK, key=None), "key"),
+    (lambda: Table.resume(TASK), "episode"),
+    (lambda: Table(TASK).answer("agent_0", None), "action"),
+    (lambda: Table(TASK).answer("agent_0", {"action_type": "none"}), "action"),
+    (lambda: Table(TASK).answer("agent_0", NO_ACTION, "text"), "generation"),
+    (lambda: asyncio.run(Table(TASK).play("boulware")), "policies"),
+    (lambda: asyncio.run(Table(TASK).play({"agent_0": None})), "policies"),
+    (lambda: asyncio.run(Table(TASK).evaluate("verified")), "evaluator"),
+    (lambda: Table(TASK).evaluate_now(None), "evaluator"),
 ]
 
 
-@pytest.mark.parametrize(("mistake", "message"), MISTAKES, ids=[message for _, message in MISTAKES])
-def test_an_object_of_another_type_is_refused_in_one_sentence(mistake, message) -> None:
-    with pytest.raises(InvalidValueError, match=message):
+@pytest.mark.parametrize(("mistake", "field"), MISTAKES, ids=[message for _, message in MISTAKES])
+def test_an_object_of_another_type_is_refused_in_one_sentence(mistake, field) -> None:
+    with raises(InvalidValueError, field=field):
         mistake()
 
 

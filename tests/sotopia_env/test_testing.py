@@ -30,6 +30,7 @@ from sotopia_env.world.episode import Evaluation, Score
 from sotopia_env.world.observation import observe
 from sotopia_env.world.reward import DIMENSIONS, Dimension
 from sotopia_env.world.scenario import Relationship, Seat
+from tests.errors import raises
 from tests.sotopia_env.factories import character, scenario, task
 
 
@@ -57,7 +58,7 @@ def test_a_script_is_followed_and_what_was_asked_is_remembered():
 def test_a_script_that_has_run_out_says_so():
     model = ScriptedChatModel(["one"], name="mine")
     ask(model)
-    with pytest.raises(InvalidValueError, match=r'expected at most 1 requests, got number 2, which ends in "And\?"'):
+    with raises(InvalidValueError, field="script"):
         ask(model, "And?")
 
 
@@ -68,7 +69,7 @@ def test_a_function_may_answer_at_once_or_later():
 
     assert ask(ScriptedChatModel(later)).text == "WELL?"
     assert ask(ScriptedChatModel(lambda request: "Yes.")).text == "Yes."
-    with pytest.raises(InvalidValueError, match=r"got the text 'Yes\.'"):
+    with raises(InvalidValueError, field="script", got="Yes."):
         ScriptedChatModel("Yes.")
 
 
@@ -132,7 +133,7 @@ def test_a_policy_that_is_not_repeatable_is_found():
     counter = itertools.count(12)
     with pytest.raises(AssertionError, match=r"round-robin order, turn 1: expected .*Number 12.* again, got"):
         check_policy(policy, repeatable=True)
-    with pytest.raises(InvalidValueError, match="parameters must be JSON"):
+    with pytest.raises(InvalidValueError):
         check_policy(Says(speak(), parameters={"x": object()}))
 
 

@@ -233,7 +233,7 @@ class StateValues:
         self._values: dict[str, StateValue] = {}
         self._file = AppendOnlyFile(path, exclusive=True)
         for where, line in read_lines(path):
-            value = read_record(StateValue, line, where, "value of a state")
+            value = read_record(StateValue, line, where)
             self._values[value.of] = value
 
     def __enter__(self) -> Self:

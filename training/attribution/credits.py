@@ -275,7 +275,7 @@ def read_attributions(path: str | Path) -> Iterator[Attribution]:
     """
     file = Path(path) / FILE if Path(path).is_dir() else Path(path)
     for where, line in read_lines(file):
-        yield read_record(Attribution, line, where, "attribution")
+        yield read_record(Attribution, line, where)
 
 
 FILE = "attributions.jsonl"

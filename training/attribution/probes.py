@@ -97,7 +97,7 @@ class ProbeMaker:
     async def make(self, episodes: Iterator[Episode], path: Path) -> list[Probe]:
         """Returns the probes of all episodes; those that ``path`` has are taken from there."""
         with AppendOnlyFile(path, exclusive=True) as file:
-            lines = (read_record(_Probed, line, where, "probes") for where, line in read_lines(path))
+            lines = (read_record(_Probed, line, where) for where, line in read_lines(path))
             probed = {item.source: item for item in lines}
             for episode in episodes:
                 if episode.key not in probed:

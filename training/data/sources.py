@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from sotopia_env.errors import DamagedRecordError, InvalidValueError, UnknownNameError, name_hint
+from sotopia_env.errors import DamagedRecordError, InvalidValueError, UnknownNameError, Where, name_hint
 from sotopia_env.files import read_lines
 from sotopia_env.json_text import decode_json
 from sotopia_env.storage import is_unscored, read_run
@@ -144,15 +144,15 @@ def read_selection(path: str | Path) -> frozenset[tuple[str, str]]:
     """
     if not Path(path).is_file():
         raise InvalidValueError(f"{path}: expected a selection (JSON Lines with episode and seat), found none")
-    pairs = frozenset(_pair(origin, line) for origin, line in read_lines(Path(path)))
+    pairs = frozenset(_pair(where, line) for where, line in read_lines(Path(path)))
     if not pairs:
         raise InvalidValueError(f"{path}: selects no episode")
     return pairs
 
 
-def _pair(origin: str, line: str) -> tuple[str, str]:
+def _pair(where: Where, line: str) -> tuple[str, str]:
     try:
         item = decode_json(line)
         return str(item["episode"]), str(item["seat"])
     except (ValueError, KeyError, TypeError):
-        raise DamagedRecordError(f"{origin}: expected an object with episode and seat") from None
+        raise DamagedRecordError(expected="an object with episode and seat", where=where) from None

@@ -18,7 +18,7 @@ from annotated_types import Ge, Gt, Le, Lt
 from pydantic import Field, JsonValue, TypeAdapter, ValidationError, field_validator, model_validator
 
 from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
-from sotopia_env.records import expectation
+from sotopia_env.records import invalid_part
 from training.stage.settings import Settings
 
 PAPER: Mapping[str, JsonValue] = {
@@ -228,4 +228,4 @@ def _checked(name: str, value: Any, hint: Any, choices: tuple[str, ...] | None) 
     try:
         return TypeAdapter(bounds or hint).validate_python(value)
     except ValidationError as error:
-        raise InvalidValueError(f"trainer.{name}: {expectation(error.errors()[0])}") from None
+        raise InvalidValueError.of(invalid_part(error.errors()[0]), within=f"trainer.{name}") from None

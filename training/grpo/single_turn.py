@@ -183,7 +183,7 @@ def _possible(answer: str, state: str, seat: str) -> bool:
 
 @lru_cache(maxsize=256)  # a group answers one prompt
 def _observation(state: str, seat: str) -> Observation:
-    return Table.resume(read_record(Episode, state, "state", "episode")).observe(seat)
+    return Table.resume(read_record(Episode, state, "state")).observe(seat)
 
 
 def _features() -> Any:

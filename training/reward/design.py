@@ -91,7 +91,7 @@ class RewardDesign(Record):
 
 def read_design(path: str | Path) -> RewardDesign:
     """Reads what :meth:`RewardDesign.save` wrote, or raises :class:`DamagedRecordError`."""
-    return read_record(RewardDesign, read_text(path, DamagedRecordError), str(path), "reward design")
+    return read_record(RewardDesign, read_text(path, DamagedRecordError), path)
 
 
 def fit_design(rewards: Rewards, training: Collection[str], weights: Mapping[str, float] | None = None) -> RewardDesign:

@@ -61,7 +61,7 @@ def read_note(directory: Path) -> RewardNote:
     file = directory / NOTE
     if not file.is_file():
         raise InvalidValueError(f"{directory}: expected a reward model of train_rm ({NOTE}), found another model")
-    return read_record(RewardNote, read_text(file), str(file), "note")
+    return read_record(RewardNote, read_text(file), file)
 
 
 @dataclass

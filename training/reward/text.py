@@ -79,7 +79,7 @@ def read_rows(path: str | Path) -> Iterator[ValuedRow]:
     if not file.is_file():
         raise InvalidValueError(f"{file}: expected rows with prompt, completion, value and scenario, found none")
     for origin, line in read_lines(file):
-        yield read_record(ValuedRow, line, origin, "row")
+        yield read_record(ValuedRow, line, origin)
 
 
 # --- text ---------------------------------------------------------------------------------------------------------

@@ -8,9 +8,9 @@ from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint, short_repr
+from sotopia_env.errors import InvalidValueError, UnknownNameError, excerpt, joined
 from sotopia_env.policies import Format
-from sotopia_env.records import expectation
+from sotopia_env.records import invalid_part
 from sotopia_env.yaml_text import parse_yaml, read_yaml
 
 
@@ -116,7 +116,7 @@ def read_settings(path: str | Path, kind: type[_SettingsT], overrides: Sequence[
     """
     values = read_yaml(path)
     if not isinstance(values, dict):
-        raise InvalidValueError(f"{path}: expected a mapping of settings, got {type(values).__name__}")
+        raise InvalidValueError(expected="a mapping of settings", got=type(values), where=path)
     return settings_of(_overridden(values, overrides, "--set"), kind, str(path))
 
 
@@ -126,17 +126,19 @@ def read_overrides(overrides: Sequence[str], kind: type[_SettingsT], origin: str
 
 
 def settings_of(values: dict[str, Any], kind: type[_SettingsT], origin: str) -> _SettingsT:
-    """Returns the settings in a mapping; errors begin with ``where`` and are those of :func:`read_settings`."""
+    """Returns the settings in a mapping; errors name ``origin`` and are those of :func:`read_settings`."""
     try:
         return kind.model_validate(values)
     except ValidationError as error:
         first = error.errors()[0]
         if first["type"] == "extra_forbidden":
             parent, prefix = _record_at(kind, first["loc"][:-1])
-            hint = name_hint(str(first["loc"][-1]), parent.model_fields)
-            raise UnknownNameError(f"{origin}: {prefix + ': ' if prefix else ''}setting {hint}") from None
-        at = [part for part in (origin, _record_at(kind, first["loc"])[1]) if part]
-        raise InvalidValueError(f"{': '.join(at)}: {expectation(first)}") from None
+            name = str(first["loc"][-1])
+            raise UnknownNameError(
+                "unknown setting", field=joined(prefix, name), got=name, valid=parent.model_fields, where=origin
+            ) from None
+        path = _record_at(kind, first["loc"])[1]
+        raise InvalidValueError.of(invalid_part(first), within=path, where=origin) from None
 
 
 def _overridden(values: dict[str, Any], overrides: Sequence[str], origin: str) -> dict[str, Any]:
@@ -148,14 +150,14 @@ def _overridden(values: dict[str, Any], overrides: Sequence[str], origin: str) -
 def _override(values: dict[str, Any], override: str, origin: str) -> None:
     name, equals, text = override.partition("=")
     if not equals or not name:
-        raise InvalidValueError(f"{origin}: expected KEY=VALUE, got {override!r}")
+        raise InvalidValueError(field=origin, expected="KEY=VALUE", got=override)
     *parents, last = name.split(".")
     for parent in parents:
         inner = values.setdefault(parent, {})
         if not isinstance(inner, dict):
-            raise InvalidValueError(f"{origin} {override}: {parent!r} holds no settings of its own")
+            raise InvalidValueError(f"{parent!r} holds no settings of its own", field=origin, got=override)
         values = inner
-    values[last] = parse_yaml(text, f"{origin} {short_repr(override)}")
+    values[last] = parse_yaml(text, f"{origin} {excerpt(override)}")
 
 
 def _record_at(kind: type[BaseModel], path: Sequence[int | str]) -> tuple[type[BaseModel], str]:

@@ -21,7 +21,7 @@ from sotopia_env.chat_model.transports.completion import read_completion
 from sotopia_env.chat_model.transports.form import Form, messages_of, settings_of
 from sotopia_env.chat_model.transports.keys import read_key
 from sotopia_env.chat_model.transports.listing import check_listed, check_reachable
-from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint, nearest
+from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint, nearest_name
 
 logger = logging.getLogger(__name__)
 
@@ -173,7 +173,7 @@ class HostedTransport:
         names = {name.removeprefix(f"{self._provider}/") for name in self._model_list()}
         if self.price is not None or not names or self._model in names:
             return
-        close = nearest(self._model, sorted(names))
+        close = nearest_name(self._model, sorted(names))
         hint = f"; did you mean {f'{self._provider}/{close}'!r}?" if close else ""
         logger.warning("model %r is not among those that litellm knows%s", self.name, hint)
 

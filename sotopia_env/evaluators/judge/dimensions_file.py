@@ -16,8 +16,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from sotopia_env.errors import InvalidValueError, name_hint
-from sotopia_env.records import expectation
+from sotopia_env.errors import InvalidValueError, Where
+from sotopia_env.records import invalid
 from sotopia_env.world.reward import CustomDimension
 from sotopia_env.world.taskset import YAML_KEYS
 from sotopia_env.yaml_text import read_yaml
@@ -33,12 +33,12 @@ def load_dimensions(path: str | Path) -> tuple[CustomDimension, ...]:
         InvalidValueError: the file cannot be read or an entry is not well formed; names file, entry, field and, for
             a misspelt field, the nearest one.
     """
-    entries = _entries(read_yaml(path), path)
     dimensions: list[CustomDimension] = []
-    for number, entry in enumerate(entries, start=1):
-        dimension = _dimension(entry, f"{path}: entry {number}")
+    for number, entry in enumerate(_entries(read_yaml(path), path), start=1):
+        where = Where(path, record=f"entry {number}")
+        dimension = _dimension(entry, where)
         if dimension.name in [earlier.name for earlier in dimensions]:
-            raise InvalidValueError(f"{path}: entry {number}: field 'name': {dimension.name!r} is given twice")
+            raise InvalidValueError("another entry has this name", field="name", got=dimension.name, where=where)
         dimensions.append(dimension)
     return tuple(dimensions)
 
@@ -47,32 +47,21 @@ def _entries(content: Any, path: str | Path) -> list[Any]:
     if isinstance(content, dict):
         for key in content:
             if key not in YAML_KEYS:
-                raise InvalidValueError(f"{path}: key: {name_hint(str(key), YAML_KEYS)}")
+                raise InvalidValueError("unknown key", field=str(key), got=key, valid=YAML_KEYS, where=path)
         content = content.get("dimensions")
     if not isinstance(content, list) or not content:
-        raise InvalidValueError(
-            f"{path}: expected a list of dimensions, each with {', '.join(FIELDS)}, got {content!r}"
-        )
+        expected = f"a list of dimensions, each with {', '.join(FIELDS)}"
+        raise InvalidValueError(field="dimensions", expected=expected, got=content, where=path)
     return content
 
 
-def _dimension(entry: Any, where: str) -> CustomDimension:
+def _dimension(entry: Any, where: Where) -> CustomDimension:
     if not isinstance(entry, dict):
-        raise InvalidValueError(f"{where}: expected the fields {', '.join(FIELDS)}, got {_excerpt(entry)}")
-    where += f" ({_excerpt(entry['name'])})" if "name" in entry else ""
+        raise InvalidValueError(expected=f"the fields {', '.join(FIELDS)}", got=entry, where=where)
     for key in entry:
         if key not in FIELDS:
-            raise InvalidValueError(f"{where}: field: {name_hint(str(key), FIELDS)}")
-    for field in FIELDS:
-        if field not in entry:
-            raise InvalidValueError(f"{where}: field {field!r}: expected a value, got none")
+            raise InvalidValueError("unknown field", field=str(key), got=key, valid=FIELDS, where=where)
     try:
         return CustomDimension.model_validate(entry, strict=True)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        field = f"field {first['loc'][0]!r}: " if first["loc"] else ""
-        raise InvalidValueError(f"{where}: {field}{expectation(first)}") from None
-
-
-def _excerpt(value: Any) -> str:
-    return repr(value)[:60] if isinstance(value, str | int | float | bool | None) else f"a {type(value).__name__}"
+        raise InvalidValueError.of(invalid(error), where=where) from None

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import NamedTuple, NoReturn
 
-from sotopia_env.errors import UnknownNameError, name_hint
+from sotopia_env.errors import UnknownNameError
 from sotopia_env.outcomes.amounts import listed
 from sotopia_env.outcomes.issues import Seats
 from sotopia_env.outcomes.menu import NO_MOVES, Menu, Offer, from_fields
@@ -113,11 +113,11 @@ class Agreement(Protocol[AgreementState]):
 
     def _check_open(self, state: AgreementState, seat: str) -> None:
         if state.agreed:
-            raise InvalidMoveError("the agreement is settled; no move is open any more")
+            raise InvalidMoveError("the agreement is settled", hint="no move is open any more")
         if seat in state.absent:
-            raise InvalidMoveError("who has left can make no move")
+            raise InvalidMoveError("a seat that has left cannot make a move")
         if self._impossible(state.absent):
-            raise InvalidMoveError("a seat has left without whose assent nothing can be agreed; no move is open")
+            raise InvalidMoveError("a seat has left without whose assent nothing can be agreed", hint="no move is open")
 
     def _impossible(self, absent: frozenset[str]) -> bool:
         return bool(self.required & absent) or len(self.agents) - len(absent) < self.quorum
@@ -162,12 +162,14 @@ class Agreement(Protocol[AgreementState]):
         audience = frozenset(visible_to) | {seat}
         for agent in visible_to:
             if agent not in self.names:
-                raise UnknownNameError(f"visible_to: {name_hint(agent, self.agents)}")
+                raise UnknownNameError(field="visible_to", got=agent, valid=self.agents)
         if len(audience | state.absent) == len(self.agents):
             return None
         if missing := [agent for agent in self.agents if agent in self.required - audience]:
             names = ", ".join(self.names[agent] for agent in missing[:6])
-            raise InvalidMoveError(f"a private offer must reach every seat whose assent it needs; missing: {names}")
+            raise InvalidMoveError(
+                "a private offer must reach every seat whose assent it needs", hint=f"missing: {names}"
+            )
         if len(audience - state.absent) < self.quorum:
             raise InvalidMoveError(f"a private offer must reach as many seats as an agreement needs, {self.quorum}")
         return audience
@@ -195,7 +197,7 @@ class Agreement(Protocol[AgreementState]):
         # earlier answer of this seat.
         offer = next((offer for offer in state.offers if offer.number == number), None)
         if offer is None:
-            raise InvalidMoveError(f"{move.kind}: offer #{number} was taken off the table earlier in this round")
+            raise InvalidMoveError(f"offer #{number} was taken off the table earlier in this round", field=move.kind)
         if not _is_open(offer, seat, move.kind):
             self._refuse_offer(seat, move.kind, number, offer, state)
         return offer
@@ -203,7 +205,7 @@ class Agreement(Protocol[AgreementState]):
     def _only_offer(self, seat: str, kind: MoveKind, seen: AgreementState) -> int:
         offers = _open_offers(seen, seat, kind)
         if len(offers) != 1:
-            raise InvalidMoveError(f"{kind}: true needs exactly one open offer, and {_open_text(offers)}")
+            raise InvalidMoveError(f"true needs exactly one open offer, and {_open_text(offers)}", field=kind)
         return offers[0].number
 
     def _refuse_offer(
@@ -217,7 +219,7 @@ class Agreement(Protocol[AgreementState]):
             reason = "is your own, and who proposes has accepted"
         else:
             reason = "has your answer already"
-        raise InvalidMoveError(f"{kind}: offer #{number} {reason}; {_open_text(_open_offers(seen, seat, kind))}")
+        raise InvalidMoveError(f"offer #{number} {reason}", field=kind, hint=_open_text(_open_offers(seen, seat, kind)))
 
     def _accept(self, state: AgreementState, seat: str, offer: Offer) -> tuple[AgreementState, Effect]:
         move, phrase = Move(ACCEPT, offer.number), f"accepts #{offer.number}"

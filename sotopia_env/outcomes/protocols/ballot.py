@@ -75,9 +75,9 @@ class Ballot(Protocol[BallotState]):
         """See :meth:`Protocol.apply`; a vote counts whoever sees the turn."""
         self._check_seat(seat)
         if not state.waiting:
-            raise InvalidMoveError("the ballot is closed; no move is open any more")
+            raise InvalidMoveError("the ballot is closed", hint="no move is open any more")
         if seat in state.absent:
-            raise InvalidMoveError("who has left can make no move")
+            raise InvalidMoveError("a seat that has left cannot make a move")
         if move.kind is not MoveKind.VOTE:
             self._refuse_kind(move)
         if move.content is None:
@@ -88,7 +88,7 @@ class Ballot(Protocol[BallotState]):
 
     def _take_back(self, state: BallotState, seat: str) -> tuple[BallotState, Effect]:
         if state.votes[self._seat_of[seat]] is None:
-            raise InvalidMoveError("vote: null takes a vote back, and none of yours stands")
+            raise InvalidMoveError("null takes a vote back, and you have not voted", field="vote")
         return self._with_vote(state, seat, None), Effect(Move(MoveKind.VOTE, None), "takes the vote back")
 
     def _with_vote(self, state: BallotState, seat: str, option: str | None) -> BallotState:

@@ -102,19 +102,19 @@ class ClaimsProtocol(Protocol[ClaimsState]):
 
     def _check_open(self, state: ClaimsState, index: int) -> None:
         if self.agents[index] in state.absent:
-            raise InvalidMoveError("who has left can make no move")
+            raise InvalidMoveError("a seat that has left cannot make a move")
         if state.right[index]:
-            raise InvalidMoveError("claim: you have claimed the answer; no further claim is open to you")
+            raise InvalidMoveError("you have claimed the answer", field="claim", hint="no further claim is open to you")
         if not self._tries_left(state, index):
-            raise InvalidMoveError(f"claim: your {self.rules.tries} tries are used up")
+            raise InvalidMoveError(f"your {self.rules.tries} tries are used up", field="claim")
         if self.settled(state):
-            raise InvalidMoveError("claim: nothing can change any more; no move is open")
+            raise InvalidMoveError("nothing can change any more", field="claim", hint="no move is open")
 
     def _read(self, text: str) -> str:
         if self.rules.shown:
             return self._candidates.read(text, self.names)
         if not text.strip():
-            raise InvalidMoveError("claim: expected an answer, got blanks only")
+            raise InvalidMoveError(field="claim", expected="an answer", got=text)
         return self._by_fold.get(fold(text)) or " ".join(text.split())
 
     def leave(self, state: ClaimsState, seat: str) -> ClaimsState:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 
-from sotopia_env.errors import UnknownNameError, name_hint
+from sotopia_env.errors import UnknownNameError
 from sotopia_env.outcomes.issues import Seats
 from sotopia_env.outcomes.menu import Menu
 from sotopia_env.outcomes.move import InvalidMoveError, Move, MoveKind
@@ -157,11 +157,11 @@ class Protocol(ABC, Generic[S]):
 
     def _check_seat(self, seat: str) -> None:
         if seat not in self.names:
-            raise UnknownNameError(f"seat: {name_hint(seat, self.agents)}")
+            raise UnknownNameError(field="seat", got=seat, valid=self.agents)
 
     def _refuse_kind(self, move: Move) -> NoReturn:
         kinds = ", ".join(kind.value for kind in MoveKind if kind in self.kinds)
-        raise InvalidMoveError(f"{move.kind.value} is no move of {self.kind}; expected one of {kinds}")
+        raise InvalidMoveError(f"{move.kind.value} is not a move of {self.kind}", expected=f"one of {kinds}")
 
 
 AnyProtocol = Protocol[Any]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
+from sotopia_env.errors import UnknownNameError, check_whole
 from sotopia_env.outcomes import OutcomeSpec, Terms
 from sotopia_env.tasks.people import draw_relationships
 from sotopia_env.world.observation import Briefing, Observation
@@ -127,7 +127,6 @@ class Family:
 def _check_request(index: int, seed: int, level: str) -> None:
     """Checks what a task is asked for by; see :meth:`Family.generate` for what it raises."""
     if level not in LEVELS:
-        raise UnknownNameError(f"level: {name_hint(str(level), LEVELS)}")
+        raise UnknownNameError(field="level", got=level, valid=LEVELS)
     for name, value in (("index", index), ("seed", seed)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise InvalidValueError(f"{name}: expected a whole number of at least 0, got {value!r}")
+        check_whole(name, value, 0)

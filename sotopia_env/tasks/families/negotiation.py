@@ -71,13 +71,14 @@ class Difficulty:
         for field, low, high in (("issues", 1, MOST_ISSUES), ("options", 2, MOST_OPTIONS)):
             check_whole(field, getattr(self, field), low)
             if getattr(self, field) > high:
-                raise InvalidValueError(f"{field}: expected {low} to {high}, got {getattr(self, field)}")
+                raise InvalidValueError(field=field, expected=f"{low} to {high}", got=getattr(self, field))
         if self.issues * (self.options - 1) < 2:
-            raise InvalidValueError("options: expected at least 3 for a single issue, got 2; or take more issues")
+            expected = "at least 3 for a single issue"
+            raise InvalidValueError(field="options", expected=expected, got=self.options, hint="or take more issues")
         if not 0 <= self.conflict <= 1:
-            raise InvalidValueError(f"conflict: expected a number from 0 to 1, got {self.conflict!r}")
+            raise InvalidValueError(field="conflict", expected="a number from 0 to 1", got=self.conflict)
         if not 0 < self.zone <= 1:
-            raise InvalidValueError(f"zone: expected a number above 0 and at most 1, got {self.zone!r}")
+            raise InvalidValueError(field="zone", expected="a number above 0 and at most 1", got=self.zone)
 
     @property
     def outcomes(self) -> int:
@@ -142,8 +143,10 @@ def draw_space(rng: random.Random, difficulty: Difficulty) -> tuple[list[list[li
         if is_gainful and min(bounds) >= 0 and abs(_zone(worths, bounds) - difficulty.zone) <= tolerance:
             return weights.astype(int).tolist(), bounds
     raise InvalidValueError(
-        f"zone: expected a share of the {difficulty.outcomes} outcomes that can be met within {tolerance:.2f}, "
-        f"got {difficulty.zone}; take more outcomes or a wider zone"
+        field="zone",
+        expected=f"a share of the {difficulty.outcomes} outcomes that can be met within {tolerance:.2f}",
+        got=difficulty.zone,
+        hint="take more outcomes or a wider zone",
     )
 
 

@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
-from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
+from sotopia_env.errors import InvalidValueError, UnknownNameError, check_whole
 from sotopia_env.tasks.families.family import Family
 from sotopia_env.world.scenario import Task
 from sotopia_env.world.taskset import TaskSet
@@ -55,7 +55,7 @@ def family(name: str) -> Family:
         UnknownNameError: there is none; the message offers the nearest name.
     """
     if name not in FAMILIES:
-        raise UnknownNameError(f"family: {name_hint(str(name), FAMILIES)}")
+        raise UnknownNameError(field="family", got=name, valid=FAMILIES)
     return FAMILIES[name]
 
 
@@ -71,7 +71,7 @@ def register_family(family: Family) -> Family:
         InvalidValueError: the name is that of a family of this package, or of another one that is registered.
     """
     if family.name in FAMILIES or _REGISTERED.setdefault(family.name, family) != family:
-        raise InvalidValueError(f"family: expected a name that no other family has, got {family.name!r}")
+        raise InvalidValueError(field="family", expected="a name that no other family has", got=family.name)
     return family
 
 
@@ -106,15 +106,14 @@ def generate(
         InvalidValueError: ``n``, ``seed`` or ``start`` is not a whole number of at least 0, or no family is named.
     """
     if not isinstance(family, str | Family | Iterable):
-        raise InvalidValueError(f"family: expected a name or several, got {family!r}")
+        raise InvalidValueError(field="family", expected="a name or several", got=family)
     sources = [family] if isinstance(family, str | Family) else list(family)
     makers = [source if isinstance(source, Family) else _named(source) for source in sources]
     names = [maker.name for maker in makers]
     if not names or len(set(names)) != len(names):
-        raise InvalidValueError(f"family: expected one or more different names, got {names}")
+        raise InvalidValueError(field="family", expected="one or more different names", got=names)
     for field, value in (("n", n), ("start", start)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise InvalidValueError(f"{field}: expected a whole number of at least 0, got {value!r}")
+        check_whole(field, value, 0)
     return TaskSet([makers[k % len(makers)].generate(start + k // len(makers), seed, level) for k in range(n)])
 
 

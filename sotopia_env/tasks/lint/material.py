@@ -9,7 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from sotopia_env.errors import ConstraintError, InvalidTaskError, UnknownNameError, name_hint
+from sotopia_env.errors import ConstraintError, InvalidTaskError, UnknownNameError, Where
 from sotopia_env.tasks.builtin import everyday_cast, everyday_scenarios, starter_cast, starter_scenarios
 from sotopia_env.tasks.checks import check
 from sotopia_env.tasks.templates import TEMPLATE_FIELDS, Template, everyday_templates, instantiate
@@ -72,7 +72,7 @@ def read_material(source: str | PathLike[str]) -> Material:
         UnknownNameError: it is neither the name of a set nor of a file.
     """
     if str(source) not in BUILT_IN and not Path(source).suffix:
-        raise UnknownNameError(f"source: {name_hint(str(source), BUILT_IN)}, or the path of a file")
+        raise UnknownNameError(field="source", got=source, valid=BUILT_IN, hint="or give the path of a file")
     if str(source) in BUILT_IN:
         return Material([(str(source), record) for record in BUILT_IN[str(source)]()])
     material = Material()
@@ -86,14 +86,14 @@ def read_material(source: str | PathLike[str]) -> Material:
     return material
 
 
-def _read(raw: Any, where: str, material: Material) -> None:
+def _read(raw: Any, where: Where, material: Material) -> None:
     try:
         record = to_record(raw, _kind(raw), where, TEMPLATE_FIELDS)
         _check(record, where)
     except InvalidTaskError as error:
         material.refused.append(str(error))
     else:
-        material.records.append((where, record))
+        material.records.append((str(where), record))
 
 
 def _kind(raw: Any) -> type[Record]:
@@ -104,11 +104,11 @@ def _kind(raw: Any) -> type[Record]:
     return telling or max(_KINDS, key=lambda kind: len(raw.keys() & kind.model_fields.keys()))
 
 
-def _check(record: Record, where: str) -> None:
+def _check(record: Record, where: Where) -> None:
     """Checks that a task can be played and scored, and an instance of a template."""
     if isinstance(record, Scenario | Cast):
         return
     try:
         check(record if isinstance(record, Task) else instantiate(record, 0, 0))
     except (InvalidTaskError, ConstraintError) as error:
-        raise InvalidTaskError(f"{where}: {error}") from None
+        raise InvalidTaskError.of(error, where=where) from None

@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from sotopia_env.errors import ConstraintError, InvalidTaskError
+from sotopia_env.errors import ConstraintError, InvalidTaskError, Where
 from sotopia_env.tasks.checks import outcome_problem
 from sotopia_env.tasks.lint.material import Record
 from sotopia_env.tasks.lint.situations import Situation, people_sentences, scenario_sentences
@@ -98,8 +98,8 @@ def _constraints(situations: _Situations, casts: Sequence[Cast]) -> Iterator[Pro
         if casts and not any(True for cast in casts for _ in _seatings(scenario, cast)):
             people = sum(len(cast.characters) for cast in casts)
             yield Problem(where, f"{situation.label}: {_NOBODY.format(scenario.constraints, people)}", is_error=True)
-        elif not casts and (problem := _drawing_problem(scenario)):
-            yield Problem(where, problem)
+        elif not casts and (fault := _drawing_problem(scenario)):
+            yield Problem(where, f"{situation.label}: {fault}; or check the scenario together with its cast")
 
 
 _NOBODY = "constraints: expected some that people of the cast meet, got {}, which none of {} do; widen them"
@@ -117,16 +117,17 @@ def _seatings(scenario: Scenario, cast: Cast, seating: tuple[int, ...] = ()) -> 
             yield from _seatings(scenario, cast, (*seating, index))
 
 
-def _drawing_problem(scenario: Scenario) -> str:
+def _drawing_problem(scenario: Scenario) -> ConstraintError | None:
     try:
         Casting(scenario)
     except ConstraintError as error:
-        return f"{error}; or check the scenario together with its cast"
-    return ""
+        error.where = Where()  # the label of the situation says it
+        return error
+    return None
 
 
-def _outcome_problem(scenario: Scenario) -> str:
-    """What is wrong with the outcome, whoever sits down."""
+def _outcome_problem(scenario: Scenario) -> InvalidTaskError | None:
+    """What is wrong with the outcome, whichever people are cast."""
     seats = range(len(scenario.seats))
     pairs = itertools.combinations(seats, 2)
     strangers = tuple(Relationship(seats=pair, kind=RelationshipKind.STRANGER) for pair in pairs)
@@ -134,7 +135,8 @@ def _outcome_problem(scenario: Scenario) -> str:
     try:
         return outcome_problem(Task(id=scenario.id, scenario=scenario, characters=people, relationships=strangers))
     except InvalidTaskError as error:
-        return str(error).partition(": ")[2]
+        error.where = Where()  # the label of the situation says it
+        return error
 
 
 def _duplicates(situations: _Situations, others: _Situations) -> Iterator[Problem]:

@@ -20,6 +20,7 @@ from sotopia_env.world.action import ACTION_TYPES, Action, ActionType
 from sotopia_env.world.dynamics import StopReason
 from sotopia_env.world.episode import replay
 from sotopia_env.world.taskset import TaskSet
+from tests.errors import raises
 from tests.sotopia_env.envs.env_doubles import ORDERS, OVERALL, FixedEvaluator, options, say, table_task
 
 LEAVE = Action(ActionType.LEAVE)
@@ -39,48 +40,48 @@ def snapshot(env):
 
 
 BAD_OPTIONS = [
-    ({"turn_oder": "random"}, UnknownNameError, "environment option: .*did you mean 'turn_order'"),
-    ({"turn_order": "randon"}, InvalidValueError, "turn_order: .*did you mean 'random'"),
-    ({"turn_order": ["random"]}, InvalidValueError, "turn_order: "),
-    ({"silence_rule": "old"}, InvalidValueError, "silence_rule: "),
-    ({"max_turns": 0}, InvalidValueError, "max_turns: expected a whole number of at least 1, got 0"),
-    ({"max_turns": 2.0}, InvalidValueError, "max_turns: .* got 2.0"),
-    ({"max_cycles": True}, InvalidValueError, "max_cycles: expected a whole number of at least 1, got True"),
-    ({"max_cycles": -1}, InvalidValueError, "max_cycles: .* got -1"),
-    ({"max_silent_turns": -1}, InvalidValueError, "max_silent_turns: "),
-    ({"first_seat": 2}, InvalidValueError, "first_seat: expected 0 to 1, got 2"),
-    ({"action_types": "speak"}, InvalidValueError, "action_types: expected several action types, got 'speak'"),
-    ({"action_types": 5}, InvalidValueError, "action_types: expected several action types, got 5"),
-    ({"action_types": ["speek"]}, InvalidValueError, "action_types: .*did you mean 'speak'"),
-    ({"scalarisation": "gaol"}, UnknownNameError, "scalarisation: .*did you mean 'goal'"),
-    ({"scalarisation": 3}, InvalidValueError, "scalarisation: .* got 3"),
-    ({"render_mode": "rgb_array"}, UnknownNameError, "render_mode: expected one of 'None', 'human', 'ansi'"),
-    ({"on_unscored": "ignore"}, UnknownNameError, "on_unscored: expected one of 'raise', 'zero'"),
-    ({"evaluator": None}, InvalidValueError, "evaluator: expected an object that is an Evaluator, or a name, got None"),
-    ({"evaluator": FixedEvaluator}, InvalidValueError, "evaluator: expected an object"),
+    ({"turn_oder": "random"}, UnknownNameError, {"field": "turn_oder"}),
+    ({"turn_order": "randon"}, InvalidValueError, {"field": "turn_order", "nearest": "random"}),
+    ({"turn_order": ["random"]}, InvalidValueError, {"field": "turn_order"}),
+    ({"silence_rule": "old"}, InvalidValueError, {"field": "silence_rule"}),
+    ({"max_turns": 0}, InvalidValueError, {"field": "max_turns"}),
+    ({"max_turns": 2.0}, InvalidValueError, {"field": "max_turns"}),
+    ({"max_cycles": True}, InvalidValueError, {"field": "max_cycles"}),
+    ({"max_cycles": -1}, InvalidValueError, {"field": "max_cycles"}),
+    ({"max_silent_turns": -1}, InvalidValueError, {"field": "max_silent_turns"}),
+    ({"first_seat": 2}, InvalidValueError, {"field": "first_seat"}),
+    ({"action_types": "speak"}, InvalidValueError, {"field": "action_types"}),
+    ({"action_types": 5}, InvalidValueError, {"field": "action_types"}),
+    ({"action_types": ["speek"]}, InvalidValueError, {"field": "action_types", "nearest": "speak"}),
+    ({"scalarisation": "gaol"}, UnknownNameError, {"field": "scalarisation", "nearest": "goal"}),
+    ({"scalarisation": 3}, InvalidValueError, {"field": "scalarisation"}),
+    ({"render_mode": "rgb_array"}, UnknownNameError, {"field": "render_mode"}),
+    ({"on_unscored": "ignore"}, UnknownNameError, {"field": "on_unscored"}),
+    ({"evaluator": None}, InvalidValueError, {"field": "evaluator"}),
+    ({"evaluator": FixedEvaluator}, InvalidValueError, {"field": "evaluator"}),
     (
         {"task": None},
         InvalidValueError,
-        "task: expected a Task, a TaskSet or sequence with at least one, or a name, got None",
+        {"field": "task"},
     ),
-    ({"task": []}, InvalidValueError, "task: expected a Task"),
-    ({"task": ["t"]}, InvalidValueError, "task: expected a Task"),
-    ({"task": [table_task(2), table_task(2)]}, InvalidTaskError, "task ids must be unique"),
-    ({"task": [table_task(2), table_task(3, id="b")]}, InvalidValueError, r"have \[2, 3\] seats.*seats=2"),
-    ({"infos": "short"}, UnknownNameError, "infos: expected one of 'full', 'flags', got 'short'"),
+    ({"task": []}, InvalidValueError, {"field": "task"}),
+    ({"task": ["t"]}, InvalidValueError, {"field": "task"}),
+    ({"task": [table_task(2), table_task(2)]}, InvalidTaskError, {"field": "id"}),
+    ({"task": [table_task(2), table_task(3, id="b")]}, InvalidValueError, {"field": "task"}),
+    ({"infos": "short"}, UnknownNameError, {"field": "infos"}),
     (
         {"frameskip": 4},
         TypeError,
-        "environment option: got an unexpected keyword argument 'frameskip'",
+        {"field": "frameskip"},
     ),
-    ({"seats": 3}, InvalidValueError, r"seats: expected one of \[2\], the seats of the tasks, got 3"),
+    ({"seats": 3}, InvalidValueError, {"field": "seats"}),
 ]
 
 
-@pytest.mark.parametrize(("wrong", "error", "message"), BAD_OPTIONS)
+@pytest.mark.parametrize(("wrong", "error", "fields"), BAD_OPTIONS)
 @pytest.mark.parametrize("constructor", [SotopiaEnv, SotopiaParallelEnv, sotopia_v0.mo_env])
-def test_wrong_options_are_answered_in_one_sentence(constructor, wrong, error, message):
-    with pytest.raises(error, match=message) as caught:
+def test_wrong_options_are_answered_in_one_sentence(constructor, wrong, error, fields):
+    with raises(error, **fields) as caught:
         constructor(**{**options(), **wrong})
     assert "\n" not in str(caught.value)
 
@@ -139,71 +140,71 @@ def test_a_task_can_be_pinned_by_id_or_object_without_shifting_later_draws():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "field"),
     [
-        ({"options": {"task": "test-tsak"}}, r"options\['task'\]: .*did you mean 'test-task'"),
-        ({"options": {"task": 5}}, r"options\['task'\]: expected a Task, or the id or name of one, got 5"),
-        ({"options": {"task": table_task(3)}}, r"options\['task'\]: expected 2 seats, got 3"),
-        ({"options": ["task"]}, "options: expected a mapping"),
-        ({"seed": -1}, "seed: expected None or a whole number of at least 0, got -1"),
-        ({"seed": "1"}, "seed: .* got '1'"),
-        ({"seed": 1.5}, "seed: .* got 1.5"),
-        ({"seed": True}, "seed: .* got True"),
+        ({"options": {"task": "test-tsak"}}, "options['task']"),
+        ({"options": {"task": 5}}, "options['task']"),
+        ({"options": {"task": table_task(3)}}, "options['task']"),
+        ({"options": ["task"]}, "options"),
+        ({"seed": -1}, "seed"),
+        ({"seed": "1"}, "seed"),
+        ({"seed": 1.5}, "seed"),
+        ({"seed": True}, "seed"),
     ],
 )
-def test_wrong_reset_arguments_leave_the_running_episode(arguments, message):
+def test_wrong_reset_arguments_leave_the_running_episode(arguments, field):
     for env in (started(), started(constructor=SotopiaParallelEnv)):
         before = snapshot(env)
-        with pytest.raises(InvalidValueError, match=message):
+        with raises(InvalidValueError, field=field):
             env.reset(**arguments)
         assert data_equivalence(snapshot(env), before)
 
 
 BAD_ACTIONS = [
-    (None, "expected an Action, a text or a mapping .*, got None"),
-    (1, "expected an Action, a text or a mapping .*, got 1"),
-    ([1, "hello"], "got a value of type list"),
-    ({}, 'got a mapping without "action_type"'),
-    ({"argument": "x"}, 'got a mapping without "action_type"'),
-    ({"action_type": 1, "arguments": "x"}, "did you mean 'argument'"),
-    ({"action_type": 1, 7: "x"}, "a key is unknown: .* got 7"),
-    ({"action_type": "speek", "argument": "x"}, "action_type: .*did you mean 'speak'"),
-    ({"action_type": 5}, "action_type: expected a name or an index from 0 to 4, got 5"),
-    ({"action_type": -1}, "index from 0 to 4, got -1"),
-    ({"action_type": 10**5000}, "index from 0 to 4, got a value of type int"),
-    ({"action_type": True}, "index from 0 to 4, got True"),
-    ({"action_type": 1.0}, "index from 0 to 4, got 1.0"),
-    ({"action_type": np.array([1, 2])}, "got a value of type ndarray"),
-    ({"action_type": None}, "got None"),
-    ({"action_type": 1, "argument": 5}, "argument: expected text, got 5"),
-    ({"action_type": 1, "argument": None}, "argument: expected text, got None"),
-    ({"action_type": 1, "argument": b"x"}, "argument: expected text, got a value of type bytes"),
-    ({"action_type": 1, "argument": "x" * 16_385}, "argument: expected at most 16384 characters, got 16385"),
-    ({"action_type": 1, "argument": "x\ud800"}, "argument: .*lone surrogate"),
-    ({"action_type": 1, "to": [1, 0]}, "to: expected a mask of 0 and 1 with 3 entries"),
-    ({"action_type": 1, "to": np.array([1.0, 0.0, 0.0])}, "to: expected a mask"),
-    ({"action_type": 1, "to": np.zeros((3, 3), np.int8)}, "to: expected a mask .* got a value of type ndarray"),
-    ({"action_type": 1, "to": [0, 2, 0]}, "to: expected a mask"),
-    ({"action_type": 1, "to": [1, "agent_1", 0]}, "to: expected a mask"),
-    ({"action_type": 1, "to": 3}, "to: expected a mask .* got 3"),
-    ({"action_type": 1, "to": ["agent1"]}, "to: .*did you mean 'agent_1'"),
-    ({"action_type": 1, "to": "Bram"}, "to: .*did you mean 'Bram Testa'"),
-    (Action(ActionType.SPEAK, "x", ("agent_9",)), "to: "),
+    (None, {"field": "action"}),
+    (1, {"field": "action"}),
+    ([1, "hello"], {"field": "action"}),
+    ({}, {"field": "action"}),
+    ({"argument": "x"}, {"field": "action"}),
+    ({"action_type": 1, "arguments": "x"}, {"field": "action", "nearest": "argument"}),
+    ({"action_type": 1, 7: "x"}, {"field": "action"}),
+    ({"action_type": "speek", "argument": "x"}, {"field": "action_type", "nearest": "speak"}),
+    ({"action_type": 5}, {"field": "action_type"}),
+    ({"action_type": -1}, {"field": "action_type"}),
+    ({"action_type": 10**5000}, {"field": "action_type"}),
+    ({"action_type": True}, {"field": "action_type"}),
+    ({"action_type": 1.0}, {"field": "action_type"}),
+    ({"action_type": np.array([1, 2])}, {"field": "action_type"}),
+    ({"action_type": None}, {"field": "action_type"}),
+    ({"action_type": 1, "argument": 5}, {"field": "argument"}),
+    ({"action_type": 1, "argument": None}, {"field": "argument"}),
+    ({"action_type": 1, "argument": b"x"}, {"field": "argument"}),
+    ({"action_type": 1, "argument": "x" * 16_385}, {"field": "argument"}),
+    ({"action_type": 1, "argument": "x\ud800"}, {"field": "argument"}),
+    ({"action_type": 1, "to": [1, 0]}, {"field": "to"}),
+    ({"action_type": 1, "to": np.array([1.0, 0.0, 0.0])}, {"field": "to"}),
+    ({"action_type": 1, "to": np.zeros((3, 3), np.int8)}, {"field": "to"}),
+    ({"action_type": 1, "to": [0, 2, 0]}, {"field": "to"}),
+    ({"action_type": 1, "to": [1, "agent_1", 0]}, {"field": "to"}),
+    ({"action_type": 1, "to": 3}, {"field": "to"}),
+    ({"action_type": 1, "to": ["agent1"]}, {"field": "to", "nearest": "agent_1"}),
+    ({"action_type": 1, "to": "Bram"}, {"field": "to", "nearest": "Bram Testa"}),
+    (Action(ActionType.SPEAK, "x", ("agent_9",)), {"field": "to", "nearest": "agent_2"}),
 ]
 
 
-@pytest.mark.parametrize(("action", "message"), BAD_ACTIONS)
-def test_unreadable_actions_are_refused_and_change_nothing(action, message):
+@pytest.mark.parametrize(("action", "fields"), BAD_ACTIONS)
+def test_unreadable_actions_are_refused_and_change_nothing(action, fields):
     env = started(3, private=True, turn_order="simultaneous")
     env.step(say())
     before = snapshot(env)
-    with pytest.raises(InvalidActionError, match=message) as caught:
+    with raises(InvalidActionError, **fields) as caught:
         env.step(action)
     assert len(str(caught.value)) < 500
     assert data_equivalence(snapshot(env), before)
     parallel = started(3, private=True, constructor=SotopiaParallelEnv, turn_order="simultaneous")
     before = snapshot(parallel)
-    with pytest.raises(InvalidActionError, match=message):
+    with raises(InvalidActionError, **fields):
         parallel.step({"agent_0": say(), "agent_1": say(), "agent_2": action})
     assert snapshot(parallel) == before  # not even the good actions of the same round
 
@@ -265,18 +266,18 @@ def test_unavailable_action_types_become_none():
 def test_calls_in_a_wrong_order_are_refused(constructor):
     env = constructor(**options())
     for call in (lambda: env.step({}), lambda: env.observation("agent_0"), env.state, env.episode):
-        with pytest.raises(InvalidValueError, match=r"reset\(\) first"):
+        with pytest.raises(InvalidValueError):
             call()
 
 
 def test_after_the_end_only_none_is_taken_and_then_nothing():
     env = started(max_turns=1)
     env.step(say())
-    with pytest.raises(InvalidActionError, match="expected None, the episode has ended"):
+    with raises(InvalidActionError, field="action"):
         env.step(say())
     for _ in range(2):
         env.step(None)
-    with pytest.raises(InvalidActionError, match=r"call reset\(\) first"):
+    with pytest.raises(InvalidActionError):
         env.step(None)
     env.reset()
     assert env.agents == ["agent_0", "agent_1"]
@@ -328,11 +329,11 @@ def test_parallel_steps_read_the_acting_agents_only():
     assert env.agents == ["agent_0", "agent_1", "agent_2"]
     _, _, _, _, infos = env.step({"agent_0": "not read", "agent_1": say(), "agent_2": say()})
     assert [infos[agent]["acting"] for agent in env.agents] == [False, True, True]
-    with pytest.raises(InvalidActionError, match=r"expected one for agent_2, whose turn it is, got \['agent_1'\]"):
+    with raises(InvalidActionError, field="actions"):
         env.step({"agent_1": say()})
-    with pytest.raises(UnknownNameError, match="did you mean"):
+    with raises(UnknownNameError, field="agent", nearest="agent_2"):
         env.step({"agent_1": say(), "agent_2": say(), "agent_7": say()})
-    with pytest.raises(InvalidActionError, match="expected a mapping of agents to actions, got list"):
+    with raises(InvalidActionError, field="actions"):
         env.step([say()])
     turns = started(3, constructor=SotopiaParallelEnv)
     _, _, _, _, infos = turns.step({"agent_0": say("mine"), "agent_1": 5, "agent_2": None})

@@ -8,6 +8,7 @@ import pytest
 from sotopia_env import sotopia_v0, tasks
 from sotopia_env.envs.fresh_tasks import MANY, FreshTasks
 from sotopia_env.errors import InvalidValueError, UnknownNameError
+from tests.errors import raises
 
 
 def drawn(env, seeds):
@@ -43,9 +44,9 @@ def test_families_take_turns_and_those_with_other_seats_are_left_out() -> None:
     env = make(task="all", seats=2)
     families = {name.split("-")[0] for name in drawn(env, range(60))}
     assert families == {"bargaining", "division", "mutual_friend", "hiring", "campsite", "negotiation"}
-    with pytest.raises(InvalidValueError, match=r"task: the tasks have \[2, 4, 5\] seats"):
+    with raises(InvalidValueError, field="task"):
         make(task="all")
-    with pytest.raises(InvalidValueError, match="seats: expected one of"):
+    with raises(InvalidValueError, field="seats"):
         make(task="all", seats=3)
 
 
@@ -58,7 +59,7 @@ def test_one_fresh_task_is_found_by_its_id() -> None:
     env = make(task="bargaining,division")
     env.reset(options={"task": "division-medium-0-17"})
     assert env.unwrapped.episode().task == tasks.family("division").generate(17, 0, "medium")
-    with pytest.raises(UnknownNameError, match=r"options\['task'\]"):
+    with raises(UnknownNameError, field="options['task']", nearest="division-medium-0-0"):
         env.reset(options={"task": "division-hard-0-17"})
     ids = set()
     for seed in range(5):

@@ -16,6 +16,7 @@ from sotopia_env.envs.moves_env import ACCEPT, FIRST_OFFER, LEAVE, REMEMBERED, W
 from sotopia_env.errors import InvalidActionError, InvalidValueError
 from sotopia_env.outcomes import MoveKind
 from sotopia_env.world.episode import replay
+from tests.errors import raises
 
 EXAMPLE = Path(__file__).parents[3] / "examples/ppo_moves.py"
 LEFT, OPEN, BEST, PARTNERS, OWN, WORTHS = 0, 1, 2, 3, 3 + REMEMBERED, 3 + 2 * REMEMBERED
@@ -118,19 +119,15 @@ def test_every_reset_is_another_bargain_and_seeds_repeat_them() -> None:
 
 
 def test_what_is_no_agreement_and_what_is_no_action_is_refused() -> None:
-    for task, kind in (
-        ("starter", "without an outcome"),
-        ("group_decision", "of ballot"),
-        ("mutual_friend", "of claims"),
-    ):
-        with pytest.raises(InvalidValueError, match=f"task: expected agreements, such as 'bargaining', got .*{kind}"):
+    for task in ("starter", "group_decision", "mutual_friend"):
+        with raises(InvalidValueError, field="task"):
             SotopiaMovesEnv(task=task, seats=4 if task == "group_decision" else 2)
-    with pytest.raises(InvalidValueError, match="offers: expected"):
+    with raises(InvalidValueError, field="offers"):
         SotopiaMovesEnv(offers=1)
     env = SotopiaMovesEnv()
     env.reset(seed=0)
     for action in (-1, 13, 1.5, None, "accept"):
-        with pytest.raises(InvalidActionError, match="action: expected 0 to 12, got"):
+        with raises(InvalidActionError, field="action"):
             env.step(action)
 
 

@@ -12,6 +12,7 @@ from sotopia_env.errors import EvaluationError, InvalidActionError, InvalidValue
 from sotopia_env.outcomes import MoveKind, read_move
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.episode import replay
+from tests.errors import raises
 from tests.sotopia_env.envs.env_doubles import ORDERS, VECTORS, Crowd, FixedEvaluator, Partner, options, say
 
 
@@ -67,20 +68,20 @@ def test_each_seat_can_have_a_partner_of_its_own():
 
 
 WRONG = [
-    ({"focal_seat": 2}, "focal_seat: expected 0 to 1, got 2"),
-    ({"focal_seat": True}, "focal_seat: expected 0 to 1, got True"),
-    ({"focal_seat": "0"}, "focal_seat: expected 0 to 1, got '0'"),
-    ({"partner": 5}, "partner: expected a policy or the name of one, got 5"),
-    ({"partner": Partner}, "partner: expected a policy"),
-    ({"partner": {0: Partner()}}, r"partner: expected a policy for each of the seats \[1\], got \[0\]"),
-    ({"partner": {1: Partner(), 2: Partner()}}, r"each of the seats \[1\], got \[1, 2\]"),
-    ({"partnr": Partner()}, "environment option: "),
+    ({"focal_seat": 2}, "focal_seat"),
+    ({"focal_seat": True}, "focal_seat"),
+    ({"focal_seat": "0"}, "focal_seat"),
+    ({"partner": 5}, "partner"),
+    ({"partner": Partner}, "partner"),
+    ({"partner": {0: Partner()}}, "partner"),
+    ({"partner": {1: Partner(), 2: Partner()}}, "partner"),
+    ({"partnr": Partner()}, "partnr"),
 ]
 
 
-@pytest.mark.parametrize(("wrong", "message"), WRONG)
-def test_wrong_arguments_are_answered_in_one_sentence(wrong, message):
-    with pytest.raises(InvalidValueError, match=message):
+@pytest.mark.parametrize(("wrong", "field"), WRONG)
+def test_wrong_arguments_are_answered_in_one_sentence(wrong, field):
+    with raises(InvalidValueError, field=field):
         SotopiaSingleAgentEnv(**{"partner": Partner(), **options(), **wrong})
 
 
@@ -109,7 +110,7 @@ def test_the_focal_seat_of_reset_is_that_of_one_episode():
 
 def test_the_partners_of_an_episode_fit_its_focal_seat():
     env = single(3, partner={1: Partner(), 2: Partner(leaves=True)}, max_turns=6)
-    with pytest.raises(InvalidValueError, match=r"a policy for each of the seats \[0, 2\], got \[1, 2\]"):
+    with raises(InvalidValueError, field="partner"):
         env.reset(options={"focal_seat": 1})
     env.reset(seed=0, options={"focal_seat": 1, "partner": {0: Partner(leaves=True), 2: Partner()}})
     env.step(say("focal"))
@@ -122,7 +123,7 @@ def test_a_focal_seat_of_reset_is_checked_before_anything_changes(value):
     env = single()
     env.reset(seed=0)
     before = env.episode()
-    with pytest.raises(InvalidValueError, match="focal_seat: expected 0 to 1, got"):
+    with raises(InvalidValueError, field="focal_seat"):
         env.reset(options={"focal_seat": value})
     assert env.episode() == before
     assert env.step(say())[2:4] == (False, False)
@@ -149,7 +150,7 @@ def test_an_episode_that_ends_before_the_focal_agent_acts_pays_at_the_first_step
     _, reward, terminated, truncated, info = env.step(say())
     assert (reward, terminated, truncated) == (pytest.approx(24 / 7), True, False)
     assert len(env.episode().turns) == 1
-    with pytest.raises(InvalidActionError, match=r"call reset\(\) first"):
+    with pytest.raises(InvalidActionError):
         env.step(say())
 
 
@@ -165,7 +166,7 @@ def test_when_the_focal_agent_leaves_the_others_play_on_to_the_end():
 def test_unreadable_actions_are_refused_and_the_episode_goes_on():
     env = single()
     env.reset(seed=0)
-    with pytest.raises(InvalidActionError, match="expected an Action, a text or a mapping"):
+    with raises(InvalidActionError, field="action"):
         env.step(5)
     assert env.episode().turns == ()
     env.step(say())
@@ -175,7 +176,7 @@ def test_unreadable_actions_are_refused_and_the_episode_goes_on():
 def test_stepping_before_reset_or_after_the_end_is_refused():
     env = single(max_turns=2)
     for _ in range(2):
-        with pytest.raises(InvalidActionError, match=r"call reset\(\) first"):
+        with pytest.raises(InvalidActionError):
             env.step(say())
         play(env)
 
@@ -186,7 +187,7 @@ def test_a_partner_that_fails_is_an_error_and_ends_the_episode():
     env.reset(seed=0)
     with pytest.raises(PolicyError, match="the model is down"):
         env.step(say())
-    with pytest.raises(InvalidActionError, match=r"call reset\(\) first"):
+    with pytest.raises(InvalidActionError):
         env.step(say("must not become the partner's words"))
     with pytest.raises(PolicyError, match="the model is down"):
         single(partner=Partner(fails=True), first_seat=1).reset(seed=0)
@@ -266,7 +267,7 @@ def test_awaited_steps_raise_what_steps_raise():
     failing.reset(seed=0)
     with pytest.raises(PolicyError, match="the model is down"):
         asyncio.run(failing.step_async(say()))
-    with pytest.raises(InvalidActionError, match=r"call reset\(\) first"):
+    with pytest.raises(InvalidActionError):
         asyncio.run(failing.step_async(say()))
     with pytest.raises(EvaluationError, match="ill"):
         asyncio.run(played(single(max_turns=2, evaluator=FixedEvaluator(error="ill")), 0))
@@ -286,7 +287,7 @@ def test_a_step_that_is_cancelled_ends_the_episode(slow):
 
     with pytest.raises(TimeoutError):
         asyncio.run(give_up())
-    with pytest.raises(InvalidActionError, match=r"call reset\(\) first"):
+    with pytest.raises(InvalidActionError):
         env.step(say())
 
 

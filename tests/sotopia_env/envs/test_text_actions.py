@@ -9,6 +9,7 @@ from sotopia_env import Action, Decision, Move, MoveKind, sotopia_v0
 from sotopia_env.errors import InvalidActionError, PolicyError
 from sotopia_env.world.action import NO_ACTION
 from sotopia_env.world.episode import replay
+from tests.errors import raises
 
 HELLO = '<think>So.</think>{"action_type": "speak", "argument": "Hello."}'
 
@@ -52,22 +53,22 @@ def test_text_with_a_partner_and_in_a_vector() -> None:
     envs.reset(seed=0)
     *_, infos = envs.step([HELLO, "Hello."])
     assert infos["_violation"].tolist() == [False, True]
-    with pytest.raises(InvalidActionError, match="actions: expected 2, one for each, got 1"):
+    with raises(InvalidActionError, field="actions", got=1):
         envs.step([HELLO])
 
 
 def test_moves_and_decisions_are_read_and_checked_at_the_front_door() -> None:
     assert Action(move={"accept": 1}) == Action("speak", move=Move(MoveKind.ACCEPT, 1))
     assert Move("accept", 1).kind is MoveKind.ACCEPT
-    for make, message in (
-        (lambda: Move("acept", 1), "did you mean 'accept'"),
-        (lambda: Move(3, 1), "move: got 3"),
-        (lambda: Action(move={"acept": 1}), "did you mean 'accept'"),
-        (lambda: Action(move={"accept": "x"}), "expected the number of an offer"),
-        (lambda: Action(move=3), "expected a Move, a mapping or None, got int"),
+    for make, fields in (
+        (lambda: Move("acept", 1), {"field": "move", "nearest": "accept"}),
+        (lambda: Move(3, 1), {"field": "move", "got": 3}),
+        (lambda: Action(move={"acept": 1}), {"field": "move", "nearest": "accept"}),
+        (lambda: Action(move={"accept": "x"}), {"field": "move.accept", "got": "x"}),
+        (lambda: Action(move=3), {"field": "move", "got": "int"}),
     ):
-        with pytest.raises(InvalidActionError, match=message):
+        with raises(InvalidActionError, **fields):
             make()
-    for arguments, message in ((("hi",), "action: expected an Action"), ((NO_ACTION, "hi"), "generation: expected")):
-        with pytest.raises(PolicyError, match=message):
+    for arguments, field in ((("hi",), "action"), ((NO_ACTION, "hi"), "generation")):
+        with pytest.raises(PolicyError, match=field):
             Decision(*arguments)

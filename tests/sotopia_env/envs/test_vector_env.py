@@ -12,6 +12,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from sotopia_env.envs.gymnasium_env import SotopiaSingleAgentEnv
 from sotopia_env.envs.vector_env import SotopiaVectorEnv
 from sotopia_env.errors import EvaluationError, InvalidActionError, InvalidValueError, PolicyError, UnknownKeywordError
+from tests.errors import raises
 from tests.sotopia_env.envs.env_doubles import Crowd, FixedEvaluator, Partner, options
 
 MODES = tuple(AutoresetMode)
@@ -99,37 +100,37 @@ def test_a_mask_resets_some_and_leaves_the_callers_options_alone():
 
 
 WRONG_RESETS = [
-    ({"seed": [1, 2]}, "seed: expected one for each of the 3 environments, got 2"),
-    ({"seed": -1}, "seed: expected None or a whole number of at least 0, got -1"),
-    ({"options": {"reset_mask": [True] * 3}}, "options.'reset_mask'.: expected an array of 3 truth values, one of"),
-    ({"options": {"reset_mask": np.ones(2, bool)}}, "options.'reset_mask'.: expected an array of 3 truth values"),
-    ({"options": {"reset_mask": np.ones(3)}}, "options.'reset_mask'.: expected an array of 3 truth values"),
-    ({"options": {"reset_mask": np.zeros(3, bool)}}, "options.'reset_mask'.: expected an array of 3 truth values"),
-    ({"options": {"tsak": 1}}, "options: expected one of .*did you mean 'task'"),
-    ({"options": "task"}, "options: expected a mapping, got 'task'"),
+    ({"seed": [1, 2]}, {"field": "seed"}),
+    ({"seed": -1}, {"field": "seed"}),
+    ({"options": {"reset_mask": [True] * 3}}, {"field": "options['reset_mask']"}),
+    ({"options": {"reset_mask": np.ones(2, bool)}}, {"field": "options['reset_mask']"}),
+    ({"options": {"reset_mask": np.ones(3)}}, {"field": "options['reset_mask']"}),
+    ({"options": {"reset_mask": np.zeros(3, bool)}}, {"field": "options['reset_mask']"}),
+    ({"options": {"tsak": 1}}, {"field": "options", "nearest": "task"}),
+    ({"options": "task"}, {"field": "options"}),
 ]
 
 
-@pytest.mark.parametrize(("wrong", "message"), WRONG_RESETS)
-def test_wrong_resets_are_answered_in_one_sentence_and_change_nothing(wrong, message):
+@pytest.mark.parametrize(("wrong", "fields"), WRONG_RESETS)
+def test_wrong_resets_are_answered_in_one_sentence_and_change_nothing(wrong, fields):
     envs = vector()
     envs.reset(seed=0)
     before = envs.call("episode")
-    with pytest.raises(InvalidValueError, match=message):
+    with raises(InvalidValueError, **fields):
         envs.reset(**wrong)
     assert envs.call("episode") == before
 
 
 @pytest.mark.parametrize("num_envs", [0, -1, True, 2.0, "2"])
 def test_a_number_of_environments_is_one_of_at_least_one(num_envs):
-    with pytest.raises(InvalidValueError, match="num_envs: expected a whole number of at least 1, got"):
+    with raises(InvalidValueError, field="num_envs"):
         vector(num_envs)
 
 
 def test_wrong_arguments_are_answered_in_one_sentence():
-    with pytest.raises(UnknownKeywordError, match="unexpected keyword argument 'partnr'"):
+    with pytest.raises(UnknownKeywordError):
         vector(partnr="silent")
-    with pytest.raises(InvalidValueError, match=r"autoreset_mode: expected one of .*, got 'Never'"):
+    with raises(InvalidValueError, field="autoreset_mode", got="Never"):
         vector(autoreset_mode="Never")
 
 
@@ -146,7 +147,7 @@ def test_a_failing_partner_is_an_error_and_the_next_reset_mends_it():
     envs.reset(seed=0)
     with pytest.raises(PolicyError, match="the model is down"):
         envs.step(speak(3))
-    with pytest.raises(InvalidActionError, match=r"call reset\(\) first"):
+    with pytest.raises(InvalidActionError):
         envs.step(speak(3))
     observations, _ = envs.reset(seed=0)
     assert observations["turn"].tolist() == [2, 2, 2]

@@ -17,6 +17,7 @@ from sotopia_env.testing import ScriptedChatModel, check_evaluator, check_no_lea
 from sotopia_env.world.answers import InterviewAnswer
 from sotopia_env.world.episode import Episode, Evaluation, Transcript, final_state
 from sotopia_env.world.reward import Dimension
+from tests.errors import raises
 from tests.sotopia_env.evaluators.judge_doubles import ClosingModel, data_of
 from tests.sotopia_env.interviewed import GOALS, RIGHT, WRONG, answering, fair, question_of
 from tests.sotopia_env.runs.rollout_doubles import Speaker
@@ -234,7 +235,7 @@ def test_turns_that_contradict_the_rules_are_no_basis():
     episode, _ = interviewed([Speaker("a")] * 3)
     transcript = Transcript.of_episode(episode)
     forged = replace(transcript, turns=(replace(transcript.turns[0], actor="agent_2"), *transcript.turns[1:]))
-    with pytest.raises(EvaluationError, match="interview: task 'fair/0', seed"):
+    with pytest.raises(EvaluationError, match=r"interview: .*fair/0"):
         Interview().evaluate(forged)
 
 
@@ -276,15 +277,15 @@ def test_it_closes_its_judges_once():
 
 
 BAD_ANSWERS = [
-    ({"view": "self"}, "expected why there is no answer"),
-    ({"view": "self", "value": True, "choice": "A"}, "private information only"),
-    ({"value": True}, "private information only"),
+    ({"view": "self"}, "reason"),
+    ({"view": "self", "value": True, "choice": "A"}, "choice"),
+    ({"value": True}, "choice"),
 ]
 
 
-@pytest.mark.parametrize(("fields", "hint"), BAD_ANSWERS)
-def test_a_contradictory_answer_is_no_record(fields, hint):
-    with pytest.raises(ValueError, match=hint):
+@pytest.mark.parametrize(("fields", "field"), BAD_ANSWERS)
+def test_a_contradictory_answer_is_no_record(fields, field):
+    with raises(ValueError, field=field):
         InterviewAnswer(respondent="agent_0", about="agent_1", index=0, **fields)
 
 
@@ -292,5 +293,5 @@ def test_answers_are_about_agents_of_the_task():
     episode, _ = interviewed([Speaker("a")] * 3)
     answer = InterviewAnswer(respondent="agent_0", about="agent_9", index=0, view=View.SELF, value=True)
     odd = Evaluation(evaluator="x", answers=(answer,), unscored="none")
-    with pytest.raises(ValueError, match="'agent_9' is no agent of the task"):
+    with raises(ValueError, field="turns, evaluations", got="agent_9"):
         Episode.model_validate(episode.with_evaluation(odd).model_dump())

@@ -17,6 +17,7 @@ from sotopia_env.testing import ScriptedChatModel, check_evaluator, state_after
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.dynamics import Rules
 from sotopia_env.world.episode import Evaluation, Transcript
+from tests.errors import raises
 from tests.sotopia_env.attacks import ATTACKS
 from tests.sotopia_env.evaluators.doubles import FIN, GOAL
 from tests.sotopia_env.evaluators.judge_doubles import ClosingModel, data_of
@@ -273,7 +274,7 @@ def test_what_changes_its_scores_changes_its_name():
     model = ScriptedChatModel([])
     settings = [{}, {"temperature": 0.5}, {"reasks": 1}, {"max_tokens": 9}, {"replicate": 1}]
     assert len({SpokenOutcome(model, **changed).name for changed in settings}) == len(settings)
-    with pytest.raises(InvalidValueError, match="reasks"):
+    with raises(InvalidValueError, field="reasks"):
         SpokenOutcome(model, reasks=-1)
 
 

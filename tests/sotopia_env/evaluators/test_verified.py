@@ -68,5 +68,5 @@ def test_a_task_without_an_outcome_is_refused_with_a_way_out():
 
 def test_a_move_that_was_never_open_is_a_failed_evaluation():
     forged = Turn(0, 0, "agent_0", Action(ActionType.SPEAK, "Deal.", move=acts("", {"accept": 3}).move))
-    with pytest.raises(EvaluationError, match=r"verified: task 'test-task': a recorded move was not open: .*#3"):
+    with pytest.raises(EvaluationError, match=r"verified: recorded move.*#3.*test-task"):
         VerifiedOutcome().evaluate(Transcript(sale(), (forged,)))

@@ -244,5 +244,5 @@ def test_tasks_go_on_without_bad_records_where_that_is_asked_for(tmp_path):
     assert "line 4" in sotopia("tasks", "sample", file, "--out", out, code=2).output
     for command in (("sample", file, "--out", out), ("list", file), ("stats", file)):
         text = sotopia("tasks", *command, "--keep-going", code=1).output
-        assert all(words in text for words in ("line 4", "line 5: ", "line 6: id: ", "3 records left out"))
+        assert all(words in text for words in ("line 4", "line 5", "line 6", "3 records left out"))
     assert len(tasks.load(out)) == 3

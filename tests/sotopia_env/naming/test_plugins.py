@@ -18,6 +18,7 @@ from sotopia_env.runs import plan_episodes, run_episodes
 from sotopia_env.runs.rollout import open_run
 from sotopia_env.storage.manifest import read_manifest
 from sotopia_env.testing import ScriptedChatModel, check_policy
+from tests.errors import raises
 from tests.sotopia_env.factories import task
 from tests.sotopia_env.policies.doubles import act, observed
 from tests.sotopia_env.runs.rollout_doubles import make_task
@@ -264,7 +265,7 @@ def test_specifications_nest_and_settings_of_the_command_line_reach_the_inner_po
 def test_a_scorer_is_made_of_its_name_or_is_one() -> None:
     assert make_scorer("offer-worth") == make_scorer(OfferWorth()) == OfferWorth()
     for wrong in (OfferWorth, 7):
-        with pytest.raises(InvalidValueError, match="scorer: expected a name or a scorer"):
+        with raises(InvalidValueError, field="scorer"):
             make_scorer(wrong)  # type: ignore[arg-type]
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from sotopia_env.outcomes import InvalidMoveError, Move, MoveKind, read_move
+from tests.errors import raises
 
 LEGAL: list[tuple[Any, Any]] = [
     ({"propose": {"price": 84, "wood": {"Ana": 2}}}, {"propose": {"price": 84, "wood": {"Ana": 2}}}),
@@ -93,7 +94,7 @@ def test_what_is_no_move_is_refused_in_a_short_sentence(value: Any) -> None:
 
 
 def test_a_misspelt_kind_is_offered_the_nearest() -> None:
-    with pytest.raises(InvalidMoveError, match="did you mean 'propose'"):
+    with raises(InvalidMoveError, field="move", nearest="propose"):
         read_move({"proposal": {"price": 1}})
 
 

@@ -20,6 +20,7 @@ from sotopia_env.outcomes import (
     make_protocol,
     read_move,
 )
+from tests.errors import raises
 
 from .specs import ballot, claims, names, price, trade
 
@@ -103,7 +104,7 @@ def test_the_menu_is_exactly_what_apply_accepts(protocol: AnyProtocol, seed: int
         menu = protocol.menu(play.state, seat)
         for move in MOVES:
             if not is_open(protocol, menu, move):
-                with pytest.raises(InvalidMoveError, match=r"^.{10,500}$"):
+                with pytest.raises(InvalidMoveError):
                     protocol.apply(play.state, seat, move)
                 continue
             after, effect = protocol.apply(play.state, seat, move)
@@ -246,7 +247,7 @@ def test_the_number_of_a_hidden_offer_is_a_gap_and_nothing_else() -> None:
     assert effect.text == "offers (#2): price $2"
     assert protocol.table(state, "agent_2").text == "Nothing is on the table."
     assert protocol.menu(public, "agent_2").accept == (2,)
-    with pytest.raises(InvalidMoveError, match="offer #1 is not open; open to you: #2"):
+    with raises(InvalidMoveError, field="accept"):
         protocol.apply(public, "agent_2", Move(MoveKind.ACCEPT, 1))
 
 

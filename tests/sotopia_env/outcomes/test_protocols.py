@@ -17,6 +17,7 @@ from sotopia_env.outcomes import (
     make_protocol,
     read_move,
 )
+from tests.errors import raises
 
 from .specs import ballot, claims, names, price, trade
 
@@ -68,7 +69,7 @@ def test_exactly_what_the_menu_offers_is_open(spec: OutcomeSpec, seed: int) -> N
         menu, before = protocol.menu(state, seat), pickle.dumps(state)
         for move in every_move(protocol):
             if not is_open(protocol, menu, move):
-                with pytest.raises(InvalidMoveError, match=r"^.{10,500}$"):
+                with pytest.raises(InvalidMoveError):
                     protocol.apply(state, seat, move)
                 continue
             after, effect = protocol.apply(state, seat, move)
@@ -141,13 +142,13 @@ def test_an_agreement_needs_the_moves_of_the_seats_themselves(spec: OutcomeSpec,
 
 
 def test_a_protocol_is_for_its_number_of_seats() -> None:
-    with pytest.raises(InvalidValueError, match=r"outcome.worth: expected one per seat \(3\), got 2"):
+    with raises(InvalidValueError, field="outcome.worth", got=2):
         make_protocol(trade(2), names(3))
 
 
 def test_an_unknown_seat_is_a_misuse() -> None:
     protocol = make_protocol(trade(2), names(2))
-    with pytest.raises(InvalidValueError, match="did you mean 'agent_1'"):
+    with raises(InvalidValueError, field="seat", nearest="agent_1"):
         protocol.apply(protocol.initial(), "agent_7", Move(MoveKind.ACCEPT, 1))
 
 

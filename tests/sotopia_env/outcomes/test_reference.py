@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.outcomes import OutcomeSpace, OutcomeSpec, own_outcomes, reference_points, worth_value
+from tests.errors import raises
 
 from .specs import ballot, claims, names, trade
 
@@ -131,7 +132,7 @@ def test_a_large_space_takes_a_second(seats: int) -> None:
 def test_a_space_too_large_is_refused() -> None:
     spec = trade().model_dump()
     spec["issues"][0]["high"] = 10**6
-    with pytest.raises(InvalidValueError, match="at most 1,000,000 outcomes, got 8,000,008; take larger steps"):
+    with raises(InvalidValueError, field="outcome.issues"):
         reference_points(OutcomeSpec.model_validate(spec), names(2))
 
 
@@ -159,7 +160,7 @@ def test_a_space_beyond_all_counting_is_refused_in_one_sentence() -> None:
     issues = [{"name": f"i{i}", "kind": "number", "low": 0, "high": 10**14} for i in range(400)]
     worth = [{"issues": {issue["name"]: {"per_unit": 1} for issue in issues}}] * 2
     spec = OutcomeSpec.model_validate({"protocol": {"kind": "agreement"}, "issues": issues, "worth": worth})
-    with pytest.raises(InvalidValueError, match=r"got more than 10\^5599; take larger steps") as caught:
+    with raises(InvalidValueError, field="outcome.issues") as caught:
         reference_points(spec, names(2))
     assert len(str(caught.value)) < 200
 

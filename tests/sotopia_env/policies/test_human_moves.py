@@ -85,27 +85,24 @@ def test_terms_are_asked_for_issue_by_issue_with_ranges_options_and_defaults():
 
 
 @pytest.mark.parametrize(
-    ("answers", "complaint"),
+    ("answers", "words"),
     [
-        (
-            ["500", "84", "1", "1"],
-            'price: expected a number from $0 to $394 in steps of $1, got "500"; the nearest is $394',
-        ),
-        (["84.4", "84", "1", "1"], "the nearest is $84"),
-        (["", "84", "1", "1"], "price: expected a number"),
-        (["lots", "84", "1", "1"], "price: expected a number"),
-        (["84", "June 2", "1", "1"], "did you mean 'June 1'"),
-        (["84", "3", "1", "1"], "start: expected one of"),
-        (["84", "1", "4", "1"], "the nearest is 3"),
-        (["84", "1", "-1", "1"], "the nearest is 0"),
-        (["84", "1", "1.5", "1"], "firewood: expected a number from 0 to 3"),
+        (["500", "84", "1", "1"], ("price", '"500"', "$394")),
+        (["84.4", "84", "1", "1"], ("price", "$84")),
+        (["", "84", "1", "1"], ("price",)),
+        (["lots", "84", "1", "1"], ("price", '"lots"')),
+        (["84", "June 2", "1", "1"], ("start", '"June 1"')),
+        (["84", "3", "1", "1"], ("start", '"June 1"')),
+        (["84", "1", "4", "1"], ("firewood", "3")),
+        (["84", "1", "-1", "1"], ("firewood", "0")),
+        (["84", "1", "1.5", "1"], ("firewood", "0 to 3")),
     ],
 )
-def test_wrong_values_are_explained_and_asked_for_again(answers, complaint):
+def test_wrong_values_are_explained_and_asked_for_again(answers, words):
     chosen, screen = typed(observed(contract()), "speak", "", "1", *answers)
     assert chosen.move.content["price"] == 84
     (line,) = [text for text in screen if text.startswith("That cannot be offered: ")]
-    assert complaint in line
+    assert all(word in line for word in words)
 
 
 def test_a_move_that_is_refused_is_asked_for_again():
@@ -189,7 +186,7 @@ def test_at_a_real_terminal():
         ("What do you say", "How about 40?"),
         ("Which move", "1"),
         ("price (a number from $0.00 to $100.00 in steps of $0.50): ", "140"),
-        ("the nearest is $100.00", "40"),
+        ("$100.00", "40"),
         ("2 = speak", "speak"),
         ("What do you say", ""),
         ("2 = accept Ada Testa's offer", "2"),

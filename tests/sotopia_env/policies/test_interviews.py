@@ -17,6 +17,7 @@ from sotopia_env.testing import ScriptedChatModel, state_after
 from sotopia_env.world.action import Action, ActionType, ParseFailure
 from sotopia_env.world.answers import InterviewQuestion, InterviewReply
 from sotopia_env.world.observation import observe
+from tests.errors import raises
 from tests.sotopia_env.factories import task
 from tests.sotopia_env.interviewed import RIGHT, WRONG, answering, fair
 from tests.sotopia_env.policies.doubles import ballot, friends_task, one_number, three_seats, verified
@@ -171,13 +172,13 @@ def test_questions_quote_what_authors_wrote():
 
 @pytest.mark.parametrize("fields", [{"options": ("a",)}, {"options": tuple("abcdefghijklmnopqrstuvwxyz1")}])
 def test_a_question_has_as_many_options_as_there_are_letters(fields):
-    with pytest.raises(InvalidValueError, match="options: expected 2 to 26"):
+    with raises(InvalidValueError, field="options"):
         InterviewQuestion("agent_0", "?", **fields)
 
 
 @pytest.mark.parametrize("reply", [{}, {"choice": 1, "reason": "so"}])
 def test_a_reply_is_a_choice_or_a_reason(reply):
-    with pytest.raises(InvalidValueError, match="expected a choice, or a reason"):
+    with pytest.raises(InvalidValueError):
         InterviewReply(**reply)
 
 

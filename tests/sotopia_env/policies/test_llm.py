@@ -38,6 +38,7 @@ from sotopia_env.world.action import MAX_ARGUMENT_LENGTH, NO_ACTION, Action, Act
 from sotopia_env.world.dynamics import Rules
 from sotopia_env.world.episode import Episode, to_line
 from sotopia_env.world.observation import LEFT_OUT, observe
+from tests.errors import raises
 from tests.sotopia_env.attacks import ATTACKS
 from tests.sotopia_env.factories import scenario, task
 from tests.sotopia_env.policies.doubles import decide, observed
@@ -530,7 +531,7 @@ def test_files_that_cannot_be_used_are_named(tmp_path):
         with pytest.raises(InvalidValueError, match=r"there\.txt: (not valid JSON|expected the placeholder)"):
             LLMPolicy(ScriptedChatModel([]), format="single", **settings)
     for settings in ({"template": tmp_path / "x"}, {"examples": tmp_path / "x"}):
-        with pytest.raises(InvalidValueError, match="cannot be read"):
+        with raises(InvalidValueError, file="x"):
             LLMPolicy(ScriptedChatModel([]), format="single", **settings)
     with pytest.raises(InvalidValueError, match="model: expected a chat model"):
         LLMPolicy("gpt")

@@ -22,6 +22,7 @@ from sotopia_env.storage.directory import RunDirectory, read_failures
 from sotopia_env.storage.manifest import read_manifest
 from sotopia_env.world.dynamics import Rules
 from sotopia_env.world.episode import Episode, Evaluation, Transcript, read_episodes
+from tests.errors import raises
 from tests.sotopia_env.runs.killed_run import PLANS
 from tests.sotopia_env.runs.rollout_doubles import NO_VERDICT, Faulty, FixedEvaluator, Speaker, make_task
 
@@ -117,9 +118,8 @@ def test_torn_last_line_is_removed_said_and_played_again(run: Path, cut: int, ca
 def test_damaged_line_in_the_middle_is_named_with_file_and_line(run: Path, damage: bytes, at: int) -> None:
     before = lines(run)
     (run / "episodes.jsonl").write_bytes(b"".join([*before[:at], damage, *before[at + 1 :]]))
-    where = rf"episodes\.jsonl, line {at + 1}: "
     for attempt in (lambda: run_episodes(plans(), run_dir=run), lambda: list(read_run(run))):
-        with pytest.raises(DamagedRecordError, match=where):
+        with raises(DamagedRecordError, file="episodes.jsonl", line=at + 1):
             attempt()
     assert lines(run)[at] == damage
 
@@ -157,7 +157,7 @@ def test_a_run_of_another_version_is_not_read(run: Path) -> None:
     manifest = run / "run.json"
     manifest.write_text(manifest.read_text().replace('"schema_version": 2', '"schema_version": 99'))
     for attempt in (lambda: run_episodes(plans(), run_dir=run), lambda: list(read_run(run))):
-        with pytest.raises(DamagedRecordError, match=r"run\.json: .*reads version 2, got 99; play the run again"):
+        with raises(DamagedRecordError, file="run.json", field="schema_version", got=99):
             attempt()
 
 
@@ -308,7 +308,7 @@ def test_a_path_that_is_no_run_directory_is_refused(tmp_path: Path, prepare, mes
 def test_a_run_of_an_older_schema_is_refused_in_one_sentence(run: Path) -> None:
     manifest = (run / "run.json").read_text()
     (run / "run.json").write_text(manifest.replace('"schema_version": 2', '"schema_version": 1', 1))
-    with pytest.raises(DamagedRecordError, match="schema_version: this code reads version 2, got 1; play the run"):
+    with raises(DamagedRecordError, field="schema_version", got=1):
         run_episodes(plans(), run_dir=run)
 
 
@@ -448,9 +448,9 @@ def test_evaluating_a_run_whose_episodes_are_gone_is_refused_and_writes_nothing(
 def test_episodes_that_are_a_directory_are_a_sentence(run: Path) -> None:
     (run / "episodes.jsonl").unlink()
     (run / "episodes.jsonl").mkdir()
-    with pytest.raises(DamagedRecordError, match=r"episodes\.jsonl: cannot be opened \(Is a directory\)"):
+    with raises(DamagedRecordError, file="episodes.jsonl"):
         list(read_run(run))
-    with pytest.raises(InvalidValueError, match=r"episodes\.jsonl: expected a file of records"):
+    with raises(InvalidValueError, file="episodes.jsonl"):
         run_episodes(plans(), run_dir=run)
 
 

@@ -439,7 +439,7 @@ def test_policies_may_be_named_and_nonsense_is_refused() -> None:
 
 
 def test_an_evaluator_that_is_none_is_refused_before_anything_is_played(tmp_path: Path) -> None:
-    with pytest.raises(InvalidValueError, match=r"evaluator: expected an evaluator or None, .* lacks parameters, eval"):
+    with pytest.raises(InvalidValueError, match=r"evaluator: .* lacks parameters, eval"):
         run_episodes(
             plan_episodes([make_task()], [(A, B)]), evaluator=SimpleNamespace(name="x"), run_dir=tmp_path / "run"
         )  # type: ignore[arg-type]

@@ -13,6 +13,7 @@ import pytest
 from sotopia_env.errors import DamagedRecordError, InvalidValueError
 from sotopia_env.records import Record
 from sotopia_env.storage import Journal
+from tests.errors import raises
 
 ROOT = Path(__file__).parents[3]
 
@@ -83,7 +84,7 @@ def test_an_incomplete_last_line_is_removed(tmp_path: Path, torn: bytes) -> None
 def test_a_damaged_line_is_named_and_the_file_is_not_held(tmp_path: Path, damage: bytes) -> None:
     (tmp_path / "j").write_bytes(b'{"key": "a", "text": ""}\n' + damage)
     for _ in range(2):
-        with pytest.raises(DamagedRecordError, match=r"j, line 2: "):
+        with raises(DamagedRecordError, file="j", line=2):
             opened(tmp_path / "j")
 
 

@@ -6,6 +6,7 @@ from sotopia_env import tasks
 from sotopia_env.errors import ConstraintError, InvalidValueError
 from sotopia_env.tasks import OpenScenario, cast_scenarios, read_cast, task_key
 from sotopia_env.world.scenario import Constraints, RelationshipKind, Scenario, Seat
+from tests.errors import raises
 
 
 @pytest.mark.parametrize("name", tasks.FAMILIES)
@@ -72,18 +73,18 @@ def test_nobody_is_called_like_somebody_in_the_text():
 
 
 @pytest.mark.parametrize(
-    ("cast", "constraints", "said"),
+    ("cast", "constraints", "field"),
     [
-        ("drawn", {"ages": ((0, 3), (0, 3))}, "scenario 's': none of 500 drawn casts meets its constraints"),
+        ("drawn", {"ages": ((0, 3), (0, 3))}, "constraints"),
         (
             "starter",
             {"ages": ((0, 3), (0, 3))},
-            "scenario 's': 2 castings asked for, but its constraints admit 0 of this cast",
+            "constraints",
         ),
     ],
 )
-def test_a_scenario_that_nobody_can_play(cast, constraints, said):
-    with pytest.raises(ConstraintError, match=said):
+def test_a_scenario_that_nobody_can_play(cast, constraints, field):
+    with raises(ConstraintError, field=field):
         cast_scenarios([constrained(**constraints)], read_cast(cast), 2, seed=0)
 
 
@@ -92,8 +93,8 @@ def test_a_cast_file(tmp_path):
     file.write_text(tasks.starter_cast().model_dump_json())
     assert read_cast(str(file)) == tasks.starter_cast()
     assert read_cast("everyday") == tasks.everyday_cast()
-    with pytest.raises(InvalidValueError, match="expected 'drawn', 'starter', 'everyday' or a JSON file"):
+    with raises(InvalidValueError, field="cast"):
         read_cast("startr")
     file.write_text("{}")
-    with pytest.raises(InvalidValueError, match=r"cast.json: damaged cast .characters: expected a value, got none"):
+    with raises(InvalidValueError, field="characters", file="cast.json"):
         read_cast(str(file))

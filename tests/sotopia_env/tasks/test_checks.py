@@ -14,6 +14,7 @@ import pytest
 from sotopia_env import tasks
 from sotopia_env.errors import InvalidTaskError
 from sotopia_env.world.scenario import Task
+from tests.errors import raises
 
 Spec = dict[str, Any]
 PRICE: Spec = {"name": "price", "kind": "number", "low": 0, "high": 300, "unit": "$"}
@@ -59,139 +60,142 @@ def save(path: Path, *records: Spec) -> Path:
     return path
 
 
-MISTAKES: list[tuple[str, Spec, str]] = [
+MISTAKES: list[tuple[str, Spec, dict[str, Any]]] = [
     (
         "a worth for an issue that does not exist",
         changed(DEAL, lambda s: s["worth"][1]["issues"].update(prize={"per_unit": 1})),
-        r"worth\[1\]\.issues: there is no issue 'prize'.*did you mean 'price'\?",
+        {"field": "scenario.outcome.worth[1].issues", "nearest": "price", "got": "prize"},
     ),
     (
         "no worth for an issue",
         changed(DEAL, lambda s: s["worth"][1]["issues"].pop("price")),
-        r"worth\[1\]\.issues: no worth for the issue 'price'; add it",
+        {"field": "scenario.outcome.worth[1].issues"},
     ),
     (
         "an option nobody values",
         changed(DEAL, lambda s: s["worth"][0]["issues"]["start"].pop("June 15")),
-        r"worth\[0\]\.issues\.start: no worth for the option 'June 15'; add it",
+        {"field": "scenario.outcome.worth[0].issues.start"},
     ),
     (
         "a worth for an option that does not exist",
         changed(BALLOT, lambda s: s["worth"][0]["options"].update(musem=2)),
-        r"worth\[0\]\.options: there is no option 'musem'.*did you mean 'museum'\?",
+        {"field": "scenario.outcome.worth[0].options", "nearest": "museum", "got": "musem"},
     ),
     (
         "too many outcomes",
         changed(DEAL, lambda s: s["issues"][0].update(high=10**6)),
-        "outcome.issues: exact reference points need at most 1,000,000 outcomes, got 2,000,002; take larger steps",
+        {"field": "scenario.outcome.issues"},
     ),
     (
         "a quorum larger than the seats",
         changed(DEAL, lambda s: s["protocol"].update(needs={"quorum": 3})),
-        r"protocol\.needs\.quorum: expected at most 2, the number of seats, got 3",
+        {"field": "scenario.outcome.protocol.needs.quorum", "got": 3},
     ),
     (
         "a veto of nobody",
         changed(DEAL, lambda s: s["protocol"].update(needs={"quorum": 2, "veto": ["agent_2"]})),
-        r"protocol\.needs\.veto: expected one of 'agent_0', 'agent_1', got 'agent_2'",
+        {"field": "scenario.outcome.protocol.needs.veto", "nearest": "agent_1", "got": "agent_2"},
     ),
     (
         "an answer that is no candidate",
         changed(CLAIMS, lambda s: s["protocol"].update(answer="Ana Lea")),
-        r"answer: expected one of 'Ana Lee', 'Ben Roe', got 'Ana Lea'; did you mean 'Ana Lee'\?",
+        {"field": "scenario.outcome.protocol.answer", "nearest": "Ana Lee", "got": "Ana Lea"},
     ),
     (
         "the worth of another protocol",
         changed(BALLOT, lambda s: s.update(worth=DEAL["worth"])),
-        r"worth\[0\]: expected a worth with 'options' for the protocol 'ballot'",
+        {"field": "scenario.outcome.worth[0]"},
     ),
     (
         "a range off its own grid",
         changed(DEAL, lambda s: s["issues"][0].update(step=7)),
-        "high: expected low plus a whole number of steps, got 300; the nearest is 294",
+        {"field": "scenario.outcome.issues.0.high", "nearest": "294"},
     ),
     (
         "a misspelt kind of protocol",
         changed(DEAL, lambda s: s["protocol"].update(kind="agrement")),
-        r"scenario\.outcome\.protocol\.kind: expected one of .*, got 'agrement'; did you mean 'agreement'\?",
+        {"field": "scenario.outcome.protocol.kind", "nearest": "agreement", "got": "agrement"},
     ),
     (
         "a misspelt kind of issue",
         changed(DEAL, lambda s: s["issues"][0].update(kind="numbr")),
-        r"scenario\.outcome\.issues\.0\.kind: .*, got 'numbr'; did you mean 'number'\?",
+        {"field": "scenario.outcome.issues.0.kind", "nearest": "number", "got": "numbr"},
     ),
     (
         "no kind",
         changed(DEAL, lambda s: s["issues"][0].pop("kind")),
-        r"scenario\.outcome\.issues\.0\.kind: expected a value, got none$",
+        {"field": "scenario.outcome.issues.0.kind"},
     ),
     (
         "needs in one's own words",
         changed(DEAL, lambda s: s["protocol"].update(needs="everybody")),
-        r"outcome\.protocol\.needs: expected 'all' or an object such as .*, got 'everybody'",
+        {"field": "scenario.outcome.protocol.needs", "got": "everybody"},
     ),
     (
         "a misspelt field that is needed",
         changed(DEAL, lambda s: s["protocol"].update(needs={"quorm": 2})),
-        r"outcome\.protocol\.needs\.quorm: unknown field, got 2; did you mean 'quorum'\?",
+        {"field": "scenario.outcome.protocol.needs.quorm", "nearest": "quorum", "got": 2},
     ),
     (
         "a field of a union whose tag is a field's name",
         changed(DEAL, lambda s: s["protocol"].update(needs={"quorum": 2, "veto": "agent_0"})),
-        r"outcome\.protocol\.needs\.veto: ",
+        {"field": "scenario.outcome.protocol.needs.veto", "got": "agent_0"},
     ),
     (
         "a misspelt part of a worth",
         changed(DEAL, lambda s: s["worth"][0].update(isues=s["worth"][0].pop("issues"))),
-        r"outcome\.worth\.0: expected 'issues' .*did you mean 'issues'\?",
+        {"field": "scenario.outcome.worth.0", "nearest": "issues"},
     ),
     (
         "a step of nothing",
         changed(DEAL, lambda s: s["issues"][0].update(step=0)),
-        r"outcome\.issues\.0: step: expected a positive number, got 0",
+        {"field": "scenario.outcome.issues.0.step"},
     ),
-    ("terms with a missing issue", table({"terms": {}, "value": 1}), r"table\[0\]\.terms: .*\"start\" is missing"),
+    (
+        "terms with a missing issue",
+        table({"terms": {}, "value": 1}),
+        {"field": "scenario.outcome.worth[0].table[0].terms"},
+    ),
     (
         "terms with an unknown issue",
         table({"terms": {"stat": "June 1"}, "value": 1}),
-        r"table\[0\]\.terms: .*got 'stat'; did you mean 'start'\?",
+        {"field": "scenario.outcome.worth[0].table[0].terms", "nearest": "start", "got": "stat"},
     ),
     (
         "terms with an unknown option",
         table({"terms": {"start": "June 2"}, "value": 1}),
-        r"table\[0\]\.terms: start: expected one of .* got 'June 2'",
+        {"field": "scenario.outcome.worth[0].table[0].start", "nearest": "June 1", "got": "June 2"},
     ),
-    ("an outcome without a value", table(ROW), r"worth\[0\]\.table: no value for start June 15; add it"),
-    ("an outcome valued twice", table(ROW, ROW), r"table\[1\]: the same terms as table\[0\]"),
+    ("an outcome without a value", table(ROW), {"field": "scenario.outcome.worth[0].table"}),
+    ("an outcome valued twice", table(ROW, ROW), {"field": "scenario.outcome.worth[0].table[1]"}),
     (
         "one worth too many",
         changed(DEAL, lambda s: s["worth"].append(s["worth"][0])),
-        r"outcome\.worth: expected one per seat \(2\), got 3",
+        {"field": "scenario.outcome.worth", "got": 3},
     ),
     (
         "nobody could gain by an agreement",
         changed(DEAL, lambda s: [worth.update(no_agreement=500) for worth in s["worth"]]),
-        r"scenario\.outcome\.worth: .*better than 'no_agreement'.*raise a worth or lower .* \(now 500, 500\)",
+        {"field": "scenario.outcome.worth"},
     ),
     (
         "nobody could gain by a decision",
         changed(BALLOT, lambda s: [worth.update(no_decision=1) for worth in s["worth"]]),
-        r"scenario\.outcome\.worth: .*'no_decision'",
+        {"field": "scenario.outcome.worth"},
     ),
     (
         "nobody could gain by the answer",
         changed(CLAIMS, lambda s: s.update(worth=[{"right": 0}] * 2)),
-        r"scenario\.outcome\.worth: .*'none'",
+        {"field": "scenario.outcome.worth"},
     ),
 ]
 
 
-@pytest.mark.parametrize(("outcome", "message"), [row[1:] for row in MISTAKES], ids=[row[0] for row in MISTAKES])
-def test_a_mistake_is_explained_in_one_sentence(tmp_path: Path, outcome: Spec, message: str) -> None:
+@pytest.mark.parametrize(("outcome", "fields"), [row[1:] for row in MISTAKES], ids=[row[0] for row in MISTAKES])
+def test_a_mistake_is_explained_in_one_sentence(tmp_path: Path, outcome: Spec, fields: dict[str, Any]) -> None:
     file = save(tmp_path / "tasks.jsonl", task_json(DEAL), task_json(outcome))
-    with pytest.raises(InvalidTaskError, match=message) as error:
+    with raises(InvalidTaskError, file="tasks.jsonl", line=2, **fields) as error:
         tasks.load(file)
-    assert str(error.value).startswith(f"{file}, line 2: ")
     assert "\n" not in str(error.value)
 
 
@@ -249,19 +253,19 @@ def test_validate_prints_warnings_and_still_accepts_the_file(
 
 
 @pytest.mark.parametrize(
-    ("constraints", "said"),
+    ("constraints", "field"),
     [
-        ({"ages": [[0, 150], [0, 9]]}, r"characters\.1: expected somebody of the ages and occupations .*, got "),
+        ({"ages": [[0, 150], [0, 9]]}, "characters.1"),
         (
             {"occupations": [["juggler"], []]},
-            r"characters\.0: expected somebody of the ages and occupations .*pilot\)",
+            "characters.0",
         ),
-        ({"relationships": ["friend"]}, r"relationships\.0: expected one of friend as .*, got family"),
-        ({"facts": {"home": "shared"}}, r'relationships\.0: expected the facts \{"home":"shared"\} as .*, got \{"prop'),
+        ({"relationships": ["friend"]}, "relationships.0"),
+        ({"facts": {"home": "shared"}}, "relationships.0"),
     ],
 )
-def test_a_casting_that_contradicts_the_scenario_is_refused(tmp_path: Path, constraints: Spec, said: str) -> None:
+def test_a_casting_that_contradicts_the_scenario_is_refused(tmp_path: Path, constraints: Spec, field: str) -> None:
     fields: Spec = json.loads(tasks.starter_tasks().get("aunts-piano/1").model_dump_json())
     fields["scenario"]["constraints"] = constraints
-    with pytest.raises(InvalidTaskError, match=f"t0': {said}"):
+    with raises(InvalidTaskError, field=field):
         tasks.load(save(tmp_path / "t.jsonl", fields))

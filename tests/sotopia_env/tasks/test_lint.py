@@ -13,6 +13,7 @@ from sotopia_env.tasks.lint import BUILT_IN
 from sotopia_env.tasks.lint.texts import content_words, gendered_words, leak, near_duplicates
 from sotopia_env.world.scenario import Relationship, Scenario, Task
 from sotopia_env.world.taskset import seat_characters
+from tests.errors import raises
 
 SCENE = {
     "id": "borrowed-tent",
@@ -51,14 +52,14 @@ LEAKED = "Get the green tent back before the journey to the coast begins, and sa
 FAULTS = [
     (
         scene(context="Ana and her mother wait for the tram. The gentlemen beside them do not."),
-        r"context: expected words that fit people of any gender, got 'her', 'mother', 'gentlemen'; write 'they'",
+        r"context: .* any gender, got 'her', 'mother', 'gentlemen'; write 'they'",
     ),
-    (scene(seats=seats("Ask him for it.", "Keep it.")), "seats.0.goals.0: expected words .* got 'him'; write"),
+    (scene(seats=seats("Ask him for it.", "Keep it.")), "seats.0.goals.0: .* got 'him'; write"),
     (
         scene(
             context=f"At the tram stop one of two friends wants to get the green tent back before the journey. {LEAKED}"
         ),
-        r"seats.0.goals.0: expected less than 0.85 of it in context, which others read, got 5 of its 5 content words "
+        r"seats.0.goals.0: .*less than 0.85 of it in context, which others read, got 5 of its 5 content words "
         r"\(green, tent, journey, coast, begins\), 1.00 of them; say there less",
     ),
     (
@@ -66,12 +67,12 @@ FAULTS = [
             context="Two meet. Somebody wants to ask for a day off in May or at the very least in June.",
             seats=seats("Ask for a day off in May.", "Give none."),
         ),
-        r"seats.0.goals.0: expected less than 0.35 of it in context, .* got 5 of its 5 phrases of three words \(a day ",
+        r"seats.0.goals.0: .*less than 0.35 of it in context, .* got 5 of its 5 phrases of three words \(a day ",
     ),
     (scene(outcome=RENT, seats=seats("Get 25.", "Pay at most 30.")), "seats.0.goals.0: 25 is no number of this seat's"),
     (
         scene(constraints={"relationships": ["stranger"], "facts": {"home": "shared"}}),
-        "scenario 'borrowed-tent': constraints.facts: expected one of those that a drawn .* together with its cast",
+        "scenario 'borrowed-tent': constraints.facts: .* together with its cast",
     ),
 ]
 
@@ -88,13 +89,9 @@ def test_a_fault_is_named_with_its_field_its_words_and_its_mend(fields, message)
 def test_an_outcome_by_which_nobody_gains_and_constraints_that_nobody_meets_are_errors():
     poor = {**RENT, "worth": [{**worth, "no_agreement": 99} for worth in RENT["worth"]]}
     [problem] = scenario_problems(scene(outcome=poor))
-    assert problem.startswith(
-        "f.json: scenario 'borrowed-tent': outcome.worth: expected an outcome that is better than"
-    )
+    assert problem.startswith("f.json: scenario 'borrowed-tent': outcome.worth: ")
     [problem] = problems(starter_cast(), Scenario.model_validate(scene(constraints={"ages": [[0, 3], [0, 150]]})))
-    assert problem.startswith(
-        "f.json: scenario 'borrowed-tent': constraints: expected some that people of the cast meet"
-    )
+    assert problem.startswith("f.json: scenario 'borrowed-tent': constraints: ")
     assert "which none of 12 do; widen them" in problem
     assert problems(starter_cast(), Scenario.model_validate(scene())) == []
 
@@ -104,10 +101,10 @@ def test_fields_of_tasks_and_templates_are_named_as_they_stand_there():
     raw["seats"][0]["goals"][0]["text"] = "Ask her for 77777 points."
     template = type(TEMPLATE).model_validate(raw)
     words, number = problems(template)
-    assert f"f.json: warning: template {TEMPLATE.id!r}: seats.0.goals.0.text: expected words" in words
+    assert f"f.json: warning: template {TEMPLATE.id!r}: seats.0.goals.0.text: " in words
     assert "seats.0.goals.0.text: 77777 is no number" in number
     words, number = problems(instantiate(template, 0, 0))
-    assert f"task '{TEMPLATE.id}/0': scenario.seats.0.goals.0: expected words" in words
+    assert f"task '{TEMPLATE.id}/0': scenario.seats.0.goals.0: " in words
     tasks = [instantiate(template, number, 0) for number in range(3)]
     assert len(problems(*tasks)) == 6  # their names differ, so their texts do
 
@@ -129,9 +126,7 @@ def test_an_answer_is_leaked_where_only_the_right_one_stands_in_a_text_of_others
     question.update(answer="A violet submarine.", wrong=["A golden balloon.", "A wooden sledge.", "A rusty tractor."])
     raw["seats"][others[0]]["private_info"] = "Somebody spoke of a violet submarine."
     [problem] = problems(type(TEMPLATE).model_validate(raw))
-    assert (
-        f"questions.0.answer: expected less than 0.75 of it in seats.{others[0]}.private_info, which others" in problem
-    )
+    assert "questions.0.answer: " in problem
     raw["seats"][others[0]]["private_info"] = "A violet submarine, a golden balloon, a wooden sledge, a rusty tractor?"
     assert problems(type(TEMPLATE).model_validate(raw)) == []
 
@@ -141,7 +136,7 @@ def test_a_secret_in_a_backstory_is_named():
     pair = next(pair for pair in cast["relationships"] if pair.get("backstory"))
     pair["backstory"] += " " + cast["characters"][pair["seats"][0]]["secret"]
     [problem] = problems(type(starter_cast()).model_validate(cast))
-    assert f"f.json: warning: cast: characters.{pair['seats'][0]}.secret: expected less than" in problem
+    assert f"f.json: warning: cast: characters.{pair['seats'][0]}.secret: " in problem
     assert f".backstory (of {pair['seats'][0]} and {pair['seats'][1]}), which others read" in problem
 
 
@@ -155,14 +150,14 @@ def test_private_texts_are_compared_with_everything_that_others_read():
         update={"scenario": Scenario.model_validate(scene(context=f"{SCENE['context']} {secret}"))}
     )
     [problem] = problems(context)
-    assert "task 't': characters.0.secret: expected less than" in problem
+    assert "task 't': characters.0.secret: " in problem
     assert "of it in scenario.context, which others read" in problem
     first, second = task.characters
     for seat, text, field in ((1, secret, "characters.0.secret"), (0, goal, "scenario.seats.0.goals.0")):
         people = [first, second]
         people[seat] = people[seat].model_copy(update={"public_info": text})
         [problem] = problems(task.model_copy(update={"characters": tuple(people)}))
-        assert f"task 't': {field}: expected less than" in problem
+        assert f"task 't': {field}: " in problem
         assert f"characters.{seat}.public_info, which others read" in problem
 
 
@@ -172,27 +167,22 @@ def test_a_goal_in_the_backstory_of_one_casting_is_named_and_faults_of_the_scena
     tie = Relationship(seats=(0, 1), kind="friend", backstory=SCENE["seats"][0]["goals"][0])
     told = Task(id="told", scenario=scenario, characters=cast.characters, relationships=(tie,))
     gender, leaked = problems(plain, cast, told)
-    assert "task 't0': scenario.context: expected words" in gender
-    assert (
-        "task 'told': scenario.seats.0.goals.0: expected less than 0.85 of it in relationships.0.backstory (of 0 and 1)"
-        in leaked
-    )
+    assert "task 't0': scenario.context: " in gender
+    assert "task 'told': scenario.seats.0.goals.0: " in leaked
 
 
 def test_near_duplicates_are_found_in_the_set_and_against_another():
     own = Scenario.model_validate(scene())
     other = Scenario.model_validate(scene(id="lent-tent", context=SCENE["context"].replace("tram", "bus")))
     [problem] = problems(own, other)
-    assert problem.startswith(
-        "f.json: warning: scenario 'lent-tent': context: expected a situation of its own, got 0.8"
-    )
+    assert problem.startswith("f.json: warning: scenario 'lent-tent': context: ")
     assert "of the phrases of scenario 'borrowed-tent'" in problem
     [problem] = problems(other, against=[own])
     assert "scenario 'borrowed-tent', g.json" in problem
     versions = [scene(id=name, tags=["vignette=tent", f"tone={name}"]) for name in ("warm", "cold")]
     assert problems(*map(Scenario.model_validate, versions)) == []
     [problem] = problems(own, own)
-    assert "f.json: scenario 'borrowed-tent': id: expected an id of its own, got that of f.json; rename one" in problem
+    assert "f.json: scenario 'borrowed-tent': id: " in problem
 
 
 def test_min_hash_finds_every_pair_that_an_exact_comparison_finds():
@@ -247,17 +237,12 @@ def test_bad_records_are_refused_one_by_one_and_the_others_read(tmp_path):
         stream.write("".join(json.dumps(line) + "\n" for line in (*lines[3:], [], {"seats": 3})))
     material = read_material(file)
     assert [type(record).__name__ for _, record in material.records] == ["Scenario", "Cast", "Template"]
-    assert [sentence.removeprefix(f"{file}, ").partition(":")[0] for sentence in sorted(material.refused)] == [
-        "line 2",
-        "line 3",
-        "line 4",
-        "line 7",
-        "line 8",
+    assert [re.findall(r"jsonl, (line \d)", sentence) for sentence in material.refused] == [
+        [f"line {n}"] for n in (2, 3, 4, 7, 8)
     ]
-    assert "contxt: unknown field, got 1; did you mean 'context'?" in " ".join(material.refused)
-    with pytest.raises(UnknownNameError, match=r"source: expected one of 'starter'.*did you mean 'everyday'"):
+    assert any("contxt" in sentence and "context" in sentence for sentence in material.refused)
+    with raises(UnknownNameError, field="source", nearest="everyday"):
         read_material("everday")
     (tmp_path / "empty.json").write_text("[]")
-    assert read_material(tmp_path / "empty.json").refused == [
-        f"{tmp_path / 'empty.json'}: expected at least one task, template, scenario or cast, got none"
-    ]
+    (refused,) = read_material(tmp_path / "empty.json").refused
+    assert "empty.json" in refused

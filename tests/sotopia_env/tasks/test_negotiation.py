@@ -9,6 +9,7 @@ from sotopia_env.errors import InvalidValueError
 from sotopia_env.outcomes import AgreementRules, ChoiceIssue, OutcomeSpec
 from sotopia_env.outcomes.worth import AdditiveWorth
 from sotopia_env.tasks.families.negotiation import TOLERANCE, Difficulty, difficulty_family, draw_space, measured
+from tests.errors import raises
 
 
 @pytest.mark.parametrize("conflict", [0, 0.25, 0.5, 0.8, 1])
@@ -39,20 +40,20 @@ def test_difficulty_is_measured_on_every_outcome():
 
 
 @pytest.mark.parametrize(
-    ("values", "words"),
+    ("values", "field"),
     [
-        ((1.1, 3, 3, 0.5), "conflict: expected a number from 0 to 1, got 1.1"),
-        ((0.5, 6, 3, 0.5), "issues: expected 1 to 5, got 6"),
-        ((0.5, 3, 1, 0.5), "options: expected a whole number of at least 2, got 1"),
-        ((0.5, 1, 2, 0.5), "options: expected at least 3 for a single issue"),
-        ((0.5, 3, 3, 0), "zone: expected a number above 0 and at most 1, got 0"),
+        ((1.1, 3, 3, 0.5), "conflict"),
+        ((0.5, 6, 3, 0.5), "issues"),
+        ((0.5, 3, 1, 0.5), "options"),
+        ((0.5, 1, 2, 0.5), "options"),
+        ((0.5, 3, 3, 0), "zone"),
     ],
 )
-def test_a_difficulty_that_cannot_be_is_refused(values, words):
-    with pytest.raises(InvalidValueError, match=words):
+def test_a_difficulty_that_cannot_be_is_refused(values, field):
+    with raises(InvalidValueError, field=field):
         Difficulty(*values)
 
 
 def test_a_zone_that_so_few_outcomes_cannot_have_is_refused():
-    with pytest.raises(InvalidValueError, match=r"zone: expected a share of the 4 outcomes .* got 0.001"):
+    with raises(InvalidValueError, field="zone", got=0.001):
         draw_space(random.Random(0), Difficulty(1, 2, 2, 0.001))

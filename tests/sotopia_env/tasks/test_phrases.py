@@ -14,6 +14,7 @@ from sotopia_env.world.dynamics import EpisodeState, Rules, initial_state, trans
 from sotopia_env.world.observation import observe
 from sotopia_env.world.outcome import outcome_of
 from sotopia_env.world.scenario import Task
+from tests.errors import raises
 
 SPEECH = ActionType.SPEAK
 GENERIC = {
@@ -74,7 +75,7 @@ def test_offers_are_read_in_any_spelling_and_withdrawn_with_their_terms(plain: E
     offer = {"rent": "$1", "room": "CELLAR", "keys": {"agent_1": 3}}
     assert "rent $1, room cellar" in words_for(plain, "propose", offer)
     assert "rent $840" in words_for(speak(plain, "Well."), "withdraw", True)
-    with pytest.raises(InvalidMoveError, match="rent"):
+    with raises(InvalidMoveError, field="rent", nearest="$900"):
         words_for(plain, "propose", {**offer, "rent": 1000})
 
 

@@ -10,6 +10,7 @@ from sotopia_env.errors import ConstraintError, InvalidTaskError, InvalidValueEr
 from sotopia_env.tasks.procedural import TaskStream, read_sources, stream
 from sotopia_env.tasks.templates import Template
 from sotopia_env.world import Constraints, Task, TaskSet, admissible_seatings
+from tests.errors import raises
 from tests.sotopia_env.factories import scenario
 from tests.sotopia_env.tasks.test_templates import GRANDPARENT, TEMPLATES
 
@@ -44,17 +45,16 @@ def test_drawn_people_meet_the_constraints(constraints):
 
 
 @pytest.mark.parametrize(
-    ("constraints", "words"),
+    ("constraints", "fields"),
     [
-        ({"ages": [[20, 30], [5, 9]]}, ["scenario 'test-scenario'", "constraints.ages.1", "5 to 9", "widen"]),
-        ({"facts": {"home": "shard"}}, ["scenario 'test-scenario'", "constraints.facts", "mean 'home: shared'"]),
-        ({"relationships": ["stranger"], "facts": {"home": "shared"}}, ["constraints.facts", "(none)"]),
+        ({"ages": [[20, 30], [5, 9]]}, {"field": "constraints.ages.1", "got": "5 to 9"}),
+        ({"facts": {"home": "shard"}}, {"field": "constraints.facts", "nearest": "home: shared"}),
+        ({"relationships": ["stranger"], "facts": {"home": "shared"}}, {"field": "constraints.facts"}),
     ],
 )
-def test_a_seat_that_nobody_can_take_is_refused_in_one_sentence(constraints, words):
-    with pytest.raises(ConstraintError) as error:
+def test_a_seat_that_nobody_can_take_is_refused(constraints, fields):
+    with raises(ConstraintError, record="scenario 'test-scenario'", **fields):
         TaskStream([two(**constraints)], seed=0)
-    assert all(word in str(error.value) for word in words), str(error.value)
 
 
 def test_the_same_people_play_all_versions_of_a_vignette():
@@ -81,16 +81,16 @@ def test_sources_take_turns_and_a_stream_begins_anywhere():
 
 
 @pytest.mark.parametrize(
-    ("sources", "seed", "words"),
+    ("sources", "seed", "field"),
     [
-        ([], 0, "at least one template, scenario or family"),
-        ([two(), two()], 0, "expected different ids, got 'test-scenario' twice"),
-        ([two(), "division"], 0, "sources.1: expected a template, scenario or family, got 'division'"),
-        ([two()], -1, "seed: expected a whole number of at least 0, got -1"),
+        ([], 0, "sources"),
+        ([two(), two()], 0, "sources"),
+        ([two(), "division"], 0, "sources.1"),
+        ([two()], -1, "seed"),
     ],
 )
-def test_a_stream_needs_sources_and_a_seed(sources, seed, words):
-    with pytest.raises(InvalidValueError, match=words):
+def test_a_stream_needs_sources_and_a_seed(sources, seed, field):
+    with raises(InvalidValueError, field=field):
         TaskStream(sources, seed)
 
 
@@ -98,9 +98,9 @@ def test_a_casting_whose_id_would_be_too_long_is_refused(tmp_path):
     long = "x" * 79
     sources = [TEMPLATES[0].model_copy(update={"id": long}), two().model_copy(update={"id": long})]
     for source in sources:
-        with pytest.raises(InvalidTaskError, match=r"id: expected at most 80 characters .* got 81"):
+        with raises(InvalidTaskError, field="id"):
             TaskStream([source], seed=0).task(0)
-    with pytest.raises(InvalidTaskError, match="id: expected at most 80 characters"):
+    with raises(InvalidTaskError, field="id"):
         TaskStream([two()], seed=0).save(tmp_path / "many.jsonl", 1, start=10**90)
     assert not any(tmp_path.iterdir())
 
@@ -111,7 +111,7 @@ def test_any_number_of_tasks_can_be_asked_for(tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         TaskStream([two()], seed=0).save(tmp_path / "many.jsonl", 10**30, advance=stop)
-    with pytest.raises(InvalidValueError, match="start"):
+    with raises(InvalidValueError, field="start"):
         TaskStream([two()], seed=0).save(tmp_path / "many.jsonl", 1, start=-1)
 
 
@@ -147,7 +147,7 @@ def test_files_of_templates_and_of_scenarios_are_told_apart(tmp_path):
     path.write_text(Template.model_validate(GRANDPARENT).model_dump_json() + "\n")
     assert list(read_sources(path)) == TEMPLATES[:1]
     path.write_text("\n")
-    with pytest.raises(InvalidTaskError, match="at least one template or scenario"):
+    with raises(InvalidTaskError, file="mine.jsonl"):
         read_sources(path)
 
 
@@ -186,5 +186,5 @@ def test_a_stream_of_scenarios_takes_the_people_of_a_cast():
 
 def test_a_cast_that_cannot_play_a_scenario_is_named_with_it():
     scenario = tasks.everyday_scenarios()[0].model_copy(update={"constraints": Constraints(ages=((1, 2), (1, 2)))})
-    with pytest.raises(ConstraintError, match=rf"scenario '{scenario.id}': expected a cast that its constraints admit"):
+    with raises(ConstraintError, field="cast", record="scenario 'karaoke-clip'"):
         TaskStream([scenario], seed=0, cast=tasks.everyday_cast())

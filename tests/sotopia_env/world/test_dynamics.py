@@ -13,6 +13,7 @@ from sotopia_env.world.dynamics import (
     initial_state,
     transition,
 )
+from tests.errors import raises
 from tests.sotopia_env.factories import scenario, task
 
 SPEAK = Action(ActionType.SPEAK, "Hm.")
@@ -141,30 +142,30 @@ def test_nobody_can_write_to_someone_who_left():
 
 def test_misuse_is_refused_and_changes_nothing():
     state = play(Rules(max_turns=1), [SPEAK])
-    with pytest.raises(InvalidActionError, match="has ended"):
+    with pytest.raises(InvalidActionError):
         transition(state, SPEAK)
     fresh = initial_state(task(), Rules(), 0)
-    with pytest.raises(InvalidActionError, match="did you mean 'agent_1'"):
+    with raises(InvalidActionError, field="to", nearest="agent_1"):
         transition(fresh, Action(ActionType.SPEAK, "x", ("agent1",)))
     assert fresh.turns == ()
 
 
 @pytest.mark.parametrize(
-    ("build", "error", "said"),
+    ("build", "error", "fields"),
     [
-        (lambda: Rules(turn_order="roundrobin"), InvalidValueError, "did you mean 'round-robin'"),
-        (lambda: Rules(max_turns=0), InvalidValueError, "max_turns: expected a whole number of at least 1, got 0"),
-        (lambda: Rules(max_turns=2.5), InvalidValueError, "got 2.5"),
-        (lambda: Rules(max_turns=True), InvalidValueError, "got True"),
-        (lambda: Rules(max_silent_turns=-1), InvalidValueError, "at least 0"),
-        (lambda: Rules(action_types=("speek",)), InvalidValueError, "did you mean 'speak'"),
-        (lambda: initial_state(task(), Rules(first_seat=2), 0), InvalidValueError, "expected 0 to 1, got 2"),
-        (lambda: initial_state(task(), Rules(), -1), InvalidValueError, "non-negative"),
-        (lambda: initial_state(task(), Rules(), 1.5), InvalidValueError, "non-negative"),
+        (lambda: Rules(turn_order="roundrobin"), InvalidValueError, {"field": "turn_order", "nearest": "round-robin"}),
+        (lambda: Rules(max_turns=0), InvalidValueError, {"field": "max_turns"}),
+        (lambda: Rules(max_turns=2.5), InvalidValueError, {"field": "max_turns"}),
+        (lambda: Rules(max_turns=True), InvalidValueError, {"field": "max_turns"}),
+        (lambda: Rules(max_silent_turns=-1), InvalidValueError, {"field": "max_silent_turns"}),
+        (lambda: Rules(action_types=("speek",)), InvalidValueError, {"field": "action_types", "nearest": "speak"}),
+        (lambda: initial_state(task(), Rules(first_seat=2), 0), InvalidValueError, {"field": "first_seat"}),
+        (lambda: initial_state(task(), Rules(), -1), InvalidValueError, {"field": "seed"}),
+        (lambda: initial_state(task(), Rules(), 1.5), InvalidValueError, {"field": "seed"}),
     ],
 )
-def test_impossible_rules_are_refused(build, error, said):
-    with pytest.raises(error, match=said):
+def test_impossible_rules_are_refused(build, error, fields):
+    with raises(error, **fields):
         build()
     assert not issubclass(error, UnknownNameError)
 

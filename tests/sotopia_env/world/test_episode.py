@@ -23,6 +23,7 @@ from sotopia_env.world.episode import (
     write_episodes,
 )
 from sotopia_env.world.reward import DIMENSIONS, RANGES, CustomDimension
+from tests.errors import raises
 from tests.sotopia_env.factories import character, scenario, task
 
 NASTY = 'a "quote"\n\u2028Turn #9 \x85 🙂 \\ </s> {"x": 1} \x00'
@@ -90,25 +91,23 @@ def test_a_damaged_line_is_named_with_file_and_line(tmp_path, damage, said):
     path.write_text(line + damage(line).strip() + "\n", encoding="utf-8")
     reader = read_episodes(path)
     assert next(reader).key == "k"
-    with pytest.raises(DamagedRecordError) as caught:
+    with raises(DamagedRecordError, file="e.jsonl", line=2) as caught:
         next(reader)
-    assert f"{path}, line 2" in str(caught.value)
-    if said != "did you mean":
-        assert said in str(caught.value)
+    assert said in str(caught.value)
 
 
 def test_a_missing_file_is_said(tmp_path):
-    with pytest.raises(DamagedRecordError, match="cannot be opened"):
+    with raises(DamagedRecordError, file="none.jsonl"):
         list(read_episodes(tmp_path / "none.jsonl"))
 
 
 def test_a_record_that_contradicts_the_rules_does_not_replay():
     episode = played()
-    with pytest.raises(DamagedRecordError, match="expected"):
+    with pytest.raises(DamagedRecordError):
         replay(episode.model_copy(update={"turns": episode.turns[::-1]}))
-    with pytest.raises(DamagedRecordError, match="has ended"):
+    with raises(DamagedRecordError, field="turns.0"):
         replay(episode.model_copy(update={"turns": (*episode.turns, episode.turns[0])}))
-    with pytest.raises(DamagedRecordError, match="stop"):
+    with raises(DamagedRecordError, field="episode 'k'"):
         replay(episode.model_copy(update={"turns": episode.turns[:-1]}))
 
 
@@ -138,12 +137,12 @@ def test_a_zero_is_a_score_and_a_failure_is_none():
 
 
 def test_scores_outside_their_range_or_given_twice_are_refused():
-    with pytest.raises(ValidationError, match="from 0 to 10"):
+    with raises(ValidationError, field="goal"):
         Score(agent="agent_0", dimension="goal", value=11)
     with pytest.raises(ValidationError):
         Score(agent="agent_0", dimension="goal", value=float("nan"))
     twice = Score(agent="agent_0", dimension="goal", value=1)
-    with pytest.raises(ValidationError, match="two scores"):
+    with raises(ValidationError, field="scores"):
         Evaluation(evaluator="x", scores=(twice, twice))
 
 
@@ -155,9 +154,9 @@ def test_custom_dimensions_are_declared_and_keep_their_range():
     assert Evaluation.model_validate_json(both.model_dump_json()) == both
     assert both.by_agent["agent_0"]["salary_optimality"].value == 5
     assert both.vector("agent_0").shape == (7,)
-    with pytest.raises(ValidationError, match="did you mean 'salary_optimality'"):
+    with raises(ValidationError, field="scores", got="salary", nearest="salary_optimality"):
         Evaluation(evaluator="x", dimensions=(own,), scores=(score.model_copy(update={"dimension": "salary"}),))
-    with pytest.raises(ValidationError, match="expected 1 to 5"):
+    with raises(ValidationError, field="scores.salary_optimality"):
         Evaluation(evaluator="x", dimensions=(own,), scores=(score.model_copy(update={"value": 6}),))
 
 
@@ -179,19 +178,19 @@ def test_a_refused_action_is_kept_and_replays():
     assert turns[0].turn.attempted == Action(ActionType.SPEAK, "psst", ("agent_1",))
     assert replay(read_episode(to_line(episode), "here")) == state
     forged = replace(turns[0].turn, violation="another reason")
-    with pytest.raises(DamagedRecordError, match="another reason"):
+    with pytest.raises(DamagedRecordError):
         replay(episode.model_copy(update={"turns": (RecordedTurn(turn=forged), turns[1])}))
 
 
 def test_a_record_names_agents_of_its_task_only():
     episode = played()
     ghost = replace(episode.turns[0].turn, actor="agent_9")
-    with pytest.raises(DamagedRecordError, match="'agent_9' is no agent of the task"):
+    with raises(DamagedRecordError, field="turns, evaluations", got="agent_9"):
         read_episode(to_line(episode.model_copy(update={"turns": (RecordedTurn(turn=ghost),)})), "here")
 
 
 def test_bytes_that_are_no_text_are_named_by_file_and_line(tmp_path):
     path = tmp_path / "e.jsonl"
     path.write_bytes(to_line(played()).encode() + b"\xff\xfe\n")
-    with pytest.raises(DamagedRecordError, match=r"e\.jsonl, line 2: not UTF-8 text"):
+    with raises(DamagedRecordError, file="e.jsonl", line=2):
         list(read_episodes(path))

@@ -12,6 +12,7 @@ from sotopia_env.world.dynamics import Rules, StopReason, final_table, move_prob
 from sotopia_env.world.episode import Episode, RecordedTurn, read_episode, replay, to_line
 from sotopia_env.world.observation import observe
 from sotopia_env.world.outcome import outcome_of
+from tests.errors import raises
 from tests.sotopia_env.world.scenarios import CANDIDATES, KINDS, OPTIONS, offer, play, say, verified_task
 
 ACCEPT = Move(MoveKind.ACCEPT, 2)
@@ -51,7 +52,7 @@ def test_a_move_is_read_as_an_object_as_text_or_as_null(move, expected):
         (speak("7"), "move: expected an object with one of propose, accept, reject, withdraw, vote, claim, got 7"),
         (speak("[]"), "move: expected an object"),
         (speak('{"accept": 2, "reject": 1}'), "move: expected exactly one of"),
-        (speak('{"acept": 2}'), "did you mean 'accept'"),
+        (speak('{"acept": 2}'), 'did you mean "accept"'),
         (speak('{"accept": 0}'), "expected the number of an offer"),
         (speak('{"accept": "2"}'), "expected the number of an offer"),
         (speak('{"accept": false}'), "expected the number of an offer"),
@@ -60,7 +61,7 @@ def test_a_move_is_read_as_an_object_as_text_or_as_null(move, expected):
         (speak('{"propose": {"price": 1e999}}'), "propose: expected a finite number"),
         (speak('{"accept": 2, "accept": 3}'), "a key of the JSON object is given twice"),
         (speak(json.dumps('{"accept": 2, "accept": 3}')), "a key occurs twice"),
-        (speak(json.dumps('{"propose": {"price": NaN}}')), "NaN is no number"),
+        (speak(json.dumps('{"propose": {"price": NaN}}')), "NaN is not a number"),
         (speak('{"accept": 1}') + speak('{"accept": 2}'), "2 different actions"),
         (
             '{"action_type": "none", "move": {"accept": 2}}',
@@ -335,24 +336,26 @@ def test_a_forged_move_does_not_replay():
         ('"stop":"settled"', '"stop":"left"'),
     ):
         assert old in line
-        with pytest.raises(DamagedRecordError, match="expected"):
+        with pytest.raises(DamagedRecordError):
             replay(read_episode(line.replace(old, new, 1), "here"))
 
 
 @pytest.mark.parametrize(
-    ("damage", "reason"),
+    ("damage", "fields"),
     [
-        (lambda line: line.replace('"schema_version":2', '"schema_version":1'), "this code reads version 2, got 1"),
-        (lambda line: line.replace('"{\\"accept\\": 1}"', '"{\\"acept\\": 1}"'), "did you mean 'accept'"),
-        (lambda line: line.replace('"{\\"accept\\": 1}"', "[1]"), "expected an object"),
+        (lambda line: line.replace('"schema_version":2', '"schema_version":1'), {"field": "schema_version"}),
+        (
+            lambda line: line.replace('"{\\"accept\\": 1}"', '"{\\"acept\\": 1}"'),
+            {"field": "turns.1.turn.action.move.move", "nearest": "accept"},
+        ),
+        (lambda line: line.replace('"{\\"accept\\": 1}"', "[1]"), {"field": "turns.1.turn.action.move.move"}),
     ],
 )
-def test_records_of_another_schema_or_with_no_move_are_refused_in_one_sentence(damage, reason):
+def test_records_of_another_schema_or_with_no_move_are_refused_in_one_sentence(damage, fields):
     line = to_line(record(play(verified_task("agreement"), Rules(), *DEAL)))
     assert damage(line) != line
-    with pytest.raises(DamagedRecordError, match="here: damaged episode record") as refusal:
+    with raises(DamagedRecordError, file="here", **fields) as refusal:
         read_episode(damage(line), "here")
-    assert reason in str(refusal.value)
     assert len(str(refusal.value).splitlines()) == 1
 
 
@@ -360,7 +363,7 @@ def test_a_task_of_the_old_schema_is_refused_in_one_sentence():
     line = to_line(record(play(verified_task("agreement"), Rules(), *DEAL)))
     item = json.loads(line)
     item["task"]["scenario"]["outcome"] = {"family": "bargaining", "parameters": {"low": 1}}
-    with pytest.raises(DamagedRecordError, match="outcome") as refusal:
+    with raises(DamagedRecordError, field="task.scenario.outcome.protocol") as refusal:
         read_episode(json.dumps(item), "here")
     assert len(str(refusal.value).splitlines()) == 1
 

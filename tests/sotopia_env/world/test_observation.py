@@ -11,6 +11,7 @@ from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.dynamics import Rules, initial_state, transition
 from sotopia_env.world.observation import DISCLOSURE, LEFT_OUT, NOTHING_YET, SeatView, observe
 from sotopia_env.world.scenario import Relationship, RelationshipKind, Seat
+from tests.errors import raises
 from tests.sotopia_env.factories import character, scenario, task
 
 FIELDS = {
@@ -148,7 +149,7 @@ def test_authors_text_with_line_breaks_cannot_begin_a_line_of_ours():
 
 
 def test_unknown_agents_are_refused():
-    with pytest.raises(UnknownNameError, match="did you mean 'agent_1'"):
+    with raises(UnknownNameError, field="agent", nearest="agent_1"):
         observe(initial_state(task(), Rules(), 0), "agent1")
 
 
@@ -249,7 +250,7 @@ def test_leaving_turns_out_changes_no_observation():
 def test_no_more_turns_can_be_left_out_than_there_are(dropped):
     seen = after(6)
     for leave_out in (seen.text_without, seen.messages_without):
-        with pytest.raises(InvalidValueError, match="dropped: expected 0 to 6 turns"):
+        with raises(InvalidValueError, field="dropped"):
             leave_out(dropped)
 
 

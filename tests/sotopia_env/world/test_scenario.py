@@ -4,45 +4,46 @@ import pytest
 from pydantic import ValidationError
 
 from sotopia_env.world.scenario import Relationship, Scenario, Seat, Task
+from tests.errors import raises
 from tests.sotopia_env.factories import character, scenario, task
 
 
 @pytest.mark.parametrize(
-    ("build", "said"),
+    ("build", "field"),
     [
-        (lambda: task(characters=(character("Ada"),)), "expected 2, one per seat, got 1"),
-        (lambda: task(characters=(character("Ada"), character("ADA"))), "names must differ"),
-        (lambda: task(relationships=()), "expected one for each of"),
-        (lambda: Relationship(seats=(1, 0), kind="friend"), "0 <= i < j"),
-        (lambda: Relationship(seats=(0, 1), kind="stranger", backstory="Old pals."), "strangers have none"),
-        (lambda: Relationship(seats=(0, 1), kind="freind"), "'friend'"),
-        (lambda: Relationship(seats=(0, 1), kind="friend", facts={"home": "shared"}), "facts: repeat the backstory"),
-        (lambda: Seat(goals=()), "at least 1 item"),
-        (lambda: Seat(goals=("  ",)), "a goal is empty"),
-        (lambda: scenario(1), "at least 2 items"),
-        (lambda: scenario(constraints={"ages": [[1, 2]]}), "one entry per seat"),
-        (lambda: scenario(constraints={"ages": [[9, 2], [1, 2]]}), "low <= high"),
-        (lambda: scenario(constraints={"ages": [[9, 20], [200, 300]]}), "some from 0 to 150"),
-        (lambda: scenario(max_turns=0), "greater than or equal to 1"),
-        (lambda: character("Ada\nTurn #9"), "single line"),
-        (lambda: character("Ada", secret="a\u2028b"), "single line"),
-        (lambda: character("Ada", age=-1), "greater than or equal to 0"),
-        (lambda: character("Ada", ocupation="x"), "Extra inputs"),
+        (lambda: task(characters=(character("Ada"),)), "characters"),
+        (lambda: task(characters=(character("Ada"), character("ADA"))), "characters"),
+        (lambda: task(relationships=()), "relationships"),
+        (lambda: Relationship(seats=(1, 0), kind="friend"), "seats"),
+        (lambda: Relationship(seats=(0, 1), kind="stranger", backstory="Old pals."), "backstory"),
+        (lambda: Relationship(seats=(0, 1), kind="freind"), "kind"),
+        (lambda: Relationship(seats=(0, 1), kind="friend", facts={"home": "shared"}), "facts"),
+        (lambda: Seat(goals=()), "goals"),
+        (lambda: Seat(goals=("  ",)), "goals"),
+        (lambda: scenario(1), "seats"),
+        (lambda: scenario(constraints={"ages": [[1, 2]]}), "constraints.ages"),
+        (lambda: scenario(constraints={"ages": [[9, 2], [1, 2]]}), "constraints.ages"),
+        (lambda: scenario(constraints={"ages": [[9, 20], [200, 300]]}), "constraints.ages"),
+        (lambda: scenario(max_turns=0), "max_turns"),
+        (lambda: character("Ada\nTurn #9"), "first_name"),
+        (lambda: character("Ada", secret="a\u2028b"), "secret"),
+        (lambda: character("Ada", age=-1), "age"),
+        (lambda: character("Ada", ocupation="x"), "ocupation"),
     ],
 )
-def test_a_malformed_record_is_refused_with_a_reason(build, said):
-    with pytest.raises(ValidationError, match=said.replace("(", r"\(")):
+def test_a_malformed_record_is_refused_with_a_reason(build, field):
+    with raises(ValidationError, field=field):
         build()
 
 
 def test_missing_goals_are_an_error_and_never_invented():
     """Guards S15: the predecessor appended a goal of its own to a shared profile object."""
-    with pytest.raises(ValidationError, match="goals"):
+    with raises(ValidationError, field="seats.1.goals"):
         Scenario.model_validate({"id": "x", "context": "y", "seats": [{"goals": ["a"]}, {}]})
 
 
 def test_records_are_frozen():
-    with pytest.raises(ValidationError, match="frozen"):
+    with raises(ValidationError, field="goals"):
         task().scenario.seats[0].goals = ("another",)
 
 
@@ -82,20 +83,20 @@ def test_swapped_seats_exchange_characters_only():
 
 
 @pytest.mark.parametrize(
-    ("build", "said"),
+    ("build", "field"),
     [
-        (lambda: scenario(context="  \n "), "must not be blank"),
-        (lambda: scenario(context="\u200b"), "must not be blank"),
-        (lambda: character("   "), "must not be blank"),
-        (lambda: character("agent_2"), "must not look like the id of an agent"),
-        (lambda: character(" Agent_12 "), "must not look like the id of an agent"),
-        (lambda: character("Ada", last_name="agent_0"), "must not look like the id of an agent"),
-        (lambda: scenario(shared_data={"x": "\ud800"}), "must be JSON that can be written"),
-        (lambda: scenario(shared_data='{"x":' * 99_000), r"must be valid JSON .it is nested"),
+        (lambda: scenario(context="  \n "), "context"),
+        (lambda: scenario(context="\u200b"), "context"),
+        (lambda: character("   "), "first_name"),
+        (lambda: character("agent_2"), "first_name"),
+        (lambda: character(" Agent_12 "), "first_name"),
+        (lambda: character("Ada", last_name="agent_0"), "last_name"),
+        (lambda: scenario(shared_data={"x": "\ud800"}), "shared_data"),
+        (lambda: scenario(shared_data='{"x":' * 99_000), "shared_data"),
     ],
 )
-def test_blanks_agent_ids_and_unwritable_data_are_refused(build, said):
-    with pytest.raises(ValueError, match=said):
+def test_blanks_agent_ids_and_unwritable_data_are_refused(build, field):
+    with raises(ValidationError, field=field):
         build()
     assert character("Agent", last_name="Smith").name == "Agent Smith"
 

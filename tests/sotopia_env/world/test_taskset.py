@@ -9,6 +9,7 @@ from sotopia_env.errors import ConstraintError, InvalidTaskError, InvalidValueEr
 from sotopia_env.world.scenario import Constraints, Relationship, Scenario
 from sotopia_env.world.taskset import Cast, TaskSet, admissible_seatings, sample_tasks
 from sotopia_env.yaml_text import to_yaml
+from tests.errors import raises
 from tests.sotopia_env.factories import character, scenario, task
 
 
@@ -34,17 +35,17 @@ def test_tasks_are_read_from_yaml(tmp_path, form):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "fields"),
     [
-        ("task: []", "tasks.yaml: key: expected one of 'tasks', .* did you mean 'tasks'"),
-        ("rules: {}", "tasks.yaml: expected a list of records, got NoneType"),
-        ("- {id: x, id: y}", "tasks.yaml, line 1: not valid YAML .the key 'id' stands twice"),
-        ("- {}", "tasks.yaml, record 1: id: expected a value, got none"),
+        ("task: []", {"field": "task", "nearest": "tasks"}),
+        ("rules: {}", {"field": ""}),
+        ("- {id: x, id: y}", {"field": ""}),
+        ("- {}", {"field": "id"}),
     ],
 )
-def test_a_bad_yaml_file_is_refused_in_one_sentence(tmp_path, text, said):
+def test_a_bad_yaml_file_is_refused_in_one_sentence(tmp_path, text, fields):
     (tmp_path / "tasks.yaml").write_text(text)
-    with pytest.raises(InvalidTaskError, match=said):
+    with raises(InvalidTaskError, **fields):
         TaskSet.load(tmp_path / "tasks.yaml")
 
 
@@ -57,7 +58,7 @@ def test_saving_and_loading_keeps_the_content(tmp_path):
 def test_a_key_that_stands_twice_is_refused_and_not_read_by_its_last_value(tmp_path):
     path = tmp_path / "tasks.jsonl"
     path.write_text(task().model_dump_json().replace('"context":', '"context":"Another one.","context":', 1))
-    with pytest.raises(InvalidTaskError, match=r"line 1: not valid JSON .the key 'context' stands twice in one object"):
+    with raises(InvalidTaskError, line=1):
         TaskSet.load(path)
 
 
@@ -68,45 +69,51 @@ def broken(change):
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "fields"),
     [
-        ("{oops", ["line 2", "not valid JSON"]),
-        ('"text"', ["line 2", "got 'text'"]),
-        (broken(lambda t: t["relationships"][0].update(kind="freind")), ["kind", "'freind'", "did you mean 'friend'"]),
-        (broken(lambda t: t["scenario"].update(contxt="x")), ["contxt", "did you mean 'context'"]),
-        (broken(lambda t: t["characters"][1].update(age="old")), ["characters.1.age", "'old'"]),
+        ("{oops", {"field": ""}),
+        ('"text"', {"field": "record", "got": "text"}),
+        (
+            broken(lambda t: t["relationships"][0].update(kind="freind")),
+            {"field": "relationships.0.kind", "nearest": "friend", "got": "freind"},
+        ),
+        (
+            broken(lambda t: t["scenario"].update(contxt="x")),
+            {"field": "scenario.contxt", "nearest": "context", "got": "x"},
+        ),
+        (broken(lambda t: t["characters"][1].update(age="old")), {"field": "characters.1.age", "got": "old"}),
         (
             broken(lambda t: t["scenario"]["seats"][0].pop("goals")),
-            ["scenario.seats.0.goals", "expected a value, got none"],
+            {"field": "scenario.seats.0.goals"},
         ),
-        (broken(lambda t: t["characters"][0].update(decision_style="analytic")), ["did you mean 'analytical'"]),
-        (broken(lambda t: t["characters"].pop()), ["expected 2, one per seat, got 1"]),
+        (
+            broken(lambda t: t["characters"][0].update(decision_style="analytic")),
+            {"field": "characters.0.decision_style", "nearest": "analytical", "got": "analytic"},
+        ),
+        (broken(lambda t: t["characters"].pop()), {"field": "characters", "got": 1}),
     ],
 )
-def test_a_bad_line_names_file_line_field_value_and_nearest_name(tmp_path, line, said):
+def test_a_bad_line_names_file_line_field_value_and_nearest_name(tmp_path, line, fields):
     path = tmp_path / "tasks.jsonl"
     path.write_text(f"{task(id='fine').model_dump_json()}\n{line}\n", encoding="utf-8")
-    with pytest.raises(InvalidTaskError) as caught:
+    with raises(InvalidTaskError, file="tasks.jsonl", line=2, **fields) as caught:
         TaskSet.load(path)
-    message = str(caught.value)
-    assert "\n" not in message
-    for part in [str(path), "line 2", *said]:
-        assert part in message
+    assert "\n" not in str(caught.value)
 
 
 def test_missing_files_odd_suffixes_and_binary_files_are_refused(tmp_path):
     (tmp_path / "x.txt").write_text("{}")
     (tmp_path / "y.jsonl").write_bytes(b"\xff\xfe\x00")
     (tmp_path / "z.json").write_text("{}")
-    for name, said in [("x.txt", ".jsonl or .yaml"), ("y.jsonl", "UTF-8"), ("z.json", "array"), ("no.json", "read")]:
-        with pytest.raises(InvalidTaskError, match=said):
+    for name in ("x.txt", "y.jsonl", "z.json", "no.json"):
+        with raises(InvalidTaskError, file=name):
             TaskSet.load(tmp_path / name)
 
 
 def test_ids_are_unique_and_looked_up_with_a_hint():
-    with pytest.raises(InvalidTaskError, match="'t0' twice"):
+    with raises(InvalidTaskError, field="id", got="t0"):
         TaskSet([task(id="t0"), task(id="t0")])
-    with pytest.raises(UnknownNameError, match="did you mean 't1'"):
+    with raises(UnknownNameError, field="task", nearest="t1"):
         TaskSet(numbered(2)).get("t 1")
 
 
@@ -122,9 +129,9 @@ def test_the_split_keeps_scenarios_together_and_is_stable_under_additions():
 
 
 def test_bad_shares_and_unknown_splits_are_refused():
-    with pytest.raises(InvalidValueError, match="summing to 1"):
+    with raises(InvalidValueError, field="shares"):
         TaskSet(numbered(2)).split("train", {"train": 0.9, "dev": 0.2, "test": 0.1})
-    with pytest.raises(UnknownNameError, match="did you mean 'train'"):
+    with raises(UnknownNameError, field="split", nearest="train"):
         TaskSet(numbered(2)).split("trian")
 
 
@@ -132,7 +139,7 @@ def test_sampling_is_seeded_and_never_repeats():
     tasks = TaskSet(numbered(50))
     assert [t.id for t in tasks.sample(10, 3)] == [t.id for t in tasks.sample(10, 3)]
     assert [t.id for t in tasks.sample(10, 3)] != [t.id for t in tasks.sample(10, 4)]
-    with pytest.raises(InvalidValueError, match="expected 0 to 50"):
+    with raises(InvalidValueError, field="n"):
         tasks.sample(51, 0)
 
 
@@ -173,10 +180,10 @@ def test_constraints_are_honoured(constraints, expected):
 
 def test_unmeetable_constraints_are_said():
     impossible = scenario(constraints=Constraints(relationships=("romantic",)))
-    with pytest.raises(ConstraintError, match="1 castings asked for, but its constraints admit 0"):
+    with raises(ConstraintError, field="constraints"):
         sample_tasks([impossible], CAST, 1, seed=0)
     misspelt = scenario(constraints=Constraints(facts={"hom": "shared"}))
-    with pytest.raises(ConstraintError, match=r"admit 0 .*; facts: expected one of 'home', 'pets', got 'hom'; did you"):
+    with raises(ConstraintError, field="constraints"):
         sample_tasks([misspelt], CAST, 1, seed=0)
 
 
@@ -203,15 +210,15 @@ def test_castings_of_a_scenario_have_other_people_before_the_same_ones_in_other_
 
 
 @pytest.mark.parametrize(
-    ("seats", "problem"),
+    ("seats", "field"),
     [
-        ((0, 4), r"relationships.3.seats: expected indices below 4, the number of characters, got \(0, 4\)"),
-        ((1, 2), r"relationships.3.seats: the pair \(1, 2\) stands twice; keep one"),
+        ((0, 4), "relationships.3.seats"),
+        ((1, 2), "relationships.3.seats"),
     ],
 )
-def test_a_relationship_of_nobody_and_a_second_one_of_the_same_pair_are_refused(seats, problem):
+def test_a_relationship_of_nobody_and_a_second_one_of_the_same_pair_are_refused(seats, field):
     extra = Relationship(seats=seats, kind="friend")
-    with pytest.raises(ValidationError, match=problem):
+    with raises(ValidationError, field=field):
         Cast(characters=CAST.characters, relationships=(*CAST.relationships, extra))
 
 
@@ -223,19 +230,18 @@ def test_json_strings_may_hold_line_separators(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("misuse", "said"),
+    ("misuse", "fields"),
     [
-        (lambda: TaskSet.load(3), "path: expected the path of a task file, got 3"),
-        (lambda: TaskSet(["a"]), "tasks: expected a Task at index 0, got 'a'"),
-        (lambda: TaskSet(3), "tasks: expected a sequence of tasks, got 3"),
-        (lambda: TaskSet("ab"), "tasks: expected a sequence of tasks, got 'ab'"),
-        (lambda: TaskSet([task()]).split([]), "split: expected one of"),
-        (lambda: TaskSet([task()]).sample("1", 0), "n: expected 0 to 1, the number of tasks, got '1'"),
-        (lambda: TaskSet([task()]).get(3), "task: expected one of"),
-        (lambda: TaskSet([task()]).save("/proc/x.jsonl"), "/proc/x.jsonl: cannot be written"),
+        (lambda: TaskSet.load(3), {"field": "path", "got": 3}),
+        (lambda: TaskSet(["a"]), {"field": "tasks", "got": "a"}),
+        (lambda: TaskSet(3), {"field": "tasks", "got": 3}),
+        (lambda: TaskSet("ab"), {"field": "tasks", "got": "ab"}),
+        (lambda: TaskSet([task()]).split([]), {"field": "split"}),
+        (lambda: TaskSet([task()]).sample("1", 0), {"field": "n", "got": "1"}),
+        (lambda: TaskSet([task()]).get(3), {"field": "task", "got": 3}),
+        (lambda: TaskSet([task()]).save("/proc/x.jsonl"), {"field": ""}),
     ],
 )
-def test_misuse_is_answered_with_one_sentence(misuse, said):
-    with pytest.raises(InvalidValueError) as caught:
+def test_misuse_is_answered_with_one_sentence(misuse, fields):
+    with raises(InvalidValueError, **fields):
         misuse()
-    assert said in str(caught.value)

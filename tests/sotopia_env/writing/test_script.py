@@ -14,6 +14,7 @@ from sotopia_env.testing import ScriptedChatModel
 from sotopia_env.writing import Drafter, leakage
 from sotopia_env.writing.likeness import gestalt, jaccard, levenshtein
 from sotopia_env.writing.script import STEPS, ScriptRoute
+from tests.errors import raises
 
 SCRIPT = "\n".join(
     ["INT. MILL - NIGHT", *(f"{('MARA', 'OTIS', 'QUILL')[n % 3]}: Line {n} about the wheel." for n in range(12))] * 2
@@ -100,20 +101,20 @@ def changed(step, **fields):
 
 
 FAULTS = [
-    (changed("scenes", scenes=[scene(13), scene(0)]), "expected line numbers that rise from 0 to 25"),
-    (changed("background", people=ANSWERS["background"]["people"][:2]), "people: expected at least 3 entries, got 2"),
-    (changed("goals", people=wishes()[::-1]), "expected ['MARA', 'OTIS', 'QUILL'], in this order"),
+    (changed("scenes", scenes=[scene(13), scene(0)]), "line numbers that rise from 0 to 25"),
+    (changed("background", people=ANSWERS["background"]["people"][:2]), "at least 3 entries"),
+    (changed("goals", people=wishes()[::-1]), "in this order"),
     (changed("rewrite", context=CONTEXT + " She is cold."), "got 'She': use 'they'"),
     (changed("rewrite", context=CONTEXT + " Their mother is cold."), "got 'mother': use 'they'"),
-    (changed("filter", type="competitive"), "did you mean 'competition'"),
+    (changed("filter", type="competitive"), 'did you mean "competition"'),
     (changed("private", facts=[ANSWERS["private"]["facts"][0] | {"answer": "Last night."}]), "does not tell"),
-    (changed("negatives", wrong=["The sluice.", "the sluice", "The book"]), "expected three texts unlike"),
+    (changed("negatives", wrong=["The sluice.", "the sluice", "The book"]), "three texts unlike"),
     (changed("negatives", wrong=["The door", "The tap", "The book that stands on the shelf upstairs"]), "lengths"),
     (changed("leakage", mentions=[["Mara"], ["Otis"], []]), "'QUILL' still stands in the texts"),
-    (changed("leakage", mentions=[["Mara"], ["Otis"], ["Quill"], []]), "mentions: expected a list for each of"),
+    (changed("leakage", mentions=[["Mara"], ["Otis"], ["Quill"], []]), "mentions: "),
     (changed("leakage", replacements=[{"original": "Elm Row", "replacement": "x y"}]), "'Elm Row' does not stand"),
-    (changed("slots", ties=ANSWERS["slots"]["ties"][:2]), "ties: expected one for each of"),
-    (changed("slots", seats=ANSWERS["slots"]["seats"][:2]), "seats: expected 3 entries, got 2"),
+    (changed("slots", ties=ANSWERS["slots"]["ties"][:2]), "ties: "),
+    (changed("slots", seats=ANSWERS["slots"]["seats"][:2]), "seats: "),
 ]
 
 
@@ -170,7 +171,7 @@ def test_a_directory_has_the_work_on_one_script(tmp_path):
     with pytest.raises(InvalidValueError, match="script: expected lines of text"):
         route(ScriptedChatModel(answer), tmp_path / "x", " \n")
     (tmp_path / "1_scenes.jsonl").write_text("{}\n")
-    with pytest.raises(DamagedRecordError, match=r"1_scenes.jsonl, line 1: damaged record"):
+    with raises(DamagedRecordError, field="source", file="1_scenes.jsonl", line=1):
         route(ScriptedChatModel(answer), tmp_path)
 
 

@@ -15,6 +15,7 @@ from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.dynamics import Rules, TurnOrder
 from sotopia_env.world.episode import write_episodes
 from sotopia_env.world.reward import RANGES, CustomDimension, Dimension
+from tests.errors import raises
 from tests.training.played import ACCEPT, LEAVE, NONE, haggling, played
 from training.attribution.agreement import AgreementTable
 from training.attribution.by_outcome import OFFLINE, make_attributor, prospect_gains
@@ -395,7 +396,7 @@ def test_rewards_of_several_attributors_need_a_choice(deals, tmp_path):
             read_rewards(tmp_path / "out", **wrong)
     damaged = tmp_path / "damaged.jsonl"
     damaged.write_text('{"episode": "a"}\n')
-    with pytest.raises(DamagedRecordError, match="line 1"):
+    with raises(DamagedRecordError, line=1):
         read_rewards(damaged)
 
 

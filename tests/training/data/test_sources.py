@@ -10,6 +10,7 @@ from sotopia_env.storage.directory import read_run
 from sotopia_env.tasks.builtin import starter_tasks
 from sotopia_env.world.episode import write_episodes
 from sotopia_env.world.taskset import TaskSet
+from tests.errors import raises
 from tests.training.conftest import BRIEF, play_run
 from tests.training.played import played
 from training.data.samples import RowMaker
@@ -74,7 +75,7 @@ def test_sources_that_cannot_be_used_are_said_in_a_sentence(expert_run, tmp_path
         with pytest.raises(InvalidValueError, match=told) as caught:
             rows_of(source, tasks=tasks)
         assert "\n" not in str(caught.value)
-    with pytest.raises(DamagedRecordError, match="episode and seat"):
+    with raises(DamagedRecordError, file="damaged.jsonl"):
         read_selection(tmp_path / "damaged.jsonl")
     assert len(rows_of({"run": unscored, "scored": False})) == 16
 

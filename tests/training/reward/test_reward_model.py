@@ -17,6 +17,7 @@ from sotopia_env.world.dynamics import initial_state, transition
 from sotopia_env.world.episode import Generation
 from sotopia_env.world.observation import SeatView
 from sotopia_env.world.taskset import TaskSet
+from tests.errors import raises
 from tests.training.conftest import BRIEF, StoppedError, killed_after
 from training.data.samples import RowMaker
 from training.fitting.behavior_cloning import IGNORED
@@ -110,7 +111,7 @@ def test_an_answer_is_never_cut(tokenizer):
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "field"),
     [
         ({"instruction": "x", "completion": GOOD, "value": 1, "scenario": "s"}, "prompt"),
         ({"prompt": [], "completion": GOOD, "value": 1, "scenario": "s"}, "prompt"),
@@ -122,14 +123,14 @@ def test_an_answer_is_never_cut(tokenizer):
         ),
         (
             {"prompt": [{"role": "user", "content": "x"}], "completion": GOOD, "value": math.nan, "scenario": "s"},
-            "not valid JSON: NaN is no JSON number",
+            "",
         ),
     ],
 )
-def test_a_row_that_is_none_is_refused(tmp_path, line, told):
+def test_a_row_that_is_none_is_refused(tmp_path, line, field):
     """Guards R2 and R3: another script's columns, or a dictionary of values, are no rows without text or value."""
     (tmp_path / "rows.jsonl").write_text(json.dumps(line) + "\n")
-    with pytest.raises(DamagedRecordError, match=rf"rows.jsonl, line 1: damaged row .{told}"):
+    with raises(DamagedRecordError, file="rows.jsonl", line=1, field=field):
         list(read_rows(tmp_path))
 
 

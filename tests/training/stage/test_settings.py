@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from sotopia_env.errors import InvalidValueError, UnknownNameError
+from tests.errors import raises
 from training.collect.filtering import FilteringSettings
 from training.fitting.arguments import FitSettings
 from training.fitting.behavior_cloning import BehaviorCloningSettings
@@ -33,56 +34,62 @@ def test_the_defaults_are_those_of_the_paper(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "error", "told"),
+    ("text", "error", "fields"),
     [
-        (GOOD + "modle: {}\n", UnknownNameError, "did you mean 'model'"),
-        ("model: {base: m, lora: {rnk: 4}}\ndata: [{run: r}]\noutput: o\n", UnknownNameError, "did you mean 'rank'"),
-        ("model: {base: m}\ndata: [{run: r, wieght: 2}]\noutput: o\n", UnknownNameError, "did you mean 'weight'"),
-        ("model: {base: m}\ndata: []\noutput: o\n", InvalidValueError, "data"),
-        ("model: {base: m}\noutput: o\n", InvalidValueError, "data: expected a value, got none"),
-        (GOOD + "trainer: [learning_rate]\n", InvalidValueError, "trainer: "),
-        (GOOD + "keep: 21\n", InvalidValueError, "epoch from 1 to 20"),
-        (GOOD + "keep: 2\ntrainer: {max_steps: 5}\n", InvalidValueError, "no max_steps"),
+        (GOOD + "modle: {}\n", UnknownNameError, {"field": "modle", "nearest": "model"}),
+        (
+            "model: {base: m, lora: {rnk: 4}}\ndata: [{run: r}]\noutput: o\n",
+            UnknownNameError,
+            {"field": "model.lora.rnk", "nearest": "rank"},
+        ),
+        (
+            "model: {base: m}\ndata: [{run: r, wieght: 2}]\noutput: o\n",
+            UnknownNameError,
+            {"field": "data.0.wieght", "nearest": "weight"},
+        ),
+        ("model: {base: m}\ndata: []\noutput: o\n", InvalidValueError, {"field": "data"}),
+        ("model: {base: m}\noutput: o\n", InvalidValueError, {"field": "data"}),
+        (GOOD + "trainer: [learning_rate]\n", InvalidValueError, {"field": "trainer"}),
+        (GOOD + "keep: 21\n", InvalidValueError, {}),
+        (GOOD + "keep: 2\ntrainer: {max_steps: 5}\n", InvalidValueError, {}),
         (
             GOOD + "keep: best\nvalidation: 0\n",
             InvalidValueError,
-            "c.yaml: keep: 'best' needs a validation loss",
+            {},
         ),
-        (GOOD + "keep: first\n", InvalidValueError, "keep"),
-        (GOOD + "model: [\n", InvalidValueError, "not valid YAML"),
-        ("- a\n", InvalidValueError, "expected a mapping"),
-        (GOOD + "output: p\n", InvalidValueError, "c.yaml, line 4: not valid YAML (the key 'output' stands twice"),
+        (GOOD + "keep: first\n", InvalidValueError, {"field": "keep.literal['last','best']"}),
+        (GOOD + "model: [\n", InvalidValueError, {"line": 5}),
+        ("- a\n", InvalidValueError, {}),
+        (GOOD + "output: p\n", InvalidValueError, {"line": 4}),
         (
             GOOD + "trainer: {seed: 2001-99-99}\n",
             InvalidValueError,
-            "line 4: not valid YAML ('2001-99-99' is no",
+            {"line": 4},
         ),
-        (GOOD + "trainer: {seed: !!int x}\n", InvalidValueError, "'x' is no int"),
-        (GOOD + "trainer: {seed: .nan}\n", InvalidValueError, "'.nan' is no float"),
-        (GOOD + f"trainer: {{seed: {'9' * 5000}}}\n", InvalidValueError, "is no int"),
-        (GOOD + "trainer: " + "[" * 2000, InvalidValueError, "levels deep"),
-        (GOOD + "validation: many\n", InvalidValueError, "c.yaml: validation: expected a number, got 'many'"),
+        (GOOD + "trainer: {seed: !!int x}\n", InvalidValueError, {"line": 4}),
+        (GOOD + "trainer: {seed: .nan}\n", InvalidValueError, {"line": 4}),
+        (GOOD + f"trainer: {{seed: {'9' * 5000}}}\n", InvalidValueError, {"line": 4}),
+        (GOOD + "trainer: " + "[" * 2000, InvalidValueError, {}),
+        (GOOD + "validation: many\n", InvalidValueError, {"field": "validation"}),
     ],
 )
-def test_what_is_wrong_is_said_in_one_sentence(tmp_path, text, error, told):
-    with pytest.raises(error) as caught:
+def test_what_is_wrong_is_said_in_one_sentence(tmp_path, text, error, fields):
+    with raises(error, file="c.yaml", **fields) as caught:
         read(tmp_path, text)
-    assert told in str(caught.value)
     assert "\n" not in str(caught.value)
-    assert "c.yaml" in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("chosen", "told"),
+    ("chosen", "fields"),
     [
-        ({"kind": "sr", "ratoi": 0.3}, r"c: filter: setting expected one of .*'at_least', .*did you mean 'ratio'\?"),
-        ({"kind": "bc", "tpo": 2}, r"c: filter: setting expected one of .*'threshold', .*did you mean 'top'\?"),
-        ({"kind": "sr", "ratio": 3}, r"c: filter\.ratio: "),
-        ({"kind": "rs"}, "c: filter: .*'bc', 'sr'"),
+        ({"kind": "sr", "ratoi": 0.3}, {"field": "filter.ratoi", "nearest": "ratio"}),
+        ({"kind": "bc", "tpo": 2}, {"field": "filter.tpo", "nearest": "top"}),
+        ({"kind": "sr", "ratio": 3}, {"field": "filter.ratio", "got": 3}),
+        ({"kind": "rs"}, {"field": "filter"}),
     ],
 )
-def test_a_union_offers_the_names_of_the_member_that_was_chosen(chosen, told):
-    with pytest.raises(InvalidValueError, match=told):
+def test_a_union_offers_the_names_of_the_member_that_was_chosen(chosen, fields):
+    with raises(InvalidValueError, file="c", **fields):
         settings_of({"runs": ["r"], "filter": chosen, "output": "o"}, FilteringSettings, "c")
 
 
@@ -92,7 +99,7 @@ def test_overrides_reach_nested_settings(tmp_path):
     for wrong in ("trainer.seed", "=3", "output.x=1", "trainer.seed=[", "trainer.seed=!!int x", "output={a: 1, a: 2}"):
         with pytest.raises(InvalidValueError, match="--set"):
             read(tmp_path, GOOD, [wrong])
-    with pytest.raises(InvalidValueError, match="cannot be read"):
+    with pytest.raises(InvalidValueError, match=r"none\.yaml"):
         read_settings(tmp_path / "none.yaml", BehaviorCloningSettings)
 
 
@@ -123,4 +130,4 @@ def test_help_and_misspelt_settings_load_nothing_heavy(tmp_path, arguments, code
     program = HEAVY.format(arguments=arguments, script=str(ROOT / "scripts" / "train_bc.py"))
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, check=True)
     assert f"CODE {code} HEAVY []" in ran.stdout
-    assert ("did you mean 'max_length'" in ran.stderr) == (code == 2)
+    assert ("max_length" in ran.stderr) == (code == 2)

@@ -22,10 +22,10 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 	@touch $(STAMP)
 
-# What playing and comparing need: without torch, some 400 MB.
+# What playing, comparing and its charts need: without torch and scipy, some 260 MB.
 $(PLAYING): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[analysis]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[charts]"
 	@touch $(PLAYING)
 
 demo: $(PLAYING) ## install what playing needs, then play a few hundred verified episodes and compare four policies

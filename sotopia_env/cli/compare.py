@@ -42,7 +42,8 @@ def compare(
     from sotopia_env.reports.compare import compare_runs
     from sotopia_env.reports.tables import to_json, to_text
 
-    need("compare", "scipy", *(() if out is None else ("matplotlib",)))
+    if out is not None:
+        need("compare --out", "matplotlib")
     forms = [form.strip() for form in formats.split(",")]
     check_formats(forms)
     comparison = compare_runs(runs, evaluator=evaluator, metric=metric, by=by)
@@ -70,7 +71,7 @@ def demo(
     from sotopia_env import tasks
     from sotopia_env.cli.rollout import rollout
 
-    need("demo", "scipy", "matplotlib")
+    need("demo", "matplotlib")
     if model is None:
         families = list(tasks.FAMILIES)
         typer.echo(f"{', '.join(DEMO_POLICIES)} in {len(families)} families of tasks with verified outcomes …")

@@ -118,10 +118,10 @@ def in_flags(message: str) -> str:
 
 
 def need(command: str, *modules: str) -> None:
-    """Raises a :class:`SotopiaError` saying what to install when a module of the ``analysis`` extra is missing."""
+    """Raises a :class:`SotopiaError` that names the extra to install when ``scipy`` or ``matplotlib`` is missing."""
     missing = [module for module in modules if find_spec(module) is None]
     if missing:
+        extra = "analysis" if "scipy" in missing else "charts"
         raise SotopiaError(
-            f"{command} needs {' and '.join(missing)}, not installed here; install them with "
-            "pip install 'sotopia-env[analysis]'"
+            f"{command} needs {' and '.join(missing)}, not installed here; pip install 'sotopia-env[{extra}]'"
         )

@@ -158,7 +158,6 @@ def hard(
     from sotopia_env.reports.hard import hard_tasks
     from sotopia_env.reports.tables import show_number, table
 
-    need("tasks hard", "scipy")
     if out is not None and out.suffix != ".json":
         raise InvalidValueError(f"--out: expected a .json file, got {str(out)!r}")
     selection = hard_tasks(runs, target, top, metric=metric, evaluator=evaluator)

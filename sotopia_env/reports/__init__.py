@@ -2,7 +2,7 @@
 
 from sotopia_env.reports.charts import new_figure, save_png
 from sotopia_env.reports.compare import Comparison, compare_runs
-from sotopia_env.reports.intervals import METHOD, Estimate, difference_estimate, estimate
+from sotopia_env.reports.intervals import METHOD, Estimate, adjusted, difference_estimate, estimate
 from sotopia_env.reports.seat_results import (
     HEADLINES,
     METRICS,
@@ -26,6 +26,7 @@ __all__ = [
     "Comparison",
     "Estimate",
     "SeatResult",
+    "adjusted",
     "choose_evaluator",
     "compare_runs",
     "difference_estimate",

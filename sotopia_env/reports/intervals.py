@@ -6,7 +6,7 @@ mean of scenario ``g`` of ``G``,
 
 .. math:: \bar y = \frac{1}{G} \sum_g \bar y_g, \qquad SE^2 = \frac{1}{G (G - 1)} \sum_g (\bar y_g - \bar y)^2
 
-and Student's t on ``G - 1`` degrees of freedom from scipy gives the interval and the test. This is at the same time the
+and Student's t on ``G - 1`` degrees of freedom gives the interval and the test. This is at the same time the
 cluster-robust standard error (Liang and Zeger 1986; Cameron and Miller 2015, section II) of the mean in which each
 value has the weight ``1 / (G n_g)``: episodes of one scenario resemble each other and are one observation. statsmodels'
 WLS on a constant with these weights gives the same with ``cov_type="cluster"``. Values of one scenario alone are
@@ -29,6 +29,7 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from sotopia_env.errors import InvalidValueError
 
@@ -37,6 +38,7 @@ Bounds = tuple[float, float]
 UNBOUNDED: Bounds = (-math.inf, math.inf)
 SCENARIOS, VIGNETTES, CASTINGS = "scenarios", "vignettes", "castings"
 """What an interval may be over."""
+_SMALLEST = 1e-300
 METHOD = (
     "Intervals: Student's t over scenarios, on the logit of the mean within its metric's range (the log where one end "
     "is open), of differences on the plain scale; none leaves the range."
@@ -100,10 +102,8 @@ def _with_interval(point: Estimate, error: float, freedom: float, bounds: Bounds
     """The estimate with interval and p-value from its standard error and the degrees of freedom of that."""
     if error <= 1e-12 * max(1.0, abs(point.mean)):  # no variation beyond rounding
         return point
-    from scipy import stats
-
-    low, high = _interval(point.mean, float(stats.t.ppf(0.975, freedom)) * error, bounds)
-    return replace(point, low=low, high=high, p=2 * float(stats.t.sf(abs(point.mean) / error, freedom)))
+    low, high = _interval(point.mean, critical_value(0.05, freedom) * error, bounds)
+    return replace(point, low=low, high=high, p=two_sided_p(point.mean / error, freedom))
 
 
 def difference_estimate(
@@ -142,11 +142,13 @@ def contrast_estimate(
 
 def adjusted(p_values: Sequence[float | None]) -> list[float | None]:
     """Returns the Benjamini-Hochberg adjusted p-values; ``None`` stays ``None`` and does not count as a test."""
-    from scipy import stats
-
-    tests = [p for p in p_values if p is not None]
-    q_values = iter(stats.false_discovery_control(tests, method="bh").tolist() if tests else ())
-    return [None if p is None else next(q_values) for p in p_values]
+    tested = sorted((p, index) for index, p in enumerate(p_values) if p is not None)
+    q_values: list[float | None] = [None] * len(p_values)
+    smallest = 1.0
+    for rank in range(len(tested), 0, -1):
+        p, index = tested[rank - 1]
+        q_values[index] = smallest = min(smallest, p * len(tested) / rank)
+    return q_values
 
 
 def _within(difference: Estimate, largest: float) -> Estimate:
@@ -181,3 +183,58 @@ def _interval(mean: float, half: float, bounds: Bounds) -> Bounds:
     width = below + above
     odds, factor = below / above, math.exp(half * width / (below * above))
     return bounds[0] + width * odds / (odds + factor), bounds[0] + width * odds / (odds + 1 / factor)
+
+
+# --- Student's t: scipy has it, and is a third of an installation -----------------------------------------------------
+
+
+def two_sided_p(t: float, freedom: float) -> float:
+    """Returns the probability that a t-distributed value is at least as far from 0 as ``t``.
+
+    Args:
+        t: the statistic.
+        freedom: degrees of freedom, above 0; not necessarily a whole number.
+    """
+    near, far = freedom / (freedom + t * t), t * t / (freedom + t * t)
+    a, b = freedom / 2, 0.5
+    if near < (a + 1) / (a + b + 2):  # where the fraction converges fast
+        return _incomplete_beta(near, far, a, b)
+    return 1 - _incomplete_beta(far, near, b, a)
+
+
+@lru_cache(maxsize=4096)
+def critical_value(p: float, freedom: float) -> float:
+    """Returns the ``t`` whose two-sided p-value is ``p``: 12.7 for .05 and one degree of freedom, 1.96 for many."""
+    low, high = 0.0, 1.0
+    while two_sided_p(high, freedom) > p:
+        low, high = high, 2 * high
+    while (middle := (low + high) / 2) not in (low, high):  # until the two are neighbouring floats
+        low, high = (middle, high) if two_sided_p(middle, freedom) > p else (low, middle)
+    return high
+
+
+def _incomplete_beta(x: float, rest: float, a: float, b: float) -> float:
+    """The regularised incomplete beta function at ``x``, where ``rest`` is ``1 - x`` without its rounding error.
+
+    Lentz's evaluation of the continued fraction, for ``x < (a + 1) / (a + b + 2)`` (DLMF 8.17.22).
+    """
+    if x <= 0:
+        return 0.0
+    front = math.exp(
+        a * math.log(x) + b * math.log(rest) + math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) - math.log(a)
+    )
+    c, d = 1.0, 1 / _away_from_zero(1 - (a + b) * x / (a + 1))
+    fraction, m, step = d, 1, 0.0
+    while abs(step - 1) > 1e-15:
+        even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
+        odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
+        step = 1.0
+        for coefficient in (even, odd):
+            d, c = 1 / _away_from_zero(1 + coefficient * d), _away_from_zero(1 + coefficient / c)
+            step *= d * c
+        fraction, m = fraction * step, m + 1
+    return front * fraction
+
+
+def _away_from_zero(value: float) -> float:
+    return value if abs(value) > _SMALLEST else _SMALLEST

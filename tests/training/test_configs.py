@@ -2,6 +2,7 @@
 
 import re
 import runpy
+import shlex
 from pathlib import Path
 
 import pytest
@@ -97,9 +98,19 @@ def test_accelerate_would_launch_a_stage(path, monkeypatch):
     """Up to the moment at which processes would be started; whether it trains can only be seen on GPUs."""
     from accelerate.commands import launch
 
-    found = re.search(r"accelerate launch --config_file (\S+) (scripts/\S+) --config (\S+)", path.read_text())
-    config, script, stage = found.groups()
-    assert (ROOT / config, (ROOT / stage).exists()) == (path, True)
+    first_line = path.read_text().splitlines()[0]
+    found = re.fullmatch(r"# accelerate launch --config_file (\S+) (scripts/\S+) --config (\S+)(.*)", first_line)
+    config, script, stage, overrides = found.groups()
+    assert ROOT / config == path
+    assert (
+        run_script(
+            "Checked.",
+            settings_class(Path(script).name),
+            pytest.fail,
+            ["--config", str(ROOT / stage), "--check", *shlex.split(overrides)],
+        )
+        == 0
+    )
     monkeypatch.delenv("ACCELERATE_CONFIG_FILE", raising=False)
     asked = ["--config_file", str(path), str(ROOT / script), "--config", str(ROOT / stage)]
     arguments, defaults, _ = launch._validate_launch_command(launch.launch_command_parser().parse_args(asked))

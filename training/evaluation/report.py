@@ -22,6 +22,7 @@ from sotopia_env.reports import (
     METHOD,
     Estimate,
     SeatResult,
+    adjusted,
     difference_estimate,
     estimate,
     metric_bounds,
@@ -253,11 +254,8 @@ def _gain(pairing: Pairing, judge: str, metric: str, own: _Rows, baseline: _Rows
 
 
 def _adjusted(gains: Sequence[Gain]) -> list[Gain]:
-    from scipy import stats
-
-    tested = [gain.estimate.p for gain in gains if gain.estimate.p is not None]
-    adjusted = iter(stats.false_discovery_control(tested, method="bh").tolist() if tested else ())
-    return [replace(gain, q=None if gain.estimate.p is None else next(adjusted)) for gain in gains]
+    q_values = adjusted([gain.estimate.p for gain in gains])
+    return [replace(gain, q=q) for gain, q in zip(gains, q_values, strict=True)]
 
 
 # --- as text ------------------------------------------------------------------------------------------------------

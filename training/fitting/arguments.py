@@ -148,6 +148,10 @@ def training_arguments(fit: FitSettings, output: str, validated: bool, kind: typ
     """
     decided = {"output_dir": output, "save_only_model": False, **decided, **_selection(fit, validated)}
     values = _checked_values(fit, kind, decided)
+    for name in ("gradient_checkpointing", "gradient_checkpointing_kwargs"):
+        newer = name.replace("gradient", "activation")  # a transformers that has this name warns of the other
+        if newer in get_type_hints(kind) and name in values:
+            values.setdefault(newer, values.pop(name))
     logging.getLogger("transformers.training_args").setLevel(logging.ERROR)  # repeats what was decided here
     try:
         arguments = kind(**{**_machine(values, validated), **values, **decided})

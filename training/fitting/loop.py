@@ -51,13 +51,9 @@ def is_first_process() -> bool:
 
 
 def quiet() -> None:
-    """Silences progress bars if stderr is no terminal, and the libraries' messages about every load."""
-    import warnings
-
+    """Silences progress bars if stderr is not a terminal."""
     import datasets
 
-    warnings.filterwarnings("ignore", message=".*gradient_checkpointing` is deprecated.*", category=FutureWarning)
-    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # about an optional CPU kernel
     if not sys.stderr.isatty():
         datasets.disable_progress_bars()
     quiet_bars()

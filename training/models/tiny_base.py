@@ -16,7 +16,7 @@ from pydantic import Field
 from sotopia_env import naming, tasks
 from sotopia_env.runs import all_matchups, plan_episodes, run_episodes
 from training.data.samples import RowMaker
-from training.models.loading import CHATML, write_prompt_settings
+from training.models.loading import CHATML, quiet_bars, write_prompt_settings
 from training.stage.directory import StageDirectory
 from training.stage.settings import PromptSettings, Settings
 
@@ -204,6 +204,7 @@ def make_tiny_model(
         embeddings = model.get_input_embeddings().weight.data  # (vocabulary, hidden)
         embeddings[numbers] += torch.randn(hidden) * hidden**-0.5
         embeddings *= _EMBEDDING_SCALE
+    quiet_bars()
     model.save_pretrained(str(directory))
     tokenizer.save_pretrained(str(directory))
     return Path(directory)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import multiprocessing
+import os
 import signal
 import sys
 import threading
@@ -74,11 +75,15 @@ def run_script(
         parser.add_argument("--assume", action="append", default=[], metavar="KEY=VALUE", help="of the forecast")
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s", datefmt="%H:%M:%S")
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # peft imports it: a missing optional CPU kernel is news
+    logging.getLogger("huggingface_hub").propagate = False  # it has a handler of its own
     settings: _SettingsT | None = None
     try:
         settings = read_settings(options.config, kind, options.set)
         if forecast is not None and options.dry_run:
-            sys.stdout.write(str(forecast(settings, read_overrides(options.assume, Assumptions, "--assume"))))
+            text = str(forecast(settings, read_overrides(options.assume, Assumptions, "--assume")))
+            if os.environ.get("RANK", "0") == "0":  # one of the processes that accelerate starts speaks for all
+                sys.stdout.write(text)
         elif not options.check:
             with ended_by_sigterm():
                 run(settings)

@@ -28,6 +28,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sotopia_env.reports.intervals import adjusted
+
 ALPHA = 0.05
 """Level of the tests (AgentSense D.7)."""
 _NOTHING = 1e-12
@@ -161,9 +163,7 @@ def _two_sided(distribution: Any, values: Mapping[str, tuple[float, ...]]) -> di
 
 def _adjusted(p: Mapping[str, float]) -> dict[str, float]:
     """The p-values after Benjamini and Hochberg."""
-    from scipy import stats
-
-    return dict(zip(p, stats.false_discovery_control(list(p.values()), method="bh").tolist(), strict=True)) if p else {}
+    return {name: q for name, q in zip(p, adjusted(list(p.values())), strict=True) if q is not None}
 
 
 def cohens_kappa(pairs: Sequence[tuple[bool, bool]]) -> float | None:

@@ -521,12 +521,12 @@ def test_demo_plays_every_family_compares_and_resumes(tmp_path: Path) -> None:
     assert " 0 played now" in sotopia("demo", "--out", out, "-n", 1).output
 
 
-@pytest.mark.parametrize("command", [["compare", "runs"], ["demo", "--out", "runs"]])
+@pytest.mark.parametrize("command", [["compare", "runs", "--out", "runs"], ["demo", "--out", "runs"]])
 def test_a_missing_extra_is_one_sentence_before_anything_is_done(command, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs").mkdir()
     monkeypatch.setattr(command_options, "find_spec", lambda module: None)
     said = sotopia(*command, code=2).stderr
-    assert "needs scipy" in said
-    assert "pip install 'sotopia-env[analysis]'" in said
+    assert "matplotlib" in said
+    assert "pip install 'sotopia-env[charts]'" in said
     assert list((tmp_path / "runs").iterdir()) == []

@@ -7,9 +7,9 @@ PLAYING := $(VENV)/.playing
 OLDEST := $(VENV)/gymnasium-1.2.2
 VLLM_SET := $(VENV)/vllm-set
 
-.PHONY: help demo test learn soak check resolve bench clean
+.PHONY: help demo test learn learn-smol soak check resolve bench clean
 help: ## list the targets
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 16
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -36,6 +36,9 @@ test: $(STAMP) ## run the tests
 
 learn: $(STAMP) ## train a tiny model through every stage, three seeds, and write runs/learn/report.md
 	$(BIN)/python scripts/learn.py --config configs/learn.yaml
+
+learn-smol: $(STAMP) ## teach SmolLM2-135M to bargain: clone, self-reinforcement, GRPO, three seeds, and write runs/learn-smol/report.md
+	$(BIN)/python -m studies.learn_smol --out runs/learn-smol
 
 soak: $(STAMP) ## kill a run with models 50 times, play one on a local Ray, the environments on the oldest Gymnasium, training on vLLM's set
 	SOTOPIA_KILLS=50 $(BIN)/python -m pytest -n 0 tests/sotopia_env/runs/test_killed_models.py

@@ -1,6 +1,6 @@
 """Reports: comparisons of runs, tables, charts and readable transcripts."""
 
-from sotopia_env.reports.charts import new_figure, save_png
+from sotopia_env.reports.charts import new_figure, save_figure, save_png
 from sotopia_env.reports.compare import Comparison, compare_runs
 from sotopia_env.reports.intervals import METHOD, Estimate, adjusted, difference_estimate, estimate
 from sotopia_env.reports.seat_results import (
@@ -33,6 +33,7 @@ __all__ = [
     "estimate",
     "metric_bounds",
     "new_figure",
+    "save_figure",
     "save_png",
     "seat_results",
     "show_estimate",

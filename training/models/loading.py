@@ -20,7 +20,7 @@ from sotopia_env.errors import InvalidValueError, first_line
 from sotopia_env.json_text import read_json
 from sotopia_env.policies import Format
 from sotopia_env.world import ChatMessage
-from training.models.gguf_files import converted, gguf_file
+from training.models.gguf_files import converted, gguf_file, smol_directory
 from training.models.quantization import quantization_config
 from training.stage.settings import LoraSettings, ModelSettings, PromptSettings, settings_of
 
@@ -42,6 +42,7 @@ CHATML = (
 
 LOADING = threading.RLock()
 """Held while weights are loaded: transformers changes how modules are made, for all threads of the process."""
+_SMOL = "smol"  # as on a command line, where it is a policy's or a model's name
 _PROMPT = PromptSettings()
 _EMPTY_SYSTEM = (
     "{%- if messages and messages[0]['role'] != 'system' %}"
@@ -337,7 +338,15 @@ def check_whole_model(name: str, report: Mapping[str, Any]) -> None:
 
 
 def located(base: str) -> str:
-    """Returns a directory's absolute path, which an adapter can store as its base; a hub name unchanged."""
+    """Returns a directory's absolute path, which an adapter can store as its base; a hub name unchanged.
+
+    ``smol`` and a directory with a GGUF file become the directory of the converted model.
+
+    Raises:
+        InvalidValueError: a GGUF file cannot be converted, or the package of ``smol`` is missing.
+    """
+    if base == _SMOL or gguf_file(Path(base)) is not None:
+        return str(find_model(base).resolve())
     return str(Path(base).resolve()) if Path(base).is_dir() else base
 
 
@@ -390,11 +399,14 @@ def same_model(one: str, other: str) -> bool:
 def find_model(directory: str | Path) -> Path:
     """Returns the directory of the model in a stage's output: ``model/`` in it, or the directory itself.
 
-    A GGUF file in a directory is converted first (:mod:`training.models.gguf_files`).
+    A GGUF file in a directory is converted first, and ``smol`` is SmolLM2-135M-Instruct
+    (:mod:`training.models.gguf_files`).
 
     Raises:
         InvalidValueError: neither holds an adapter or a model, or a GGUF file cannot be converted.
     """
+    if str(directory) == _SMOL:
+        directory = smol_directory()
     for path in (Path(directory) / "model", Path(directory)):
         if _has_config(path):
             return path

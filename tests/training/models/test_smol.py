@@ -9,9 +9,11 @@ from sotopia_env import Table, naming, tasks
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.world import Rules
 from sotopia_env.world.answers import InterviewQuestion
+from training.fitting.loop import begin_from
 from training.models import gguf_files
 from training.models.gguf_files import SMOL, converted, gguf_file, smol_directory
 from training.models.loading import find_model, load_tokenizer, prompt_ids
+from training.stage.settings import ModelSettings, PromptSettings
 
 pytestmark = pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in (SMOL, "gguf", "llguidance")),
@@ -34,6 +36,13 @@ def test_a_gguf_file_is_converted_once_and_adds_no_system_message_of_its_own():
     tokenizer = load_tokenizer(directory)
     text = tokenizer.decode(prompt_ids(tokenizer, [{"role": "user", "content": "Hello."}]))
     assert "SmolLM" not in text
+
+
+def test_a_stage_trains_it_by_name_and_a_gguf_directory_by_its_path():
+    """Both are the converted directory, which an adapter names as its base."""
+    converted_once = str(find_model(smol_directory()))
+    for base in ("smol", str(smol_directory())):
+        assert begin_from(ModelSettings(base=base), None, PromptSettings()).base == converted_once
 
 
 def test_its_moves_are_legal_from_its_first_turn_in_every_family():

@@ -1,0 +1,1 @@
+"""Studies: the stages and files that users run, in an order that answers a question."""

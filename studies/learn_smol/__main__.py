@@ -1,0 +1,71 @@
+"""Runs the study: ``python -m studies.learn_smol --out runs/learn-smol``; the same command continues it.
+
+Seeds run side by side, each on one thread, one stage after the other. Every stage is a script with a YAML file of this
+folder, run in the directory of its seed; it leaves what the next one names. ``report.md`` is written at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from sotopia_env.errors import SotopiaError
+from studies.learn_smol.report import write_report
+from studies.learn_smol.stages import REFERENCES, SHARED, TASKS, Study, seed_stages
+from training.stage.script import ended_by_sigterm
+
+logger = logging.getLogger(__name__)
+
+
+def main() -> int:
+    """Reads the command line and returns the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("runs/learn-smol"), help="directory of the study")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3], help="training seeds")
+    parser.add_argument("--processes", type=int, default=3, help="seeds at a time, each with some 5 GB of memory")
+    parser.add_argument("--short", action="store_true", help="minutes: only shows that the stages fit together")
+    options = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
+    try:
+        with ended_by_sigterm():
+            run(options.out, options.seeds, options.processes, options.short)
+    except KeyboardInterrupt:
+        sys.stderr.write("stopped; the same command continues with what is complete on disk\n")
+        return 130
+    except SotopiaError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 2
+    return 0
+
+
+def run(out: Path, seeds: list[int], processes: int, short: bool = False) -> None:
+    """Runs what is not complete yet, and writes the report.
+
+    Raises:
+        SotopiaError: a stage fails; the other seeds go on to their ends before.
+    """
+    study = Study(out, short)
+    study.run(TASKS, SHARED)
+
+    def train(seed: int) -> None:
+        for stage in seed_stages(seed):
+            study.run(stage, str(seed))
+
+    with ThreadPoolExecutor(processes) as pool:
+        jobs = [pool.submit(train, seed) for seed in seeds]
+        jobs.append(pool.submit(study.run, REFERENCES, SHARED))
+        try:
+            for job in jobs:
+                job.result()
+        except KeyboardInterrupt:
+            pool.shutdown(wait=False, cancel_futures=True)
+            study.stop()
+            raise
+    logger.info("report: %s", write_report(study.out, seeds))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

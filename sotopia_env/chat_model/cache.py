@@ -71,6 +71,8 @@ class ResponseCache:
             "replicate": request.replicate,
             "reask": request.reask,
         }
+        if request.tools:  # keys from before there were any stay as they are
+            question["tools"] = request.tools
         return hashlib.sha256(canonical_json(question).encode("utf-8", "surrogatepass")).hexdigest()
 
     def get(self, key: str) -> ChatReply | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 
@@ -174,15 +174,21 @@ class Limiter:
 
 def estimate_tokens(request: ChatRequest) -> int:
     """Returns roughly how many tokens the prompt has: a quarter of its characters, and a few for each message."""
-    characters = sum(len(message["content"]) for message in request.messages)
+    characters = sum(len(text) for text in _texts(request))
     return characters // _CHARACTERS_PER_TOKEN + _TOKENS_PER_MESSAGE * len(request.messages)
 
 
 def most_tokens(request: ChatRequest) -> int:
     """Returns more tokens than the prompt has in nearly any text: one for every two bytes, and a few per message."""
-    size = sum(
-        len(text) if (text := message["content"]).isascii() else len(text.encode("utf-8", "replace"))
-        for message in request.messages
-    )
+    size = sum(len(text) if text.isascii() else len(text.encode("utf-8", "replace")) for text in _texts(request))
     size += 0 if request.schema is None else len(json.dumps(request.schema))  # some providers count it
     return size // BYTES_PER_TOKEN + _FRAME * len(request.messages)
+
+
+def _texts(request: ChatRequest) -> Iterator[str]:
+    """Everything in a request that is billed as prompt."""
+    for message in request.messages:
+        yield message["content"]
+        yield from (call["function"]["arguments"] for call in message.get("tool_calls", ()))
+    if request.tools:
+        yield json.dumps(request.tools)

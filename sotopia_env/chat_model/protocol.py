@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from sotopia_env.errors import ModelFailure
 from sotopia_env.world.episode import Usage
-from sotopia_env.world.observation import ChatMessage
+from sotopia_env.world.observation import ChatMessage, FunctionCall
 
 Role = Literal["agent", "judge"]
 """On whose account a call is: the ledger sums agents and judges separately."""
@@ -24,6 +24,8 @@ class ChatRequest:
         temperature: sampling temperature; ``None`` leaves it to the server.
         max_tokens: limit on the answer, in tokens; ``None`` leaves it to the server.
         seed: passed to servers that take one.
+        tools: functions of which the answer is to be one call, each with ``name``, ``description`` and ``parameters``
+            (a JSON schema); empty where the answer is a text. A model that cannot call functions answers with text.
         schema: JSON schema of the answer; used where the server enforces schemas, ignored where not (the answer is
             parsed and validated by the caller in any case).
         logprobs: whether to ask for token ids and log-probabilities, where the server has them.
@@ -38,6 +40,7 @@ class ChatRequest:
     temperature: float | None = 1.0
     max_tokens: int | None = None
     seed: int | None = None
+    tools: tuple[Mapping[str, Any], ...] = ()
     schema: Mapping[str, Any] | None = None
     logprobs: bool = False
     replicate: int = 0
@@ -70,6 +73,7 @@ class ChatReply:
         logprobs: their log-probabilities, where the server gives them.
         prompt_token_ids: token ids of the prompt as the server rendered it, where it gives them.
         failures: kind and message of every failed attempt before this answer.
+        calls: the functions that the model called, as it wrote them.
     """
 
     text: str
@@ -87,6 +91,7 @@ class ChatReply:
     logprobs: tuple[float, ...] | None = None
     prompt_token_ids: tuple[int, ...] | None = None
     failures: tuple[tuple[ModelFailure, str], ...] = ()
+    calls: tuple[FunctionCall, ...] = ()
 
     @property
     def usage(self) -> Usage:
@@ -127,6 +132,6 @@ class ChatModel(Protocol):
 class CountsTokens(Protocol):
     """A chat model that knows its own tokenizer."""
 
-    def prompt_tokens(self, messages: Sequence[ChatMessage]) -> int:
-        """Returns the number of tokens of a conversation, up to where the answer begins."""
+    def prompt_tokens(self, messages: Sequence[ChatMessage], tools: Sequence[Mapping[str, Any]] = ()) -> int:
+        """Returns the number of tokens of a conversation, up to where the answer begins, functions included."""
         ...

@@ -169,7 +169,7 @@ class Route:
                 if call.ledger.budget.limited:
                     self._usage.learn(request, reply)
             slot.settle(reply)
-        if not reply.text.strip():
+        if not reply.text.strip() and not reply.calls:
             raise FailedAttempt("empty", _empty_reason(reply), status=200)
         return reply
 

@@ -1,26 +1,30 @@
 """Prompts of a language model in a seat: the observation, examples, complaints, and the turns left out to make it fit.
 
-Three formats. ``chat`` is a conversation in which the seat's own texts are the assistant's messages, byte for byte;
+Four formats. ``chat`` is a conversation in which the seat's own texts are the assistant's messages, byte for byte;
 each turn's messages extend the previous ones, so a server's prefix cache hits. ``single`` is one user message with the
 information of SOTOPIA-π's prompt (arXiv 2403.08715, appendix B.3), as models fine-tuned on that format expect.
 ``brief`` is a conversation with nothing but goals, private information, the seat's worth, what can be agreed on, who
 did what, why an own answer or move did not count, the turn's number, how many own turns are left and how an open offer
 is accepted, for models of a few million parameters: a tenth of the length, and no instructions, which such a model
 learns by training or not at all. What else stands on the table follows there from the effects of the moves.
+``tools`` is ``chat`` with functions to call in the place of a form to write
+(:mod:`sotopia_env.policies.function_calls`).
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from sotopia_env.errors import InvalidValueError, name_hint
 from sotopia_env.outcomes import WorthForm
 from sotopia_env.policies.examples import PLACEHOLDER, Example
+from sotopia_env.policies.function_calls import instruction
 from sotopia_env.prompts import fill, load
 from sotopia_env.quoting import disarm, disarm_line, quote
 from sotopia_env.records import canonical_json
@@ -28,7 +32,7 @@ from sotopia_env.world.action import ActionType
 from sotopia_env.world.dynamics import Turn
 from sotopia_env.world.observation import LEFT_OUT, Briefing, ChatMessage, Observation, render_action
 
-Format = Literal["chat", "single", "brief"]
+Format = Literal["chat", "single", "brief", "tools"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 KEPT_TURNS = 4
 """The latest turns, which are never left out."""
@@ -37,6 +41,7 @@ _ECHO = 4_000
 _REASON = 500
 _TOKENS_PER_MESSAGE = 4
 _PROMPTS = ("briefing", "answer", "move", "private", "agent_reask", "agent_example", "agent_brief")
+_TOOL_PROMPTS = ("briefing", "answer_tools", "agent_functions", "agent_reask_tools", "agent_example")
 
 
 @lru_cache(maxsize=64)  # the same few texts for every episode's record
@@ -49,7 +54,7 @@ class AgentPrompt:
     """Turns observations into messages.
 
     Attributes:
-        format: ``chat``, ``single`` or ``brief``.
+        format: ``chat``, ``single``, ``brief`` or ``tools``.
         template: of the user message in the ``single`` format.
         examples: shown before the observation, as pairs of a user's and an assistant's message.
     """
@@ -67,7 +72,8 @@ class AgentPrompt:
     @property
     def hashes(self) -> Mapping[str, str]:
         """The first 12 hex digits of the SHA-256 of every text that messages are made of, by name."""
-        texts = {name: load(name) for name in _PROMPTS} | {"template": self.template}
+        names = _TOOL_PROMPTS if self.format == "tools" else _PROMPTS
+        texts = {name: load(name) for name in names} | {"template": self.template}
         texts["examples"] = canonical_json([example.model_dump(mode="json") for example in self.examples])
         return {name: _hash(text) for name, text in texts.items()}
 
@@ -78,6 +84,9 @@ class AgentPrompt:
             return [*examples, _user(fill(self.template, observation=observation.text_without(dropped)))]
         brief = self.format == "brief"
         system, *turns = _brief_messages(observation, dropped) if brief else observation.messages_without(dropped)
+        if self.format == "tools":
+            head = system["content"].removesuffix(observation.briefing.answer)
+            system = {"role": "system", "content": head + instruction(observation.briefing)}
         return [system, *examples, *turns]
 
     def _example_messages(self) -> list[ChatMessage]:
@@ -194,9 +203,15 @@ def approximate_tokens(text: str) -> int:
     return -(-len(text) // 4)
 
 
-def conversation_tokens(messages: Sequence[ChatMessage], count: Callable[[str], int] = approximate_tokens) -> int:
-    """Returns the tokens of a conversation: those of its texts, and four more for each message."""
-    return sum(count(message["content"]) + _TOKENS_PER_MESSAGE for message in messages)
+def conversation_tokens(
+    messages: Sequence[ChatMessage],
+    tools: Sequence[Mapping[str, Any]] = (),
+    count: Callable[[str], int] = approximate_tokens,
+) -> int:
+    """Returns the tokens of a conversation: those of its texts and functions, and four more for each message."""
+    texts = [call["function"]["arguments"] for message in messages for call in message.get("tool_calls", ())]
+    texts += [json.dumps(tools)] if tools else []
+    return sum(map(count, texts)) + sum(count(message["content"]) + _TOKENS_PER_MESSAGE for message in messages)
 
 
 @dataclass(frozen=True, slots=True)

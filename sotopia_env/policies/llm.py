@@ -40,6 +40,7 @@ from sotopia_env.policies.agent_prompt import (
 )
 from sotopia_env.policies.answer_schema import action_schema
 from sotopia_env.policies.examples import ExampleSource, read_examples, read_template
+from sotopia_env.policies.function_calls import CallingModel, functions_of, with_calls
 from sotopia_env.policies.interviews import answer_schema, read_choice, request_text
 from sotopia_env.policies.policy import Decision
 from sotopia_env.world.action import NO_ACTION, Action, ActionType, ParseFailure, parse_possible
@@ -60,8 +61,8 @@ class LLMPolicy:
 
     Attributes:
         model: answers; made by :func:`sotopia_env.chat_model.make_model`, or anything else that keeps its protocol.
-        format: ``chat`` (a conversation, each turn extending the last), ``single`` (one prompt, as SOTOPIA-π's) or
-            ``brief`` (a short conversation without instructions, for tiny models).
+        format: ``chat`` (a conversation, each turn extending the last), ``single`` (one prompt, as SOTOPIA-π's),
+            ``brief`` (a short conversation without instructions, for tiny models) or ``tools`` (function calls).
         temperature: of sampling, 0 to 2; ``None`` leaves it to the server.
         max_tokens: limit on each answer; ``None`` leaves it to the model.
         reasks: how often unusable text, or a move that is not open, is complained about and asked for again.
@@ -107,16 +108,15 @@ class LLMPolicy:
         prompt = AgentPrompt(self.format, read_template(self.template), read_examples(self.examples))
         if self.count_tokens is not None and self.context_limit is None:
             raise InvalidValueError("count_tokens: expected a context_limit with it, got none")
-        count = self._counter()
         object.__setattr__(self, "_prompt", prompt)
-        object.__setattr__(self, "_window", ContextWindow(self.context_limit, self.max_tokens, count))
+        object.__setattr__(self, "_window", ContextWindow(self.context_limit, self.max_tokens))
         object.__setattr__(self, "name", self.name or self.model.name)
 
-    def _counter(self) -> Callable[[Sequence[ChatMessage]], int]:
-        """Counts the tokens of a conversation: as the model itself does, where it can."""
+    def _counter(self, frame: ChatRequest) -> Callable[[Sequence[ChatMessage]], int]:
+        """Counts the tokens of a conversation with the functions of a request: as the model itself does, if it can."""
         if self.count_tokens is None and isinstance(self.model, CountsTokens):
-            return self.model.prompt_tokens
-        return partial(conversation_tokens, count=self.count_tokens or approximate_tokens)
+            return partial(self.model.prompt_tokens, tools=frame.tools) if frame.tools else self.model.prompt_tokens
+        return partial(conversation_tokens, tools=frame.tools, count=self.count_tokens or approximate_tokens)
 
     @property
     def parameters(self) -> Mapping[str, Any]:
@@ -148,7 +148,8 @@ class LLMPolicy:
             answer = read_reply(reply, observation)
             return answer, problem_of(answer, observation)
 
-        asked = await self._ask(observation, self._frame(observation, seed), read)
+        reask = "agent_reask_tools" if self.format == "tools" else "agent_reask"
+        asked = await self._ask(observation, self._frame(observation, seed), read, complaint_prompt=reask)
         generation = _generation(asked, time.perf_counter() - started)
         action = asked.value if isinstance(asked.value, Action) else self._forfeit(observation)
         return Decision(action, generation, _failures(asked.replies))
@@ -169,6 +170,7 @@ class LLMPolicy:
         frame = replace(
             self._frame(observation, seed),
             role="judge",
+            tools=(),
             schema=answer_schema(question),
             logprobs=False,
             accepts=lambda reply: read(reply)[0] is not None,
@@ -193,6 +195,8 @@ class LLMPolicy:
     ) -> Answered[T]:
         """The model's answer to the observation and a question; ``frame`` is the request without messages."""
         turns = len(observation.turns)
+        window = replace(self._window, count=self._counter(frame))
+        model = CallingModel(self.model) if frame.tools else self.model
 
         def prompt(omitted: int, complaints: Sequence[Complaint]) -> Prompted:
             echoes = [m for c in complaints for m in complaint(_writable(c.text), c.reason, complaint_prompt)]
@@ -201,14 +205,15 @@ class LLMPolicy:
                 *earlier, last = self._prompt.messages(observation, count)
                 # In one message with the latest news: many chat templates refuse two of one role in a row.
                 content = "\n\n".join(filter(None, (last["content"], question)))
-                return [*earlier, {"role": last["role"], "content": content}, *echoes]
+                conversation: list[ChatMessage] = [*earlier, {"role": last["role"], "content": content}, *echoes]
+                return with_calls(conversation) if frame.tools else conversation
 
-            dropped = max(omitted, self._window.dropped(turns, messages))
+            dropped = max(omitted, window.dropped(turns, messages))
             return Prompted(replace(frame, messages=tuple(messages(dropped))), dropped)
 
         try:
             return await ask(
-                self.model, prompt, read, reasks=self.reasks, shorten=lambda dropped: fewer_turns(turns, dropped)
+                model, prompt, read, reasks=self.reasks, shorten=lambda dropped: fewer_turns(turns, dropped)
             )
         except ContextLengthError as error:
             dropped = max(0, turns - KEPT_TURNS)
@@ -219,13 +224,16 @@ class LLMPolicy:
             raise PolicyError(f"{self.name}: {error}") from error
 
     def _frame(self, observation: Observation, seed: int) -> ChatRequest:
+        calls = self.format == "tools"
         return ChatRequest(
             (),
             role="agent",
             temperature=self.temperature,
             max_tokens=self.max_tokens,
             seed=seed & _SEED_BITS if self.send_seed else None,
-            schema=action_schema(observation, self.max_tokens),  # the model decides whether its server enforces it
+            tools=functions_of(observation) if calls else (),
+            # The model decides whether its server enforces it.
+            schema=None if calls else action_schema(observation, self.max_tokens),
             logprobs=self.logprobs,
             replicate=seed,  # two samples of one prompt are two samples, whatever a cache makes of them
             label=f"{observation.agent} turn {observation.turn}",

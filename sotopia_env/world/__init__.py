@@ -1,7 +1,7 @@
 """The world: situations, actions, rules, observations, rewards and episodes; pure functions and frozen records."""
 
 from sotopia_env.quoting import disarm, quote
-from sotopia_env.world.action import NO_ACTION, Action, ActionType, ParseFailure, parse_possible, to_json
+from sotopia_env.world.action import NO_ACTION, Action, ActionType, ParseFailure, json_objects, parse_possible, to_json
 from sotopia_env.world.answers import InterviewAnswer, Interviewee, InterviewQuestion, InterviewReply, View
 from sotopia_env.world.dynamics import EpisodeState, Rules, Turn, TurnOrder, initial_state, transition
 from sotopia_env.world.episode import (
@@ -18,7 +18,15 @@ from sotopia_env.world.episode import (
     write_episodes,
 )
 from sotopia_env.world.interview import Domain, GoalTest, GoalType, Interview, Need, Question, Role, goal_truth
-from sotopia_env.world.observation import LEFT_OUT, NOTHING_NEW, ChatMessage, Observation, SeatView, render_action
+from sotopia_env.world.observation import (
+    LEFT_OUT,
+    NOTHING_NEW,
+    ChatMessage,
+    FunctionCall,
+    Observation,
+    SeatView,
+    render_action,
+)
 from sotopia_env.world.outcome import outcome_of, references
 from sotopia_env.world.reward import (
     ABBREVIATIONS,
@@ -51,6 +59,7 @@ __all__ = [
     "EpisodeState",
     "Evaluation",
     "Evaluator",
+    "FunctionCall",
     "Generation",
     "GoalTest",
     "GoalType",
@@ -88,6 +97,7 @@ __all__ = [
     "draw_seatings",
     "goal_truth",
     "initial_state",
+    "json_objects",
     "outcome_of",
     "parse_possible",
     "quote",

@@ -9,7 +9,7 @@ think of.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, TypedDict
+from typing import NamedTuple, NotRequired, TypedDict
 
 from sotopia_env.world.action import to_json
 from sotopia_env.world.briefing import Briefing
@@ -25,11 +25,32 @@ Standing = Callable[[int], str]
 """Returns, for the index of one of a seat's own turns, what it knew of the table before it; whole lines."""
 
 
+class FunctionCall(NamedTuple):
+    """A function's name and its arguments as JSON text, as models write them."""
+
+    name: str
+    arguments: str
+
+
+class ToolCall(TypedDict):
+    """A :class:`FunctionCall` in an assistant's message, as OpenAI's protocol has it; ``type`` is ``function``."""
+
+    id: str
+    type: str
+    function: Mapping[str, str]
+
+
 class ChatMessage(TypedDict):
-    """One message for a chat model; ``role`` is ``system``, ``user`` or ``assistant``."""
+    """One message for a chat model.
+
+    ``role`` is ``system``, ``user`` or ``assistant``; with function calls also ``tool``, whose content is the result
+    of the call that ``tool_call_id`` names.
+    """
 
     role: str
     content: str
+    tool_calls: NotRequired[list[ToolCall]]
+    tool_call_id: NotRequired[str]
 
 
 class OwnMessage(NamedTuple):

@@ -23,7 +23,9 @@ from sotopia_env.world.conversation import (
     NOTHING_YET,
     ChatMessage,
     Conversation,
+    FunctionCall,
     OwnMessage,
+    ToolCall,
 )
 from sotopia_env.world.dynamics import EpisodeState, Rules, Turn, TurnOrder, move_problem
 from sotopia_env.world.rendering import extend_lines, indented, render_action, render_turn
@@ -38,12 +40,14 @@ __all__ = [
     "OWN_FIELDS",
     "Briefing",
     "ChatMessage",
+    "FunctionCall",
     "Observation",
     "Outlook",
     "OwnMessage",
     "Partner",
     "Prospect",
     "SeatView",
+    "ToolCall",
     "briefing",
     "describe",
     "observe",

@@ -16,6 +16,7 @@ from sotopia_env.policies import turn_seed
 from sotopia_env.world import ChatMessage
 from training.models.batching import Batcher
 from training.models.constraints import is_available
+from training.models.function_calls import calling_prompt_ids, calls_in
 from training.models.generation import Sampling
 from training.models.gguf_files import smol_directory
 from training.models.loading import answer_text, load_tokenizer, prompt_ids, read_prompt_settings
@@ -63,9 +64,14 @@ class LocalChatModel:
             "constrained": self.constrained,
         }
 
-    def prompt_tokens(self, messages: Sequence[ChatMessage]) -> int:
-        """Returns the number of tokens of a conversation, up to where the answer begins."""
-        return len(prompt_ids(self.tokenizer, messages))
+    def prompt_tokens(self, messages: Sequence[ChatMessage], tools: Sequence[Mapping[str, Any]] = ()) -> int:
+        """Returns the number of tokens of a conversation with functions, up to where the answer begins."""
+        return len(self._prompt_ids(messages, tools))
+
+    def _prompt_ids(self, messages: Sequence[ChatMessage], tools: Sequence[Mapping[str, Any]]) -> list[int]:
+        if tools:
+            return calling_prompt_ids(self.tokenizer, messages, tools)
+        return prompt_ids(self.tokenizer, messages)
 
     async def complete(self, request: ChatRequest) -> ChatReply:
         """See :class:`~sotopia_env.chat_model.ChatModel`; the same request gets the same answer.
@@ -74,7 +80,7 @@ class LocalChatModel:
             ContextLengthError: prompt and answer do not fit.
             ModelRefusedError: the model cannot be loaded.
         """
-        ids, batcher = prompt_ids(self.tokenizer, request.messages), self._batcher(request)
+        ids, batcher = self._prompt_ids(request.messages, request.tools), self._batcher(request)
         answer = batcher.sampling.max_new_tokens
         if len(ids) + answer > self.max_length:
             raise ContextLengthError(
@@ -83,8 +89,9 @@ class LocalChatModel:
         seed = turn_seed(request.replicate, request.reask, 1) if request.reask else request.replicate
         schema = request.schema if self.constrained else None
         sampled = await (batcher.sample(ids, seed) if schema is None else batcher.sample(ids, seed, schema))
+        text = answer_text(self.tokenizer, sampled.ids[:-1] if sampled.finished else sampled.ids)
         return ChatReply(
-            answer_text(self.tokenizer, sampled.ids[:-1] if sampled.finished else sampled.ids),
+            text,
             finish_reason="stop" if sampled.finished else "length",
             prompt_tokens=len(ids),
             completion_tokens=len(sampled.ids),
@@ -92,6 +99,7 @@ class LocalChatModel:
             model=self.name,
             token_ids=sampled.ids if request.logprobs else None,
             logprobs=sampled.logprobs if request.logprobs else None,
+            calls=calls_in(text) if request.tools else (),
         )
 
     def _batcher(self, request: ChatRequest) -> Batcher:

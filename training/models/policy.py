@@ -18,6 +18,7 @@ from typing import Any
 
 from sotopia_env.policies import Consequence, Format, LLMPolicy
 from training.models.chat_model import Constrained, directory_name, load_model
+from training.models.function_calls import check_calls
 from training.models.gguf_files import smol_directory
 from training.models.loading import find_model, read_prompt_settings
 from training.models.trained_model import Device, Dtype, Quantization, holds_causal_lm
@@ -51,7 +52,8 @@ def load(
 
     Args:
         path: a stage's output, or the directory of an adapter or model.
-        format: of the prompts; by default that of training, ``chat`` for a base model.
+        format: of the prompts; by default that of training, ``chat`` for a base model. ``tools`` needs a chat template
+            that shows functions.
         max_length: tokens that a prompt and its answer may have together; by default that of training. Longer prompts
             lose their oldest turns.
         temperature: of sampling; 0 takes the likeliest token.
@@ -76,7 +78,7 @@ def load(
             leaves no room for a prompt.
     """
     settings = read_prompt_settings(find_model(path)) if prompt is None else prompt
-    changes: dict[str, Any] = {"format": format, "max_length": max_length}
+    changes: dict[str, Any] = {"format": None if format == "tools" else format, "max_length": max_length}
     changes = {key: value for key, value in changes.items() if value is not None}
     settings = PromptSettings.model_validate({**settings.model_dump(), **changes})
     model = load_model(
@@ -93,9 +95,11 @@ def load(
         name=name or directory_name(Path(path)),
         prompt=settings,
     )
+    if format == "tools":
+        check_calls(model.tokenizer, str(path))
     return LLMPolicy(
         model,
-        format=settings.format,
+        format=format or settings.format,
         temperature=temperature,
         max_tokens=model.batcher.sampling.max_new_tokens,
         context_limit=model.max_length,

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sotopia_env.errors import InvalidValueError, UnknownNameError, excerpt, joined
-from sotopia_env.policies import Format
 from sotopia_env.records import invalid_part
 from sotopia_env.yaml_text import parse_yaml, read_yaml
 
@@ -63,14 +62,14 @@ class PromptSettings(Settings):
     """Format and limits of prompts; saved beside every trained model, which is prompted the same way when it plays.
 
     Attributes:
-        format: see :mod:`sotopia_env.policies.agent_prompt`.
+        format: see :mod:`sotopia_env.policies.agent_prompt`; what is trained is text, not function calls.
         max_length: tokens of prompt and answer together; longer prompts lose their oldest turns.
         max_answer: of these, tokens reserved for the answer.
         chat_template: replaces the model's own, e.g. one that keeps conversations as they were (Mistral's does not).
         chat_template_kwargs: arguments of the model's chat template, e.g. ``{enable_thinking: false}`` of Qwen3.
     """
 
-    format: Format = "chat"
+    format: Literal["chat", "single", "brief"] = "chat"
     max_length: int = Field(default=4096, ge=16)
     max_answer: int = Field(default=256, ge=1)
     chat_template: str | None = None

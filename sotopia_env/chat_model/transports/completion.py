@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -9,6 +10,7 @@ from sotopia_env.chat_model.protocol import ChatReply
 from sotopia_env.chat_model.transports.attempt import FailedAttempt, is_page, page_message, raise_if_error
 from sotopia_env.json_text import decode_json
 from sotopia_env.quoting import disarm_line
+from sotopia_env.world.observation import FunctionCall
 
 _OPENING = re.compile(r"\s*<(think|thinking|reasoning)>", re.IGNORECASE)
 _CLOSING = re.compile(r"</(?:think|thinking|reasoning)>", re.IGNORECASE)
@@ -81,10 +83,12 @@ def _read(body: Any, latency: float) -> ChatReply:
     text, thinking = split_reasoning(_text(message.get("content")) or _text(message.get("refusal")))
     reasoning = (_text(message.get("reasoning_content")) or _text(message.get("reasoning"))).strip()
     token_ids, logprobs = _tokens(choice)
-    prompt_tokens, completion_tokens = _usage(body.get("usage") or {}, bool(text or thinking or reasoning))
+    calls = _calls(message)
+    prompt_tokens, completion_tokens = _usage(body.get("usage") or {}, bool(text or thinking or reasoning or calls))
     prompt_ids = body.get("prompt_token_ids") or choice.get("prompt_token_ids")  # vLLM; SGLang
     return ChatReply(
         text=text.lstrip() if reasoning else text,  # servers that cut the thinking out leave its line ends
+        calls=calls,
         reasoning=reasoning or thinking,
         finish_reason=label_of(choice.get("finish_reason")),
         prompt_tokens=prompt_tokens,
@@ -95,6 +99,16 @@ def _read(body: Any, latency: float) -> ChatReply:
         logprobs=logprobs,
         prompt_token_ids=tuple(int(i) for i in prompt_ids) if prompt_ids else None,
     )
+
+
+def _calls(message: Any) -> tuple[FunctionCall, ...]:
+    """The functions that a message calls; some servers send the arguments as an object in place of its text."""
+    functions = [call["function"] for call in message.get("tool_calls") or ()]
+    return tuple([FunctionCall(name=str(one["name"]), arguments=_json_text(one.get("arguments"))) for one in functions])
+
+
+def _json_text(arguments: Any) -> str:
+    return arguments if isinstance(arguments, str) else json.dumps(arguments or {})
 
 
 def _usage(usage: Any, has_text: bool) -> tuple[int | None, int | None]:

@@ -23,12 +23,16 @@ from sotopia_env.chat_model.transports.connections import Connections
 from sotopia_env.chat_model.transports.form import Form, messages_of, settings_of
 from sotopia_env.chat_model.transports.keys import DEFAULT_KEY, read_key
 from sotopia_env.chat_model.transports.listing import check_listed
+from sotopia_env.world.observation import ChatMessage
 
 _CACHEABLE = 2_000  # characters; with the number of messages this bounds the memory to some tens of MB
 
 
-def _message(role: str, content: str) -> str:
+def _message(message: ChatMessage) -> str:
     """One message as JSON. A prompt repeats the one before and adds two messages, so most are in the cache."""
+    if len(message) > 2:  # a function call or its result
+        return json.dumps(message)
+    role, content = message["role"], message["content"]
     return _short_message(role, content) if len(content) < _CACHEABLE else _message_json(role, content)
 
 
@@ -90,12 +94,13 @@ class DirectTransport:
 
     def _body(self, request: ChatRequest, form: Form) -> bytes:
         conversation = messages_of(request, form)
-        messages = ",".join([_message(message["role"], message["content"]) for message in conversation])
-        settings = self._plain_settings(request, form) if request.schema is None else self._settings(request, form)
+        messages = ",".join([_message(message) for message in conversation])
+        is_plain = request.schema is None and not request.tools
+        settings = self._plain_settings(request, form) if is_plain else self._settings(request, form)
         return f'{{"messages":[{messages}],{settings[1:]}'.encode()
 
     def _plain_settings(self, request: ChatRequest, form: Form) -> str:
-        """The settings of a request without a schema as JSON; nearly always those of the request before."""
+        """The settings of a request without schema and functions as JSON; nearly always those of the request before."""
         key = (request.temperature, request.max_tokens, request.seed, request.logprobs, form)
         if key != self._settings_json[0]:
             self._settings_json = key, self._settings(request, form)

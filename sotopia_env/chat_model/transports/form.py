@@ -37,6 +37,7 @@ class Form:
         token_ids: ``return_token_ids`` (vLLM's field for the ids of the tokens), or ``absent``.
         logprobs: ``top_logprobs``: with the best token at each place, without which llama-cpp-python gives none;
             ``logprobs``: without; ``absent``: not at all.
+        tool_choice: ``required``: the answer must be a call; ``auto``: the model may write text in its place.
         limit: name of the field with the limit on the answer.
         temperature: ``sent`` or ``absent``.
         seed: likewise.
@@ -46,6 +47,7 @@ class Form:
     schema: str = "json_schema"
     token_ids: str = "return_token_ids"
     logprobs: str = "top_logprobs"
+    tool_choice: str = "required"
     limit: str = "max_tokens"
     temperature: str = "sent"
     seed: str = "sent"
@@ -97,6 +99,12 @@ FEATURES: tuple[Feature, ...] = (
         lambda request: request.logprobs,
     ),
     Feature("logprobs", ("top_logprobs", "logprobs", "absent"), _refusal_of("logprobs"), lambda r: r.logprobs),
+    Feature(
+        "tool_choice",
+        ("required", "auto"),
+        re.compile(r"tool_choice|required", re.IGNORECASE),
+        lambda request: bool(request.tools),
+    ),
     Feature(
         "limit",
         ("max_tokens", "max_completion_tokens"),
@@ -180,6 +188,9 @@ def settings_of(request: ChatRequest, form: Form) -> dict[str, Any]:
         settings[form.limit] = request.max_tokens
     if request.seed is not None and form.seed == "sent":
         settings["seed"] = request.seed
+    if request.tools:
+        settings["tools"] = [{"type": "function", "function": tool} for tool in request.tools]
+        settings["tool_choice"] = form.tool_choice
     if request.schema is not None and form.schema != "absent":
         settings["response_format"] = response_format(request.schema, form)
     if request.logprobs:

@@ -252,7 +252,10 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 def _arguments(request: ChatRequest, form: Form) -> dict[str, Any]:
     plain = replace(form, token_ids="absent", logprobs=form.logprobs.removeprefix("top_"))  # what every provider has
-    return {"messages": list(messages_of(request, form)), **settings_of(request, plain)}
+    settings = settings_of(request, plain)
+    if request.tools:
+        settings["_skip_mcp_handler"] = True  # it looks for tools of MCP servers, with a package that it does not bring
+    return {"messages": list(messages_of(request, form)), **settings}
 
 
 def _provider(litellm: ModuleType, name: str, api_base: str | None) -> tuple[str, str]:

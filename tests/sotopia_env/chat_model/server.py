@@ -114,6 +114,13 @@ REJECTIONS: Mapping[str, tuple[int, Any]] = {
         422,
         {"error": {"message": "litellm.BadRequestError: OpenAIException - Error code: 422", "code": "422"}},
     ),
+    # a server that takes functions, and no demand to call one
+    "tool_choice": (400, {"error": {"message": "tool_choice: 'required' is not supported"}}),
+    # vLLM without --enable-auto-tool-choice
+    "tools": (
+        400,
+        {"object": "error", "message": '"auto" tool choice requires --enable-auto-tool-choice', "code": 400},
+    ),
     "top_logprobs": (400, {"error": {"message": "Unrecognized request argument supplied: top_logprobs"}}),
 }
 """What real servers answer to what they do not take, as it was seen."""
@@ -147,6 +154,8 @@ def _uses(body: Mapping[str, Any], headers: Mapping[str, str], name: str) -> boo
         return bool(body.get("response_format", {}).get("type") == "json_schema")
     if name == "request id":
         return not _is_uuid(headers.get("X-Request-Id", ""))
+    if name == "tool_choice":
+        return body.get("tool_choice") == "required"
     return name.partition(",")[0] in body
 
 
@@ -164,6 +173,11 @@ def conforming(schema: Mapping[str, Any]) -> Any:
     if schema.get("type") == "object":
         return {name: conforming(schema["properties"][name]) for name in schema["required"]}
     return {"string": "word", "integer": 1}[schema["type"]]
+
+
+def _first_function(body: Mapping[str, Any]) -> tuple[str, Any]:
+    function = body["tools"][0]["function"]
+    return function["name"], conforming(function["parameters"])
 
 
 def obedient(body: Mapping[str, Any]) -> str:
@@ -192,6 +206,8 @@ class LoopbackServer:
     Attributes:
         latency: seconds before an answer.
         reply: the answer's text, or a function of the request body that returns it.
+        calls: the functions that answers call, with their arguments, where the request has any: a function of the
+            request body.
         reasoning: sent as ``reasoning_content`` where not empty.
         faults: probability of each kind of :data:`FAULTS`, drawn with ``seed``.
         script: what happens to the first requests, one entry each: a fault, or ``None`` for an answer.
@@ -215,6 +231,7 @@ class LoopbackServer:
 
     latency: float = 0.0
     reply: str | Callable[[dict[str, Any]], str] = SPEAK
+    calls: Callable[[dict[str, Any]], Iterable[tuple[str, Any]]] | None = None
     reasoning: str = ""
     faults: Mapping[str, float] = field(default_factory=dict)
     script: Iterable[str | None] = ()
@@ -408,8 +425,16 @@ class LoopbackServer:
             ]
             choice["logprobs"] = {"content": content}
         if body.get("tools"):
-            arguments = json.dumps(conforming(body["tools"][0]["function"]["parameters"]))
-            message["tool_calls"] = [{"type": "function", "function": {"name": "room", "arguments": arguments}}]
+            calls = self.calls(body) if self.calls else [_first_function(body)]
+            functions = [
+                {"name": name, "arguments": one if isinstance(one, str) else json.dumps(one)} for name, one in calls
+            ]
+            message["tool_calls"] = [
+                {"id": f"call_{number}", "type": "function", "function": function}
+                for number, function in enumerate(functions)
+            ]
+            if functions:
+                message["content"], choice["finish_reason"] = None, "tool_calls"
         if body.get("return_token_ids"):
             choice["token_ids"] = list(range(100, 100 + len(words)))
             completion["prompt_token_ids"] = list(range(prompt))

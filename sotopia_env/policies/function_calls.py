@@ -1,0 +1,197 @@
+"""The format ``tools``: actions as function calls, for models whose post-training expects them.
+
+A turn is one call of one function. A call is written down as the JSON action that it means: the same parser reads it,
+the same record holds it, and later prompts show it as a call again, with what happened since as its result. The
+functions are the same on every turn, so that prompts extend each other; which moves are open is in the observation.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from sotopia_env.chat_model.protocol import ChatModel, ChatReply, ChatRequest
+from sotopia_env.json_text import decode_json
+from sotopia_env.outcomes import ChoiceIssue, ItemsIssue, MoveKind, NumberIssue
+from sotopia_env.outcomes.move import LONGEST_CLAIM
+from sotopia_env.prompts import fill, load
+from sotopia_env.quoting import disarm_line
+from sotopia_env.world.action import Action, ActionType, parse
+from sotopia_env.world.observation import Briefing, ChatMessage, FunctionCall, Observation, ToolCall
+
+_WORDS, _TO = "words", "to"
+
+
+class _Function(NamedTuple):
+    """What a function does: an action, maybe with a move whose content is the argument ``content``."""
+
+    kind: ActionType = ActionType.SPEAK
+    move: MoveKind | None = None
+    content: str = ""
+
+
+FUNCTIONS: Mapping[str, _Function] = {
+    "say": _Function(),
+    "gesture": _Function(ActionType.NON_VERBAL),
+    "act": _Function(ActionType.ACTION),
+    "propose": _Function(move=MoveKind.PROPOSE, content="terms"),
+    "accept": _Function(move=MoveKind.ACCEPT, content="offer"),
+    "reject": _Function(move=MoveKind.REJECT, content="offer"),
+    "withdraw": _Function(move=MoveKind.WITHDRAW, content="offer"),
+    "vote": _Function(move=MoveKind.VOTE, content="option"),
+    "claim": _Function(move=MoveKind.CLAIM, content="answer"),
+    "wait": _Function(ActionType.NONE),
+    "leave": _Function(ActionType.LEAVE),
+}
+"""Every function by name; a task has those of its protocol."""
+_OF_PROTOCOL = {
+    "agreement": (MoveKind.PROPOSE, MoveKind.ACCEPT, MoveKind.REJECT, MoveKind.WITHDRAW),
+    "ballot": (MoveKind.VOTE,),
+    "claims": (MoveKind.CLAIM,),
+}
+_NAMES = {(function.kind, function.move): name for name, function in FUNCTIONS.items()}
+
+
+def functions_of(observation: Observation) -> tuple[dict[str, Any], ...]:
+    """Returns the functions of a seat that is to act, with name, description and a JSON schema of their arguments."""
+    briefing = observation.briefing
+    moves = (None, *_OF_PROTOCOL.get(briefing.protocol, ()))
+    described = dict(line.split(": ", 1) for line in load("agent_functions").splitlines())
+    return tuple(
+        {"name": name, "description": described[name], "parameters": _parameters(function, briefing)}
+        for name, function in FUNCTIONS.items()
+        if function.kind in observation.available and function.move in moves
+    )
+
+
+def instruction(briefing: Briefing) -> str:
+    """Returns how to answer with functions, in the place of :attr:`Briefing.answer`."""
+    moves = ", ".join(kind.value for kind in _OF_PROTOCOL.get(briefing.protocol, ()))
+    binding = f"Words bind nobody; what binds: {moves}. " if moves else ""
+    return fill(load("answer_tools"), name=disarm_line(briefing.name), binding=binding)
+
+
+def _parameters(function: _Function, briefing: Briefing) -> dict[str, Any]:
+    properties: dict[str, Any] = {}
+    if function.move is not None:
+        properties[function.content] = _content(function.move, briefing)
+    if function.kind not in (ActionType.NONE, ActionType.LEAVE):
+        properties[_WORDS] = {"type": "string"}
+        if briefing.recipients and function.move is None:  # a move goes to everybody
+            names = [partner.name for partner in briefing.partners]
+            to = {_TO: {"type": "array", "items": {"type": "string", "enum": names}}}
+            return {**_object(properties), "properties": properties | to}
+    return _object(properties)
+
+
+def _object(properties: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}
+
+
+def _value(issue: NumberIssue | ChoiceIssue | ItemsIssue, names: Mapping[str, str]) -> dict[str, Any]:
+    """The schema of an issue's value; shorter than one that a grammar is made of, since it is part of every prompt."""
+    if issue.kind == "choice":
+        return {"type": "string", "enum": [*issue.options]}
+    if issue.kind == "items":
+        pieces = {agent: {"type": "integer", "description": disarm_line(name)} for agent, name in names.items()}
+        return {**_object(pieces), "description": f"{issue.count} to be divided"}
+    return {"type": "number" if issue.decimals else "integer", "description": disarm_line(issue.limits_text())}
+
+
+def _content(move: MoveKind, briefing: Briefing) -> dict[str, Any]:
+    assert briefing.space is not None
+    if move is MoveKind.PROPOSE:
+        space = briefing.space
+        return _object({issue.name: _value(issue, space.names) for issue in space.issues})
+    if move is MoveKind.VOTE:
+        options = [*briefing.space.issues[0].values(briefing.space.names)]
+        return {"anyOf": [{"type": "string", "enum": options}, {"type": "null"}]}
+    if move is MoveKind.CLAIM:
+        return {"type": "string", "maxLength": LONGEST_CLAIM}
+    return {"type": "integer"}
+
+
+def action_text(calls: Iterable[FunctionCall]) -> str:
+    """Returns calls as the JSON actions that they mean, a line each; other calls are left to the parser to refuse."""
+    return "\n".join(map(_action_json, calls))
+
+
+def _action_json(call: FunctionCall) -> str:
+    try:
+        arguments = decode_json(call.arguments or "{}")
+    except ValueError:
+        return f"{call.name} {call.arguments}"
+    if not isinstance(arguments, dict):
+        return f"{call.name} {call.arguments}"
+    function = FUNCTIONS.get(call.name)
+    kind = call.name if function is None else function.kind.value
+    action = {"action_type": kind, "argument": arguments.pop(_WORDS, "")}
+    if _TO in arguments:
+        action["to"] = arguments.pop(_TO)
+    if function is not None and function.move is not None:
+        action["move"] = {function.move.value: arguments.pop(function.content, {})}
+    return json.dumps({**action, **arguments}, ensure_ascii=False)
+
+
+def call_of(text: str) -> FunctionCall | None:
+    """Returns the call that means the action in a text; ``None`` where the text is no action."""
+    action = parse(text)
+    if not isinstance(action, Action):
+        return None
+    name = _NAMES[(action.action_type, None)] if action.move is None else action.move.kind.value
+    arguments: dict[str, Any] = {} if action.move is None else {FUNCTIONS[name].content: action.move.content}
+    if action.action_type not in (ActionType.NONE, ActionType.LEAVE):
+        arguments[_WORDS] = action.argument
+    if action.to:
+        arguments[_TO] = [*action.to]
+    return FunctionCall(name=name, arguments=json.dumps(arguments, ensure_ascii=False))
+
+
+def with_calls(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
+    """Returns a conversation in which the assistant's actions are calls, and the user's messages after them results."""
+    result: list[ChatMessage] = []
+    pending = ""
+    for message in messages:
+        call = call_of(message["content"]) if message["role"] == "assistant" else None
+        if call is not None:
+            pending = f"call{len(result):05d}"  # nine letters and digits, as Mistral's template demands
+            calls = [ToolCall(id=pending, type="function", function=call._asdict())]
+            result.append({"role": "assistant", "content": "", "tool_calls": calls})
+        elif pending and message["role"] == "user":
+            result.append({"role": "tool", "content": message["content"], "tool_call_id": pending})
+            pending = ""
+        else:
+            result.append(message)
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class CallingModel:
+    """A chat model whose calls are read as text.
+
+    Attributes:
+        model: that calls functions.
+    """
+
+    model: ChatModel
+
+    @property
+    def name(self) -> str:
+        """The model's name."""
+        return self.model.name
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """The model's parameters."""
+        return self.model.parameters
+
+    async def complete(self, request: ChatRequest) -> ChatReply:
+        """Returns the model's answer; of one with calls, the text is the actions that they mean."""
+        reply = await self.model.complete(request)
+        return replace(reply, text=action_text(reply.calls)) if reply.calls else reply
+
+    async def close(self) -> None:
+        """Closes the model."""
+        await self.model.close()

@@ -1,0 +1,96 @@
+"""Function calls of models in this process: in prompts through the chat template, and in sampled text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from sotopia_env.errors import InvalidValueError, first_line
+from sotopia_env.json_text import decode_json
+from sotopia_env.world import ChatMessage, FunctionCall, ParseFailure, json_objects
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+_ARGUMENTS = ("arguments", "parameters")
+"""The key beside ``name``: that of Hermes, Qwen and Mistral, and that of Llama."""
+_TOOL = {"name": "leave", "description": "Leave.", "parameters": {"type": "object", "properties": {}, "required": []}}
+_CALL = FunctionCall(name="leave", arguments="{}")
+_PROBE: tuple[ChatMessage, ...] = (
+    {"role": "system", "content": "You are Ada."},
+    {"role": "user", "content": "Turn #1 is yours."},
+    {
+        "role": "assistant",
+        "content": "",
+        "tool_calls": [{"id": "call00002", "type": "function", "function": _CALL._asdict()}],
+    },
+    {"role": "tool", "content": "Turn #3 is yours.", "tool_call_id": "call00002"},
+)
+
+
+def render(
+    tokenizer: PreTrainedTokenizerBase,
+    messages: Sequence[ChatMessage],
+    tools: Sequence[Mapping[str, Any]],
+    add_prompt: bool = True,
+) -> str:
+    """Returns a conversation with functions as text, by default up to where the assistant's answer begins."""
+    text = tokenizer.apply_chat_template(
+        [_for_template(message) for message in messages],
+        tools=[{"type": "function", "function": dict(tool)} for tool in tools] or None,
+        add_generation_prompt=add_prompt,
+        tokenize=False,
+    )
+    return str(text)
+
+
+def calling_prompt_ids(
+    tokenizer: PreTrainedTokenizerBase, messages: Sequence[ChatMessage], tools: Sequence[Mapping[str, Any]]
+) -> list[int]:
+    """Token ids of a conversation with functions, up to where the assistant's answer begins."""
+    return list(tokenizer(render(tokenizer, messages, tools), add_special_tokens=False)["input_ids"])
+
+
+def _for_template(message: ChatMessage) -> dict[str, Any]:
+    """A message as chat templates read it: with the arguments of calls as objects."""
+    if "tool_calls" not in message:
+        return dict(message)
+    calls = [
+        {**call, "function": {**call["function"], "arguments": decode_json(call["function"]["arguments"])}}
+        for call in message["tool_calls"]
+    ]
+    return {**message, "tool_calls": calls}
+
+
+def calls_in(text: str) -> tuple[FunctionCall, ...]:
+    """Returns the calls in a model's text: its JSON objects with a name and arguments, whatever tags enclose them."""
+    objects = json_objects(text)
+    if isinstance(objects, ParseFailure):
+        return ()
+    calls = [(item.get("name"), item[key]) for item in objects for key in _ARGUMENTS if key in item]
+    return tuple([FunctionCall(name, json.dumps(arguments)) for name, arguments in calls if isinstance(name, str)])
+
+
+def check_calls(tokenizer: PreTrainedTokenizerBase, name: str) -> None:
+    """Checks that a chat template shows functions, and that :func:`calls_in` reads its own way to write calls.
+
+    Raises:
+        InvalidValueError: it does not; the message says which.
+    """
+    from jinja2 import TemplateError
+
+    try:
+        shown, hidden = (render(tokenizer, _PROBE[:2], tools) for tools in ([_TOOL], []))
+        called = render(tokenizer, _PROBE[:3], [_TOOL], add_prompt=False)
+        render(tokenizer, _PROBE, [_TOOL])
+    except (TemplateError, TypeError) as error:  # a TypeError where it expects arguments as text
+        problem = f"refuses function calls ({first_line(error)})"
+    else:
+        if shown == hidden:
+            problem = "has no place for functions"
+        elif calls_in(called[len(shown) :]) != (_CALL,):
+            problem = "writes function calls in a form that is not read here"
+        else:
+            return
+    raise InvalidValueError(f"{name}: the chat template {problem}; choose another format than 'tools', such as 'chat'")

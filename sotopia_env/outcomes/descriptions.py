@@ -29,23 +29,22 @@ def describe_space(spec: OutcomeSpec, names: Seats) -> str:
 def _issues_text(spec: OutcomeSpec, names: Seats) -> str:
     space = OutcomeSpace.of(spec, names)
     issues = [f"{issue.name} ({_values_text(space, index)})" for index, issue in enumerate(space.issues)]
-    return f"To be agreed on: {'; '.join(issues)}."
+    every = " All pieces are divided among you." if any(issue.kind == "items" for issue in space.issues) else ""
+    return f"To be agreed on: {'; '.join(issues)}.{every}"
 
 
 def _values_text(space: OutcomeSpace, index: int) -> str:
     issue = space.issues[index]
     if not isinstance(issue, ItemsIssue):
         return space.values_text(index)
-    among = listed(list(space.names.values())) if len(space.names) <= MOST_NAMES else f"all {len(space.names)}"
-    return f"{issue.count} piece{'s' * (issue.count != 1)}, all to be divided among {among}"
+    return f"{issue.count} piece{'s' * (issue.count != 1)}"
 
 
 def _agreement_text(rules: AgreementRules, names: Seats) -> str:
     latest = " Only the last offer can be accepted." if rules.standing == "latest" else ""
     return (
-        "Words bind nobody; only moves count: propose complete terms, accept or reject an open offer by its number, "
-        f"withdraw your own.{latest} An offer is agreed once {_needs_text(rules.needs, names)} (who proposes has "
-        "accepted); without an agreement everybody gets what no agreement is worth to them."
+        "Words bind nobody, only moves do: propose complete terms, accept or reject an open offer by its number, "
+        f"withdraw your own.{latest} An offer is agreed once {_needs_text(rules.needs, names)}, its proposer included."
     )
 
 
@@ -67,9 +66,8 @@ def _ballot_text(rules: BallotRules) -> str:
     options = ", ".join(map(quote, rules.options))
     secret = " Votes are secret until the end." if rules.secret else ""
     return (
-        f"To be voted on: {options}. Words bind nobody; only moves count: vote for an option, or take your vote "
-        f"back with null, until everybody present has voted.{secret} By {rules.rule}, {_RULES[rules.rule]}; without a "
-        "decision everybody gets what no decision is worth to them."
+        f"To be voted on: {options}. Words bind nobody, only moves do: vote for an option, or take your vote back "
+        f"with null, until everybody present has voted.{secret} By {rules.rule}, {_RULES[rules.rule]}."
     )
 
 
@@ -78,9 +76,8 @@ def _claims_text(rules: ClaimsRules) -> str:
     who = "everybody" if rules.needs == "all" else "somebody"
     tries = "one try" if rules.tries == 1 else f"{rules.tries} tries"
     return (
-        f"The answer is to be claimed.{candidates} Words bind nobody; only the move claim counts, each of you has "
-        f"{tries}, and others do not see what you claim. It is solved once {who} has claimed the right answer; else "
-        "everybody gets what no answer is worth to them."
+        f"The answer is to be claimed.{candidates} Words bind nobody, only the move claim does; each of you has "
+        f"{tries}, and others do not see what you claim. It is solved once {who} has claimed the right answer."
     )
 
 
@@ -128,21 +125,18 @@ def _issue_outline(issue: NumberIssue | ChoiceIssue | ItemsIssue, worth: Worth) 
 def _additive_text(spec: OutcomeSpec, worth: AdditiveWorth) -> str:
     parts = [_gain_text(issue, worth.issues[issue.name]) for issue in spec.issues]
     if worth.constant:
-        parts.insert(0, f"the agreement itself is worth {_number(worth.constant)}")
-    return (
-        f"An agreement is worth to you the sum of its parts: {'; '.join(parts)}. "
-        f"No agreement is worth {_number(worth.no_agreement)}."
-    )
+        parts.insert(0, _number(worth.constant))
+    return f"An agreement is worth to you, in sum: {'; '.join(parts)}. No agreement: {_number(worth.no_agreement)}."
 
 
 def _gain_text(issue: NumberIssue | ChoiceIssue | ItemsIssue, gains: dict[str, float]) -> str:
     if isinstance(issue, ChoiceIssue):
         values = ", ".join(f"{_number(gains[option])} for {quote(option)}" for option in issue.options)
-        return f"{issue.name} is worth {values}"
+        return f"{issue.name}: {values}"
     if isinstance(issue, ItemsIssue):
-        return f"each piece of {issue.name} that you get is worth {_number(gains['each'])}"
+        return f"{_number(gains['each'])} for each piece of {issue.name} you get"
     # The worth is per unit of the number, not per step, whatever the grid.
-    return f"each {issue.unit_text()} is worth {_number(gains['per_unit'])}"
+    return f"{_number(gains['per_unit'])} for each {issue.unit_text()}"
 
 
 def _claims_worth_text(worth: ClaimsWorth) -> str:

@@ -180,11 +180,13 @@ class OutcomeSpace:
         return " or ".join(quote(option) for option in issue.options)
 
     @cached_property
-    def proposal_text(self) -> str:
-        """The form of an offer's JSON and what each value may be; one line."""
-        names = ", ".join(f"{quote(issue.name)}: …" for issue in self.issues)
-        ranges = "; ".join(f"{issue.name} is {self.values_text(index)}" for index, issue in enumerate(self.issues))
-        return f'{{"propose": {{{names}}}}}, where {ranges}'
+    def offer_form(self) -> tuple[str, str]:
+        """An offer's JSON with … in the place of values, and who the seats of a division are; empty without items."""
+        seats = ", ".join(f'"{agent}": …' for agent in self.names)
+        values = {"items": f"{{{seats}}}"}
+        terms = ", ".join(f"{quote(issue.name)}: {values.get(issue.kind, '…')}" for issue in self.issues)
+        people = ", ".join(f"{agent} is {name}" for agent, name in self.names.items())
+        return f'{{"propose": {{{terms}}}}}', f" ({people})" if self._has_items else ""
 
     def issue(self, name: str) -> NumberIssue | ChoiceIssue | ItemsIssue:
         """Returns the issue called ``name``; raises UnknownNameError where there is none."""

@@ -19,7 +19,7 @@ from sotopia_env.quoting import disarm
 from sotopia_env.world.action import WORDLESS, Action, ActionType
 from sotopia_env.world.answers import InterviewQuestion, InterviewReply
 from sotopia_env.world.episode import Generation
-from sotopia_env.world.observation import NOTHING_YET, Observation
+from sotopia_env.world.observation import NOTHING_YET, SO_FAR, Observation
 
 _NO_ANSWER = InterviewReply(reason="the person gave no answer")
 _TERMINAL = threading.Lock()
@@ -154,4 +154,5 @@ def _situation(observation: Observation) -> str:
     """The observation without the instructions for models: a person gets a menu."""
     history = observation.history or NOTHING_YET
     table = f"On the table:\n{observation.table_text}\n" if observation.table_text else ""
-    return f"{observation.briefing.head}\n{history}{observation.refusal}\n{table}Turn #{observation.turn} is yours."
+    turns = f"{SO_FAR}\n{history}{observation.refusal}"
+    return f"{observation.briefing.head}\n{turns}\n{table}Turn #{observation.turn} is yours."

@@ -20,7 +20,7 @@ from sotopia_env.outcomes import (
 )
 from sotopia_env.prompts import fill, load
 from sotopia_env.quoting import disarm
-from sotopia_env.world.action import ActionType
+from sotopia_env.world.action import WORDLESS, ActionType
 from sotopia_env.world.scenario import Character, Relationship, RelationshipKind, Task
 
 _ACQUAINTANCE = ("age", "gender", "occupation", "pronouns", "public_info", "public_attributes")
@@ -105,11 +105,6 @@ class Briefing:
     rules: AgreementRules | BallotRules | None = None
     outline: str = ""
 
-    @property
-    def offer_form(self) -> str:
-        """How an offer is written, as a sentence for models; empty where none can be made."""
-        return _offer_form(self.space) if self.protocol == "agreement" and self.space is not None else ""
-
 
 def briefing(task: Task, agent: str, action_types: tuple[ActionType, ...]) -> Briefing:
     """Returns the unchanging part of ``agent``'s observations in ``task``; built once per task."""
@@ -130,10 +125,10 @@ def _brief(task: Task, agent: str, action_types: tuple[ActionType, ...]) -> Brie
     profile = describe(own, OWN_FIELDS)
     answer = fill(
         load("answer"),
+        form=_answer_form(task, action_types),
         types=", ".join(f'"{kind.value}"' for kind in action_types),
-        name=own.name,
         private=load("private") if recipients else "",
-        move=_move_text(task),
+        move="" if task.protocol is None else load("move"),
     )
     spec = scenario.outcome
     worth = None if spec is None else spec.worth[seat]
@@ -159,19 +154,17 @@ def _brief(task: Task, agent: str, action_types: tuple[ActionType, ...]) -> Brie
     )
 
 
-def _move_text(task: Task) -> str:
-    """How to make a move, with the form of an offer, which the open moves name only; empty without a protocol."""
+def _answer_form(task: Task, action_types: tuple[ActionType, ...]) -> str:
+    """An answer with a move of the task's protocol, as JSON with … in the place of what the seat chooses."""
+    kind = next((kind for kind in action_types if kind not in WORDLESS), ActionType.NONE)
     protocol = task.protocol
-    if protocol is None:
-        return ""
-    if "move text" not in task.memo:
-        offer = f" {_offer_form(protocol.space)}" if protocol.kind == "agreement" else ""
-        task.memo["move text"] = fill(load("move"), offer=offer)
-    return str(task.memo["move text"])
+    if protocol is None or kind is ActionType.NONE:
+        return f'{{"action_type": "{kind.value}", "argument": "…"}}'
+    form, note = protocol.space.offer_form if protocol.kind == "agreement" else (_OTHER_MOVES[protocol.kind], "")
+    return f'{{"action_type": "{kind.value}", "argument": "…", "move": {disarm(form)}}}{disarm(note)}'
 
 
-def _offer_form(space: OutcomeSpace) -> str:
-    return f"An offer is written {disarm(space.proposal_text)}."
+_OTHER_MOVES = {"ballot": '{"vote": "…"}', "claims": '{"claim": "…"}'}
 
 
 def _head(task: Task, seat: int, profile: str, others: str) -> str:
@@ -183,9 +176,8 @@ def _head(task: Task, seat: int, profile: str, others: str) -> str:
     return fill(
         load("briefing"),
         context=disarm(_indent(task.scenario.context)),
-        participants=disarm(", ".join(task.names.values())),
         name=disarm(task.characters[seat].name),
-        profile=disarm(f"  {profile}"),
+        profile=disarm(profile),
         others=others,
         goals=disarm("\n".join(f"  {wish}" for wish in wishes)),
         outcome=disarm(_outcome_text(task, seat)),
@@ -245,7 +237,14 @@ _KIND_WORDS: Mapping[RelationshipKind, str] = {
 
 def describe(character: Character, fields: tuple[str, ...]) -> str:
     """Returns the named fields of a profile in words, in a fixed order, and nothing of the other fields."""
-    return " ".join(part for part in (_describe_field(character, field) for field in fields) if part)
+    facts = [str(getattr(character, field)) for field in fields if field in _FACTS and getattr(character, field)]
+    parts = [_describe_field(character, field) for field in fields if field not in _FACTS]
+    return " ".join([*([f"{', '.join(facts)}."] if facts else []), *filter(None, parts)])
+
+
+_FACTS = ("age", "gender", "occupation", "pronouns")
+"""Fields whose values say what they are."""
+_LISTS = {"moral_foundations": "Morals", "schwartz_values": "Values"}
 
 
 def _describe_field(character: Character, field: str) -> str:
@@ -258,10 +257,13 @@ def _describe_field(character: Character, field: str) -> str:
         case "secret":
             return f"Secret: {value}"
         case "big_five":
-            return "Traits: " + ", ".join(f"{level} {trait}" for trait, level in value) + "."
+            traits: dict[str, list[str]] = {}
+            for trait, level in value:
+                traits.setdefault(str(level), []).append(str(trait))
+            return "; ".join(f"{level} {', '.join(names)}" for level, names in traits.items()).capitalize() + "."
         case "public_attributes" | "private_attributes":
             return " ".join(f"{key}: {text}." for key, text in value.items())
         case "moral_foundations" | "schwartz_values":
-            return f"{field.replace('_', ' ').capitalize()}: {', '.join(value)}."
+            return f"{_LISTS[field]}: {', '.join(value)}."
         case _:
             return f"{field.replace('_', ' ').capitalize()}: {value}."

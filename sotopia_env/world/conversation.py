@@ -99,7 +99,7 @@ class Conversation:
         self._by_round = by_round
         self._standing = standing
         self._own = own
-        system = f"{briefing.head} is told to you turn by turn.\n\n{briefing.answer}"
+        system = f"{briefing.head}\n{briefing.answer}"
         self._messages: list[ChatMessage] = [{"role": "system", "content": system}]
         self._news = LEFT_OUT.format(dropped) if dropped else ""
         self.length = dropped

@@ -32,6 +32,9 @@ from sotopia_env.world.rendering import extend_lines, indented, render_action, r
 from sotopia_env.world.scenario import Task
 from sotopia_env.world.witness import exit_of, over, perspective, witnesses
 
+SO_FAR = "What has happened so far"
+"""Stands above the turns where they are one text."""
+
 __all__ = [
     "DISCLOSURE",
     "LEFT_OUT",
@@ -194,7 +197,7 @@ class Observation:
     def _text(self, history: str) -> str:
         briefing = self.briefing
         tail = f"Turn #{self.turn} is yours.\n{briefing.answer}" if self.acting else "It is not your turn."
-        return f"{briefing.head}\n{history}{self.refusal}\n{self._stands()}{tail}"
+        return f"{briefing.head}\n{SO_FAR}\n{history}{self.refusal}\n{self._stands()}{tail}"
 
     def _stands(self) -> str:
         return "" if self._outlook is None else self._outlook.text(self.acting)

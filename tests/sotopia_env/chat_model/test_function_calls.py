@@ -224,6 +224,16 @@ def test_a_model_that_writes_the_action_as_text_is_read_all_the_same():
     assert request.schema is None
 
 
+def test_examples_are_calls():
+    examples = [("They wait.", to_json(OFFER)), ("They wait on.", '{"action_type": "leave", "argument": ""}')]
+    model = ScriptedChatModel(['{"action_type": "speak", "argument": "Hello."}'])
+    decide(LLMPolicy(model, format="tools", examples=examples), observed(contract()))
+    messages = model.requests[0].messages
+    assert [message["role"] for message in messages] == ["system", "user", *["assistant", "tool"] * 2]
+    names = [message["tool_calls"][0]["function"]["name"] for message in messages if "tool_calls" in message]
+    assert names == ["propose", "leave"]
+
+
 def test_training_knows_no_calls():
     from training.stage.settings import PromptSettings, settings_of
 

@@ -123,10 +123,10 @@ def test_rules_and_worths_are_in_the_document_of_a_judge_and_only_the_own_worth_
     played = Transcript.of_state(state_after(contract(), "Hello."))
     document_fields = parse(played)
     assert document_fields["rules"].startswith("To be agreed on: price")
-    gains = 'start is worth 1 for "June 1", 4.5 for "June 15"'
+    gains = 'start: 1 for "June 1", 4.5 for "June 15"'
     assert [gains in agent["worth"] for agent in document_fields["agents"]] == [False, True]
     own, other = json.loads(document(played, viewer="agent_0").text)["agents"]
-    assert "each $ of price is worth -1" in own["worth"]
+    assert "-1 for each $ of price" in own["worth"]
     assert "worth" not in other
 
 

@@ -13,8 +13,8 @@ def test_rules_own_worth_and_effects_are_on_the_sheet(tmp_path):
     header, *rows = cells(tmp_path / "sheet.csv")
     by_name = {row[header.index("participant")]: dict(zip(header, row, strict=True)) for row in rows}
     ada, bram = by_name["Ada Testa"], by_name["Bram Testa"]
-    assert "only moves count" in ada["situation"]
-    assert "each $ of price is worth -1" in ada["participant_profile"]
-    assert "each $ of price is worth 1" in bram["participant_profile"]
+    assert "only moves do" in ada["situation"]
+    assert "-1 for each $ of price" in ada["participant_profile"]
+    assert "1 for each $ of price" in bram["participant_profile"]
     assert 'Ada Testa said: "40?" · offers (#1): price $40.00\n' in ada["transcript"]
     assert 'Bram Testa said: "No."\n' in ada["transcript"]

@@ -403,7 +403,7 @@ def test_what_never_fits_ends_the_episode_with_the_reason():
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What others say
-@pytest.mark.parametrize("settings", [{}, {"format": "single"}, {"context_limit": 500, "max_tokens": 100}])
+@pytest.mark.parametrize("settings", [{}, {"format": "single"}, {"context_limit": 450, "max_tokens": 100}])
 def test_what_others_say_stands_inside_quotes_and_nowhere_else(settings):
     """Guards S16 and S17: whatever is said, all that a model reads outside quotes is the same."""
 

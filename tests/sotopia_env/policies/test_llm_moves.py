@@ -191,7 +191,9 @@ def test_the_effect_of_a_move_stands_behind_the_words(format_):
 def test_instructions_say_what_a_move_is_and_how_it_is_written(format_):
     text = "\n".join(m["content"] for m in AgentPrompt(format_).messages(observed(contract(), OFFER)))
     assert "Words bind nobody" in text
-    assert '{"action_type": "speak", "argument": "...", "move": {...}}' in text
+    terms = '"price": …, "start": …, "firewood": {"agent_0": …, "agent_1": …}'
+    assert f'{{"action_type": "speak", "argument": "…", "move": {{"propose": {{{terms}}}}}}}' in text
+    assert "agent_1 is Bram Testa" in text
     assert '{"accept": 1} accepts Ada Testa\'s offer #1' in text
     assert "move" not in AgentPrompt(format_).messages(observed(task()))[0]["content"]
 
@@ -293,10 +295,10 @@ def test_the_brief_format_shows_at_every_own_turn_how_an_open_offer_is_accepted(
 def test_a_brief_prompt_stays_short():
     seen = observed(contract(), OFFER)
     lengths = {name: sum(len(m["content"]) for m in AgentPrompt(name).messages(seen)) for name in ("brief", "chat")}
-    assert lengths["brief"] * 7 < lengths["chat"]
+    assert lengths["brief"] * 5 < lengths["chat"]
 
 
-@pytest.mark.parametrize("format_", FORMATS)
+@pytest.mark.parametrize("format_", [name for name in FORMATS if name != "tools"])
 def test_examples_may_hold_moves(format_):
     examples = [("They wait.", answer({"propose": TERMS})), ("They wait on.", answer({"accept": 2}))]
     policy, model = seat(answer(), format=format_, examples=examples)

@@ -32,7 +32,7 @@ def test_what_moves_did_stands_behind_the_words():
 def test_rules_and_worths_stand_at_the_beginning():
     text = to_text(episode(sale(), "Hello."))
     assert "To be agreed on: price (a number from $0.00 to $100.00" in text
-    assert "  worth: An agreement is worth to you the sum of its parts: the agreement itself is worth 100" in text
+    assert "  worth: An agreement is worth to you, in sum: 100" in text
     assert "worth" not in to_text(episode(task(), "Hello."))
 
 

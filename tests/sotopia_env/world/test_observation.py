@@ -33,7 +33,7 @@ SHOWN = {
     "public_attributes": "MARK-hobby",
     "moral_foundations": "purity",
     "schwartz_values": "hedonism",
-    "big_five": "high openness",
+    "big_five": "High openness",
     "decision_style": "Decision style",
     "private_attributes": "MARK-debt",
 }
@@ -80,7 +80,7 @@ def test_the_text_holds_what_the_paper_prompt_holds():
     state = transition(state, Action(ActionType.NON_VERBAL, "nods"))
     text = observe(state, "agent_0").text
     for part in [
-        seated.scenario.context, "Ada Testa, Bram Testa", "SECRET-A", "1. Win.", "2. Smile.", "Hint: Be brief.",
+        seated.scenario.context, "Ada Testa", "Bram Testa", "SECRET-A", "1. Win.", "2. Smile.", "Hint: Be brief.",
         "You own the shop.", 'Turn #1 | Ada Testa said: "Good evening."\n',
         'Turn #2 | Bram Testa [non-verbal communication]: "nods"\n', "Turn #3 is yours.", '"none", "speak"',
         "action_type",

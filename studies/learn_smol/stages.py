@@ -23,8 +23,8 @@ TRAINED = ("clone", "sr-1", "sr-2", "grpo")
 """Directories of the trained models, in their order."""
 PARTNERS = ("linear", "conceder")
 """The partners of the model's own episodes."""
-SCENARIOS = {1: 44, 2: 22}
-"""Training tasks of each round of self-reinforcement, played in both seats with each partner."""
+SCENARIOS, STEPS = {1: 44, 2: 22}, {1: 20, 2: 12}
+"""Training tasks of each round of self-reinforcement, played in both seats with each partner, and optimiser steps."""
 SHARED, EVALUATION = "shared", "evaluation"
 """Directory of what all seeds share, the test tasks and the references; and that of an evaluation in each."""
 Overrides = Mapping[str, object]
@@ -89,6 +89,7 @@ def _reinforcement(seed: int, number: int, model: str, trained: str) -> Iterator
     yield Stage("filter_episodes", "filter", {"runs": runs, "output": selection})
     data = [{"run": run, "selection": str(selection_path(selection, place))} for place, run in enumerate(runs)]
     settings = {"start_from": model, "data": data, "output": trained, "trainer.seed": 10 * seed + number}
+    settings["trainer.max_steps"] = STEPS[number]
     yield Stage("train_sr", "sr", settings)
 
 

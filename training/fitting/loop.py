@@ -19,7 +19,6 @@ from sotopia_env.errors import InvalidValueError
 from sotopia_env.json_text import read_json
 from training.fitting.arguments import FitSettings
 from training.fitting.checks import check_installed, check_launch, check_schedule, check_target_modules
-from training.fitting.memory_reuse import keep_freed_memory
 from training.fitting.resumed_weights import load_missing_weights
 from training.models.loading import (
     adapter_base,
@@ -34,6 +33,7 @@ from training.models.loading import (
     write_prompt_settings,
 )
 from training.models.loading import start_from as start_settings
+from training.models.memory_reuse import keep_freed_memory
 from training.models.quantization import check_quantization
 from training.stage.directory import StageDirectory
 from training.stage.settings import ModelSettings, PromptSettings

@@ -26,6 +26,7 @@ from training.models.loading import (
     load_causal_lm,
     start_from,
 )
+from training.models.memory_reuse import keep_freed_memory
 from training.models.quantization import quantization_config
 from training.stage.settings import ModelSettings
 
@@ -255,6 +256,7 @@ class SharedWeights:
             ModelRefusedError: they cannot be loaded, so every prompt would fail.
         """
         if self._loaded is None:
+            keep_freed_memory()
             try:
                 self._loaded = self._model.load()
             except (InvalidValueError, OSError, ValueError, RuntimeError) as error:  # no memory is a RuntimeError

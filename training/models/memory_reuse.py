@@ -1,4 +1,4 @@
-"""Reuse of freed memory by a training process on a CPU."""
+"""Reuse of freed memory by a process that computes with a model on a CPU."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _TRIM_THRESHOLD, _MMAP_MAX = -1, -4
 
 
 def keep_freed_memory() -> None:
-    """Lets this process keep the memory that it frees, where it trains on a CPU under glibc; elsewhere does nothing.
+    """Lets this process keep the memory that it frees, where it computes on a CPU under glibc; elsewhere does nothing.
 
-    By default glibc maps every large block anew and gives it back when it is freed. A training step allocates the same
-    activations and logits again and again, and the kernel must clear each of their pages each time.
+    By default glibc maps every large block anew and gives it back when it is freed. A step of training or decoding
+    allocates the same activations and logits again and again, and the kernel must clear their pages each time.
     """
     import torch
 

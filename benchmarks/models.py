@@ -25,7 +25,8 @@ from benchmarks.measure import Figure
 from benchmarks.server import server_process
 from sotopia_env import naming, tasks
 from sotopia_env.chat_model import ChatReply, ChatRequest
-from sotopia_env.chat_model.pool import ModelOptions, ModelPool
+from sotopia_env.chat_model.options import ModelOptions
+from sotopia_env.chat_model.pool import ModelPool
 from sotopia_env.chat_model.transports.form import Form, response_format
 from sotopia_env.runs.plan import EpisodePlan, plan_episodes
 from sotopia_env.runs.rollout import run_episodes_async

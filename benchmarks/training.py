@@ -22,11 +22,12 @@ from sotopia_env.evaluators import default_evaluator
 from sotopia_env.naming import make_policy as make
 from sotopia_env.runs.plan import plan_episodes
 from sotopia_env.runs.rollout import run_episodes
+from sotopia_env.settings import settings_of
 from sotopia_env.storage.directory import read_run
 from sotopia_env.world.dynamics import Rules
 from sotopia_env.yaml_text import read_yaml, to_yaml
 from training.data.samples import Row, RowMaker
-from training.stage.settings import PromptSettings, settings_of
+from training.stage.settings import PromptSettings
 
 ROOT = Path(__file__).parents[1]
 PROMPT = PromptSettings(format="brief", max_length=768, max_answer=64)

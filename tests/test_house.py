@@ -17,7 +17,7 @@ FLOORS = (
     ("files", "prompts"),
     ("json_text",),
     ("records", "yaml_text"),
-    ("outcomes",),
+    ("outcomes", "settings"),
     ("world",),
     ("tasks", "chat_model", "storage", "importers"),
     ("policies", "evaluators", "reports", "concurrency"),

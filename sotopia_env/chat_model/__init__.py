@@ -11,7 +11,8 @@
 from sotopia_env.chat_model.cache import CacheInfo, cache_info, clear_cache
 from sotopia_env.chat_model.factory import make_model
 from sotopia_env.chat_model.limits import Limits, estimate_tokens
-from sotopia_env.chat_model.pool import ModelOptions, ModelPool
+from sotopia_env.chat_model.options import ModelOptions
+from sotopia_env.chat_model.pool import ModelPool
 from sotopia_env.chat_model.protocol import ChatModel, ChatReply, ChatRequest, Role
 from sotopia_env.chat_model.remote import RemoteModel, check
 from sotopia_env.chat_model.retries import PATIENCE, RetryPolicy, read_patience

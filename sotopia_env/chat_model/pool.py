@@ -4,107 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from sotopia_env.chat_model.cache import ResponseCache
 from sotopia_env.chat_model.factory import make_model
 from sotopia_env.chat_model.limits import Limits
+from sotopia_env.chat_model.options import EVERY, ModelOptions, of_model
 from sotopia_env.chat_model.protocol import ChatModel, Role
 from sotopia_env.chat_model.remote import RemoteModel, check
-from sotopia_env.chat_model.retries import PATIENCE, RetryPolicy
-from sotopia_env.chat_model.spending.budget import Price
-from sotopia_env.chat_model.spending.ledger import Ledger, Totals
-from sotopia_env.chat_model.transports.form import Structured
+from sotopia_env.chat_model.spending.ledger import Ledger
 from sotopia_env.errors import InvalidValueError
 
 _T = TypeVar("_T")
-EVERY = ""
-"""Key of what holds for every model that is not named."""
-
-
-@dataclass(frozen=True, slots=True)
-class ModelOptions:
-    """How the models of a run are reached, and what they may spend.
-
-    Where a value may differ from model to model it is a mapping from the model's name, with :data:`EVERY` for the rest.
-
-    Attributes:
-        api_base: base URLs.
-        api_key_env: environment variables that hold the keys. That for every model is not for one with an address of
-            its own (a judge's ``api_base=``), which gets a key only if it is named.
-        concurrency: requests in flight at once, per model.
-        rpm: requests per minute, per model; ``None`` for no limit.
-        tpm: tokens per minute, likewise.
-        timeout: seconds one attempt may take.
-        retries: how often a request is sent again, or a whole policy.
-        patience: seconds to wait for a model that answers no call, unless ``retries`` is a whole policy.
-        fallbacks: models to ask, in this order, when one fails for good; none unless they are listed. Where a model has
-            an address of its own (a judge's ``api_base=``), fallbacks of its provider are asked there too, with its
-            key, unless ``api_base`` names them.
-        structured: whether servers are asked to enforce the form of answers; see ``make_model``.
-        cache_dir: of judges' answers; ``None`` for no cache. Agents' answers are never cached.
-        max_cost: US dollars that the whole run may spend.
-        max_tokens: tokens, likewise.
-        price: what tokens cost, where it is not known or not right.
-    """
-
-    api_base: Mapping[str, str] | str | None = None
-    api_key_env: Mapping[str, str] | str | None = None
-    concurrency: int = 128
-    rpm: int | None = None
-    tpm: int | None = None
-    timeout: float = 60.0
-    retries: int | RetryPolicy = 6
-    patience: float = PATIENCE
-    fallbacks: tuple[str, ...] = ()
-    structured: Structured = "auto"
-    cache_dir: Path | None = None
-    max_cost: float | None = None
-    max_tokens: int | None = None
-    price: Mapping[str, Price] | Price | None = None
-
-    def share(self, count: int, spent: Totals) -> ModelOptions:
-        """Returns what one of ``count`` processes may use: an equal part of the limits and of what is left to spend.
-
-        ``spent`` must be below the limits; what interrupted calls may have used is not left.
-        """
-        cost = None if self.max_cost is None else (self.max_cost - spent.cost - spent.doubtful_cost) / count
-        left = None if self.max_tokens is None else self.max_tokens - spent.tokens - spent.doubtful_tokens
-        tokens = None if left is None else max(1, left // count)
-        rpm, tpm = (limit and max(1, limit // count) for limit in (self.rpm, self.tpm))
-        concurrency = max(1, self.concurrency // count)
-        return replace(self, concurrency=concurrency, max_cost=cost, max_tokens=tokens, rpm=rpm, tpm=tpm)
-
-    def check_divisible(self, count: int, longest: int = 0) -> None:
-        """Raises :class:`InvalidValueError` if ``count`` processes would exceed a limit with one request each.
-
-        ``longest`` is the most tokens that one answer may have.
-        """
-        for limit_name, limit in (("model concurrency", self.concurrency), ("rpm", self.rpm), ("tpm", self.tpm)):
-            if limit is not None and limit < count:
-                raise InvalidValueError(f"workers: expected no more than {limit_name}, which is {limit}, got {count}")
-        if self.tpm is not None and self.tpm // count < longest:
-            raise InvalidValueError(
-                f"workers: expected a part of tpm for each that holds an answer of max_tokens {longest}, "
-                f"got {self.tpm // count} of {self.tpm} for each of {count}"
-            )
-
-
 _OWN_SERVERS = ("local/", "openai-compatible/")
-
-
-def _of(option: Mapping[str, _T] | _T | None, model: str) -> _T | None:
-    """The value for a model: its own, or that of every model."""
-    if isinstance(option, Mapping):
-        return option.get(model, option.get(EVERY))
-    return option
-
-
-def _own(option: Mapping[str, _T] | _T | None, model: str) -> _T | None:
-    """The value under this very model's name."""
-    return option.get(model) if isinstance(option, Mapping) else None
 
 
 def _provider(model: str) -> str:
@@ -123,13 +36,13 @@ class ModelPool:
         longest: the most tokens that one answer may have, of those that :meth:`check_answers` has seen.
     """
 
-    def __init__(self, options: ModelOptions = ModelOptions()) -> None:
+    def __init__(self, options: ModelOptions | None = None) -> None:
         """Prepares; nothing is connected.
 
         Raises:
             InvalidValueError: a limit is not a positive number.
         """
-        self.options = options
+        self.options = options = options or ModelOptions()
         self.ledger = Ledger(max_cost=options.max_cost, max_tokens=options.max_tokens)
         self.longest = 0
         self._sharing: dict[str, dict[bool, str]] = {}
@@ -179,34 +92,26 @@ class ModelPool:
         options = self.options
         if not api_base:
             self._keep_keys_at_home(spec)
-            key = _of(options.api_key_env, spec)
+            key = of_model(options.api_key_env, spec)
         else:
-            key = _own(options.api_key_env, spec) or key
+            key = options.api_key_env.get(spec) or key
+        base = api_base or of_model(options.api_base, spec)
+        own = {"api_base": {EVERY: base} if base else {}, "api_key_env": {EVERY: key} if key else {}}
         return make_model(
             spec,
-            api_base=api_base or _of(options.api_base, spec),
-            api_key_env=key,
-            concurrency=options.concurrency,
-            rpm=options.rpm,
-            tpm=options.tpm,
-            timeout=options.timeout,
-            retries=options.retries,
-            patience=options.patience,
+            options=options.model_copy(update=own),
             fallbacks=[self._spare(name, spec, api_base, key) for name in fallbacks if name != spec],
             ledger=self.ledger,
-            structured=options.structured,
-            price=_of(options.price, spec),
         )
 
     def _spare(self, name: str, spec: str, api_base: str | None, key: str | None) -> RemoteModel:
-        same_server = _provider(name) == _provider(spec) and _own(self.options.api_base, name) is None
+        same_server = _provider(name) == _provider(spec) and self.options.api_base.get(name) is None
         return self._make(name, api_base, (), key) if api_base and same_server else self._make(name, None, ())
 
     def _keep_keys_at_home(self, spec: str) -> None:
         """Refuses one address for models of one's own and a provider's: each would get the other's key or prompts."""
         for field, value in (("api_base", self.options.api_base), ("api_key_env", self.options.api_key_env)):
-            shared = EVERY in value and spec not in value if isinstance(value, Mapping) else value is not None
-            if shared:
+            if EVERY in value and spec not in value:
                 self._sharing.setdefault(field, {})[spec.startswith(_OWN_SERVERS)] = spec
             if len(self._sharing.get(field, {})) == 2:
                 own, hosted = self._sharing[field][True], self._sharing[field][False]

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from sotopia_env.chat_model.factory import DIRECT, make_transport
+from sotopia_env.chat_model.options import ModelOptions
 from sotopia_env.chat_model.protocol import ChatReply, ChatRequest
 from sotopia_env.chat_model.transports.attempt import FailedAttempt, one_line
 from sotopia_env.chat_model.transports.completion import read_completion
@@ -21,6 +22,7 @@ from sotopia_env.chat_model.transports.form import Capabilities, Form
 from sotopia_env.chat_model.transports.keys import redact
 from sotopia_env.errors import ContextLengthError
 from sotopia_env.json_text import decode_json
+from sotopia_env.settings import settings_of
 
 Result = Literal["yes", "no", "ignored"]
 """It works; the server refuses it; the server answers as if it had not been asked for."""
@@ -198,7 +200,10 @@ async def probe_server(
         InvalidValueError: nothing answers at the base URL, or it does not accept the key.
         UnknownNameError: it lists models, and this one is not among them.
     """
-    transport = make_transport(f"{DIRECT[0]}/{model}", api_base, api_key_env, timeout, concurrency=1)
+    options = settings_of(
+        {"api_base": api_base, "api_key_env": api_key_env, "timeout": timeout, "concurrency": 1}, ModelOptions, ""
+    )
+    transport = make_transport(f"{DIRECT[0]}/{model}", options)
     assert isinstance(transport, DirectTransport)
     probe, findings = Probe(transport, timeout), []
     try:

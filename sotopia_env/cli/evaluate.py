@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sotopia_env.cli.models import exit_if_stopped, run_with_models, takes_model_options
-from sotopia_env.cli.options import EVALUATOR_HELP, Concurrency, Timeout, path_argument
+from sotopia_env.cli.options import EVALUATOR_HELP, Concurrency, path_argument
 from sotopia_env.quoting import disarm_line
 
 if TYPE_CHECKING:
@@ -25,11 +25,10 @@ def evaluate(
     run: Annotated[Path, path_argument("Run directory.", "RUN")],
     evaluator: Annotated[str, typer.Option(metavar="NAME", help=EVALUATOR_HELP)],
     concurrency: Concurrency = 128,
-    timeout: Timeout = None,
     force: Annotated[bool, typer.Option("--force", help="Evaluate all again; failures may replace scores.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be asked at most; ask nothing.")] = False,
     *,
-    models: Any = None,
+    settings: Any = None,
 ) -> None:
     """Add an evaluation to every episode of a run, beside those it has; turns stay as they are.
 
@@ -51,10 +50,13 @@ def evaluate(
     from sotopia_env.runs.evaluate import evaluate_run_async
     from sotopia_env.runs.forecast import forecast_evaluation
     from sotopia_env.runs.rehearsal import RehearsedModels
+    from sotopia_env.runs.spec import WorkOptions
+    from sotopia_env.settings import merged, settings_of
     from sotopia_env.storage.directory import check_run
     from sotopia_env.storage.manifest import configured_policies
 
-    pool = RehearsedModels(models) if dry_run else ModelPool(models)
+    limits = settings_of(merged(settings, {"concurrency": concurrency}), WorkOptions, "")
+    pool = RehearsedModels(limits.models) if dry_run else ModelPool(limits.models)
     judge = naming.make_evaluator(evaluator, model_factory=pool.judge, policies=configured_policies(run))
     check_run(run)
     pool.check_answers(judge.parameters)
@@ -64,7 +66,13 @@ def evaluate(
 
     async def work(stop: Stop) -> EvaluationResult:
         return await evaluate_run_async(
-            run, judge, concurrency=concurrency, timeout=timeout, force=force, stop=stop, ledger=pool.ledger
+            run,
+            judge,
+            concurrency=concurrency,
+            timeout=limits.timeout,
+            force=force,
+            stop=stop,
+            ledger=pool.ledger,
         )
 
     advice = f"the same command continues the evaluation of {run}"

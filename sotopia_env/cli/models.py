@@ -14,22 +14,20 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
-from sotopia_env.cli.options import in_flags, path_argument, path_option
+from sotopia_env.cli.options import in_flags, path_argument
 from sotopia_env.cli.plain_help import MODELS
-from sotopia_env.errors import InvalidValueError, ModelRefusedError, UnknownNameError, name_hint
+from sotopia_env.errors import InvalidValueError, ModelRefusedError
 
 if TYPE_CHECKING:
-    from sotopia_env.chat_model import Price
     from sotopia_env.chat_model.pool import ModelPool
     from sotopia_env.concurrency.stopping import Stop
 
 _T = TypeVar("_T")
-STRUCTURED = ("auto", "on", "off")
 _REQUEST_SECONDS = 60.0
 
 
-def _option(**settings: Any) -> Any:
-    return typer.Option(rich_help_panel=MODELS, **settings)
+def _option(*names: str, **settings: Any) -> Any:
+    return typer.Option(*names, rich_help_panel=MODELS, **settings)
 
 
 def _options(
@@ -39,49 +37,21 @@ def _options(
     api_key_env: Annotated[
         list[str], _option(help="Environment variable with the key; or MODEL=VARIABLE.", metavar="VARIABLE")
     ] = [],  # noqa: B006
-    fallback: Annotated[list[str], _option(help="Model to ask when one fails for good, in this order.")] = [],  # noqa: B006
-    model_concurrency: Annotated[int, _option(min=1, help="Requests in flight at once, per model.")] = 128,
-    rpm: Annotated[int | None, _option(min=1, help="Requests per minute, per model.")] = None,
-    tpm: Annotated[int | None, _option(min=1, help="Tokens per minute, per model.")] = None,
-    model_timeout: Annotated[
-        float | None, _option(help="Seconds one request may take; 60, or --timeout where that is less.")
-    ] = None,
-    retries: Annotated[int, _option(min=0, help="How often a failed request is sent again.")] = 6,
-    patience: Annotated[
-        str, _option(help="How long to wait for a model that answers nobody, in seconds or as 10m.")
-    ] = "10m",
-    structured: Annotated[str, _option(help="Servers enforce the form of answers: auto, on or off.")] = "auto",
-    judge_cache: Annotated[
-        Path | None, path_option("Directory that keeps judges' answers.", "--judge-cache", MODELS)
-    ] = None,
-    max_cost: Annotated[float | None, _option(help="US dollars the whole run may spend.")] = None,
-    max_tokens: Annotated[int | None, _option(help="Tokens the whole run may use.")] = None,
-    price: Annotated[
+    max_cost: Annotated[float | None, _option(help="US dollars the whole run may spend.", metavar="DOLLARS")] = None,
+    settings: Annotated[
         list[str],
-        _option(help="'PROMPT,COMPLETION' in dollars per million tokens; or MODEL=…. Repeats.", metavar="PRICE"),
+        _option("--set", help="Any other setting, as models.rpm=60 (docs/models.md). Repeats.", metavar="KEY=VALUE"),
     ] = [],  # noqa: B006
-) -> Any:  # a ModelOptions; what typer reads must be there at run time
-    from sotopia_env.chat_model.pool import ModelOptions
-    from sotopia_env.chat_model.retries import read_patience
+) -> dict[str, Any]:
+    from sotopia_env.settings import merged, overridden
 
-    if structured not in STRUCTURED:
-        raise UnknownNameError(f"--structured: {name_hint(structured, STRUCTURED)}")
-    return ModelOptions(
-        api_base=per_model(api_base, "--api-base"),
-        api_key_env=per_model(api_key_env, "--api-key-env"),
-        concurrency=model_concurrency,
-        rpm=rpm,
-        tpm=tpm,
-        timeout=_REQUEST_SECONDS if model_timeout is None else model_timeout,
-        retries=retries,
-        patience=read_patience(patience),
-        fallbacks=tuple(fallback),
-        structured=structured,  # type: ignore[arg-type]  # checked above
-        cache_dir=judge_cache,
-        max_cost=max_cost,
-        max_tokens=max_tokens,
-        price=prices(price),
-    )
+    models = {
+        "api_base": per_model(api_base, "--api-base"),
+        "api_key_env": per_model(api_key_env, "--api-key-env"),
+        "max_cost": max_cost,
+    }
+    models = {name: value for name, value in models.items() if value is not None}
+    return merged(overridden({}, settings, "--set"), {"models": models} if models else {})
 
 
 def per_model(texts: Sequence[str], flag: str) -> dict[str, str] | None:
@@ -90,7 +60,7 @@ def per_model(texts: Sequence[str], flag: str) -> dict[str, str] | None:
     Raises:
         InvalidValueError: a model is given two values.
     """
-    from sotopia_env.chat_model.pool import EVERY
+    from sotopia_env.chat_model.options import EVERY
 
     values: dict[str, str] = {}
     for text in texts:
@@ -103,50 +73,22 @@ def per_model(texts: Sequence[str], flag: str) -> dict[str, str] | None:
     return values or None
 
 
-def prices(texts: Sequence[str]) -> dict[str, Price] | None:
-    """Reads prices, for every model or for one; ``None`` without any.
-
-    Raises:
-        InvalidValueError: one is not two numbers, zero or more, or a model is given two.
-    """
-    from sotopia_env.chat_model import Price
-
-    values = per_model(texts, "--price") or {}
-    return {model: Price.parse(text) for model, text in values.items()} or None
-
-
 def takes_model_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds the options of models to a command, which gets them as its keyword argument ``models``."""
+    """Adds the options of models to a command, which gets them, nested, in its keyword argument ``settings``."""
     common = inspect.signature(_options, eval_str=True).parameters
     own = inspect.signature(command, eval_str=True).parameters.values()
 
     @functools.wraps(command)
     def wrapper(**arguments: Any) -> None:
         options = {name: arguments.pop(name) for name in common if name in arguments}
-        options["model_timeout"] = _request_seconds(options.get("model_timeout"), arguments.get("timeout"))
-        command(**arguments, models=_options(**options))
+        command(**arguments, settings=_options(**options))
 
-    parameters = [p for p in own if p.name != "models"] + list(common.values())
+    parameters = [p for p in own if p.name != "settings"] + list(common.values())
     keywords = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in parameters]
     wrapper.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]  # what typer reads
     hints = {**get_type_hints(command, include_extras=True), **get_type_hints(_options, include_extras=True)}
-    wrapper.__annotations__ = {name: hint for name, hint in hints.items() if name not in ("models", "return")}
+    wrapper.__annotations__ = {name: hint for name, hint in hints.items() if name != "return"}
     return wrapper
-
-
-def _request_seconds(request: float | None, episode: float | None) -> float | None:
-    """How long one request may take, of those of an episode; checks both."""
-    for option, seconds in (("--timeout", episode), ("--model-timeout", request)):
-        if seconds is not None and not 0 < seconds < float("inf"):
-            raise InvalidValueError(f"{option}: expected seconds above 0, got {seconds:g}")
-    if request is None:
-        return None if episode is None else min(_REQUEST_SECONDS, episode)
-    if episode is not None and episode < request:
-        raise InvalidValueError(
-            f"limits contradict each other: --timeout {episode:g} ends an episode before one request may end "
-            f"(--model-timeout {request:g})"
-        )
-    return request
 
 
 def run_with_models(
@@ -258,7 +200,6 @@ def models_check(
     """
     from sotopia_env.chat_model.probing import probe_server
 
-    _request_seconds(model_timeout, None)
     findings = asyncio.run(probe_server(base_url, model, api_key_env=api_key_env, timeout=model_timeout))
     if as_json:
         rows = {one.name: {"result": one.result, "detail": one.detail} for one in findings}

@@ -52,15 +52,6 @@ EVALUATOR_HELP = (
 )
 EvaluatorName = Annotated[str, typer.Option("--evaluator", metavar="NAME", help=f"{EVALUATOR_HELP[:-1]}; or 'none'.")]
 Concurrency = Annotated[int, typer.Option(min=1, help="Episodes in flight at once.", rich_help_panel=PACE)]
-Timeout = Annotated[
-    float | None,
-    typer.Option(
-        help="Seconds for one episode; none by default. Cannot stop a policy that computes without awaiting.",
-        metavar="SECONDS",
-        rich_help_panel=PACE,
-    ),
-]
-
 __all__ = [
     "EVALUATOR_HELP",
     "SOURCE_HELP",
@@ -72,7 +63,6 @@ __all__ = [
     "Seed",
     "Source",
     "SourceOption",
-    "Timeout",
     "in_flags",
     "path_argument",
     "path_option",
@@ -84,6 +74,10 @@ _FLAGS = {
     "matchup": "--matchup",
     "evaluator": "--evaluator",
     "n": "-n",
+    "seed": "--seed",
+    "repeats": "--repeats",
+    "concurrency": "--concurrency",
+    "max_turns": "--max-turns",
     "inspirations": "--inspirations",
     "cast": "--cast",
     "script": "--script",
@@ -91,22 +85,19 @@ _FLAGS = {
     "level": "--level",
     "sources": "--from",
     "split": "--split",
-    "turn_order": "--turn-order",
-    "both_orders": "--both-orders",
-    "by_role": "--by-role",
     "metric": "--metric",
     "by": "--by",
     "format": "--format",
     "measure": "--measure",
     "seat": "--seat",
-    "workers": "--workers",
-    "price": "--price",
+    "workers": "--executor",
     "api_base": "--api-base",
     "api_key_env": "--api-key-env",
     "max_cost": "--max-cost",
-    "max_tokens": "--max-tokens",
-    "patience": "--patience",
-    "tpm": "--tpm",
+    "models.max_cost": "--max-cost",
+    "models.api_base": "--api-base",
+    "models.api_key_env": "--api-key-env",
+    "tpm": "models.tpm",
 }
 """Fields with which the library's messages begin, as the options of the command line are called."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,16 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sotopia_env.cli.models import exit_if_stopped, exit_on_signals, run_with_models, takes_model_options
-from sotopia_env.cli.options import (
-    Concurrency,
-    EvaluatorName,
-    LevelName,
-    Number,
-    Seed,
-    SourceOption,
-    Timeout,
-    path_option,
-)
+from sotopia_env.cli.options import EVALUATOR_HELP, SOURCE_HELP, Number, path_option
 from sotopia_env.cli.plain_help import MODELS, ORDER, PACE
 from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
 from sotopia_env.quoting import disarm, disarm_line
@@ -28,10 +20,11 @@ from sotopia_env.quoting import disarm, disarm_line
 if TYPE_CHECKING:
     from sotopia_env.concurrency.stopping import Stop
     from sotopia_env.runs.plan import EpisodePlan
-    from sotopia_env.runs.request import RunRequest
     from sotopia_env.runs.rollout import RunResult
+    from sotopia_env.runs.spec import RunSpec
     from sotopia_env.world.episode import Episode, RecordedTurn
 
+RUN = "run.json"
 _EXECUTORS = ("local", "ray")
 _order, _pace, _model = (partial(typer.Option, rich_help_panel=panel) for panel in (ORDER, PACE, MODELS))
 
@@ -72,95 +65,121 @@ def list_policies() -> None:
 
 
 def rollout(
-    out: Annotated[Path, path_option("Run directory; one that holds this run is continued.")],
+    out: Annotated[
+        Path | None, path_option("Run directory; one that holds this run is continued. By default that of a run.json.")
+    ] = None,
+    config: Annotated[
+        Path | None, path_option("YAML file of a run, or the run.json of one; flags replace what it says.", "--config")
+    ] = None,
     policy: Annotated[
         list[str], typer.Option(metavar="NAME", help="Each plays each; commas or repeats. See `sotopia policies`.")
     ] = [],  # noqa: B006
     matchup: Annotated[
         list[str], typer.Option(metavar="NAMES", help="A single pairing, as 'a vs b'; 'a vs a' is self-play.")
     ] = [],  # noqa: B006
-    tasks: SourceOption = "starter",
+    tasks: Annotated[str | None, typer.Option(help=SOURCE_HELP, metavar="SOURCE", show_default="starter")] = None,
     n: Number = None,
-    level: LevelName = "medium",
-    evaluator: EvaluatorName = "verified+rules",
-    repeats: Annotated[int, _order(min=1, help="Repetitions with other seeds.")] = 1,
-    seed: Seed = 0,
-    turn_order: Annotated[
+    evaluator: Annotated[
         str | None,
-        _order(help="round-robin, random or simultaneous; a YAML task file's, or round-robin."),
+        typer.Option(metavar="NAME", help=f"{EVALUATOR_HELP[:-1]}; or 'none'.", show_default="verified+rules"),
     ] = None,
-    max_turns: Annotated[int | None, _order(min=1, help="Turn limit; the task's or 20.")] = None,
-    self_play: Annotated[bool, _order(help="Policies also play themselves.")] = True,
-    both_seats: Annotated[bool, _order(help="Play every pairing in both seats.")] = True,
-    both_orders: Annotated[bool, _order(help="Let every seat begin once.")] = False,
-    by_role: Annotated[bool, _order("--by-role", help="Pair senders with receivers, not seat with seat.")] = False,
-    concurrency: Concurrency = 128,
-    timeout: Timeout = None,
+    repeats: Annotated[int | None, _order(help="Repetitions with other seeds.", show_default="1")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed of generated tasks and of the episodes.", show_default="0")
+    ] = None,
+    max_turns: Annotated[int | None, _order(help="Turn limit; the task's or 20.")] = None,
     temperature: Annotated[float | None, _model(min=0, max=2, help="Of models in seats; 1 by default.")] = None,
-    max_completion_tokens: Annotated[int | None, _model(min=1, help="Limit on a seat's answers.")] = None,
+    concurrency: Annotated[int | None, _pace(help="Episodes in flight at once.", show_default="128")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be asked at most; ask nothing.")] = False,
     verbose: Annotated[bool, _pace("--verbose", help="Show one transcript as it grows.")] = False,
-    executor: Annotated[str, _pace(help="Where episodes are played: local or ray.")] = "local",
-    workers: Annotated[int, _pace(min=1, help="Processes of --executor ray.")] = 2,
+    executor: Annotated[
+        str, _pace(help="Where episodes are played: local, ray, or ray:N for N processes.", metavar="NAME")
+    ] = "local",
     *,
-    models: Any = None,
+    settings: Any = None,
 ) -> None:
     """Play episodes and record them; the same command again continues a run that was stopped.
+
+    What the flags do not say stands in a YAML file (--config), or in --set: the settings are those of
+    `sotopia_env.runs.RunSpec` (docs/running.md), and `run.json` keeps them.
 
     \b
     Examples:
       sotopia rollout --policy boulware,conceder --tasks bargaining -n 20 --out runs/a
-      sotopia rollout --matchup "stubborn vs generous" --tasks all --both-orders --out runs/b
+      sotopia rollout --matchup "stubborn vs generous" --tasks all --set orders=both --out runs/b
       sotopia rollout --policy random --evaluator none --out runs/c
       sotopia rollout --policy local/my-model --api-base http://localhost:8000/v1 --out runs/d
       sotopia rollout --policy "best-of-4(local/m by offer-worth)" --api-base http://localhost:8000/v1 --out runs/f
       sotopia rollout --policy openai/gpt-4o --evaluator "judge:openai/gpt-4o" --max-cost 5 --dry-run --out runs/e
+      sotopia rollout --config run.yaml --out runs/g
+      sotopia rollout --config runs/a/run.json --out runs/again
     """
-    from sotopia_env.chat_model.pool import ModelOptions
-    from sotopia_env.naming import task_rules
-    from sotopia_env.runs.request import RunRequest
+    from sotopia_env.runs.spec import RunSpec, read_specs
+    from sotopia_env.settings import merged, settings_of
 
-    manner = {"temperature": temperature, "max_tokens": max_completion_tokens}
-    request = RunRequest(
-        policies=tuple(policy),
-        matchups=tuple(matchup),
-        tasks=tasks,
-        n=n,
-        level=level,
-        seed=seed,
-        evaluator=evaluator,
-        repeats=repeats,
-        rules=task_rules(tasks, turn_order=turn_order, max_turns=max_turns),
-        self_play=self_play,
-        both_seats=both_seats,
-        both_orders=both_orders,
-        by_role=by_role,
-        manner={name: value for name, value in manner.items() if value is not None},
-        models=models or ModelOptions(),
-    )
-    if executor not in _EXECUTORS:
-        raise UnknownNameError(f"--executor: {name_hint(executor, _EXECUTORS)}")
-    if executor == "ray" and verbose:
+    flags = {
+        "policies": tuple(policy),
+        "matchups": tuple(matchup),
+        "tasks": tasks,
+        "n": n,
+        "seed": seed,
+        "evaluator": evaluator,
+        "repeats": repeats,
+        "max_turns": max_turns,
+        "concurrency": concurrency,
+        "manner": {} if temperature is None else {"temperature": temperature},
+    }
+    values = merged(settings or {}, {name: value for name, value in flags.items() if value not in (None, (), {})})
+    specs = [settings_of(values, RunSpec, "")] if config is None else read_specs(config, values)
+    place = _Place.named(executor)
+    if place.workers and verbose:
         raise InvalidValueError("--verbose: expected --executor local, whose episodes are played here, got 'ray'")
+    if out is None and (config is None or config.name != RUN):
+        raise InvalidValueError("--out: expected a run directory, got none")
+    directory = out or config.parent  # type: ignore[union-attr]  # checked above
     if dry_run:
-        _forecast(request, out)
+        for spec in specs:
+            _forecast(spec, directory)
         return
-    if executor == "ray":
-        result, number = _run_on_ray(request, out, concurrency, timeout, workers)
-    else:
-        result, number = _run_here(request, out, concurrency, timeout, verbose)
-    # The driver of a Ray cluster asks no models; another command does that.
-    on_ray = f"`sotopia evaluate {out} --evaluator {shlex.quote(evaluator)}`, with the same options of models,"
-    typer.echo(f"{out}: {_summary(result, on_ray if executor == 'ray' else 'the same command')}")
-    budget = "" if number else " with a higher limit"
-    exit_if_stopped(result.stopped, number, f"the same command{budget} continues the run in {out}")
-    if result.failures or result.unscored:
+    failed = [_play(spec, directory, place, verbose) for spec in specs]
+    if any(failed):
         raise typer.Exit(1)
 
 
-def _run_here(
-    request: RunRequest, out: Path, concurrency: int, timeout: float | None, verbose: bool
-) -> tuple[RunResult, int | None]:
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where episodes are played.
+
+    Attributes:
+        workers: processes of Ray; 0 for this process.
+    """
+
+    workers: int = 0
+
+    @classmethod
+    def named(cls, name: str) -> _Place:
+        executor, _, number = name.partition(":")
+        if executor not in _EXECUTORS:
+            raise UnknownNameError(f"--executor: {name_hint(executor, _EXECUTORS)}")
+        if executor == "local":
+            return cls()
+        if number and (not number.isdecimal() or not int(number)):
+            raise InvalidValueError(f"--executor: expected ray:N for N processes, got {name!r}")
+        return cls(int(number or 2))
+
+
+def _play(spec: RunSpec, out: Path, place: _Place, verbose: bool) -> bool:
+    """Plays a run; returns whether an episode failed or is unscored."""
+    result, number = _run_on_ray(spec, out, place.workers) if place.workers else _run_here(spec, out, verbose)
+    # The driver of a Ray cluster asks no models; another command does that.
+    on_ray = f"`sotopia evaluate {out} --evaluator {shlex.quote(spec.evaluator)}`, with the same options of models,"
+    typer.echo(f"{out}: {_summary(result, on_ray if place.workers else 'the same command')}")
+    budget = "" if number else " with a higher limit"
+    exit_if_stopped(result.stopped, number, f"the same command{budget} continues the run in {out}")
+    return bool(result.failures or result.unscored)
+
+
+def _run_here(spec: RunSpec, out: Path, verbose: bool) -> tuple[RunResult, int | None]:
     """The run, and the signal that stopped it if one did."""
     from tqdm import tqdm
 
@@ -168,9 +187,9 @@ def _run_here(
     from sotopia_env.runs.forecast import check_prompts
     from sotopia_env.runs.rollout import run_episodes_async
 
-    models = ModelPool(request.models)
-    run = request.resolve(models)
-    check_prompts(request, out)
+    models = ModelPool(spec.models)
+    run = spec.resolve(models)
+    check_prompts(spec, out)
     plans = run.plans()
 
     async def play(stop: Stop) -> RunResult:
@@ -178,35 +197,34 @@ def _run_here(
             plans,
             evaluator=run.evaluator,
             run_dir=out,
-            concurrency=concurrency,
-            timeout=timeout,
+            concurrency=spec.concurrency,
+            timeout=spec.timeout,
             stop=stop,
             ledger=models.ledger,
             watcher=LiveTranscript(tqdm.write) if verbose else None,
+            spec=spec,
         )
 
     return run_with_models(models, out, play, f"the same command continues the run in {out}")
 
 
-def _run_on_ray(
-    request: RunRequest, out: Path, concurrency: int, timeout: float | None, workers: int
-) -> tuple[RunResult, int | None]:
+def _run_on_ray(spec: RunSpec, out: Path, workers: int) -> tuple[RunResult, int | None]:
     """The run, and the signal that stopped it if one did."""
     from sotopia_env.concurrency.stopping import Stop
     from sotopia_env.runs.ray_executor import run_on_ray
 
     stop = Stop()
     with exit_on_signals(stop, f"the same command continues the run in {out}"):
-        result = run_on_ray(request, out, workers=workers, concurrency=concurrency, timeout=timeout, stop=stop)
+        result = run_on_ray(spec, out, workers=workers, stop=stop)
     return result, stop.signal
 
 
-def _forecast(request: RunRequest, out: Path) -> None:
+def _forecast(spec: RunSpec, out: Path) -> None:
     from sotopia_env.runs.forecast import forecast
     from sotopia_env.runs.rehearsal import RehearsedModels
 
-    models = RehearsedModels(request.models)
-    for line in forecast(request.resolve(models), models, out).lines():
+    models = RehearsedModels(spec.models)
+    for line in forecast(spec.resolve(models), models, out).lines():
         typer.echo(line)
 
 

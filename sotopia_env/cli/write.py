@@ -43,7 +43,7 @@ def write_tasks(
     seed: Seed = 0,
     reasks: Reasks = 2,
     *,
-    models: Any = None,
+    settings: Any = None,
 ) -> None:
     """Have a language model write characters, relationships, scenarios (with outcomes), or templates from a script.
 
@@ -57,10 +57,12 @@ def write_tasks(
       sotopia tasks write outcomes --inspirations norms.txt --evaluation starter --model openai/gpt-4o --out new
       sotopia tasks write templates --script play.txt --model openai/gpt-4o --out play
     """
-    from sotopia_env.chat_model.pool import ModelOptions, ModelPool
+    from sotopia_env.chat_model.pool import ModelPool
     from sotopia_env.evaluators import Manner
     from sotopia_env.naming import task_set
     from sotopia_env.naming.models import with_directories
+    from sotopia_env.runs.spec import WorkOptions
+    from sotopia_env.settings import settings_of
     from sotopia_env.writing import Drafter
 
     if kind not in KINDS:
@@ -68,7 +70,7 @@ def write_tasks(
     _check_options(
         kind, {"--inspirations": inspirations, "--used": used, "--evaluation": evaluation, "--script": script}
     )
-    pool = ModelPool(models or ModelOptions())
+    pool = ModelPool(settings_of(settings, WorkOptions, "").models)
     drafter = Drafter(with_directories(pool)(model), Manner(temperature=1.0, reasks=reasks))
     if kind == "templates":
         work = _templates(drafter, script, out, castings, seed)
@@ -205,7 +207,7 @@ def draft_simulation(
     yes: Annotated[bool, typer.Option("--yes", help="Save without asking.")] = False,
     reasks: Reasks = 2,
     *,
-    models: Any = None,
+    settings: Any = None,
 ) -> None:
     """Make a whole simulation of one sentence, show it, and save it as YAML that runs without a model.
 
@@ -214,15 +216,17 @@ def draft_simulation(
       sotopia tasks draft "Three flatmates decide who gets the large room." -o flat.yaml --model openai/gpt-4o
       sotopia rollout --tasks flat.yaml --policy boulware --out runs/flat
     """
-    from sotopia_env.chat_model.pool import ModelOptions, ModelPool
+    from sotopia_env.chat_model.pool import ModelPool
     from sotopia_env.evaluators import Manner
     from sotopia_env.naming.models import with_directories
+    from sotopia_env.runs.spec import WorkOptions
+    from sotopia_env.settings import settings_of
     from sotopia_env.writing import Drafter, simulation_question
     from sotopia_env.yaml_text import to_yaml
 
     if out.suffix not in YAML_SUFFIXES or out.exists():
         raise InvalidValueError(f"--out: expected a new .yaml file, got {str(out)!r}")
-    pool = ModelPool(models or ModelOptions())
+    pool = ModelPool(settings_of(settings, WorkOptions, "").models)
     drafter = Drafter(with_directories(pool)(model), Manner(temperature=1.0, reasks=reasks))
 
     async def ask(_: Stop) -> Written | None:

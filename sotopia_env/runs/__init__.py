@@ -1,15 +1,20 @@
 """Runs: many episodes planned, played, resumed, evaluated and forecast."""
 
 from sotopia_env.runs.evaluate import EvaluationResult, evaluate_run, evaluate_run_async
-from sotopia_env.runs.plan import DEFAULT_RULES, EpisodePlan, all_matchups, plan_episodes
+from sotopia_env.runs.plan import DEFAULT_RULES, EpisodePlan, Orders, all_matchups, plan_episodes
 from sotopia_env.runs.play import evaluate_episode, play_episode
 from sotopia_env.runs.rollout import RunResult, run_episodes, run_episodes_async
+from sotopia_env.runs.spec import PlayOptions, RunSpec, WorkOptions
 
 __all__ = [
     "DEFAULT_RULES",
     "EpisodePlan",
     "EvaluationResult",
+    "Orders",
+    "PlayOptions",
     "RunResult",
+    "RunSpec",
+    "WorkOptions",
     "all_matchups",
     "evaluate_episode",
     "evaluate_run",

@@ -16,13 +16,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sotopia_env.chat_model import ChatRequest, Price, Role, estimate_tokens
 from sotopia_env.chat_model.limits import most_tokens
-from sotopia_env.chat_model.pool import ModelOptions
+from sotopia_env.chat_model.options import ModelOptions
 from sotopia_env.errors import EvaluationError
 from sotopia_env.policies.human import HumanPolicy
 from sotopia_env.runs.evaluate import is_pending
@@ -37,7 +37,7 @@ from sotopia_env.world.observation import observe
 from sotopia_env.world.scenario import Task
 
 if TYPE_CHECKING:
-    from sotopia_env.runs.request import ResolvedRun, RunRequest
+    from sotopia_env.runs.spec import ResolvedRun, RunSpec
 
 FRAME = 64
 """Tokens around an utterance in a prompt, such as its speaker's name."""
@@ -356,20 +356,20 @@ def _sum_costs(costs: Sequence[float | None]) -> float | None:
     return None if None in costs else sum(cost or 0.0 for cost in costs)
 
 
-def check_prompts(request: RunRequest, directory: Path, workers: int = 1) -> None:
+def check_prompts(spec: RunSpec, directory: Path, workers: int = 1) -> None:
     """Refuses a limit of tokens per minute that a first prompt of the run exceeds; without such a limit, does nothing.
 
     Args:
-        request: the run.
+        spec: the run.
         directory: of the run; episodes that it holds are not played again.
         workers: processes among which the limit is divided.
 
     Raises:
         BudgetExceededError: a prompt has more than a minute's tokens.
     """
-    if request.models.tpm is not None:
-        models = RehearsedModels(replace(request.models, tpm=request.models.tpm // workers))
-        forecast(request.resolve(models), models, directory)
+    if spec.models.tpm is not None:
+        models = RehearsedModels(spec.models.model_copy(update={"tpm": spec.models.tpm // workers}))
+        forecast(spec.resolve(models), models, directory)
 
 
 def forecast(run: ResolvedRun, models: RehearsedModels, directory: Path) -> RunForecast:

@@ -13,9 +13,9 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal, get_args
 
-from sotopia_env.errors import DamagedRecordError, InvalidValueError
+from sotopia_env.errors import DamagedRecordError, InvalidValueError, name_hint
 from sotopia_env.json_text import decode_json
 from sotopia_env.naming import make_policy
 from sotopia_env.policies.policy import Policy, policy_identity
@@ -29,6 +29,7 @@ from sotopia_env.world.scenario import Task
 
 DEFAULT_RULES = Rules()
 """Round-robin, 20 turns unless the scenario says otherwise."""
+Orders = Literal["first", "both", "alternate"]
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 
 
@@ -111,7 +112,7 @@ def plan_episodes(
     seed: int = 0,
     rules: Rules = DEFAULT_RULES,
     both_seats: bool = True,
-    both_orders: bool = False,
+    orders: Orders = "first",
     by_role: bool = False,
 ) -> list[EpisodePlan]:
     """Returns the plan: every task with every matchup, in a fixed order, no episode twice.
@@ -122,25 +123,28 @@ def plan_episodes(
             policy and b sits in all others. ``(a,)`` is a in every seat; as many policies as seats are seated as given.
         repeats: how often each is played, with another seed each time; at least 1.
         seed: the run's seed.
-        rules: order and limits; ``first_seat`` is varied by ``both_orders``.
+        rules: order and limits; ``first_seat`` is varied by ``orders``.
         both_seats: also the swapped assignment; with more than two seats the focal policy sits in every seat in turn.
-        both_orders: every seat also begins once (round-robin order only).
+        orders: who begins, in round-robin order: ``first`` is as ``rules`` say, ``both`` lets every seat begin once,
+            ``alternate`` the seats in turn from task to task.
         by_role: ``(a, b)`` puts a in all senders' seats and b in all receivers' seats instead (AgentSense §4.2), and
             with ``both_seats`` also the other way round.
 
     Raises:
-        InvalidValueError: nothing to play, repeats below 1, a matchup that fits no task, ``both_orders`` without
-            round-robin order, or ``by_role`` with a task without roles.
+        InvalidValueError: nothing to play, repeats below 1, a matchup that fits no task, ``orders`` other than
+            ``first`` without round-robin order, or ``by_role`` with a task without roles.
     """
     if isinstance(repeats, bool) or not isinstance(repeats, int) or repeats < 1:
         raise InvalidValueError(f"repeats: expected a whole number of at least 1, got {repeats!r}")
-    if both_orders and rules.turn_order is not TurnOrder.ROUND_ROBIN:
-        raise InvalidValueError(f"both_orders: only round-robin order has a first seat, got {rules.turn_order.value!r}")
+    if orders not in get_args(Orders):
+        raise InvalidValueError(f"orders: {name_hint(str(orders), get_args(Orders))}")
+    if orders != "first" and rules.turn_order is not TurnOrder.ROUND_ROBIN:
+        raise InvalidValueError(f"orders: only round-robin order has a first seat, got {rules.turn_order.value!r}")
     pairings = [tuple(make_policy(policy) for policy in matchup) for matchup in matchups]
     plans: dict[str, EpisodePlan] = {}
-    for task in tasks:
+    for number, task in enumerate(tasks):
         for seating, order in itertools.product(
-            _seatings(task, pairings, both_seats, by_role), _orders(task, rules, both_orders)
+            _seatings(task, pairings, both_seats, by_role), _rules(task, number, rules, orders)
         ):
             for repeat in range(repeats):
                 plan = EpisodePlan(task, seating, order, seed, repeat)
@@ -150,8 +154,12 @@ def plan_episodes(
     return list(plans.values())
 
 
-def _orders(task: Task, rules: Rules, both_orders: bool) -> list[Rules]:
-    return [replace(rules, first_seat=seat) for seat in range(len(task.agents))] if both_orders else [rules]
+def _rules(task: Task, number: int, rules: Rules, orders: Orders) -> list[Rules]:
+    """The rules with which a task is played, by who begins."""
+    seats = len(task.agents)
+    if orders == "first":
+        return [rules]
+    return [replace(rules, first_seat=seat) for seat in ([number % seats] if orders == "alternate" else range(seats))]
 
 
 def _by_role(task: Task, senders: Policy, receivers: Policy) -> tuple[Policy, ...]:

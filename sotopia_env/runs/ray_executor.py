@@ -14,7 +14,7 @@ import logging
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -25,9 +25,9 @@ from sotopia_env.concurrency.progress import Progress
 from sotopia_env.concurrency.stopping import Stop, stop_on_signals
 from sotopia_env.errors import InvalidValueError, ModelRefusedError, SotopiaError
 from sotopia_env.runs.forecast import check_prompts
-from sotopia_env.runs.request import RunRequest
 from sotopia_env.runs.rollout import RunResult, open_run, run_episodes_async
 from sotopia_env.runs.shards import hand_out, merge_shards, shard_path
+from sotopia_env.runs.spec import RunSpec
 from sotopia_env.storage.manifest import EPISODES, FailureRecord
 
 _POLL = 0.5
@@ -38,19 +38,15 @@ class Part:
     """The share of one process; picklable.
 
     Attributes:
-        request: the whole run.
+        spec: the whole run.
         keys: the episodes of this part.
         directory: of the shard.
-        concurrency: episodes in flight at once in this process.
-        timeout: seconds for one episode.
         grace: seconds for what is under way when the run is stopped.
     """
 
-    request: RunRequest
+    spec: RunSpec
     keys: frozenset[str]
     directory: Path
-    concurrency: int
-    timeout: float | None
     grace: float
 
 
@@ -61,7 +57,7 @@ class PartResult:
     Attributes:
         stopped: why it ended before its part was done; empty when it did not.
         unfinished: episodes that were begun and not ended for that reason.
-        refusal: of a model that refuses every request, where that was the reason.
+        refusal: of a model that refuses every spec, where that was the reason.
     """
 
     stopped: str = ""
@@ -81,10 +77,10 @@ def play_part(part: Part) -> PartResult:
 
 
 async def _play(part: Part, stop: Stop) -> RunResult:
-    models = ModelPool(part.request.models)
+    models = ModelPool(part.spec.models)
     try:
         # The limits here are a part of the run's; these were checked where they were divided.
-        run = part.request.resolve(models, check_limits=False)
+        run = part.spec.resolve(models, check_limits=False)
         plans = [plan for plan in run.plans() if plan.key in part.keys]
         if len(plans) < len(part.keys):
             raise InvalidValueError(
@@ -97,8 +93,8 @@ async def _play(part: Part, stop: Stop) -> RunResult:
             plans,
             evaluator=run.evaluator,
             run_dir=part.directory,
-            concurrency=part.concurrency,
-            timeout=part.timeout,
+            concurrency=part.spec.concurrency,
+            timeout=part.spec.timeout,
             progress=False,
             stop=stop,
             ledger=models.ledger,
@@ -122,12 +118,10 @@ def load_ray() -> ModuleType:
 
 
 def run_on_ray(
-    request: RunRequest,
+    spec: RunSpec,
     run_dir: Path,
     *,
     workers: int,
-    concurrency: int = 128,
-    timeout: float | None = None,
     progress: bool | None = None,
     stop: Stop | None = None,
 ) -> RunResult:
@@ -136,45 +130,43 @@ def run_on_ray(
     The cluster is the one this process is connected to, else the one at ``RAY_ADDRESS``, else a local one.
 
     Args:
-        request: what the run consists of.
+        spec: what the run consists of.
         run_dir: where it lies; the same run is continued, whoever wrote it.
         workers: processes.
-        concurrency: episodes in flight at once in each.
-        timeout: seconds for one episode.
         progress: whether to show a progress bar; by default if stderr is a terminal.
         stop: ends the run early.
 
     Raises:
         InvalidValueError: Ray is not installed, or the run cannot be meant.
         BudgetExceededError: there was nothing left to spend, or a prompt has more tokens than a process per minute.
-        ModelRefusedError: a model refuses every request; what was done until then is merged.
+        ModelRefusedError: a model refuses every spec; what was done until then is merged.
         SotopiaError: a process died; what it had written is merged, and the run can be resumed.
     """
     if workers < 1:
         raise InvalidValueError(f"workers: expected a whole number of at least 1, got {workers!r}")
-    models = ModelPool(request.models)
-    run = request.resolve(models)
+    models = ModelPool(spec.models)
+    run = spec.resolve(models)
     plans = run.plans()
     if models.names:
-        request.models.check_divisible(workers, models.longest)
-        check_prompts(request, run_dir, workers)
+        spec.models.check_divisible(workers, models.longest)
+        check_prompts(spec, run_dir, workers)
     cluster, stop = _Cluster(load_ray(), workers), stop or Stop()
     asyncio.run(_check(models))
-    with open_run(plans, run.evaluator, run_dir) as directory:  # merges what a run that was cut short has left
+    with open_run(plans, run.evaluator, run_dir, spec) as directory:  # merges what a run that was cut short has left
         todo = [plan.key for plan in plans if plan.key not in directory.done]
         present, resumed = len(directory.done), len(plans) - len(todo)
         results: list[PartResult] = []
         failures: tuple[FailureRecord, ...] = ()
         try:
             if todo:
-                parts = _parts(request, todo, directory.path, workers, concurrency, timeout, stop.grace)
+                parts = _parts(spec, todo, directory.path, workers, stop.grace)
                 for part in parts:
                     hand_out(directory, part.directory, part.keys)
                 cluster.play(parts, Progress(len(plans), resumed, progress, "episodes"), stop, results)
         finally:
             _, failures = merge_shards(directory)
         stopped = stop.reason or next((result.stopped for result in results if result.stopped), "")
-        with _ledger(request, directory.path) as ledger:
+        with _ledger(spec, directory.path) as ledger:
             directory.finish(complete=not stopped, answered=ledger.answered())
         refusal = next((result.refusal for result in results if result.refusal), None)
         if refusal is not None:
@@ -199,25 +191,23 @@ async def _check(models: ModelPool) -> None:
         await models.close()
 
 
-def _ledger(request: RunRequest, run: Path) -> Ledger:
+def _ledger(spec: RunSpec, run: Path) -> Ledger:
     directory = run if (run / LEDGER).exists() else None
-    return Ledger(directory, request.models.max_cost, request.models.max_tokens)
+    return Ledger(directory, spec.models.max_cost, spec.models.max_tokens)
 
 
 def _parts(
-    request: RunRequest,
+    spec: RunSpec,
     keys: Sequence[str],
     run: Path,
     workers: int,
-    concurrency: int,
-    timeout: float | None,
     grace: float,
 ) -> list[Part]:
-    with _ledger(request, run) as ledger:
+    with _ledger(spec, run) as ledger:
         ledger.check()
-        share = replace(request, models=request.models.share(workers, ledger.totals()))
+        share = spec.model_copy(update={"models": spec.models.share(workers, ledger.totals())})
     return [
-        Part(share, frozenset(keys[i::workers]), shard_path(run.absolute(), i), concurrency, timeout, grace)
+        Part(share, frozenset(keys[i::workers]), shard_path(run.absolute(), i), grace)
         for i in range(min(workers, len(keys)))
     ]
 

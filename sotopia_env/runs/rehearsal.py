@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sotopia_env.chat_model import ChatModel, ChatReply, ChatRequest, Limits, Price, RemoteModel, Role
-from sotopia_env.chat_model.pool import ModelOptions, ModelPool
+from sotopia_env.chat_model.options import ModelOptions
+from sotopia_env.chat_model.pool import ModelPool
 
 _ECHO = 4_000
 """Tokens of a stand-in's answer, at most."""

@@ -27,6 +27,7 @@ from sotopia_env.runs.evaluate import evaluate_directory
 from sotopia_env.runs.plan import EpisodePlan, planned_check, run_config
 from sotopia_env.runs.play import Watcher, evaluate_episode, play_episode
 from sotopia_env.runs.shards import merge_shards
+from sotopia_env.settings import Settings
 from sotopia_env.storage.directory import RunDirectory, is_unscored, read_run
 from sotopia_env.storage.manifest import UNFINISHED, FailureRecord, UnfinishedPart, named
 from sotopia_env.table import TurnListener
@@ -226,6 +227,7 @@ async def run_episodes_async(
     stop: Stop | None = None,
     ledger: Ledger | None = None,
     watcher: Watcher | None = None,
+    spec: Settings | None = None,
 ) -> RunResult:
     """Plays, evaluates and records episodes.
 
@@ -246,6 +248,7 @@ async def run_episodes_async(
         ledger: of the models behind the policies and the evaluator; its sums are shown with the progress, and the
             models that answered are recorded in ``run.json``.
         watcher: gets every turn and the end of every episode.
+        spec: what the plans were made of; ``run.json`` keeps it.
 
     Raises:
         InvalidValueError: a wrong argument, two equal plans, or a ``run_dir`` that is in use or holds another run.
@@ -256,7 +259,7 @@ async def run_episodes_async(
     plans, stop = _check(plans, concurrency, timeout), stop or Stop()
     if evaluator is not None:
         check_members("evaluator", "an evaluator or None", evaluator, Evaluator)
-    with nullcontext() if run_dir is None else open_run(plans, evaluator, run_dir) as directory:
+    with nullcontext() if run_dir is None else open_run(plans, evaluator, run_dir, spec) as directory:
         if directory is not None and directory.unscored and evaluator is not None:
             again = Progress(len(directory.done), 0, progress, "evaluations", ledger)
             await evaluate_directory(
@@ -299,7 +302,9 @@ def _check(plans: Iterable[EpisodePlan], concurrency: int, timeout: float | None
 
 
 @contextmanager
-def open_run(plans: list[EpisodePlan], evaluator: Evaluator | None, run_dir: str | Path) -> Iterator[RunDirectory]:
+def open_run(
+    plans: list[EpisodePlan], evaluator: Evaluator | None, run_dir: str | Path, spec: Settings | None = None
+) -> Iterator[RunDirectory]:
     """Opens the directory of a run for writing, with all that several processes may have left in it merged.
 
     Raises:
@@ -309,5 +314,7 @@ def open_run(plans: list[EpisodePlan], evaluator: Evaluator | None, run_dir: str
     config = run_config(plans, None if evaluator is None else named(evaluator))
     with RunDirectory(run_dir, config, planned_check(plans)) as directory:
         directory.note_code(imported_code())
+        if spec is not None:
+            directory.note_spec(spec.model_dump(mode="json", exclude_defaults=True))
         merge_shards(directory)
         yield directory

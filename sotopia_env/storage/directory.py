@@ -144,6 +144,12 @@ class RunDirectory:
         own = self.manifest.config.evaluator
         return is_unscored(episode, None if own is None else own.name)
 
+    def note_spec(self, spec: Mapping[str, Any]) -> None:
+        """Adds the settings of a command that began the run or added to it to ``run.json``."""
+        if len(self.manifest.specs) < len(self.manifest.configs):
+            specs = (*self.manifest.specs, dict(spec))
+            self._write_manifest(self.manifest.model_copy(update={"specs": specs}))
+
     def check(self, episode: Episode, where: str) -> None:
         """Raises :class:`DamagedRecordError`, beginning with ``where``, for an episode that is not one of the run."""
         if self._check is not None:

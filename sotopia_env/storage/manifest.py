@@ -109,8 +109,10 @@ class RunManifest(Record):
     """Contents of ``run.json``. Times are UTC, ISO 8601; ``finished`` and ``counts`` are null while a run goes on;
     both times are empty in a run of imported episodes, since nobody knows them.
 
-    ``config`` is the run as it was started, ``added`` the matchups that were added to it later, with the same tasks,
-    rules, seed, repeats and evaluator; ``finished`` is the end of the latest of these that was played.
+    ``specs`` are the settings of the commands that played it (:class:`sotopia_env.runs.spec.RunSpec`): as it was
+    started, and as it was added to; empty for plans made in Python. ``config`` is the run as it was started, ``added``
+    the matchups that were added to it later, with the same tasks, rules, seed, repeats and evaluator; ``finished`` is
+    the end of the latest of these that was played.
     ``models`` holds the models that answered: by account (agent or judge) and model as it was named, the name and
     version that the server gave, with the number of answers. Prompts are in ``config``: the parameters of policies and
     evaluators hold their hashes. ``code`` holds the modules that names of policies and scorers had imported: by module
@@ -120,6 +122,7 @@ class RunManifest(Record):
     schema_version: SchemaVersion = SCHEMA_VERSION
     config: RunConfig
     added: tuple[RunConfig, ...] = ()
+    specs: tuple[JsonObject, ...] = ()
     code_version: str = Field(default_factory=code_version)
     code: JsonObject = Field(default_factory=dict)
     packages: JsonObject = Field(default_factory=package_versions)

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from sotopia_env.settings import Settings, read_settings
 from training.fitting.behavior_cloning import BehaviorCloningSettings
 from training.grpo.settings import GRPOSettings, check
 from training.stage.script import run_script
-from training.stage.settings import Settings, read_settings
 
 ROOT = Path(__file__).parents[2]
 STAGES = sorted((ROOT / "configs").glob("*.yaml"))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from sotopia_env.settings import read_overrides, read_settings
 from tests.training.grpo.grpo_asked import MISTRAL_7B, QWEN_7B
 from tests.training.test_configs import ROOT, settings_class
 from training.fitting import behavior_cloning
@@ -14,7 +15,7 @@ from training.grpo import forecast as grpo_forecast
 from training.grpo.settings import GRPOSettings
 from training.reward import model as reward_model
 from training.reward.model import RewardModelSettings
-from training.stage.settings import Assumptions, read_overrides, read_settings
+from training.stage.settings import Assumptions
 
 TEXT = (Path(__file__).parents[2] / "docs" / "training.md").read_text(encoding="utf-8")
 BLOCKS = "\n".join(re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL)).replace("\\\n", " ")

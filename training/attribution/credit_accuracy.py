@@ -16,9 +16,11 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
+from sotopia_env.chat_model import ModelOptions, ModelPool
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.files import csv_text, write_text_atomically
 from sotopia_env.naming import make_policy
+from sotopia_env.settings import Settings
 from sotopia_env.storage import read_run
 from sotopia_env.world import Episode, write_episodes
 from training.attribution.accuracy import FIGURES, Accuracy, Observation, accuracies, nearest, to_markdown
@@ -31,9 +33,8 @@ from training.attribution.questions import MakeModel
 from training.attribution.settings import AttributionSettings, CounterfactualSettings, QuestionSettings
 from training.attribution.stage import check_attributors
 from training.attribution.stage import run as attribute
-from training.stage.access import ModelAccess, opened
+from training.stage.access import opened
 from training.stage.directory import StageDirectory
-from training.stage.settings import Settings
 
 logger = logging.getLogger(__name__)
 PROBES, VALUES, EPISODES, REPORT = "probes.jsonl", "values.jsonl", "episodes.jsonl", "report.md"
@@ -54,7 +55,7 @@ class CreditAccuracySettings(Settings):
         counterfactual: the measurement of the truth; of at least 2 samples, or no error could be known.
         resamples: of the bootstrap.
         seed: of the draws of states, alternatives and resamples.
-        access: to language models; may differ when a study is continued.
+        models: to language models; may differ when a study is continued.
         output: its directory.
     """
 
@@ -69,7 +70,7 @@ class CreditAccuracySettings(Settings):
     counterfactual: CounterfactualSettings = CounterfactualSettings(samples=16)
     resamples: int = Field(default=1000, ge=100)
     seed: int = Field(default=0, ge=0)
-    access: ModelAccess = ModelAccess()
+    models: ModelOptions = ModelOptions()
     output: str
 
     @model_validator(mode="after")
@@ -91,7 +92,7 @@ class CreditAccuracySettings(Settings):
             methods=self.methods,
             question=self.question,
             counterfactual=other,
-            access=self.access,
+            models=self.models,
             output=str(Path(self.output) / "attribution"),
         )
 
@@ -101,7 +102,7 @@ def run(settings: CreditAccuracySettings, make_model: MakeModel | None = None) -
 
     Args:
         settings: of the study.
-        make_model: makes the attributors' language models by name; by default as ``settings.access`` says.
+        make_model: makes the attributors' language models by name; by default as ``settings.models`` says.
 
     Raises:
         InvalidValueError: an episode's task has nothing to verify, a policy cannot be made again, or nothing is left
@@ -130,9 +131,9 @@ def run(settings: CreditAccuracySettings, make_model: MakeModel | None = None) -
 def _prepared(settings: CreditAccuracySettings) -> tuple[ProbeMaker, Continuations]:
     """What makes the probes and what measures the truth, after a look at every name and every episode."""
     check_attributors(settings.attribution)
-    continuations = Continuations(settings.counterfactual, settings.access.models())
+    continuations = Continuations(settings.counterfactual, ModelPool(settings.models))
     of_probes = settings.counterfactual.model_copy(update={"evaluator": settings.evaluator})
-    players = Continuations(of_probes, settings.access.models())
+    players = Continuations(of_probes, ModelPool(settings.models))
     alternatives = [make_policy(name, players.models) for name in settings.alternatives]
     empty = True
     for episode in _episodes(settings):

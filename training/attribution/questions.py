@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import Field
 
-from sotopia_env.chat_model import ChatModel
+from sotopia_env.chat_model import ChatModel, ModelOptions, ModelPool
 from sotopia_env.concurrency import Progress
 from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
 from sotopia_env.evaluators import Manner
@@ -25,7 +25,7 @@ from training.attribution.by_model import LLMAttributor
 from training.attribution.credits import Importance, Missing, SeatScore, content_of, seat_score
 from training.attribution.settings import AttributionSettings
 from training.data.sources import seats_of
-from training.stage.access import ModelAccess, work_with_models
+from training.stage.access import work_with_models
 
 MakeModel = Callable[[str], ChatModel]
 """Makes a language model by its name, ``PROVIDER/MODEL``."""
@@ -181,7 +181,7 @@ def ask_models(
         folder: of the ledger.
         answers: takes the answers.
         total: number of scores.
-        make_model: makes the models by name; by default as ``settings.access`` says.
+        make_model: makes the models by name; by default as ``settings.models`` says.
 
     Returns:
         Who was asked how, who answered, and what was spent.
@@ -191,15 +191,15 @@ def ask_models(
         ModelRefusedError: a model refuses every question; likewise.
         KeyboardInterrupt: a signal asked for the end; likewise.
     """
-    access = settings.access or ModelAccess()
-    models = access.models()
+    access = settings.models or ModelOptions()
+    models = ModelPool(access)
     question = settings.question
     manner = Manner(question.temperature, question.reasks, question.max_tokens)
     attributors = [
         LLMAttributor(
             (make_model or models.judge)(name), scale=question.scale, key="singular" in settings.methods, manner=manner
         )
-        for name in settings.models
+        for name in settings.model_names
     ]
     models.check_answers(*(attributor.parameters for attributor in attributors))
     progress = Progress(total * len(attributors), 0, None, "attributions", models.ledger)

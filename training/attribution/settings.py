@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from sotopia_env.chat_model import ModelOptions
+from sotopia_env.settings import Settings
 from training.attribution.by_model import Scale
 from training.attribution.credits import Method, Sign, dimension_name
-from training.stage.access import ModelAccess
-from training.stage.settings import Settings
 
 LLM = "llm:"
 """Prefix of attributors that are language models."""
@@ -57,7 +57,7 @@ class AttributionSettings(Settings):
         sign: ``signed`` or ``shifted``; see :mod:`training.attribution.credits`.
         question: how language models are asked.
         counterfactual: how values of states are measured.
-        access: where they are and what they may spend; may differ when a stage is continued.
+        models: where they are and what they may spend; may differ when a stage is continued.
         output: the stage's directory.
     """
 
@@ -70,7 +70,7 @@ class AttributionSettings(Settings):
     sign: Sign = "signed"
     question: QuestionSettings = QuestionSettings()
     counterfactual: CounterfactualSettings = CounterfactualSettings()
-    access: ModelAccess | None = None
+    models: ModelOptions | None = None
     output: str
 
     @property
@@ -79,6 +79,6 @@ class AttributionSettings(Settings):
         return tuple(dict.fromkeys(map(dimension_name, self.dimensions)))
 
     @property
-    def models(self) -> tuple[str, ...]:
+    def model_names(self) -> tuple[str, ...]:
         """The attributors that are language models, as ``PROVIDER/MODEL``."""
         return tuple(name.removeprefix(LLM) for name in self.attributors if name.startswith(LLM))

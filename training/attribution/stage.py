@@ -16,6 +16,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from sotopia_env.chat_model import ModelOptions, ModelPool
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.files import replacement, write_text_atomically
 from sotopia_env.tasks import task_key
@@ -48,7 +49,6 @@ from training.attribution.questions import (
 )
 from training.attribution.report import Spread, Tally, to_markdown
 from training.attribution.settings import COUNTERFACTUAL, LLM, AttributionSettings
-from training.stage.access import ModelAccess
 from training.stage.directory import StageDirectory
 
 __all__ = ["AttributionSettings", "run"]
@@ -63,7 +63,7 @@ def run(settings: AttributionSettings, make_model: MakeModel | None = None) -> N
 
     Args:
         settings: of the stage.
-        make_model: makes the language models by name; by default as ``settings.access`` says.
+        make_model: makes the language models by name; by default as ``settings.models`` says.
 
     Raises:
         UnknownNameError: an attributor, a policy's seat or a dimension is not known.
@@ -73,7 +73,7 @@ def run(settings: AttributionSettings, make_model: MakeModel | None = None) -> N
         ModelRefusedError: a model refuses every question.
     """
     # Limits may be raised when a stage is continued, so they are no part of what it is.
-    stage = StageDirectory(Path(settings.output), "attribution", settings.model_copy(update={"access": None}))
+    stage = StageDirectory(Path(settings.output), "attribution", settings.model_copy(update={"models": None}))
     if stage.figures is not None:
         stage.open()
         logger.info("%s: complete", stage.path)
@@ -89,7 +89,7 @@ def run(settings: AttributionSettings, make_model: MakeModel | None = None) -> N
             cost[COUNTERFACTUAL] = _measure(settings, values)
             offline.append(Counterfactual(values))
         answers = resources.enter_context(open_answers(stage.path / ANSWERS))
-        spent = ask_models(settings, stage.path, answers, total, make_model) if settings.models else {}
+        spent = ask_models(settings, stage.path, answers, total, make_model) if settings.model_names else {}
         figures = _write(settings, stage.path, offline, answers)
     stage.finish({**figures, "models": spent, **cost})
     logger.info("%s: %d rewards; see %s", stage.path, figures["rewards"], stage.path / REPORT)
@@ -117,8 +117,8 @@ def _continuations(settings: AttributionSettings) -> Continuations | None:
     """What measures the values of states, where that is wanted, after a look at every episode."""
     if COUNTERFACTUAL not in settings.attributors:
         return None
-    access = settings.access or ModelAccess()
-    continuations = Continuations(settings.counterfactual, access.models())
+    access = settings.models or ModelOptions()
+    continuations = Continuations(settings.counterfactual, ModelPool(access))
     for episode, seats in episodes_of(settings):
         if seats:
             continuations.check(episode)

@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field
 
@@ -25,48 +25,36 @@ from sotopia_env.reports import OVERALL, seat_results
 from sotopia_env.runs import (
     EpisodePlan,
     EvaluationResult,
+    Orders,
+    PlayOptions,
     RunResult,
+    WorkOptions,
     evaluate_run_async,
     plan_episodes,
     run_episodes_async,
 )
+from sotopia_env.settings import Settings
 from sotopia_env.storage import read_run
-from sotopia_env.world import Evaluator, Rules, Task
+from sotopia_env.world import Evaluator, Rules, Task, TurnOrder
 from training.collect.task_generation import TaskSettings, make_tasks
-from training.stage.access import ModelAccess, opened
+from training.stage.access import opened
 from training.stage.directory import StageDirectory
-from training.stage.settings import Settings
 
 logger = logging.getLogger(__name__)
 
 
-class PlaySettings(Settings):
+class PlaySettings(PlayOptions):
     """How episodes are played; what several collections of one pipeline share.
 
+    ``orders`` is ``both`` by default, every pair once with each seat beginning; the paper's ten episodes for ten pairs
+    are ``alternate``. With itself a policy holds all seats anyway.
+
     Attributes:
-        orders: who begins: ``both``, every pair once with each seat beginning; ``alternate``, once, the seats taking
-            turns from task to task (the paper's ten episodes for ten pairs); ``first``, always seat 0.
-        both_seats: whether agent and partner also change seats; with itself a policy holds all seats anyway.
-        repeats: how often each episode is played, with other seeds.
-        seed: of the episodes.
-        max_turns: of an episode; by default the scenario's, or 20.
-        concurrency: episodes in flight at once.
-        timeout: seconds for one episode, where policies wait for something.
         max_failed: share of the episodes that may fail; with more the stage is not complete.
-        manner: settings of language models in seats that their names do not give, such as ``temperature``.
-        access: how language models on servers are reached.
     """
 
-    orders: Literal["both", "alternate", "first"] = "both"
-    both_seats: bool = True
-    repeats: int = Field(default=1, ge=1)
-    seed: int = Field(default=0, ge=0)
-    max_turns: int | None = Field(default=None, ge=1)
-    concurrency: int = Field(default=128, ge=1)
-    timeout: float | None = Field(default=None, gt=0)
+    orders: Orders = "both"
     max_failed: float = Field(default=0.0, ge=0, le=1)
-    manner: dict[str, float | int | str] = Field(default_factory=dict)
-    access: ModelAccess = ModelAccess()
 
 
 class CollectionSettings(Settings):
@@ -115,7 +103,7 @@ def run(settings: CollectionSettings, seated: Seated = Seated()) -> None:
     stage = StageDirectory(Path(settings.output), "collection", settings)
     if stage.is_complete():
         return
-    models = settings.play.access.models()
+    models = ModelPool(settings.play.models)
     seated = _seated(settings, models, seated)  # before anything is written: a misspelt name leaves nothing behind
     stage.open()
     tasks = make_tasks(settings.tasks, stage.path)
@@ -153,24 +141,15 @@ def plan_collection(tasks: Iterable[Task], matchup: tuple[Policy, ...], play: Pl
     Raises:
         InvalidValueError: there is nothing to play.
     """
-    rules = Rules(max_turns=play.max_turns)
-    if play.orders != "alternate":
-        return plan_episodes(
-            tasks,
-            [matchup],
-            repeats=play.repeats,
-            seed=play.seed,
-            rules=rules,
-            both_seats=play.both_seats,
-            both_orders=play.orders == "both",
-        )
-    plans: list[EpisodePlan] = []
-    for number, task in enumerate(tasks):
-        task_rules = replace(rules, first_seat=number % len(task.agents))
-        plans += plan_episodes(
-            [task], [matchup], repeats=play.repeats, seed=play.seed, rules=task_rules, both_seats=play.both_seats
-        )
-    return plans
+    return plan_episodes(
+        tasks,
+        [matchup],
+        repeats=play.repeats,
+        seed=play.seed,
+        rules=Rules(max_turns=play.max_turns, turn_order=TurnOrder(play.turn_order or "round-robin")),
+        both_seats=play.both_seats,
+        orders=play.orders,
+    )
 
 
 async def _play(
@@ -215,25 +194,19 @@ def run_figures(run: str | Path, evaluator: str | None = None) -> dict[str, Any]
     return {**figures, "scores": means}
 
 
-class RatingSettings(Settings):
+class RatingSettings(WorkOptions):
     """An evaluation of a run that is there.
 
     Attributes:
         run: its directory; the verdicts go into its episodes.
         evaluator: whose.
-        concurrency: evaluations under way at once.
-        timeout: seconds for one.
         max_unscored: share of the episodes that may remain unscored; with more the stage is not complete.
-        access: how judges' models are reached.
         output: the stage's directory.
     """
 
     run: str
     evaluator: str
-    concurrency: int = Field(default=128, ge=1)
-    timeout: float | None = Field(default=None, gt=0)
     max_unscored: float = Field(default=0.1, ge=0, le=1)
-    access: ModelAccess = ModelAccess()
     output: str
 
 
@@ -251,7 +224,7 @@ def rate(settings: RatingSettings, evaluator: Evaluator | None = None) -> None:
     stage = StageDirectory(Path(settings.output), "rating", settings)
     if stage.is_complete():
         return
-    models = settings.access.models()
+    models = ModelPool(settings.models)
     judge = evaluator or naming.make_optional_evaluator(settings.evaluator, model_factory=models.judge)
     if judge is None:
         raise InvalidValueError("evaluator: expected one, got 'none'; an unrated run cannot be filtered")

@@ -29,6 +29,7 @@ from pydantic import Field
 from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
 from sotopia_env.files import write_text_atomically
 from sotopia_env.reports import OVERALL, choose_evaluator
+from sotopia_env.settings import Settings
 from sotopia_env.storage import Recording, configured_evaluator, read_run, recordings
 from sotopia_env.tasks import task_key
 from sotopia_env.world import DIMENSIONS, Episode, Evaluation, dimension
@@ -43,7 +44,6 @@ from training.collect.selection import (
     Why,
 )
 from training.stage.directory import StageDirectory
-from training.stage.settings import Settings
 
 logger = logging.getLogger(__name__)
 SELECTION, REPORT, TABLE = "selection.jsonl", "report.json", "report.txt"

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from sotopia_env.reports import table
-from training.stage.settings import Settings
+from sotopia_env.settings import Settings
 
 Why = Literal["top", "rank", "share"]
 """Reason of a selection: ``top`` of its task and seat; a ``rank`` that every seat passed; in the best ``share``."""

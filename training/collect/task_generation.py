@@ -19,18 +19,18 @@ from typing import Any, Literal
 from pydantic import Field
 
 from sotopia_env import tasks
-from sotopia_env.chat_model import ChatModel
+from sotopia_env.chat_model import ChatModel, ModelOptions, ModelPool
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.evaluators import Manner
 from sotopia_env.files import write_text_atomically
 from sotopia_env.json_text import read_json
 from sotopia_env.naming import task_set
+from sotopia_env.settings import Settings
 from sotopia_env.tasks import DRAWN, OpenScenario, cast_scenarios, read_cast, task_key
 from sotopia_env.world import Scenario, Task, TaskSet
 from sotopia_env.writing import Drafter, ScenarioWriting, Writer, Written, count, read_inspirations
-from training.stage.access import ModelAccess, opened
+from training.stage.access import opened
 from training.stage.directory import StageDirectory
-from training.stage.settings import Settings
 
 logger = logging.getLogger(__name__)
 TASKS, FACTS, SCENARIOS = "tasks.jsonl", "tasks.json", "scenarios.jsonl"
@@ -122,7 +122,7 @@ class TaskSettings(Settings):
         seed: of casts and of the order of inspirations.
         evaluation: tasks reserved for evaluation; their scenarios are never trained on, with any characters.
         earlier: tasks of earlier rounds; their scenarios are not used again.
-        access: of the writing model.
+        models: of the writing model.
     """
 
     scenarios: int = Field(default=100, ge=1)
@@ -134,7 +134,7 @@ class TaskSettings(Settings):
     seed: int = Field(default=0, ge=0)
     evaluation: tuple[TaskSource, ...] = ()
     earlier: tuple[TaskSource, ...] = ()
-    access: ModelAccess = ModelAccess()
+    models: ModelOptions = ModelOptions()
 
 
 class TaskGenerationSettings(TaskSettings):
@@ -310,7 +310,7 @@ def _written(settings: TaskSettings, n: int, folder: Path, model: ChatModel | No
 
 async def _connect_and_ask(settings: TaskSettings, n: int, folder: Path, previous: list[Scenario]) -> list[Written]:
     assert settings.writer is not None
-    models = settings.access.models()
+    models = ModelPool(settings.models)
     model = models(settings.writer.model)
     async with opened(models, folder):
         return await _ask(model, settings.writer, n, folder, settings.seed, previous)

@@ -15,11 +15,11 @@ from pydantic import Field
 from sotopia_env.errors import DamagedRecordError, InvalidValueError, UnknownNameError, Where, name_hint
 from sotopia_env.files import read_lines
 from sotopia_env.json_text import decode_json
+from sotopia_env.settings import Settings
 from sotopia_env.storage import is_unscored, read_run
 from sotopia_env.world import Episode
 from training.data.held_out import evaluation_scenarios
 from training.data.samples import Row, RowMaker, refuse_evaluation_scenarios, weighted
-from training.stage.settings import Settings
 
 logger = logging.getLogger(__name__)
 _POLICY = "policy:"

@@ -21,17 +21,17 @@ from pydantic import Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
 from sotopia_env import naming
-from sotopia_env.chat_model import ModelPool
+from sotopia_env.chat_model import ModelOptions, ModelPool
 from sotopia_env.concurrency import Stop, stop_on_signals
 from sotopia_env.errors import BudgetExceededError, InvalidValueError, name_hint
 from sotopia_env.naming import task_set
 from sotopia_env.policies import Policy, policy_identity
 from sotopia_env.runs import evaluate_run_async, plan_episodes, run_episodes_async
+from sotopia_env.settings import Settings
 from sotopia_env.world import Evaluator, Rules, TaskSet
 from training.evaluation.report import Pairing, write_report
-from training.stage.access import ModelAccess, opened
+from training.stage.access import opened
 from training.stage.directory import StageDirectory
-from training.stage.settings import Settings
 
 logger = logging.getLogger(__name__)
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
@@ -93,7 +93,7 @@ class EvaluationSettings(Settings):
         max_turns: turn limit; by default the preset's, else the task's or 20.
         concurrency: episodes in flight at once.
         metrics: of the report; dimensions, ``overall``, ``surplus_share``, ``success``, ….
-        access: to language models.
+        models: to language models.
     """
 
     output: str
@@ -113,7 +113,7 @@ class EvaluationSettings(Settings):
     max_turns: int | None = Field(default=None, ge=1)
     concurrency: int = Field(default=256, ge=1)
     metrics: tuple[str, ...] = Field(default=("goal", "overall"), min_length=1)
-    access: ModelAccess = ModelAccess()
+    models: ModelOptions = ModelOptions()
 
     @field_validator("both_orders", "max_turns")
     @classmethod
@@ -191,7 +191,7 @@ def run(settings: EvaluationSettings) -> None:
         if metric not in METRICS:
             raise InvalidValueError(f"metrics: {name_hint(metric, METRICS)}")
     tasks = read_tasks(settings)
-    models = settings.access.models()
+    models = ModelPool(settings.models)
     policies = {
         spec: naming.make_policy(spec, models) for spec in dict.fromkeys((*settings.policies, *settings.partners))
     }
@@ -278,7 +278,7 @@ async def _play(settings: EvaluationSettings, tasks: TaskSet, pairing: Pairing, 
         repeats=settings.repeats,
         seed=settings.seed,
         rules=Rules(max_turns=settings.turn_limit),
-        both_orders=settings.both_orders,
+        orders="both" if settings.both_orders else "first",
     )
     result = await run_episodes_async(
         plans, run_dir=pairing.run, concurrency=settings.concurrency, stop=stop, ledger=models.ledger
@@ -310,7 +310,7 @@ def _check_end(stopped: str, stop: Stop) -> None:
     if stopped and stop.signal is not None:
         raise stop.interruption
     if stopped:
-        raise BudgetExceededError(f"{stopped}; with a higher access.max_cost the same command continues")
+        raise BudgetExceededError(f"{stopped}; with a higher models.max_cost the same command continues")
 
 
 def _heading(settings: EvaluationSettings, tasks: TaskSet) -> str:

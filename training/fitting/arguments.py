@@ -19,7 +19,7 @@ from pydantic import Field, JsonValue, TypeAdapter, ValidationError, field_valid
 
 from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
 from sotopia_env.records import invalid_part
-from training.stage.settings import Settings
+from sotopia_env.settings import Settings
 
 PAPER: Mapping[str, JsonValue] = {
     "learning_rate": 5e-5,

@@ -9,16 +9,17 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, JsonValue, field_validator
 
+from sotopia_env.chat_model import ModelOptions
 from sotopia_env.errors import InvalidValueError
+from sotopia_env.settings import Settings
 from sotopia_env.world import Scalarisation
 from training.attribution.by_outcome import make_attributor
 from training.attribution.settings import COUNTERFACTUAL
 from training.data.sources import SourceSettings
 from training.fitting.arguments import PAPER, FitSettings, training_arguments
 from training.grpo.situations import SituationSettings
-from training.stage.access import ModelAccess
 from training.stage.directory import StageDirectory
-from training.stage.settings import LoraSettings, ModelSettings, PromptSettings, Settings
+from training.stage.settings import LoraSettings, ModelSettings, PromptSettings
 
 
 class RewardSettings(Settings):
@@ -91,7 +92,7 @@ class GRPOSettings(FitSettings):
         max_answer: tokens of one answer; ``None`` takes that of the earlier stage's prompt settings.
         evaluation_tasks: a task file, ``starter`` or ``everyday``; its scenarios are refused as training data.
         dev: whole episodes played during training.
-        access: to models on servers, as partners and as judges; processes share its limits.
+        models: to models on servers, as partners and as judges; processes share its limits.
         check_memory: whether a run whose weights, gradients and moments cannot fit is refused before it starts.
         output: the stage's directory.
     """
@@ -115,7 +116,7 @@ class GRPOSettings(FitSettings):
     max_answer: int | None = Field(default=None, ge=1)
     evaluation_tasks: str | None = None
     dev: DevSettings | None = None
-    access: ModelAccess = ModelAccess()
+    models: ModelOptions = ModelOptions()
     check_memory: bool = True
     output: str
 

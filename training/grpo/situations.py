@@ -15,8 +15,8 @@ from sotopia_env.errors import InvalidValueError, PolicyError
 from sotopia_env.naming import make_policy
 from sotopia_env.policies import Decision, Policy
 from sotopia_env.runs import DEFAULT_RULES
+from sotopia_env.settings import Settings
 from sotopia_env.world import Observation, Rules, Task, TaskSet
-from training.stage.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sotopia_env.chat_model import ModelPool, Totals
+from sotopia_env.chat_model import ModelOptions, ModelPool, Totals
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.naming import make_evaluator
 from sotopia_env.tasks import task_key
@@ -33,7 +33,6 @@ from training.grpo.single_turn import SingleTurn
 from training.grpo.situations import Situation, situations
 from training.grpo.token_episodes import TokenPlayer
 from training.models.loading import find_model, read_prompt_settings
-from training.stage.access import ModelAccess
 from training.stage.directory import StageDirectory
 from training.stage.settings import PromptSettings
 
@@ -194,8 +193,8 @@ class _Models:
         maker: creates the models; the processes of a distributed run share the limits.
     """
 
-    def __init__(self, access: ModelAccess, folder: Path) -> None:
-        self.maker = ModelPool(access.models().options.share(world_size(), Totals()))
+    def __init__(self, access: ModelOptions, folder: Path) -> None:
+        self.maker = ModelPool(access.share(world_size(), Totals()))
         self._folder = folder if world_size() == 1 else folder / f"process_{os.environ['RANK']}"
 
     def check(self) -> None:
@@ -208,7 +207,7 @@ class _Models:
 
 @contextmanager
 def _models(settings: GRPOSettings, stage: StageDirectory) -> Iterator[_Models]:
-    models = _Models(settings.access, stage.path)
+    models = _Models(settings.models, stage.path)
     try:
         yield models
     finally:

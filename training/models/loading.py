@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any
 from sotopia_env.errors import InvalidValueError, first_line
 from sotopia_env.json_text import read_json
 from sotopia_env.policies import Format
+from sotopia_env.settings import settings_of
 from sotopia_env.world import ChatMessage
 from training.models.gguf_files import converted, gguf_file, smol_directory
 from training.models.quantization import quantization_config
-from training.stage.settings import LoraSettings, ModelSettings, PromptSettings, settings_of
+from training.stage.settings import LoraSettings, ModelSettings, PromptSettings
 
 if TYPE_CHECKING:
     from peft import LoraConfig

@@ -15,10 +15,11 @@ from pydantic import Field
 
 from sotopia_env import naming, tasks
 from sotopia_env.runs import all_matchups, plan_episodes, run_episodes
+from sotopia_env.settings import Settings
 from training.data.samples import RowMaker
 from training.models.loading import CHATML, quiet_bars, write_prompt_settings
 from training.stage.directory import StageDirectory
-from training.stage.settings import PromptSettings, Settings
+from training.stage.settings import PromptSettings
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from sotopia_env import naming, tasks
+from sotopia_env.chat_model import ModelPool
 from sotopia_env.errors import InvalidValueError, SotopiaError
 from sotopia_env.files import write_text_atomically
 from sotopia_env.policies import Policy
@@ -204,14 +205,14 @@ class Pipeline:
                 concurrency=play.concurrency,
                 timeout=play.timeout,
                 max_unscored=self.settings.max_unscored,
-                access=play.access,
+                models=play.models,
                 output=out,
             )
         )
 
     def _filter(self, out: str, number: int) -> None:
         filter_settings = self.settings.bc_filter if self.settings.updates[number] == "bc" else self.settings.sr_filter
-        models = self.settings.play.access.models()
+        models = ModelPool(self.settings.play.models)
         judge = naming.make_optional_evaluator(self.settings.evaluator, model_factory=models.judge)
         changes: dict[str, Any] = {"evaluator": filter_settings.evaluator or (judge.name if judge else None)}
         if self.settings.updates[number] == "sr" and self.settings.sr_partner is not None:
@@ -365,7 +366,7 @@ def _check_beginning(settings: PipelineSettings, load: Load) -> None:
 
 
 def _check_names(play: PlaySettings, names: Sequence[str | None], evaluator: str) -> None:
-    models = play.access.models()
+    models = ModelPool(play.models)
     for name in names:
         if name is not None:
             naming.make_policy(name, models, play.manner)
@@ -375,7 +376,7 @@ def _check_names(play: PlaySettings, names: Sequence[str | None], evaluator: str
 def summarise(pipeline: Pipeline) -> str:
     """Returns the final table, and writes it beside the whole comparison."""
     settings = pipeline.settings
-    models = settings.play.access.models()
+    models = ModelPool(settings.play.models)
     judge = naming.make_optional_evaluator(settings.evaluator, model_factory=models.judge)
     runs = pipeline.evaluations()
     comparison = compare_runs([path for _, path in runs], evaluator=judge.name if judge else None)

@@ -6,12 +6,13 @@ from typing import Literal
 
 from pydantic import Field
 
+from sotopia_env.settings import Settings
 from training.collect.collection import PlaySettings
 from training.collect.selection import BCFilter, SRFilter
 from training.collect.task_generation import FamilySettings, TaskSettings, TaskSource
 from training.fitting.arguments import FitSettings
 from training.models.tiny_base import TinyBaseSettings
-from training.stage.settings import ModelSettings, PromptSettings, Settings
+from training.stage.settings import ModelSettings, PromptSettings
 
 Update = Literal["bc", "sr"]
 

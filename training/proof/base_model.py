@@ -23,6 +23,7 @@ from pydantic import Field
 
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.runs.plan import plan_episodes
+from sotopia_env.settings import Settings
 from sotopia_env.world.dynamics import Rules
 from sotopia_env.world.episode import Episode
 from sotopia_env.world.scenario import Task
@@ -35,7 +36,7 @@ from training.models.tiny_base import make_tiny_model, make_tiny_tokenizer
 from training.proof.episodes import play_all, seat_of
 from training.proof.speakers import Chatter
 from training.stage.directory import StageDirectory
-from training.stage.settings import ModelSettings, PromptSettings, Settings
+from training.stage.settings import ModelSettings, PromptSettings
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase, Trainer

@@ -20,6 +20,7 @@ from pydantic import Field
 
 from sotopia_env.errors import SotopiaError
 from sotopia_env.files import write_text_atomically
+from sotopia_env.settings import Settings
 from sotopia_env.world.scenario import Task
 from sotopia_env.world.taskset import TaskSet
 from training.models.policy import load
@@ -32,7 +33,6 @@ from training.proof.seed_run import PATIENT, SeedRun
 from training.proof.speakers import PlainDealer
 from training.proof.tasks import TaskSplit, overlaps, split_tasks
 from training.stage.directory import StageDirectory
-from training.stage.settings import Settings
 
 logger = logging.getLogger(__name__)
 _KEEP = ((-4, 0), (-1, 2**31 - 1))

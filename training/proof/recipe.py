@@ -12,9 +12,10 @@ from typing import Literal
 
 from pydantic import Field, JsonValue, NonNegativeInt, PositiveInt, model_validator
 
+from sotopia_env.settings import Settings
 from training.fitting.arguments import FitSettings
 from training.proof.base_model import BaseSettings
-from training.stage.settings import LoraSettings, PromptSettings, Settings
+from training.stage.settings import LoraSettings, PromptSettings
 
 SEEN = ("linear:horizon=3,floor=0.0", "conceder:horizon=3,floor=0.0", "splitter:floor=0.0")
 UNSEEN = (

@@ -17,6 +17,7 @@ from pydantic import Field
 
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.files import replacement
+from sotopia_env.settings import Settings
 from sotopia_env.storage import read_run
 from training.attribution.credits import Method, Rewards, TurnKey, content_of, read_rewards
 from training.data.held_out import evaluation_scenarios
@@ -24,7 +25,7 @@ from training.data.samples import CountTokens, Row, RowMaker, Split, split_scena
 from training.reward.design import RewardDesign, fit_design, plot_distribution
 from training.reward.text import ROWS
 from training.stage.directory import StageDirectory
-from training.stage.settings import PromptSettings, Settings
+from training.stage.settings import PromptSettings
 
 logger = logging.getLogger(__name__)
 DESIGN, PLOT = "design.json", "rewards.png"

@@ -18,11 +18,12 @@ from sotopia_env.errors import InvalidValueError, PolicyError
 from sotopia_env.files import read_text, write_text_atomically
 from sotopia_env.policies import Decision
 from sotopia_env.records import read_record
+from sotopia_env.settings import Settings
 from sotopia_env.world import ChatMessage, Observation
 from training.data.samples import fit_prompt, written
 from training.models.loading import LOADING, adapter_base, find_model, load_arguments, load_tokenizer, located
 from training.reward.text import fitting_ids, scored_ids
-from training.stage.settings import ModelSettings, PromptSettings, Settings
+from training.stage.settings import ModelSettings, PromptSettings
 
 if TYPE_CHECKING:
     import torch

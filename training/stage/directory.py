@@ -23,12 +23,12 @@ from sotopia_env.errors import InvalidValueError
 from sotopia_env.files import write_text_atomically
 from sotopia_env.json_text import read_json
 from sotopia_env.records import first_difference, package_versions, source_revision
-from training.stage.settings import Settings
+from sotopia_env.settings import Settings
 
 logger = logging.getLogger(__name__)
 STAGE, DONE = "stage.json", "done.json"
 PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "bitsandbytes", "datasets")
-_MAY_DIFFER = ("access", "processes", "arms", "past_selves")
+_MAY_DIFFER = ("models", "processes", "arms", "past_selves")
 """Settings, at any depth, that may change when a stage is continued: they do not affect what is there already."""
 
 

@@ -18,8 +18,9 @@ from typing import TypeVar
 from sotopia_env.concurrency import Terminated
 from sotopia_env.errors import SotopiaError
 from sotopia_env.quoting import disarm
+from sotopia_env.settings import Settings, read_overrides, read_settings
 from training.stage.directory import DONE, STAGE, StageDirectory
-from training.stage.settings import Assumptions, Settings, read_overrides, read_settings
+from training.stage.settings import Assumptions
 
 _OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory")
 

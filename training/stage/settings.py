@@ -1,25 +1,12 @@
-"""Settings of training stages: YAML read into frozen records, before any heavy import."""
+"""Settings that stages of training share: the model, its adapter, its prompts, and what a forecast assumes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
-from sotopia_env.errors import InvalidValueError, UnknownNameError, excerpt, joined
-from sotopia_env.records import invalid_part
-from sotopia_env.yaml_text import parse_yaml, read_yaml
-
-
-class Settings(BaseModel):
-    """Base of all settings: frozen; undeclared keys are errors."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-_SettingsT = TypeVar("_SettingsT", bound=Settings)
+from sotopia_env.settings import Settings
 
 
 class LoraSettings(Settings):
@@ -73,7 +60,7 @@ class PromptSettings(Settings):
     max_length: int = Field(default=4096, ge=16)
     max_answer: int = Field(default=256, ge=1)
     chat_template: str | None = None
-    chat_template_kwargs: dict[str, bool | int | float | str] = {}
+    chat_template_kwargs: dict[str, bool | int | float | str] = Field(default_factory=dict)
 
 
 class Assumptions(Settings):
@@ -104,87 +91,3 @@ class Assumptions(Settings):
     trained_per_second: float | None = Field(default=None, gt=0)
     sampled_per_second: float | None = Field(default=None, gt=0)
     device_memory: float = Field(default=80.0, gt=0)
-
-
-def read_settings(path: str | Path, kind: type[_SettingsT], overrides: Sequence[str] = ()) -> _SettingsT:
-    """Reads a YAML file, with ``key=value`` overrides on top (``a.b=3`` for nested keys, values as YAML).
-
-    Raises:
-        InvalidValueError: the file cannot be read, is not YAML, or holds an invalid value.
-        UnknownNameError: a key does not exist; the message names the nearest one.
-    """
-    values = read_yaml(path)
-    if not isinstance(values, dict):
-        raise InvalidValueError(expected="a mapping of settings", got=type(values), where=path)
-    return settings_of(_overridden(values, overrides, "--set"), kind, str(path))
-
-
-def read_overrides(overrides: Sequence[str], kind: type[_SettingsT], origin: str) -> _SettingsT:
-    """Returns settings made of ``key=value`` alone; errors are those of :func:`read_settings`."""
-    return settings_of(_overridden({}, overrides, origin), kind, origin)
-
-
-def settings_of(values: dict[str, Any], kind: type[_SettingsT], origin: str) -> _SettingsT:
-    """Returns the settings in a mapping; errors name ``origin`` and are those of :func:`read_settings`."""
-    try:
-        return kind.model_validate(values)
-    except ValidationError as error:
-        first = error.errors()[0]
-        if first["type"] == "extra_forbidden":
-            parent, prefix = _record_at(kind, first["loc"][:-1])
-            name = str(first["loc"][-1])
-            raise UnknownNameError(
-                "unknown setting", field=joined(prefix, name), got=name, valid=parent.model_fields, where=origin
-            ) from None
-        path = _record_at(kind, first["loc"])[1]
-        raise InvalidValueError.of(invalid_part(first), within=path, where=origin) from None
-
-
-def _overridden(values: dict[str, Any], overrides: Sequence[str], origin: str) -> dict[str, Any]:
-    for override in overrides:
-        _override(values, override, origin)
-    return values
-
-
-def _override(values: dict[str, Any], override: str, origin: str) -> None:
-    name, equals, text = override.partition("=")
-    if not equals or not name:
-        raise InvalidValueError(field=origin, expected="KEY=VALUE", got=override)
-    *parents, last = name.split(".")
-    for parent in parents:
-        inner = values.setdefault(parent, {})
-        if not isinstance(inner, dict):
-            raise InvalidValueError(f"{parent!r} holds no settings of its own", field=origin, got=override)
-        values = inner
-    values[last] = parse_yaml(text, f"{origin} {excerpt(override)}")
-
-
-def _record_at(kind: type[BaseModel], path: Sequence[int | str]) -> tuple[type[BaseModel], str]:
-    """The settings class at ``path``, and the path as in the file, without the tags of unions.
-
-    The class is ``kind`` itself where the path leads through no settings class.
-    """
-    names: list[str] = []
-    choice: list[type[BaseModel]] = []
-    for part in path:
-        tagged = next((member for member in choice if _is_tag(part, member)), None)
-        if tagged is not None:
-            kind, choice = tagged, []
-            continue
-        names.append(str(part))
-        field = kind.model_fields.get(str(part))
-        choice = [member for member in _types(field.annotation) if issubclass(member, BaseModel)] if field else []
-        kind = choice[0] if choice else kind
-    return kind, ".".join(names)
-
-
-def _is_tag(part: int | str, member: type[BaseModel]) -> bool:
-    """Whether ``part`` is pydantic's tag of a union member: its class name, or the only value of one of its fields."""
-    literals = [get_args(field.annotation) for field in member.model_fields.values()]
-    return part == member.__name__ or (part,) in literals
-
-
-def _types(annotation: Any) -> list[type]:
-    if isinstance(annotation, type) and not getattr(annotation, "__args__", ()):
-        return [annotation]
-    return [member for part in getattr(annotation, "__args__", ()) for member in _types(part)]

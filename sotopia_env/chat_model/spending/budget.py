@@ -205,6 +205,10 @@ class Price:
             ) from None
         return cls(prompt, completion)
 
+    def text(self) -> str:
+        """Returns the text that :meth:`parse` reads."""
+        return f"{self.prompt!r},{self.completion!r}"
+
     def of(self, prompt_tokens: int, completion_tokens: int) -> float:
         """Returns the cost in US dollars."""
         return (self.prompt * prompt_tokens + self.completion * completion_tokens) / 1e6

@@ -25,7 +25,7 @@ MISUSE = [
     ("local/tiny", {"api_base": "http://user:hunter22@host/v1"}, "without user, password or query"),
     ("local/tiny", {"api_base": "http://host/v1?key=hunter22"}, "without user, password or query"),
     ("local/tiny", {"api_base": BASE, "api_key_env": "NO_SUCH_KEY"}, "environment variable NO_SUCH_KEY"),
-    ("local/tiny", {"api_base": BASE, "timeout": 0}, "timeout: expected seconds, above zero, got 0"),
+    ("local/tiny", {"api_base": BASE, "timeout": 0}, "timeout: expected a number above 0"),
     ("local/tiny", {"api_base": BASE, "retries": -1}, "retries: expected"),
     ("local/tiny", {"api_base": BASE, "max_tokens": 0}, "max_tokens: expected"),
     ("local/tiny", {"api_base": BASE, "tpm": 500, "max_tokens": 501}, "max_tokens 501 is more than tpm 500"),
@@ -33,7 +33,7 @@ MISUSE = [
     (
         "local/tiny",
         {"api_base": BASE, "structured": "yes"},
-        "structured: expected one of 'auto', 'on', 'off', got 'yes'",
+        "structured: expected 'auto', 'on' or 'off', got 'yes'",
     ),
     ("local/tiny", {"api_base": BASE, "fallbacks": ("openai/gpt-4o",)}, "same provider"),
     ("opnai/gpt-4o", {}, "did you mean 'openai'"),

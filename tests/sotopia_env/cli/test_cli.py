@@ -62,7 +62,7 @@ RULED = "tasks: {tasks}\nrules: {{turn_order: simultaneous, max_silent_turns: 0,
 def test_a_yaml_task_file_brings_its_rules_and_options_go_before_them(task_file: Path, tmp_path: Path) -> None:
     file = tmp_path / "simulation.yaml"
     file.write_text(RULED.format(tasks=f"[{task_file.read_text(encoding='utf-8').splitlines()[0]}]"), encoding="utf-8")
-    for options, order in (((), "simultaneous"), (("--turn-order", "random"), "random")):
+    for options, order in (((), "simultaneous"), (("--set", "turn_order=random"), "random")):
         out = tmp_path / order
         sotopia("rollout", "--tasks", file, "--policy", "silent", "--evaluator", "none", "--out", out, *options)
         (episode,) = read_episodes(out / "episodes.jsonl")
@@ -113,15 +113,19 @@ WRONG = [
     (["rollout", "--policy", "boulware:exponnt=1", "--out", "x"], "parameter: ", "exponent"),
     (["rollout", "--policy", "silent", "--evaluator", "ruls", "--out", "x"], "evaluator: ", "rules"),
     (
-        ["rollout", "--policy", "silent", "--turn-order", "randm", "--out", "x"],
-        "--turn-order: ",
+        ["rollout", "--policy", "silent", "--set", "turn_order=randm", "--out", "x"],
+        "turn_order: ",
         "random",
     ),
-    (["rollout", "--policy", "silent", "--timeout", "-1", "--out", "x"], "timeout: ", "-1"),
-    (["rollout", "--policy", "silent", "--turn-order", "random", "--both-orders", "--out", "x"], "--both-orders: ", ""),
+    (["rollout", "--policy", "silent", "--set", "timeout=-1", "--out", "x"], "timeout: ", "-1"),
+    (
+        ["rollout", "--policy", "silent", "--set", "turn_order=random", "--set", "orders=both", "--out", "x"],
+        "orders: ",
+        "",
+    ),
     ([*ROLLOUT, "-n", "9999"], "sotopia: -n: ", "9999"),
     ([*ROLLOUT, "--seed", "-1"], "sotopia: --seed: ", ""),
-    ([*ROLLOUT, "--level", "hrd"], "--level: ", "hard"),
+    ([*ROLLOUT, "--set", "level=hrd"], "--level: ", "hard"),
     ([*ROLLOUT, "-n", "0"], "sotopia: -n: ", ""),
     ([*ROLLOUT, "-n", "many"], "sotopia: -n: ", ""),
     ([*ROLLOUT, "--temperature", "3"], "sotopia: --temperature: ", "3"),
@@ -170,7 +174,7 @@ def test_misuse_is_one_sentence_on_stderr_and_exit_code_2(
 
 @pytest.mark.parametrize(
     "arguments",
-    [["nothing"], ["rollout"], ["rollout", "--outt", "x"]],
+    [["nothing"], ["evaluate"], ["rollout", "--outt", "x"]],
 )
 def test_unreadable_command_lines_exit_2_too(arguments: list[str]) -> None:
     assert "Usage: " in sotopia(*arguments, code=2).stderr
@@ -373,7 +377,18 @@ def test_a_matchup_that_only_one_policy_had_is_added_and_turns_no_sign(tmp_path:
 
 def test_rollout_options_reach_the_run(tmp_path: Path, task_file: Path) -> None:
     out = tmp_path / "run"
-    options = ["--both-orders", "--max-turns", 3, "--repeats", 2, "--no-both-seats", "--evaluator", "none"]
+    options = [
+        "--set",
+        "orders=both",
+        "--max-turns",
+        3,
+        "--repeats",
+        2,
+        "--set",
+        "both_seats=false",
+        "--evaluator",
+        "none",
+    ]
     sotopia("rollout", "--matchup", "silent vs leaver", "--tasks", task_file, "-n", 2, *options, "--out", out)
     config = read_manifest(out).config
     assert (config.tasks, config.episodes, config.repeats, config.matchups) == (2, 8, 2, ("silent vs leaver",))

@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from sotopia_env.chat_model import Price
 from sotopia_env.cli.app import app
-from sotopia_env.cli.models import per_model, prices
+from sotopia_env.cli.models import per_model
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.storage import read_run
 from tests.sotopia_env.chat_model.server import MANNERS, LoopbackServer, obedient
@@ -52,14 +51,14 @@ BAD = [
     (["--policy", "local/tiny", "--evaluator", "judge:"], "a model's name"),
     (["--policy", "local/tiny", "--evaluator", "judge:local/tiny:band=true"], "bands"),
     (["--policy", "local/tiny:temprature=1"], "temperature"),
-    (["--policy", "local/tiny", "--rpm", 100, "--tpm", 10], "limits contradict each other"),
+    (["--policy", "local/tiny", "--set", "models.rpm=100", "--set", "models.tpm=10"], "limits contradict each other"),
     (["--policy", "local/tiny", "--max-cost", 1], "a model whose price is known"),
     (["--policy", "local/tiny", "--max-cost", 0], "--max-cost: "),
-    (["--policy", "local/tiny", "--max-tokens", 0], "--max-tokens: "),
-    (["--policy", "local/tiny", "--price", "x"], "--price: "),
-    (["--policy", "local/tiny", "--structured", "onn"], "--structured: "),
+    (["--policy", "local/tiny", "--set", "models.max_tokens=0"], "models.max_tokens: "),
+    (["--policy", "local/tiny", "--set", "models.price='x'"], "models.price"),
+    (["--policy", "local/tiny", "--set", "models.structured=onn"], "models.structured: "),
     (
-        ["--policy", "local/tiny", "--fallback", "openai/gpt-4o"],
+        ["--policy", "local/tiny", "--set", "models.fallbacks=[openai/gpt-4o]"],
         "--api-base: 'local/tiny' and 'openai/gpt-4o' are not on one server",
     ),
     (["--policy", "local/tiny", "--executor", "rya"], "--executor: "),
@@ -106,7 +105,7 @@ def test_a_server_that_cannot_be_reached_or_does_not_let_in(
 
 def test_settings_reach_the_server_and_the_record_says_who_answered(tmp_path: Path) -> None:
     with table_server(keep_requests=True, key="secret-key") as server:
-        more = ["--policy", "local/tiny:reasks=1", "--temperature", 0.3, "--max-completion-tokens", 77]
+        more = ["--policy", "local/tiny:reasks=1", "--temperature", 0.3, "--set", "manner.max_tokens=77"]
         output = sotopia(*words(server, tmp_path, *more, "--evaluator", "judge:local/tiny")).output
         seated = [seen.body for seen in server.requests if not form_of(seen.body)]
         judged = [seen.body for seen in server.requests if form_of(seen.body)]
@@ -141,7 +140,16 @@ def test_one_switch_asks_for_the_form_of_agents_and_judges_answers(
 ) -> None:
     utterance = answer({"messages": []})
     with table_server(reply=utterance, keep_requests=True, rejects_response_format=rejects) as server:
-        more = ["--policy", "local/tiny", "--structured", switch, "--evaluator", "judge:local/tiny:reasks=0", "-n", 1]
+        more = [
+            "--policy",
+            "local/tiny",
+            "--set",
+            f"models.structured={switch}",
+            "--evaluator",
+            "judge:local/tiny:reasks=0",
+            "-n",
+            1,
+        ]
         sotopia(*words(server, tmp_path, *more), code=1)  # the judge gets an utterance: the episode stays unscored
     counts: dict[bool, list[int]] = {True: [], False: []}
     for seen in server.requests:
@@ -187,8 +195,19 @@ def test_show_marks_what_was_out_of_order_and_gives_the_judges_reasons(tmp_path:
 
 def test_show_lists_what_failed(tmp_path: Path) -> None:
     with table_server(faults={"server_error": 1.0}) as server:
-        place = ["--api-base", server.api_base, "--out", tmp_path, "--tasks", "bargaining", "-n", 1, "--retries", 0]
-        place += ["--patience", 0]
+        place = [
+            "--api-base",
+            server.api_base,
+            "--out",
+            tmp_path,
+            "--tasks",
+            "bargaining",
+            "-n",
+            1,
+            "--set",
+            "models.retries=0",
+        ]
+        place += ["--set", "models.patience=0"]
         output = sotopia("rollout", "--policy", "local/tiny", *place, code=1).output
     assert "1 failed, the first with PolicyError: local/tiny: model 'local/tiny': HTTP 500" in output
     assert "failed\tbargaining-" in sotopia("show", tmp_path).output
@@ -198,7 +217,7 @@ def test_judges_answers_are_kept_shown_and_cleared(server: LoopbackServer, tmp_p
     run, cache = tmp_path / "run", tmp_path / "cache"
     sotopia("rollout", "--policy", "silent", "--tasks", "bargaining", "-n", 3, "--out", run, "--evaluator", "none")
     judging = ["evaluate", run, "--evaluator", "judge:local/tiny", "--api-base", server.api_base]
-    judging += ["--api-key-env", "TABLE_KEY", "--judge-cache", cache]
+    judging += ["--api-key-env", "TABLE_KEY", "--set", f"models.cache_dir={cache}"]
     before = server.total
     assert "judges: 3 answers, 0 failed calls; " in sotopia(*judging).output
     assert server.total == before + 3
@@ -234,13 +253,9 @@ def test_values_for_all_or_one_model(texts: list[str], expected: dict[str, str] 
     assert per_model(texts, "--x") == expected
 
 
-def test_values_that_contradict_each_other_or_are_no_prices_are_refused() -> None:
+def test_values_that_contradict_each_other_are_refused() -> None:
     with pytest.raises(InvalidValueError, match="--api-base: every model is given two values"):
         per_model(["http://a", "http://b"], "--api-base")
-    assert prices(["1,2", "local/a=0,0"]) == {"": Price(1, 2), "local/a": Price(0, 0)}
-    for text in ("1", "1,2,3", "cheap", "1,two"):
-        with pytest.raises(InvalidValueError, match="price: "):
-            prices([text])
 
 
 def check_models(*arguments: object, code: int = 0) -> Result:

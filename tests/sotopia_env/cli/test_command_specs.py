@@ -73,7 +73,7 @@ def test_best_of_n_asks_n_times_and_keeps_the_best(tmp_path: Path) -> None:
         reply=lambda _: json.dumps({"action_type": "speak", "argument": f"offer {next(told)}"})
     ) as server:
         spec = "best-of-4(local/tiny:temperature=0.7,reasks=0 by table_plugin:Numbered)"
-        sotopia(*words(server, run, "--policy", f"{spec},silent", "--no-self-play", "--concurrency", 1))
+        sotopia(*words(server, run, "--policy", f"{spec},silent", "--set", "self_play=false", "--concurrency", 1))
         assert server.total == 4 * 4  # two tasks, each seat once: a turn of four candidates in each episode
     taken = [item for episode in read_run(run) for item in episode.turns if item.generation is not None]
     assert [int(item.turn.action.argument.split()[-1]) for item in taken] == [3, 7, 11, 15]

@@ -22,10 +22,10 @@ def test_h_is_help_and_shows_placeholders_instead_of_types(command: str) -> None
 def test_rollout_shows_common_options_before_groups_of_others() -> None:
     text = sotopia("rollout", "-h").output
     places = [
-        text.index(word) for word in ("--policy NAME", "--seed N", "Order of play:", "--by-role", "--api-base URL")
+        text.index(word) for word in ("--policy NAME", "--seed N", "Order of play:", "--max-turns N", "--api-base URL")
     ]
     assert places == sorted(places)
-    assert text.index("Language models:") < text.index("--max-cost NUMBER")
+    assert text.index("Language models:") < text.index("--max-cost DOLLARS")
 
 
 def test_the_version_is_printed() -> None:

@@ -35,7 +35,17 @@ def tasks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_scripted_policies_from_templates_to_the_report(tasks: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    play = ["rollout", "--tasks", tasks, "--policy", "sharer,random", "--by-role", "--evaluator", "interview"]
+    play = [
+        "rollout",
+        "--tasks",
+        tasks,
+        "--policy",
+        "sharer,random",
+        "--set",
+        "by_role=true",
+        "--evaluator",
+        "interview",
+    ]
     assert "16 episodes planned" in sotopia(*play, "--out", run).output
     seatings = {tuple(info.name for info in episode.policies) for episode in read_run(run)}
     assert seatings == {(s, r, r) for s in ("sharer", "random") for r in ("sharer", "random")}
@@ -120,6 +130,6 @@ def test_a_person_is_interviewed_at_the_terminal(tasks: Path) -> None:
 
 def test_roles_are_of_tasks_that_have_them(tmp_path: Path) -> None:
     TaskSet([task()]).save(tmp_path / "tasks.jsonl")
-    play = ["rollout", "--tasks", tmp_path / "tasks.jsonl", "--policy", "random,silent", "--by-role"]
+    play = ["rollout", "--tasks", tmp_path / "tasks.jsonl", "--policy", "random,silent", "--set", "by_role=true"]
     output = sotopia(*play, "--out", tmp_path / "run", code=2).output
-    assert "--by-role: " in output
+    assert "by_role: " in output

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sotopia_env.chat_model import Totals
-from sotopia_env.chat_model.pool import ModelOptions
+from sotopia_env.chat_model.options import ModelOptions
 from sotopia_env.runs import ray_executor
 from sotopia_env.storage import read_run
 from sotopia_env.storage.directory import read_failures
@@ -28,56 +28,62 @@ def server() -> Iterator[LoopbackServer]:
 
 
 CONTRADICTIONS: list[tuple[list[object], str]] = [
-    ([*MODEL, "--max-completion-tokens", 500, "--tpm", 499], f"{ANSWER} tpm 499 allows"),
-    (["--policy", "local/tiny:max_tokens=500", "--tpm", 499], f"{ANSWER} tpm 499 allows"),
-    (["--matchup", "silent vs local/tiny:max_tokens=500", "--tpm", 499], f"{ANSWER} tpm 499 allows"),
-    (["--policy", "best-of-2(local/tiny:max_tokens=500 by offer-worth)", "--tpm", 499], f"{ANSWER} tpm 499 allows"),
-    ([*SCRIPTED, "judge:local/tiny:max_tokens=500", "--tpm", 499], f"{ANSWER} tpm 499 allows"),
-    ([*SCRIPTED, "verified+judge:local/tiny:max_tokens=500", "--tpm", 499], f"{ANSWER} tpm 499 allows"),
+    ([*MODEL, "--set", "manner.max_tokens=500", "--set", "models.tpm=499"], f"{ANSWER} tpm 499 allows"),
+    (["--policy", "local/tiny:max_tokens=500", "--set", "models.tpm=499"], f"{ANSWER} tpm 499 allows"),
+    (["--matchup", "silent vs local/tiny:max_tokens=500", "--set", "models.tpm=499"], f"{ANSWER} tpm 499 allows"),
     (
-        [*SCRIPTED, "mean(judge:local/tiny+judge:local/tiny:max_tokens=500)", "--tpm", 499],
+        ["--policy", "best-of-2(local/tiny:max_tokens=500 by offer-worth)", "--set", "models.tpm=499"],
         f"{ANSWER} tpm 499 allows",
     ),
-    ([*SCRIPTED, "views:local/tiny:max_tokens=500", "--tpm", 499], f"{ANSWER} tpm 499 allows"),
+    ([*SCRIPTED, "judge:local/tiny:max_tokens=500", "--set", "models.tpm=499"], f"{ANSWER} tpm 499 allows"),
+    ([*SCRIPTED, "verified+judge:local/tiny:max_tokens=500", "--set", "models.tpm=499"], f"{ANSWER} tpm 499 allows"),
     (
-        [*MODEL, "--max-completion-tokens", 500, "--max-tokens", 499],
+        [*SCRIPTED, "mean(judge:local/tiny+judge:local/tiny:max_tokens=500)", "--set", "models.tpm=499"],
+        f"{ANSWER} tpm 499 allows",
+    ),
+    ([*SCRIPTED, "views:local/tiny:max_tokens=500", "--set", "models.tpm=499"], f"{ANSWER} tpm 499 allows"),
+    (
+        [*MODEL, "--set", "manner.max_tokens=500", "--set", "models.max_tokens=499"],
         f"{ANSWER} the whole run's max_tokens 499 allows",
     ),
     (
-        [*SCRIPTED, "judge:local/tiny:max_tokens=500", "--max-tokens", 499],
+        [*SCRIPTED, "judge:local/tiny:max_tokens=500", "--set", "models.max_tokens=499"],
         f"{ANSWER} the whole run's max_tokens 499 allows",
     ),
     (
-        [*MODEL, "--timeout", 5, "--model-timeout", 10],
-        "--timeout 5 ends an episode before one request may end (--model-timeout 10)",
+        [*MODEL, "--set", "timeout=5", "--set", "models.timeout=10"],
+        "timeout 5 ends an episode before one request may end (models.timeout 10)",
     ),
-    ([*MODEL, "--timeout", 0], "--timeout: expected seconds above 0, got 0"),
-    ([*MODEL, "--timeout", "nan"], "--timeout: expected seconds above 0, got nan"),
-    ([*MODEL, "--model-timeout", -1], "--model-timeout: expected seconds above 0, got -1"),
-    ([*MODEL, "--model-timeout", "inf"], "--model-timeout: expected seconds above 0, got inf"),
-    ([*MODEL, "--rpm", 100, "--tpm", 99], "tpm 99 is less than a token for each of rpm 100 requests"),
-    ([*MODEL, "--max-cost", 0], "--max-cost: expected a number above zero"),
-    ([*MODEL, "--max-tokens", -1], "--max-tokens: expected a number above zero"),
+    ([*MODEL, "--set", "timeout=0"], "timeout: expected a number above 0"),
+    ([*MODEL, "--set", "timeout=nan"], "timeout: expected "),
+    ([*MODEL, "--set", "models.timeout=-1"], "models.timeout: expected a number above 0"),
+    ([*MODEL, "--set", "models.timeout=inf"], "models.timeout: expected "),
     (
-        [*MODEL, "--executor", "ray", "--workers", 3, "--rpm", 2],
-        "--workers: expected no more than rpm, which is 2, got 3",
+        [*MODEL, "--set", "models.rpm=100", "--set", "models.tpm=99"],
+        "tpm 99 is less than a token for each of rpm 100 requests",
     ),
+    ([*MODEL, "--max-cost", 0], "--max-cost: expected a number above 0"),
+    ([*MODEL, "--set", "models.max_tokens=-1"], "models.max_tokens: expected a number of at least 1"),
     (
-        [*MODEL, "--executor", "ray", "--workers", 3, "--model-concurrency", 2],
-        "--workers: expected no more than model concurrency, which is 2, got 3",
-    ),
-    (
-        [*MODEL, "--executor", "ray", "--workers", 3, "--max-completion-tokens", 500, "--tpm", 1499],
-        "--workers: expected a part of tpm for each that holds an answer of max_tokens 500, got 499 of 1499 for each",
-    ),
-    ([*MODEL, "--tpm", 99], "sotopia: --tpm: expected at least the tokens of one prompt (about "),
-    (
-        [*SCRIPTED, "judge:local/tiny", "--tpm", 99],
-        "sotopia: --tpm: expected at least the tokens of one prompt (about ",
+        [*MODEL, "--executor", "ray:3", "--set", "models.rpm=2"],
+        "--executor: expected no more than rpm, which is 2, got 3",
     ),
     (
-        [*MODEL, "--executor", "ray", "--workers", 10, "--tpm", 1000],
-        "sotopia: --tpm: expected at least the tokens of one prompt (about ",
+        [*MODEL, "--executor", "ray:3", "--set", "models.concurrency=2"],
+        "--executor: expected no more than model concurrency, which is 2, got 3",
+    ),
+    (
+        [*MODEL, "--executor", "ray:3", "--set", "manner.max_tokens=500", "--set", "models.tpm=1499"],
+        "--executor: expected a part of tpm for each that holds an answer of max_tokens 500, got 499 of 1499 for each",
+    ),
+    ([*MODEL, "--set", "models.tpm=99"], "sotopia: models.tpm: expected at least the tokens of one prompt (about "),
+    (
+        [*SCRIPTED, "judge:local/tiny", "--set", "models.tpm=99"],
+        "sotopia: models.tpm: expected at least the tokens of one prompt (about ",
+    ),
+    (
+        [*MODEL, "--executor", "ray:10", "--set", "models.tpm=1000"],
+        "sotopia: models.tpm: expected at least the tokens of one prompt (about ",
     ),
     ([*SCRIPTED, "judge:local/tiny:temperature=2.1"], "temperature: expected a number from 0 to 2, got 2.1"),
     ([*SCRIPTED, "judge:local/tiny:temperature=-0.1"], "temperature: expected a number from 0 to 2, got -0.1"),
@@ -102,8 +108,9 @@ def test_contradictions_are_one_sentence_and_code_2(
 
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("--rpm", 0), ("--tpm", 0), ("--model-concurrency", 0), ("--retries", -1), ("--concurrency", 0),
-     ("--max-completion-tokens", 0), ("--temperature", 2.1), ("--repeats", 0), ("--workers", 0), ("--max-turns", 0)],
+    [("--set", "models.rpm=0"), ("--set", "models.tpm=0"), ("--set", "models.concurrency=0"),
+     ("--set", "models.retries=-1"), ("--concurrency", 0), ("--temperature", 2.1), ("--repeats", 0),
+     ("--executor", "ray:0"), ("--max-turns", 0)],
 )  # fmt: skip
 def test_numbers_out_of_range_are_refused_by_name(
     server: LoopbackServer, tmp_path: Path, option: str, value: float
@@ -119,13 +126,19 @@ def test_numbers_out_of_range_are_refused_by_name(
 def test_an_evaluation_is_held_to_the_same(server: LoopbackServer, tmp_path: Path) -> None:
     sotopia("rollout", "--policy", "silent", "--tasks", "bargaining", "-n", 1, "--out", tmp_path)
     judging = ["evaluate", tmp_path, "--evaluator", "judge:local/tiny:max_tokens=500", "--api-base", server.api_base]
-    assert f"{ANSWER} tpm 499 allows" in sotopia(*judging, "--tpm", 499, code=2).stderr
-    assert "--timeout 5 ends an episode" in sotopia(*judging, "--timeout", 5, "--model-timeout", 6, code=2).stderr
+    assert f"{ANSWER} tpm 499 allows" in sotopia(*judging, "--set", "models.tpm=499", code=2).stderr
+    assert (
+        "timeout 5 ends an episode"
+        in sotopia(*judging, "--set", "timeout=5", "--set", "models.timeout=6", code=2).stderr
+    )
     assert server.total == 0
     judging[3] = "judge:local/tiny"
-    assert "--tpm: expected at least the tokens of one prompt" in sotopia(*judging, "--tpm", 99, code=1).stderr
+    assert (
+        "models.tpm: expected at least the tokens of one prompt"
+        in sotopia(*judging, "--set", "models.tpm=99", code=1).stderr
+    )
     assert server.total == 0
-    sotopia(*judging, "--tpm", 100_000, "--timeout", 5)
+    sotopia(*judging, "--set", "models.tpm=100_000", "--set", "timeout=5")
     assert server.total == 1
 
 
@@ -133,8 +146,8 @@ def test_a_conversation_that_outgrows_a_minute_stops_the_run_which_goes_on_with_
     command = ["rollout", *MODEL, "--tasks", "bargaining", "-n", 1, "--max-turns", 12, "--out", tmp_path]
     with table_server(reply=f'{{"action_type": "speak", "argument": "{"word " * 400}"}}') as server:
         command += ["--api-base", server.api_base]
-        stopped = sotopia(*command, "--tpm", 2_000, code=1)
-        assert "sotopia: --tpm: expected at least the tokens of one prompt" in stopped.stderr
+        stopped = sotopia(*command, "--set", "models.tpm=2_000", code=1)
+        assert "sotopia: models.tpm: expected at least the tokens of one prompt" in stopped.stderr
         assert "the same command with a higher limit continues the run" in stopped.stderr
         assert read_failures(tmp_path) == ()
         sotopia(*command)
@@ -143,8 +156,19 @@ def test_a_conversation_that_outgrows_a_minute_stops_the_run_which_goes_on_with_
 
 def test_a_short_episode_makes_requests_short_unless_they_are_said_to_be_long(tmp_path: Path) -> None:
     with table_server(latency=30.0) as slow:
-        place = ["--tasks", "bargaining", "-n", 1, "--api-base", slow.api_base, "--retries", 0, "--out", tmp_path]
-        output = sotopia("rollout", *MODEL, "--timeout", 0.5, *place, code=1).output
+        place = [
+            "--tasks",
+            "bargaining",
+            "-n",
+            1,
+            "--api-base",
+            slow.api_base,
+            "--set",
+            "models.retries=0",
+            "--out",
+            tmp_path,
+        ]
+        output = sotopia("rollout", *MODEL, "--set", "timeout=0.5", *place, code=1).output
     assert "1 failed, the first with Timeout: not finished within 0.5 s" in output or "no answer within 0.5" in output
 
 
@@ -161,5 +185,5 @@ def test_a_run_without_models_may_have_more_workers_than_a_model_takes(
     monkeypatch.setattr(ray_executor, "load_ray", lambda: asked.append(1))
     monkeypatch.setattr(ray_executor._Cluster, "play", lambda *_: None)
     command = ["rollout", "--policy", "silent", "--tasks", "bargaining", "-n", 1, "--out", tmp_path]
-    sotopia(*command, "--executor", "ray", "--workers", 3, "--model-concurrency", 2)
+    sotopia(*command, "--executor", "ray:3", "--set", "models.concurrency=2")
     assert asked

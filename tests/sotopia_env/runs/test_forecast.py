@@ -12,12 +12,13 @@ import pytest
 from typer.testing import CliRunner
 
 from sotopia_env.chat_model import Price, RetryPolicy, Totals, read_ledger
-from sotopia_env.chat_model.pool import ModelOptions, ModelPool
+from sotopia_env.chat_model.options import ModelOptions
+from sotopia_env.chat_model.pool import ModelPool
 from sotopia_env.cli.app import app
 from sotopia_env.runs import run_episodes_async
 from sotopia_env.runs.forecast import RunForecast, forecast, turn_limit
 from sotopia_env.runs.rehearsal import RehearsedModels
-from sotopia_env.runs.request import RunRequest
+from sotopia_env.runs.spec import RunSpec
 from sotopia_env.world.dynamics import Rules
 from tests.sotopia_env.runs.model_runs import table_server
 from tests.sotopia_env.runs.rollout_doubles import make_task
@@ -25,7 +26,7 @@ from tests.sotopia_env.runs.rollout_doubles import make_task
 
 def command(api_base: str, run: Path, *more: str) -> list[str]:
     fixed = ["rollout", "--tasks", "bargaining", "-n", "3", "--max-turns", "5", "--api-base", api_base]
-    return [*fixed, "--out", str(run), "--max-completion-tokens", "300", *more]
+    return [*fixed, "--out", str(run), "--set", "manner.max_tokens=300", *more]
 
 
 @pytest.mark.parametrize("policy", ["local/tiny", "local/tiny:reasks=0", "local/tiny:format=single"])
@@ -33,7 +34,7 @@ def command(api_base: str, run: Path, *more: str) -> list[str]:
 def test_the_bound_holds_also_for_a_model_that_never_answers_usably(tmp_path: Path, policy: str, reply: str) -> None:
     options = {} if reply == "good" else {"reply": "I would rather not. " * 30}
     with table_server(**options) as server:
-        words = command(server.api_base, tmp_path / "run", "--policy", policy, "--price", "1,1")
+        words = command(server.api_base, tmp_path / "run", "--policy", policy, "--set", "models.price='1,1'")
         words += ["--evaluator", "judge:local/tiny:max_tokens=2000"]
         told = CliRunner().invoke(app, [*words, "--dry-run"])
         assert told.exit_code == 0, told.output
@@ -63,7 +64,7 @@ def test_an_evaluation_of_played_episodes_is_forecast_from_their_turns(tmp_path:
     assert CliRunner().invoke(app, [*words, "--out", str(run)]).exit_code == 0
     before = {path.name: path.read_bytes() for path in run.iterdir()}
     with table_server(**options) as server:
-        words = ["evaluate", str(run), "--evaluator", "judge:local/tiny:max_tokens=2000", "--price", "1,1"]
+        words = ["evaluate", str(run), "--evaluator", "judge:local/tiny:max_tokens=2000", "--set", "models.price='1,1'"]
         words += ["--api-base", server.api_base]
         told = CliRunner().invoke(app, [*words, "--dry-run"])
         assert told.exit_code == 0, told.output
@@ -85,20 +86,20 @@ def test_an_evaluation_of_played_episodes_is_forecast_from_their_turns(tmp_path:
 PAID_FOR_NOTHING = ("malformed", "empty", "truncated")
 
 
-def forecast_of(request: RunRequest, run: Path) -> RunForecast:
+def forecast_of(request: RunSpec, run: Path) -> RunForecast:
     models = RehearsedModels(request.models)
     return forecast(request.resolve(models), models, run)
 
 
-def foreseen(options: ModelOptions, tmp_path: Path, **more: Any) -> tuple[RunRequest, dict[tuple[str, str], Any]]:
-    given: dict[str, Any] = {"policies": ("local/tiny",), "tasks": "bargaining", "n": 2, "rules": Rules(max_turns=4)}
+def foreseen(options: ModelOptions, tmp_path: Path, **more: Any) -> tuple[RunSpec, dict[tuple[str, str], Any]]:
+    given: dict[str, Any] = {"policies": ("local/tiny",), "tasks": "bargaining", "n": 2, "max_turns": 4}
     given |= {"evaluator": "judge:local/tiny:max_tokens=2000", "manner": {"max_tokens": 300}, "models": options}
-    request = RunRequest(**{**given, **more})
+    request = RunSpec(**{**given, **more})
     models = forecast_of(request, tmp_path / "run").models
     return request, {(each.model, each.role): each for each in models}
 
 
-async def play(request: RunRequest, run: Path) -> None:
+async def play(request: RunSpec, run: Path) -> None:
     models = ModelPool(request.models)
     try:
         resolved = request.resolve(models)
@@ -199,7 +200,7 @@ def test_the_limits_of_the_run_are_said_beside_the_bound(tmp_path: Path) -> None
 
 
 def test_a_mixed_pair_counts_only_the_turns_of_the_model() -> None:
-    pair = ["--matchup", "local/tiny:reasks=0 vs boulware", "--no-both-seats"]
+    pair = ["--matchup", "local/tiny:reasks=0 vs boulware", "--set", "both_seats=false"]
     with table_server() as server:
         told = CliRunner().invoke(app, [*command(server.api_base, Path("/nowhere"), *pair), "--dry-run"])
     assert "agent local/tiny: at most 9 calls" in told.output  # three episodes of five turns, of which it takes three

@@ -27,7 +27,7 @@ def command(server: LoopbackServer, run: Path) -> list[object]:
     return [
         *("rollout", "--policy", "local/tiny", "--tasks", "bargaining", "-n", EPISODES, "--max-turns", TURNS),
         *("--evaluator", "judge:local/tiny", "--api-base", server.api_base, "--out", run),
-        *("--concurrency", AT_ONCE, "--model-concurrency", AT_ONCE),
+        *("--concurrency", AT_ONCE, "--set", f"models.concurrency={AT_ONCE}"),
     ]
 
 

@@ -8,18 +8,18 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sotopia_env.chat_model import Totals, read_ledger
-from sotopia_env.chat_model.pool import ModelOptions, ModelPool
+from sotopia_env.chat_model.options import ModelOptions
+from sotopia_env.chat_model.pool import ModelPool
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.runs.ray_executor import Part, load_ray, play_part
-from sotopia_env.runs.request import RunRequest
 from sotopia_env.runs.shards import SHARDS
+from sotopia_env.runs.spec import RunSpec
 from sotopia_env.storage import read_run
 from sotopia_env.storage.directory import read_failures
 from sotopia_env.storage.manifest import read_manifest
@@ -50,7 +50,7 @@ def test_two_workers_play_every_episode_once_are_stopped_and_resumed_and_locals_
     pytest.importorskip("ray")
     run = tmp_path / "run"
     with table_server(latency=0.1) as server:
-        process = start(*command(server.api_base, run, "--executor", "ray", "--workers", 2))
+        process = start(*command(server.api_base, run, "--executor", "ray:2"))
         wait_for(server, 60, process)
         process.send_signal(signal.SIGINT)
         output, errors = process.communicate(timeout=60)
@@ -59,12 +59,12 @@ def test_two_workers_play_every_episode_once_are_stopped_and_resumed_and_locals_
         assert sum(entry.attempts for entry in read_ledger(run)) == server.total
         there = sum(keys_of(run).values())
         assert 0 < there < 40
-        resumed = start(*command(server.api_base, run, "--executor", "ray", "--workers", 2))
+        resumed = start(*command(server.api_base, run, "--executor", "ray:2"))
         wait_for(server, server.total + 40, resumed)
         os.kill(resumed.pid, signal.SIGKILL)  # the driver; its workers notice and end
         resumed.communicate()
         assert (run / SHARDS).exists()
-        last = finish(command(server.api_base, run, "--executor", "ray", "--workers", 2))
+        last = finish(command(server.api_base, run, "--executor", "ray:2"))
         assert last.returncode == 0, last.stderr
         assert not (run / SHARDS).exists()
         check(run, server.total)
@@ -73,8 +73,8 @@ def test_two_workers_play_every_episode_once_are_stopped_and_resumed_and_locals_
 
 
 def test_a_worker_with_another_version_says_so_instead_of_playing_nothing(tmp_path: Path) -> None:
-    request = RunRequest(policies=("silent",), tasks="bargaining", n=1)
-    part = Part(request, frozenset({"an.episode.of.another.version"}), tmp_path / "shard", 1, None, 0.0)
+    request = RunSpec(policies=("silent",), tasks="bargaining", n=1)
+    part = Part(request, frozenset({"an.episode.of.another.version"}), tmp_path / "shard", 0.0)
     with pytest.raises(InvalidValueError, match="a worker finds 0 of its 1 episodes; expected the same version"):
         play_part(part)
     assert not (tmp_path / "shard").exists()
@@ -84,12 +84,16 @@ def test_a_part_of_the_limits_is_not_held_against_the_longest_answer_of_the_run(
     policies = ("local/tiny:max_tokens=500",)
     with table_server() as server:
         models = ModelOptions(api_base=server.api_base, tpm=2_000, max_tokens=40_000)
-        request = RunRequest(policies, tasks="bargaining", n=1, evaluator="judge:local/tiny:max_tokens=400")
+        request = RunSpec(policies=policies, tasks="bargaining", n=1, evaluator="judge:local/tiny:max_tokens=400")
         with pytest.raises(InvalidValueError, match="max_tokens 500 is more than"):
-            replace(request, models=models.share(100, Totals())).resolve(ModelPool(models.share(100, Totals())))
-        keys = frozenset(plan.key for plan in replace(request, models=models).resolve(ModelPool(models)).plans())
-        share = replace(models, max_tokens=300)
-        said = play_part(Part(replace(request, models=share), keys, tmp_path / "shard", 1, None, 0.0))
+            request.model_copy(update={"models": models.share(100, Totals())}).resolve(
+                ModelPool(models.share(100, Totals()))
+            )
+        keys = frozenset(
+            plan.key for plan in request.model_copy(update={"models": models}).resolve(ModelPool(models)).plans()
+        )
+        share = models.model_copy(update={"max_tokens": 300})
+        said = play_part(Part(request.model_copy(update={"models": share}), keys, tmp_path / "shard", 0.0))
     assert "max_tokens" in said.stopped or "budget" in said.stopped, said
 
 
@@ -98,7 +102,7 @@ def test_workers_share_the_models_places_and_a_refusal_ends_all_of_them(tmp_path
     pytest.importorskip("ray")
     run = tmp_path / "run"
     with table_server(latency=0.02, script=[None] * 60 + ["unauthorized"] * 1000) as server:
-        ray = ["--executor", "ray", "--workers", 2, "--model-concurrency", 4]
+        ray = ["--executor", "ray:2", "--set", "models.concurrency=4"]
         first = finish(command(server.api_base, run, *ray, "--concurrency", 40))
         assert first.returncode == 2, first.stderr
         assert "sotopia: model 'local/tiny': HTTP 401" in first.stderr

@@ -78,7 +78,7 @@ def test_the_first_refusal_ends_the_run_and_not_one_episode_after_the_other(
     """Some servers list no models, and a key may be revoked while a run goes on."""
     run = tmp_path / "run"
     with table_server(script=[None] * 9 + [fault] * 1000) as server:
-        more = ["--policy", model, "--api-base", server.api_base, "--concurrency", 100, "--model-concurrency", 4]
+        more = ["--policy", model, "--api-base", server.api_base, "--concurrency", 100, "--set", "models.concurrency=4"]
         result = sotopia(*words(run, *more), code=2)
         assert server.total <= 9 + 4  # those that were under way
         assert said in result.stderr
@@ -116,7 +116,16 @@ def test_a_judge_that_refuses_ends_the_run_too_and_an_evaluation_keeps_its_verdi
 
 def test_a_fallback_that_answers_keeps_the_run_going(tmp_path: Path) -> None:
     with table_server(models=("tiny", "other"), refuses=("tiny",)) as server:
-        more = ["--policy", "local/tiny", "--fallback", "local/other", "--api-base", server.api_base, "-n", 2]
+        more = [
+            "--policy",
+            "local/tiny",
+            "--set",
+            "models.fallbacks=[local/other]",
+            "--api-base",
+            server.api_base,
+            "-n",
+            2,
+        ]
         output = sotopia(*words(tmp_path, *more)).output
     assert "8 by a fallback" in output
     assert all(error.kind == "bad_request" for episode in read_run(tmp_path) for error in episode.errors)
@@ -126,7 +135,7 @@ def test_an_episode_tells_which_failures_of_the_world_it_survived(tmp_path: Path
     faults = dict.fromkeys(("rate_limit", "server_error", "reset", "malformed"), 0.1)
     with table_server(faults=faults, seed=3) as server:
         more = ["--policy", "local/tiny", "--api-base", server.api_base, "-n", 12, "--evaluator", "none"]
-        sotopia(*words(tmp_path, *more, "--retries", 12))
+        sotopia(*words(tmp_path, *more, "--set", "models.retries=12"))
         failed = sum(count for kind, count in server.happened.items() if kind in faults)
     errors = [error for episode in read_run(tmp_path) for error in episode.errors]
     assert len(errors) == failed > 5
@@ -152,7 +161,15 @@ def test_a_key_that_a_server_repeats_is_in_no_file(tmp_path: Path, monkeypatch: 
 
     options = {"reply": reply, "reasoning": f"They gave me {KEY}.", "finish_reason": KEY, "echo_model": KEY}
     with table_server(**options, echo_key=True, script=["server_error", None, "rate_limit", "bad_request"]) as server:
-        place = ["--policy", model, *key_of, "--api-base", server.api_base, "--judge-cache", tmp_path / "cache"]
+        place = [
+            "--policy",
+            model,
+            *key_of,
+            "--api-base",
+            server.api_base,
+            "--set",
+            f"models.cache_dir={tmp_path / 'cache'}",
+        ]
         sotopia(*words(tmp_path / "run", *place, "-n", 3, "--evaluator", f"judge:{model}"), code=1)
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     names = {"episodes.jsonl", "failures.jsonl", "ledger.jsonl", "run.json", "answers.sqlite"}
@@ -175,10 +192,10 @@ def failing_server(answers: int) -> Iterator[LoopbackServer]:
 
 def test_an_outage_is_waited_for_and_then_ends_the_run_to_be_continued(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    place = ["-n", 20, "--policy", "local/tiny", "--retries", 0, "--evaluator", "judge:local/tiny"]
+    place = ["-n", 20, "--policy", "local/tiny", "--set", "models.retries=0", "--evaluator", "judge:local/tiny"]
     with failing_server(30) as server:
         place += ["--api-base", server.api_base]
-        result = sotopia(*words(run, *place, "--patience", 0.5), code=2)
+        result = sotopia(*words(run, *place, "--set", "models.patience=0.5"), code=2)
         assert "no answer within a patience of 0.5 s: HTTP 500" in result.stderr
         assert result.stderr.splitlines()[-1].endswith(f"the same command continues the run in {run}")
         assert read_failures(run) == ()
@@ -188,11 +205,11 @@ def test_an_outage_is_waited_for_and_then_ends_the_run_to_be_continued(tmp_path:
     assert len(list(read_run(run))) == 20
     with failing_server(10) as server:
         place[-1] = server.api_base
-        judge = ["--evaluator", "judge:local/tiny:bands=true", *place[-2:], "--retries", 0]
-        result = sotopia("evaluate", run, *judge, "--patience", "0.3s", code=2)
+        judge = ["--evaluator", "judge:local/tiny:bands=true", *place[-2:], "--set", "models.retries=0"]
+        result = sotopia("evaluate", run, *judge, "--set", "models.patience=0.3s", code=2)
         assert f"the same command continues the evaluation of {run}" in result.stderr
         server.reply, server.outage = answer, ""
-        sotopia("evaluate", run, *judge, "--patience", "1m")
+        sotopia("evaluate", run, *judge, "--set", "models.patience=1m")
     assert all(episode.evaluations[-1].scores for episode in read_run(run))
 
 
@@ -206,11 +223,18 @@ def restore_later(server: LoopbackServer) -> None:
 def test_a_short_outage_costs_no_episode(tmp_path: Path) -> None:
     with failing_server(30) as server:
         threading.Thread(target=lambda: restore_later(server)).start()
-        sotopia(*words(tmp_path, "-n", 20, "--policy", "local/tiny", "--retries", 0, "--api-base", server.api_base))
+        sotopia(
+            *words(
+                tmp_path, "-n", 20, "--policy", "local/tiny", "--set", "models.retries=0", "--api-base", server.api_base
+            )
+        )
     assert len(list(read_run(tmp_path))) == 20
     assert read_failures(tmp_path) == ()
 
 
 def test_patience_that_cannot_be_meant_is_refused_by_name(tmp_path: Path) -> None:
-    result = sotopia(*words(tmp_path / "run", "--policy", "silent", "--patience", "soon"), code=2)
-    assert "sotopia: --patience: expected seconds, zero or more, or such as '10m' or '1h', got 'soon'" in result.stderr
+    result = sotopia(*words(tmp_path / "run", "--policy", "silent", "--set", "models.patience=soon"), code=2)
+    assert (
+        "sotopia: models.patience: expected seconds, zero or more, or such as '10m' or '1h', got 'soon'"
+        in result.stderr
+    )

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from sotopia_env.chat_model import ChatRequest, Totals, cache_info, read_ledger
-from sotopia_env.chat_model.pool import ModelOptions, ModelPool
+from sotopia_env.chat_model.options import ModelOptions
+from sotopia_env.chat_model.pool import ModelPool
 from sotopia_env.errors import InvalidValueError, UnknownNameError
 from sotopia_env.evaluators import LLMJudge
 from sotopia_env.world.episode import Evaluation
@@ -97,7 +98,7 @@ def test_a_models_own_address_gets_the_key_that_is_named_and_no_other(monkeypatc
 
     def sent(key: Any, spec: str = "local/j") -> list[tuple[str, str]]:
         bases = {"": home, "local/third": third}
-        models = ModelPool(ModelOptions(bases, key, fallbacks=("local/spare", "local/third")))
+        models = ModelPool(ModelOptions(api_base=bases, api_key_env=key, fallbacks=("local/spare", "local/third")))
         routes = models.judge(spec, api_base=away).routes  # type: ignore[attr-defined]
         return [(route.transport.identity.split(" at ")[1], route.transport._key) for route in routes]
 

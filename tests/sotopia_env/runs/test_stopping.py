@@ -16,7 +16,8 @@ import pytest
 
 from sotopia_env import naming, tasks
 from sotopia_env.chat_model import Totals, read_ledger
-from sotopia_env.chat_model.pool import ModelOptions, ModelPool
+from sotopia_env.chat_model.options import ModelOptions
+from sotopia_env.chat_model.pool import ModelPool
 from sotopia_env.concurrency.stopping import Stop, stop_on_signals, woken_by_signals
 from sotopia_env.runs import RunResult, evaluate_run_async, run_episodes_async
 from sotopia_env.runs.plan import plan_episodes
@@ -198,7 +199,7 @@ def test_a_spent_budget_ends_the_run_and_a_higher_one_continues_it(tmp_path: Pat
 
 
 def test_the_command_says_how_to_go_on_when_the_budget_is_spent(server: LoopbackServer, tmp_path: Path) -> None:
-    process = start(*command(server, tmp_path / "run", "--max-tokens", 20_000))
+    process = start(*command(server, tmp_path / "run", "--set", "models.max_tokens=20_000"))
     output, errors = process.communicate(timeout=30)
     assert process.returncode == 1
     assert re.search(

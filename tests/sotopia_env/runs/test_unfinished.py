@@ -64,11 +64,11 @@ def check_resumed(run: Path, whole: int) -> None:
 def test_near_its_limit_a_run_finishes_what_it_began(tmp_path: Path, whole: int) -> None:
     limit = int(0.75 * whole)
     with table_server() as server:
-        code, text = play(server, tmp_path, "--max-tokens", limit)
+        code, text = play(server, tmp_path, "--set", f"models.max_tokens={limit}")
         assert code == 1, text
         assert 0.6 * EPISODES <= len(keys_of(tmp_path)) <= 0.75 * EPISODES
         assert booked(tmp_path).tokens <= limit
-        code, text = play(server, tmp_path, "--max-tokens", 2 * whole)
+        code, text = play(server, tmp_path, "--set", f"models.max_tokens={2 * whole}")
         assert code == 0, text
     check_resumed(tmp_path, whole)
 

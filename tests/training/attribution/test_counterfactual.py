@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from sotopia_env import tasks
+from sotopia_env.chat_model import ModelPool
 from sotopia_env.errors import DamagedRecordError, InvalidValueError, PolicyError
 from sotopia_env.naming import make_evaluator, make_policy
 from sotopia_env.policies import Decision
@@ -19,7 +20,6 @@ from training.attribution.credits import Missing, read_attributions, read_reward
 from training.attribution.settings import CounterfactualSettings
 from training.attribution.stage import AttributionSettings, run
 from training.data.samples import state_before
-from training.stage.access import ModelAccess
 from training.stage.script import run_script
 
 BUYER, SELLER = "agent_0", "agent_1"
@@ -62,7 +62,7 @@ def play(number=1, p=0.5, seed=0, evaluator=None):
 
 def continuations(**fields):
     policies = fields.pop("policies", {"coin": f"{HERE}:coin"})
-    return Continuations(CounterfactualSettings(policies=policies, **fields), ModelAccess().models())
+    return Continuations(CounterfactualSettings(policies=policies, **fields), ModelPool())
 
 
 def measured(path, states, **fields):

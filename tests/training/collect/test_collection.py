@@ -13,6 +13,7 @@ import pytest
 from sotopia_env import naming
 from sotopia_env.errors import InvalidValueError, PolicyError, SotopiaError, UnknownNameError
 from sotopia_env.reports.seat_results import seat_results
+from sotopia_env.settings import settings_of
 from sotopia_env.storage.directory import read_run
 from sotopia_env.tasks import task_key
 from sotopia_env.testing import FixedEvaluator
@@ -28,7 +29,6 @@ from training.collect.collection import (
     run,
 )
 from training.collect.task_generation import FamilySettings, TaskSettings, TaskSource, make_tasks
-from training.stage.settings import settings_of
 
 ROOT = Path(__file__).parents[3]
 TASKS = TaskSettings(scenarios=3, pairs=2, families=FamilySettings())

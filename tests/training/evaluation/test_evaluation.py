@@ -16,13 +16,13 @@ from sotopia_env.naming import make_evaluator as make_evaluator
 from sotopia_env.naming import make_policy as make_policy
 from sotopia_env.runs.plan import plan_episodes
 from sotopia_env.runs.rollout import run_episodes
+from sotopia_env.settings import settings_of
 from sotopia_env.storage.directory import read_run
 from sotopia_env.world.dynamics import Rules
 from sotopia_env.world.taskset import TaskSet
 from training.evaluation import evaluation
 from training.evaluation.evaluation import PRESETS, EvaluationSettings, read_tasks, run
 from training.stage.script import run_script
-from training.stage.settings import settings_of
 
 
 def settings(output: Path, **changes) -> EvaluationSettings:
@@ -139,7 +139,7 @@ def test_an_interrupted_evaluation_goes_on_where_it_was(tmp_path, monkeypatch):
 
     monkeypatch.setattr(evaluation.naming, "make_evaluator", lambda spec, **_: Limited())
     small = settings(tmp_path / "e", policies=["linear"], partners=["conceder"], judges=["verified"], metrics=["goal"])
-    with pytest.raises(BudgetExceededError, match=r"the limit of \$1 is reached; with a higher access.max_cost"):
+    with pytest.raises(BudgetExceededError, match=r"the limit of \$1 is reached; with a higher models.max_cost"):
         run(small)
     run(small)
     assert len(asked) == 16 + 1
@@ -310,7 +310,7 @@ def test_a_papers_preset_plays_both_orders_and_to_the_papers_turn_limit(tmp_path
 
 @pytest.mark.parametrize("name", ["evaluate_verified", "evaluate_sotopia_hard", "evaluate_sotopia_all"])
 def test_the_configs_are_read_by_the_command_in_their_first_line(name):
-    from training.stage.settings import read_settings
+    from sotopia_env.settings import read_settings
 
     file = Path(__file__).parents[3] / "configs" / f"{name}.yaml"
     assert file.read_text().splitlines()[0].startswith(f"# python scripts/evaluate.py --config configs/{name}.yaml")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from sotopia_env.errors import InvalidValueError, UnknownNameError
+from sotopia_env.settings import settings_of
 from sotopia_env.storage.directory import read_run
 from tests.training.conftest import BRIEF, StoppedError, killed_after
 from training.fitting import loop as fitting
@@ -26,7 +27,7 @@ from training.fitting.behavior_cloning import (
 from training.fitting.loop import begin_from, check_trained_model, load_for_training
 from training.models.loading import answer_ids, prompt_ids, read_prompt_settings
 from training.stage.directory import StageDirectory
-from training.stage.settings import LoraSettings, ModelSettings, settings_of
+from training.stage.settings import LoraSettings, ModelSettings
 
 TINY = LoraSettings(rank=4, alpha=8, dropout=0.1)
 NAMES = ("input_ids", "attention_mask", "labels")

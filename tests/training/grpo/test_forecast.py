@@ -6,6 +6,7 @@ import pytest
 from transformers import LlamaConfig
 
 from sotopia_env.errors import InvalidValueError
+from sotopia_env.settings import settings_of
 from tests.training.conftest import SHORT as BRIEF
 from tests.training.grpo.grpo_asked import MISTRAL_7B, QWEN_7B, asked, reward_model_of, single_turn
 from training.fitting import behavior_cloning
@@ -22,7 +23,7 @@ from training.grpo import stage as grpo
 from training.grpo.forecast import check_memory, forecast, stage_memory
 from training.grpo.settings import RewardSettings, trainer_arguments
 from training.models.loading import find_model, load_causal_lm
-from training.stage.settings import Assumptions, LoraSettings, ModelSettings, PromptSettings, settings_of
+from training.stage.settings import Assumptions, LoraSettings, ModelSettings, PromptSettings
 
 LONG = PromptSettings(max_length=4096)
 NONE = Assumptions()

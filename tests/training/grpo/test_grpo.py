@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from sotopia_env.chat_model import ModelOptions
 from sotopia_env.chat_model.spending.ledger import Ledger
 from sotopia_env.errors import InvalidValueError, UnknownNameError
 from sotopia_env.storage.directory import read_run
@@ -26,7 +27,6 @@ from training.grpo.settings import DevSettings, RewardSettings, check
 from training.grpo.situations import situations
 from training.grpo.token_episodes import TokenPlayer
 from training.models.loading import find_model, load_causal_lm, write_prompt_settings
-from training.stage.access import ModelAccess
 from training.stage.settings import LoraSettings, ModelSettings, PromptSettings
 
 BARE = SimpleNamespace(use_vllm=False)
@@ -202,10 +202,10 @@ def test_a_frozen_model_on_a_server_is_a_partner_that_is_looked_for_before_the_p
 ):
     served = SITUATIONS.model_copy(update={"partners": ("local/tiny",), "count": 2})
     with LoopbackServer() as server:
-        access = ModelAccess(api_base=server.api_base)
+        access = ModelOptions(api_base=server.api_base)
         dev = DevSettings(situations=served, every=2)
         settings = asked(
-            start_from=str(cloned), output=str(tmp_path / "out"), situations=served, dev=dev, access=access
+            start_from=str(cloned), output=str(tmp_path / "out"), situations=served, dev=dev, models=access
         )
         figures = grpo.run(settings)
         assert [look["unscored"] for look in figures["dev"]] == [0, 0]

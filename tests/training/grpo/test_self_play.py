@@ -10,6 +10,7 @@ import pytest
 
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.naming import make_policy
+from sotopia_env.settings import read_settings, settings_of
 from sotopia_env.world import Scalarisation
 from tests.training.conftest import SHORT, StoppedError, killed_after
 from tests.training.grpo.grpo_asked import SITUATIONS
@@ -17,7 +18,6 @@ from training.grpo import stage as grpo
 from training.grpo.self_play import SelfPlay
 from training.grpo.settings import GRPOSettings
 from training.grpo.situations import SelfPlaySettings, situations
-from training.stage.settings import read_settings, settings_of
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 GOAL = Scalarisation.of("goal")

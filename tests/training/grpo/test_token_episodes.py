@@ -5,6 +5,7 @@ import random
 import pytest
 
 from sotopia_env import tasks
+from sotopia_env.chat_model import ModelOptions, ModelPool
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.naming import make_evaluator as make_evaluator
 from sotopia_env.naming import make_policy as make
@@ -16,7 +17,6 @@ from training.data.samples import observations
 from training.grpo.situations import Situation, SituationSettings, situations
 from training.grpo.token_episodes import TokenPlayer
 from training.models.loading import answer_ids, prompt_ids
-from training.stage.access import ModelAccess
 from training.stage.settings import PromptSettings
 
 PROMPT = PromptSettings(format="brief", max_length=900, max_answer=40)
@@ -160,8 +160,8 @@ def test_partners_may_be_past_selves_and_frozen_models(tiny_model, tokenizer):
     assert len(episode.state.turns) == 2, episode.failure
     with pytest.raises(InvalidValueError, match="api_base"):
         situations(SituationSettings(partners=("local/frozen",), **given))
-    access = ModelAccess(api_base="http://127.0.0.1:9/v1")
-    (served,) = situations(SituationSettings(partners=("local/frozen",), **given), models=access.models())
+    access = ModelOptions(api_base="http://127.0.0.1:9/v1")
+    (served,) = situations(SituationSettings(partners=("local/frozen",), **given), models=ModelPool(access))
     assert served.partner.name == "local/frozen"
 
 

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from sotopia_env.chat_model import ModelOptions, ModelPool
 from sotopia_env.errors import EvaluationError
 from sotopia_env.naming import make_evaluator as make_evaluator
 from sotopia_env.world import DIMENSIONS, Scalarisation
@@ -14,7 +15,6 @@ from training.grpo.multi_turn import EpisodeRollout, episode_reward, prompt_rows
 from training.grpo.settings import DevSettings, RewardSettings
 from training.grpo.situations import SituationSettings, situations
 from training.grpo.token_episodes import TokenPlayer
-from training.stage.access import ModelAccess
 
 SITUATIONS = SituationSettings(
     families=("bargaining",), level="easy", count=4, partners=("linear:horizon=2",), max_turns=4
@@ -92,9 +92,9 @@ def test_training_ends_when_nothing_can_be_scored_any_more(tokenizer, monkeypatc
 
 def test_a_partner_that_fails_costs_its_episode_and_no_other(tokenizer, monkeypatch):
     """No server listens there: what the partner cannot say is no reward of 0 for the policy."""
-    access = ModelAccess(api_base="http://127.0.0.1:9/v1", retries=0, patience=0)
+    access = ModelOptions(api_base="http://127.0.0.1:9/v1", retries=0, patience=0)
     both = SITUATIONS.model_copy(update={"partners": ("local/none", "linear:horizon=2")})
-    wanted = situations(both, models=access.models())
+    wanted = situations(both, models=ModelPool(access))
     rollout, prompts = rollout_of(tokenizer, make_evaluator("verified+rules"), monkeypatch)
     rollout._situations = wanted
     found = rollout(prompts, TRAINER)

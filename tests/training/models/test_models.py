@@ -14,6 +14,7 @@ from transformers.integrations import integration_utils
 from transformers.training_args import OptimizerNames
 
 from sotopia_env.errors import InvalidValueError
+from sotopia_env.settings import read_settings
 from training.data.sources import SourceSettings
 from training.fitting import behavior_cloning
 from training.fitting.arguments import FitSettings
@@ -39,7 +40,7 @@ from training.models.quantization import quantization_config
 from training.models.tiny_base import make_tiny_model, make_tiny_tokenizer
 from training.proof.base_model import BaseSettings
 from training.reward import model as reward_model
-from training.stage.settings import LoraSettings, ModelSettings, PromptSettings, read_settings
+from training.stage.settings import LoraSettings, ModelSettings, PromptSettings
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 

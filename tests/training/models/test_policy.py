@@ -401,7 +401,8 @@ def test_best_of_n_by_directories_plays_and_resumes_from_the_command_line(traine
             "1",
             "--max-turns",
             "2",
-            "--no-self-play",
+            "--set",
+            "self_play=false",
             "--out",
             str(tmp_path / "a"),
         ]

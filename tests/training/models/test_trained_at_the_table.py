@@ -42,7 +42,7 @@ def sotopia(*words):
 
 def rollout(policy, out):
     sotopia(
-        *("rollout", "--policy", policy, "--policy", "tit-for-tat", "--no-self-play", "--out", out),
+        *("rollout", "--policy", policy, "--policy", "tit-for-tat", "--set", "self_play=false", "--out", out),
         *("--tasks", "bargaining", "-n", 2, "--max-turns", 4),
     )
     return out

@@ -15,6 +15,7 @@ import yaml
 
 from sotopia_env import naming
 from sotopia_env.errors import InvalidValueError, SotopiaError, UnknownNameError
+from sotopia_env.settings import read_settings
 from sotopia_env.storage.directory import read_run
 from sotopia_env.tasks import load as load_tasks
 from sotopia_env.tasks import task_key
@@ -28,7 +29,7 @@ from training.pi.pipeline import Pipeline, check, launch, load_trained, run
 from training.pi.settings import EvaluationSettings, PipelineSettings, TrainingSettings
 from training.stage.directory import StageDirectory
 from training.stage.script import run_script
-from training.stage.settings import ModelSettings, read_settings
+from training.stage.settings import ModelSettings
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 PLAY = {"orders": "alternate", "max_turns": 6}

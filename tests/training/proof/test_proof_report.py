@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from sotopia_env.errors import InvalidValueError, SotopiaError
+from sotopia_env.settings import settings_of
 from sotopia_env.storage.directory import read_run
 from sotopia_env.world.action import Action, parse
 from tests.training.conftest import BRIEF
@@ -27,7 +28,6 @@ from training.proof.claims import (
 )
 from training.proof.recipe import Recipe
 from training.proof.report import METRICS, PAST, REFERENCES, UNTRAINED, exploited, read_results, write_report
-from training.stage.settings import settings_of
 
 
 def test_what_is_a_tasks_own_luck_is_not_averaged_away_by_seeds():

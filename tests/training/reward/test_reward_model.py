@@ -11,6 +11,7 @@ import pytest
 from sotopia_env.errors import DamagedRecordError, InvalidValueError, PolicyError
 from sotopia_env.policies import BestOfNPolicy, Decision, Scorer
 from sotopia_env.policies.agent_prompt import AgentPrompt
+from sotopia_env.settings import settings_of
 from sotopia_env.storage.directory import read_run
 from sotopia_env.world.action import Action, ActionType, to_json
 from sotopia_env.world.dynamics import initial_state, transition
@@ -25,7 +26,7 @@ from training.models.loading import answer_ids, load_causal_lm, lora_config, pro
 from training.reward.model import RewardModelSettings, collate, padding_id, prepare, regression_figures, run
 from training.reward.scorer import NOTE, RewardScorer, score_ids
 from training.reward.text import fitting_ids, read_rows, scored_ids
-from training.stage.settings import LoraSettings, ModelSettings, PromptSettings, settings_of
+from training.stage.settings import LoraSettings, ModelSettings, PromptSettings
 
 GOOD, BAD = '{"action_type": "speak", "argument": "My offer is $40."}', '{"action_type": "leave", "argument": ""}'
 TRAINER = {

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from sotopia_env.chat_model import ModelOptions
 from sotopia_env.errors import BudgetExceededError, InvalidValueError, SotopiaError
+from sotopia_env.settings import settings_of
 from sotopia_env.storage.directory import read_run
 from tests.sotopia_env.runs.model_runs import table_server
 from tests.training.conftest import SHORT, StoppedError, play_run
@@ -23,8 +25,6 @@ from training.collect.task_generation import TaskSettings, TaskSource
 from training.fitting import behavior_cloning
 from training.fitting.behavior_cloning import BehaviorCloningSettings
 from training.models.loading import write_prompt_settings
-from training.stage.access import ModelAccess
-from training.stage.settings import settings_of
 
 ROOT = Path(__file__).parents[3]
 
@@ -151,11 +151,11 @@ def test_a_collection_whose_budget_is_spent_goes_on_with_a_higher_one_and_elsewh
     """No episode is lost and none is doubled; what was paid for is not asked again."""
 
     def asked(server, limit, turns=4):
-        access = ModelAccess(api_base=server.api_base, concurrency=1, max_tokens=limit)
+        access = ModelOptions(api_base=server.api_base, concurrency=1, max_tokens=limit)
         return CollectionSettings(
             agent="local/tiny",
             tasks=TaskSettings(given=TaskSource(source="bargaining", n=3), pairs=0),
-            play=PlaySettings(max_turns=turns, concurrency=1, access=access, orders="first"),
+            play=PlaySettings(max_turns=turns, concurrency=1, models=access, orders="first"),
             output=str(tmp_path / "run"),
         )
 

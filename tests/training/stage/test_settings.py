@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from sotopia_env.errors import InvalidValueError, UnknownNameError
+from sotopia_env.settings import read_settings, settings_of
 from tests.errors import raises
 from training.collect.filtering import FilteringSettings
 from training.fitting.arguments import FitSettings
 from training.fitting.behavior_cloning import BehaviorCloningSettings
-from training.stage.settings import read_settings, settings_of
 
 ROOT = Path(__file__).parents[3]
 GOOD = "model: {base: m}\ndata: [{run: r}]\noutput: o\n"

@@ -8,9 +8,9 @@ import time
 import pytest
 
 from sotopia_env.errors import InvalidValueError
+from sotopia_env.settings import Settings
 from training.stage.directory import StageDirectory
 from training.stage.script import run_script
-from training.stage.settings import Settings
 
 
 class Small(Settings):
@@ -19,7 +19,7 @@ class Small(Settings):
 
 
 class Play(Settings):
-    access: dict[str, float]
+    models: dict[str, float]
     turns: int
 
 
@@ -62,7 +62,7 @@ def test_a_stage_that_has_produced_nothing_takes_corrected_settings(tmp_path, mo
 
 def test_where_models_are_and_what_may_be_spent_may_differ_at_any_depth(tmp_path):
     def asked(cost, turns=3):
-        return Nested(plays=(Play(access={"max_cost": cost}, turns=turns),))
+        return Nested(plays=(Play(models={"max_cost": cost}, turns=turns),))
 
     StageDirectory(tmp_path, "small", asked(1)).open()
     (tmp_path / "episodes.jsonl").write_text("{}")
@@ -70,7 +70,7 @@ def test_where_models_are_and_what_may_be_spent_may_differ_at_any_depth(tmp_path
     with pytest.raises(InvalidValueError, match="turns"):
         StageDirectory(tmp_path, "small", asked(2, turns=4)).open()
     noted = json.loads((tmp_path / "stage.json").read_text())
-    noted["settings"]["plays"][0]["access"] = {"max_cost": 1}  # as an earlier version has noted them
+    noted["settings"]["plays"][0]["models"] = {"max_cost": 1}  # as an earlier version has noted them
     (tmp_path / "stage.json").write_text(json.dumps(noted))
     StageDirectory(tmp_path, "small", asked(2)).open()
 

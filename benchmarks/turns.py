@@ -26,8 +26,9 @@ ORDINARY, ENDS = range(10, 240), range(240, 250)  # token ids of prompts and par
 
 def tiny() -> tuple[Any, Any]:
     """A model of two layers of 128 and its tokenizer."""
-    from training.models.loading import load_causal_lm, load_tokenizer
+    from training.models.loading import load_causal_lm
     from training.models.tiny_base import make_tiny_model, make_tiny_tokenizer
+    from training.models.tokenizers import load_tokenizer
     from training.stage.settings import ModelSettings
 
     words = make_tiny_tokenizer(["words that nobody reads"])

@@ -14,7 +14,7 @@ from sotopia_env.errors import SotopiaError
 from sotopia_env.settings import read_settings
 from training.fitting.behavior_cloning import BehaviorCloningSettings, marked, training_rows
 from training.fitting.loop import begin_from
-from training.models.loading import load_tokenizer
+from training.models.tokenizers import load_tokenizer
 
 
 def show(settings: BehaviorCloningSettings, first: int, count: int) -> int:

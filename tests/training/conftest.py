@@ -20,8 +20,9 @@ from sotopia_env.world.dynamics import Rules
 from training.data.samples import RowMaker
 from training.data.sources import SourceSettings
 from training.fitting import behavior_cloning
-from training.models.loading import load_causal_lm, load_tokenizer, lora_config, write_prompt_settings
+from training.models.loading import load_causal_lm, lora_config, write_prompt_settings
 from training.models.tiny_base import make_tiny_model, make_tiny_tokenizer
+from training.models.tokenizers import load_tokenizer
 from training.stage.settings import LoraSettings, ModelSettings, PromptSettings
 
 BRIEF = PromptSettings(format="brief", max_length=512, max_answer=48)

@@ -28,7 +28,7 @@ from training.data.sources import SourceSettings, source_rows
 from training.fitting.arguments import FitSettings, check_keep, training_arguments
 from training.fitting.forecast import Batch, Forecast, base_config, memory, supervised_forecast
 from training.fitting.loop import begin, begin_from, completed, load_for_training, origin
-from training.models.loading import answer_ids, load_tokenizer, prompt_ids
+from training.models.tokenizers import answer_ids, load_tokenizer, prompt_ids
 from training.stage.directory import StageDirectory
 from training.stage.settings import Assumptions, ModelSettings, PromptSettings
 

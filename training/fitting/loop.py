@@ -25,7 +25,6 @@ from training.models.loading import (
     check_adapter,
     find_model,
     load_causal_lm,
-    load_tokenizer,
     located,
     lora_config,
     quiet_bars,
@@ -35,6 +34,7 @@ from training.models.loading import (
 from training.models.loading import start_from as start_settings
 from training.models.memory_reuse import keep_freed_memory
 from training.models.quantization import check_quantization
+from training.models.tokenizers import load_tokenizer
 from training.stage.directory import StageDirectory
 from training.stage.settings import ModelSettings, PromptSettings
 

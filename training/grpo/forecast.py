@@ -24,7 +24,8 @@ from training.grpo.sampling import MAX_BATCH
 from training.grpo.settings import GRPOSettings, check, check_rows, trainer_arguments
 from training.grpo.single_turn import prompt_records
 from training.grpo.situations import situation_count
-from training.models.loading import adapter_base, find_model, load_tokenizer, prompt_ids, read_prompt_settings
+from training.models.loading import adapter_base, find_model, read_prompt_settings
+from training.models.tokenizers import load_tokenizer, prompt_ids
 from training.reward.scorer import read_note
 from training.stage.settings import Assumptions, ModelSettings, PromptSettings
 

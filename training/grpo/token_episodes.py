@@ -36,7 +36,7 @@ from sotopia_env.world import (
 )
 from training.data.samples import state_before
 from training.grpo.situations import Situation
-from training.models.loading import answer_text, glue_ids, prompt_ids
+from training.models.tokenizers import answer_text, glue_ids, prompt_ids
 from training.stage.settings import PromptSettings
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ class TokenPlayer:
         """Prepares.
 
         Args:
-            tokenizer: prefix-preserving (:func:`training.models.loading.check_tokenizer`).
+            tokenizer: prefix-preserving (:func:`training.models.tokenizers.check_tokenizer`).
             prompt: format and limits; ``single`` renders its history again every turn and is not one sequence.
             evaluator: scores finished episodes.
             needed: the dimensions without which an episode has no reward.

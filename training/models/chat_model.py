@@ -19,7 +19,8 @@ from training.models.constraints import is_available
 from training.models.function_calls import calling_prompt_ids, calls_in
 from training.models.generation import Sampling
 from training.models.gguf_files import smol_directory
-from training.models.loading import answer_text, load_tokenizer, prompt_ids, read_prompt_settings
+from training.models.loading import read_prompt_settings
+from training.models.tokenizers import answer_text, load_tokenizer, prompt_ids
 from training.models.trained_model import Device, Dtype, Quantization, TrainedModel, holds_causal_lm, shared_batcher
 from training.stage.settings import PromptSettings
 

@@ -31,8 +31,9 @@ from training.data.samples import RowMaker
 from training.fitting.arguments import FitSettings, training_arguments
 from training.fitting.behavior_cloning import IGNORED, TokenRow, conversations, tokenise
 from training.fitting.loop import fit_model, quiet
-from training.models.loading import load_causal_lm, load_tokenizer, write_prompt_settings
+from training.models.loading import load_causal_lm, write_prompt_settings
 from training.models.tiny_base import make_tiny_model, make_tiny_tokenizer
+from training.models.tokenizers import load_tokenizer
 from training.proof.episodes import play_all, seat_of
 from training.proof.speakers import Chatter
 from training.stage.directory import StageDirectory

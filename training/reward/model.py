@@ -24,7 +24,8 @@ from training.data.samples import split_scenarios, stream_dataset
 from training.fitting.arguments import PAPER, FitSettings, check_keep, training_arguments
 from training.fitting.forecast import Batch, Forecast, base_config, memory, supervised_forecast
 from training.fitting.loop import TrainingRun, begin, begin_from, completed, origin, prepare_quantised
-from training.models.loading import load_tokenizer, lora_config
+from training.models.loading import lora_config
+from training.models.tokenizers import load_tokenizer
 from training.reward.scorer import load_classifier, write_note
 from training.reward.text import fitting_ids, read_rows
 from training.stage.directory import StageDirectory

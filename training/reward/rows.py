@@ -146,6 +146,6 @@ def _rows(settings: RewardRowSettings, maker: RowMaker, values: dict[TurnKey, fl
 def _counter(tokenizer: str | None, prompt: PromptSettings) -> CountTokens | None:
     if tokenizer is None:
         return None
-    from training.models.loading import TokenCounter, load_tokenizer
+    from training.models.tokenizers import TokenCounter, load_tokenizer
 
     return TokenCounter(load_tokenizer(tokenizer, prompt))

@@ -21,7 +21,8 @@ from sotopia_env.records import read_record
 from sotopia_env.settings import Settings
 from sotopia_env.world import ChatMessage, Observation
 from training.data.samples import fit_prompt, written
-from training.models.loading import LOADING, adapter_base, find_model, load_arguments, load_tokenizer, located
+from training.models.loading import LOADING, adapter_base, find_model, load_arguments, located
+from training.models.tokenizers import load_tokenizer
 from training.reward.text import fitting_ids, scored_ids
 from training.stage.settings import ModelSettings, PromptSettings
 

@@ -17,7 +17,7 @@ from sotopia_env.errors import InvalidValueError
 from sotopia_env.files import read_lines
 from sotopia_env.records import read_record
 from sotopia_env.world import ChatMessage
-from training.models.loading import prompt_ids
+from training.models.tokenizers import prompt_ids
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -25,7 +25,8 @@ from training.fitting.behavior_cloning import (
     training_rows,
 )
 from training.fitting.loop import begin_from, check_trained_model, load_for_training
-from training.models.loading import answer_ids, prompt_ids, read_prompt_settings
+from training.models.loading import read_prompt_settings
+from training.models.tokenizers import answer_ids, prompt_ids
 from training.stage.directory import StageDirectory
 from training.stage.settings import LoraSettings, ModelSettings
 

@@ -6,7 +6,8 @@ from tests.training.conftest import SHORT as BRIEF
 from training.data.sources import SourceSettings
 from training.grpo.settings import GRPOSettings, RewardSettings
 from training.grpo.situations import SituationSettings
-from training.models.loading import find_model, load_tokenizer, write_prompt_settings
+from training.models.loading import find_model, write_prompt_settings
+from training.models.tokenizers import load_tokenizer
 from training.stage.settings import ModelSettings
 
 SITUATIONS = SituationSettings(

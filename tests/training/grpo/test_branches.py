@@ -19,7 +19,7 @@ from training.grpo.multi_turn import EpisodeRollout
 from training.grpo.settings import RewardSettings
 from training.grpo.situations import Situation, situations
 from training.grpo.token_episodes import TokenPlayer
-from training.models.loading import answer_ids
+from training.models.tokenizers import answer_ids
 
 SELLER = "agent_1"
 WAIT = '{"action_type": "speak", "argument": "Well..."}'

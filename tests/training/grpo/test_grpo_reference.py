@@ -15,7 +15,8 @@ from training.grpo import stage as grpo
 from training.grpo.multi_turn import episode_reward, prompt_rows, trainer_class
 from training.grpo.settings import trainer_arguments
 from training.grpo.situations import situations
-from training.models.loading import load_causal_lm, load_tokenizer
+from training.models.loading import load_causal_lm
+from training.models.tokenizers import load_tokenizer
 from training.stage.settings import LoraSettings, ModelSettings
 
 

@@ -16,9 +16,7 @@ from tests.training.played import haggling, offer
 from training.grpo import single_turn as single_turn_module
 from training.grpo import stage as grpo
 from training.grpo.single_turn import SingleTurn
-from training.models.loading import (
-    find_model,
-)
+from training.models.loading import find_model
 from training.reward.scorer import write_note
 from training.stage.settings import LoraSettings, ModelSettings
 

@@ -16,7 +16,7 @@ from sotopia_env.world.dynamics import Rules, StopReason
 from training.data.samples import observations
 from training.grpo.situations import Situation, SituationSettings, situations
 from training.grpo.token_episodes import TokenPlayer
-from training.models.loading import answer_ids, prompt_ids
+from training.models.tokenizers import answer_ids, prompt_ids
 from training.stage.settings import PromptSettings
 
 PROMPT = PromptSettings(format="brief", max_length=900, max_answer=40)

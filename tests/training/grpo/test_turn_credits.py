@@ -21,7 +21,8 @@ from training.grpo.multi_turn import EpisodeRollout, episode_reward, prompt_rows
 from training.grpo.settings import RewardSettings, trainer_arguments
 from training.grpo.situations import Situation, situations
 from training.grpo.token_episodes import FocalTurn, TokenEpisode, TokenPlayer
-from training.models.loading import answer_ids, find_model, load_causal_lm
+from training.models.loading import find_model, load_causal_lm
+from training.models.tokenizers import answer_ids
 from training.stage.settings import ModelSettings
 
 SELLER = "agent_1"

@@ -19,7 +19,7 @@ from training.grpo.sampling_checks import check_sampling
 from training.grpo.settings import RewardSettings, trainer_arguments
 from training.grpo.situations import situations
 from training.grpo.token_episodes import TokenPlayer
-from training.models.loading import answer_ids
+from training.models.tokenizers import answer_ids
 
 OFFER = '{"action_type": "speak", "argument": "How about $70?"}'
 

@@ -17,8 +17,9 @@ from sotopia_env.world.action import parse_possible
 from sotopia_env.world.answers import InterviewQuestion
 from training.models import chat_model, constraints
 from training.models.chat_model import LocalChatModel, load_model
-from training.models.loading import load_causal_lm, load_tokenizer, prompt_ids, write_prompt_settings
+from training.models.loading import load_causal_lm, write_prompt_settings
 from training.models.policy import load
+from training.models.tokenizers import load_tokenizer, prompt_ids
 from training.stage.settings import ModelSettings, PromptSettings
 
 SETTINGS = PromptSettings(format="brief", max_length=700, max_answer=24)

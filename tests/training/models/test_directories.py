@@ -12,7 +12,8 @@ from sotopia_env.errors import InvalidValueError, ModelRefusedError, UnknownName
 from sotopia_env.naming.models import with_directories
 from sotopia_env.world import Rules
 from training.models.gguf_files import converted
-from training.models.loading import load_causal_lm, load_tokenizer, prompt_ids
+from training.models.loading import load_causal_lm
+from training.models.tokenizers import load_tokenizer, prompt_ids
 from training.stage.settings import ModelSettings, PromptSettings
 
 USER = {"role": "user", "content": "Hello."}

@@ -16,7 +16,7 @@ from sotopia_env.world import FunctionCall, Rules
 from tests.sotopia_env.outcome_tasks import contract
 from training.models.chat_model import load_model
 from training.models.function_calls import calls_in, check_calls, render
-from training.models.loading import CHATML
+from training.models.tokenizers import CHATML
 from training.stage.settings import PromptSettings
 
 TEMPLATES = Path(trl.__file__).parent / "chat_templates"

@@ -22,22 +22,24 @@ from training.fitting.checks import check_installed, check_target_modules
 from training.grpo import stage as grpo
 from training.grpo.settings import GRPOSettings, RewardSettings
 from training.models.loading import (
-    CHATML,
-    TokenCounter,
-    answer_ids,
     check_adapter,
-    check_tokenizer,
     find_model,
-    glue_ids,
     load_causal_lm,
-    load_tokenizer,
-    prompt_ids,
     read_prompt_settings,
     start_from,
     write_prompt_settings,
 )
 from training.models.quantization import quantization_config
 from training.models.tiny_base import make_tiny_model, make_tiny_tokenizer
+from training.models.tokenizers import (
+    CHATML,
+    TokenCounter,
+    answer_ids,
+    check_tokenizer,
+    glue_ids,
+    load_tokenizer,
+    prompt_ids,
+)
 from training.proof.base_model import BaseSettings
 from training.reward import model as reward_model
 from training.stage.settings import LoraSettings, ModelSettings, PromptSettings

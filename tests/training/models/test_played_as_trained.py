@@ -15,8 +15,9 @@ from training.data.samples import RowMaker, observations
 from training.grpo.situations import Situation
 from training.grpo.token_episodes import TokenPlayer
 from training.models.generation import Sampled
-from training.models.loading import prompt_ids, write_prompt_settings
+from training.models.loading import write_prompt_settings
 from training.models.policy import load
+from training.models.tokenizers import prompt_ids
 from training.stage.settings import PromptSettings
 
 HELLO = '{"action_type": "speak", "argument": "How about $300?"}'

@@ -22,8 +22,9 @@ from sotopia_env.world.dynamics import Rules, initial_state, transition
 from sotopia_env.world.observation import SeatView
 from training.models import trained_model
 from training.models.generation import BatchedGenerator, Sampled
-from training.models.loading import answer_text, prompt_ids, write_prompt_settings
+from training.models.loading import write_prompt_settings
 from training.models.policy import load
+from training.models.tokenizers import answer_text, prompt_ids
 from training.models.trained_model import TrainedModel, holds_causal_lm, identity
 from training.stage.settings import ModelSettings, PromptSettings
 
@@ -358,7 +359,7 @@ def reward_model(tiny_model, tmp_path_factory) -> Path:
     """A reward model of random weights, as its stage leaves it."""
     import torch
 
-    from training.models.loading import load_tokenizer
+    from training.models.tokenizers import load_tokenizer
     from training.reward.scorer import load_classifier, write_note
     from training.stage.settings import ModelSettings
 

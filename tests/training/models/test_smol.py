@@ -12,7 +12,8 @@ from sotopia_env.world.answers import InterviewQuestion
 from training.fitting.loop import begin_from
 from training.models import gguf_files
 from training.models.gguf_files import SMOL, converted, gguf_file, smol_directory
-from training.models.loading import find_model, load_tokenizer, prompt_ids
+from training.models.loading import find_model
+from training.models.tokenizers import load_tokenizer, prompt_ids
 from training.stage.settings import ModelSettings, PromptSettings
 
 pytestmark = pytest.mark.skipif(

@@ -22,7 +22,8 @@ from tests.errors import raises
 from tests.training.conftest import BRIEF, StoppedError, killed_after
 from training.data.samples import RowMaker
 from training.fitting.behavior_cloning import IGNORED
-from training.models.loading import answer_ids, load_causal_lm, lora_config, prompt_ids, write_prompt_settings
+from training.models.loading import load_causal_lm, lora_config, write_prompt_settings
+from training.models.tokenizers import answer_ids, prompt_ids
 from training.reward.model import RewardModelSettings, collate, padding_id, prepare, regression_figures, run
 from training.reward.scorer import NOTE, RewardScorer, score_ids
 from training.reward.text import fitting_ids, read_rows, scored_ids

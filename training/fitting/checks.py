@@ -7,8 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from sotopia_env.errors import InvalidValueError, UnknownNameError, first_line, name_hint
-from training.models.loading import located
-from training.models.quantization import check_bitsandbytes
+from training.models.loading import check_bitsandbytes, located
 from training.stage.settings import ModelSettings
 
 if TYPE_CHECKING:

@@ -23,6 +23,7 @@ from training.fitting.resumed_weights import load_missing_weights
 from training.models.loading import (
     adapter_base,
     check_adapter,
+    check_quantization,
     find_model,
     load_causal_lm,
     located,
@@ -33,7 +34,6 @@ from training.models.loading import (
 )
 from training.models.loading import start_from as start_settings
 from training.models.memory_reuse import keep_freed_memory
-from training.models.quantization import check_quantization
 from training.models.tokenizers import load_tokenizer
 from training.stage.directory import StageDirectory
 from training.stage.settings import ModelSettings, PromptSettings

@@ -19,8 +19,7 @@ from training.data.sources import source_rows
 from training.grpo.sampling import trainer_sample
 from training.grpo.settings import GRPOSettings
 from training.grpo.token_episodes import TokenEpisode
-from training.models.loading import find_model
-from training.models.quantization import check_quantization
+from training.models.loading import check_quantization, find_model
 from training.models.tokenizers import answer_text, prompt_ids
 from training.reward.scorer import RewardScorer, read_note
 from training.stage.settings import PromptSettings

@@ -24,10 +24,10 @@ from training.models.loading import (
     find_model,
     is_model_directory,
     load_causal_lm,
+    quantization_config,
     start_from,
 )
 from training.models.memory_reuse import keep_freed_memory
-from training.models.quantization import quantization_config
 from training.stage.settings import ModelSettings
 
 if TYPE_CHECKING:

@@ -25,11 +25,11 @@ from training.models.loading import (
     check_adapter,
     find_model,
     load_causal_lm,
+    quantization_config,
     read_prompt_settings,
     start_from,
     write_prompt_settings,
 )
-from training.models.quantization import quantization_config
 from training.models.tiny_base import make_tiny_model, make_tiny_tokenizer
 from training.models.tokenizers import (
     CHATML,

@@ -14,7 +14,8 @@ from functools import cache
 from types import MappingProxyType
 
 from sotopia_env.errors import ConstraintError, InvalidValueError, nearest_name
-from sotopia_env.tasks.texts import people as texts
+from sotopia_env.records import Record
+from sotopia_env.tasks.texts import read_texts
 from sotopia_env.world.scenario import (
     ADULT,
     BigFive,
@@ -31,18 +32,54 @@ _MAX_CHARACTERS = 60
 _FOUNDATIONS, _VALUES, _STYLES = tuple(MoralFoundation), tuple(SchwartzValue), tuple(DecisionStyle)
 
 
+class PeopleTexts(Record):
+    """People's names and what is told of them.
+
+    Attributes:
+        women: first names; ``men`` and ``neutral`` likewise.
+        public_info: of which everyone is told one; ``secrets`` likewise.
+        plain_info: what is told of people of any age, occupation and home; ``plain_secrets`` likewise.
+        openings: first halves of a temperament, ``closings`` its second halves.
+        backstories: by kind of relationship, about ``{a}`` and ``{b}``; empty for strangers.
+        fact_stories: backstories that state a fact, by its name, its value and the kind of relationship.
+    """
+
+    women: tuple[str, ...]
+    men: tuple[str, ...]
+    neutral: tuple[str, ...]
+    last_names: tuple[str, ...]
+    occupations: tuple[str, ...]
+    public_info: tuple[str, ...]
+    secrets: tuple[str, ...]
+    plain_info: tuple[str, ...]
+    plain_secrets: tuple[str, ...]
+    openings: tuple[str, ...]
+    closings: tuple[str, ...]
+    backstories: dict[RelationshipKind, tuple[str, ...]]
+    fact_stories: dict[str, dict[str, dict[RelationshipKind, str]]]
+
+
+@cache
+def people_texts() -> PeopleTexts:
+    """Returns the names and texts, read when they are first needed."""
+    return read_texts(PeopleTexts, "people")
+
+
 @dataclass(frozen=True, slots=True)
 class _Identity:
-    first_names: tuple[str, ...]
     gender: str
     pronouns: str
 
 
-_IDENTITIES = (
-    _Identity(texts.WOMEN, "woman", "she/her"),
-    _Identity(texts.MEN, "man", "he/him"),
-    _Identity(texts.NEUTRAL, "nonbinary", "they/them"),
-)
+@cache
+def _first_names() -> tuple[tuple[str, _Identity], ...]:
+    texts = people_texts()
+    names = (
+        (texts.women, _Identity("woman", "she/her")),
+        (texts.men, _Identity("man", "he/him")),
+        (texts.neutral, _Identity("nonbinary", "they/them")),
+    )
+    return tuple((name, identity) for group, identity in names for name in group)
 
 
 def draw_characters(rng: random.Random, n: int) -> tuple[Character, ...]:
@@ -57,9 +94,10 @@ def draw_characters(rng: random.Random, n: int) -> tuple[Character, ...]:
     """
     if not 1 <= n <= _MAX_CHARACTERS:
         raise InvalidValueError(field="n", expected=f"1 to {_MAX_CHARACTERS} characters", got=n)
-    firsts = rng.sample([(name, identity) for identity in _IDENTITIES for name in identity.first_names], n)
-    lasts = rng.sample(texts.LAST_NAMES, n)
-    jobs = rng.sample(texts.OCCUPATIONS, n) if n <= len(texts.OCCUPATIONS) else rng.choices(texts.OCCUPATIONS, k=n)
+    texts = people_texts()
+    firsts = rng.sample(_first_names(), n)
+    lasts = rng.sample(texts.last_names, n)
+    jobs = rng.sample(texts.occupations, n) if n <= len(texts.occupations) else rng.choices(texts.occupations, k=n)
     return tuple(
         _draw_character(rng, first, identity, last, job)
         for (first, identity), last, job in zip(firsts, lasts, jobs, strict=True)
@@ -77,10 +115,9 @@ class NameStock:
     def without(cls, words: Iterable[str] = ()) -> NameStock:
         """Returns all names but those that are among ``words``, whatever their case."""
         avoid = {word.casefold() for word in words}
-        firsts = ((name, identity) for identity in _IDENTITIES for name in identity.first_names)
         return cls(
-            tuple(first for first in firsts if first[0].casefold() not in avoid),
-            tuple(name for name in texts.LAST_NAMES if name.casefold() not in avoid),
+            tuple(first for first in _first_names() if first[0].casefold() not in avoid),
+            tuple(name for name in people_texts().last_names if name.casefold() not in avoid),
         )
 
 
@@ -105,16 +142,15 @@ def draw_people(
         raise InvalidValueError(
             field="ages", expected=f"at most {most}, the number of names that may be used", got=count
         )
+    stories = people_texts().plain_info, people_texts().plain_secrets
     people = zip(rng.sample(names.firsts, count), rng.sample(names.lasts, count), ages, occupations, strict=True)
-    return tuple(
-        _person(rng, first, identity, last, job, age, (texts.PLAIN_INFO, texts.PLAIN_SECRETS))
-        for (first, identity), last, age, job in people
-    )
+    return tuple(_person(rng, first, identity, last, job, age, stories) for (first, identity), last, age, job in people)
 
 
 def _draw_character(rng: random.Random, first: str, identity: _Identity, last: str, job: str) -> Character:
     age = rng.randint(62, 68) if job.startswith("retired") else rng.randint(21, 61)
-    return _person(rng, first, identity, last, job, age, (texts.PUBLIC_INFO, texts.SECRETS))
+    texts = people_texts()
+    return _person(rng, first, identity, last, job, age, (texts.public_info, texts.secrets))
 
 
 def _person(
@@ -127,6 +163,7 @@ def _person(
     stories: tuple[Sequence[str], Sequence[str]],
 ) -> Character:
     """Stories are what is told of people in public, and their secrets."""
+    texts = people_texts()
     # Everything is from texts of this package and from checked slots: to validate it each time costs most of a draw.
     return Character.model_construct(
         first_name=first,
@@ -140,7 +177,7 @@ def _person(
         moral_foundations=tuple(rng.sample(_FOUNDATIONS, rng.randint(1, 2))),
         schwartz_values=tuple(rng.sample(_VALUES, rng.randint(2, 3))),
         decision_style=rng.choice(_STYLES),
-        personality=f"{rng.choice(texts.OPENINGS)} {rng.choice(texts.CLOSINGS)}",
+        personality=f"{rng.choice(texts.openings)} {rng.choice(texts.closings)}",
         secret=rng.choice(stories[1]),
         # Said here, because finding a default by its factory takes pydantic as long as half of the draw.
         public_attributes={},
@@ -172,7 +209,7 @@ def draw_relationship(
         characters: everybody at the table, in seat order.
         seats: the pair, lower seat first.
         kinds: the kinds to choose from, each equally likely.
-        facts: what the backstory must state: one of :data:`~sotopia_env.tasks.texts.people.FACT_STORIES`, or nothing.
+        facts: what the backstory must state: one of :attr:`PeopleTexts.fact_stories`, or nothing.
 
     Raises:
         InvalidValueError: ``kinds`` is empty.
@@ -180,7 +217,7 @@ def draw_relationship(
     """
     if not kinds:
         raise InvalidValueError(field="kinds", expected="at least one kind of relationship")
-    stories = _fact_stories(kinds, facts) if facts else texts.BACKSTORIES
+    stories = _fact_stories(kinds, facts) if facts else people_texts().backstories
     kind = rng.choice([kind for kind in kinds if kind in stories])
     story = rng.choice(stories[kind])
     first, second = (characters[seat].name for seat in seats)
@@ -217,9 +254,14 @@ def _fact_stories(
     kinds: Sequence[RelationshipKind], facts: Mapping[str, str]
 ) -> Mapping[RelationshipKind, tuple[str, ...]]:
     fact = next(iter(facts.items())) if len(facts) == 1 else ("", "")
-    stories = {kind: (story,) for kind, story in texts.FACT_STORIES.get(fact, {}).items() if kind in kinds}
+    known = {
+        (name, value): by_kind
+        for name, values in people_texts().fact_stories.items()
+        for value, by_kind in values.items()
+    }
+    stories = {kind: (story,) for kind, story in known.get(fact, {}).items() if kind in kinds}
     if not stories:
-        names = [": ".join(key) for key, by_kind in texts.FACT_STORIES.items() if set(kinds) & set(by_kind)]
+        names = [": ".join(key) for key, by_kind in known.items() if set(kinds) & set(by_kind)]
         close = nearest_name(": ".join(fact), names)
         raise ConstraintError(
             field="facts",

@@ -24,9 +24,8 @@ from sotopia_env.errors import (
 )
 from sotopia_env.files import replacement
 from sotopia_env.tasks.families.family import Family
-from sotopia_env.tasks.people import NameStock, draw_people, draw_relationships, possible_kinds
+from sotopia_env.tasks.people import NameStock, draw_people, draw_relationships, people_texts, possible_kinds
 from sotopia_env.tasks.templates import Template, instantiate, read_templates
-from sotopia_env.tasks.texts.people import OCCUPATIONS
 from sotopia_env.world.scenario import ADULT, RelationshipKind, Scenario, Task
 from sotopia_env.world.taskset import Cast, admissible_seatings, casting_id, read_records, read_values, seat_characters
 
@@ -74,7 +73,7 @@ class Casting:
         low, high = constraints.ages[seat] if constraints.ages else (21, OLDEST_AT_WORK)
         if set(self._kinds) == {RelationshipKind.ROMANTIC}:
             low = max(low, ADULT)
-        jobs = [_Job(job, max(low, _ages(job)[0]), min(high, _ages(job)[1])) for job in OCCUPATIONS]
+        jobs = [_Job(job, max(low, _ages(job)[0]), min(high, _ages(job)[1])) for job in people_texts().occupations]
         jobs = [job for job in jobs if not words or any(word.casefold() in job.occupation for word in words)]
         jobs = [job for job in jobs if job.low <= job.high] or [_Job(word, low, high) for word in words if low <= high]
         if not jobs:

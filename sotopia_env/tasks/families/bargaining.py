@@ -22,18 +22,39 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Literal
 
 from sotopia_env.outcomes import AdditiveWorth, AgreementRules, NumberIssue, OutcomeSpec, Terms
-from sotopia_env.tasks.families.family import Draft, Family, Phrases
+from sotopia_env.records import Record
+from sotopia_env.tasks.families.family import Draft, Family, FamilyTexts
 from sotopia_env.tasks.people import draw_characters
-from sotopia_env.tasks.texts import bargaining as texts
+from sotopia_env.tasks.texts import read_texts
 from sotopia_env.tasks.wording import amount, capitalise
 from sotopia_env.world.observation import Briefing
 from sotopia_env.world.scenario import Seat
 
+
+class Item(Record):
+    """Something for sale: name with its article, a description, and the usual span of listed prices in dollars."""
+
+    name: str
+    description: str
+    low: int
+    high: int
+
+
+class _Texts(FamilyTexts):
+    """What is sold, where, and how the goals are put."""
+
+    items: tuple[Item, ...]
+    contexts: tuple[str, ...]
+    buyer_goals: tuple[str, ...]
+    seller_goals: tuple[str, ...]
+
+
+texts = read_texts(_Texts, "bargaining")
 NAME = "bargaining"
 PRICE = "price"
 MARKUP_RATE = 0.5
@@ -58,11 +79,11 @@ class Side:
 
 def _draw(rng: random.Random, index: int, level: str) -> Draft:
     """The buyer sits in seat 0 for an even ``index`` and in seat 1 for an odd one."""
-    item = rng.choice(texts.ITEMS)
+    item = rng.choice(texts.items)
     listed = rng.randint(item.low, item.high)
     buyer, seller = _draw_sides(rng, listed, _ZONES[level])
     sides = (buyer, seller) if index % 2 == 0 else (seller, buyer)
-    context = rng.choice(texts.CONTEXTS).format(item=item.name, description=item.description, price=listed)
+    context = rng.choice(texts.contexts).format(item=item.name, description=item.description, price=listed)
     price = NumberIssue(name=PRICE, low=Decimal(listed // LOWEST), high=Decimal(listed), unit="$")
     return Draft(
         characters=draw_characters(rng, 2),
@@ -85,14 +106,14 @@ def _draw_sides(rng: random.Random, listed: int, zone: tuple[float, float]) -> t
             return Side("buyer", aim, highest), Side("seller", target, lowest)
 
 
-def _seat(rng: random.Random, side: Side, item: texts.Item) -> Seat:
-    goals = texts.BUYER_GOALS if side.role == "buyer" else texts.SELLER_GOALS
+def _seat(rng: random.Random, side: Side, item: Item) -> Seat:
+    goals = texts.buyer_goals if side.role == "buyer" else texts.seller_goals
     bound = "the most you would pay" if side.role == "buyer" else "the least you would take"
     noun = item.name.split(" ", 1)[1]
     goal = rng.choice(goals).format(item=f"the {noun}", target=side.target_price, walk_away=side.walk_away_price)
     return Seat(
         goals=(goal,),
-        hints=(rng.choice(texts.HINTS),),
+        hints=(rng.choice(texts.hints),),
         private_info=f"Your target price is ${side.target_price}; ${side.walk_away_price} is {bound}.",
         private_data={"role": side.role, "target_price": side.target_price},
     )
@@ -106,12 +127,6 @@ def _fields(briefing: Briefing, terms: Terms) -> Mapping[str, str] | None:
 FAMILY = Family(
     NAME,
     _draw,
-    Phrases(
-        propose=texts.OFFERS,
-        accept=texts.ACCEPTS,
-        reject=texts.REJECTIONS,
-        withdraw=texts.WITHDRAWALS,
-        fields=_fields,
-    ),
+    replace(texts.phrases, fields=_fields),
 )
 """The family; see the module's text for its rules."""

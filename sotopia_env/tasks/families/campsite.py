@@ -12,22 +12,39 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Mapping
+from dataclasses import replace
 
 from sotopia_env.tasks.families.division import division_outcome, share_fields
-from sotopia_env.tasks.families.family import Draft, Family, Phrases
+from sotopia_env.tasks.families.family import Draft, Family, FamilyTexts
 from sotopia_env.tasks.people import draw_characters
-from sotopia_env.tasks.texts import campsite as texts
-from sotopia_env.tasks.texts import division as division_texts
+from sotopia_env.tasks.texts import read_texts
 from sotopia_env.tasks.wording import listed, points
 from sotopia_env.world.scenario import Seat
 
+
+class _Texts(FamilyTexts):
+    """Where the campers are, and why they need what.
+
+    Attributes:
+        nouns: singular and plural of the pieces, by item.
+        reasons: by item, of a high, a middle and a low priority.
+    """
+
+    nouns: dict[str, tuple[str, str]]
+    contexts: tuple[str, ...]
+    rules: tuple[str, ...]
+    goals: tuple[str, ...]
+    reasons: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]]
+
+
+texts = read_texts(_Texts, "campsite")
 NAME = "campsite"
 COUNT = 3
 """Packages of each kind."""
 PRIORITIES = (5, 4, 3)
 """Points per package of the high, the middle and the low priority."""
 NO_AGREEMENT = 5
-ITEMS = tuple(texts.NOUNS)
+ITEMS = tuple(texts.nouns)
 
 Order = tuple[str, ...]
 """The items from the high to the low priority."""
@@ -46,7 +63,7 @@ def _draw(rng: random.Random, index: int, level: str) -> Draft:
     values = [dict(zip(order, PRIORITIES, strict=True)) for order in sides]
     return Draft(
         characters=draw_characters(rng, 2),
-        context=f"{rng.choice(texts.CONTEXTS)} {rng.choice(texts.RULES)}",
+        context=f"{rng.choice(texts.contexts)} {rng.choice(texts.rules)}",
         seats=tuple(_seat(rng, side) for side in values),
         outcome=division_outcome(
             dict.fromkeys(ITEMS, COUNT), [{name: side[name] for name in ITEMS} for side in values], NO_AGREEMENT
@@ -56,11 +73,11 @@ def _draw(rng: random.Random, index: int, level: str) -> Draft:
 
 
 def _seat(rng: random.Random, values: Mapping[str, int]) -> Seat:
-    worths = listed([f"each {texts.NOUNS[name][0]} {points(value)}" for name, value in values.items()])
-    reasons = [rng.choice(texts.REASONS[name][rank]) for rank, name in enumerate(values)]
+    worths = listed([f"each {texts.nouns[name][0]} {points(value)}" for name, value in values.items()])
+    reasons = [rng.choice(texts.reasons[name][rank]) for rank, name in enumerate(values)]
     return Seat(
-        goals=(rng.choice(texts.GOALS).format(points=worths, no_agreement=NO_AGREEMENT),),
-        hints=(rng.choice(texts.HINTS),),
+        goals=(rng.choice(texts.goals).format(points=worths, no_agreement=NO_AGREEMENT),),
+        hints=(rng.choice(texts.hints),),
         private_info=" ".join(reasons),
         private_data={"role": "camper"},
     )
@@ -69,12 +86,6 @@ def _seat(rng: random.Random, values: Mapping[str, int]) -> Seat:
 FAMILY = Family(
     NAME,
     _draw,
-    Phrases(
-        propose=texts.OFFERS,
-        accept=texts.ACCEPTANCES,
-        reject=division_texts.REJECTIONS,
-        withdraw=division_texts.WITHDRAWALS,
-        fields=share_fields(texts.NOUNS),
-    ),
+    replace(texts.phrases, fields=share_fields(texts.nouns)),
 )
 """The family; see the module's text for its rules."""

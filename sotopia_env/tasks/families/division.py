@@ -14,16 +14,28 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 from sotopia_env.outcomes import AdditiveWorth, AgreementRules, ItemsIssue, OutcomeSpec, Terms
-from sotopia_env.tasks.families.family import Draft, Family, Phrases
+from sotopia_env.tasks.families.family import Draft, Family, FamilyTexts
 from sotopia_env.tasks.people import draw_characters
-from sotopia_env.tasks.texts import division as texts
+from sotopia_env.tasks.texts import read_texts
 from sotopia_env.tasks.wording import listed, pieces, points
 from sotopia_env.world.observation import Briefing
 from sotopia_env.world.scenario import Seat
 
+
+class _Texts(FamilyTexts):
+    """Places with the singular and the plural of the items there, and how contexts and goals are put."""
+
+    places: dict[str, tuple[tuple[str, str], ...]]
+    contexts: tuple[str, ...]
+    rules: tuple[str, ...]
+    goals: tuple[str, ...]
+
+
+texts = read_texts(_Texts, "division")
 NAME = "division"
 TOTAL = 10
 """What all pieces together are worth to each side."""
@@ -32,7 +44,7 @@ _KINDS = {"easy": 2, "medium": 3, "hard": 4}
 Nouns = Mapping[str, tuple[str, str]]
 """Issue name to the singular and the plural of its pieces."""
 
-_NOUNS: Nouns = {name: noun for items in texts.PLACES.values() for noun in items for name in noun}
+_NOUNS: Nouns = {name: noun for items in texts.places.values() for noun in items for name in noun}
 
 
 @lru_cache(maxsize=64)
@@ -67,17 +79,17 @@ def _fits(level: str, first: tuple[int, ...], second: tuple[int, ...]) -> bool:
 
 def _draw(rng: random.Random, index: int, level: str) -> Draft:
     counts, *sides = _draw_values(rng, level)
-    place = rng.choice(tuple(texts.PLACES))
-    nouns = rng.sample(texts.PLACES[place], len(counts))
+    place = rng.choice(tuple(texts.places))
+    nouns = rng.sample(texts.places[place], len(counts))
     items = {noun[count > 1]: count for noun, count in zip(nouns, counts, strict=True)}
     values = [dict(zip(items, side, strict=True)) for side in sides]
     characters = draw_characters(rng, 2)
     a, b = (character.name for character in characters)
     inventory = listed([pieces(count, *_NOUNS[name]) for name, count in items.items()])
-    context = rng.choice(texts.CONTEXTS).format(a=a, b=b, place=place, items=inventory)
+    context = rng.choice(texts.contexts).format(a=a, b=b, place=place, items=inventory)
     return Draft(
         characters=characters,
-        context=f"{context} {rng.choice(texts.RULES)}",
+        context=f"{context} {rng.choice(texts.rules)}",
         seats=tuple(_seat(rng, side) for side in values),
         outcome=division_outcome(items, values),
         tags=("mixed",),
@@ -101,8 +113,8 @@ def division_outcome(
 def _seat(rng: random.Random, values: Mapping[str, int]) -> Seat:
     worths = [f"each {_NOUNS[name][0]} is worth {points(value)}" for name, value in values.items()]
     return Seat(
-        goals=(rng.choice(texts.GOALS).format(points=listed(worths)),),
-        hints=(rng.choice(texts.HINTS),),
+        goals=(rng.choice(texts.goals).format(points=listed(worths)),),
+        hints=(rng.choice(texts.hints),),
         private_data={"role": "divider"},
     )
 
@@ -127,12 +139,6 @@ def _share(terms: Terms, agent: str, nouns: Nouns) -> str:
 FAMILY = Family(
     NAME,
     _draw,
-    Phrases(
-        propose=texts.OFFERS,
-        accept=texts.ACCEPTANCES,
-        reject=texts.REJECTIONS,
-        withdraw=texts.WITHDRAWALS,
-        fields=share_fields(_NOUNS),
-    ),
+    replace(texts.phrases, fields=share_fields(_NOUNS)),
 )
 """The family; see the module's text for its rules."""

@@ -13,6 +13,7 @@ from typing import Any
 
 from sotopia_env.errors import UnknownNameError, check_whole
 from sotopia_env.outcomes import OutcomeSpec, Terms
+from sotopia_env.records import Record
 from sotopia_env.tasks.people import draw_relationships
 from sotopia_env.world.observation import Briefing, Observation
 from sotopia_env.world.scenario import Character, Scenario, Seat, Task
@@ -81,6 +82,18 @@ class Phrases:
     claim: tuple[str, ...] = ("I say it is {claim}.", "My answer is {claim}.", "It must be {claim}.")
     confirm: tuple[str, ...] = ("Yes, it is {claim}.", "I say so too: {claim}.")
     fields: Callable[[Briefing, Terms], Mapping[str, str] | None] = _no_fields
+
+
+class FamilyTexts(Record):
+    """What every file of texts in :mod:`sotopia_env.tasks.texts` holds.
+
+    Attributes:
+        hints: of which each seat gets one.
+        phrases: words that go with moves.
+    """
+
+    hints: tuple[str, ...]
+    phrases: Phrases
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,12 +18,24 @@ import random
 from dataclasses import dataclass
 
 from sotopia_env.outcomes import BallotRules, BallotWorth, OutcomeSpec
-from sotopia_env.tasks.families.family import Draft, Family, Phrases
+from sotopia_env.tasks.families.family import Draft, Family, FamilyTexts
 from sotopia_env.tasks.people import draw_characters
-from sotopia_env.tasks.texts import group_decision as texts
+from sotopia_env.tasks.texts import read_texts
 from sotopia_env.tasks.wording import listed, points
 from sotopia_env.world.scenario import Seat
 
+
+class _Texts(FamilyTexts):
+    """Occasions with their options, and how contexts and goals are put."""
+
+    occasions: dict[str, tuple[str, ...]]
+    contexts: tuple[str, ...]
+    rules: tuple[str, ...]
+    goals: tuple[str, ...]
+    no_decision: tuple[str, ...]
+
+
+texts = read_texts(_Texts, "group_decision")
 NAME = "group_decision"
 _SEATS = {"easy": 3, "medium": 4, "hard": 5}
 _OPTIONS = {"easy": 3, "medium": 4, "hard": 5}
@@ -59,15 +71,15 @@ class _Plan:
 
 
 def _draw(rng: random.Random, index: int, level: str) -> Draft:
-    occasion = rng.choice(tuple(texts.OCCASIONS))
+    occasion = rng.choice(tuple(texts.occasions))
     variant = {"easy": "majority", "medium": rng.choice(("majority", "minority")), "hard": "split"}[level]
-    plan = _draw_plan(rng, level, variant, tuple(rng.sample(texts.OCCASIONS[occasion], _OPTIONS[level])))
+    plan = _draw_plan(rng, level, variant, tuple(rng.sample(texts.occasions[occasion], _OPTIONS[level])))
     plan = plan.shuffled(rng)
     seats = len(plan.values)
-    context = rng.choice(texts.CONTEXTS).format(n=seats, occasion=occasion, options=listed(plan.options))
+    context = rng.choice(texts.contexts).format(n=seats, occasion=occasion, options=listed(plan.options))
     return Draft(
         characters=draw_characters(rng, seats),
-        context=f"{context} {rng.choice(texts.RULES).format(n=seats)}",
+        context=f"{context} {rng.choice(texts.rules).format(n=seats)}",
         seats=tuple(_seat(rng, plan, seat) for seat in range(seats)),
         outcome=plan.outcome(),
         tags=(variant, "mixed"),
@@ -110,12 +122,12 @@ def _seat(rng: random.Random, plan: _Plan, seat: int) -> Seat:
     worths = listed([f"{option} {points(value)}" for option, value in values])
     no_decision = points(plan.no_decision[seat])
     return Seat(
-        goals=(rng.choice(texts.GOALS).format(points=worths),),
-        hints=(rng.choice(texts.HINTS),),
-        private_info=rng.choice(texts.NO_DECISION).format(value=no_decision) + ".",
+        goals=(rng.choice(texts.goals).format(points=worths),),
+        hints=(rng.choice(texts.hints),),
+        private_info=rng.choice(texts.no_decision).format(value=no_decision) + ".",
         private_data={"role": "member"},
     )
 
 
-FAMILY = Family(NAME, _draw, Phrases(vote=texts.VOTES, join=texts.JOINING, unvote=texts.TAKEN_BACK))
+FAMILY = Family(NAME, _draw, texts.phrases)
 """The family; see the module's text for its rules."""

@@ -23,18 +23,32 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Literal
 
 from sotopia_env.outcomes import AdditiveWorth, AgreementRules, ChoiceIssue, NumberIssue, OutcomeSpec, Terms
-from sotopia_env.tasks.families.family import Draft, Family, Phrases
+from sotopia_env.tasks.families.family import Draft, Family, FamilyTexts
 from sotopia_env.tasks.people import draw_characters
-from sotopia_env.tasks.texts import hiring as texts
+from sotopia_env.tasks.texts import read_texts
 from sotopia_env.tasks.wording import amount, capitalise
 from sotopia_env.world.observation import Briefing
 from sotopia_env.world.scenario import Seat
 
+
+class _Texts(FamilyTexts):
+    """Companies and positions, and how contexts and goals are put."""
+
+    months: tuple[str, ...]
+    companies: tuple[str, ...]
+    positions: tuple[str, ...]
+    contexts: tuple[str, ...]
+    manager_goals: tuple[str, ...]
+    candidate_goals: tuple[str, ...]
+    no_agreement: tuple[str, ...]
+
+
+texts = read_texts(_Texts, "hiring")
 NAME = "hiring"
 SALARY = "salary"
 START = "start"
@@ -85,9 +99,9 @@ def _draw(rng: random.Random, index: int, level: str) -> Draft:
     options = _draw_options(rng, level)
     manager, candidate = _draw_sides(rng, level, integrative)
     sides = (manager, candidate) if index % 2 == 0 else (candidate, manager)
-    company, position = rng.choice(texts.COMPANIES), rng.choice(texts.POSITIONS)
+    company, position = rng.choice(texts.companies), rng.choice(texts.positions)
     salaries = ", ".join(f"${amount(salary)}" for salary in options.salaries)
-    context = rng.choice(texts.CONTEXTS).format(
+    context = rng.choice(texts.contexts).format(
         company=company, position=position, salaries=salaries, dates=", ".join(options.dates)
     )
     return Draft(
@@ -109,7 +123,7 @@ def _draw_options(rng: random.Random, level: str) -> _Options:
     step = 5 if level == "hard" else rng.choice((2, 4, 5))
     low = 100 if level == "hard" else rng.randrange(50, 130, 2)
     first = 5 if level == "hard" else rng.randrange(10)
-    dates = tuple(f"{texts.MONTHS[first + half // 2]} {1 + 14 * (half % 2)}" for half in range(STEPS + 1))
+    dates = tuple(f"{texts.months[first + half // 2]} {1 + 14 * (half % 2)}" for half in range(STEPS + 1))
     return _Options(tuple(1000 * (low + step * number) for number in range(STEPS + 1)), dates)
 
 
@@ -142,15 +156,15 @@ def _scale(most: int, rising: bool) -> tuple[int, ...]:
 
 
 def _seat(rng: random.Random, side: _Side, options: _Options) -> Seat:
-    goals = texts.MANAGER_GOALS if side.role == "manager" else texts.CANDIDATE_GOALS
+    goals = texts.manager_goals if side.role == "manager" else texts.candidate_goals
     salaries = zip(options.salaries, side.salary, strict=True)
     starts = zip(options.dates, side.start, strict=True)
     salary = ", ".join(f"${amount(salary)} gives {points} points" for salary, points in salaries)
     start = ", ".join(f"{date} gives {points} points" for date, points in starts)
-    no_agreement = rng.choice(texts.NO_AGREEMENT).format(points=side.no_agreement)
+    no_agreement = rng.choice(texts.no_agreement).format(points=side.no_agreement)
     return Seat(
         goals=(rng.choice(goals),),
-        hints=(rng.choice(texts.HINTS),),
+        hints=(rng.choice(texts.hints),),
         private_info=f"Salary: {salary}. Start: {start}. {no_agreement}",
         private_data={"role": side.role},
     )
@@ -165,12 +179,6 @@ def _fields(briefing: Briefing, terms: Terms) -> Mapping[str, str] | None:
 FAMILY = Family(
     NAME,
     _draw,
-    Phrases(
-        propose=texts.OFFERS,
-        accept=texts.ACCEPTS,
-        reject=texts.REJECTIONS,
-        withdraw=texts.WITHDRAWALS,
-        fields=_fields,
-    ),
+    replace(texts.phrases, fields=_fields),
 )
 """The family; see the module's text for its rules."""

@@ -18,14 +18,30 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sotopia_env.outcomes import AdditiveWorth, AgreementRules, ChoiceIssue, OutcomeSpec, Quorum, Terms
-from sotopia_env.tasks.families.family import Draft, Family, Phrases
-from sotopia_env.tasks.people import draw_characters
-from sotopia_env.tasks.texts import job_committee as texts
-from sotopia_env.tasks.texts.people import LAST_NAMES
+from sotopia_env.tasks.families.family import Draft, Family, FamilyTexts
+from sotopia_env.tasks.people import draw_characters, people_texts
+from sotopia_env.tasks.texts import read_texts
 from sotopia_env.tasks.wording import capitalise, listed, points
 from sotopia_env.world.observation import Briefing
 from sotopia_env.world.scenario import Character, Seat
 
+
+class _Texts(FamilyTexts):
+    """Positions, traits of candidates, conditions with their options, and how contexts and goals are put."""
+
+    positions: tuple[str, ...]
+    traits: tuple[str, ...]
+    conditions: dict[str, tuple[str, ...]]
+    contexts: tuple[str, ...]
+    matters: tuple[str, ...]
+    rules: tuple[str, ...]
+    goals: tuple[str, ...]
+    chair: tuple[str, ...]
+    member: tuple[str, ...]
+    no_agreement: tuple[str, ...]
+
+
+texts = read_texts(_Texts, "job_committee")
 NAME = "job_committee"
 SEATS = 5
 QUORUM = 3
@@ -73,8 +89,8 @@ def _draw(rng: random.Random, index: int, level: str) -> Draft:
     members = _seated(rng, _draw_members(rng, level), chair)
     characters = draw_characters(rng, SEATS)
     candidates = _draw_candidates(rng, level, characters)
-    condition = rng.choice(tuple(texts.CONDITIONS))
-    options = texts.CONDITIONS[condition][: _CONDITIONS[level]]
+    condition = rng.choice(tuple(texts.conditions))
+    options = texts.conditions[condition][: _CONDITIONS[level]]
     outcome = _outcome(members, chair, {CANDIDATE: candidates, condition: options})
     return Draft(
         characters=characters,
@@ -112,15 +128,15 @@ def _outcome(members: Sequence[_Member], chair: int, issues: Mapping[str, Sequen
 
 def _draw_candidates(rng: random.Random, level: str, characters: tuple[Character, ...]) -> list[str]:
     last_names = {character.last_name for character in characters}
-    return rng.sample([name for name in LAST_NAMES if name not in last_names], _CANDIDATES[level])
+    return rng.sample([name for name in people_texts().last_names if name not in last_names], _CANDIDATES[level])
 
 
 def _context(rng: random.Random, candidates: Sequence[str], condition: str, options: Sequence[str]) -> str:
-    traits = rng.sample(texts.TRAITS, len(candidates))
+    traits = rng.sample(texts.traits, len(candidates))
     shortlist = "; ".join(f"{name}, {trait}" for name, trait in zip(candidates, traits, strict=True))
-    context = rng.choice(texts.CONTEXTS).format(position=rng.choice(texts.POSITIONS), candidates=shortlist)
-    matter = rng.choice(texts.MATTERS).format(condition=condition, options=listed(options))
-    return capitalise(f"{context} {matter} {rng.choice(texts.RULES)}")
+    context = rng.choice(texts.contexts).format(position=rng.choice(texts.positions), candidates=shortlist)
+    matter = rng.choice(texts.matters).format(condition=condition, options=listed(options))
+    return capitalise(f"{context} {matter} {rng.choice(texts.rules)}")
 
 
 def _seat(
@@ -128,19 +144,19 @@ def _seat(
 ) -> Seat:
     by_candidate = ", ".join(f"{name} {value}" for name, value in zip(candidates, member.candidates, strict=True))
     by_option = ", ".join(f"{option} {value}" for option, value in zip(options, member.conditions, strict=True))
-    goal = rng.choice(texts.GOALS).format(points=f"candidate: {by_candidate}; {condition}: {by_option}")
-    role = rng.choice(texts.CHAIR if member.is_chair else texts.MEMBER)
-    no_agreement = rng.choice(texts.NO_AGREEMENT).format(points=points(member.no_agreement))
+    goal = rng.choice(texts.goals).format(points=f"candidate: {by_candidate}; {condition}: {by_option}")
+    role = rng.choice(texts.chair if member.is_chair else texts.member)
+    no_agreement = rng.choice(texts.no_agreement).format(points=points(member.no_agreement))
     return Seat(
         goals=(goal,),
-        hints=(rng.choice(texts.HINTS),),
+        hints=(rng.choice(texts.hints),),
         private_info=f"{role} {no_agreement}",
         private_data={"role": "chair" if member.is_chair else "member"},
     )
 
 
 def _fields(briefing: Briefing, terms: Terms) -> Mapping[str, str] | None:
-    conditions = [name for name in terms if name in texts.CONDITIONS]
+    conditions = [name for name in terms if name in texts.conditions]
     if len(terms) != 2 or CANDIDATE not in terms or not conditions:
         return None
     condition = conditions[0]
@@ -150,12 +166,6 @@ def _fields(briefing: Briefing, terms: Terms) -> Mapping[str, str] | None:
 FAMILY = Family(
     NAME,
     _draw,
-    Phrases(
-        propose=texts.OFFERS,
-        accept=texts.ACCEPTANCES,
-        reject=texts.REJECTIONS,
-        withdraw=texts.WITHDRAWALS,
-        fields=_fields,
-    ),
+    replace(texts.phrases, fields=_fields),
 )
 """The family; see the module's text for its rules."""

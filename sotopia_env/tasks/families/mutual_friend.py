@@ -20,13 +20,36 @@ from dataclasses import dataclass
 from typing import Any
 
 from sotopia_env.outcomes import ClaimsRules, ClaimsWorth, OutcomeSpec
-from sotopia_env.tasks.families.family import Draft, Family, Phrases
+from sotopia_env.tasks.families.family import Draft, Family, FamilyTexts
 from sotopia_env.tasks.people import draw_characters
-from sotopia_env.tasks.texts import mutual_friend as texts
+from sotopia_env.tasks.texts import read_texts
 from sotopia_env.tasks.wording import listed, pick
 from sotopia_env.world.observation import Observation
 from sotopia_env.world.scenario import Character, Seat
 
+
+class _Texts(FamilyTexts):
+    """Names and attributes of friends, and how contexts and goals are put.
+
+    Attributes:
+        attributes: values, by attribute.
+        facts: what is said of a friend, by attribute.
+        lists: what a seat's own list is called.
+        shares: words that tell the partner about a friend.
+    """
+
+    first_names: tuple[str, ...]
+    last_names: tuple[str, ...]
+    attributes: dict[str, tuple[str, ...]]
+    facts: dict[str, str]
+    contexts: tuple[str, ...]
+    rules: tuple[str, ...]
+    goals: tuple[str, ...]
+    lists: tuple[str, ...]
+    shares: tuple[str, ...]
+
+
+texts = read_texts(_Texts, "mutual_friend")
 NAME = "mutual_friend"
 TRIES = 2
 COST = 0.25
@@ -53,7 +76,7 @@ class Friend:
 
 
 def _facts(facts: Mapping[str, str]) -> list[str]:
-    return [texts.FACTS[kind].format(value=value) for kind, value in facts.items() if kind in texts.FACTS]
+    return [texts.facts[kind].format(value=value) for kind, value in facts.items() if kind in texts.facts]
 
 
 class _Drawer:
@@ -63,13 +86,13 @@ class _Drawer:
         character_names = {name for c in characters for name in (c.first_name, c.last_name)}
         self._rng = rng
         self._firsts = rng.sample(
-            [name for name in texts.FIRST_NAMES if name not in character_names], 2 * _FRIENDS[level] + 2
+            [name for name in texts.first_names if name not in character_names], 2 * _FRIENDS[level] + 2
         )
         self._lasts = rng.sample(
-            [name for name in texts.LAST_NAMES if name not in character_names], 2 * _FRIENDS[level] + 2
+            [name for name in texts.last_names if name not in character_names], 2 * _FRIENDS[level] + 2
         )
-        self.attributes = tuple(rng.sample(tuple(texts.ATTRIBUTES), _ATTRIBUTES[level]))
-        self.mutual = Friend(self.name(), {kind: rng.choice(texts.ATTRIBUTES[kind]) for kind in self.attributes})
+        self.attributes = tuple(rng.sample(tuple(texts.attributes), _ATTRIBUTES[level]))
+        self.mutual = Friend(self.name(), {kind: rng.choice(texts.attributes[kind]) for kind in self.attributes})
 
     def name(self, first: str | None = None) -> str:
         return f"{first or self._firsts.pop()} {self._lasts.pop()}"
@@ -81,7 +104,7 @@ class _Drawer:
             facts = {
                 kind: self.mutual.facts[kind]
                 if self._rng.random() < _SHARED_ATTRIBUTE
-                else self._rng.choice(texts.ATTRIBUTES[kind])
+                else self._rng.choice(texts.attributes[kind])
                 for kind in self.attributes
             }
             if facts not in (self.mutual.facts, unlike):
@@ -110,7 +133,7 @@ def _draw(rng: random.Random, index: int, level: str) -> Draft:
     names = tuple(sorted({friend.name for side in lists for friend in side}))
     return Draft(
         characters=characters,
-        context=f"{rng.choice(texts.CONTEXTS)} {rng.choice(texts.RULES)}",
+        context=f"{rng.choice(texts.contexts)} {rng.choice(texts.rules)}",
         seats=tuple(_seat(rng, lists[i], drawer.attributes, characters[1 - i].name) for i in range(2)),
         outcome=OutcomeSpec(
             protocol=ClaimsRules(candidates=names, answer=drawer.mutual.name, tries=TRIES),
@@ -123,9 +146,9 @@ def _draw(rng: random.Random, index: int, level: str) -> Draft:
 
 def _seat(rng: random.Random, friends: Sequence[Friend], attributes: Sequence[str], other: str) -> Seat:
     return Seat(
-        goals=(rng.choice(texts.GOALS).format(other=other),),
-        hints=(rng.choice(texts.HINTS).format(attributes=" and ".join(attributes)),),
-        private_info=rng.choice(texts.LISTS).format(friends="; ".join(friend.describe() for friend in friends)),
+        goals=(rng.choice(texts.goals).format(other=other),),
+        hints=(rng.choice(texts.hints).format(attributes=" and ".join(attributes)),),
+        private_info=rng.choice(texts.lists).format(friends="; ".join(friend.describe() for friend in friends)),
         private_data={"role": "finder", "friends": [friend.record() for friend in friends]},
     )
 
@@ -159,7 +182,7 @@ def _evidence(friend: Mapping[str, str], words: str) -> float:
     for kind, value in friend.items():
         if value in words:
             matches += 1
-        elif any(other in words for other in texts.ATTRIBUTES.get(kind, ())):
+        elif any(other in words for other in texts.attributes.get(kind, ())):
             return 0.0
     return 60.0 if matches == len(friend) else 30.0
 
@@ -171,9 +194,9 @@ def _share(observation: Observation, seed: int) -> str | None:
     for name, friend in _friends(observation):
         if odds[name] > 0 and not any(name in words for words in own):
             facts = listed(_facts(friend))
-            return pick(texts.SHARES, seed).format(name=name, first=name.split(" ")[0], facts=facts)
+            return pick(texts.shares, seed).format(name=name, first=name.split(" ")[0], facts=facts)
     return None
 
 
-FAMILY = Family(NAME, _draw, Phrases(claim=texts.CLAIMS, confirm=texts.CONFIRMATIONS), _share)
+FAMILY = Family(NAME, _draw, texts.phrases, _share)
 """The family; see the module's text for its rules."""

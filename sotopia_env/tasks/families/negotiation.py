@@ -29,15 +29,34 @@ from typing import TYPE_CHECKING, Any
 
 from sotopia_env.errors import InvalidValueError, check_whole
 from sotopia_env.outcomes import AdditiveWorth, AgreementRules, ChoiceIssue, OutcomeSpec
-from sotopia_env.tasks.families.family import Draft, Family, Phrases
+from sotopia_env.records import Record
+from sotopia_env.tasks.families.family import Draft, Family, FamilyTexts
 from sotopia_env.tasks.people import draw_characters
-from sotopia_env.tasks.texts import negotiation as texts
+from sotopia_env.tasks.texts import read_texts
 from sotopia_env.tasks.wording import points
 from sotopia_env.world.scenario import Seat
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+
+class _Plan(Record):
+    """Something that two people do together: the sentence that begins the context, and issues with their options."""
+
+    opening: str
+    issues: dict[str, tuple[str, ...]]
+
+
+class _Texts(FamilyTexts):
+    """Plans, and how goals are put."""
+
+    plans: tuple[_Plan, ...]
+    rules: tuple[str, ...]
+    goals: tuple[str, ...]
+    no_agreement: tuple[str, ...]
+
+
+texts = read_texts(_Texts, "negotiation")
 NAME = "negotiation"
 TOLERANCE = 0.03
 MOST_ISSUES = MOST_OPTIONS = 5
@@ -189,13 +208,13 @@ def _draw_bounds(rng: random.Random, worths: NDArray[Any], zone: float) -> list[
 
 def _draw(rng: random.Random, difficulty: Difficulty, tag: str) -> Draft:
     weights, bounds = draw_space(rng, difficulty)
-    plan = rng.choice(texts.PLANS)
+    plan = rng.choice(texts.plans)
     names = rng.sample(tuple(plan.issues), difficulty.issues)
     issues = {name: rng.sample(plan.issues[name], difficulty.options) for name in names}
     tables = [_table(issues, rows) for rows in weights]
     return Draft(
         characters=draw_characters(rng, 2),
-        context=f"{plan.opening} {_open_points(issues)} {rng.choice(texts.RULES)}",
+        context=f"{plan.opening} {_open_points(issues)} {rng.choice(texts.rules)}",
         seats=tuple(_seat(rng, table, bound) for table, bound in zip(tables, bounds, strict=True)),
         outcome=OutcomeSpec(
             protocol=AgreementRules(),
@@ -223,13 +242,13 @@ def _seat(rng: random.Random, table: Mapping[str, Mapping[str, float]], bound: i
         (name, ", ".join(f"{option} {gain:.0f}" for option, gain in gains.items())) for name, gains in table.items()
     ]
     return Seat(
-        goals=(rng.choice(texts.GOALS).format(points="; ".join(f"{name}: {gains}" for name, gains in rows)),),
-        hints=(rng.choice(texts.HINTS),),
-        private_info=rng.choice(texts.NO_AGREEMENT).format(points=points(bound)),
+        goals=(rng.choice(texts.goals).format(points="; ".join(f"{name}: {gains}" for name, gains in rows)),),
+        hints=(rng.choice(texts.hints),),
+        private_info=rng.choice(texts.no_agreement).format(points=points(bound)),
     )
 
 
-_PHRASES = Phrases(propose=texts.OFFERS)
+_PHRASES = texts.phrases
 
 
 def difficulty_family(difficulty: Difficulty) -> Family:

@@ -153,8 +153,8 @@ def test_every_character_is_complete_and_a_person_of_their_own():
 
 def test_no_name_of_another_source_of_people_occurs():
     others = {name for person in tasks.starter_cast().characters for name in (person.first_name, person.last_name)}
-    texts = tasks.people.texts
-    others |= {*texts.WOMEN, *texts.MEN, *texts.NEUTRAL, *texts.LAST_NAMES}
+    texts = tasks.people.people_texts()
+    others |= {*texts.women, *texts.men, *texts.neutral, *texts.last_names}
     assert not others & {name for person in PEOPLE for name in (person.first_name, person.last_name)}
 
 

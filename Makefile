@@ -35,7 +35,7 @@ test: $(STAMP) ## run the tests
 	$(BIN)/python -m pytest
 
 learn: $(STAMP) ## train a tiny model through every stage, three seeds, and write runs/learn/report.md
-	$(BIN)/python scripts/learn.py --config configs/learn.yaml
+	$(BIN)/python -m studies.learn --config studies/learn/learn.yaml
 
 learn-smol: $(STAMP) ## teach SmolLM2-135M to bargain: clone, self-reinforcement, GRPO, three seeds, and write runs/learn-smol/report.md
 	$(BIN)/python -m studies.learn_smol --out runs/learn-smol

@@ -1,11 +1,8 @@
-"""Attributes the scores of evaluated episodes to single turns: ``python scripts/attribute.py --config configs/…``.
+"""``sotopia train attribute`` as a script, for launchers that start one; see :mod:`training.commands`."""
 
-Writes ``attributions.jsonl`` (one reward for each turn, dimension, attributor and method) and ``report.md`` into the
-output directory. The same command again continues a stage that was stopped: no answer of a language model is lost.
-"""
+import sys
 
-from training.attribution.stage import AttributionSettings, run
-from training.stage.script import run_script
+from training.commands import run_stage
 
 if __name__ == "__main__":
-    raise SystemExit(run_script(__doc__, AttributionSettings, run))
+    sys.exit(run_stage("attribute", sys.argv[1:]))

@@ -1,12 +1,8 @@
-"""Collects episodes over generated tasks: expert with expert, a model with itself, or an agent with a partner.
+"""``sotopia train collect`` as a script, for launchers that start one; see :mod:`training.commands`."""
 
-    python scripts/collect.py --config configs/collect_expert.yaml
+import sys
 
-Called again, it plays the missing episodes. `sotopia compare` reads the run directory.
-"""
-
-from training.collect.collection import CollectionSettings, run
-from training.stage.script import run_script
+from training.commands import run_stage
 
 if __name__ == "__main__":
-    raise SystemExit(run_script(__doc__, CollectionSettings, run))
+    sys.exit(run_stage("collect", sys.argv[1:]))

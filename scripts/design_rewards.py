@@ -1,11 +1,8 @@
-"""Combines attributed rewards into one value for each turn: ``python scripts/design_rewards.py --config configs/…``.
+"""``sotopia train rewards`` as a script, for launchers that start one; see :mod:`training.commands`."""
 
-Writes ``rows.jsonl`` (the reward model's training data), ``design.json`` (the combination) and ``rewards.png`` (the
-distribution of the values) into the output directory.
-"""
+import sys
 
-from training.reward.rows import RewardRowSettings, run
-from training.stage.script import run_script
+from training.commands import run_stage
 
 if __name__ == "__main__":
-    raise SystemExit(run_script(__doc__, RewardRowSettings, run))
+    sys.exit(run_stage("rewards", sys.argv[1:]))

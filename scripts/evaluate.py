@@ -1,12 +1,8 @@
-"""Evaluation: policies against partners, scored by judges, with paired tests against a baseline.
+"""``sotopia train evaluate`` as a script, for launchers that start one; see :mod:`training.commands`."""
 
-python scripts/evaluate.py --config configs/evaluate_verified.yaml [--set KEY=VALUE ...] [--check]
+import sys
 
-The same command continues an evaluation that was stopped; policies, partners and judges may be added to it.
-"""
-
-from training.evaluation.evaluation import EvaluationSettings, run
-from training.stage.script import run_script
+from training.commands import run_stage
 
 if __name__ == "__main__":
-    raise SystemExit(run_script(__doc__, EvaluationSettings, run))
+    sys.exit(run_stage("evaluate", sys.argv[1:]))

@@ -1,10 +1,8 @@
-"""Selects episodes to train on by the filters of SOTOPIA-π; writes selections and a report per task.
+"""``sotopia train filter`` as a script, for launchers that start one; see :mod:`training.commands`."""
 
-python scripts/filter_episodes.py --config configs/filter_bc.yaml
-"""
+import sys
 
-from training.collect.filtering import FilteringSettings, run
-from training.stage.script import run_script
+from training.commands import run_stage
 
 if __name__ == "__main__":
-    raise SystemExit(run_script(__doc__, FilteringSettings, run))
+    sys.exit(run_stage("filter", sys.argv[1:]))

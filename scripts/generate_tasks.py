@@ -1,12 +1,8 @@
-"""Generates the tasks of a round, by verified families or by a language model from inspirations.
+"""``sotopia train tasks`` as a script, for launchers that start one; see :mod:`training.commands`."""
 
-    python scripts/generate_tasks.py --config configs/tasks_written.yaml
+import sys
 
-Called again, it continues; used inspirations are in `scenarios.jsonl` and are not used again.
-"""
-
-from training.collect.task_generation import TaskGenerationSettings, run
-from training.stage.script import run_script
+from training.commands import run_stage
 
 if __name__ == "__main__":
-    raise SystemExit(run_script(__doc__, TaskGenerationSettings, run))
+    sys.exit(run_stage("tasks", sys.argv[1:]))

@@ -1,6 +1,6 @@
 """Prints rows of behaviour cloning as the model sees them, with the tokens that are trained on marked.
 
-python scripts/inspect_rows.py --config configs/bc_tiny.yaml [--row 3] [--count 2]
+python scripts/inspect_rows.py --config bc_tiny [--row 3] [--count 2]
 
 Trained tokens are green in a terminal, and between [[ and ]] elsewhere.
 """
@@ -8,13 +8,13 @@ Trained tokens are green in a terminal, and between [[ and ]] elsewhere.
 import argparse
 import itertools
 import sys
-from pathlib import Path
 
 from sotopia_env.errors import SotopiaError
 from sotopia_env.settings import read_settings
 from training.fitting.behavior_cloning import BehaviorCloningSettings, marked, training_rows
 from training.fitting.loop import begin_from
 from training.models.tokenizers import load_tokenizer
+from training.stage.configurations import find_configuration
 
 
 def show(settings: BehaviorCloningSettings, first: int, count: int) -> int:
@@ -37,15 +37,14 @@ def show(settings: BehaviorCloningSettings, first: int, count: int) -> int:
 def main() -> int:
     """Reads the command line and returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--config", required=True, type=Path, help="YAML file of a behaviour cloning stage")
+    parser.add_argument("--config", required=True, help="settings of behaviour cloning: a name or a YAML file")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override a setting (a.b=3)")
     parser.add_argument("--row", type=int, default=0, help="number of the first row, from 0")
     parser.add_argument("--count", type=int, default=1, help="how many rows")
     options = parser.parse_args()
     try:
-        printed = show(
-            read_settings(options.config, BehaviorCloningSettings, options.set), max(0, options.row), options.count
-        )
+        settings = read_settings(find_configuration(options.config), BehaviorCloningSettings, options.set)
+        printed = show(settings, max(0, options.row), options.count)
     except SotopiaError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -1,12 +1,8 @@
-"""Evaluates every episode of a run: the ratings for the filters of SOTOPIA-π.
+"""``sotopia train rate`` as a script, for launchers that start one; see :mod:`training.commands`."""
 
-    python scripts/rate.py --config configs/rate.yaml
+import sys
 
-Called again, it evaluates the missing episodes.
-"""
-
-from training.collect.collection import RatingSettings, rate
-from training.stage.script import run_script
+from training.commands import run_stage
 
 if __name__ == "__main__":
-    raise SystemExit(run_script(__doc__, RatingSettings, rate))
+    sys.exit(run_stage("rate", sys.argv[1:]))

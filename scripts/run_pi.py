@@ -1,12 +1,8 @@
-"""SOTOPIA-π from tasks to a table: generate, collect, rate, filter, train, evaluate, for any number of updates.
+"""``sotopia train pi`` as a script, for launchers that start one; see :mod:`training.commands`."""
 
-    python scripts/run_pi.py --config configs/run_pi_tiny.yaml
+import sys
 
-Called again, also after a kill, it continues the interrupted stage. The table is `summary.txt` in the output.
-"""
-
-from training.pi.pipeline import PipelineSettings, check, run
-from training.stage.script import run_script
+from training.commands import run_stage
 
 if __name__ == "__main__":
-    raise SystemExit(run_script(__doc__, PipelineSettings, run, check=check))
+    sys.exit(run_stage("pi", sys.argv[1:]))

@@ -1,13 +1,8 @@
-"""Behaviour cloning: fine-tunes a model on an expert's turns.
+"""``sotopia train bc`` as a script, for launchers that start one; see :mod:`training.commands`."""
 
-python scripts/train_bc.py --config configs/bc_tiny.yaml [--set KEY=VALUE ...] [--check | --dry-run]
+import sys
 
-The same command continues a run that was stopped. With several GPUs:
-accelerate launch --config_file configs/accelerate/ddp.yaml scripts/train_bc.py --config ...
-"""
-
-from training.fitting.behavior_cloning import BehaviorCloningSettings, forecast, run, trainer_arguments
-from training.stage.script import run_script
+from training.commands import run_stage
 
 if __name__ == "__main__":
-    raise SystemExit(run_script(__doc__, BehaviorCloningSettings, run, check=trainer_arguments, forecast=forecast))
+    sys.exit(run_stage("bc", sys.argv[1:]))

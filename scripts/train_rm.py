@@ -1,13 +1,8 @@
-"""Reward model: learns the value of an utterance by regression.
+"""``sotopia train rm`` as a script, for launchers that start one; see :mod:`training.commands`."""
 
-python scripts/train_rm.py --config configs/rm_tiny.yaml [--set KEY=VALUE ...] [--check | --dry-run]
+import sys
 
-The same command continues a run that was stopped. With several GPUs:
-accelerate launch --config_file configs/accelerate/ddp.yaml scripts/train_rm.py --config ...
-"""
-
-from training.reward.model import RewardModelSettings, forecast, run, trainer_arguments
-from training.stage.script import run_script
+from training.commands import run_stage
 
 if __name__ == "__main__":
-    raise SystemExit(run_script(__doc__, RewardModelSettings, run, check=trainer_arguments, forecast=forecast))
+    sys.exit(run_stage("rm", sys.argv[1:]))

@@ -8,6 +8,7 @@ and a spent budget with 1; Ctrl-C with 130, SIGTERM with 143.
 from __future__ import annotations
 
 import logging
+from importlib.metadata import entry_points
 from typing import Annotated, Any
 
 import typer
@@ -77,6 +78,26 @@ def _front(
     ] = False,
 ) -> None:
     """Options of the command itself."""
+
+
+@app.command(
+    add_help_option=False,  # the options, `--help` among them, are those of the stages
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
+)
+def train(ctx: typer.Context) -> None:
+    """Run a stage of training; without one, list the stages, and with `--list` the configurations.
+
+    The stages are another package's, which offers them by the entry point `train` of the group `sotopia.commands`.
+
+    \b
+    Examples:
+      sotopia train bc --config bc_tiny
+      sotopia train grpo --config mine.yaml --set trainer.max_steps=10 --dry-run
+    """
+    entry = next(iter(entry_points(group="sotopia.commands", name="train")), None)
+    if entry is None:
+        raise SotopiaError("train: no package with stages of training is installed; pip install 'sotopia-env[train]'")
+    raise typer.Exit(entry.load()(ctx.args, "sotopia train"))
 
 
 class _HarmlessFormatter(logging.Formatter):

@@ -51,7 +51,7 @@ def _name_values(command: Callable[..., Any]) -> None:
     """Gives the options without a placeholder one that says what their value is."""
     signature = inspect.signature(command, eval_str=True)
     for parameter in signature.parameters.values():
-        value, *settings = get_args(parameter.annotation)
+        value, *settings = get_args(parameter.annotation) or (None,)
         kinds = [kind for kind in _PLACEHOLDERS if kind in (value, *get_args(value))]
         for option in settings:
             if isinstance(option, OptionInfo) and option.metavar is None and kinds:

@@ -2,22 +2,22 @@
 
 import importlib.util
 import os
-import runpy
 from pathlib import Path
 
 import pytest
 
 from studies.learn_smol.__main__ import run
 from studies.learn_smol.report import TITLES
-from studies.learn_smol.stages import REFERENCES, SCRIPTS, SHORT, TASKS, Stage, seed_stages
+from studies.learn_smol.stages import REFERENCES, SHORT, TASKS, Stage, seed_stages
+from tests.training.test_configs import stage_of
+from training.commands import STAGES as COMMANDS
 from training.stage.settings import Settings, read_settings
 
 STAGES = (TASKS, REFERENCES, *seed_stages(1))
 
 
 def understood(stage: Stage, changes) -> Settings:
-    names = runpy.run_path(str(SCRIPTS / f"{stage.script}.py"), run_name="looked_at")
-    (kind,) = (v for v in names.values() if isinstance(v, type) and issubclass(v, Settings) and v is not Settings)
+    kind = COMMANDS[stage_of(f"scripts/{stage.script}.py")]().settings
     _, _, flag, config, *rest = stage.command(changes)
     assert flag == "--config"
     return read_settings(config, kind, rest[1::2])

@@ -1,52 +1,47 @@
 """Every configuration is one its script understands; those of accelerate are parsed and dry-run by accelerate."""
 
 import re
-import runpy
 import shlex
 from pathlib import Path
 
 import pytest
 import yaml
 
-from sotopia_env.settings import Settings, read_settings
+from sotopia_env.settings import read_settings
+from training.commands import STAGES
 from training.fitting.behavior_cloning import BehaviorCloningSettings
 from training.grpo.settings import GRPOSettings, check
 from training.stage.script import run_script
 
 ROOT = Path(__file__).parents[2]
-STAGES = sorted((ROOT / "configs").glob("*.yaml"))
+STAGE_FILES = sorted((ROOT / "configs").glob("*.yaml"))
 ACCELERATE = sorted((ROOT / "configs" / "accelerate").glob("*.yaml"))
-COMMAND = re.compile(r"# (?:[A-Z_]+=\S+ )?python scripts/(\w+\.py)(?: [a-z]+)? --config configs/([\w.]+)")
+COMMAND = re.compile(r"# (?:[A-Z_]+=\S+ )?sotopia train ([\w-]+) --config (\w+)")
+
+
+def stage_of(script):
+    """The stage that a script runs."""
+    return re.search(r'run_stage\("([\w-]+)"', (ROOT / script).read_text())[1]
 
 
 def named_in(path):
-    """The script and the configuration in the command of a file's first line."""
+    """The stage and the configuration in the command of a file's first line."""
     found = COMMAND.match(path.read_text().splitlines()[0])
     assert found, f"{path.name}: begin with a comment with the command that runs it"
     return found.groups()
 
 
-def settings_class(script):
-    found = [
-        value
-        for value in runpy.run_path(str(ROOT / "scripts" / script), run_name="looked_at").values()
-        if isinstance(value, type) and issubclass(value, Settings) and value is not Settings
-    ]
-    assert len(found) == 1, f"{script}: expected to find one settings class, found {found}"
-    return found[0]
-
-
-@pytest.mark.parametrize("path", STAGES, ids=lambda path: path.stem)
-def test_a_script_understands_its_configuration(path):
-    script, own = named_in(path)
-    assert own == path.name
-    kind = settings_class(script)
-    read_settings(path, kind)
-    assert run_script("Checked.", kind, pytest.fail, ["--config", str(path), "--check"]) == 0
+@pytest.mark.parametrize("path", STAGE_FILES, ids=lambda path: path.stem)
+def test_a_stage_understands_its_configuration(path):
+    name, own = named_in(path)
+    assert own == path.stem
+    stage = STAGES[name]()
+    read_settings(path, stage.settings)
+    assert run_script("Checked.", stage.settings, pytest.fail, ["--config", own, "--check"]) == 0
 
 
 def test_there_is_a_configuration_for_every_size():
-    names = {path.stem for path in STAGES}
+    names = {path.stem for path in STAGE_FILES}
     assert {f"{stage}_tiny" for stage in ("bc", "sr", "rm")} <= names
     assert {f"{stage}_{model}_7b" for stage in ("bc", "sr", "rm", "grpo") for model in ("qwen", "mistral")} <= names
     assert {"grpo_tiny", "grpo_single_tiny", "grpo_multi_turn_qwen_7b"} <= names
@@ -71,7 +66,7 @@ def test_the_papers_settings_are_to_the_letter(model):
     assert (rl.trainer["learning_rate"], rl.trainer["per_device_train_batch_size"]) == (1e-4, 2)
 
 
-@pytest.mark.parametrize("path", [path for path in STAGES if "grpo" in path.stem], ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [path for path in STAGE_FILES if "grpo" in path.stem], ids=lambda path: path.stem)
 @pytest.mark.parametrize("processes", [1, 8])
 def test_grpo_can_be_begun_as_configured(path, processes, monkeypatch):
     """R16: whole groups, on one GPU and on eight."""
@@ -105,7 +100,7 @@ def test_accelerate_would_launch_a_stage(path, monkeypatch):
     assert (
         run_script(
             "Checked.",
-            settings_class(Path(script).name),
+            STAGES[stage_of(script)]().settings,
             pytest.fail,
             ["--config", str(ROOT / stage), "--check", *shlex.split(overrides)],
         )

@@ -8,26 +8,23 @@ import pytest
 
 from sotopia_env.settings import read_overrides, read_settings
 from tests.training.grpo.grpo_asked import MISTRAL_7B, QWEN_7B
-from tests.training.test_configs import ROOT, settings_class
-from training.fitting import behavior_cloning
-from training.fitting.behavior_cloning import BehaviorCloningSettings
-from training.grpo import forecast as grpo_forecast
-from training.grpo.settings import GRPOSettings
-from training.reward import model as reward_model
-from training.reward.model import RewardModelSettings
+from tests.training.test_configs import ROOT, stage_of
+from training.commands import STAGES
+from training.stage.configurations import find_configuration
 from training.stage.settings import Assumptions
 
 TEXT = (Path(__file__).parents[2] / "docs" / "training.md").read_text(encoding="utf-8")
 BLOCKS = "\n".join(re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL)).replace("\\\n", " ")
-COMMANDS = [line.strip() for line in BLOCKS.splitlines() if "scripts/" in line and "--config " in line]
+COMMANDS = [line.strip() for line in BLOCKS.splitlines() if "--config " in line and "inspect_rows" not in line]
 
 
 def test_every_file_that_is_named_exists():
     named = set(re.findall(r"\b((?:configs|scripts|training|docs|benchmarks)/[\w/]+\.(?:yaml|py|md))\b", TEXT))
     assert len(named) > 25
     assert not [name for name in sorted(named) if not (ROOT / name).is_file()]
-    for script in re.findall(r"^\| `(\w+\.py)`", TEXT, re.MULTILINE):
-        assert (ROOT / "scripts" / script).is_file(), script
+    table = TEXT[TEXT.index("## The stages") :]
+    rows = re.findall(r"^\| ((?:`[\w-]+`(?:, )?)+) \|", table, re.MULTILINE)
+    assert {*re.findall(r"`([\w-]+)`", " ".join(rows))} >= STAGES.keys()
 
 
 def test_every_configuration_is_named():
@@ -38,18 +35,17 @@ def test_every_configuration_is_named():
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_can_be_given(command):
     words = shlex.split(command.removeprefix("srun bash -c '").removesuffix("'"), comments=True)
-    script = next(word for word in words if word.startswith("scripts/"))
-    own = words[words.index(script) :]
+    if "train" in words:
+        own = words[words.index("train") :]
+        stage = own[1]
+    else:
+        script = next(word for word in words if word.startswith("scripts/"))
+        own, stage = words[words.index(script) :], stage_of(script)
     config = own[own.index("--config") + 1]
     overrides = [own[n + 1] for n, word in enumerate(own) if word == "--set"]
-    assert read_settings(ROOT / config, settings_class(Path(script).name), overrides).output
+    assert read_settings(find_configuration(config), STAGES[stage]().settings, overrides).output
 
 
-STAGES = {
-    BehaviorCloningSettings: behavior_cloning.forecast,
-    RewardModelSettings: reward_model.forecast,
-    GRPOSettings: grpo_forecast.forecast,
-}
 FORECASTS = re.findall(r"^\| `(\w+_7b\w*)` \|", TEXT, re.MULTILINE)
 
 
@@ -69,8 +65,8 @@ def test_the_forecasts_are_what_the_dry_run_says(name, monkeypatch):
     words = shlex.split(command)
     stated = [words[n + 1] for n, word in enumerate(words) if word == "--assume" and "base=" not in words[n + 1]]
     base = "mistralai/Mistral-7B-Instruct-v0.3" if "mistral" in name else "Qwen/Qwen2.5-7B-Instruct"
-    kind = settings_class(f"train_{name.split('_')[0]}.py")
+    stage = STAGES[name.split("_")[0]]()
     assumed = read_overrides([*stated, f"base={base}"], Assumptions, "--assume")
-    rows = STAGES[kind](read_settings(ROOT / "configs" / f"{name}.yaml", kind), assumed).rows()
+    rows = stage.forecast(read_settings(ROOT / "configs" / f"{name}.yaml", stage.settings), assumed).rows()
     lines = [line for line in TEXT.splitlines() if line.startswith(f"| `{name}` |")]
     assert [line.strip("| ").split(" | ")[1:] for line in lines] == rows

@@ -81,7 +81,7 @@ class PipelineSettings(Settings):
         bc: training on the expert's episodes (B.5; the last of 20 epochs, B.6).
         sr: training on the model's own (B.5; the model after epoch 5, B.6).
         sampling: of the trained model when it plays.
-        launch: command that trains in separate processes, such as ``accelerate launch scripts/train_bc.py``;
+        launch: command that trains in separate processes, such as ``accelerate launch -m training bc``;
             ``--config FILE`` is appended. Empty trains in this process.
         evaluation: of the models.
         output: directory of the steps' directories.

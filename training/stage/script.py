@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 import logging
 import multiprocessing
 import os
@@ -19,6 +20,7 @@ from sotopia_env.concurrency import Terminated
 from sotopia_env.errors import SotopiaError
 from sotopia_env.quoting import disarm
 from sotopia_env.settings import Settings, read_overrides, read_settings
+from training.stage.configurations import find_configuration
 from training.stage.directory import DONE, STAGE, StageDirectory
 from training.stage.settings import Assumptions
 
@@ -54,6 +56,7 @@ def run_script(
     arguments: Sequence[str] | None = None,
     check: Callable[[_SettingsT], object] | None = None,
     forecast: Callable[[_SettingsT, Assumptions], object] | None = None,
+    program: str | None = None,
 ) -> int:
     """Runs a stage from the command line and returns the exit code.
 
@@ -66,9 +69,14 @@ def run_script(
         arguments: of the command line; by default those of the process.
         check: raises on contradictory settings, for ``--check``.
         forecast: returns what the stage would take, as an object whose text says it, for ``--dry-run``.
+        program: what the command is called in its help; by default the process's script.
     """
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--config", required=True, type=Path, help="YAML file with the stage's settings")
+    parser = argparse.ArgumentParser(
+        program,
+        description=inspect.cleandoc(description or ""),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--config", required=True, help="the stage's settings: a name in --list, or a YAML file")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override a setting (a.b=3)")
     parser.add_argument("--check", action="store_true", help="read the settings and stop: nothing is loaded")
     if forecast is not None:
@@ -80,7 +88,7 @@ def run_script(
     logging.getLogger("huggingface_hub").propagate = False  # it has a handler of its own
     settings: _SettingsT | None = None
     try:
-        settings = read_settings(options.config, kind, options.set)
+        settings = read_settings(find_configuration(options.config), kind, options.set)
         if forecast is not None and options.dry_run:
             text = str(forecast(settings, read_overrides(options.assume, Assumptions, "--assume")))
             if os.environ.get("RANK", "0") == "0":  # one of the processes that accelerate starts speaks for all

@@ -23,4 +23,4 @@ def read_texts(kind: type[_TextsT], name: str) -> _TextsT:
         InvalidTaskError: the file is missing or is not of this kind; the message names the field.
     """
     path = Path(__file__).with_name(f"{name}.json")
-    return read_record(kind, read_text(path, InvalidTaskError), str(path), "texts", InvalidTaskError)
+    return read_record(kind, read_text(path, InvalidTaskError), str(path), InvalidTaskError)

@@ -313,5 +313,5 @@ def test_the_configs_are_read_by_the_command_in_their_first_line(name):
     from sotopia_env.settings import read_settings
 
     file = Path(__file__).parents[3] / "configs" / f"{name}.yaml"
-    assert file.read_text().splitlines()[0].startswith(f"# python scripts/evaluate.py --config configs/{name}.yaml")
+    assert file.read_text().splitlines()[0].startswith(f"# sotopia train evaluate --config {name}")
     assert read_settings(file, EvaluationSettings).policies

@@ -15,6 +15,7 @@ from transformers.training_args import OptimizerNames
 
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.settings import read_settings
+from studies.learn.base_model import BaseSettings
 from training.data.sources import SourceSettings
 from training.fitting import behavior_cloning
 from training.fitting.arguments import FitSettings
@@ -40,7 +41,6 @@ from training.models.tokenizers import (
     load_tokenizer,
     prompt_ids,
 )
-from training.proof.base_model import BaseSettings
 from training.reward import model as reward_model
 from training.stage.settings import LoraSettings, ModelSettings, PromptSettings
 
@@ -358,7 +358,7 @@ def test_a_damaged_adapter_is_said_in_a_sentence(text, tmp_path):
         start_from(tmp_path, ModelSettings(base=""))
 
 
-def test_the_base_of_the_proof_has_at_most_five_million_weights(tmp_path):
+def test_the_base_of_make_learn_has_at_most_five_million_weights(tmp_path):
     asked = BaseSettings(output="", partners=("linear",), fit=FitSettings())
     rng = random.Random(0)
     words = (" ".join("".join(rng.choices("abcdefgh", k=6)) for _ in range(50)) for _ in range(100))

@@ -217,7 +217,7 @@ def test_the_configs_are_read(config, kind, capsys):
     def never(settings):
         raise AssertionError
 
-    assert run_script("", kind, never, ["--config", f"configs/{config}.yaml", "--check"]) == 0
-    arguments = ["--config", f"configs/{config}.yaml", "--check", "--set", "methods=[direkt]", "--set", "method=direkt"]
+    assert run_script("", kind, never, ["--config", config, "--check"]) == 0
+    arguments = ["--config", config, "--check", "--set", "methods=[direkt]", "--set", "method=direkt"]
     assert run_script("", kind, never, arguments) == 2
     assert "direkt" in capsys.readouterr().err

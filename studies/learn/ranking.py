@@ -19,10 +19,10 @@ from sotopia_env.evaluators import default_evaluator
 from sotopia_env.policies import Decision, Policy
 from sotopia_env.table import Table
 from sotopia_env.world import Episode, Usage
+from studies.learn.episodes import seat_of
+from studies.learn.speakers import assent, incoming, offer
 from training.attribution.counterfactual import forced, remade
 from training.data.samples import RowMaker, state_before
-from training.proof.episodes import seat_of
-from training.proof.speakers import assent, incoming, offer
 from training.reward.scorer import RewardScorer
 from training.stage.settings import PromptSettings
 

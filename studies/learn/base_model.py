@@ -1,7 +1,7 @@
-"""The base model of the proof: made from nothing, then trained on aimless talk, as real base models are on texts.
+"""The base model of the study: made from nothing, then trained on aimless talk, as real base models are on texts.
 
 It learns what an action and a move look like and how to offer what stands in its prompt. It does not learn what
-to do when: the talk it reads is drawn at random (:class:`training.proof.speakers.Chatter`). This is the *untrained*
+to do when: the talk it reads is drawn at random (:class:`studies.learn.speakers.Chatter`). This is the *untrained*
 model of the report. Every seed of training begins from this one model.
 
 Beside the talk it is drilled to go on with what it has read before: random tokens that come again and again. From that
@@ -27,6 +27,8 @@ from sotopia_env.settings import Settings
 from sotopia_env.world.dynamics import Rules
 from sotopia_env.world.episode import Episode
 from sotopia_env.world.scenario import Task
+from studies.learn.episodes import play_all, seat_of
+from studies.learn.speakers import Chatter
 from training.data.samples import RowMaker
 from training.fitting.arguments import FitSettings, training_arguments
 from training.fitting.behavior_cloning import IGNORED, TokenRow, conversations, tokenise
@@ -34,8 +36,6 @@ from training.fitting.loop import fit_model, quiet
 from training.models.loading import load_causal_lm, write_prompt_settings
 from training.models.tiny_base import make_tiny_model, make_tiny_tokenizer
 from training.models.tokenizers import load_tokenizer
-from training.proof.episodes import play_all, seat_of
-from training.proof.speakers import Chatter
 from training.stage.directory import StageDirectory
 from training.stage.settings import ModelSettings, PromptSettings
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 NUMBERS = 256
-"""Whole numbers below this are one token each; no price is greater (:mod:`training.proof.tasks`)."""
+"""Whole numbers below this are one token each; no price is greater (:mod:`studies.learn.tasks`)."""
 _DRILL = 96
 """Tokens of a drill."""
 _NEAR = 50
@@ -90,7 +90,7 @@ def make_base(settings: BaseSettings, tasks: Sequence[Task]) -> Path:
 
     Args:
         settings: how.
-        tasks: what the talk is about; see :attr:`training.proof.tasks.TaskSplit.base`.
+        tasks: what the talk is about; see :attr:`studies.learn.tasks.TaskSplit.base`.
     """
     stage = StageDirectory(Path(settings.output), "base", settings)
     stage.open()

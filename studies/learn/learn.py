@@ -1,4 +1,4 @@
-"""The whole proof: one base, several training seeds side by side, references, report."""
+"""The whole study: one base, several training seeds side by side, references, report."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from sotopia_env.files import write_text_atomically
 from sotopia_env.settings import Settings
 from sotopia_env.world.scenario import Task
 from sotopia_env.world.taskset import TaskSet
+from studies.learn.base_model import make_base
+from studies.learn.claims import required_failures
+from studies.learn.recipe import Recipe
+from studies.learn.report import UNTRAINED, read_results, write_report
+from studies.learn.results import results
+from studies.learn.seed_run import PATIENT, SeedRun
+from studies.learn.speakers import PlainDealer
+from studies.learn.tasks import TaskSplit, overlaps, split_tasks
 from training.models.policy import load
-from training.proof.base_model import make_base
-from training.proof.claims import required_failures
-from training.proof.recipe import Recipe
-from training.proof.report import UNTRAINED, read_results, write_report
-from training.proof.results import results
-from training.proof.seed_run import PATIENT, SeedRun
-from training.proof.speakers import PlainDealer
-from training.proof.tasks import TaskSplit, overlaps, split_tasks
 from training.stage.directory import StageDirectory
 
 logger = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ class LearnSettings(Settings):
 
     Attributes:
         output: where everything goes, ``report.md`` first of all.
-        recipe: see :mod:`training.proof.recipe`.
+        recipe: see :mod:`studies.learn.recipe`.
         processes: training seeds at a time, each on one thread.
         strict: whether a required claim that does not hold is an error.
     """
@@ -63,7 +63,7 @@ def run(settings: LearnSettings) -> None:
     """
     started = time.perf_counter()
     _keep_memory()
-    folder, recipe = Path(settings.output), settings.recipe
+    folder, recipe = Path(settings.output).absolute(), settings.recipe
     stage = StageDirectory(folder, "learn", settings)
     stage.open()
     logger.info("tasks are made, and a base model, before the first of %d training seeds", len(recipe.seeds))
@@ -134,7 +134,7 @@ def _end_with_parent() -> None:
 
 def _run_seed(job: tuple[LearnSettings, Path, TaskSplit, int]) -> int:
     settings, base, split, seed = job
-    folder = Path(settings.output)
+    folder = Path(settings.output).absolute()
     SeedRun(settings.recipe, base, split, seed, folder / f"seed_{seed}").run()
     return seed
 
@@ -164,7 +164,7 @@ def _facts(split: TaskSplit, recipe: Recipe, seconds: float) -> dict[str, str]:
         for where, counts in overlaps(split).items()
     }
     return {
-        "command": "`python scripts/learn.py` with the settings in `stage.json`; `make learn` takes configs/learn.yaml",
+        "command": "`python -m studies.learn` with the settings in `stage.json`; `make learn` takes learn.yaml there",
         "test tasks": f"{len(split.test)} of {' and '.join(recipe.families)} ({recipe.level}), both seats",
         "turns": f"{recipe.max_turns} in an episode",
         "of the tests, met in training": shared["training"],
@@ -175,6 +175,3 @@ def _facts(split: TaskSplit, recipe: Recipe, seconds: float) -> dict[str, str]:
         "unseen partners": "; ".join(recipe.test_partners),
         "wall time": f"{seconds:.0f} s in all calls, {os.cpu_count()} cores, Python {platform.python_version()}",
     }
-
-
-__all__: Sequence[str] = ["LearnSettings", "run"]

@@ -14,9 +14,9 @@ from sotopia_env.runs.plan import plan_episodes
 from sotopia_env.world.dynamics import Rules, Turn
 from sotopia_env.world.episode import Episode, RecordedTurn
 from sotopia_env.world.scenario import Task
-from training.proof.episodes import play_all, seat_of
-from training.proof.recipe import Recipe
-from training.proof.tasks import PLAN
+from studies.learn.episodes import play_all, seat_of
+from studies.learn.recipe import Recipe
+from studies.learn.tasks import PLAN
 
 
 def results(policy: Policy, tasks: Sequence[Task], recipe: Recipe, seed: int) -> list[dict[str, Any]]:

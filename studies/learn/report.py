@@ -1,4 +1,4 @@
-"""The report of the proof: what every stage is worth on held-out tasks, with intervals, claims and pictures."""
+"""The report of the study: what every stage is worth on held-out tasks, with intervals, claims and pictures."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from sotopia_env.files import write_text_atomically
 from sotopia_env.json_text import read_json
-from training.proof.claims import (
+from studies.learn.claims import (
     TITLES,
     Claim,
     Interval,
@@ -25,7 +25,7 @@ from training.proof.claims import (
     stages_of,
     verdict,
 )
-from training.proof.ranking import GATE, RANKING, SAMPLES, rankings
+from studies.learn.ranking import GATE, RANKING, SAMPLES, rankings
 
 METRICS = ("valid", "copied", "agreement", "goal", "share", "overall")
 REFERENCES = {"expert": "scripted expert that was cloned", "patient": "scripted speaker that accepts nothing"}
@@ -41,7 +41,7 @@ def write_report(folder: Path, facts: Mapping[str, str], seeds: Sequence[int]) -
     """Writes ``report.md`` and its pictures from the seeds' results, and returns its path.
 
     Args:
-        folder: of the proof, with ``seed_N`` directories in it and ``references.json``.
+        folder: of the study, with ``seed_N`` directories in it and ``references.json``.
         facts: about the run, for the top of the page.
         seeds: training seeds.
     """

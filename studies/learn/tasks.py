@@ -1,4 +1,4 @@
-"""The proof's tasks: of several verified families, divided into things and people for training and held-out ones.
+"""The study's tasks: of several verified families, divided into things and people for training and held-out ones.
 
 Every seat's private information names its *plan*, a complete offer as a move writes it: copying is what a model of less
 than a million parameters can learn in a minute on a CPU; arithmetic is not. The plan is the best outcome for the seat

@@ -1,4 +1,4 @@
-"""Cloning learns, and every later stage runs: the proof's own, made small, with one fixed seed."""
+"""Cloning learns, and every later stage runs: the study's own, made small, with one fixed seed."""
 
 import json
 from dataclasses import replace
@@ -7,13 +7,14 @@ from statistics import fmean
 import pytest
 
 from sotopia_env.world.taskset import TaskSet
+from studies.learn.base_model import make_base
+from studies.learn.claims import ARMS, STAGES
+from studies.learn.learn import split_of
+from studies.learn.recipe import BASE_FIT, Recipe
+from studies.learn.results import results
+from studies.learn.seed_run import SeedRun
+from training.fitting.arguments import FitSettings
 from training.models.policy import load
-from training.proof.base_model import make_base
-from training.proof.claims import ARMS, STAGES
-from training.proof.learn import split_of
-from training.proof.recipe import Recipe, _fit
-from training.proof.results import results
-from training.proof.seed_run import SeedRun
 
 pytestmark = pytest.mark.timeout(900)  # a minute or two; on a slow machine with other work beside it five
 
@@ -23,11 +24,11 @@ RECIPE = Recipe(
     train=200,
     dev=10,
     test=90,
-    base=Recipe().base.model_copy(update={"fit": _fit(5e-3, 500, 16), "drills": 400}),
+    base=Recipe().base.model_copy(update={"fit": FitSettings(trainer=BASE_FIT.adjusted(max_steps=500)), "drills": 400}),
     expert_tasks=200,
     forced_tasks=200,
     expert_patience=(2,),
-    cloning=_fit(5e-3, 60, 12),
+    changes={"cloning": {"trainer.max_steps": 60}},
     temperature=0.3,  # after so few steps prices come out wrong at 0.7
 )
 
@@ -40,7 +41,7 @@ def cloned(tmp_path_factory):
     TaskSet(list(split.dev)).save(folder / "dev_tasks.jsonl")
     base = make_base(RECIPE.base.model_copy(update={"output": str(folder / "base")}), split.base)
     run = SeedRun(RECIPE, base, split, 7, folder / "seed")
-    run.run({"expert", "cloning"})
+    run.run({"expert", "expert filtered", "cloning"})
     return run
 
 
@@ -64,8 +65,9 @@ def test_cloning_plays_better_on_scenarios_people_prices_it_never_met(goals):
 
 
 def test_every_later_stage_runs_and_is_measured(cloned):
-    """A step or two of each; what they are worth is the proof's to say."""
-    brief = {"fit": _fit(5e-4, 2, 16), "every": 2}
+    """A step or two of each; what they are worth is the study's to say."""
+    short = {"trainer.max_steps": 2}
+    groups = {**short, "trainer.learning_rate": 5e-4, "trainer.per_device_train_batch_size": 16, "dev.every": 2}
     recipe = cloned.recipe.model_copy(
         update={
             "arms": tuple(ARMS),
@@ -73,17 +75,20 @@ def test_every_later_stage_runs_and_is_measured(cloned):
             "turn_samples": 1,
             "own_tasks": 24,
             "forced_tasks": 24,
-            "reinforcing": _fit(3e-3, 2, 12),
-            "reward_model": _fit(2e-3, 2, 12),
-            "single_turn": RECIPE.single_turn.model_copy(update=brief),
-            "multi_turn": RECIPE.multi_turn.model_copy(update={**brief, "prompts": 6}),
+            "prompts": 6,
+            "changes": {
+                "reinforcing": short,
+                "reward_model": {**short, "trainer.learning_rate": 2e-3},
+                "single_turn": groups,
+                "multi_turn": groups,
+            },
         }
     )
     # The clone's tasks and those moves are forced on are the same ones, which a larger run's are in part.
     split = replace(cloned.split, train=cloned.split.train[:24], dev=cloned.split.dev[:4], test=cloned.split.test[:18])
     TaskSet(list(split.dev)).save(cloned.folder.parent / "dev_tasks.jsonl")
     run = SeedRun(recipe, cloned.base, split, cloned.seed, cloned.folder)
-    later = [name for name, _ in run._stages()][2:]
+    later = [name for name, _ in run.stages()][3:]
     run.run(later)
     found = json.loads((run.folder / "results.json").read_text())
     assert found.keys() == {*STAGES, *ARMS} - {"untrained"}

@@ -1,4 +1,4 @@
-"""A proof that is killed leaves nobody behind who goes on writing."""
+"""A study that is killed leaves nobody behind who goes on writing."""
 
 import os
 import signal
@@ -10,7 +10,7 @@ from pathlib import Path
 PARENT = """
 import multiprocessing, os, time
 from concurrent.futures import ProcessPoolExecutor
-from training.proof.learn import _one_thread
+from studies.learn.learn import _one_thread
 
 if __name__ == "__main__":
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _one_thread) as pool:
@@ -30,7 +30,7 @@ def runs(process: int) -> bool:
 def test_training_processes_end_when_the_one_that_started_them_is_killed(tmp_path):
     script = tmp_path / "parent.py"
     script.write_text(PARENT, encoding="utf-8")
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     parent = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True, env=environment)
     assert parent.stdout is not None
     child = int(parent.stdout.readline())

@@ -1,6 +1,6 @@
-"""The scripted speakers of the proof: one that only shows what can be done, and one worth imitating.
+"""The scripted speakers of the study: one that only shows what can be done, and one worth imitating.
 
-All offer the plan that stands in the prompt (:mod:`training.proof.tasks`). The expert does not play as well as it
+All offer the plan that stands in the prompt (:mod:`studies.learn.tasks`). The expert does not play as well as it
 could: partners who concede are best answered by holding out, which it does in a part of its conversations, and
 reinforcement is to do more often.
 """
@@ -15,7 +15,7 @@ from typing import Any
 from sotopia_env.outcomes import Move, MoveKind
 from sotopia_env.policies import Decision
 from sotopia_env.world import Action, ActionType, Observation
-from training.proof.tasks import PLAN
+from studies.learn.tasks import PLAN
 
 OFFERS = ("How about this?", "Here is my offer.", "This is what I can do.", "I suggest this.")
 ASSENTS = ("Deal!", "Agreed.", "I accept your offer.", "That works for me.")

@@ -10,11 +10,9 @@ from sotopia_env.errors import InvalidValueError, SotopiaError
 from sotopia_env.settings import settings_of
 from sotopia_env.storage.directory import read_run
 from sotopia_env.world.action import Action, parse
-from tests.training.conftest import BRIEF
-from training.data.samples import RowMaker
-from training.proof import learn
-from training.proof.broken_answers import corrupted
-from training.proof.claims import (
+from studies.learn import learn
+from studies.learn.broken_answers import corrupted
+from studies.learn.claims import (
     ARMS,
     CLAIMS,
     STAGES,
@@ -26,8 +24,10 @@ from training.proof.claims import (
     required_failures,
     verdict,
 )
-from training.proof.recipe import Recipe
-from training.proof.report import METRICS, PAST, REFERENCES, UNTRAINED, exploited, read_results, write_report
+from studies.learn.recipe import Recipe
+from studies.learn.report import METRICS, PAST, REFERENCES, UNTRAINED, exploited, read_results, write_report
+from tests.training.conftest import BRIEF
+from training.data.samples import RowMaker
 
 
 def test_what_is_a_tasks_own_luck_is_not_averaged_away_by_seeds():
@@ -152,7 +152,7 @@ def look(step, reward, **score):
     return {"step": step, "reward": reward, "valid": 0.9, **score}
 
 
-def proof(folder, **unseen):
+def study(folder, **unseen):
     """Fills a folder as the stages leave it; names of stages say what they lose with unseen partners."""
     found = {name: rows(goal, unseen.get(name, 0.0)) for name, goal in GOALS.items()}
     write(folder / UNTRAINED, {"untrained": found["untrained"]})
@@ -179,8 +179,8 @@ def table(text, title):
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("training.proof.claims._DRAWS", 200)  # a tenth: the figures have no luck in them
-        return write_report(proof(tmp_path_factory.mktemp("proof")), {"command": "make learn"}, SEEDS)
+        patched.setattr("studies.learn.claims._DRAWS", 200)  # a tenth: the figures have no luck in them
+        return write_report(study(tmp_path_factory.mktemp("study")), {"command": "make learn"}, SEEDS)
 
 
 def test_the_page_has_every_stage_and_reference_on_every_side(report):
@@ -224,8 +224,8 @@ def test_the_page_has_every_claim_with_its_verdict(report):
 
 def test_arms_of_the_recipe_have_rows_and_claims_of_their_own(tmp_path, monkeypatch):
     assert Recipe(arms=tuple(ARMS)).arms == tuple(ARMS)
-    monkeypatch.setattr("training.proof.claims._DRAWS", 200)
-    folder = proof(tmp_path)
+    monkeypatch.setattr("studies.learn.claims._DRAWS", 200)
+    folder = study(tmp_path)
     for seed in SEEDS:
         file = folder / f"seed_{seed}" / "results.json"
         found = json.loads(file.read_text())
@@ -239,8 +239,8 @@ def test_arms_of_the_recipe_have_rows_and_claims_of_their_own(tmp_path, monkeypa
 
 def test_a_gain_of_one_seat_alone_is_seen_to_be_one(tmp_path, monkeypatch):
     """Pooled, a gain in one seat hides a loss in the other."""
-    monkeypatch.setattr("training.proof.claims._DRAWS", 200)
-    folder = proof(tmp_path)
+    monkeypatch.setattr("studies.learn.claims._DRAWS", 200)
+    folder = study(tmp_path)
     for seed, more in zip(SEEDS, (2.0, 3.0), strict=True):
         file = folder / f"seed_{seed}" / "results.json"
         found = json.loads(file.read_text())
@@ -290,7 +290,7 @@ def test_the_page_says_whether_the_reward_model_was_exploited_and_its_picture_is
     ],
 )
 def test_required_failures_are_the_required_claims_whose_interval_reaches_zero(tmp_path, unseen, failed):
-    assert required_failures(read_results(proof(tmp_path, **unseen), SEEDS)) == failed
+    assert required_failures(read_results(study(tmp_path, **unseen), SEEDS)) == failed
 
 
 class SameProcess(ThreadPoolExecutor):
@@ -305,8 +305,8 @@ def past_rows(goal):
 
 
 def test_the_page_has_past_selves_where_they_were_played_and_no_claim_counts_them(report, tmp_path, monkeypatch):
-    monkeypatch.setattr("training.proof.claims._DRAWS", 200)
-    folder = proof(tmp_path)
+    monkeypatch.setattr("studies.learn.claims._DRAWS", 200)
+    folder = study(tmp_path)
     for number, seed in enumerate(SEEDS):
         write(folder / f"seed_{seed}" / PAST, {"bc": past_rows(3.0), "sr": past_rows(4.0 + number)})
     text = write_report(folder, {"command": "make learn"}, SEEDS).read_text()
@@ -322,7 +322,7 @@ def test_the_page_has_past_selves_where_they_were_played_and_no_claim_counts_the
 def test_a_required_claim_that_does_not_hold_is_an_error_where_it_is_strict(
     tmp_path, monkeypatch, strict, loss, failed
 ):
-    folder = proof(tmp_path / "learn", multi_turn=loss, single_turn=2.0)
+    folder = study(tmp_path / "learn", multi_turn=loss, single_turn=2.0)
     leave_out_stages_and_page(monkeypatch, folder)
     recipe = Recipe(base_tasks=1, dev=1, test=2, seeds=SEEDS)
     settings = learn.LearnSettings(output=str(folder), recipe=recipe, strict=strict)
@@ -335,7 +335,7 @@ def test_a_required_claim_that_does_not_hold_is_an_error_where_it_is_strict(
 
 
 def test_arms_and_past_selves_can_be_added_to_a_run_that_is_done_and_nothing_else(tmp_path, monkeypatch):
-    folder = proof(tmp_path / "learn", single_turn=2.0)
+    folder = study(tmp_path / "learn", single_turn=2.0)
     leave_out_stages_and_page(monkeypatch, folder)
     recipe = Recipe(base_tasks=1, dev=1, test=2, seeds=SEEDS)
     learn.run(learn.LearnSettings(output=str(folder), recipe=recipe))

@@ -1,4 +1,4 @@
-"""Episodes of the proof, played to the end: one that fails ends the stage, instead of being missed in its figures."""
+"""Episodes of the study, played to the end: one that fails ends the stage, instead of being missed in its figures."""
 
 from __future__ import annotations
 

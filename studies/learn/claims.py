@@ -1,4 +1,4 @@
-"""The claims of the proof, and what the episodes of several training seeds say of them.
+"""The claims of the study, and what the episodes of several training seeds say of them.
 
 Intervals of single stages are 95 % percentile intervals of a bootstrap over both sources of luck, crossed as in the
 experiment: every draw takes training seeds with replacement and tasks with replacement, both seats of a task together,

@@ -1,4 +1,4 @@
-"""What the proof holds out is held out, and its speakers deal by moves."""
+"""What the study holds out is held out, and its speakers deal by moves."""
 
 import asyncio
 import json
@@ -17,19 +17,18 @@ from sotopia_env.runs import plan_episodes, run_episodes
 from sotopia_env.storage import read_run
 from sotopia_env.world import Action, ActionType
 from sotopia_env.world.dynamics import Rules
-from training.collect.selection import BCFilter
+from studies.learn.base_model import NUMBERS, _talk, _texts, drill_rows, in_batches, talk_rows
+from studies.learn.episodes import play_all, seat_of
+from studies.learn.ranking import Ranking, measured_choices, ranked_pairs, rankings, reward_rows
+from studies.learn.recipe import PROMPT, SEEN, UNSEEN, Recipe
+from studies.learn.results import figures
+from studies.learn.seed_run import SeedRun
+from studies.learn.speakers import Chatter, PlainDealer
+from studies.learn.tasks import LEFT, PLAN, overlaps, plan, split_tasks
 from training.data.samples import RowMaker
-from training.data.sources import source_rows
+from training.data.sources import SourceSettings, source_rows
 from training.fitting.behavior_cloning import IGNORED, TokenRow
 from training.models.tiny_base import make_tiny_tokenizer
-from training.proof.base_model import NUMBERS, _talk, _texts, drill_rows, in_batches, talk_rows
-from training.proof.episodes import play_all, seat_of
-from training.proof.ranking import Ranking, measured_choices, ranked_pairs, rankings, reward_rows
-from training.proof.recipe import PROMPT, SEEN, UNSEEN, Recipe
-from training.proof.results import figures
-from training.proof.seed_run import SeedRun
-from training.proof.speakers import Chatter, PlainDealer
-from training.proof.tasks import LEFT, PLAN, overlaps, plan, split_tasks
 
 
 @pytest.fixture(scope="module")
@@ -111,12 +110,12 @@ def test_the_expert_offers_its_plan_for_some_turns_and_takes_what_it_gets_afterw
 def test_the_experts_recording_is_of_the_training_side(split, tmp_path):
     """The run that cloning reads: training tasks, training partners, and every row an action of the expert."""
     run = SeedRun(Recipe(expert_tasks=12), Path("no-base"), split, 7, tmp_path)
-    run._record_expert()
+    run.run({"expert", "expert filtered"})
     recorded = {episode.key: episode for episode in read_run(tmp_path / "expert")}
     names = {info.name for episode in recorded.values() for info in episode.policies}
     assert names == {"plain-dealer", *(spec.split(":")[0] for spec in SEEN)}
     assert {episode.task.id for episode in recorded.values()} <= {task.id for task in split.train}
-    data = run._selected("expert", "plain-dealer", BCFilter(policies=("plain-dealer",), group="task"))
+    data = SourceSettings(run=str(tmp_path / "expert"), selection=str(tmp_path / "expert_filtered" / "selection.jsonl"))
     rows = list(source_rows([data], RowMaker(PROMPT)))
     assert rows
     for row in rows:

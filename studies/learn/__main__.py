@@ -1,0 +1,14 @@
+"""Every stage on a tiny model made from nothing, over several training seeds, and a report.
+
+    python -m studies.learn --config studies/learn/learn.yaml
+
+Takes about 25 minutes on two quiet CPU cores; `make learn` runs it. Called again, it continues where it stopped.
+"""
+
+import sys
+
+from studies.learn.learn import LearnSettings, run
+from training.stage.script import run_script
+
+if __name__ == "__main__":
+    sys.exit(run_script(__doc__, LearnSettings, run, program="python -m studies.learn"))

@@ -297,12 +297,6 @@ def joined(path: str, field: str) -> str:
     return f"{path}{field}" if not path or not field or field[0] in ".[" else f"{path}.{field}"
 
 
-def short_repr(value: object) -> str:
-    """Returns the ``repr`` of a value, at most 78 characters of it."""
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "…"
-
-
 def first_line(error: BaseException) -> str:
     """Returns the first line of an exception's message, or the name of its class."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
@@ -338,11 +332,3 @@ def _one_of(names: list[str]) -> str:
     if not names:
         return "a name, but there are none"
     return f"one of {', '.join(map(quote, names[:12]))}{', …' if len(names) > 12 else ''}"
-
-
-def name_hint(name: str, valid: Iterable[str]) -> str:
-    """Returns ``"expected one of …, got …; did you mean …?"`` for a name outside ``valid``."""
-    names = list(valid)
-    options = ", ".join(repr(candidate) for candidate in names[:12]) + (", …" if len(names) > 12 else "")
-    close = nearest_name(name, names)
-    return f"expected one of {options}, got {name!r}" + (f"; did you mean {close!r}?" if close else "")

@@ -11,11 +11,12 @@ import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, Self
+from typing import BinaryIO, Self, TypeVar
 
 from sotopia_env.errors import DamagedRecordError, FieldError, InvalidValueError, SotopiaError, Verbatim, Where
 
 logger = logging.getLogger(__name__)
+_ErrorT = TypeVar("_ErrorT", bound=FieldError)
 
 
 def write_atomically(path: Path, data: bytes) -> None:
@@ -231,7 +232,7 @@ def read_text(path: str | Path, error: type[FieldError] = InvalidValueError) -> 
         raise not_utf8(error, data[problem.start], Where(path, line)) from None
 
 
-def not_utf8(kind: type[FieldError], byte: int, where: Where | Path) -> FieldError:
+def not_utf8(kind: type[_ErrorT], byte: int, where: Where | Path) -> _ErrorT:
     """Returns the error for a byte that is not part of UTF-8 text."""
     return kind(expected="UTF-8 text", got=Verbatim(f"byte {byte:#04x}"), where=where)
 

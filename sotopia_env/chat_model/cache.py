@@ -118,14 +118,14 @@ def _open(directory: Path) -> sqlite3.Connection:
         connection.execute(_TABLE)
     except (OSError, sqlite3.Error) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        raise InvalidValueError(f"{directory}: expected a directory for the cache ({reason})") from None
+        raise InvalidValueError(f"the cache cannot be opened there ({reason})", where=directory) from None
     return connection
 
 
 def _existing(directory: str | Path) -> Path:
     path = Path(directory)
     if not (path / _FILE).is_file():
-        raise InvalidValueError(f"{path}: expected a response cache, found none")
+        raise InvalidValueError(expected="a response cache", where=path)
     return path
 
 

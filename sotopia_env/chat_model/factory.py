@@ -82,7 +82,9 @@ def make_model(
 def _check_same_provider(spec: str, fallback: str) -> None:
     if _prefix(spec) != _prefix(fallback):
         raise InvalidValueError(
-            f"fallback {fallback!r}: expected a model of the same provider as {spec!r}, or one made by make_model"
+            field="fallback",
+            got=fallback,
+            expected=f"a model of the same provider as {spec!r}, or one made by make_model",
         )
 
 
@@ -106,10 +108,13 @@ def make_transport(spec: str, options: ModelOptions) -> Transport:
 
         return HostedTransport(spec, base, key_variable, options.timeout)
     if not model:
-        raise InvalidValueError(f"model {spec!r}: expected a name after {prefix + '/'!r}")
+        raise InvalidValueError(field="model", expected=f"a name after {prefix + '/'!r}", got=spec)
     if base is None:
         raise InvalidValueError(
-            f"model {spec!r}: expected the server's base URL in api_base, such as 'http://localhost:8000/v1', got none"
+            "the server's base URL is not given",
+            field="model",
+            got=spec,
+            hint="put it into api_base, such as 'http://localhost:8000/v1'",
         )
     from sotopia_env.chat_model.transports.direct import DirectTransport
 
@@ -123,13 +128,13 @@ def _base_url(api_base: str | None) -> str | None:
         parts = urlsplit(api_base)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
-        raise InvalidValueError("api_base: expected a URL such as 'http://localhost:8000/v1', got no URL") from None
+        raise InvalidValueError(field="api_base", expected="a URL such as 'http://localhost:8000/v1'") from None
     if parts.username or parts.password or parts.query:  # not repeated in the message: it may be a secret
         raise InvalidValueError(
-            "api_base: expected a URL without user, password or query; keys belong in the environment"
+            field="api_base", expected="a URL without user, password or query", hint="keys belong in the environment"
         )
     if not usable:
-        raise InvalidValueError(f"api_base: expected a URL such as 'http://localhost:8000/v1', got {api_base!r}")
+        raise InvalidValueError(field="api_base", expected="a URL such as 'http://localhost:8000/v1'", got=api_base)
     if parts.path.rstrip("/").endswith("/chat/completions"):
-        raise InvalidValueError(f"api_base: expected the URL without '/chat/completions', got {api_base!r}")
+        raise InvalidValueError(field="api_base", expected="the URL without '/chat/completions'", got=api_base)
     return api_base.rstrip("/")

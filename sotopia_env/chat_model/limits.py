@@ -40,14 +40,14 @@ class Limits:
                 check_whole(name, value, 1)
         if self.rpm and self.tpm and self.tpm < self.rpm:
             raise InvalidValueError(
-                f"limits contradict each other: tpm {self.tpm} is less than a token for each of rpm {self.rpm} requests"
+                field="tpm", expected=f"at least a token for each of rpm {self.rpm} requests", got=self.tpm
             )
 
     def check_answer(self, max_tokens: int | None) -> None:
         """Raises :class:`InvalidValueError` if one answer may be longer than a minute's tokens."""
         if max_tokens is not None and self.tpm is not None and max_tokens > self.tpm:
             raise InvalidValueError(
-                f"limits contradict each other: an answer of max_tokens {max_tokens} is more than tpm {self.tpm} allows"
+                field="max_tokens", expected=f"an answer of no more than tpm {self.tpm} allows", got=max_tokens
             )
 
     def check_prompt(self, request: ChatRequest) -> int:
@@ -59,7 +59,7 @@ class Limits:
         estimate = 0 if self.tpm is None else estimate_tokens(request)
         if self.tpm is not None and estimate > self.tpm:
             raise BudgetExceededError(
-                f"tpm: expected at least the tokens of one prompt (about {estimate}), got {self.tpm}; nothing is sent"
+                f"tpm: one prompt has about {estimate} tokens, more than {self.tpm}; nothing is sent"
             )
         return estimate
 

@@ -13,7 +13,7 @@ from sotopia_env.chat_model.retries import RetryPolicy, read_patience
 from sotopia_env.chat_model.spending.budget import Price
 from sotopia_env.chat_model.spending.ledger import Totals
 from sotopia_env.chat_model.transports.form import Structured
-from sotopia_env.errors import InvalidValueError
+from sotopia_env.errors import InvalidValueError, Verbatim
 from sotopia_env.settings import Settings
 
 EVERY = ""
@@ -114,11 +114,14 @@ class ModelOptions(Settings):
         """
         for limit_name, limit in (("model concurrency", self.concurrency), ("rpm", self.rpm), ("tpm", self.tpm)):
             if limit is not None and limit < count:
-                raise InvalidValueError(f"workers: expected no more than {limit_name}, which is {limit}, got {count}")
+                raise InvalidValueError(
+                    field="workers", expected=f"no more than {limit_name}, which is {limit}", got=count
+                )
         if self.tpm is not None and self.tpm // count < longest:
             raise InvalidValueError(
-                f"workers: expected a part of tpm for each that holds an answer of max_tokens {longest}, "
-                f"got {self.tpm // count} of {self.tpm} for each of {count}"
+                field="workers",
+                expected=f"a part of tpm for each that holds an answer of max_tokens {longest}",
+                got=Verbatim(f"{self.tpm // count} of {self.tpm} for each of {count}"),
             )
 
 

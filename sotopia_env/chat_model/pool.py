@@ -64,8 +64,9 @@ class ModelPool:
             limits.check_answer(longest)
             if self.options.max_tokens is not None and longest > self.options.max_tokens:
                 raise InvalidValueError(
-                    f"limits contradict each other: an answer of max_tokens {longest} is more than the whole run's "
-                    f"max_tokens {self.options.max_tokens} allows"
+                    field="max_tokens",
+                    expected=f"an answer of no more than the whole run's max_tokens {self.options.max_tokens}",
+                    got=longest,
                 )
 
     def __call__(self, spec: str, role: Role = "agent", *, api_base: str | None = None) -> ChatModel:
@@ -116,7 +117,7 @@ class ModelPool:
             if len(self._sharing.get(field, {})) == 2:
                 own, hosted = self._sharing[field][True], self._sharing[field][False]
                 raise InvalidValueError(
-                    f"{field}: {own!r} and {hosted!r} are not on one server; expected MODEL=VALUE for each"
+                    f"{own!r} and {hosted!r} are not on one server", field=field, hint="give MODEL=VALUE for each"
                 )
 
     def _with_cache(self, model: RemoteModel) -> RemoteModel:

@@ -20,6 +20,7 @@ from sotopia_env.errors import (
     ModelFailure,
     ModelRefusedError,
     ModelUnavailableError,
+    Verbatim,
 )
 
 logger = logging.getLogger(__name__)
@@ -65,8 +66,10 @@ class RemoteModel:
         unknown = [route.transport.name for route in self.routes if route.price is None]
         if unknown:
             raise InvalidValueError(
-                f"max_cost: expected a model whose price is known, got {', '.join(map(repr, unknown))}; "
-                "declare its price (zero for a server of your own), or limit max_tokens instead"
+                field="max_cost",
+                expected="a model whose price is known",
+                got=Verbatim(", ".join(map(repr, unknown))),
+                hint="declare its price (zero for a server of your own), or limit max_tokens instead",
             )
 
     @property

@@ -60,7 +60,7 @@ def read_patience(value: str | float) -> float:
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds < float("inf"):
-        raise InvalidValueError(f"patience: expected seconds, zero or more, or such as '10m' or '1h', got {value!r}")
+        raise InvalidValueError(field="patience", expected="seconds, zero or more, or such as '10m' or '1h'", got=value)
     return seconds
 
 
@@ -93,7 +93,7 @@ class RetryPolicy:
             check_whole(name, getattr(self, name), 0)
         for name in ("base", "cap", "patience"):
             if not 0 <= getattr(self, name) < float("inf"):
-                raise InvalidValueError(f"{name}: expected seconds, zero or more, got {getattr(self, name)!r}")
+                raise InvalidValueError(field=name, expected="seconds, zero or more", got=getattr(self, name))
 
     def is_long(self, wait: float | None) -> bool:
         """Whether the server asks to wait for more than ``cap``, which no single call does."""

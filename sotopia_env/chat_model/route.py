@@ -63,7 +63,7 @@ class Route:
             rng: source of the jitter; by default a generator of its own, seeded by the system.
         """
         if not 0 < timeout < float("inf"):
-            raise InvalidValueError(f"timeout: expected seconds, above zero, got {timeout!r}")
+            raise InvalidValueError(field="timeout", expected="seconds, above zero", got=timeout)
         self.transport = transport
         self.price = price if price is not None else transport.price
         self._declared_price = price

@@ -44,7 +44,7 @@ class _Commands(TyperGroup):
             typer.echo(f"sotopia: {sentence}", err=True)
             raise typer.Exit(2) from None
         except SotopiaError as error:
-            typer.echo(f"sotopia: {disarm(in_flags(str(error)))}", err=True)
+            typer.echo(f"sotopia: {disarm(in_flags(error))}", err=True)
             raise typer.Exit(2) from None
         except KeyboardInterrupt:  # before or after the work that a signal stops gracefully (`exit_on_signals`)
             typer.echo("\nsotopia: interrupted; nothing on disk is lost, the same command goes on from there", err=True)

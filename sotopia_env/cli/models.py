@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
-from sotopia_env.cli.options import in_flags, path_argument
+from sotopia_env.cli.options import path_argument
 from sotopia_env.cli.plain_help import MODELS
 from sotopia_env.errors import InvalidValueError, ModelRefusedError
 
@@ -68,7 +68,7 @@ def per_model(texts: Sequence[str], flag: str) -> dict[str, str] | None:
         for_one = bool(equals) and "/" in model and "://" not in model
         key = model if for_one else EVERY
         if key in values:
-            raise InvalidValueError(f"{flag}: {key or 'every model'} is given two values")
+            raise InvalidValueError(f"{key or 'every model'} is given two values", field=flag)
         values[key] = value if for_one else text
     return values or None
 
@@ -147,7 +147,7 @@ def exit_on_signals(stop: Stop, advice: str) -> Iterator[None]:
 def exit_if_stopped(stopped: str, number: int | None, advice: str) -> None:
     """Leaves with the reason and what to do next: 128 + the signal's number, or 1 for a spent budget."""
     if stopped:
-        typer.echo(f"sotopia: {in_flags(stopped)}; {advice}", err=True)
+        typer.echo(f"sotopia: {stopped}; {advice}", err=True)
         raise typer.Exit(128 + number if number else 1)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from sotopia_env.cli.plain_help import PACE
-from sotopia_env.errors import SotopiaError
+from sotopia_env.errors import FieldError, InvalidValueError, SotopiaError
 
 
 def path_option(help: str, name: str = "--out", panel: str | None = None) -> Any:
@@ -26,8 +26,8 @@ def path_argument(help: str, name: str) -> Any:
 def _path_of(name: str) -> Callable[[str], Path]:
     def path(text: str) -> Path:
         if not str(text).strip():  # Path("") would silently be the working directory
-            # No ValueError: typer would show that one as "invalid value", without what was expected.
-            raise SotopiaError(f"{name}: expected a path, got {str(text)!r}")
+            # Not a ValueError, which typer would show as "invalid value", without what was expected.
+            raise SotopiaError(str(InvalidValueError(field=name, expected="a path", got=str(text))))
         return Path(text)
 
     return path
@@ -69,8 +69,8 @@ __all__ = [
 ]
 
 
-_FLAGS = {
-    "policies or matchups": "--policy or --matchup",
+FLAGS: Mapping[str, str] = {
+    "policies": "--policy",
     "matchup": "--matchup",
     "evaluator": "--evaluator",
     "n": "-n",
@@ -99,13 +99,15 @@ _FLAGS = {
     "models.api_key_env": "--api-key-env",
     "tpm": "models.tpm",
 }
-"""Fields with which the library's messages begin, as the options of the command line are called."""
+"""Fields of the library's errors, and the options of the command line that they come from."""
 
 
-def in_flags(message: str) -> str:
-    """Returns a message of the library with the field it begins with as the option of the command line."""
-    field, colon, rest = message.partition(":")
-    return f"{_FLAGS.get(field, field)}{colon}{rest}"
+def in_flags(error: SotopiaError) -> str:
+    """Returns the sentence of an error, with its field as an option of the command line."""
+    # The field of a record, such as a parameter in a policy's name, is not an option.
+    if isinstance(error, FieldError) and error.field in FLAGS and not error.where.record:
+        return str(type(error).of(error, field=FLAGS[error.field]))
+    return str(error)
 
 
 def need(command: str, *modules: str) -> None:

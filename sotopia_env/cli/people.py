@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sotopia_env.cli.options import need, path_argument, path_option
-from sotopia_env.errors import InvalidValueError
+from sotopia_env.errors import InvalidValueError, Verbatim
 
 if TYPE_CHECKING:
     from sotopia_env.people import AnnotationSet
@@ -100,6 +100,7 @@ def _check_filled_in(answers: AnnotationSet, sheets: Sequence[Path]) -> None:
         return
     columns = ([] if answers.annotations else ["annotator"]) + list(answers.key.scales)
     raise InvalidValueError(
-        f"{', '.join(map(str, sheets))}: expected scores in at least one of {len(answers.key.requests)} rows, "
-        f"got empty columns {', '.join(columns)}"
+        expected=f"scores in at least one of {len(answers.key.requests)} rows",
+        got=Verbatim(f"empty columns {', '.join(columns)}"),
+        where=", ".join(map(str, sheets)),
     )

@@ -14,7 +14,7 @@ import typer
 from sotopia_env.cli.models import exit_if_stopped, exit_on_signals, run_with_models, takes_model_options
 from sotopia_env.cli.options import EVALUATOR_HELP, SOURCE_HELP, Number, path_option
 from sotopia_env.cli.plain_help import MODELS, ORDER, PACE
-from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
+from sotopia_env.errors import InvalidValueError, UnknownNameError
 from sotopia_env.quoting import disarm, disarm_line
 
 if TYPE_CHECKING:
@@ -133,9 +133,11 @@ def rollout(
     specs = [settings_of(values, RunSpec, "")] if config is None else read_specs(config, values)
     place = _Place.named(executor)
     if place.workers and verbose:
-        raise InvalidValueError("--verbose: expected --executor local, whose episodes are played here, got 'ray'")
+        raise InvalidValueError(
+            "episodes are not played in this process", field="--verbose", hint="take --executor local"
+        )
     if out is None and (config is None or config.name != RUN):
-        raise InvalidValueError("--out: expected a run directory, got none")
+        raise InvalidValueError(field="--out", expected="a run directory")
     directory = out or config.parent  # type: ignore[union-attr]  # checked above
     if dry_run:
         for spec in specs:
@@ -160,11 +162,11 @@ class _Place:
     def named(cls, name: str) -> _Place:
         executor, _, number = name.partition(":")
         if executor not in _EXECUTORS:
-            raise UnknownNameError(f"--executor: {name_hint(executor, _EXECUTORS)}")
+            raise UnknownNameError(field="--executor", got=executor, valid=_EXECUTORS)
         if executor == "local":
             return cls()
         if number and (not number.isdecimal() or not int(number)):
-            raise InvalidValueError(f"--executor: expected ray:N for N processes, got {name!r}")
+            raise InvalidValueError(field="--executor", expected="ray:N for N processes", got=name)
         return cls(int(number or 2))
 
 

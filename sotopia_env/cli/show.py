@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sotopia_env.cli.options import path_argument
-from sotopia_env.errors import InvalidValueError
+from sotopia_env.errors import InvalidValueError, Verbatim
 from sotopia_env.quoting import disarm_line
 
 if TYPE_CHECKING:
@@ -87,8 +87,10 @@ def _find(run: Path, name: str) -> Episode | FailureRecord:
     exact = [matches[name]] if name in matches else list(matches.values())
     if len(exact) != 1:
         raise InvalidValueError(
-            f"episode: expected an index or the beginning of one key in {run}, got {name!r}, which fits "
-            f"{len(exact)}; `sotopia show {run}` lists them"
+            field="episode",
+            expected=f"an index or the beginning of one key in {run}",
+            got=Verbatim(f"{name!r}, which fits {len(exact)}"),
+            hint=f"`sotopia show {run}` lists them",
         )
     return exact[0]
 

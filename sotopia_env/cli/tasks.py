@@ -130,7 +130,7 @@ def stats(
     if out is not None:
         need("tasks stats --out", "matplotlib")
         if out.suffix != ".png":
-            raise InvalidValueError(f"--out: expected a .png file, got {str(out)!r}")
+            raise InvalidValueError(field="--out", expected="a .png file", got=str(out))
     refused: list[str] = []
     counts = composition(task_set(source, n, seed, level, refused=refused if keep_going else None))
     typer.echo(composition_text(counts), nl=False)
@@ -159,7 +159,7 @@ def hard(
     from sotopia_env.reports.tables import show_number, table
 
     if out is not None and out.suffix != ".json":
-        raise InvalidValueError(f"--out: expected a .json file, got {str(out)!r}")
+        raise InvalidValueError(field="--out", expected="a .json file", got=str(out))
     selection = hard_tasks(runs, target, top, metric=metric, evaluator=evaluator)
     rows = [(e.task or "", *map(show_number, (e.gap, e.high, e.low)), e.by or "") for e in selection.entries]
     typer.echo(table(("task", "gap", "others' high", "own low", "by"), rows))
@@ -195,7 +195,7 @@ def sample_tasks(
     from sotopia_env.tasks import read_selection
 
     if out.suffix != ".jsonl":
-        raise InvalidValueError(f"--out: expected a .jsonl file, got {str(out)!r}")
+        raise InvalidValueError(field="--out", expected="a .jsonl file", got=str(out))
     selection = None if only is None else read_selection(only)
     refused: list[str] = []
     sample = task_set(source, n, seed, level, split, refused if keep_going else None)
@@ -243,7 +243,7 @@ def generate_tasks(
     from sotopia_env.tasks import TaskStream, read_cast
 
     if out.suffix != ".jsonl":
-        raise InvalidValueError(f"--out: expected a .jsonl file, got {str(out)!r}")
+        raise InvalidValueError(field="--out", expected="a .jsonl file", got=str(out))
     stream = TaskStream(task_sources(sources), seed, level, None if cast is None else read_cast(cast))
     stream.save(out, n, start, Progress(n, 0, None, "tasks").advance)
     typer.echo(f"{out}: {n} tasks")

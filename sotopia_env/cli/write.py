@@ -11,7 +11,7 @@ import typer
 
 from sotopia_env.cli.models import exit_if_stopped, run_with_models
 from sotopia_env.cli.options import Seed, path_option
-from sotopia_env.errors import InvalidValueError, SotopiaError, UnknownNameError, name_hint
+from sotopia_env.errors import InvalidValueError, SotopiaError, UnknownNameError
 from sotopia_env.files import read_text, write_text_atomically
 from sotopia_env.quoting import disarm, disarm_line
 
@@ -66,7 +66,7 @@ def write_tasks(
     from sotopia_env.writing import Drafter
 
     if kind not in KINDS:
-        raise UnknownNameError(f"kind: {name_hint(kind, KINDS)}")
+        raise UnknownNameError(field="kind", got=kind, valid=KINDS)
     _check_options(
         kind, {"--inspirations": inspirations, "--used": used, "--evaluation": evaluation, "--script": script}
     )
@@ -107,7 +107,7 @@ def _check_options(kind: str, options: Mapping[str, object]) -> None:
     for option, value in options.items():
         if value and option not in _OPTIONS[kind]:
             kinds = ", ".join(name for name in KINDS if option in _OPTIONS[name])
-            raise InvalidValueError(f"{option}: expected with {kinds} only, got it with {kind}; leave it out")
+            raise InvalidValueError(f"only for {kinds}", field=option, hint="leave it out")
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,13 +141,13 @@ def _results(drafter: Drafter, request: _Request, reserved: Sequence[Scenario]) 
     writing: Writing
     if request.kind == "relationships":
         if cast is None:
-            raise InvalidValueError("--cast: expected 'starter' or a JSON file with a cast, got 'drawn'")
+            raise InvalidValueError(field="--cast", expected="'starter' or a JSON file with a cast", got="drawn")
         writing = RelationshipWriting(cast)
         inspirations = writing.pairs(request.seed)
     else:
         inspirations = read_inspirations(request.inspirations)
         if not inspirations:
-            raise InvalidValueError("--inspirations: expected at least one file with inspirations, got none")
+            raise InvalidValueError(field="--inspirations", expected="at least one file with inspirations")
         writing = CharacterWriting()
         if request.kind != "characters":
             writing = ScenarioWriting(request.kind == "outcomes", cast, request.castings)
@@ -195,7 +195,7 @@ def _templates(drafter: Drafter, script: Path | None, out: Path, castings: int, 
     from sotopia_env.writing.script import ScriptRoute
 
     if script is None:
-        raise InvalidValueError("--script: expected the file that templates are made of, got none")
+        raise InvalidValueError(field="--script", expected="the file that templates are made of")
     route = ScriptRoute(drafter, script.stem, read_text(script), out)
     return lambda: route.run(castings, seed)
 
@@ -225,7 +225,7 @@ def draft_simulation(
     from sotopia_env.yaml_text import to_yaml
 
     if out.suffix not in YAML_SUFFIXES or out.exists():
-        raise InvalidValueError(f"--out: expected a new .yaml file, got {str(out)!r}")
+        raise InvalidValueError(field="--out", expected="a new .yaml file", got=str(out))
     pool = ModelPool(settings_of(settings, WorkOptions, "").models)
     drafter = Drafter(with_directories(pool)(model), Manner(temperature=1.0, reasks=reasks))
 

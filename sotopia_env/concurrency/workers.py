@@ -9,7 +9,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from sotopia_env.concurrency.progress import Progress
 from sotopia_env.concurrency.stopping import Dropped, Stop, woken_by_signals
-from sotopia_env.errors import FATAL, InvalidValueError
+from sotopia_env.errors import FATAL, InvalidValueError, check_whole
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -17,10 +17,9 @@ _T = TypeVar("_T")
 
 def check_limits(concurrency: int, timeout: float | None) -> None:
     """Raises :class:`InvalidValueError` unless these are a number of workers and a time limit."""
-    if isinstance(concurrency, bool) or not isinstance(concurrency, int) or concurrency < 1:
-        raise InvalidValueError(f"concurrency: expected a whole number of at least 1, got {concurrency!r}")
+    check_whole("concurrency", concurrency, 1)
     if timeout is not None and not timeout > 0:
-        raise InvalidValueError(f"timeout: expected seconds above 0 or None, got {timeout!r}")
+        raise InvalidValueError(field="timeout", expected="seconds above 0 or None", got=timeout)
 
 
 async def work_through(
@@ -94,7 +93,9 @@ def blocking(work: Callable[_P, Coroutine[Any, Any, _T]]) -> Callable[_P, _T]:
             asyncio.get_running_loop()
         except RuntimeError:
             return asyncio.run(work(*args, **kwargs))
-        raise InvalidValueError(f"{name}() was called where an event loop is running; await {work.__name__}() there")
+        raise InvalidValueError(
+            f"{name}() was called where an event loop is running", hint=f"await {work.__name__}() there"
+        )
 
     run.__name__ = run.__qualname__ = name
     run.__doc__ = f"As :func:`{work.__name__}`, for callers without an event loop."

@@ -22,7 +22,7 @@ from sotopia_env.envs.defaults import with_defaults
 from sotopia_env.envs.options import RESET_OPTIONS, EnvOptions, check_reset_options, read_seed
 from sotopia_env.envs.pettingzoo_env import SotopiaEnv
 from sotopia_env.envs.spaces import ActionSpace, action_space
-from sotopia_env.errors import InvalidActionError, InvalidValueError, check_members
+from sotopia_env.errors import InvalidActionError, InvalidValueError, check_members, check_whole
 from sotopia_env.outcomes import Menu
 from sotopia_env.policies.policy import Policy
 from sotopia_env.world.episode import Episode
@@ -180,11 +180,10 @@ class SotopiaSingleAgentEnv(gymnasium.Env[ObservationDict, Any]):
         self.__dict__.update(state)
         self.action_space.bind(self._menu)
 
-    def _cast(self, focal_seat: object, partners: Partners) -> tuple[str, dict[str, Policy]]:
+    def _cast(self, focal_seat: int, partners: Partners) -> tuple[str, dict[str, Policy]]:
         """The focal agent, and who plays each other one."""
         agents = self._aec.possible_agents
-        if isinstance(focal_seat, bool) or not isinstance(focal_seat, int) or not 0 <= focal_seat < len(agents):
-            raise InvalidValueError(field="focal_seat", expected=f"0 to {len(agents) - 1}", got=focal_seat)
+        check_whole("focal_seat", focal_seat, 0, len(agents) - 1)
         others = [seat for seat in range(len(agents)) if seat != focal_seat]
         by_seat = partners if isinstance(partners, Mapping) else dict.fromkeys(others, partners)
         if set(by_seat) != set(others):

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from sotopia_env.evaluators.judge.llm_judge import LLMJudge
     from sotopia_env.evaluators.judge.prompt import Prompt, closed_object, fingerprint
     from sotopia_env.evaluators.judge.question import Manner, all_at_once, ask, check_model, tag
-    from sotopia_env.evaluators.judge.verdict import Refusal, object_members, read_object, refusal, short_form
+    from sotopia_env.evaluators.judge.verdict import Refusal, object_members, read_object, refusal
     from sotopia_env.evaluators.judge.views import Views
     from sotopia_env.evaluators.spoken_agreement import SpokenAgreement, spoken_agreement_of
     from sotopia_env.evaluators.spoken_outcome import SpokenOutcome
@@ -48,7 +48,7 @@ _LAZY: Mapping[str, tuple[str, ...]] = {
     "judge.llm_judge": ("LLMJudge",),
     "judge.prompt": ("Prompt", "closed_object", "fingerprint"),
     "judge.question": ("Manner", "all_at_once", "ask", "check_model", "tag"),
-    "judge.verdict": ("Refusal", "object_members", "read_object", "refusal", "short_form"),
+    "judge.verdict": ("Refusal", "object_members", "read_object", "refusal"),
     "judge.views": ("Views",),
     "spoken_agreement": ("SpokenAgreement", "spoken_agreement_of"),
     "spoken_outcome": ("SpokenOutcome",),
@@ -101,7 +101,6 @@ __all__ = [
     "plant",
     "read_object",
     "refusal",
-    "short_form",
     "spoken_agreement_of",
     "tag",
 ]

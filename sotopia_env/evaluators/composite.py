@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from sotopia_env.errors import EvaluationError, InvalidValueError, UnknownNameError, name_hint
+from sotopia_env.errors import EvaluationError, InvalidValueError, UnknownNameError
 from sotopia_env.evaluators.evaluator import Basis, MemberResult, applies, evaluate_member, measures, weakest
 from sotopia_env.world.episode import Evaluation, Evaluator, Score, Transcript
 from sotopia_env.world.reward import Dimension
@@ -43,10 +43,10 @@ class Composite:
 
     def __init__(self, evaluators: Sequence[Evaluator], aggregate: str = "first", strict: bool = True) -> None:
         if aggregate not in AGGREGATES:
-            raise UnknownNameError(f"aggregate: {name_hint(aggregate, AGGREGATES)}")
+            raise UnknownNameError(field="aggregate", got=aggregate, valid=AGGREGATES)
         names = [evaluator.name for evaluator in evaluators]
         if not names or len(set(names)) != len(names):
-            raise InvalidValueError(f"evaluators: expected at least one, with different names, got {names}")
+            raise InvalidValueError(field="evaluators", expected="at least one, with different names", got=names)
         self.evaluators = tuple(evaluators)
         self.aggregate = aggregate
         self.strict = strict

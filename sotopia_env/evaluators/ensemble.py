@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from sotopia_env.errors import EvaluationError, InvalidValueError, UnknownNameError, name_hint
+from sotopia_env.errors import EvaluationError, InvalidValueError, UnknownNameError, check_whole
 from sotopia_env.evaluators.evaluator import Basis, MemberResult, evaluate_member, measures, weakest
 from sotopia_env.evaluators.judge.question import AskingEvaluator, all_at_once
 from sotopia_env.records import canonical_json
@@ -58,13 +58,13 @@ class Ensemble(AskingEvaluator):
 
     def __init__(self, judges: Sequence[Evaluator], aggregate: str = "mean", quorum: int | None = None) -> None:
         if aggregate not in _STATISTICS:
-            raise UnknownNameError(f"aggregate: {name_hint(str(aggregate), _STATISTICS)}")
+            raise UnknownNameError(field="aggregate", got=aggregate, valid=_STATISTICS)
         names = [judge.name for judge in judges]
         _check_questions(judges)
         if len(names) < 2 or len(set(names)) != len(names):
-            raise InvalidValueError(f"judges: expected at least two, with different names, got {names}")
-        if quorum is not None and not (type(quorum) is int and 1 <= quorum <= len(names)):
-            raise InvalidValueError(f"quorum: expected a whole number from 1 to {len(names)}, got {quorum!r}")
+            raise InvalidValueError(field="judges", expected="at least two, with different names", got=names)
+        if quorum is not None:
+            check_whole("quorum", quorum, 1, len(names))
         self.judges: Sequence[Evaluator] = tuple(judges)
         self.aggregate = aggregate
         self.quorum = len(names) if quorum is None else quorum
@@ -157,8 +157,10 @@ def _check_questions(judges: Sequence[Evaluator]) -> None:
     ]
     if len(set(questions)) < len(questions):
         raise InvalidValueError(
-            f"judges: expected different ones, got {[judge.name for judge in judges]}; judges that ask the same are "
-            "told apart by replicate=1, replicate=2 and so on"
+            field="judges",
+            expected="different ones",
+            got=[judge.name for judge in judges],
+            hint="judges that ask the same are told apart by replicate=1, replicate=2 and so on",
         )
 
 

@@ -13,9 +13,9 @@ from typing import Any
 
 from pydantic import Field
 
-from sotopia_env.errors import DamagedRecordError, EvaluationError
+from sotopia_env.errors import DamagedRecordError, EvaluationError, FieldError, excerpt
 from sotopia_env.evaluators.judge.prompt import closed_object
-from sotopia_env.evaluators.judge.verdict import Refusal, object_members, read_object, refusal, short_form, text_problem
+from sotopia_env.evaluators.judge.verdict import Refusal, object_members, read_object, refusal, text_problem
 from sotopia_env.outcomes import AnyProtocol, InvalidMoveError, Menu, Move, MoveKind
 from sotopia_env.outcomes.space import OPTION
 from sotopia_env.records import JsonObject, Record, read_record
@@ -88,8 +88,8 @@ def read_agreement(text: str, transcript: Transcript) -> SpokenAgreement | Refus
         return answer
     problems: list[str] = []
     parts = object_members(answer, ("reasoning", "agreement"), "the answer", problems)
-    if "reasoning" in parts and (problem := text_problem(parts["reasoning"])):
-        problems.append(f"reasoning: {problem}")
+    if "reasoning" in parts and (problem := text_problem("reasoning", parts["reasoning"])):
+        problems.append(problem)
     agreement = parts.get("agreement")
     if problems or agreement is None:
         return refusal(problems) or SpokenAgreement(agreed=False, reasoning=parts["reasoning"])
@@ -120,12 +120,12 @@ def _citations(value: Any, transcript: Transcript, problems: list[str]) -> dict[
 
 def _citation_problem(agent: str, number: Any, turns: Sequence[Turn]) -> str:
     if type(number) is not int:  # bool is an int to isinstance
-        return f"expected the number of a turn, or null, got {short_form(number)}"
+        return str(FieldError(expected="the number of a turn, or null", got=number))
     turn = next((turn for turn in turns if turn.index + 1 == number), None)
     if turn is None:
-        return f"there is no turn {short_form(number)}; expected one of the turns of {agent}"
+        return f"there is no turn {excerpt(number)}; give one of the turns of {agent}"
     if turn.actor != agent:
-        return f"turn {number} is a turn of {turn.actor}; expected one of the turns of {agent}"
+        return f"turn {number} is a turn of {turn.actor}; give one of the turns of {agent}"
     return "" if turn.action.argument.strip() else f"turn {number} carries no words"
 
 

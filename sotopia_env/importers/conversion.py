@@ -91,7 +91,7 @@ class Conversion:
                 if formats:
                     return min(formats, key=_rank)
                 if not self.keep_going:
-                    return format_of(item.value, f"{item.where}: ")
+                    return format_of(item.value, item.where)
         return None
 
     def _file(self, source: Source, format: Format | None) -> Iterator[Product]:
@@ -122,7 +122,7 @@ class Conversion:
         return sorted(zip(items, formats, strict=True), key=lambda entry: _rank(entry[1]))
 
     def _record(self, item: Item, format: Format | None, count: FileCount) -> Iterator[Product]:
-        where = f"{item.where}, key {item.key!r}" if item.key else item.where
+
         try:
             reader = format or format_of(item.value)
             products = converted(lambda: list(reader.read(item, self.library)))
@@ -131,11 +131,11 @@ class Conversion:
                 if self.check is not None:
                     self.check(product)
         except DamagedRecordError as error:
-            self._refuse(count, Refusal(where, str(error)))
+            self._refuse(count, Refusal(DamagedRecordError.of(error, where=item.where)))
             return
         count.converted += _size(item, format)
         count.products.update(product.kind for product in products)
-        count.notes += [Remark(where, note) for product in products for note in product.notes]
+        count.notes += [Remark(str(item.where), note) for product in products for note in product.notes]
         yield from products
 
     def _check_key(self, product: Product) -> None:
@@ -145,14 +145,16 @@ class Conversion:
         key = f"{product.kind} {getattr(product.value, name)}"
         if key in self._keys:
             raise DamagedRecordError(
-                f"pk: expected an id of its own, got {getattr(product.value, name)!r} twice; leave one of them out, or "
-                "give it another id"
+                field="pk",
+                expected="an id of its own",
+                got=getattr(product.value, name),
+                hint="leave one of the two out, or give it another id",
             )
         self._keys.add(key)
 
     def _refuse(self, count: FileCount, refusal: Refusal) -> None:
         if not self.keep_going:
-            raise DamagedRecordError(refusal.sentence)
+            raise refusal.error
         count.refused.append(refusal)
 
 

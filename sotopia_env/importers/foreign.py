@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, ValidationError
 from pydantic.fields import FieldInfo
 
-from sotopia_env.errors import DamagedRecordError, InvalidValueError, short_repr
+from sotopia_env.errors import DamagedRecordError, InvalidValueError
 from sotopia_env.importers.source import Item
-from sotopia_env.records import canonical_json, explain
+from sotopia_env.records import canonical_json, invalid
 
 if TYPE_CHECKING:
     from sotopia_env.importers.library import Library
@@ -103,12 +103,12 @@ class Foreign(BaseModel):
             DamagedRecordError: it is none; names field, value and mend.
         """
         if not isinstance(value, dict):
-            raise DamagedRecordError(f"record: expected an object with fields, got {short_repr(value)}")
+            raise DamagedRecordError(field="record", expected="an object with fields", got=value)
         cls._check_spelling(value)
         try:
             return cls.model_validate(value)
         except ValidationError as error:
-            raise DamagedRecordError(explain(error, cls.model_fields, value)) from None
+            raise DamagedRecordError.of(invalid(error, cls.model_fields, value)) from None
 
     @classmethod
     def _check_spelling(cls, value: Mapping[str, Any]) -> None:
@@ -118,9 +118,7 @@ class Foreign(BaseModel):
         missing = [field for field, spellings in names.items() if not value.keys() & set(spellings)]
         for name in sorted(unknown) if missing else ():
             if close := difflib.get_close_matches(name, missing, n=1, cutoff=_ALIKE):
-                raise DamagedRecordError(
-                    f"{name}: unknown field, got {short_repr(value[name])}; did you mean {close[0]!r}?"
-                )
+                raise DamagedRecordError("unknown field", field=name, got=value[name], nearest=close[0])
 
 
 def _spellings(field: str, info: FieldInfo) -> list[str]:
@@ -142,9 +140,9 @@ def converted(make: Callable[[], _ResultT]) -> _ResultT:
     except DamagedRecordError:
         raise
     except ValidationError as error:
-        raise DamagedRecordError(explain(error)) from None
+        raise DamagedRecordError.of(invalid(error)) from None
     except InvalidValueError as error:
-        raise DamagedRecordError(str(error)) from None
+        raise DamagedRecordError.of(error) from None
 
 
 def one_line(text: str) -> str:
@@ -204,4 +202,4 @@ Identity = Annotated[str, BeforeValidator(_identity)]
 def check_distinct_names(names: Sequence[str]) -> None:
     """Raises :class:`DamagedRecordError` unless there are two names or more, all different."""
     if len(names) < 2 or len(set(names)) != len(names):
-        raise DamagedRecordError(f"participants: expected two or more different names, got {list(names)}")
+        raise DamagedRecordError(field="participants", expected="two or more different names", got=list(names))

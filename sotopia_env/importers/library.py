@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from sotopia_env.errors import DamagedRecordError, name_hint
+from sotopia_env.errors import DamagedRecordError
 from sotopia_env.importers.foreign import content_id
 from sotopia_env.world.scenario import Character, Relationship, RelationshipKind, Scenario, Task
 
@@ -42,7 +42,7 @@ class Library:
             DamagedRecordError: another record has this id.
         """
         if table.setdefault(key, record) != record:
-            raise DamagedRecordError(f"pk: expected an id of its own, got {key!r} twice; give one of them another id")
+            raise DamagedRecordError(field="pk", expected="an id of its own", got=key, hint="give one another id")
 
     def knows(self, scenario: str, characters: Sequence[str]) -> bool:
         """Whether all profiles of a task were read."""
@@ -85,7 +85,9 @@ class Library:
         characters = tuple(_known(self.characters, name, "agent_ids", "agents") for name in character_ids)
         if len(characters) != len(scenario.seats):
             raise DamagedRecordError(
-                f"agent_ids: expected {len(scenario.seats)}, one per goal of {scenario_id!r}, got {len(characters)}"
+                field="agent_ids",
+                expected=f"{len(scenario.seats)}, one per goal of {scenario_id!r}",
+                got=len(characters),
             )
         key = (scenario_id, tuple(character_ids))
         return Task(
@@ -140,5 +142,7 @@ class Library:
 
 def _known(table: Mapping[str, _RecordT], key: str, field: str, file: str) -> _RecordT:
     if key not in table:
-        raise DamagedRecordError(f"{field}: {name_hint(key, table)}; import it together with the file of its {file}")
+        raise DamagedRecordError(
+            field=field, got=key, valid=table, hint=f"import it together with the file of its {file}"
+        )
     return table[key]

@@ -122,16 +122,17 @@ def _without_idle_end(steps: Sequence[Sequence[Action]], task: Task) -> Sequence
 
 def _check_some(acts: Sequence[object]) -> None:
     if not acts:
-        raise DamagedRecordError("expected at least one action, got none; an episode in which nothing happened is none")
+        raise DamagedRecordError(expected="at least one action", hint="an episode needs an action")
 
 
 def _check_present(state: EpisodeState, agent: str, number: int) -> None:
     name = state.task.names[agent]
     if state.stop is not None:
-        ended = f"the episode ended before it ({state.stop.value})"
-        raise DamagedRecordError(f"action {number}: expected no more, {ended}, got one of {name}; leave it out")
+        problem = f"{name} cannot act, the episode ended before ({state.stop.value})"
+        raise DamagedRecordError(problem, field=f"action {number}", hint="remove this action")
     if agent in state.left:
-        raise DamagedRecordError(f"action {number}: expected none of {name}, who has left, got one; leave it out")
+        problem = f"{name} left earlier and cannot act"
+        raise DamagedRecordError(problem, field=f"action {number}", hint="remove this action")
 
 
 def _ended(state: EpisodeState, acts: Sequence[Act]) -> Playback:

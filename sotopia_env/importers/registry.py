@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sotopia_env.errors import DamagedRecordError, UnknownNameError, name_hint, short_repr
+from sotopia_env.errors import DamagedRecordError, UnknownNameError, Verbatim, Where
 from sotopia_env.importers.foreign import Format
 from sotopia_env.importers.formats.agentsense import SCENES
 from sotopia_env.importers.formats.ampo import AMPO
@@ -26,7 +26,7 @@ FORMATS: Mapping[str, Format] = {format.name: format for format in _ALL}
 def format_named(name: str) -> Format:
     """Returns a format, or raises :class:`UnknownNameError` with the nearest name."""
     if name not in FORMATS:
-        raise UnknownNameError(f"format: {name_hint(name, FORMATS)}")
+        raise UnknownNameError(field="format", got=name, valid=FORMATS)
     return FORMATS[name]
 
 
@@ -35,7 +35,7 @@ def detect(value: Any) -> Format | None:
     return next((format for format in FORMATS.values() if format.detects(value)), None)
 
 
-def format_of(value: Any, where: str = "") -> Format:
+def format_of(value: Any, where: Where | str = "") -> Format:
     """Returns the format of a record.
 
     Raises:
@@ -44,8 +44,10 @@ def format_of(value: Any, where: str = "") -> Format:
     format = detect(value)
     if format is None:
         names = ", ".join(list(value)[:8]) if isinstance(value, dict) else ""
-        got = f"an object with {names}" if names else short_repr(value)
         raise DamagedRecordError(
-            f"{where}expected a record of a known format, got {got}; name its format, one of {', '.join(FORMATS)}"
+            expected="a record of a known format",
+            got=Verbatim(f"an object with {names}") if names else value,
+            hint=f"name its format, one of {', '.join(FORMATS)}",
+            where=where,
         )
     return format

@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-from sotopia_env.errors import DamagedRecordError, short_repr
+from sotopia_env.errors import DamagedRecordError
 from sotopia_env.records import canonical_json
 
 FORMAT = "format"
@@ -45,7 +45,7 @@ def restored(written: Mapping[str, Any], origin: Mapping[str, Any]) -> dict[str,
                 record[key] = _patched(present, entry["is"])
     except (TypeError, ValueError, LookupError, AttributeError):
         raise DamagedRecordError(
-            f"origin: expected what an import wrote, got {short_repr(dict(origin))}; import the record again"
+            field="origin", expected="what an import wrote", got=dict(origin), hint="import the record again"
         ) from None
     return record
 

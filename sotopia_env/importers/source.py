@@ -9,12 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from sotopia_env.errors import DamagedRecordError, InvalidValueError, Where
+from sotopia_env.errors import DamagedRecordError, InvalidValueError, Verbatim, Where
+from sotopia_env.files import not_utf8
 from sotopia_env.json_text import decode_json, iter_array, parse_json
 
 _HEAD = 4_096
 _YAML_SUFFIXES = (".yaml", ".yml")
 _LARGEST_DOCUMENT = 1 << 28
+
+
+_REST = "what follows is not read"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +40,11 @@ class Item:
     key: str = ""
 
     @property
-    def where(self) -> str:
-        """File and line, for messages; and the number where several records are on one line."""
-        line = f", line {self.line}" if self.line else ""
-        return f"{self.file}{line}" + (f", record {self.number}" if self.number > self.line else "")
+    def where(self) -> Where:
+        """File and line; the number if several records are on one line; the key if there is one."""
+        number = f"record {self.number}" if self.number > self.line else ""
+        key = f"key {self.key!r}" if self.key else ""
+        return Where(self.file, self.line or None, ", ".join(filter(None, (number, key))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +60,28 @@ class Remark:
         return f"{self.where}: {self.reason}"
 
 
-class Refusal(Remark):
+@dataclass(frozen=True, slots=True)
+class Refusal:
     """A record that was not read, and why."""
+
+    error: DamagedRecordError
+
+    @property
+    def where(self) -> str:
+        """The place of the record."""
+        return str(self.error.where)
+
+    @property
+    def reason(self) -> str:
+        """What is wrong, without the place."""
+        error = DamagedRecordError.of(self.error)
+        error.where = Where()
+        return str(error)
+
+    @property
+    def sentence(self) -> str:
+        """Reason and place."""
+        return str(self.error)
 
 
 class Source:
@@ -75,9 +100,9 @@ class Source:
         try:
             self.size = path.stat().st_size
             if not path.is_file():
-                raise DamagedRecordError(f"{path}: expected a file, found a directory; name the files in it")
+                raise DamagedRecordError(expected="a file", hint="name the files in it", where=path)
         except OSError as error:
-            raise DamagedRecordError(f"{path}: cannot be opened ({error.strerror})") from None
+            raise DamagedRecordError(f"cannot be opened ({error.strerror})", where=path) from None
 
     def items(self) -> Iterator[Item | Refusal]:
         """Yields the records, and a refusal where one cannot be read; after one inside an array the file ends.
@@ -88,7 +113,7 @@ class Source:
         try:
             stream = self.path.open("rb")
         except OSError as error:
-            raise DamagedRecordError(f"{self.path}: cannot be opened ({error.strerror})") from None
+            raise DamagedRecordError(f"cannot be opened ({error.strerror})", where=self.path) from None
         with stream:
             head = stream.read(_HEAD).removeprefix(b"\xef\xbb\xbf").lstrip()
             stream.seek(0)
@@ -121,9 +146,9 @@ class Source:
                 text = raw.decode("utf-8-sig" if line == 1 else "utf-8").strip()
                 value = decode_json(text) if text[:1] in "{[" else text
             except UnicodeDecodeError as error:
-                yield Refusal(f"{self.path}, line {line}", f"expected UTF-8 text, got byte {raw[error.start]:#04x}")
+                yield Refusal(not_utf8(DamagedRecordError, raw[error.start], Where(self.path, line)))
             except ValueError as error:
-                yield Refusal(f"{self.path}, line {line}", f"not valid JSON ({error})")
+                yield Refusal(DamagedRecordError(f"not valid JSON ({error})", where=Where(self.path, line)))
             else:
                 yield Item(self.path, number, line, value)
 
@@ -142,11 +167,11 @@ class Source:
         try:
             yield from values()
         except UnicodeDecodeError as error:
-            yield Refusal(str(self.path), f"expected UTF-8 text ({error.reason}); what follows is not read")
+            byte = error.object[error.start]
+            yield Refusal(DamagedRecordError.of(not_utf8(DamagedRecordError, byte, self.path), hint=_REST))
         except InvalidValueError as error:
             where = Where(self.path, error.where.line)
-            reason = InvalidValueError.of(error, where=Where())
-            yield Refusal(str(where), f"{reason}; what follows is not read")
+            yield Refusal(DamagedRecordError.of(error, where=where, hint=_REST))
 
     def _document(self, stream: _Counted) -> Iterator[Item | Refusal]:
         """The one record, or the records by key, of a file that is one JSON object."""
@@ -168,10 +193,10 @@ class Source:
         try:
             value = parse_yaml(stream.read().decode("utf-8-sig"), str(self.path))
         except InvalidValueError as error:
-            yield Refusal(str(error.where), str(InvalidValueError.of(error, where=Where())))
+            yield Refusal(DamagedRecordError.of(error))
             return
         except UnicodeDecodeError as error:
-            yield Refusal(str(self.path), f"expected UTF-8 text ({error.reason})")
+            yield Refusal(not_utf8(DamagedRecordError, error.object[error.start], self.path))
             return
         if isinstance(value, dict) and len(value) == 1 and isinstance(next(iter(value.values())), list):
             value = next(iter(value.values()))
@@ -194,7 +219,9 @@ def _unicode(entry: Item | Refusal) -> Item | Refusal:
     try:
         json.dumps(entry.value if isinstance(entry, Item) else "", ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        return Refusal(entry.where, "expected Unicode text, got half a surrogate pair; leave it out")
+        got = Verbatim("half a surrogate pair")
+        where = entry.where if isinstance(entry, Item) else ""
+        return Refusal(DamagedRecordError(expected="Unicode text", got=got, hint="leave it out", where=where))
     return entry
 
 

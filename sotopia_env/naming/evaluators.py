@@ -8,7 +8,7 @@ from typing import Any
 
 from sotopia_env.chat_model.factory import make_model
 from sotopia_env.chat_model.protocol import ChatModel
-from sotopia_env.errors import InvalidValueError, UnknownNameError, check_members, name_hint
+from sotopia_env.errors import InvalidValueError, UnknownNameError, Where, check_members
 from sotopia_env.evaluators.composite import Composite
 from sotopia_env.evaluators.diligence import Diligence
 from sotopia_env.evaluators.ensemble import Ensemble
@@ -113,9 +113,8 @@ def make_evaluator(
     if all(isinstance(member, LLMJudge) for member in members):
         return Ensemble(members, aggregate, **arguments)
     if arguments:
-        raise InvalidValueError(
-            f"evaluator {aggregate!r}, quorum: expected judges alone in the parentheses, got {inner!r}"
-        )
+        where = Where(record=f"evaluator {aggregate!r}")
+        raise InvalidValueError(field="quorum", expected="judges alone in the parentheses", got=inner, where=where)
     return Composite(members, aggregate)
 
 
@@ -149,7 +148,7 @@ def _plugin(name: str, model_factory: ModelFactory) -> Evaluator:
     if plugin is None:
         forms = [_INTERVIEW, *(f"{kind}:MODEL" for kind in _WITH_MODEL)]
         names = [*EVALUATOR_NAMES, *EVALUATOR_PLUGINS.names, *forms]
-        raise UnknownNameError(f"evaluator: {name_hint(name, names)} (your own: package.module:factory)")
+        raise UnknownNameError(field="evaluator", got=name, valid=names, hint="your own: package.module:factory")
     return plugin
 
 
@@ -165,7 +164,7 @@ def _interview(head: str, options: str, make: ModelFactory, policies: Iterable[C
 
 def _judge(model: str, make: ModelFactory, **arguments: Any) -> LLMJudge:
     if not model:
-        raise InvalidValueError("evaluator 'judge:': expected a model's name after 'judge:'")
+        raise InvalidValueError(field="evaluator", expected="a model's name after 'judge:'", got="judge:")
     return LLMJudge(make(model), **arguments)
 
 
@@ -183,7 +182,8 @@ def _views(models: str, make: ModelFactory, **arguments: Any) -> Views:
 
 def _spoken_outcome(model: str, make: ModelFactory, **arguments: Any) -> SpokenOutcome:
     if not model:
-        raise InvalidValueError("evaluator 'spoken-outcome:': expected a model's name after 'spoken-outcome:'")
+        expected = "a model's name after 'spoken-outcome:'"
+        raise InvalidValueError(field="evaluator", expected=expected, got="spoken-outcome:")
     return SpokenOutcome(make(model), **arguments)
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint, short_repr
+from sotopia_env.errors import InvalidValueError, UnknownNameError, Where
 from sotopia_env.json_text import decode_json
 
 _OPTIONS = re.compile(r"\s*:\s*(?=\w+\s*=|$)")
@@ -113,32 +113,33 @@ def read_options(owner: str, text: str, readers: Mapping[str, Reader], default: 
         InvalidValueError: a part is no pair, a key is given twice, or a value cannot be read.
     """
     options: dict[str, Any] = {}
+    where = Where(record=owner)
     for pair in split(text) if text else ():
         key, equals, value = (part.strip() for part in pair.partition("="))
         if not equals:
-            raise InvalidValueError(f"{owner}: expected key=value pairs with commas between, got {pair!r}")
+            raise InvalidValueError(expected="key=value pairs with commas between", got=pair, where=where)
         reader = readers.get(key, default)
         if reader is None:
-            hint = name_hint(key, readers) if readers else f"it has no parameters, got {key!r}"
-            raise UnknownNameError(f"{owner}, parameter: {hint}")
+            problem = "unknown parameter" if readers else "it has no parameters"
+            raise UnknownNameError(problem, field=key, got=key, valid=readers or None, where=where)
         if key in options:
-            raise InvalidValueError(f"{owner}: parameter {key!r} is given twice")
-        options[key] = _read(f"{owner}, {key}", reader, value)
+            raise InvalidValueError("the parameter is given twice", field=key, where=where)
+        options[key] = _read(key, reader, value, where)
     return options
 
 
 @contextmanager
 def options_of(owner: str, readers: Container[str]) -> Iterator[None]:
-    """Says whose option it is in an error about a field that is one of ``readers``."""
+    """Names the owner in an error about a field that is one of ``readers``."""
     try:
         yield
     except InvalidValueError as error:
-        if str(error).partition(":")[0] in readers:
-            raise type(error)(f"{owner}, {error}") from None
+        if error.field in readers:
+            raise type(error).of(error, where=Where(record=owner)) from None
         raise
 
 
-def _read(field: str, reader: Reader, text: str) -> Any:
+def _read(field: str, reader: Reader, text: str, where: Where) -> Any:
     if text.startswith("(") and text.endswith(")"):
         text = text[1:-1]
     try:
@@ -146,4 +147,4 @@ def _read(field: str, reader: Reader, text: str) -> Any:
     except InvalidValueError:
         raise
     except (ValueError, KeyError):
-        raise InvalidValueError(f"{field}: expected {reader.expected}, got {short_repr(text)}") from None
+        raise InvalidValueError(field=field, expected=reader.expected, got=text, where=where) from None

@@ -34,7 +34,13 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from sotopia_env.errors import InvalidValueError, SotopiaError, UnknownNameError, check_members, name_hint
+from sotopia_env.errors import (
+    InvalidValueError,
+    SotopiaError,
+    UnknownNameError,
+    Where,
+    check_members,
+)
 from sotopia_env.naming.grammar import JSON, read_options, split_options
 
 logger = logging.getLogger(__name__)
@@ -106,18 +112,20 @@ class Plugins(Generic[T]):
             if "/" not in head or head.partition("/")[0] in _MODELS or not path.is_dir():
                 return False
         elif not path.is_dir():
-            raise InvalidValueError(f"{self.kind} {head!r}: expected a directory, found none")
+            raise InvalidValueError(field=self.kind, expected="a directory", got=head)
         if self._opener(path) is None:
             raise InvalidValueError(
-                f"{self.kind} {head!r}: no installed package opens this directory (entry points {self.group!r}); a "
-                "model is weights with config.json or adapter_config.json, or one .gguf file"
+                f"no installed package opens this directory (entry points {self.group!r})",
+                field=self.kind,
+                got=head,
+                hint="a model is weights with config.json or adapter_config.json, or one .gguf file",
             )
         return True
 
     def _check_unmarked(self, head: str) -> None:
         """Raises if a word that names nothing is a directory which would be opened if it were written as one."""
         if "/" not in head and Path(head).is_dir() and self._opener(Path(head)) is not None:
-            raise UnknownNameError(f"{self.kind} {head!r}: there is no such name; did you mean {f'./{head}'!r}?")
+            raise UnknownNameError("there is no such name", field=self.kind, got=head, nearest=f"./{head}")
 
     def _opener(self, path: Path) -> Any:
         for entry in entry_points(group=self.group):
@@ -150,18 +158,22 @@ class Plugins(Generic[T]):
     def _imported(self, module: str, name: str) -> Any:
         top = module.partition(".")[0]
         if top in sys.stdlib_module_names:
-            raise InvalidValueError(f"{self.kind} {module}:{name}: expected a module of yours, got one of Python's own")
+            raise InvalidValueError(
+                field=self.kind, expected="a module of yours, not one of Python's own", got=f"{module}:{name}"
+            )
         try:
             here = os.getcwd()
             if here not in sys.path and top not in sys.modules and importlib.util.find_spec(top) is None:
                 sys.path.append(here)  # as `python -m` has it; the command's own script does not
             value: Any = importlib.import_module(module)
         except _UNIMPORTABLE as error:
-            raise InvalidValueError(f"{self.kind} {module}:{name}: cannot be imported ({_line(error)})") from error
+            problem = f"{module}:{name} cannot be imported ({_line(error)})"
+            raise InvalidValueError(problem, field=self.kind) from error
         for part in name.split("."):
             if not hasattr(value, part):
                 public = [attribute for attribute in dir(value) if not attribute.startswith("_")]
-                raise UnknownNameError(f"{self.kind} {module}:{name}: {name_hint(part, public)}")
+                where = Where(record=f"{self.kind} {module}:{name}")
+                raise UnknownNameError(got=part, valid=public, where=where)
             value = getattr(value, part)
         return value
 
@@ -174,25 +186,26 @@ class Plugins(Generic[T]):
         arguments: Mapping[str, Any],
     ) -> Any:
         owner = f"{self.kind} {head!r}"
+        where = Where(record=owner)
         if not callable(factory):
-            raise InvalidValueError(f"{owner}: expected something to call, got {factory!r}")
+            raise InvalidValueError(expected="something to call", got=factory, where=where)
         if _is_pythons_own(factory):
-            raise InvalidValueError(f"{owner}: expected a factory of yours, got one of Python's own")
+            raise InvalidValueError(expected="a factory of yours, not one of Python's own", got=factory, where=where)
         try:
             parameters = inspect.signature(factory).parameters.values()
         except (TypeError, ValueError) as error:
-            raise InvalidValueError(f"{owner}: its parameters cannot be read ({_line(error)})") from error
+            raise InvalidValueError(f"its parameters cannot be read ({_line(error)})", where=where) from error
         names = [p.name for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
         takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
         settings = read_options(owner, options, dict.fromkeys(names, JSON), JSON if takes_all else None)
         keywords = {key: value for key, value in arguments.items() if key in names} | settings | directory
         missing = _missing(parameters, keywords)
         if missing:
-            raise InvalidValueError(f"{owner}: expected {', '.join(missing)}=…, got none")
+            raise InvalidValueError(f"missing parameters: {', '.join(missing)}", where=where)
         try:
             return factory(**keywords)
         except TypeError as error:
-            raise InvalidValueError(f"{owner}: cannot be made ({_line(error)})") from error
+            raise InvalidValueError(f"it cannot be made ({_line(error)})", where=where) from error
 
 
 _CODE: dict[str, Mapping[str, str]] = {}

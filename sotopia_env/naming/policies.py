@@ -10,7 +10,7 @@ from typing import Any
 
 from sotopia_env.chat_model.factory import make_model
 from sotopia_env.chat_model.protocol import ChatModel
-from sotopia_env.errors import InvalidValueError, UnknownNameError, check_members, name_hint
+from sotopia_env.errors import InvalidValueError, UnknownNameError, check_members
 from sotopia_env.naming.grammar import (
     BOOLEAN,
     NUMBER,
@@ -128,7 +128,10 @@ def make_policy(
             return LLMPolicy(chat_model(model), **{**(manner or {}), **settings})
     names = [*POLICY_NAMES, *POLICY_PLUGINS.names, _BEST_OF_FORM]
     raise UnknownNameError(
-        f"policy: {name_hint(name, names)} (a language model is named PROVIDER/MODEL, your own package.module:factory)"
+        field="policy",
+        got=name,
+        valid=names,
+        hint="a language model is named PROVIDER/MODEL, your own package.module:factory",
     )
 
 
@@ -144,15 +147,16 @@ def _best_of_n(spec: str, make: Callable[[str], Policy], arguments: Mapping[str,
     *policy_parts, scorer_name = split(inner, " by ")
     if not policy_parts:
         raise InvalidValueError(
-            f"policy {spec!r}: expected {_BEST_OF_FORM}, such as 'best-of-8(local/my-model by offer-worth)'"
+            expected=f"{_BEST_OF_FORM}, such as 'best-of-8(local/my-model by offer-worth)'", field="policy", got=spec
         )
     n = head.removeprefix(_BEST_OF)
     if not n.isdecimal() or len(n) > len(str(_MOST_CANDIDATES)) or not 1 <= int(n) <= _MOST_CANDIDATES:
         raise InvalidValueError(
-            f"policy {_BEST_OF}N: expected a whole number from 1 to {_MOST_CANDIDATES} after {_BEST_OF!r}, "
-            f"got {n[:20]!r}"
+            field="policy",
+            expected=f"a whole number from 1 to {_MOST_CANDIDATES} after {_BEST_OF!r}",
+            got=spec,
         )
     policy, scorer = make(" by ".join(policy_parts)), make_scorer(scorer_name, arguments)
     if isinstance(policy, HumanPolicy):
-        raise InvalidValueError(f"policy {spec!r}: expected a policy that is asked several times, not a person")
+        raise InvalidValueError(expected="a policy that is asked several times, not a person", field="policy", got=spec)
     return BestOfNPolicy(policy, int(n), scorer, name=f"{_BEST_OF}{n}({policy.name} by {scorer.name})")

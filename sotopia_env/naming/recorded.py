@@ -70,7 +70,7 @@ def recorded_policy(record: Configured, chat_model: Callable[[str], ChatModel]) 
     except UnknownNameError as error:  # a model of another package, such as one that was trained
         return RecordedPolicy(name, parameters, reason=f"{lacking}: {error}")
     except (TypeError, KeyError, ValidationError) as error:
-        raise InvalidValueError(f"policy {name!r}: its record cannot be read ({error})") from None
+        raise InvalidValueError(f"the record cannot be read ({error})", field="policy", got=name) from None
     return RecordedPolicy(name, parameters, policy, "" if policy else lacking)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sotopia_env.errors import UnknownNameError, check_members, name_hint
+from sotopia_env.errors import UnknownNameError, check_members
 from sotopia_env.naming.plugins import Plugins
 from sotopia_env.policies.best_of_n import OfferWorth, Scorer
 
@@ -38,5 +38,5 @@ def make_scorer(spec: str | Scorer, arguments: Mapping[str, Any] | None = None) 
     scorer = _BUILT_IN[name]() if name in _BUILT_IN else SCORER_PLUGINS.make(name, arguments or {})
     if scorer is None:
         names = [*SCORERS, *SCORER_PLUGINS.names]
-        raise UnknownNameError(f"scorer: {name_hint(name, names)} (your own: package.module:factory)")
+        raise UnknownNameError(field="scorer", got=name, valid=names, hint="your own: package.module:factory")
     return scorer

@@ -11,10 +11,10 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from sotopia_env import tasks
-from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint, short_repr
+from sotopia_env.errors import InvalidValueError, UnknownNameError, Where
 from sotopia_env.naming import grammar
 from sotopia_env.naming.plugins import Plugins
-from sotopia_env.records import explain
+from sotopia_env.records import invalid
 from sotopia_env.world.dynamics import Rules
 from sotopia_env.world.scenario import Task
 from sotopia_env.world.taskset import YAML_SUFFIXES, TaskSet
@@ -60,7 +60,7 @@ class _Request:
         own = [part for part in parts if part.partition("=")[0].strip() in _OPTIONS]
         arguments = beside | grammar.read_options(f"tasks {head!r}", ",".join(own), _OPTIONS)
         if "level" in arguments and arguments["level"] not in tasks.LEVELS:
-            raise UnknownNameError(f"level: {name_hint(str(arguments['level']), tasks.LEVELS)}")
+            raise UnknownNameError(field="level", got=arguments["level"], valid=tasks.LEVELS)
         return cls(head, ",".join(part for part in parts if part not in own), arguments)
 
     def stored(self, refused: list[str] | None = None) -> TaskSet | None:
@@ -80,19 +80,20 @@ class _Request:
             return sources[0]
         for name, source in zip(names, sources, strict=True):
             if not isinstance(source, tasks.Family):
-                raise InvalidValueError(f"tasks: expected families between the commas, got the task set {name!r}")
+                raise InvalidValueError(field="tasks", expected="families between the commas", got=name)
         return sources
 
     def _plugin(self, name: str, field: str) -> Any:
         source = TASK_PLUGINS.make(f"{name}:{self.rest}" if self.rest else name, self.arguments)
         if source is None:
             known = [*SHIPPED, "all", *tasks.FAMILIES, *TASK_PLUGINS.names]
-            raise UnknownNameError(f"{field}: {name_hint(name, known)} (your own: package.module:factory)")
+            raise UnknownNameError(field=field, got=name, valid=known, hint="your own: package.module:factory")
         if isinstance(source, tasks.Family):
             return tasks.register_family(source)
         if isinstance(source, TaskSet | list | tuple) and len(source):
             return source if isinstance(source, TaskSet) else TaskSet(source)
-        raise InvalidValueError(f"tasks {name!r}: expected it to make a Family or tasks, got {short_repr(source)}")
+        where = Where(record=f"tasks {name!r}")
+        raise InvalidValueError(expected="a Family or tasks", got=source, where=where)
 
     def _check_rest(self) -> None:
         grammar.read_options(f"tasks {self.head!r}", self.rest, _OPTIONS)  # names the nearest option
@@ -132,7 +133,7 @@ def task_set(
     if split is not None:
         collection = _in_split(collection, split)
         if not len(collection):
-            raise InvalidValueError(f"split: expected tasks in the split {split!r} of {source!r}, got none")
+            raise InvalidValueError(f"no task of {source!r} is in it", field="split", got=split)
     return collection if n is None else collection.sample(n, seed)
 
 
@@ -152,7 +153,7 @@ def episode_tasks(source: str, seed: int = 0, level: str = "medium") -> TaskSet 
 def _read(source: str, **arguments: Any) -> _Request:
     if not source.strip():
         sets = ", ".join(map(repr, SHIPPED))
-        raise InvalidValueError(f"tasks: expected {sets}, 'all', task families or a task file, got {source!r}")
+        raise InvalidValueError(field="tasks", expected=f"{sets}, 'all', task families or a task file", got=source)
     return _Request.read(source, **arguments)
 
 
@@ -182,10 +183,10 @@ def task_sources(source: str) -> Sequence[tasks.Source]:
         return tasks.read_sources(source)
     request = _read(source)
     if request.arguments:
-        raise InvalidValueError(f"sources: expected no {', '.join(request.arguments)} in the name {source!r}")
+        raise InvalidValueError(field="sources", expected=f"a name without {', '.join(request.arguments)}", got=source)
     families = request.made("sources")
     if isinstance(families, TaskSet):
-        raise InvalidValueError(f"sources: expected families, templates or scenarios, got the task set {source!r}")
+        raise InvalidValueError(field="sources", expected="families, templates or scenarios", got=source)
     return families
 
 
@@ -199,7 +200,7 @@ def _generate_in_split(families: Sequence[tasks.Family], n: int, seed: int, leve
         collection = _in_split(tasks.generate(families, factor * n, seed, level), split)
         if len(collection) >= n:
             return collection[:n]
-    raise InvalidValueError(f"n: expected 0 to {len(collection)}, the tasks in the split {split!r}, got {n}")
+    raise InvalidValueError(field="n", expected=f"0 to {len(collection)}, the tasks in the split {split!r}", got=n)
 
 
 def _is_file(source: str) -> bool:
@@ -219,22 +220,22 @@ def task_rules(source: str, **options: Any) -> Rules:
     raw = (content.get("rules") or {}) if isinstance(content, dict) else {}
     names = [field.name for field in dataclasses.fields(Rules)]
     if isinstance(raw, dict) and (unknown := [name for name in raw if name not in names]):
-        raise UnknownNameError(f"{source}: rules: {name_hint(str(unknown[0]), names)}")
+        raise UnknownNameError("unknown rule", field=f"rules.{unknown[0]}", got=unknown[0], valid=names, where=source)
     try:
         rules: Rules = TypeAdapter(Rules).validate_python(raw)
     except ValidationError as error:
-        raise InvalidValueError(f"{source}: rules.{explain(error, (), raw)}") from None
+        raise InvalidValueError.of(invalid(error, (), raw), within="rules", where=source) from None
     return dataclasses.replace(rules, **{name: value for name, value in options.items() if value is not None})
 
 
 def pick_task(collection: TaskSet, task_id: str | None) -> Task:
     """Returns the task called ``task_id``, the first one for ``None``."""
     if not len(collection):
-        raise InvalidValueError("tasks: expected at least one task, got none")
+        raise InvalidValueError(field="tasks", expected="at least one task")
     return collection[0] if task_id is None else collection.get(task_id)
 
 
 def check_seat(task: Task, seat: int) -> None:
     """Raises :class:`InvalidValueError` unless the task has this seat."""
     if seat >= len(task.agents):
-        raise InvalidValueError(f"seat: task {task.id!r} has seats 0 to {len(task.agents) - 1}, got {seat}")
+        raise InvalidValueError(field="seat", expected=f"0 to {len(task.agents) - 1} in task {task.id!r}", got=seat)

@@ -136,7 +136,7 @@ class OutcomeSpace:
         exact: dict[str, Any] = {}
         for key in itertools.islice(terms, len(self.issues) + 1):
             if names is None:
-                raise InvalidMoveError(f"there is nothing to agree on, got {excerpt(key)}", field="terms")
+                raise InvalidMoveError("there is nothing to agree on", field="terms", got=key)
             name = names.read(key, self.names)
             if name in exact:
                 raise InvalidMoveError(f"{excerpt(name)} occurs twice", field="terms")

@@ -167,7 +167,7 @@ def human_agreement(
         UnknownNameError: no annotated episode has an evaluation by one of ``judges``.
     """
     if bins not in BINS:
-        raise InvalidValueError(f"bins: expected {BINS[0]} to {BINS[-1]}, got {bins!r}")
+        raise InvalidValueError(field="bins", expected=f"{BINS[0]} to {BINS[-1]}", got=bins)
     screening = screen(annotations, rules)
     by_key = _annotated_episodes(episodes, annotations)
     names = evaluator_names(by_key.values(), judges, "judge")
@@ -203,12 +203,13 @@ def _annotated_episodes(episodes: Iterable[Episode], annotations: AnnotationSet)
     absent = [key for key in transcripts if key not in by_key]
     if absent:
         raise InvalidValueError(
-            f"annotations: expected the run that was annotated, but {len(absent)} of {len(transcripts)} annotated "
-            f"episodes are not in it, the first being {absent[0]!r}"
+            field="annotations",
+            expected="the run that was annotated",
+            hint=f"{len(absent)} of {len(transcripts)} annotated episodes are not in it, the first is {absent[0]!r}",
         )
     for key, episode in by_key.items():
         if fingerprint(episode) != transcripts[key]:
-            raise InvalidValueError(f"episode {key!r}: has another transcript than the one the annotators read")
+            raise InvalidValueError("its transcript is not the one the annotators read", field="episode", got=key)
     return by_key
 
 
@@ -246,8 +247,9 @@ def _check_ranges(evaluation: Evaluation, scales: Scales) -> None:
         low, high = scales.get(item.name, (item.low, item.high))
         if (item.low, item.high) != (low, high):
             raise InvalidValueError(
-                f"dimension {item.name!r}: annotators were told {low} to {high}, "
-                f"{evaluation.evaluator} scored {item.low} to {item.high}"
+                f"annotators were told {low} to {high}, {evaluation.evaluator} scored {item.low} to {item.high}",
+                field="dimension",
+                got=item.name,
             )
 
 

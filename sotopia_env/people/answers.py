@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from sotopia_env.errors import DamagedRecordError, InvalidValueError, UnknownNameError, name_hint
-from sotopia_env.files import unguard
+from sotopia_env.errors import DamagedRecordError, InvalidValueError, UnknownNameError, Verbatim, Where
+from sotopia_env.files import not_utf8, unguard
 from sotopia_env.people.sheet import ANNOTATOR, ID, REASONING, SECONDS, AnnotationKey, AnnotationRequest
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,9}(?:\.0+)?")
@@ -33,7 +33,7 @@ class Annotation:
     scores: Mapping[str, float]
     reasoning: Mapping[str, str]
     seconds: float | None
-    where: str
+    where: Where
 
     @property
     def seat(self) -> tuple[str, str]:
@@ -88,32 +88,36 @@ def read_annotations(sheets: str | Path | Sequence[str | Path], key: AnnotationK
             earlier = by_id.setdefault(item.request.annotation_id, item)
             if earlier is not item:
                 raise InvalidValueError(
-                    f"{where}, column {ID!r}: expected every row to be filled in once, "
-                    f"got {item.request.annotation_id!r} again, after {earlier.where}"
+                    f"another row is filled in for it ({earlier.where})",
+                    field=ID,
+                    got=item.request.annotation_id,
+                    where=where,
                 )
     return AnnotationSet(key, tuple(by_id[name] for name in requests if name in by_id))
 
 
-def _rows(sheet: Path, key: AnnotationKey) -> Iterator[tuple[str, dict[str, str]]]:
+def _rows(sheet: Path, key: AnnotationKey) -> Iterator[tuple[Where, dict[str, str]]]:
     try:
         text = sheet.read_bytes().decode("utf-8-sig")
     except OSError as error:
-        raise DamagedRecordError(f"{sheet}: cannot be read ({error.strerror})") from None
+        raise DamagedRecordError(f"cannot be read ({error.strerror})", where=sheet) from None
     except UnicodeDecodeError as error:
-        raise DamagedRecordError(f"{sheet}: expected CSV in UTF-8 ({error.reason} at byte {error.start})") from None
+        raise not_utf8(DamagedRecordError, error.object[error.start], sheet) from None
     head = text.split("\n", 1)[0]
     lines = csv.reader(io.StringIO(text, newline=""), delimiter=max(",;\t", key=head.count), strict=True)
     columns: list[str] | None = None
     for number, cells in enumerate(_parse(lines, sheet, len(text)), start=1):
-        where = f"{sheet}, row {number}"
+        where = Where(sheet, record=f"row {number}")
         if columns is None:
             columns = _columns(cells, key, where)
         elif any(cell.strip() for cell in cells):
             if len(cells) != len(columns):
-                raise InvalidValueError(f"{where}: expected {len(columns)} cells, got {len(cells)}")
+                raise InvalidValueError(expected=f"{len(columns)} cells", got=len(cells), where=where)
             yield where, dict(zip(columns, cells, strict=True))
     if columns is None:
-        raise InvalidValueError(f"{sheet}: expected a header with {ID!r} and {ANNOTATOR!r}, got an empty file")
+        raise InvalidValueError(
+            expected=f"a header with {ID!r} and {ANNOTATOR!r}", got=Verbatim("an empty file"), where=sheet
+        )
 
 
 def _parse(lines: Iterator[list[str]], sheet: Path, longest: int) -> Iterator[list[str]]:
@@ -125,7 +129,8 @@ def _parse(lines: Iterator[list[str]], sheet: Path, longest: int) -> Iterator[li
         except StopIteration:
             return
         except csv.Error as error:
-            raise DamagedRecordError(f"{sheet}, row {number}: not valid CSV ({error})") from None
+            where = Where(sheet, record=f"row {number}")
+            raise DamagedRecordError(f"not valid CSV ({error})", where=where) from None
         yield cells
         number += 1
 
@@ -141,51 +146,54 @@ def _cells_up_to(characters: int) -> Iterator[None]:
         csv.field_size_limit(limit)
 
 
-def _columns(cells: Sequence[str], key: AnnotationKey, where: str) -> list[str]:
+def _columns(cells: Sequence[str], key: AnnotationKey, where: Where) -> list[str]:
     names = [cell.strip().casefold() for cell in cells]
     for name in names:
         if name not in (*key.columns, SECONDS):
-            raise UnknownNameError(f"{where}: column: {name_hint(name, (*key.columns, SECONDS))}")
+            raise UnknownNameError(field="column", got=name, valid=(*key.columns, SECONDS), where=where)
         if names.count(name) > 1:
-            raise InvalidValueError(f"{where}: expected every column once, got {name!r} {names.count(name)} times")
+            raise InvalidValueError(
+                expected="every column once", got=Verbatim(f"{name!r} {names.count(name)} times"), where=where
+            )
     for name in (ID, ANNOTATOR, *key.scales):
         if name not in names:
-            raise InvalidValueError(f"{where}: expected a column {name!r}, got none")
+            raise InvalidValueError(expected=f"a column {name!r}", where=where)
     return names
 
 
 def _annotation(
-    where: str, cells: Mapping[str, str], key: AnnotationKey, requests: Mapping[str, AnnotationRequest]
+    where: Where, cells: Mapping[str, str], key: AnnotationKey, requests: Mapping[str, AnnotationRequest]
 ) -> Annotation | None:
     name, annotator = cells[ID].strip(), unguard(cells[ANNOTATOR].strip())
     if name not in requests:
-        raise UnknownNameError(f"{where}, column {ID!r}: {name_hint(name, requests)}")
+        raise UnknownNameError(field=ID, got=name, valid=requests, where=where)
     texts = {d: unguard(cells[d + REASONING].strip()) for d in key.scales if d + REASONING in cells}
     scores = {d: value for d in key.scales if (value := _score(where, d, cells[d], key.scales[d])) is not None}
     if not (annotator or scores or any(texts.values())):
         return None
     if not annotator:
-        raise InvalidValueError(f"{where}, column {ANNOTATOR!r}: expected who filled in this row, got nothing")
+        raise InvalidValueError(field=ANNOTATOR, expected="who filled in this row", where=where)
     return Annotation(requests[name], annotator, scores, texts, _seconds(where, cells.get(SECONDS, "")), where)
 
 
-def _score(where: str, column: str, cell: str, scale: tuple[int, int]) -> float | None:
+def _score(where: Where, column: str, cell: str, scale: tuple[int, int]) -> float | None:
     text, (low, high) = unguard(cell.strip()), scale
     if not text:
         return None
     if not (_WHOLE.fullmatch(text) and low <= float(text) <= high):
         raise InvalidValueError(
-            f"{where}, column {column!r}: expected a whole number from {low} to {high} or nothing, got {text[:80]!r}"
+            field=column,
+            expected=f"a whole number from {low} to {high} or nothing",
+            got=text[:80],
+            where=where,
         )
     return float(text)
 
 
-def _seconds(where: str, cell: str) -> float | None:
+def _seconds(where: Where, cell: str) -> float | None:
     text = unguard(cell.strip())
     if not text:
         return None
     if not re.fullmatch(r"[0-9]{1,9}(?:\.[0-9]+)?", text):
-        raise InvalidValueError(
-            f"{where}, column {SECONDS!r}: expected a number of seconds or nothing, got {text[:80]!r}"
-        )
+        raise InvalidValueError(field=SECONDS, expected="a number of seconds or nothing", got=text[:80], where=where)
     return float(text)

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from sotopia_env.errors import InvalidValueError
+from sotopia_env.errors import InvalidValueError, Verbatim
 
 Seat = tuple[str, str]
 """Episode key and agent id."""
@@ -86,7 +86,9 @@ def bin_of(score: float, scale: tuple[int, int], bins: int) -> int:
     low, high = scale
     points = high - low + 1
     if not (1 <= bins <= points and low <= score <= high):
-        raise InvalidValueError(f"expected a score in {low} to {high} and at most {points} bins, got {score}, {bins}")
+        raise InvalidValueError(
+            expected=f"a score in {low} to {high} and at most {points} bins", got=Verbatim(f"{score}, {bins}")
+        )
     return math.floor((score - low) * bins / points)
 
 
@@ -105,7 +107,7 @@ def pairwise_agreement(ratings: Iterable[Sequence[float]]) -> float:
     """
     items = [Counter(item) for item in ratings]
     if not items or any(item.total() < 2 for item in items):
-        raise InvalidValueError("ratings: expected at least one item, and at least two raters for each")
+        raise InvalidValueError(field="ratings", expected="at least one item, and at least two raters for each")
     shares = [sum(c * (c - 1) for c in item.values()) / (item.total() * (item.total() - 1)) for item in items]
     return math.fsum(shares) / len(shares)
 
@@ -121,7 +123,7 @@ def randolph_kappa(ratings: Iterable[Sequence[float]], categories: int) -> float
         InvalidValueError: fewer than two categories, or what :func:`pairwise_agreement` refuses.
     """
     if categories < 2:
-        raise InvalidValueError(f"categories: expected at least 2, got {categories}")
+        raise InvalidValueError(field="categories", expected="at least 2", got=categories)
     return (pairwise_agreement(ratings) - 1 / categories) / (1 - 1 / categories)
 
 

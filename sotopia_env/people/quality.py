@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
+from sotopia_env.errors import InvalidValueError, UnknownNameError
 from sotopia_env.people.answers import Annotation, AnnotationSet
 from sotopia_env.people.sheet import AnnotationKey
 from sotopia_env.quoting import quote
@@ -75,7 +75,7 @@ class QualityRules:
         limits |= {f"max_difference[{name!r}]": limit for name, limit in self.max_difference.items()}
         for name, limit in limits.items():
             if limit is not None and not (math.isfinite(limit) and limit >= 0):
-                raise InvalidValueError(f"{name}: expected a number of at least 0, got {limit!r}")
+                raise InvalidValueError(field=name, expected="a number of at least 0", got=limit)
 
 
 LENIENT = QualityRules(min_words=None, denial_tolerance=None, max_difference={}, straight_lines=False, min_seconds=None)
@@ -122,7 +122,7 @@ def screen(annotations: AnnotationSet, rules: QualityRules | None = None) -> Scr
     rules, scales = QualityRules() if rules is None else rules, annotations.key.scales
     for name in rules.max_difference:
         if name not in scales:
-            raise UnknownNameError(f"max_difference: dimension {name_hint(name, scales)}")
+            raise UnknownNameError(field="max_difference", got=name, valid=scales)
     removals: list[Removal] = []
     rest = list(annotations.annotations)
     for reason, rule in _RULES:

@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
-from sotopia_env.errors import DamagedRecordError, InvalidValueError, check_whole
+from sotopia_env.errors import DamagedRecordError, InvalidValueError, Verbatim, Where, check_whole
 from sotopia_env.files import csv_text, read_text, write_text_atomically
 from sotopia_env.outcomes import describe_space, describe_worth
 from sotopia_env.prompts import fill, load
@@ -85,7 +85,7 @@ class AnnotationKey(Record):
     def load(cls, path: str | Path) -> AnnotationKey:
         """Reads a key file, or raises :class:`DamagedRecordError`."""
         if not Path(path).is_file():
-            raise DamagedRecordError(f"{path}: expected the key of an annotation sheet, found none")
+            raise DamagedRecordError(expected="the key of an annotation sheet", where=path)
         return read_record(cls, read_text(path, DamagedRecordError), path)
 
 
@@ -109,7 +109,7 @@ def draw(episodes: Iterable[Episode], n: int | None, seed: int) -> list[Episode]
     if n is None:
         return ordered
     if not 1 <= n <= len(ordered):
-        raise InvalidValueError(f"n: expected 1 to {len(ordered)}, the number of episodes, got {n}")
+        raise InvalidValueError(field="n", expected=f"1 to {len(ordered)}, the number of episodes", got=n)
     return random.Random(f"draw:{seed}").sample(ordered, n)
 
 
@@ -159,13 +159,15 @@ def write_template(
 
 def _check_template(path: Path, episodes: Sequence[Episode], per_episode: int) -> None:
     if path.suffix != ".csv":
-        raise InvalidValueError(f"{path}: expected a .csv file to write")
+        raise InvalidValueError(expected="a .csv file to write", where=path)
     for file in (path, key_path(path)):
         if file.exists():
-            raise InvalidValueError(f"{file}: exists already; expected a new file, so that no annotations are lost")
+            raise InvalidValueError(
+                "the file exists already", hint="choose a new one, so that no annotations are lost", where=file
+            )
     check_whole("per_episode", per_episode, 1)
     if not episodes:
-        raise InvalidValueError("episodes: expected at least one to annotate, got none")
+        raise InvalidValueError(field="episodes", expected="at least one to annotate")
 
 
 def _warn_of_long_cells(episodes: Iterable[Episode]) -> None:
@@ -179,7 +181,9 @@ def _check_columns(key: AnnotationKey) -> None:
     for name in (d.name for d in key.dimensions):
         for column in (name, name + REASONING):
             if (*key.columns, SECONDS).count(column) > 1:
-                raise InvalidValueError(f"dimension {name!r}: the sheet would have two columns {column!r}; rename it")
+                raise InvalidValueError(
+                    f"the sheet would have two columns {column!r}", hint="rename it", field="dimension", got=name
+                )
 
 
 def _custom_dimensions(episodes: Iterable[Episode]) -> tuple[CustomDimension, ...]:
@@ -188,8 +192,10 @@ def _custom_dimensions(episodes: Iterable[Episode]) -> tuple[CustomDimension, ..
         first = by_name.setdefault(item.name, item)
         if (first.low, first.high) != (item.low, item.high):
             raise InvalidValueError(
-                f"dimension {item.name!r}: expected one range in all evaluations, "
-                f"got {first.low} to {first.high} and {item.low} to {item.high}"
+                field="dimension",
+                expected="one range in all evaluations",
+                got=Verbatim(f"{first.low} to {first.high} and {item.low} to {item.high}"),
+                where=Where(record=f"dimension {item.name!r}"),
             )
     return tuple(by_name.values())
 

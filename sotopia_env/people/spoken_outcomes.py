@@ -32,7 +32,7 @@ from sotopia_env.evaluators import SpokenOutcome
 from sotopia_env.evaluators.spoken_agreement import protocol_of
 from sotopia_env.files import read_lines
 from sotopia_env.outcomes import OutcomeSpec
-from sotopia_env.records import Name, Record, explain, read_record
+from sotopia_env.records import Name, Record, invalid, read_record
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.dynamics import Turn
 from sotopia_env.world.episode import Transcript, read_episode
@@ -113,7 +113,7 @@ def _episode_case(line: str, where: Where) -> Case | None:
     except EvaluationError:
         return None
     except InvalidTaskError as error:
-        raise DamagedRecordError(f"{where}: {error}") from None
+        raise DamagedRecordError.of(error, where=where) from None
     turns = tuple(_words_of(turn) for turn in transcript.turns)
     return Case(str(where), replace(transcript, turns=turns), outcome.terms if outcome.agreed else None)
 
@@ -132,9 +132,11 @@ def _dialogue_case(line: str, where: Where) -> Case:
         terms = None if dialogue.terms is None else protocol_of(task).space.normalise(dialogue.terms)
         return Case(str(where), Transcript(task, _turns_of(dialogue)), terms)
     except ValidationError as error:
-        raise DamagedRecordError(f"{where}: {explain(error)}") from None
-    except (EvaluationError, InvalidValueError) as error:
-        raise DamagedRecordError(f"{where}: {error}") from None
+        raise DamagedRecordError.of(invalid(error), where=where) from None
+    except InvalidValueError as error:
+        raise DamagedRecordError.of(error, where=where) from None
+    except EvaluationError as error:
+        raise DamagedRecordError(str(error), where=where) from None
 
 
 def _turns_of(dialogue: Dialogue) -> tuple[Turn, ...]:
@@ -142,7 +144,7 @@ def _turns_of(dialogue: Dialogue) -> tuple[Turn, ...]:
     turns = []
     for index, (seat, text) in enumerate((turn.seat, turn.text) for turn in dialogue.turns):
         if seat >= len(dialogue.names):
-            raise InvalidValueError(f"turns.{index}.seat: expected 0 to {len(dialogue.names) - 1}, got {seat}")
+            raise InvalidValueError(field=f"turns.{index}.seat", expected=f"0 to {len(dialogue.names) - 1}", got=seat)
         action = Action(ActionType.SPEAK, text) if text.strip() else Action(ActionType.NONE)
         turns.append(Turn(index, index // len(dialogue.names), f"agent_{seat}", action))
     return tuple(turns)

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal, get_args
 
-from sotopia_env.errors import InvalidValueError, name_hint
+from sotopia_env.errors import InvalidValueError, check_whole
 from sotopia_env.outcomes import WorthForm
 from sotopia_env.policies.examples import PLACEHOLDER, Example
 from sotopia_env.policies.function_calls import instruction
@@ -65,9 +65,9 @@ class AgentPrompt:
 
     def __post_init__(self) -> None:
         if self.format not in FORMATS:
-            raise InvalidValueError(f"format: {name_hint(str(self.format), FORMATS)}")
+            raise InvalidValueError(field="format", got=self.format, valid=FORMATS)
         if self.format != "single" and self.template != PLACEHOLDER:
-            raise InvalidValueError(f"template: only the format 'single' has one, got format {self.format!r}")
+            raise InvalidValueError(f"only the format 'single' has one, not {self.format!r}", field="template")
 
     @property
     def hashes(self) -> Mapping[str, str]:
@@ -231,11 +231,13 @@ class ContextWindow:
     def __post_init__(self) -> None:
         if self.limit is None:
             return
-        if not isinstance(self.limit, int) or isinstance(self.limit, bool) or self.limit < 1:
-            raise InvalidValueError(f"context_limit: expected a whole number of tokens, 1 or more, got {self.limit!r}")
+        check_whole("context_limit", self.limit, 1)
         if self.answer is not None and self.answer >= self.limit:
             raise InvalidValueError(
-                f"limits contradict each other: max_tokens {self.answer} leaves no room in context_limit {self.limit}"
+                "leaves no room for a prompt",
+                field="max_tokens",
+                expected=f"less than context_limit {self.limit}",
+                got=self.answer,
             )
 
     def fits(self, messages: Sequence[ChatMessage]) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
-from sotopia_env.errors import InvalidValueError, ModelCallError, PolicyError, check_members
+from sotopia_env.errors import InvalidValueError, ModelCallError, PolicyError, Verbatim, check_members, check_whole
 from sotopia_env.outcomes import Move, MoveKind, Terms
 from sotopia_env.outcomes.space import OPTION
 from sotopia_env.policies.negotiators.bidding import ranking
@@ -69,15 +69,16 @@ class BestOfNPolicy:
     name: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.n, int) or isinstance(self.n, bool) or self.n < 1:
-            raise InvalidValueError(f"n: expected a whole number, 1 or more, got {self.n!r}")
+        check_whole("n", self.n, 1)
         check_members("policy", "a policy", self.policy, Policy)
         check_members("scorer", "a scorer", self.scorer, Scorer)
         temperature = self.policy.parameters.get("temperature")
         if self.n > 1 and temperature == 0:
             raise InvalidValueError(
-                f"policy: expected a temperature above 0 for {self.n} candidates of one prompt that differ, "
-                f"got {temperature!r} in {self.policy.name!r}; raise it, or set n to 1"
+                field="policy",
+                expected=f"a temperature above 0 for {self.n} candidates of one prompt that differ",
+                got=Verbatim(f"{temperature!r} in {self.policy.name!r}"),
+                hint="raise it, or set n to 1",
             )
         object.__setattr__(self, "name", self.name or f"best-of-{self.n}({self.policy.name})")
 

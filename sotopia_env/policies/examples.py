@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError, field_validator
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.files import read_text
 from sotopia_env.json_text import parse_json
-from sotopia_env.records import JsonObject, Record, explain
+from sotopia_env.records import JsonObject, Record, invalid
 from sotopia_env.world.action import ParseFailure, parse, to_json
 
 PLACEHOLDER = "{{observation}}"
@@ -35,7 +35,7 @@ class Example(Record):
     def _is_an_action(cls, value: dict[str, Any]) -> dict[str, Any]:
         action = parse(json.dumps(value))
         if isinstance(action, ParseFailure):
-            raise ValueError(f"expected an action, but {action.reason}")
+            raise InvalidValueError(expected="an action", got=value, hint=action.reason)
         return value
 
     @property
@@ -57,14 +57,14 @@ def read_examples(source: ExampleSource) -> tuple[Example, ...]:
     Raises:
         InvalidValueError: the file cannot be read, or something in it is no example; says which.
     """
-    where = f"examples {source}" if isinstance(source, Path) else "examples"
+    where = source if isinstance(source, Path) else ""
     try:
         if isinstance(source, Path):
             return _EXAMPLES.validate_python(parse_json(read_text(source), where))
         pairs = [{"observation": e[0], "action": e[1]} if isinstance(e, tuple) and len(e) == 2 else e for e in source]
         return _EXAMPLES.validate_python(pairs)
     except ValidationError as error:
-        raise InvalidValueError(f"{where}: {explain(error)}") from None
+        raise InvalidValueError.of(invalid(error), within="examples", where=where) from None
 
 
 def read_template(source: str | Path | None) -> str:
@@ -78,9 +78,10 @@ def read_template(source: str | Path | None) -> str:
     """
     if source is None:
         return PLACEHOLDER
-    where = f"template {source}" if isinstance(source, Path) else "template"
+
     text = read_text(source).rstrip("\n") if isinstance(source, Path) else source
     names = sorted(set(re.findall(r"\{\{\w+\}\}", text)))
     if names != [PLACEHOLDER]:
-        raise InvalidValueError(f"{where}: expected the placeholder {PLACEHOLDER}, got {', '.join(names) or 'none'}")
+        where = source if isinstance(source, Path) else ""
+        raise InvalidValueError(field="template", expected=f"the placeholder {PLACEHOLDER}", got=names, where=where)
     return text

@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-from sotopia_env.errors import name_hint
+from sotopia_env.errors import UnknownNameError
 from sotopia_env.policies.small_talk import long_words
 from sotopia_env.prompts import fill, load
 from sotopia_env.quoting import disarm_line, quote
@@ -47,14 +47,14 @@ def read_choice(text: str, keys: Sequence[str]) -> int | ParseFailure:
     if isinstance(items, ParseFailure):
         return items
     if len(items) != 1:
-        return ParseFailure(f'expected one JSON object {{"{_KEY}": …}}, got {len(items)}')
+        return ParseFailure(f'one JSON object {{"{_KEY}": …}} is needed, there are {len(items)}')
     if set(items[0]) != {_KEY}:
         named = ", ".join(quote(key[:40]) for key in items[0]) or "none"
-        return ParseFailure(f'expected a JSON object with the key "{_KEY}" alone, got the keys {named}')
+        return ParseFailure(f'the JSON object needs the key "{_KEY}" alone, it has {named}')
     answer = items[0][_KEY]
     by_key = {key.casefold(): index for index, key in enumerate(keys)}
     index = by_key.get(answer.strip().casefold()) if isinstance(answer, str) else None
-    return ParseFailure(f"{_KEY}: {name_hint(str(answer)[:40], keys)}") if index is None else index
+    return ParseFailure(str(UnknownNameError(field=_KEY, got=answer, valid=keys))) if index is None else index
 
 
 class RuledAnswers:

@@ -25,7 +25,7 @@ from sotopia_env.errors import (
     ModelCallError,
     ModelRefusedError,
     PolicyError,
-    name_hint,
+    check_whole,
 )
 from sotopia_env.policies.agent_prompt import (
     KEPT_TURNS,
@@ -97,17 +97,17 @@ class LLMPolicy:
 
     def __post_init__(self) -> None:
         if not isinstance(self.model, ChatModel):
-            raise InvalidValueError(f"model: expected a chat model, as make_model returns one, got {self.model!r}")
+            raise InvalidValueError(field="model", expected="a chat model, as make_model returns one", got=self.model)
         if self.on_unusable not in _CONSEQUENCES:
-            raise InvalidValueError(f"on_unusable: {name_hint(str(self.on_unusable), _CONSEQUENCES)}")
-        _check_whole("reasks", self.reasks, 0)
+            raise InvalidValueError(field="on_unusable", got=self.on_unusable, valid=_CONSEQUENCES)
+        check_whole("reasks", self.reasks, 0)
         if self.max_tokens is not None:
-            _check_whole("max_tokens", self.max_tokens, 1)
+            check_whole("max_tokens", self.max_tokens, 1)
         if self.temperature is not None and not 0 <= self.temperature <= 2:
-            raise InvalidValueError(f"temperature: expected a number from 0 to 2, got {self.temperature!r}")
+            raise InvalidValueError(field="temperature", expected="a number from 0 to 2", got=self.temperature)
         prompt = AgentPrompt(self.format, read_template(self.template), read_examples(self.examples))
         if self.count_tokens is not None and self.context_limit is None:
-            raise InvalidValueError("count_tokens: expected a context_limit with it, got none")
+            raise InvalidValueError(field="count_tokens", expected="a context_limit with it")
         object.__setattr__(self, "_prompt", prompt)
         object.__setattr__(self, "_window", ContextWindow(self.context_limit, self.max_tokens))
         object.__setattr__(self, "name", self.name or self.model.name)
@@ -238,11 +238,6 @@ class LLMPolicy:
             replicate=seed,  # two samples of one prompt are two samples, whatever a cache makes of them
             label=f"{observation.agent} turn {observation.turn}",
         )
-
-
-def _check_whole(what: str, value: object, least: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise InvalidValueError(f"{what}: expected a whole number, {least} or more, got {value!r}")
 
 
 def read_reply(reply: ChatReply, observation: Observation) -> Action | ParseFailure:

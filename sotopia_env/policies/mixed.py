@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sotopia_env.errors import InvalidValueError, UnknownNameError, check_members, name_hint
+from sotopia_env.errors import InvalidValueError, UnknownNameError, check_members
 from sotopia_env.policies.policy import Decision, Policy
 from sotopia_env.records import canonical_json
 from sotopia_env.world.answers import InterviewQuestion, InterviewReply, answer_of
@@ -22,7 +22,7 @@ from sotopia_env.world.scenario import Task
 
 def _check_policies(what: str, policies: Sequence[object]) -> None:
     if not policies:
-        raise InvalidValueError(f"{what}: expected at least one policy, got none")
+        raise InvalidValueError(field=what, expected="at least one policy")
     for policy in policies:
         check_members(what, "policies", policy, Policy)
 
@@ -70,7 +70,7 @@ class MixedPolicy:
     def _policy(self, agent: str) -> Policy:
         policy = self.seats.get(agent)
         if policy is None:
-            raise UnknownNameError(f"{self.name}, seats: {name_hint(agent, self.seats)}")
+            raise UnknownNameError(field="seats", got=agent, valid=self.seats)
         return policy
 
 
@@ -98,7 +98,9 @@ class Mixture:
         usable = all(0 <= weight < float("inf") for weight in weights) and sum(weights) > 0
         if len(weights) != len(self.policies) or not usable:
             raise InvalidValueError(
-                f"weights: expected a number, zero or more, for each of {len(self.policies)} policies, got {weights}"
+                field="weights",
+                expected=f"a number, zero or more, for each of {len(self.policies)} policies",
+                got=weights,
             )
         object.__setattr__(self, "weights", tuple(weights))
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from sotopia_env.errors import InvalidValueError, PolicyError, short_repr
+from sotopia_env.errors import InvalidValueError, PolicyError, excerpt
 from sotopia_env.records import canonical_json
 from sotopia_env.world.action import Action
 from sotopia_env.world.answers import Configured
@@ -33,9 +33,9 @@ class Decision:
 
     def __post_init__(self) -> None:
         if self.action.__class__ is not Action:
-            raise PolicyError(f"action: expected an Action, got {short_repr(self.action)}")
+            raise PolicyError(f"action: expected an Action, got {excerpt(self.action)}")
         if self.generation is not None and self.generation.__class__ is not Generation:
-            raise PolicyError(f"generation: expected a Generation or None, got {short_repr(self.generation)}")
+            raise PolicyError(f"generation: expected a Generation or None, got {excerpt(self.generation)}")
 
 
 @runtime_checkable
@@ -97,4 +97,5 @@ def policy_identity(policy: Configured) -> str:
     try:
         return canonical_json([policy.name, dict(policy.parameters)])
     except (TypeError, ValueError) as error:
-        raise InvalidValueError(f"policy {policy.name!r}: parameters must be JSON values ({error})") from None
+        field = f"{policy.name}.parameters"
+        raise InvalidValueError(f"they must be JSON values ({error})", field=field) from None

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sotopia_env.errors import UnknownNameError, name_hint
+from sotopia_env.errors import UnknownNameError
 from sotopia_env.files import write_atomically, write_texts
 from sotopia_env.reports.compare import Comparison
 from sotopia_env.reports.intervals import Estimate
@@ -77,7 +77,7 @@ def check_formats(formats: Sequence[str]) -> None:
     """Raises :class:`UnknownNameError` if a format is not one of :data:`FORMATS`."""
     for form in formats:
         if form not in FORMATS:
-            raise UnknownNameError(f"format: {name_hint(form, FORMATS)}")
+            raise UnknownNameError(field="format", got=form, valid=FORMATS)
 
 
 def _save(figure: Figure, path: Path, form: str) -> Path:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from sotopia_env.errors import UnknownNameError, name_hint
+from sotopia_env.errors import UnknownNameError
 from sotopia_env.reports.contrasts import ByLevel, by_level
 from sotopia_env.reports.intervals import Bounds, Estimate, adjusted, clusters_of, difference_estimate, estimate
 from sotopia_env.reports.ranking import Rank, ranking
@@ -197,7 +197,7 @@ def _comparison(
     metrics = tuple(name for name in bounds if name in present)
     main = metric or next(name for name in (*HEADLINES, *bounds) if name in present or name == WORDS)
     if main not in bounds:
-        raise UnknownNameError(f"metric: {name_hint(main, bounds)}")
+        raise UnknownNameError(field="metric", got=main, valid=bounds)
     reasons: dict[str, set[str]] = defaultdict(set)
     for row in rows:
         if row.unscored is not None:

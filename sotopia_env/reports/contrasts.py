@@ -19,7 +19,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from sotopia_env.errors import UnknownNameError, name_hint
+from sotopia_env.errors import UnknownNameError
 from sotopia_env.reports.intervals import (
     CASTINGS,
     SCENARIOS,
@@ -93,12 +93,12 @@ def by_level(rows: Sequence[SeatResult], factor: str, metric: str, bounds: Bound
         UnknownNameError: there is no such factor, or no seat belongs to a level of it.
     """
     if factor not in FACTORS:
-        raise UnknownNameError(f"by: {name_hint(factor, FACTORS)}")
+        raise UnknownNameError(field="by", got=factor, valid=FACTORS)
     valued = [row for row in rows if metric in row.values]
     design = {level: row.conditions for row in valued for level in row.levels[factor]}
     if not design:
-        hint = "; a condition is a tag NAME=VALUE of a scenario" if factor == CONDITION else ""
-        raise UnknownNameError(f"by: expected episodes whose tasks have a {factor}, got none{hint}")
+        hint = "a condition is a tag NAME=VALUE of a scenario" if factor == CONDITION else ""
+        raise UnknownNameError(field="by", expected=f"episodes whose tasks have a {factor}", hint=hint)
     means, contrasts = [], []
     for policy in sorted({row.policy for row in valued}):
         own = [row for row in valued if row.policy == policy]

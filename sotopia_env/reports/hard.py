@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from sotopia_env.errors import InvalidValueError, UnknownNameError, check_whole, name_hint
+from sotopia_env.errors import InvalidValueError, UnknownNameError, check_whole
 from sotopia_env.reports.compare import run_rows
 from sotopia_env.reports.intervals import Bounds
 from sotopia_env.reports.seat_results import HEADLINES, SeatResult, metric_bounds
@@ -45,7 +45,7 @@ def hard_tasks(
     metric, bounds = _metric(rows, metric)
     policies = tuple(sorted({row.policy for row in rows}))
     if target not in policies:
-        raise UnknownNameError(f"target: {name_hint(target, policies)}")
+        raise UnknownNameError(field="target", got=target, valid=policies)
     values: dict[tuple[str, str], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
         if metric in row.values:
@@ -54,8 +54,9 @@ def hard_tasks(
     entries = sorted((gap for gap in gaps if gap is not None), key=_order)
     if not entries:
         raise InvalidValueError(
-            f"target: expected a task with at least two values of {metric} for {target!r} and for another policy, got "
-            f"none; play more policies, repeats or seats"
+            field="target",
+            expected=f"a task with at least two values of {metric} for {target!r} and for another policy",
+            hint="play more policies, repeats or seats",
         )
     tasks = len({row.task for row in rows})
     return Selection(
@@ -81,9 +82,11 @@ def _metric(rows: Sequence[SeatResult], metric: str | None) -> tuple[str, Bounds
     if metric is None:
         metric = next((name for name in (*HEADLINES, *ranges) if name in present and name in ranges), None)
     if metric is None:
-        raise InvalidValueError("metric: expected episodes with a score of some range, got none; evaluate them first")
+        raise InvalidValueError(
+            field="metric", expected="episodes with a score of some range", hint="evaluate them first"
+        )
     if metric not in ranges:
-        raise UnknownNameError(f"metric: {name_hint(metric, ranges)}")
+        raise UnknownNameError(field="metric", got=metric, valid=ranges)
     return metric, ranges[metric]
 
 

@@ -31,7 +31,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from sotopia_env.errors import InvalidValueError
+from sotopia_env.errors import InvalidValueError, Verbatim
 
 Bounds = tuple[float, float]
 """Lowest and highest possible value, inclusive; infinite where there is none."""
@@ -160,7 +160,9 @@ def _within(difference: Estimate, largest: float) -> Estimate:
 def _mean_and_error(values: Sequence[float], clusters: Sequence[str]) -> tuple[float, float | None, int]:
     """The mean of the clusters' means, its standard error (``None`` for one cluster) and the number of clusters."""
     if not values or len(values) != len(clusters):
-        raise InvalidValueError(f"expected one cluster per value, got {len(values)} values, {len(clusters)} clusters")
+        raise InvalidValueError(
+            expected="one cluster per value", got=Verbatim(f"{len(values)} values, {len(clusters)} clusters")
+        )
     by_cluster: dict[str, list[float]] = defaultdict(list)
     for value, cluster in zip(values, clusters, strict=True):
         by_cluster[cluster].append(value)

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
+from sotopia_env.errors import InvalidValueError, UnknownNameError
 from sotopia_env.world.episode import Episode, Evaluation
 from sotopia_env.world.reward import Dimension
 
@@ -51,7 +51,7 @@ def agreement_table(episodes: Iterable[Episode], names: Sequence[str] | None = N
     rated = list(episodes)
     choice = evaluator_names(rated, names, "evaluation")
     if len(choice) < 2:
-        raise InvalidValueError(f"evaluations: expected at least two to compare, got {list(choice)}")
+        raise InvalidValueError(field="evaluations", expected="at least two to compare", got=list(choice))
     return tuple(row for first, second in itertools.combinations(choice, 2) for row in _rows(rated, first, second))
 
 
@@ -64,7 +64,7 @@ def evaluator_names(episodes: Iterable[Episode], choice: Iterable[str] | None, l
     names = list(dict.fromkeys(e.evaluator for episode in episodes for e in episode.evaluations))
     for name in choice or ():
         if name not in names:
-            raise UnknownNameError(f"{label}: {name_hint(name, names)}")
+            raise UnknownNameError(field=label, got=name, valid=names)
     return tuple(dict.fromkeys(names if choice is None else choice))
 
 

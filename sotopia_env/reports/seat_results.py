@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
+from sotopia_env.errors import InvalidValueError, UnknownNameError, Where
 from sotopia_env.records import canonical_json
 from sotopia_env.reports.intervals import UNBOUNDED, Bounds
 from sotopia_env.reports.turn_counts import TurnCounts, count_turns
@@ -100,8 +100,10 @@ def metric_bounds(rows: Iterable[SeatResult]) -> Mapping[str, Bounds]:
         if custom.setdefault(name, bounds) != bounds:
             (low, high), (other_low, other_high) = custom[name], bounds
             raise InvalidValueError(
-                f"dimension {name!r}: expected one range in all episodes, got {low} to {high} and "
-                f"{other_low} to {other_high}; compare the runs one by one"
+                f"the episodes score it from {low} to {high} and from {other_low} to {other_high}",
+                field="dimension",
+                got=name,
+                hint="compare the runs one by one",
             )
     return {**_BOUNDS, **dict(sorted(custom.items()))}
 
@@ -140,8 +142,9 @@ def choose_evaluator(
     listing = ", ".join(f"{name!r} ({count} of {episodes} episodes)" for name, count in sorted(counts.items()))
     many = "several evaluators" if common else "no evaluator"
     raise InvalidValueError(
-        f"evaluator: scores by different evaluators cannot be mixed, and the episodes share {many}: {listing}; "
-        f"name one with {setting}, or evaluate the rest with `sotopia evaluate RUN --evaluator NAME`"
+        f"scores by different evaluators cannot be mixed, and the episodes share {many}: {listing}",
+        field="evaluator",
+        hint=f"name one with {setting}, or evaluate the rest with `sotopia evaluate RUN --evaluator NAME`",
     )
 
 
@@ -161,7 +164,7 @@ def recorded_evaluator(name: str, recorded: Collection[str]) -> str:
     matches = [item for item in recorded if _TAG.sub("", item) == short]
     if len(matches) == 1:
         return matches[0]
-    raise UnknownNameError(f"evaluator: {name_hint(name, sorted(matches or recorded))}")
+    raise UnknownNameError(field="evaluator", got=name, valid=sorted(matches or recorded))
 
 
 def seat_results(episodes: Iterable[Episode], evaluator: str | None = None) -> list[SeatResult]:
@@ -195,7 +198,7 @@ def rows_by_one(
         rows = plays.setdefault(play, {None: tuple(_seats(episode, evaluator))})
         rows.update({name: tuple(_seats(episode, name)) for name in candidates})
     if not plays:
-        raise InvalidValueError("nothing to compare: expected at least one episode, got none")
+        raise InvalidValueError(field="episodes", expected="at least one to compare")
     choice = choose_evaluator(counts, len(plays), evaluator, defaults(), members=members)
     return choice, _with_labels([row for rows in plays.values() for row in rows.get(choice, rows[None])])
 
@@ -227,8 +230,10 @@ def seated_policies(episode: Episode) -> tuple[tuple[str, str], ...]:
     policies = {info.agent: (info.name, canonical_json(info.parameters)) for info in episode.policies}
     if set(policies) != set(episode.task.agents):
         raise InvalidValueError(
-            f"episode {episode.key!r}: expected a policy for each of {', '.join(episode.task.agents)}, "
-            f"got {', '.join(policies) or 'none'}"
+            field="policies",
+            expected=f"one for each of {', '.join(episode.task.agents)}",
+            got=list(policies),
+            where=Where(record=f"episode {episode.key!r}"),
         )
     return tuple(policies[agent] for agent in episode.task.agents)
 

@@ -37,10 +37,14 @@ def export_records(source: str | Path, file: str | Path, *, format: str | None =
     foreign = format_named(format or _only_format(source))
     suffixes = SUFFIXES[2:] if foreign.scalar is str else SUFFIXES[:2]
     if file.suffix not in suffixes:
-        raise InvalidValueError(f"{file}: expected a name that ends with {' or '.join(suffixes)} for {foreign.name}")
+        raise InvalidValueError(
+            expected=f"a name that ends with {' or '.join(suffixes)} for {foreign.name}", where=file
+        )
     count = 0
     if file.exists() and source.resolve() in (file.resolve(), file.resolve().parent):
-        raise InvalidValueError(f"{file}: expected a file outside the records that are exported; choose another")
+        raise InvalidValueError(
+            expected="a file outside the records that are exported", hint="choose another", where=file
+        )
     with written_to(file), _new_file(file) as stream:
         is_array = file.suffix == ".json"
         for record in foreign.write(_records(source, foreign.kind)):
@@ -49,7 +53,7 @@ def export_records(source: str | Path, file: str | Path, *, format: str | None =
             stream.write(f"{start}{text}{'' if is_array else chr(10)}".encode())
             count += 1
         if not count:
-            raise InvalidValueError(f"{source}: expected {foreign.kind.value} to export as {foreign.name}, found none")
+            raise InvalidValueError(expected=f"{foreign.kind.value} to export as {foreign.name}", where=source)
         if is_array:
             stream.write(b"\n]\n")
     return count
@@ -66,7 +70,7 @@ def _only_format(source: Path) -> str:
     names = sorted({entry["format"] for entry in read_report(source)["files"] if entry["converted"]})
     if len(names) != 1:
         got = f"imports of {', '.join(names)}" if names else "no folder of imports"
-        raise InvalidValueError(f"format: expected a name, since {source} holds {got}; name one")
+        raise InvalidValueError(field="format", expected="a name", hint=f"{source} holds {got}")
     return str(names[0])
 
 
@@ -91,7 +95,7 @@ def _records(source: Path, kind: Kind) -> Iterator[Any]:
 
 def _lines(file: Path) -> Iterable[tuple[Where, str]]:
     if not file.is_file():
-        raise InvalidValueError(f"{file}: expected a file of records, found none")
+        raise InvalidValueError(expected="a file of records", where=file)
     return read_lines(file)
 
 

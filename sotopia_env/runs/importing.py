@@ -24,7 +24,7 @@ from sotopia_env.errors import DamagedRecordError, InvalidTaskError, InvalidValu
 from sotopia_env.files import replacement
 from sotopia_env.importers import Conversion, FileCount, Kind, Product, Remark
 from sotopia_env.json_text import read_json
-from sotopia_env.records import explain
+from sotopia_env.records import invalid
 from sotopia_env.runs.plan import set_hash
 from sotopia_env.storage import RUN, RunConfig, RunManifest
 from sotopia_env.storage.manifest import EPISODES, Named, RunCounts
@@ -126,7 +126,7 @@ def _check_playable(product: Product) -> None:
     try:
         check(product.value)
     except InvalidTaskError as error:
-        raise DamagedRecordError(str(error)) from None
+        raise DamagedRecordError.of(error) from None
 
 
 @dataclass
@@ -156,10 +156,10 @@ class _Writer:
             self._write(CAST, f"{cast.model_dump_json(indent=1)}\n", len(cast.characters))
         if not self.digests:
             reasons = [refusal.sentence for count in conversion.counts for refusal in count.refused]
-            first = f"; {len(reasons)} refused, the first one: {reasons[0]}" if reasons else ""
             raise DamagedRecordError(
-                f"{', '.join(str(count.file) for count in conversion.counts)}: expected at least one record that can "
-                f"be imported, got none{first}"
+                expected="at least one record that can be imported",
+                hint=f"{len(reasons)} refused, the first one: {reasons[0]}" if reasons else "",
+                where=", ".join(str(count.file) for count in conversion.counts),
             )
         if self._run.keys:
             self._write(RUN, f"{self._run.manifest().model_dump_json(indent=2)}\n")
@@ -243,8 +243,8 @@ def _check_folder(folder: Path) -> None:
     for name in (*_FILES, "failures.jsonl", "unfinished.jsonl"):
         file = folder / name
         if file.exists() and _file_digest(file) != digests.get(name):
-            whose = "was changed since it was imported" if name in digests else "is there, and no import wrote it"
-            raise InvalidValueError(f"{file}: {whose}; choose another folder, or remove it")
+            whose = "the file was changed since it was imported" if name in digests else "the file is not of an import"
+            raise InvalidValueError(whose, hint="choose another folder, or remove it", where=file)
 
 
 def read_report(folder: Path) -> dict[str, Any]:
@@ -258,7 +258,7 @@ def read_report(folder: Path) -> dict[str, Any]:
     try:
         return _Report.model_validate(report).model_dump()
     except ValidationError as error:
-        raise DamagedRecordError(f"{file}: {explain(error)}") from None
+        raise DamagedRecordError.of(invalid(error), where=file) from None
 
 
 @contextmanager
@@ -267,7 +267,7 @@ def written_to(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise InvalidValueError(f"{path}: cannot be written ({error.strerror})") from None
+        raise InvalidValueError(f"cannot be written ({error.strerror})", where=path) from None
 
 
 def _file_digest(file: Path) -> str:
@@ -282,7 +282,7 @@ def _new_folder(folder: Path) -> Iterator[None]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InvalidValueError(f"{folder}: expected a folder that can be written ({error.strerror})") from None
+        raise InvalidValueError(f"the folder cannot be written ({error.strerror})", where=folder) from None
     try:
         yield
     except BaseException:

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Literal, get_args
 
-from sotopia_env.errors import DamagedRecordError, InvalidValueError, name_hint
+from sotopia_env.errors import DamagedRecordError, InvalidValueError, Verbatim, check_whole
 from sotopia_env.json_text import decode_json
 from sotopia_env.naming import make_policy
 from sotopia_env.policies.policy import Policy, policy_identity
@@ -60,14 +60,17 @@ class EpisodePlan:
     def __post_init__(self) -> None:
         if len(self.policies) != len(self.task.agents):
             raise InvalidValueError(
-                f"policies: task {self.task.id!r} has {len(self.task.agents)} seats, got {len(self.policies)} policies"
+                field="policies",
+                expected=f"{len(self.task.agents)}, one per seat of task {self.task.id!r}",
+                got=len(self.policies),
             )
         for name in ("seed", "repeat"):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-                raise InvalidValueError(f"{name}: expected a non-negative integer, got {value!r}")
+            check_whole(name, value, 0)
         if self.rules.first_seat >= len(self.policies):
-            raise InvalidValueError(f"first_seat: expected 0 to {len(self.policies) - 1}, got {self.rules.first_seat}")
+            raise InvalidValueError(
+                field="first_seat", expected=f"0 to {len(self.policies) - 1}", got=self.rules.first_seat
+            )
         object.__setattr__(self, "key", _key(self.task, self.policies, self.rules, self.seed, self.repeat))
         object.__setattr__(self, "episode_seed", _episode_seed(self.task, self.seed, self.repeat))
 
@@ -134,12 +137,13 @@ def plan_episodes(
         InvalidValueError: nothing to play, repeats below 1, a matchup that fits no task, ``orders`` other than
             ``first`` without round-robin order, or ``by_role`` with a task without roles.
     """
-    if isinstance(repeats, bool) or not isinstance(repeats, int) or repeats < 1:
-        raise InvalidValueError(f"repeats: expected a whole number of at least 1, got {repeats!r}")
+    check_whole("repeats", repeats, 1)
     if orders not in get_args(Orders):
-        raise InvalidValueError(f"orders: {name_hint(str(orders), get_args(Orders))}")
+        raise InvalidValueError(field="orders", got=orders, valid=get_args(Orders))
     if orders != "first" and rules.turn_order is not TurnOrder.ROUND_ROBIN:
-        raise InvalidValueError(f"orders: only round-robin order has a first seat, got {rules.turn_order.value!r}")
+        raise InvalidValueError(
+            f"only round-robin order has a first seat, not {rules.turn_order.value!r}", field="orders"
+        )
     pairings = [tuple(make_policy(policy) for policy in matchup) for matchup in matchups]
     plans: dict[str, EpisodePlan] = {}
     for number, task in enumerate(tasks):
@@ -150,7 +154,7 @@ def plan_episodes(
                 plan = EpisodePlan(task, seating, order, seed, repeat)
                 plans.setdefault(plan.key, plan)
     if not plans:
-        raise InvalidValueError("nothing to play: expected at least one task and one matchup, got none")
+        raise InvalidValueError("nothing to play", field="tasks, matchups", expected="at least one of each")
     return list(plans.values())
 
 
@@ -166,7 +170,9 @@ def _by_role(task: Task, senders: Policy, receivers: Policy) -> tuple[Policy, ..
     interview = task.scenario.interview
     if interview is None or not interview.roles:
         raise InvalidValueError(
-            f"by_role: expected tasks with senders and receivers, got {task.id!r}, which has neither"
+            field="by_role",
+            expected="tasks with senders and receivers",
+            got=task.id,
         )
     return tuple(senders if role is Role.SENDER else receivers for role in interview.roles)
 
@@ -192,7 +198,9 @@ def _seatings(
         else:
             sizes = "1 or 2" if seats == 2 else f"1, 2 or {seats}"
             raise InvalidValueError(
-                f"matchup: task {task.id!r} has {seats} seats; expected {sizes} policies, got {len(matchup)}"
+                field="matchup",
+                expected=f"{sizes} policies for the {seats} seats of task {task.id!r}",
+                got=len(matchup),
             )
 
 
@@ -238,15 +246,17 @@ def planned_check(plans: Sequence[EpisodePlan]) -> Callable[[Episode, RunManifes
         if plan is None:
             if manifest.added and is_of_other_matchups(episode, manifest):
                 return
-            where, expected, got = "key", "one of the run's", repr(episode.key)
+            field, expected, got = "key", "one of the run's", repr(episode.key)
         else:
             planned, recorded = _planned_content(plan), _recorded_content(episode)
             if planned == recorded:
                 return
-            where, expected, got = first_difference(f"episode {episode.key!r}", planned, recorded)
+            field, expected, got = first_difference(f"episode {episode.key!r}", planned, recorded)
         raise DamagedRecordError(
-            f"{where}: expected {expected}, got {got}; the record was changed or is another run's: without its line, "
-            "the same command plays the episode again"
+            field=field,
+            expected=expected,
+            got=Verbatim(got),
+            hint="the record was changed or is another run's: without its line, the same command plays it again",
         )
 
     return check

@@ -23,7 +23,7 @@ from sotopia_env.chat_model.pool import ModelPool
 from sotopia_env.chat_model.spending.ledger import LEDGER, Ledger
 from sotopia_env.concurrency.progress import Progress
 from sotopia_env.concurrency.stopping import Stop, stop_on_signals
-from sotopia_env.errors import InvalidValueError, ModelRefusedError, SotopiaError
+from sotopia_env.errors import InvalidValueError, ModelRefusedError, SotopiaError, check_whole
 from sotopia_env.runs.forecast import check_prompts
 from sotopia_env.runs.rollout import RunResult, open_run, run_episodes_async
 from sotopia_env.runs.shards import hand_out, merge_shards, shard_path
@@ -84,8 +84,8 @@ async def _play(part: Part, stop: Stop) -> RunResult:
         plans = [plan for plan in run.plans() if plan.key in part.keys]
         if len(plans) < len(part.keys):
             raise InvalidValueError(
-                f"a worker finds {len(plans)} of its {len(part.keys)} episodes; expected the same version of "
-                "everything and the same files on all machines"
+                f"a worker finds {len(plans)} of its {len(part.keys)} episodes",
+                hint="all machines need the same versions and the same files",
             )
         await models.check()
         models.open(part.directory)
@@ -112,9 +112,8 @@ def load_ray() -> ModuleType:
     try:
         return importlib.import_module("ray")
     except ImportError:
-        raise InvalidValueError(
-            "the Ray executor needs the package ray, which is not installed: pip install 'sotopia-env[ray]'"
-        ) from None
+        problem = "the Ray executor needs the package ray, which is not installed"
+        raise InvalidValueError(problem, hint="pip install 'sotopia-env[ray]'") from None
 
 
 def run_on_ray(
@@ -142,8 +141,7 @@ def run_on_ray(
         ModelRefusedError: a model refuses every spec; what was done until then is merged.
         SotopiaError: a process died; what it had written is merged, and the run can be resumed.
     """
-    if workers < 1:
-        raise InvalidValueError(f"workers: expected a whole number of at least 1, got {workers!r}")
+    check_whole("workers", workers, 1)
     models = ModelPool(spec.models)
     run = spec.resolve(models)
     plans = run.plans()

@@ -19,9 +19,16 @@ from pydantic import ValidationError
 
 from sotopia_env.chat_model import Ledger
 from sotopia_env.concurrency import Dropped, Progress, Stop, blocking, check_limits, work_through
-from sotopia_env.errors import FATAL, DamagedRecordError, InvalidValueError, ModelRefusedError, check_members
+from sotopia_env.errors import (
+    FATAL,
+    DamagedRecordError,
+    InvalidValueError,
+    ModelRefusedError,
+    Where,
+    check_members,
+)
 from sotopia_env.naming import imported_code
-from sotopia_env.records import explain
+from sotopia_env.records import invalid
 from sotopia_env.runs.admission import Admission
 from sotopia_env.runs.evaluate import evaluate_directory
 from sotopia_env.runs.plan import EpisodePlan, planned_check, run_config
@@ -125,7 +132,7 @@ class _Run:
             raise
         except DamagedRecordError as error:
             path = (self.directory.path if self.directory else Path()) / UNFINISHED
-            raise DamagedRecordError(f"{path}: {error}; remove the episode's lines to play it anew") from None
+            raise DamagedRecordError.of(error, hint="remove the episode's lines to play it anew", where=path) from None
 
     def _keep(self, key: str, evaluation: Evaluation) -> None:
         """Writes down what a judge of a panel has answered: the others may never do."""
@@ -193,7 +200,7 @@ def _begun(plan: EpisodePlan, parts: list[UnfinishedPart]) -> Episode:
             evaluations=tuple([part.evaluation for part in parts if part.evaluation is not None]),
         )
     except ValidationError as error:
-        raise DamagedRecordError(f"episode {plan.key!r}: {explain(error)}") from None
+        raise DamagedRecordError.of(invalid(error), where=Where(record=f"episode {plan.key!r}")) from None
 
 
 @contextmanager
@@ -296,7 +303,7 @@ def _check(plans: Iterable[EpisodePlan], concurrency: int, timeout: float | None
     unique: dict[str, EpisodePlan] = {}
     for plan in plans:
         if plan.key in unique:
-            raise InvalidValueError(f"plans: expected every episode once, got {plan.key!r} twice; use `repeat`")
+            raise InvalidValueError(field="plans", expected="every episode once", got=plan.key, hint="use `repeat`")
         unique[plan.key] = plan
     return list(unique.values())
 

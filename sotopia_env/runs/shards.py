@@ -14,7 +14,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from sotopia_env.chat_model.spending.ledger import LEDGER
-from sotopia_env.errors import InvalidValueError
+from sotopia_env.errors import InvalidValueError, Where
 from sotopia_env.files import repair_torn_line, write_text_atomically
 from sotopia_env.json_text import read_json
 from sotopia_env.storage.directory import RunDirectory, read_failures, read_run
@@ -68,7 +68,7 @@ def _merge_episodes(run: RunDirectory, shard: Path) -> int:
     before = len(run.done)
     with RunDirectory(shard) as directory:  # refuses if a process still writes there
         for episode in read_run(shard):
-            run.check(episode, str(shard))
+            run.check(episode, Where(shard))
             if episode.key not in run.done:
                 run.append(episode)
         for key in directory.unfinished:  # each begins with the parts that were handed out
@@ -102,7 +102,7 @@ def _take_back(run: Path) -> None:
         note = read_json(intent)
         shard, size = run / SHARDS / str(note["shard"]), int(note["size"])
     except (ValueError, KeyError, TypeError):
-        raise InvalidValueError(f"{intent}: expected the note of a merging, found something else") from None
+        raise InvalidValueError(expected="the note of a merging", where=intent) from None
     if (shard / LEDGER).exists() and (run / LEDGER).exists():
         logger.warning("%s: merging the ledger of shard %s was cut short; it is merged again", run, shard.name)
         os.truncate(run / LEDGER, size)

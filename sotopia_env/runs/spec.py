@@ -48,10 +48,8 @@ class WorkOptions(Settings):
         if self.timeout is None or self.models.timeout <= self.timeout:
             return self
         if "timeout" in self.models.model_fields_set:
-            raise ValueError(
-                f"limits contradict each other: timeout {self.timeout:g} ends an episode before one request may end "
-                f"(models.timeout {self.models.timeout:g})"
-            )
+            expected = f"at least models.timeout {self.models.timeout:g}, the seconds of one request"
+            raise InvalidValueError(field="timeout", expected=expected, got=self.timeout)
         object.__setattr__(self, "models", self.models.model_copy(update={"timeout": self.timeout}))
         return self
 
@@ -134,14 +132,21 @@ class RunSpec(PlayOptions):
         names = list(dict.fromkeys(name for text in self.policies for name in split_names(text)))
         matchups = [split(text, " vs ") for text in self.matchups]
         if not names and not matchups:
-            raise InvalidValueError("policies or matchups: expected at least one; `sotopia policies` lists the names")
+            raise InvalidValueError(
+                field="policies", expected="at least one, or a matchup", hint="`sotopia policies` lists the names"
+            )
         for text, sides in zip(self.matchups, matchups, strict=True):
             if len(sides) == 1:
                 raise InvalidValueError(
-                    f"matchup: expected 'a vs b', got {text!r}; a policy against itself is '{text} vs {text}'"
+                    field="matchup",
+                    expected="'a vs b'",
+                    got=text,
+                    hint=f"a policy against itself is '{text} vs {text}'",
                 )
         if any(name.partition(":")[0].strip() == "human" for side in (names, *matchups) for name in side):
-            raise InvalidValueError("policy 'human': a rollout asks nobody; take a seat yourself with `sotopia play`")
+            raise InvalidValueError(
+                "a rollout has no person to ask", field="policies", got="human", hint="take a seat with `sotopia play`"
+            )
 
         def make(name: str) -> Policy:
             return naming.make_policy(name, models, self.manner)

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from sotopia_env.errors import DamagedRecordError, InvalidValueError
+from sotopia_env.errors import DamagedRecordError, InvalidValueError, Where
 from sotopia_env.files import BINARY, AppendOnlyFile, lock, read_lines, replacement, write_text_atomically
 from sotopia_env.records import read_record
 from sotopia_env.storage.journal import Journal
@@ -119,16 +119,18 @@ class RunDirectory:
     def _begin(self, config: RunConfig | None) -> RunManifest:
         present = [name for name in (EPISODES, FAILURES) if (self.path / name).exists()]
         if present or config is None:
-            raise InvalidValueError(f"{self.path}: has {' and '.join(present)} but no {RUN}; not a run directory")
+            raise InvalidValueError(f"has {' and '.join(present)} but no {RUN}: not a run directory", where=self.path)
         manifest = RunManifest(config=config)
         self._write_manifest(manifest)
         return manifest
 
     def _scan(self) -> None:
         for number, episode in enumerate(read_run(self.path), start=1):
-            where = f"{self.path / EPISODES}, line {number}"
+            where = Where(self.path / EPISODES, number)
             if episode.key in self.done:
-                raise DamagedRecordError(f"{where}: episode {episode.key!r} stands twice")
+                raise DamagedRecordError(
+                    "the file has two episodes with this key", field="key", got=episode.key, where=where
+                )
             self.check(episode, where)
             self._count(episode)
 
@@ -150,13 +152,13 @@ class RunDirectory:
             specs = (*self.manifest.specs, dict(spec))
             self._write_manifest(self.manifest.model_copy(update={"specs": specs}))
 
-    def check(self, episode: Episode, where: str) -> None:
+    def check(self, episode: Episode, where: Where) -> None:
         """Raises :class:`DamagedRecordError`, beginning with ``where``, for an episode that is not one of the run."""
         if self._check is not None:
             try:
                 self._check(episode, self.manifest)
             except DamagedRecordError as error:
-                raise DamagedRecordError(f"{where}: {error}") from None
+                raise DamagedRecordError.of(error, where=where) from None
 
     def append(self, episode: Episode) -> None:
         """Adds one episode; it is safe from the death of the process when this returns."""
@@ -245,7 +247,7 @@ def check_run(path: Path) -> None:
     """Raises :class:`InvalidValueError` unless a run directory is there."""
     for name in (RUN, EPISODES):
         if not (path / name).is_file():
-            raise InvalidValueError(f"{path}: expected a run directory with its {name}, found none")
+            raise InvalidValueError(expected=f"a run directory with its {name}", where=path)
 
 
 def read_run(path: str | Path) -> Iterator[Episode]:
@@ -262,10 +264,10 @@ def read_run(path: str | Path) -> Iterator[Episode]:
     file = path / EPISODES if path.is_dir() else path
     if path.is_dir():
         if not (path / RUN).exists():
-            raise InvalidValueError(f"{path}: expected a run directory with a {RUN}, found none")
+            raise InvalidValueError(expected=f"a run directory with a {RUN}", where=path)
         read_manifest(path)  # a run of another version is not read as one of this
     if not path.exists():
-        raise InvalidValueError(f"{path}: expected a run directory or a .jsonl file of episodes, found nothing")
+        raise InvalidValueError(expected="a run directory or a .jsonl file of episodes", where=path)
     if file.exists():  # a run that was killed at once has none yet
         yield from read_episodes(file)
 
@@ -281,7 +283,7 @@ def _lock(path: Path) -> int:
         path.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | BINARY, 0o644)
     except OSError as error:
-        raise InvalidValueError(f"{path}: expected a directory that can be written ({error.strerror})") from None
+        raise InvalidValueError(f"the directory cannot be written ({error.strerror})", where=path) from None
     problem = "another process is writing to this run directory; wait for it to end, or choose another directory"
     try:
         lock(descriptor, path, problem)

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
-from sotopia_env.errors import DamagedRecordError, InvalidValueError
+from sotopia_env.errors import DamagedRecordError, InvalidValueError, Verbatim
 from sotopia_env.files import read_text
 from sotopia_env.json_text import decode_json
 from sotopia_env.records import (
@@ -52,7 +52,8 @@ def named(configured: Configured) -> Named:
     try:
         return Named(name=configured.name, parameters=dict(configured.parameters))
     except ValidationError as error:
-        raise InvalidValueError(f"{configured.name!r}: parameters must be JSON values ({explain(error)})") from None
+        problem = f"parameters must be JSON values ({explain(error)})"
+        raise InvalidValueError(problem, field=configured.name) from None
 
 
 class RunConfig(Record):
@@ -90,10 +91,14 @@ _OF_MATCHUPS = ("policies", "matchups", "episodes", "plan_hash")
 
 
 def _other_run(path: Path, name: str, present: object, new: object) -> InvalidValueError:
-    where, expected, got = first_difference(name, present, new)
+    field, expected, got = first_difference(name, present, new)
     return InvalidValueError(
-        f"{path}: holds another run; {where}: expected {expected}, got {got}; "
-        "resume it with the settings it was started with, or choose another directory"
+        "the directory holds another run",
+        field=field,
+        expected=expected,
+        got=Verbatim(got),
+        hint="resume it with the settings it was started with, or choose another directory",
+        where=path,
     )
 
 

@@ -48,8 +48,10 @@ def recordings(episodes: Iterable[Episode], one_play: bool = False) -> Iterator[
         play = _play_key(episode)
         if plays.setdefault(episode.key, play) != play and one_play:
             raise InvalidValueError(
-                f"episode {episode.key!r}: expected one play of it, got two with different turns; name runs that do "
-                "not play the same plan"
+                "there are two plays with different turns",
+                field="episode",
+                got=episode.key,
+                hint="name runs that do not play the same plan",
             )
         first = play not in evaluators
         known = evaluators.setdefault(play, set())

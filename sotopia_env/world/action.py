@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, ConfigDict, PlainSerializer
 
-from sotopia_env.errors import InvalidActionError, InvalidValueError, name_hint
+from sotopia_env.errors import InvalidActionError, InvalidValueError, Verbatim
 from sotopia_env.outcomes import InvalidMoveError, Move, read_move
 from sotopia_env.quoting import disarm, quote
 
@@ -82,9 +82,8 @@ class Action:
             if kind is None:
                 raise InvalidActionError(field="action_type", got=self.action_type, valid=_BY_VALUE)
             object.__setattr__(self, "action_type", kind)
-        problem = _text_problem(self.argument)
-        if problem:
-            raise InvalidActionError(problem, field="argument")
+        if problem := _text_problem(self.argument):
+            raise problem
         if self.to.__class__ is not tuple or (self.to and not all(isinstance(name, str) for name in self.to)):
             raise InvalidActionError(field="to", expected="a tuple of agent ids", got=self.to)
         if self.move is not None and self.move.__class__ is not Move:
@@ -93,17 +92,19 @@ class Action:
             object.__setattr__(self, "move", read_move(self.move))
 
 
-def _text_problem(text: object) -> str | None:
+def _text_problem(text: object) -> InvalidActionError | None:
     """Why ``text`` cannot be an argument, or ``None``."""
     if not isinstance(text, str):
-        return f"expected text, got {type(text).__name__}"
+        return InvalidActionError(field="argument", expected="text", got=type(text))
     if len(text) > MAX_ARGUMENT_LENGTH:
-        return f"expected at most {MAX_ARGUMENT_LENGTH} characters, got {len(text)}"
+        expected = f"at most {MAX_ARGUMENT_LENGTH} characters"
+        return InvalidActionError(field="argument", expected=expected, got=len(text))
     if not text.isascii():
         try:
             text.encode("utf-8")
         except UnicodeEncodeError as error:
-            return f"expected Unicode text, got a lone surrogate at character {error.start}"
+            got = Verbatim(f"a lone surrogate at character {error.start}")
+            return InvalidActionError(field="argument", expected="Unicode text", got=got)
     return None
 
 
@@ -193,7 +194,8 @@ def parse_possible(
     if isinstance(action, ParseFailure):
         return action
     if action.action_type not in available:
-        return ParseFailure(f"action_type: {name_hint(action.action_type.value, [kind.value for kind in available])}")
+        valid = [kind.value for kind in available]
+        return _failure(field="action_type", got=action.action_type.value, valid=valid)
     if action.to and not recipients:
         return ParseFailure('to: private actions are not possible here; leave out "to"')
     return action
@@ -284,18 +286,21 @@ def _why_no_object(text: str) -> str:
     return "no JSON object was found"
 
 
+def _failure(problem: str = "", **fields: Any) -> ParseFailure:
+    return ParseFailure(str(InvalidActionError(problem, **fields)))
+
+
 def _read_object(item: dict[str, Any], recipients: Mapping[str, str] | None) -> Action | ParseFailure:
     for key in item:
         if key not in _KEYS:
-            return ParseFailure(f"unknown key: {name_hint(key, _KEYS)}")
+            return _failure("unknown key", got=key, valid=_KEYS)
     kind = item["action_type"]
     if not isinstance(kind, str) or kind not in _BY_VALUE:
-        return ParseFailure(f"action_type: {name_hint(str(kind), _BY_VALUE)}")
+        return _failure(field="action_type", got=kind, valid=_BY_VALUE)
     action_type = _BY_VALUE[kind]
     argument = item.get("argument", "")
-    problem = _text_problem(argument)
-    if problem:
-        return ParseFailure(f"argument: {problem}")
+    if problem := _text_problem(argument):
+        return ParseFailure(str(problem))
     try:
         move = optional_move(item.get("move"))
     except InvalidMoveError as error:
@@ -304,7 +309,7 @@ def _read_object(item: dict[str, Any], recipients: Mapping[str, str] | None) -> 
         return ParseFailure(f"move: comes with speak, non-verbal communication or action, not with {kind!r}")
     # Blanks alone are a text, and count as silence (dynamics): no schema that servers enforce can exclude them.
     if move is None and not argument and action_type not in WORDLESS:
-        return ParseFailure(f"argument: {kind!r} needs a text, got none")
+        return ParseFailure(f"argument: {kind!r} needs a text")
     to = _read_recipients(item.get("to"), recipients)
     return to if isinstance(to, ParseFailure) else Action(action_type, argument, to, move)
 
@@ -327,14 +332,14 @@ def _read_recipients(value: Any, recipients: Mapping[str, str] | None) -> tuple[
         return ()
     names = [value] if isinstance(value, str) else value
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        return ParseFailure(f"to: expected a list of names, got {json.dumps(value)[:80]}")
+        return _failure(field="to", expected="a list of names", got=value)
     if len(names) > MAX_RECIPIENTS:
-        return ParseFailure(f"to: expected at most {MAX_RECIPIENTS} names, got {len(names)}")
+        return _failure(field="to", expected=f"at most {MAX_RECIPIENTS} names", got=len(names))
     if recipients is None:
         return tuple(dict.fromkeys(names))
     for name in names:
         if name not in recipients:
-            return ParseFailure(f"to: {name_hint(name, recipients)}")
+            return _failure(field="to", got=name, valid=recipients)
     return tuple(dict.fromkeys(recipients[name] for name in names))
 
 

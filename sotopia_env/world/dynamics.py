@@ -245,9 +245,7 @@ def transition(state: EpisodeState, action: Action) -> EpisodeState:
         InvalidActionError: the episode has ended, or a recipient is no agent of the task.
     """
     if state.stop is not None:
-        raise InvalidActionError(
-            f"the episode has ended ({state.stop.value})", hint=f"no action is possible, got {action}"
-        )
+        raise InvalidActionError(f"the episode has ended ({state.stop.value})", field="action", got=action)
     actor = state.waiting[0]
     veiled = state.rules.turn_order is _SIMULTANEOUS
     basis = state.round_table if veiled else state.table

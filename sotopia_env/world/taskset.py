@@ -25,7 +25,7 @@ from sotopia_env.errors import (
     InvalidValueError,
     UnknownNameError,
     Where,
-    name_hint,
+    check_whole,
 )
 from sotopia_env.files import read_text, write_text_atomically
 from sotopia_env.json_text import parse_json
@@ -135,8 +135,7 @@ class TaskSet(Sequence[Task]):
         Raises:
             InvalidValueError: fewer than ``n`` tasks are there, or ``n`` is no whole number.
         """
-        if isinstance(n, bool) or not isinstance(n, int) or not 0 <= n <= len(self):
-            raise InvalidValueError(field="n", expected=f"0 to {len(self)}, the number of tasks", got=n)
+        check_whole("n", n, 0, len(self))
         return TaskSet(random.Random(seed).sample(self._tasks, n))
 
 
@@ -283,7 +282,7 @@ def _fact_hint(scenario: Scenario, cast: Cast) -> str:
     """The nearest name for a fact that no relationship of the cast states; empty where all are stated."""
     names = sorted({name for relationship in cast.relationships for name in relationship.facts})
     unknown = [name for name in scenario.constraints.facts if name not in names]
-    return f"facts: {name_hint(unknown[0], names)}" if unknown else ""
+    return str(ConstraintError(field="facts", got=unknown[0], valid=names)) if unknown else ""
 
 
 # Field names people misspell in task files; only used to suggest the nearest one.

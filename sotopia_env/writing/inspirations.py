@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from sotopia_env.errors import DamagedRecordError, InvalidValueError
+from sotopia_env.errors import DamagedRecordError, InvalidValueError, Where
 from sotopia_env.files import read_lines, read_text
 from sotopia_env.json_text import decode_json
 
@@ -50,7 +50,7 @@ def read_inspirations(paths: Iterable[str | Path]) -> list[Inspiration]:
     inspirations: dict[str, Inspiration] = {}
     for path in map(Path, paths):
         if not path.is_file() or path.suffix not in (".txt", ".jsonl"):
-            raise InvalidValueError(f"inspirations: expected a .txt or .jsonl file, got {path}")
+            raise InvalidValueError(field="inspirations", expected="a .txt or .jsonl file", got=path)
         for item in _phrases(path) if path.suffix == ".txt" else itertools.starmap(_inspiration, read_lines(path)):
             inspirations.setdefault(item.key, item)
     return list(inspirations.values())
@@ -61,12 +61,12 @@ def _phrases(path: Path) -> Iterator[Inspiration]:
     return (Inspiration(path.stem, line.strip()) for line in read_text(path).split("\n") if line.strip())
 
 
-def _inspiration(origin: str, line: str) -> Inspiration:
+def _inspiration(where: Where, line: str) -> Inspiration:
     try:
         item = decode_json(line)
         return Inspiration(str(item["source"]), str(item["text"]))
     except (ValueError, KeyError, TypeError):
-        raise DamagedRecordError(f"{origin}: expected an object with source and text") from None
+        raise DamagedRecordError(expected="an object with source and text", where=where) from None
 
 
 def unused(pool: Iterable[Inspiration], previous: Iterable[Inspiration]) -> list[Inspiration]:

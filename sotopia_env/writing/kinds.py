@@ -75,7 +75,7 @@ def check_neutral(*texts: str, words: Collection[str] = PRONOUNS) -> None:
             )
         if names := gendered_words(text, words):
             raise InvalidValueError(
-                f"expected a text that fits people of every gender, got {names[0]!r}: use 'they' or say who"
+                expected="a text that fits people of every gender", got=names[0], hint="use 'they', or say who"
             )
 
 
@@ -98,12 +98,12 @@ class CharacterWriting:
     def _accept(self, character: Character) -> Mapping[str, Any]:
         for name in (character.first_name, character.last_name):
             if name and plain(name) in self.names:
-                raise InvalidValueError(f"first_name, last_name: {name!r} is taken; expected a name of nobody else")
+                raise InvalidValueError("the name is taken", field="first_name, last_name", got=name)
         expected = _PRONOUNS.get(plain(character.gender))
         if expected and plain(character.pronouns) in {*_PRONOUNS.values()} - {expected}:
-            raise InvalidValueError(f"pronouns: expected {expected!r} with the gender, got {character.pronouns!r}")
+            raise InvalidValueError(field="pronouns", expected=f"{expected!r} with this gender", got=character.pronouns)
         if not character.secret.strip() or not character.public_info.strip():
-            raise InvalidValueError("secret, public_info: expected a sentence in each, got none")
+            raise InvalidValueError(field="secret, public_info", expected="a sentence in each")
         result = character.model_dump(mode="json")
         self.restore(result)
         return result
@@ -158,7 +158,7 @@ class RelationshipWriting:
 
         def accept(draft: RelationshipDraft) -> Mapping[str, Any]:
             if draft.kind != inspiration.source:
-                raise InvalidValueError(f"kind: expected {inspiration.source!r}, got {draft.kind.value!r}")
+                raise InvalidValueError(field="kind", expected=inspiration.source, got=draft.kind.value)
             _expect_names([one.first_name for one in people], draft.backstory)
             return Relationship(seats=pair, kind=draft.kind, backstory=draft.backstory).model_dump(mode="json")
 
@@ -172,13 +172,15 @@ class RelationshipWriting:
         if relationship.seats[1] >= len(people) or any(
             relationship.seats == one.seats for one in self.cast.relationships
         ):
-            raise InvalidValueError(f"seats: expected two of the cast without a relationship, got {relationship.seats}")
+            raise InvalidValueError(
+                field="seats", expected="two of the cast without a relationship", got=relationship.seats
+            )
         _expect_names([people[seat].first_name for seat in relationship.seats], relationship.backstory)
 
 
 def _expect_names(names: Iterable[str], backstory: str) -> None:
     if missing := [name for name in names if name not in backstory]:
-        raise InvalidValueError(f"backstory: expected a text that names both, got none with {missing[0]!r}")
+        raise InvalidValueError(f"it does not name {missing[0]!r}", field="backstory", hint="name both")
 
 
 # --- scenarios -----------------------------------------------------------------------------------------------------
@@ -253,12 +255,12 @@ class ScenarioWriting:
     def _scenario(self, draft: ScenarioDraft, inspiration: Inspiration) -> Scenario:
         first, second = draft.seats
         if plain(first.goal) == plain(second.goal):
-            raise InvalidValueError("seats: the two goals must be different")
+            raise InvalidValueError("the two goals must be different", field="seats")
         check_neutral(draft.context)
         check_neutral(*(part for side in draft.seats for part in (side.goal, side.private_info, side.hint)))
         if origin := nearest_text(plain(draft.context), self.contexts):
             raise InvalidValueError(
-                f"context: this situation exists already ({self.contexts[origin]}); invent another one"
+                f"this situation exists already ({self.contexts[origin]})", field="context", hint="invent another one"
             )
         scenario = to_scenario(draft, inspiration)
         for task in self.tasks([scenario], 0):

@@ -21,11 +21,11 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from sotopia_env.errors import InvalidValueError
+from sotopia_env.errors import InvalidValueError, Verbatim
 from sotopia_env.evaluators import all_at_once
 from sotopia_env.files import write_text_atomically
 from sotopia_env.json_text import read_json
-from sotopia_env.records import explain
+from sotopia_env.records import invalid
 from sotopia_env.storage import Journal
 from sotopia_env.tasks import Template, instantiate
 from sotopia_env.tasks.lint.texts import GENDERED
@@ -84,7 +84,7 @@ class ScriptRoute:
         """
         self.lines = [line.rstrip() for line in text.splitlines()]
         if not text.strip():
-            raise InvalidValueError(f"script: expected lines of text in {name!r}, got none")
+            raise InvalidValueError(field="script", expected=f"lines of text in {name!r}")
         self.name = "-".join("".join(c if c.isalnum() else " " for c in name.casefold()).split()) or "script"
         self._drafter, self._folder = drafter, folder
         self._check_same(hashlib.sha256(text.encode()).hexdigest())
@@ -96,7 +96,9 @@ class ScriptRoute:
     def _check_same(self, digest: str) -> None:
         file = self._folder / "script.json"
         if file.exists() and read_json(file) != {"name": self.name, "sha256": digest}:
-            raise InvalidValueError(f"out: {self._folder} has the work on another script; name another directory")
+            raise InvalidValueError(
+                f"{self._folder} has the work on another script", field="out", hint="name another directory"
+            )
         write_text_atomically(file, json.dumps({"name": self.name, "sha256": digest}) + "\n")
 
     async def run(self, profiles: int, seed: int) -> tuple[str, int]:
@@ -182,7 +184,7 @@ class ScriptRoute:
             numbers = [number for scene in answer.scenes for number in (scene.first, scene.last)]
             if numbers != sorted(numbers) or numbers[0] < part.start or numbers[-1] >= part.stop:
                 raise InvalidValueError(
-                    f"scenes: expected line numbers that rise from {part.start} to {part.stop - 1}, got {numbers}"
+                    field="scenes", expected=f"line numbers that rise from {part.start} to {part.stop - 1}", got=numbers
                 )
 
         lines = [f"{number}: {self.lines[number]}" for number in part]
@@ -260,11 +262,15 @@ class ScriptRoute:
         def accept(answer: forms.Facts) -> None:
             owners = [fact.name for fact in answer.facts]
             if len(set(owners)) != len(owners) or set(owners) - set(names):
-                raise InvalidValueError(f"facts: expected at most one for each of {names}, got those of {owners}")
+                raise InvalidValueError(
+                    field="facts", expected=f"at most one for each of {names}", got=Verbatim(f"those of {owners}")
+                )
             for fact in answer.facts:
                 check_neutral(fact.fact, fact.question, fact.answer)
                 if plain(fact.answer).rstrip(".") in plain(context):
-                    raise InvalidValueError(f"answer: expected what the situation does not tell, got {fact.answer!r}")
+                    raise InvalidValueError(
+                        field="answer", expected="what the situation does not tell", got=fact.answer
+                    )
 
         answer = await self._ask("private", key, accept, context=context, people=list(people), lines=list(lines))
         wrong = await all_at_once([self._wrong(key, context, fact, n) for n, fact in enumerate(answer.facts)])
@@ -273,10 +279,12 @@ class ScriptRoute:
     async def _wrong(self, key: str, context: str, fact: forms.Fact, number: int) -> list[str]:
         def accept(answer: forms.Negatives) -> None:
             if len({plain(text) for text in (fact.answer, *answer.wrong)}) != 1 + len(answer.wrong):
-                raise InvalidValueError(f"wrong: expected three texts unlike {fact.answer!r} and each other")
+                raise InvalidValueError(field="wrong", expected=f"three texts unlike {fact.answer!r} and each other")
             lengths = [len(text) for text in (fact.answer, *answer.wrong)]
             if max(lengths) > _LONGEST * min(lengths):
-                raise InvalidValueError(f"wrong: expected texts as long as {fact.answer!r}, got the lengths {lengths}")
+                raise InvalidValueError(
+                    field="wrong", expected=f"texts as long as {fact.answer!r}", got=Verbatim(f"the lengths {lengths}")
+                )
             check_neutral(*answer.wrong)
 
         values = {"context": context, "question": fact.question, "answer": fact.answer}
@@ -289,16 +297,20 @@ class ScriptRoute:
 
         def accept(answer: forms.Traces) -> None:
             if len(answer.mentions) != len(names):
-                raise InvalidValueError(f"mentions: expected a list for each of {names}, got {len(answer.mentions)}")
+                raise InvalidValueError(
+                    field="mentions", expected=f"a list for each of {names}", got=len(answer.mentions)
+                )
             originals = [one.original for one in answer.replacements]
             mentions = list(itertools.chain(*answer.mentions))
             if absent := [text for text in (*mentions, *originals) if text not in whole]:
-                raise InvalidValueError(f"mentions, replacements: {absent[0]!r} does not stand in the texts")
+                raise InvalidValueError(f"{absent[0]!r} does not occur in the texts", field="mentions, replacements")
             if len({*mentions, *originals}) != len(mentions) + len(originals):
-                raise InvalidValueError("mentions, replacements: expected every text once, got one twice")
+                raise InvalidValueError(field="mentions, replacements", expected="every text once")
             rest = _text_in(_replaced(texts, answer)).casefold()
             if left := [text for text in (*names, *mentions, *originals) if _stands(text.casefold(), rest)]:
-                raise InvalidValueError(f"replacements: {left[0]!r} still stands in the texts; replace it everywhere")
+                raise InvalidValueError(
+                    f"{left[0]!r} still occurs in the texts", field="replacements", hint="replace it everywhere"
+                )
 
         return _replaced(texts, await self._ask("leakage", key, accept, texts=texts, names=names))
 
@@ -314,7 +326,7 @@ class ScriptRoute:
 
     def _built(self, key: str, texts: Any, slots: forms.Slots) -> Template:
         if len(slots.seats) != len(texts["seats"]):
-            raise InvalidValueError(f"seats: expected {len(texts['seats'])} entries, got {len(slots.seats)}")
+            raise InvalidValueError(field="seats", expected=f"{len(texts['seats'])} entries", got=len(slots.seats))
         rules = [seat.model_dump(mode="json") for seat in slots.seats]
         content = {
             **texts,
@@ -328,18 +340,18 @@ class ScriptRoute:
         try:
             return Template.model_validate(content)
         except ValidationError as error:
-            raise InvalidValueError(explain(error, (), content)) from None
+            raise invalid(error, (), content) from None
 
 
 def _check_people(answer: forms.Background) -> None:
     names = [plain(person.name) for person in answer.people]
     if len(set(names)) != len(names):
-        raise InvalidValueError(f"people: expected different names, got {names}")
+        raise InvalidValueError(field="people", expected="different names", got=names)
 
 
 def _expect_names(names: Sequence[str], expected: Sequence[str]) -> None:
     if list(names) != list(expected):
-        raise InvalidValueError(f"people: expected {list(expected)}, in this order, got {list(names)}")
+        raise InvalidValueError(field="people", expected=f"{list(expected)}, in this order", got=list(names))
 
 
 def _replaced(texts: Any, traces: forms.Traces) -> Any:

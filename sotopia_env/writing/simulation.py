@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.outcomes import OutcomeSpec
 from sotopia_env.prompts import load
-from sotopia_env.records import Name, explain
+from sotopia_env.records import Name, invalid
 from sotopia_env.world import Character, Relationship, RelationshipKind, Scenario, Seat, Task
 from sotopia_env.world.dynamics import TurnOrder
 from sotopia_env.world.reward import CustomDimension
@@ -52,7 +52,7 @@ class SimulationDraft(BaseModel):
         """
         names = [dimension.name for dimension in self.dimensions]
         if len(set(names)) != len(names):
-            raise InvalidValueError(f"dimensions: expected different names, got {names}")
+            raise InvalidValueError(field="dimensions", expected="different names", got=names)
         task = self._task()
         check_task(task)
         content: dict[str, Any] = {
@@ -67,7 +67,7 @@ class SimulationDraft(BaseModel):
             scenario = Scenario(**fields, source="drafted", tags=("drafted",))
             return Task(id=self.id, scenario=scenario, characters=self.characters, relationships=self.relationships)
         except ValidationError as error:
-            raise InvalidValueError(explain(error)) from None
+            raise invalid(error) from None
 
 
 def plain_task(task: Task) -> dict[str, Any]:
@@ -85,7 +85,7 @@ def simulation_question(sentence: str) -> Question[SimulationDraft]:
         InvalidValueError: the sentence is empty.
     """
     if not sentence.strip():
-        raise InvalidValueError(f"sentence: expected one that says who meets and what for, got {sentence!r}")
+        raise InvalidValueError(field="sentence", expected="one that says who meets and what for", got=sentence)
 
     def accept(draft: SimulationDraft) -> Mapping[str, Any]:
         return draft.content()

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from sotopia_env.errors import InvalidValueError
-from sotopia_env.records import explain
+from sotopia_env.errors import InvalidValueError, Where, excerpt
+from sotopia_env.records import invalid
 from sotopia_env.writing.drafting import Drafter, Written, open_written
 from sotopia_env.writing.inspirations import Inspiration, queues, take_evenly, unused
 from sotopia_env.writing.kinds import Writing
@@ -56,7 +56,7 @@ class Writer:
             asked = [Inspiration(item.source, item.text) for item in previous]
             waiting = queues(unused(pool, used), asked, seed)
             if not waiting and not previous:
-                raise InvalidValueError("inspirations: all have been used; give more, or other ones")
+                raise InvalidValueError("all have been used", field="inspirations", hint="give more, or other ones")
 
             async def ask(inspiration: Inspiration) -> bool:
                 written = await self.drafter.record(self.kind.question(inspiration), journal)
@@ -75,10 +75,10 @@ class Writer:
             if item.result is not None:
                 self.kind.restore(item.result)
         except (ValidationError, InvalidValueError) as error:
-            problem = explain(error) if isinstance(error, ValidationError) else error
-            raise InvalidValueError(
-                f"{path}: {item.text!r}: result.{problem}; name the directory and the cast of the same work"
-            ) from None
+            problem = invalid(error) if isinstance(error, ValidationError) else error
+            hint = "name the directory and the cast of the same work"
+            where = Where(path, record=excerpt(item.text))
+            raise InvalidValueError.of(problem, within="result", hint=hint, where=where) from None
 
 
 def count(records: Sequence[Written]) -> int:

@@ -178,10 +178,10 @@ def in_batches(rows: Sequence[TokenRow], size: int, steps: int, seed: int) -> li
         InvalidValueError: there are fewer rows than one batch takes, or no number of steps.
     """
     if steps < 1:
-        raise InvalidValueError(f"max_steps: expected at least 1, got {steps}; the base counts no epochs")
+        raise InvalidValueError(field="max_steps", expected="at least 1", got=steps, hint="the base counts no epochs")
     if len(rows) < size:
         raise InvalidValueError(
-            f"per_device_train_batch_size: expected at most {len(rows)}, the rows there are, got {size}"
+            field="per_device_train_batch_size", expected=f"at most {len(rows)}, the rows there are", got=size
         )
     rng, ordered = random.Random(f"batches {seed}"), list[TokenRow]()
     while len(ordered) < size * steps:

@@ -11,6 +11,7 @@ from typing import Literal
 
 from pydantic import Field, JsonValue, NonNegativeInt, PositiveInt, model_validator
 
+from sotopia_env.errors import InvalidValueError
 from sotopia_env.settings import Settings
 from studies.learn.base_model import BaseSettings
 from training.fitting.arguments import FitSettings
@@ -102,7 +103,9 @@ class Recipe(Settings):
         counts = {name: getattr(self, name) for name in ("expert_tasks", "own_tasks", "forced_tasks", "prompts")}
         for name, count in counts.items():
             if count > self.train:
-                raise ValueError(f"{name}: expected at most the {self.train} training tasks (train), got {count}")
+                raise InvalidValueError(
+                    field=name, expected=f"at most the {self.train} training tasks (train)", got=count
+                )
         if len(set(self.seeds)) < len(self.seeds):
-            raise ValueError(f"seeds: expected each once, got {self.seeds}")
+            raise InvalidValueError(field="seeds", expected="each once", got=self.seeds)
         return self

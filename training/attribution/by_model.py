@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from sotopia_env.chat_model import ChatModel
-from sotopia_env.errors import EvaluationError, UnknownNameError, name_hint
+from sotopia_env.errors import EvaluationError, FieldError, UnknownNameError
 from sotopia_env.evaluators import (
     Manner,
     Prompt,
@@ -32,7 +32,6 @@ from sotopia_env.evaluators import (
     object_members,
     read_object,
     refusal,
-    short_form,
     tag,
 )
 from sotopia_env.prompts import fill
@@ -65,7 +64,7 @@ class LLMAttributor:
         self, model: ChatModel, *, scale: Scale = "three", key: bool = False, manner: Manner | None = None
     ) -> None:
         if scale not in SCALES:
-            raise UnknownNameError(f"scale: {name_hint(str(scale), SCALES)}")
+            raise UnknownNameError(field="scale", got=scale, valid=SCALES)
         self.model, self.scale, self.key = check_model(model), scale, key
         self.manner = manner = manner or Manner()
         self.parameters: Mapping[str, Any] = {
@@ -192,7 +191,8 @@ def read_weights(text: str, turns: Sequence[int], scale: Scale) -> dict[int, flo
     weights = object_members(outer["weights"], [str(turn + 1) for turn in turns], "weights", problems) if outer else {}
     for number, weight in weights.items():
         if type(weight) is not int or not 0 <= weight <= top:  # bool is an int to isinstance
-            problems.append(f"weights.{number}: expected a whole number from 0 to {top}, got {short_form(weight)}")
+            expected = f"a whole number from 0 to {top}"
+            problems.append(str(FieldError(field=f"weights.{number}", expected=expected, got=weight)))
     return refusal(problems) or {int(number) - 1: weight / top for number, weight in weights.items()}
 
 
@@ -206,7 +206,7 @@ def read_key(text: str, turns: Sequence[int]) -> int | Refusal:
     number = outer.get("turn")
     if outer and (type(number) is not int or number - 1 not in turns):
         numbers = ", ".join(str(turn + 1) for turn in turns)
-        problems.append(f"turn: expected one of the numbers {numbers}, got {short_form(number)}")
+        problems.append(str(FieldError(field="turn", expected=f"one of the numbers {numbers}", got=number)))
     return refusal(problems) or int(number or 0) - 1
 
 

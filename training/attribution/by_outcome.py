@@ -48,7 +48,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-from sotopia_env.errors import UnknownNameError, name_hint
+from sotopia_env.errors import UnknownNameError
 from sotopia_env.naming import make_evaluator
 from sotopia_env.outcomes import MoveKind, TableView
 from sotopia_env.world import (
@@ -187,7 +187,9 @@ def make_attributor(name: str) -> Attributor:
         return Acts()
     if kind == "silence" and not which.startswith("judge"):
         return Silence(name, make_evaluator(which or "verified+rules"))
-    raise UnknownNameError(f"attributor: {name_hint(name, OFFLINE)} (a language model is named llm:PROVIDER/MODEL)")
+    raise UnknownNameError(
+        field="attributor", got=name, valid=OFFLINE, hint="a language model is named llm:PROVIDER/MODEL"
+    )
 
 
 OFFLINE = ("prospect", "acts", "silence")

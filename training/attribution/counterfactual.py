@@ -31,7 +31,7 @@ from pydantic import Field
 
 from sotopia_env.chat_model import ModelPool
 from sotopia_env.concurrency import Progress
-from sotopia_env.errors import FATAL, InvalidValueError, SotopiaError
+from sotopia_env.errors import FATAL, InvalidValueError, SotopiaError, Verbatim
 from sotopia_env.evaluators import all_at_once
 from sotopia_env.files import AppendOnlyFile, read_lines
 from sotopia_env.naming import POLICY_NAMES, make_evaluator, make_policy
@@ -104,12 +104,12 @@ def remade(info: PolicyInfo, specs: Mapping[str, str], models: ModelPool) -> Pol
         policy = make_policy(spec, models)
     except InvalidValueError as error:
         raise InvalidValueError(
-            f"{COUNTERFACTUAL}: policy {info.name!r} cannot be made again ({error}); {advice}"
+            f"policy {info.name!r} cannot be made again ({error})", field=COUNTERFACTUAL, hint=advice
         ) from None
     recorded, identity = canonical_json([info.name, info.parameters]), policy_identity(policy)
     if identity != recorded:
         raise InvalidValueError(
-            f"{COUNTERFACTUAL}: expected {spec!r} to be policy {recorded}, got {identity}; {advice}"
+            field=COUNTERFACTUAL, expected=f"{spec!r} to be policy {recorded}", got=identity, hint=advice
         )
     return policy
 
@@ -156,8 +156,10 @@ class Continuations:
         """
         if episode.task.protocol is None:
             raise InvalidValueError(
-                f"{COUNTERFACTUAL}: expected episodes of verified tasks, whose score every continuation has as well, "
-                f"got {episode.key!r} of task {episode.task.id!r}, which has no outcome; attribute it by a model"
+                field=COUNTERFACTUAL,
+                expected="episodes of verified tasks, whose score every continuation has as well",
+                got=Verbatim(f"{episode.key!r} of task {episode.task.id!r}, which has no outcome"),
+                hint="attribute it by a model",
             )
         replay(episode)
         self.seats(episode)
@@ -172,7 +174,9 @@ class Continuations:
         for agent in episode.task.agents:
             if agent not in seats:
                 raise InvalidValueError(
-                    f"{COUNTERFACTUAL}: expected a policy in every seat of {episode.key!r}, got none for {agent}"
+                    field=COUNTERFACTUAL,
+                    expected=f"a policy in every seat of {episode.key!r}",
+                    got=Verbatim(f"none for {agent}"),
                 )
         return {agent: self._policy(info) for agent, info in seats.items()}
 

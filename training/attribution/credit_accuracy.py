@@ -76,9 +76,13 @@ class CreditAccuracySettings(Settings):
     @model_validator(mode="after")
     def _check_truth(self) -> CreditAccuracySettings:
         if dimension_name(self.dimension) not in VERIFIED:
-            raise ValueError(f"dimension: expected GOAL or FIN, which outcomes verify, got {self.dimension!r}")
+            raise InvalidValueError(
+                field="dimension", expected="GOAL or FIN, which outcomes verify", got=self.dimension
+            )
         if self.counterfactual.samples < 2:
-            raise ValueError("counterfactual.samples: expected 2 or more, or no error could be known, got 1")
+            raise InvalidValueError(
+                field="counterfactual.samples", expected="2 or more, or no error could be known", got=1
+            )
         return self
 
     @property
@@ -140,7 +144,7 @@ def _prepared(settings: CreditAccuracySettings) -> tuple[ProbeMaker, Continuatio
         continuations.check(episode)
         empty = False
     if empty:
-        raise InvalidValueError(f"runs: expected episodes, found none in {', '.join(settings.runs)}")
+        raise InvalidValueError(field="runs", expected="at least one episode", got=list(settings.runs))
     return ProbeMaker(players, alternatives, settings.states, settings.seed), continuations
 
 
@@ -166,7 +170,9 @@ def _truths(settings: CreditAccuracySettings, probes: Sequence[Probe], values: S
     truths = {probe.episode.key: truth_of(probe, values, name, samples) for probe in probes}
     missing = [truth for truth in truths.values() if isinstance(truth, Missing)]
     if len(missing) == len(truths):
-        raise InvalidValueError(f"runs: nothing could be measured: {missing[0].reason if missing else 'no actions'}")
+        raise InvalidValueError(
+            f"nothing could be measured: {(missing[0].reason if missing else 'no actions')}", field="runs"
+        )
     if missing:
         logger.warning("%d of %d actions left out: %s", len(missing), len(truths), missing[0].reason)
     return {key: truth for key, truth in truths.items() if isinstance(truth, Truth)}

@@ -42,7 +42,7 @@ from typing import Literal, Protocol
 
 from pydantic import Field
 
-from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
+from sotopia_env.errors import InvalidValueError, UnknownNameError
 from sotopia_env.files import read_lines
 from sotopia_env.records import Record, read_record
 from sotopia_env.world import RANGES, ActionType, Dimension, Episode, Evaluation, dimension
@@ -180,7 +180,7 @@ def attributable_turns(episode: Episode, seat: str) -> tuple[int, ...]:
         UnknownNameError: the episode has no such seat.
     """
     if seat not in episode.task.agents:
-        raise UnknownNameError(f"seat: {name_hint(seat, episode.task.agents)}")
+        raise UnknownNameError(field="seat", got=seat, valid=episode.task.agents)
     turns = (item.turn for item in episode.turns)
     return tuple(t.index for t in turns if t.actor == seat and t.action.action_type is not ActionType.NONE)
 
@@ -229,7 +229,7 @@ def attributed(method: Method, importance: Importance | None, turns: Sequence[in
         InvalidValueError: the importance is not of exactly these turns, or outside [0, 1].
     """
     if method not in METHODS:
-        raise UnknownNameError(f"method: {name_hint(str(method), METHODS)}")
+        raise UnknownNameError(field="method", got=method, valid=METHODS)
     if method == "uniform":
         return dict.fromkeys(turns, 1.0)
     checked = _checked(importance, turns)
@@ -258,12 +258,12 @@ def relative(gains: Mapping[int, float], blame: bool) -> dict[int, float]:
 def _checked(importance: Importance | None, turns: Sequence[int]) -> Importance:
     if importance is None or set(importance.by_turn) != set(turns):
         got = None if importance is None else sorted(importance.by_turn)
-        raise InvalidValueError(f"importance: expected a value for each of the turns {list(turns)}, got {got}")
+        raise InvalidValueError(field="importance", expected=f"a value for each of the turns {list(turns)}", got=got)
     if importance.key is not None and importance.key not in turns:
-        raise InvalidValueError(f"importance.key: expected one of the turns {list(turns)}, got {importance.key}")
+        raise InvalidValueError(field="importance.key", expected=f"one of the turns {list(turns)}", got=importance.key)
     for turn, value in importance.by_turn.items():
         if not 0 <= value <= 1:
-            raise InvalidValueError(f"importance of turn {turn}: expected a number from 0 to 1, got {value!r}")
+            raise InvalidValueError(field=f"importance.{turn}", expected="a number from 0 to 1", got=value)
     return importance
 
 
@@ -337,12 +337,15 @@ def read_rewards(
             continue
         if whose is None and len(attributors[item.dimension]) > 1:
             raise InvalidValueError(
-                f"{path}: several attributors of {item.dimension} "
-                f"({', '.join(attributors[item.dimension])}); choose one"
+                f"several attributors of {item.dimension} ({', '.join(attributors[item.dimension])})",
+                hint="choose one",
+                where=path,
             )
         row = rows.setdefault((item.episode, item.seat, item.turn), {})
         if item.dimension in row:
-            raise InvalidValueError(f"{path}: two rewards on {item.dimension} for turn {item.turn} of {item.episode!r}")
+            raise InvalidValueError(
+                f"two rewards on {item.dimension} for turn {item.turn} of {item.episode!r}", where=path
+            )
         row[item.dimension] = item.reward
         scenarios[item.episode] = item.scenario
         if item.content is not None:
@@ -360,11 +363,11 @@ def _check_choice(
     attributors: Mapping[str, Mapping[str, None]],
 ) -> None:
     if method not in methods:
-        raise UnknownNameError(f"{path}, method: {name_hint(method, methods)}")
+        raise UnknownNameError(field="method", got=method, valid=methods, where=path)
     for name in names or ():
         if name not in attributors:
-            raise UnknownNameError(f"{path}, dimension: {name_hint(name, attributors)}")
+            raise UnknownNameError(field="dimension", got=name, valid=attributors, where=path)
     for name, available in attributors.items():
         whose = chosen.get(name) if isinstance(chosen, Mapping) else chosen
         if whose is not None and whose not in available and method != "uniform":
-            raise UnknownNameError(f"{path}, attributor of {name}: {name_hint(whose, available)}")
+            raise UnknownNameError(field="attributor", got=whose, valid=available, where=path)

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from sotopia_env.chat_model import ChatModel, ModelOptions, ModelPool
 from sotopia_env.concurrency import Progress
-from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
+from sotopia_env.errors import InvalidValueError, UnknownNameError
 from sotopia_env.evaluators import Manner
 from sotopia_env.records import Record
 from sotopia_env.storage import Journal, read_run
@@ -48,8 +48,9 @@ def episodes_of(settings: AttributionSettings) -> Iterator[tuple[Episode, list[s
                 other, there = contents[episode.key]
                 if other != content:
                     raise InvalidValueError(
-                        f"{path}: episode {episode.key!r} is another one than that of the same key in {there}; "
-                        "attribute these runs in stages of their own"
+                        f"episode {episode.key!r} is another one than that of the same key in {there}",
+                        hint="attribute these runs in stages of their own",
+                        where=path,
                     )
                 continue
             contents[episode.key] = (content, path)
@@ -76,13 +77,15 @@ def survey(settings: AttributionSettings) -> int:
                 scores[name] += isinstance(score, SeatScore)
                 reasons[score.reason if isinstance(score, Missing) else ""] += 1
     if not seats:
-        raise InvalidValueError(f"runs: no episode has one of the seats {settings.seats}")
+        raise InvalidValueError(f"no episode has one of the seats {settings.seats}", field="runs")
     if not scored:
         reason = next((text for text, _ in reasons.most_common() if text), "no scores")
-        raise InvalidValueError(f"runs: no episode has a score to attribute ({reason}); evaluate the runs first")
+        raise InvalidValueError(
+            f"no episode has a score to attribute ({reason})", field="runs", hint="evaluate the runs first"
+        )
     for name in settings.names:
         if not scores[name]:
-            raise UnknownNameError(f"dimensions: no episode has a score on it: {name_hint(name, scored)}")
+            raise UnknownNameError("no episode has a score on it", field="dimensions", got=name, valid=scored)
     return scores.total()
 
 

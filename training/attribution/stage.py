@@ -104,12 +104,12 @@ def check_attributors(settings: AttributionSettings) -> list[Attributor]:
     """
     names = list(dict.fromkeys(settings.attributors))
     if names != list(settings.attributors):
-        raise InvalidValueError(f"attributors: expected each once, got {list(settings.attributors)}")
+        raise InvalidValueError(field="attributors", expected="each once", got=list(settings.attributors))
     if not names and set(settings.methods) != {"uniform"}:
-        raise InvalidValueError(f"attributors: methods {list(settings.methods)} need at least one, got none")
+        raise InvalidValueError(f"methods {list(settings.methods)} need at least one", field="attributors")
     offline = [make_attributor(name) for name in names if not name.startswith(LLM) and name != COUNTERFACTUAL]
     if "gain" in settings.methods and not any(name.startswith(MEASURED) for name in names):
-        raise InvalidValueError(f"attributors: method 'gain' needs one of {', '.join(MEASURED)}, got {names}")
+        raise InvalidValueError(f"method 'gain' needs one of {', '.join(MEASURED)}", field="attributors", got=names)
     return offline
 
 
@@ -152,7 +152,7 @@ def _write(settings: AttributionSettings, folder: Path, offline: list[Attributor
     agreement = writer.agreement.rows()
     write_text_atomically(folder / REPORT, to_markdown(writer.tally, writer.spread, agreement))
     if not writer.spread.count:
-        raise InvalidValueError(f"{folder}: nothing could be attributed; {folder / REPORT} says why")
+        raise InvalidValueError("nothing could be attributed", hint=f"{folder / REPORT} says why", where=folder)
     writer.spread.plot(folder / PLOT)
     return {
         "rewards": writer.spread.count,

@@ -227,7 +227,7 @@ def rate(settings: RatingSettings, evaluator: Evaluator | None = None) -> None:
     models = ModelPool(settings.models)
     judge = evaluator or naming.make_optional_evaluator(settings.evaluator, model_factory=models.judge)
     if judge is None:
-        raise InvalidValueError("evaluator: expected one, got 'none'; an unrated run cannot be filtered")
+        raise InvalidValueError("an unrated run cannot be filtered", field="evaluator", got="none")
     stage.open()
     logger.info("%s: %s rates the episodes of %s", stage.path, judge.name, settings.run)
     result = asyncio.run(_rate(settings, judge, models))

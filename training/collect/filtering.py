@@ -26,7 +26,7 @@ from statistics import fmean
 
 from pydantic import Field
 
-from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
+from sotopia_env.errors import InvalidValueError, UnknownNameError
 from sotopia_env.files import write_text_atomically
 from sotopia_env.reports import OVERALL, choose_evaluator
 from sotopia_env.settings import Settings
@@ -115,13 +115,15 @@ def select(episodes: Iterable[Episode], settings: AnyFilter, preferred: Iterable
         reader.read(record)
     inputs = reader.inputs
     if not inputs:
-        raise InvalidValueError("filter: expected at least one episode, got none")
+        raise InvalidValueError(field="filter", expected="at least one episode")
     reader.check_names()
     # A single evaluator needs no choice: episodes without its evaluation are unscored.
     name = next(iter(counts)) if settings.evaluator is None and len(counts) == 1 else settings.evaluator
     evaluator = choose_evaluator(counts, len(inputs), name, preferred, "filter.evaluator", members)
     if evaluator is None:
-        raise InvalidValueError(f"filter: none of {len(inputs)} episodes has been evaluated; evaluate the run first")
+        raise InvalidValueError(
+            f"none of {len(inputs)} episodes has been evaluated", field="filter", hint="evaluate the run first"
+        )
     return _Selector(settings, evaluator, inputs, reader.not_focal).selection()
 
 
@@ -170,10 +172,10 @@ class _FilterReader:
     def check_names(self) -> None:
         for name in self.settings.policies:
             if name not in self.policies:
-                raise UnknownNameError(f"filter, policies: {name_hint(name, sorted(self.policies))}")
+                raise UnknownNameError(field="filter.policies", got=name, valid=sorted(self.policies))
         dimensions = [OVERALL, *(d.value for d in DIMENSIONS), *sorted(self.custom)]
         if self.dimension not in dimensions:
-            raise UnknownNameError(f"filter, dimension: {name_hint(self.dimension, dimensions)}")
+            raise UnknownNameError(field="filter.dimension", got=self.dimension, valid=dimensions)
 
 
 def _dimension(name: str) -> str:
@@ -245,8 +247,9 @@ class _Selector:
         if not self.global_means:
             first = "".join(f"; {count} × {reason}" for reason, count in self.reasons.most_common(1))
             raise InvalidValueError(
-                f"filter: no seat of {len(self.inputs)} episodes has a score on {self.settings.dimension!r} by "
-                f"{self.evaluator!r}{first}"
+                f"no seat of {len(self.inputs)} episodes has a score on {self.settings.dimension!r} by "
+                f"{self.evaluator!r}{first}",
+                field="filter",
             )
 
     def _note(self, key: str, item: FilterInput) -> bool:
@@ -376,9 +379,11 @@ def run(settings: FilteringSettings) -> None:
     parts = [selection.lines(own) for own in keys]
     for path, lines, own in zip(settings.runs, parts, keys, strict=True):
         if not own:
-            raise InvalidValueError(f"{path}: expected episodes that no earlier run has, got none; leave this run out")
+            raise InvalidValueError(expected="episodes that no earlier run has", hint="leave this run out", where=path)
         if not lines:
-            raise InvalidValueError(f"{path}: the filter takes none of its {len(own)} episodes; see its settings")
+            raise InvalidValueError(
+                f"the filter takes none of its {len(own)} episodes", hint="see its settings", where=path
+            )
     for number, lines in enumerate(parts):
         write_text_atomically(selection_path(settings.output, number), lines)
     report = selection.report

@@ -20,7 +20,7 @@ from pydantic import Field
 
 from sotopia_env import tasks
 from sotopia_env.chat_model import ChatModel, ModelOptions, ModelPool
-from sotopia_env.errors import InvalidValueError
+from sotopia_env.errors import InvalidValueError, Verbatim
 from sotopia_env.evaluators import Manner
 from sotopia_env.files import write_text_atomically
 from sotopia_env.json_text import read_json
@@ -66,7 +66,7 @@ class TaskSource(Settings):
         if self.split is not None:
             source_tasks = source_tasks.split(self.split)
         if not len(source_tasks):
-            raise InvalidValueError(f"tasks: {self.source!r} has none in the split {self.split!r}")
+            raise InvalidValueError(f"{self.source!r} has none in the split {self.split!r}", field="tasks")
         return source_tasks
 
 
@@ -204,21 +204,25 @@ def check_not_evaluated(task_list: TaskSet, reserved: Mapping[str, str]) -> None
     """Raises :class:`InvalidValueError` if a task's scenario is reserved for evaluation."""
     for task in task_list:
         if (key := task_key(task)) in reserved:
-            raise InvalidValueError(f"task {task.id!r}: its scenario is kept for evaluation (task {reserved[key]!r})")
+            raise InvalidValueError(
+                f"its scenario is kept for evaluation (task {reserved[key]!r})", field="task", got=task.id
+            )
 
 
 def _existing_tasks(settings: TaskSettings, reserved: Mapping[str, str]) -> tuple[TaskSet, dict[str, Any]]:
     assert settings.given is not None
     if settings.families is not None or settings.writer is not None:
-        raise InvalidValueError("tasks: expected 'given', or 'families' and 'writer', got both")
+        raise InvalidValueError(field="tasks", expected="'given', or 'families' and 'writer'", got=Verbatim("both"))
     source_tasks = settings.given.load()
     allowed = [task for task in source_tasks if task_key(task) not in reserved]
     if not allowed:
-        raise InvalidValueError(f"tasks: all {len(source_tasks)} of {settings.given.source!r} are kept for evaluation")
+        raise InvalidValueError(
+            f"all {len(source_tasks)} of {settings.given.source!r} are kept for evaluation", field="tasks"
+        )
     earlier = scenario_keys(settings.earlier)
     usable = [task for task in allowed if task_key(task) not in earlier]
     if not usable:
-        raise InvalidValueError(f"tasks: earlier rounds have used all that {settings.given.source!r} has left")
+        raise InvalidValueError(f"earlier rounds have used all that {settings.given.source!r} has left", field="tasks")
     facts = {
         "scenarios": len({task_key(task) for task in usable}),
         "kept_for_evaluation": len(source_tasks) - len(allowed),
@@ -232,7 +236,7 @@ def _generated_tasks(
     settings: TaskSettings, folder: Path, reserved: Mapping[str, str], model: ChatModel | None
 ) -> tuple[TaskSet, dict[str, Any]]:
     if settings.families is None and settings.writer is None:
-        raise InvalidValueError("tasks: expected 'families', 'writer' or 'given', got none of them")
+        raise InvalidValueError(field="tasks", expected="'families', 'writer' or 'given'")
     share = settings.scenarios if settings.families is None else settings.scenarios // 2
     written = _written(settings, share, folder, model) if settings.writer is not None else []
     scenarios = [Scenario.model_validate(item.result) for item in written if item.result is not None]
@@ -245,10 +249,14 @@ def _generated_tasks(
         open_scenarios = [*(OpenScenario.of(task) for task in seated), *open_scenarios]
         if not settings.pairs:
             if len(open_scenarios) > len(seated):
-                raise InvalidValueError("pairs: expected at least 1, got 0: nobody is seated in what a model writes")
+                raise InvalidValueError(
+                    field="pairs", expected="at least 1, to seat people in what a model writes", got=0
+                )
             return seated, {"scenarios": len(seated), **facts}
     if not open_scenarios:
-        raise InvalidValueError(f"tasks: {len(written)} inspirations gave no scenario; {folder}/{SCENARIOS} says why")
+        raise InvalidValueError(
+            f"{len(written)} inspirations gave no scenario", field="tasks", hint=f"{folder}/{SCENARIOS} says why"
+        )
     return _cast(settings, open_scenarios), {"scenarios": len(open_scenarios), **facts}
 
 
@@ -284,7 +292,7 @@ def family_tasks(
             return TaskSet(result), left_out
         if index > 20 * n + 100:
             raise InvalidValueError(
-                f"families: expected {n} different scenarios outside evaluation, found {len(result)}"
+                field="families", expected=f"{n} different scenarios outside evaluation", got=len(result)
             )
         turn, number = divmod(index, len(settings.names))
         task = tasks.generate(settings.names[number], 1, settings.seed, settings.level, settings.start + turn)[0]

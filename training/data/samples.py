@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sotopia_env.errors import InvalidValueError, SotopiaError, UnknownNameError, name_hint
+from sotopia_env.errors import InvalidValueError, SotopiaError, UnknownNameError
 from sotopia_env.policies import KEPT_TURNS, AgentPrompt
 from sotopia_env.table import Table
 from sotopia_env.tasks import task_key
@@ -148,7 +148,7 @@ class RowMaker:
             DamagedRecordError: the record cannot be replayed.
         """
         if seat not in episode.task.agents:
-            raise UnknownNameError(f"seat: {name_hint(seat, episode.task.agents)}")
+            raise UnknownNameError(field="seat", got=seat, valid=episode.task.agents)
         scenario, partner = task_key(episode.task), _partner(episode, seat)
         for observation, index in observations(episode, seat):
             selected = (values is None or index in values) and (turns is None or index in turns)
@@ -245,11 +245,13 @@ def split_scenarios(scenarios: Iterable[str], validation: float, seed: int = 0) 
         InvalidValueError: the share is out of range, or there are too few scenarios to leave any for training.
     """
     if not 0 <= validation < 1:
-        raise InvalidValueError(f"validation: expected a share from 0 to below 1, got {validation!r}")
+        raise InvalidValueError(field="validation", expected="a share from 0 to below 1", got=validation)
     order = sorted(set(scenarios), key=lambda key: hashlib.sha256(f"{seed}:{key}".encode()).digest())
     size = max(1, round(validation * len(order))) if validation and order else 0
     if size and size == len(order):
-        raise InvalidValueError(f"validation: {len(order)} scenario is too few to split; set it to 0 or give more")
+        raise InvalidValueError(
+            f"{len(order)} scenario is too few to split", field="validation", hint="set it to 0 or give more"
+        )
     return Split(frozenset(order[size:]), frozenset(order[:size]))
 
 
@@ -263,8 +265,10 @@ def refuse_evaluation_scenarios(rows: Iterable[Row], reserved: Mapping[str, str]
     for row in rows:
         if row.scenario in reserved:
             raise InvalidValueError(
-                f"episode {row.episode!r}: its scenario is kept for evaluation (task {reserved[row.scenario]!r}); "
-                "training on it would make the evaluation worthless"
+                f"its scenario is kept for evaluation (task {reserved[row.scenario]!r})",
+                hint="training on it would make the evaluation worthless",
+                field="episode",
+                got=row.episode,
             )
         yield row
 
@@ -278,7 +282,7 @@ def weighted(rows: Iterable[Row], weight: float) -> Iterator[Row]:
         InvalidValueError: the weight is negative or not finite.
     """
     if not 0 <= weight < float("inf"):
-        raise InvalidValueError(f"weight: expected a number of at least 0, got {weight!r}")
+        raise InvalidValueError(field="weight", expected="a number of at least 0", got=weight)
     for (episode, seat), conversation in itertools.groupby(rows, key=lambda row: (row.episode, row.seat)):
         digest = hashlib.sha256(f"{episode}:{seat}".encode()).digest()
         extra = int.from_bytes(digest[:6], "big") / 2**48 < weight % 1
@@ -307,7 +311,7 @@ def stream_dataset(records: Iterable[Mapping[str, Any]], features: Features, fol
     iterator = iter(records)
     first = next(iterator, None)
     if first is None:
-        raise InvalidValueError("rows: expected at least one, got none")
+        raise InvalidValueError(field="rows", expected="at least one")
 
     def produce() -> Iterator[Mapping[str, Any]]:
         yield first

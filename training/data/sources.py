@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from sotopia_env.errors import DamagedRecordError, InvalidValueError, UnknownNameError, Where, name_hint
+from sotopia_env.errors import DamagedRecordError, InvalidValueError, UnknownNameError, Where
 from sotopia_env.files import read_lines
 from sotopia_env.json_text import decode_json
 from sotopia_env.settings import Settings
@@ -70,7 +70,7 @@ def source_rows(
             count += 1
             yield row
         if not count and source.weight:
-            raise InvalidValueError(f"{source.run}: gives no rows; {maker.counts.text()}")
+            raise InvalidValueError("the run gives no rows", hint=maker.counts.text(), where=source.run)
 
 
 class _SharedSelection:
@@ -88,7 +88,9 @@ class _SharedSelection:
         self._missing.difference_update(keys)
         self._unread -= 1
         if self._missing and not self._unread:
-            raise InvalidValueError(f"{self.path}: episode {min(self._missing)!r} is not in {', '.join(self._runs)}")
+            raise InvalidValueError(
+                f"episode {min(self._missing)!r} is not in {', '.join(self._runs)}", where=self.path
+            )
 
 
 def _rows(source: SourceSettings, maker: RowMaker, selection: _SharedSelection | None) -> Iterator[Row]:
@@ -112,10 +114,10 @@ def _episodes(source: SourceSettings, selection: _SharedSelection | None) -> Ite
         elif selection is None or episode.key in selection.keys:
             yield episode
     if not total:
-        raise InvalidValueError(f"{source.run}: holds no episodes")
+        raise InvalidValueError("the run has no episodes", where=source.run)
     if unscored == total:
         raise InvalidValueError(
-            f"{source.run}: all {total} episodes are unscored; rate the run first, or set scored: false"
+            f"all {total} episodes are unscored", hint="rate the run first, or set scored: false", where=source.run
         )
     if unscored:
         logger.warning("%s: %d of %d episodes left out, they are unscored", source.run, unscored, total)
@@ -123,7 +125,7 @@ def _episodes(source: SourceSettings, selection: _SharedSelection | None) -> Ite
         selection.note(keys)
     for name in source.seats or ():
         if name not in seats:  # seats differ from task to task: only a name that occurs nowhere is a mistake
-            raise UnknownNameError(f"{source.run}: seats: {name_hint(name, sorted(seats))}")
+            raise UnknownNameError(field="seats", got=name, valid=sorted(seats), where=source.run)
 
 
 def seats_of(episode: Episode, seats: Iterable[str] | None) -> list[str]:
@@ -143,10 +145,10 @@ def read_selection(path: str | Path) -> frozenset[tuple[str, str]]:
         DamagedRecordError: a line holds no pair; says which.
     """
     if not Path(path).is_file():
-        raise InvalidValueError(f"{path}: expected a selection (JSON Lines with episode and seat), found none")
+        raise InvalidValueError(expected="a selection (JSON Lines with episode and seat)", where=path)
     pairs = frozenset(_pair(where, line) for where, line in read_lines(Path(path)))
     if not pairs:
-        raise InvalidValueError(f"{path}: selects no episode")
+        raise InvalidValueError("selects no episode", where=path)
     return pairs
 
 

@@ -23,7 +23,7 @@ from pydantic_core import PydanticCustomError
 from sotopia_env import naming
 from sotopia_env.chat_model import ModelOptions, ModelPool
 from sotopia_env.concurrency import Stop, stop_on_signals
-from sotopia_env.errors import BudgetExceededError, InvalidValueError, name_hint
+from sotopia_env.errors import BudgetExceededError, InvalidValueError
 from sotopia_env.naming import task_set
 from sotopia_env.policies import Policy, policy_identity
 from sotopia_env.runs import evaluate_run_async, plan_episodes, run_episodes_async
@@ -157,15 +157,18 @@ def read_tasks(settings: EvaluationSettings) -> TaskSet:
     size = f"{preset.scenarios} scenarios with {preset.castings} castings each"
     if settings.tasks is None:
         raise InvalidValueError(
-            f"tasks: preset {settings.preset!r} needs a task file of {size}; the papers' data is not shipped"
+            f"preset {settings.preset!r} needs a task file of {size}",
+            field="tasks",
+            hint="the papers' data is not shipped",
         )
     tasks = task_set(settings.tasks, None, settings.seed, settings.level)
     castings = Counter(task.scenario.id for task in tasks)
     if not settings.partial and (len(castings) != preset.scenarios or set(castings.values()) != {preset.castings}):
         each = " to ".join(str(count) for count in sorted({min(castings.values()), max(castings.values())}))
         raise InvalidValueError(
-            f"tasks: preset {settings.preset!r} is {size}, and {settings.tasks} holds {len(castings)} with {each}; "
-            "give the whole set, or set partial: true for a part of it"
+            f"preset {settings.preset!r} is {size}, and {settings.tasks} holds {len(castings)} with {each}",
+            field="tasks",
+            hint="give the whole set, or set partial: true for a part of it",
         )
     return tasks
 
@@ -189,7 +192,7 @@ def run(settings: EvaluationSettings) -> None:
 
     for metric in settings.metrics:
         if metric not in METRICS:
-            raise InvalidValueError(f"metrics: {name_hint(metric, METRICS)}")
+            raise InvalidValueError(field="metrics", got=metric, valid=METRICS)
     tasks = read_tasks(settings)
     models = ModelPool(settings.models)
     policies = {
@@ -226,11 +229,11 @@ def _check_names(settings: EvaluationSettings, policies: Mapping[str, Policy], j
         twice = [name for name, count in Counter(names).items() if count > 1]
         if twice:
             raise InvalidValueError(
-                f"{setting}: two are called {twice[0]!r} in records; give one another name (name=…)"
+                f"two are called {twice[0]!r} in records", field=setting, hint="give one another name (name=…)"
             )
     baseline = settings.baseline
     if baseline is not None and baseline not in settings.policies and not Path(baseline).is_dir():
-        raise InvalidValueError(f"baseline: expected one of the policies or a directory of runs, got {baseline!r}")
+        raise InvalidValueError(field="baseline", expected="one of the policies or a directory of runs", got=baseline)
 
 
 def _fixed(settings: EvaluationSettings, tasks: TaskSet) -> _Fixed:

@@ -192,7 +192,7 @@ def _baseline_rows(directory: Path, policy_name: str | None, judge: str, pairing
         try:
             rows = seat_results(read_run(run), judge)
         except UnknownNameError as error:
-            raise InvalidValueError(f"baseline: {run} has no scores by this judge: {error}") from None
+            raise InvalidValueError(f"{run} has no scores by this judge: {error}", field="baseline") from None
         for seated, own in focal_rows(rows, None, partner).items():
             if policy_name in (None, seated[0]):
                 _check_rules(run, pairing.run)
@@ -201,8 +201,10 @@ def _baseline_rows(directory: Path, policy_name: str | None, judge: str, pairing
     if len(others) != 1:
         names = ", ".join(sorted(name for name, _ in others)) or "none"
         raise InvalidValueError(
-            f"baseline: expected one policy with partner {pairing.partner.name!r} in the runs of {directory}, found "
-            f"{names}; baseline_name says which"
+            field="baseline",
+            expected=f"one policy with partner {pairing.partner.name!r} in the runs of {directory}",
+            got=names,
+            hint="baseline_name says which",
         )
     ((seated, own),) = others.items()
     return seated[0], own
@@ -214,7 +216,7 @@ def _check_rules(baseline: Path, own: Path) -> None:
     )
     if first != second:
         raise InvalidValueError(
-            f"baseline: {baseline} was played by other rules than {own}; see config.rules in run.json"
+            f"{baseline} was played by other rules than {own}", field="baseline", hint="see config.rules in run.json"
         )
 
 
@@ -242,8 +244,10 @@ def _gain(pairing: Pairing, judge: str, metric: str, own: _Rows, baseline: _Rows
     if not common:
         if first and second:
             raise InvalidValueError(
-                f"baseline: none of its episodes with partner {pairing.partner.name!r} is of the same task, seat, "
-                "first speaker and seed as one of these; it was played with other settings"
+                f"none of its episodes with partner {pairing.partner.name!r} is of the same task, seat, first "
+                "speaker and seed as one of these",
+                field="baseline",
+                hint="it was played with other settings",
             )
         return None
     bounds = metric_bounds(row for rows in (own, baseline) for group in rows.values() for row in group)[metric]

@@ -17,7 +17,7 @@ from typing import Annotated, Any, ClassVar, Literal, get_args, get_type_hints
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic import Field, JsonValue, TypeAdapter, ValidationError, field_validator, model_validator
 
-from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
+from sotopia_env.errors import InvalidValueError, UnknownNameError
 from sotopia_env.records import invalid_part
 from sotopia_env.settings import Settings
 
@@ -103,7 +103,9 @@ class FitSettings(Settings):
         if not isinstance(self.keep, int) or not isinstance(epochs, int | float):
             return self
         if self.steps is not None or not 1 <= self.keep <= epochs:
-            raise ValueError(f"keep: expected last, best or an epoch from 1 to {epochs:g} (and no max_steps)")
+            raise InvalidValueError(
+                field="keep", expected=f"last, best or an epoch from 1 to {epochs:g} (and no max_steps)"
+            )
         return self
 
     @property
@@ -111,7 +113,7 @@ class FitSettings(Settings):
         """The trainer's seed, which also splits the rows."""
         seed = self.trainer["seed"]
         if not isinstance(seed, int):
-            raise InvalidValueError(f"trainer.seed: expected a whole number, got {seed!r}")
+            raise InvalidValueError(field="trainer.seed", expected="a whole number", got=seed)
         return seed
 
     @property
@@ -159,11 +161,12 @@ def training_arguments(fit: FitSettings, output: str, validated: bool, kind: typ
         from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
         unset_hf_deepspeed_config()  # a configuration that was refused is this process's already, half made
-        raise InvalidValueError(f"trainer: {' '.join(str(error).split())}") from None
+        raise InvalidValueError(" ".join(str(error).split()), field="trainer") from None
     if not validated and arguments.eval_strategy != "no":
         raise InvalidValueError(
-            f"trainer.eval_strategy: expected no, because there are no validation rows (validation, dev), got "
-            f"{fit.trainer['eval_strategy']!r}"
+            field="trainer.eval_strategy",
+            expected="no, because there are no validation rows (validation, dev)",
+            got=fit.trainer["eval_strategy"],
         )
     return arguments
 
@@ -199,12 +202,14 @@ def _checked_values(fit: FitSettings, kind: type[Any], decided: Mapping[str, Any
     hints = get_type_hints(kind)
     for name in fit.trainer:
         if name not in names:
-            raise UnknownNameError(f"trainer: argument of {kind.__name__} {name_hint(name, names)}")
+            problem = f"unknown argument of {kind.__name__}"
+            raise UnknownNameError(problem, field=f"trainer.{name}", got=name, valid=names)
         if name in decided and name not in type(fit).defaults:
             owner = _DECIDED.get(name)
             raise InvalidValueError(
-                f"trainer.{name}: expected no value, because the stage decides it"
-                f"{f' (by {owner})' if owner else ''}, got {fit.trainer[name]!r}"
+                field=f"trainer.{name}",
+                expected=f"no value, because the stage decides it{(f' (by {owner})' if owner else '')}",
+                got=fit.trainer[name],
             )
     choices = {field.name: tuple(field.metadata["choices"]) for field in fields(kind) if field.metadata.get("choices")}
     return {name: _checked(name, value, hints[name], choices.get(name)) for name, value in fit.trainer.items()}
@@ -224,7 +229,7 @@ def _checked(name: str, value: Any, hint: Any, choices: tuple[str, ...] | None) 
             if value is False and "no" in names:
                 return "no"
             if isinstance(value, str) and value not in names:
-                raise UnknownNameError(f"trainer.{name}: {name_hint(value, names)}")
+                raise UnknownNameError(field=f"trainer.{name}", got=value, valid=names)
     # The choices of its own class come first: cloning has another `loss_type` than GRPO.
     bounds: Any = Literal[choices] if choices and value is not None else _BOUNDS.get(name)
     if bounds is None and not set(members) <= {int, float, bool}:

@@ -100,7 +100,7 @@ def tokenise(
     """
     row = _tokens(tokenizer, prompt, completion)
     if len(row.input_ids) > max_length:
-        raise InvalidValueError(f"row: expected at most {max_length} tokens, got {len(row.input_ids)}")
+        raise InvalidValueError(field="row", expected=f"at most {max_length} tokens", got=len(row.input_ids))
     return row
 
 

@@ -6,7 +6,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
-from sotopia_env.errors import InvalidValueError, UnknownNameError, first_line, name_hint
+from sotopia_env.errors import InvalidValueError, UnknownNameError, Verbatim, first_line
 from training.models.loading import check_bitsandbytes, located
 from training.stage.settings import ModelSettings
 
@@ -24,9 +24,10 @@ def check_launch() -> None:
     alone = "WORLD_SIZE" not in os.environ and "MASTER_ADDR" in os.environ
     if alone and "ACCELERATE_DYNAMO_MODE" in os.environ:
         raise InvalidValueError(
-            "launch: accelerate was asked for several processes and started this one alone; on a CPU launch with "
-            "torchrun --standalone --nproc_per_node 2, or with accelerate and configs/accelerate/cpu.yaml (for one "
-            "process: --num_processes 1, and no MASTER_ADDR in the environment)"
+            "accelerate was asked for several processes and started this one alone",
+            field="launch",
+            hint="on a CPU launch with torchrun --standalone --nproc_per_node 2, or with accelerate and "
+            "configs/accelerate/cpu.yaml (for one process: --num_processes 1, and no MASTER_ADDR in the environment)",
         )
 
 
@@ -41,8 +42,9 @@ def check_schedule(arguments: Any) -> None:
         get_scheduler(name, optimizer, num_warmup_steps=1, num_training_steps=2, scheduler_specific_kwargs=own)
     except (TypeError, ValueError) as error:
         raise InvalidValueError(
-            f"trainer.lr_scheduler_kwargs: expected what the schedule {name.value!r} needs, got {own} "
-            f"({first_line(error)})"
+            field="trainer.lr_scheduler_kwargs",
+            expected=f"what the schedule {name.value!r} needs",
+            got=Verbatim(f"{own} ({first_line(error)})"),
         ) from None
 
 
@@ -61,10 +63,12 @@ def check_installed(arguments: Any) -> None:
     for package in arguments.report_to:
         if package not in integration_utils.INTEGRATION_TO_CALLBACK:
             names = ["none", "all", *integration_utils.INTEGRATION_TO_CALLBACK]
-            raise UnknownNameError(f"trainer.report_to: {name_hint(package, names)}")
+            raise UnknownNameError(field="trainer.report_to", got=package, valid=names)
         if package not in integration_utils.get_available_reporting_integrations():
             raise InvalidValueError(
-                f"trainer.report_to: {package!r} is not installed; install it, or set trainer.report_to: none"
+                f"{package!r} is not installed",
+                field="trainer.report_to",
+                hint="install it, or set trainer.report_to: none",
             )
 
 
@@ -86,14 +90,15 @@ def check_target_modules(model: ModelSettings) -> None:
     if isinstance(targets, str):
         if not any(re.fullmatch(targets, name) for name in names):
             raise InvalidValueError(
-                "model.lora.target_modules: expected all-linear, a list of layers' names, or a pattern of whole names "
-                f"such as {names[-1]!r}, got {targets!r}"
+                field="model.lora.target_modules",
+                expected=f"all-linear, a list of layers' names, or a pattern of whole names such as {names[-1]!r}",
+                got=targets,
             )
         return
     for target in targets:
         if not any(f".{name}".endswith(f".{target}") for name in names):
             layers = sorted({name.rpartition(".")[2] for name in names})
-            raise UnknownNameError(f"model.lora.target_modules: {name_hint(target, layers)}")
+            raise UnknownNameError(field="model.lora.target_modules", got=target, valid=layers)
 
 
 def _layers(base: str) -> list[str]:

@@ -292,8 +292,8 @@ def base_config(base: str | None, assumed: Assumptions) -> Any:
 
     name = base or assumed.base
     if not name:
-        raise InvalidValueError("base: the stage to start from has not run yet; assume a base")
+        raise InvalidValueError("the stage to start from has not run yet", field="base", hint="assume a base")
     try:
         return AutoConfig.from_pretrained(name)
     except (OSError, ValueError) as error:
-        raise InvalidValueError(f"base: no configuration of {name!r} could be loaded ({error})") from None
+        raise InvalidValueError(f"no configuration of {name!r} could be loaded ({error})", field="base") from None

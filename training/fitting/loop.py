@@ -77,13 +77,15 @@ def begin_from(model: ModelSettings, earlier: str | None, prompt: PromptSettings
             trained, own = getattr(note, name), getattr(prompt, name)
             if trained != own:
                 raise InvalidValueError(
-                    f"prompt.{name}: {earlier} was trained on {trained!r}, got {own!r}; use the same"
+                    f"{earlier} was trained on {trained!r}, got {own!r}", field=f"prompt.{name}", hint="use the same"
                 )
         if model.base and adapter_base(find_model(earlier)) is not None and model.base != earlier:
             check_adapter(find_model(earlier), model.base)
         model = start_settings(earlier, model)
     if model.lora is None and model.quantization != "none":
-        raise InvalidValueError("model.quantization: 4-bit weights cannot be trained themselves; set model.lora")
+        raise InvalidValueError(
+            "4-bit weights cannot be trained themselves", field="model.quantization", hint="set model.lora"
+        )
     if model.adapter is not None:
         _check_same_adapter(model)
     return model
@@ -98,18 +100,24 @@ def _check_same_adapter(model: ModelSettings) -> None:
     assert model.adapter is not None
     check_adapter(model.adapter, model.base)
     if model.lora is None:
-        raise InvalidValueError(f"model.lora: {model.adapter} is an adapter; all weights cannot be trained from one")
+        raise InvalidValueError(
+            f"{model.adapter} is an adapter", field="model.lora", hint="all weights cannot be trained from one"
+        )
     config = read_json(Path(model.adapter) / "adapter_config.json", finite=False)
     current, new = (config["r"], config["lora_alpha"]), (model.lora.rank, model.lora.alpha)
     if current != new:
         raise InvalidValueError(
-            f"model.lora: {model.adapter} has rank and alpha {current}, got {new}; an adapter is trained on as it is"
+            f"{model.adapter} has rank and alpha {current}, got {new}",
+            field="model.lora",
+            hint="an adapter is trained on as it is",
         )
     layers, targets = config.get("target_modules"), model.lora.target_modules
     same = layers == targets if isinstance(targets, str) else isinstance(layers, list) and set(layers) == set(targets)
     if targets != "all-linear" and not same:
         raise InvalidValueError(
-            f"model.lora.target_modules: {model.adapter} adapts {layers}, got {targets}; it is trained on as it is"
+            f"{model.adapter} adapts {layers}, got {targets}",
+            field="model.lora.target_modules",
+            hint="it is trained on as it is",
         )
 
 
@@ -161,12 +169,16 @@ def check_trained_model(model: PreTrainedModel, settings: ModelSettings) -> None
     layers = [(n, m.get_base_layer()) for n, m in model.named_modules() if hasattr(m, "lora_A")]
     wrong = [name for name, layer in layers if type(layer).__name__ != "Linear4bit"]
     if wrong or not layers:
-        raise InvalidValueError(f"model.quantization: nf4 was asked for, but {(wrong or ['no layer'])[0]} is not 4-bit")
+        raise InvalidValueError(
+            f"nf4 was asked for, but {(wrong or ['no layer'])[0]} is not 4-bit", field="model.quantization"
+        )
     for name, parameter in model.named_parameters():
         if not parameter.requires_grad:
             continue
         if "lora_" not in name and "modules_to_save" not in name:
-            raise InvalidValueError(f"model.quantization: nf4 was asked for, but the base's {name} would be trained")
+            raise InvalidValueError(
+                f"nf4 was asked for, but the base's {name} would be trained", field="model.quantization"
+            )
         parameter.data = parameter.data.to(torch.float32)
 
 

@@ -56,8 +56,9 @@ def _check(held: Mapping[str, torch.Tensor], folder: Path) -> None:
     name = _difference(held, folder)
     if name is not None:
         raise InvalidValueError(
-            f"{folder}: its weights could not be loaded, {name} differs; remove this checkpoint to continue from the "
-            "one before, or choose another output"
+            f"its weights could not be loaded, {name} differs",
+            hint="remove this checkpoint to continue from the one before, or choose another output",
+            where=folder,
         )
 
 

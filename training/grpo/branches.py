@@ -38,7 +38,8 @@ def check_verified(situations: Sequence[Situation], dimension: str) -> None:
     if bare is not None or dimension not in VERIFIED:
         got = dimension if bare is None else f"task {bare!r}, which has no outcome"
         raise InvalidValueError(
-            f"reward.credit: {COUNTERFACTUAL!r} expects GOAL or FIN as scalarisation and verified tasks, got {got}"
+            f"{COUNTERFACTUAL!r} needs GOAL or FIN as scalarisation and verified tasks, not {got}",
+            field="reward.credit",
         )
 
 

@@ -144,8 +144,9 @@ def check_memory(settings: GRPOSettings, frame: TrainingRun) -> Memory:
     )
     if settings.check_memory and need.certain > available and not _in_shards(frame.arguments):
         raise InvalidValueError(
-            f"memory: weights, gradients and moments alone, {need.certain / 1e9:.1f} GB of an estimated "
-            f"{need.text()}, do not fit {advice} (check_memory: false tries anyway)"
+            f"weights, gradients and moments alone, {need.certain / 1e9:.1f} GB of an estimated "
+            f"{need.text()}, do not fit {advice} (check_memory: false tries anyway)",
+            field="memory",
         )
     if need.total > available:
         logger.warning("memory: an estimated %s may not fit %s", need.text(), advice)

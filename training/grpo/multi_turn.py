@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from sotopia_env.errors import EvaluationError, InvalidValueError
+from sotopia_env.errors import EvaluationError, InvalidValueError, Verbatim
 from sotopia_env.world import RANGES, Dimension, Episode, Scalarisation
 from training.attribution.by_outcome import make_attributor
 from training.attribution.credits import Attributor, Missing, SeatScore, seat_score
@@ -190,8 +190,9 @@ def check_attributable(attributor: Attributor, situations: Sequence[Situation], 
         unplayed = Episode(key=item.task.id, task=item.task, rules=item.rules)
         if not attributor.applies(unplayed, score):
             raise InvalidValueError(
-                f"reward.credit: expected an attributor that can say what turns did for {name} in every task, "
-                f"got {attributor.name!r}, which cannot in task {item.task.id!r}"
+                field="reward.credit",
+                expected=f"an attributor that can say what turns did for {name} in every task",
+                got=Verbatim(f"{attributor.name!r}, which cannot in task {item.task.id!r}"),
             )
 
 
@@ -225,7 +226,9 @@ def _credited_dimension(reward: RewardSettings) -> str:
     """The full name of the dimension whose score is divided among the turns."""
     single = Scalarisation.of(reward.scalarisation).single
     if single is None:
-        raise InvalidValueError("reward.credit: an attributor needs one dimension as scalarisation, e.g. 'goal'")
+        raise InvalidValueError(
+            "an attributor needs one dimension as scalarisation, e.g. 'goal'", field="reward.credit"
+        )
     return single.value
 
 

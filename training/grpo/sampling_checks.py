@@ -8,7 +8,7 @@ from typing import Any
 from urllib.error import URLError
 from urllib.request import urlopen
 
-from sotopia_env.errors import InvalidValueError
+from sotopia_env.errors import InvalidValueError, Verbatim
 from training.fitting.loop import is_first_process
 from training.grpo.settings import GRPOSettings, world_size
 from training.stage.settings import PromptSettings
@@ -34,19 +34,22 @@ def check_sampling(settings: GRPOSettings, arguments: Any, prompt: PromptSetting
     """
     for name, hint in _ELSEWHERE.items():
         if getattr(arguments, name) is not None:
-            raise InvalidValueError(f"trainer.{name}: has no effect; {hint}")
+            raise InvalidValueError("has no effect", field=f"trainer.{name}", hint=hint)
     named = [name for name in settings.trainer if name.startswith("vllm_")]
     if not arguments.use_vllm:
         if named:
-            raise InvalidValueError(f"trainer.use_vllm: expected true, because {named[0]} is set; set both or neither")
+            raise InvalidValueError(
+                field="trainer.use_vllm", expected=f"true, because {named[0]} is set", hint="set both or neither"
+            )
         _check_batches(arguments)
         return
     _check_weights(settings)
     _check_lengths(arguments, prompt)
     if find_spec("vllm") is None:
         raise InvalidValueError(
-            "trainer.use_vllm: needs the package vllm; install it (pip install -c constraints-vllm.txt -e '.[vllm]'), "
-            "or set use_vllm: false"
+            "needs the package vllm",
+            field="trainer.use_vllm",
+            hint="install it (pip install -c constraints-vllm.txt -e '.[vllm]'), or set use_vllm: false",
         )
     if arguments.vllm_mode == "server":
         _check_server(arguments)
@@ -57,17 +60,22 @@ def _check_batches(arguments: Any) -> None:
     for name in _VLLM_ALONE:
         if getattr(arguments, name) != defaults[name]:
             raise InvalidValueError(
-                f"trainer.{name}: needs vLLM; without it temperature and top_p alone draw the answers; drop it, or set "
-                "use_vllm: true"
+                "needs vLLM",
+                field=f"trainer.{name}",
+                hint="without it temperature and top_p alone draw the answers; drop it, or set use_vllm: true",
             )
 
 
 def _check_weights(settings: GRPOSettings) -> None:
     if settings.quantization != "none":
         raise InvalidValueError(
-            f"quantization: expected none with trainer.use_vllm, got {settings.quantization!r}: vLLM is given the "
-            "weights with the adapter merged into them, and 4-bit weights are packed and take no adapter; set "
-            "quantization: none and dtype: bfloat16"
+            field="quantization",
+            expected="none with trainer.use_vllm",
+            got=Verbatim(
+                f"{settings.quantization!r}: vLLM is given the weights with the adapter merged into them, and 4-bit "
+                "weights are packed and take no adapter"
+            ),
+            hint="set quantization: none and dtype: bfloat16",
         )
 
 
@@ -75,13 +83,14 @@ def _check_lengths(arguments: Any, prompt: PromptSettings) -> None:
     parallel, processes = arguments.vllm_tensor_parallel_size, world_size()
     if arguments.vllm_mode == "colocate" and processes % parallel:
         raise InvalidValueError(
-            f"trainer.vllm_tensor_parallel_size: expected a divisor of the {processes} processes, got {parallel}"
+            field="trainer.vllm_tensor_parallel_size", expected=f"a divisor of the {processes} processes", got=parallel
         )
     length = arguments.vllm_max_model_length
     if length is not None and length < prompt.max_length:
         raise InvalidValueError(
-            f"trainer.vllm_max_model_length: expected at least the {prompt.max_length} tokens of prompt.max_length, "
-            f"got {length}"
+            field="trainer.vllm_max_model_length",
+            expected=f"at least the {prompt.max_length} tokens of prompt.max_length",
+            got=length,
         )
 
 
@@ -95,6 +104,7 @@ def _check_server(arguments: Any) -> None:
     except (URLError, OSError, ValueError) as error:
         reason = getattr(error, "reason", error)
         raise InvalidValueError(
-            f"trainer.vllm_server_base_url: no vLLM server answers at {url} ({reason}); start it, or set vllm_mode: "
-            "colocate"
+            f"no vLLM server answers at {url} ({reason})",
+            field="trainer.vllm_server_base_url",
+            hint="start it, or set vllm_mode: colocate",
         ) from None

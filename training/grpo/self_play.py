@@ -95,7 +95,7 @@ class SelfPlay:
     def _past(self, rng: random.Random) -> Policy:
         members = self.members
         if not members:
-            raise InvalidValueError(f"self_play.past: expected past selves in {self._folder}, found none")
+            raise InvalidValueError(field="self_play.past", expected=f"past selves in {self._folder}")
         weights = [self.loss_rate(path.name) ** self._settings.past.priority for path in members]
         (path,) = rng.choices(members, weights)
         for stale in self._loaded.keys() - {member.name for member in members}:

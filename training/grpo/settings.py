@@ -68,7 +68,7 @@ class DevSettings(Settings):
     @classmethod
     def _check_partners(cls, value: SituationSettings) -> SituationSettings:
         if value.self_play is not None:
-            raise ValueError("expected partners that stay the same, got self_play; looks could not be compared")
+            raise InvalidValueError("partners must stay the same, or looks could not be compared", field="self_play")
         return value
 
 
@@ -145,22 +145,26 @@ def check(settings: GRPOSettings) -> None:
     """
     multi = settings.mode == "multi-turn"
     if multi and settings.situations is None:
-        raise InvalidValueError("situations: expected for mode 'multi-turn', got none")
+        raise InvalidValueError("needed for mode 'multi-turn'", field="situations")
     if not multi and not (settings.data and settings.reward.model):
-        raise InvalidValueError("data, reward.model: both expected for mode 'single-turn'")
+        raise InvalidValueError("both are needed for mode 'single-turn'", field="data, reward.model")
     _check_mode(settings)
     if settings.keep == "best" and settings.dev is None:
-        raise InvalidValueError("keep: 'best' needs dev episodes; give dev, or keep the last")
+        raise InvalidValueError("'best' needs dev episodes", field="keep", hint="give dev, or keep the last")
     if isinstance(settings.keep, int):
-        raise InvalidValueError(f"keep: expected 'last' or 'best' for GRPO, got the epoch {settings.keep}")
+        raise InvalidValueError(field="keep", expected="'last' or 'best' for GRPO", got=settings.keep)
     scalarisation = Scalarisation.of(settings.reward.scalarisation)
     if scalarisation.share:
         raise InvalidValueError(
-            "reward.scalarisation: expected one of scores, got 'share'; "
-            "'financial_and_material_benefits' is 5 times the share, with its sign"
+            field="reward.scalarisation",
+            expected="one of scores",
+            got="share",
+            hint="'financial_and_material_benefits' is 5 times the share, with its sign",
         )
     if settings.reward.credit != "episode" and scalarisation.single is None:
-        raise InvalidValueError("reward.credit: an attributor needs one dimension as scalarisation, e.g. 'goal'")
+        raise InvalidValueError(
+            "an attributor needs one dimension as scalarisation, e.g. 'goal'", field="reward.credit"
+        )
     if settings.reward.credit not in ("episode", COUNTERFACTUAL):
         make_attributor(settings.reward.credit)
     _check_groups(settings.trainer)
@@ -180,7 +184,9 @@ def _check_mode(settings: GRPOSettings) -> None:
         *owner, last = name.split(".")
         holder: Settings = getattr(settings, owner[0]) if owner else settings
         if getattr(holder, last) != type(holder).model_fields[last].default:
-            raise InvalidValueError(f"{name}: only for mode {other!r}; in mode {settings.mode!r} nothing reads it")
+            raise InvalidValueError(
+                f"only for mode {other!r}", field=name, hint=f"in mode {settings.mode!r} nothing reads it"
+            )
 
 
 def _check_groups(trainer: Mapping[str, JsonValue]) -> None:
@@ -198,9 +204,10 @@ def _check_groups(trainer: Mapping[str, JsonValue]) -> None:
     if group > 0 and answers % group:
         fitting = next(count for count in range(1, group + 1) if batch * world_size() * count % group == 0)
         raise InvalidValueError(
-            f"trainer.num_generations: per_device_train_batch_size {batch} × steps_per_generation {steps} × "
-            f"{world_size()} processes = {answers} answers cannot be divided into groups of {group}; e.g. "
-            f"steps_per_generation: {fitting}"
+            f"per_device_train_batch_size {batch} × steps_per_generation {steps} × {world_size()} processes = "
+            f"{answers} answers cannot be divided into groups of {group}",
+            field="trainer.num_generations",
+            hint=f"e.g. steps_per_generation: {fitting}",
         )
 
 
@@ -213,8 +220,11 @@ def check_rows(rows: int, arguments: Any) -> None:
     batch, group = arguments.generation_batch_size, arguments.num_generations
     if rows * group < batch:
         raise InvalidValueError(
-            f"data: expected at least {batch // group} prompts or situations for the {batch} answers of a generation "
-            f"batch in groups of {group}, got {rows}; lower trainer.per_device_train_batch_size or steps_per_generation"
+            field="data",
+            expected=f"at least {batch // group} prompts or situations for the {batch} answers of a generation batch "
+            f"in groups of {group}",
+            got=rows,
+            hint="lower trainer.per_device_train_batch_size or steps_per_generation",
         )
 
 

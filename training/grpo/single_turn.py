@@ -57,13 +57,17 @@ class SingleTurn:
         check_quantization(note.model)
         if note.prompt.format != prompt.format:
             raise InvalidValueError(
-                f"reward.model: {settings.reward.model} was shown prompts of {note.prompt.format!r}, the policy is "
-                f"shown those of {prompt.format!r}; train a reward model on the policy's"
+                f"{settings.reward.model} was shown prompts of {note.prompt.format!r}, the policy is shown those of "
+                f"{prompt.format!r}",
+                field="reward.model",
+                hint="train a reward model on the policy's",
             )
         if note.prompt.max_length < prompt.max_length:
             raise InvalidValueError(
-                f"reward.model: {settings.reward.model} reads at most {note.prompt.max_length} tokens, the policy's "
-                f"prompts and answers have up to {prompt.max_length}; train a reward model on as many"
+                f"{settings.reward.model} reads at most {note.prompt.max_length} tokens, the policy's prompts and "
+                f"answers have up to {prompt.max_length}",
+                field="reward.model",
+                hint="train a reward model on as many",
             )
 
     @cached_property

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from sotopia_env import tasks
 from sotopia_env.chat_model import ModelPool, make_model
-from sotopia_env.errors import InvalidValueError, PolicyError
+from sotopia_env.errors import InvalidValueError, PolicyError, Verbatim
 from sotopia_env.naming import make_policy
 from sotopia_env.policies import Decision, Policy
 from sotopia_env.runs import DEFAULT_RULES
@@ -98,12 +98,13 @@ class SelfPlaySettings(Settings):
     def _check_members(self) -> SelfPlaySettings:
         for name, group in (("scripts", self.scripts), ("frozen", self.frozen)):
             if bool(group.share) != bool(group.policies):
-                raise ValueError(
-                    f"self_play.{name}: expected policies and a share above 0, got a share of {group.share:g} for "
-                    f"{len(group.policies)} policies"
+                raise InvalidValueError(
+                    field=f"self_play.{name}",
+                    expected="policies and a share above 0",
+                    got=Verbatim(f"a share of {group.share:g} for {len(group.policies)} policies"),
                 )
         if not self.scripts.share + self.frozen.share + self.past.share:
-            raise ValueError("self_play: expected a share above 0, got none")
+            raise InvalidValueError(field="self_play", expected="a share above 0")
         return self
 
 
@@ -139,7 +140,7 @@ class SituationSettings(Settings):
     @model_validator(mode="after")
     def _check_partners(self) -> SituationSettings:
         if bool(self.partners) == (self.self_play is not None):
-            raise ValueError("expected either partners, at least one, or self_play, got neither or both")
+            raise InvalidValueError(field="partners", expected="at least one, or self_play instead")
         return self
 
 
@@ -150,7 +151,7 @@ def read_tasks(settings: SituationSettings) -> Sequence[Task]:
         InvalidValueError: neither or both of ``tasks`` and ``families`` are given, or one cannot be read.
     """
     if bool(settings.tasks) == bool(settings.families):
-        raise InvalidValueError("situations: expected either tasks (a file) or families, got neither or both")
+        raise InvalidValueError(field="situations", expected="either tasks (a file) or families")
     if settings.tasks:
         return list(tasks.load(settings.tasks))
     return list(tasks.generate(settings.families, settings.count, settings.task_seed, settings.level))

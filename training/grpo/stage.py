@@ -67,7 +67,9 @@ def run(settings: GRPOSettings) -> dict[str, Any]:
 
     frame = begin(stage, settings, model_settings, prompt, arguments)
     if frame.arguments.beta > 0 and settings.reference == "base" and model_settings.adapter is None:
-        raise InvalidValueError("reference: 'base' needs an adapter to begin from; here start and base are one model")
+        raise InvalidValueError(
+            "'base' needs an adapter to begin from", field="reference", hint="here start and base are one model"
+        )
     logger.info("memory: an estimated %s", check_memory(settings, frame).text())
     with _models(settings, stage) as models:
         return _train(settings, frame, models)
@@ -122,7 +124,7 @@ def answer_settings(settings: GRPOSettings) -> PromptSettings:
         return prompt
     if settings.max_answer >= prompt.max_length:
         raise InvalidValueError(
-            f"max_answer: expected fewer tokens than max_length {prompt.max_length}, got {settings.max_answer}"
+            field="max_answer", expected=f"fewer tokens than max_length {prompt.max_length}", got=settings.max_answer
         )
     return prompt.model_copy(update={"max_answer": settings.max_answer})
 
@@ -146,10 +148,10 @@ def set_reference(trainer: Any, settings: GRPOSettings) -> None:
             and settings.lora is not None
             and _begins_with_adapter(settings)
         ):
-            raise InvalidValueError("reference: TRL keeps no copy of the adapter to measure KL against")
+            raise InvalidValueError("TRL keeps no copy of the adapter to measure KL against", field="reference")
         return
     if configs is None or "ref" not in configs:
-        raise InvalidValueError("reference: TRL keeps no copy of the adapter that could be emptied")
+        raise InvalidValueError("TRL keeps no copy of the adapter that could be emptied", field="reference")
     for name, parameter in trainer.model.named_parameters():
         if ".ref." in name and "lora_B" in name:
             parameter.data.zero_()
@@ -166,7 +168,7 @@ def _drop_reference(model: Path) -> None:
 
 def _keep_best(dev: DevEpisodes, stage: StageDirectory) -> None:
     if dev.best is None:
-        raise InvalidValueError("keep: no dev episodes were played, so there is no best model")
+        raise InvalidValueError("no dev episodes were played, so there is no best model", field="keep")
     shutil.rmtree(stage.model)
     shutil.copytree(dev.best, stage.model, ignore=shutil.ignore_patterns(LOOK))
 
@@ -247,4 +249,4 @@ def refuse_evaluation_situations(
     reserved = evaluation_scenarios(evaluation_tasks)
     for situation in situation_list:
         if task_key(situation.task) in reserved:
-            raise InvalidValueError(f"{setting}: the scenario of task {situation.task.id!r} is kept for evaluation")
+            raise InvalidValueError(f"the scenario of task {situation.task.id!r} is kept for evaluation", field=setting)

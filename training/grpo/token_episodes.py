@@ -169,7 +169,9 @@ class TokenPlayer:
         """
         if prompt.format == "single":
             raise InvalidValueError(
-                "format: expected 'chat' or 'brief' for whole episodes; prompts of 'single' do not extend each other"
+                field="format",
+                expected="'chat' or 'brief' for whole episodes",
+                hint="prompts of 'single' do not extend each other",
             )
         self._tokenizer = tokenizer
         self._settings = prompt

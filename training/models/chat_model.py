@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from sotopia_env.chat_model import ChatReply, ChatRequest
-from sotopia_env.errors import ContextLengthError, InvalidValueError, name_hint
+from sotopia_env.errors import ContextLengthError, InvalidValueError
 from sotopia_env.policies import turn_seed
 from sotopia_env.world import ChatMessage
 from training.models.batching import Batcher
@@ -166,7 +166,7 @@ def load_model(
     sampling = Sampling(settings.max_answer if max_tokens is None else max_tokens, temperature, top_p, max_batch)
     if sampling.max_new_tokens >= limit:
         raise InvalidValueError(
-            f"max_tokens: an answer of {sampling.max_new_tokens} leaves no room for a prompt in {limit}"
+            f"an answer of {sampling.max_new_tokens} leaves no room for a prompt in {limit}", field="max_tokens"
         )
     tokenizer = load_tokenizer(model.tokenizer_path, settings)
     batcher = shared_batcher(model, tokenizer, sampling)
@@ -181,9 +181,11 @@ def is_constrained(choice: Constrained) -> bool:
         InvalidValueError: there is no such choice, or ``on`` without llguidance.
     """
     if choice not in get_args(Constrained):
-        raise InvalidValueError(f"constrained: {name_hint(str(choice), get_args(Constrained))}")
+        raise InvalidValueError(field="constrained", got=choice, valid=get_args(Constrained))
     if choice == "on" and not is_available():
-        raise InvalidValueError("constrained: 'on' needs llguidance; install it with: pip install llguidance")
+        raise InvalidValueError(
+            "'on' needs llguidance", field="constrained", hint="install it with: pip install llguidance"
+        )
     return choice != "off" and is_available()
 
 

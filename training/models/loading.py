@@ -85,7 +85,7 @@ def load_causal_lm(settings: ModelSettings) -> PreTrainedModel:
             located(settings.base), output_loading_info=True, **load_arguments(settings)
         )
     except (OSError, ValueError, SafetensorError) as error:
-        raise InvalidValueError(f"{settings.base}: no model could be loaded ({first_line(error)})") from None
+        raise InvalidValueError(f"no model could be loaded ({first_line(error)})", where=settings.base) from None
     check_whole_model(settings.base, report)
     if settings.adapter is None:
         return model
@@ -103,8 +103,9 @@ def check_whole_model(name: str, report: Mapping[str, Any]) -> None:
     """
     if missing := sorted(report["missing_keys"]):
         raise InvalidValueError(
-            f"{name}: expected all weights of a causal language model, {len(missing)} are missing, such as "
-            f"{missing[0]!r}; it is another kind of model, or damaged"
+            where=name,
+            expected=f"all weights of a causal language model, {len(missing)} are missing, such as {missing[0]!r}",
+            hint="it is another kind of model, or damaged",
         )
 
 
@@ -137,9 +138,9 @@ def check_adapter(adapter: str | Path, base: str) -> None:
     """
     own_base = adapter_base(adapter)
     if own_base is None:
-        raise InvalidValueError(f"{adapter}: expected an adapter (adapter_config.json), found none")
+        raise InvalidValueError(where=adapter, expected="an adapter (adapter_config.json)")
     if not same_model(own_base, base):
-        raise InvalidValueError(f"{adapter}: an adapter of {own_base!r}, which is not the base {base!r}")
+        raise InvalidValueError(f"an adapter of {own_base!r}, which is not the base {base!r}", where=adapter)
 
 
 def adapter_base(directory: str | Path) -> str | None:
@@ -156,7 +157,9 @@ def adapter_base(directory: str | Path) -> str | None:
     except (ValueError, KeyError, TypeError):
         base = None
     if not isinstance(base, str):
-        raise InvalidValueError(f"{file}: expected JSON with base_model_name_or_path; it is damaged, or no adapter's")
+        raise InvalidValueError(
+            expected="JSON with base_model_name_or_path", hint="it is damaged, or no adapter's", where=file
+        )
     return base
 
 
@@ -185,7 +188,7 @@ def find_model(directory: str | Path) -> Path:
     if file is not None:
         return converted(file)
     raise InvalidValueError(
-        f"{directory}: expected an adapter or a model (adapter_config.json, config.json or one .gguf file)"
+        expected="an adapter or a model (adapter_config.json, config.json or one .gguf file)", where=directory
     )
 
 
@@ -234,12 +237,13 @@ def check_quantization(settings: ModelSettings) -> None:
 def check_bitsandbytes(feature: str, otherwise: str) -> None:
     """Raises :class:`InvalidValueError` if bitsandbytes cannot be used, naming ``feature`` and the alternative."""
     if importlib.util.find_spec("bitsandbytes") is None:
-        raise InvalidValueError(f"{feature} needs bitsandbytes; install it, or {otherwise}")
+        raise InvalidValueError(f"{feature} needs bitsandbytes", hint=f"install it, or {otherwise}")
     try:
         importlib.import_module("bitsandbytes")
     except (ImportError, OSError, RuntimeError, AttributeError) as error:  # all of them occur with a wrong CUDA version
         raise InvalidValueError(
-            f"{feature} needs bitsandbytes, which cannot be imported ({first_line(error)}); mend it, or {otherwise}"
+            f"{feature} needs bitsandbytes, which cannot be imported ({first_line(error)})",
+            hint=f"mend it, or {otherwise}",
         ) from None
 
 

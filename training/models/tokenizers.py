@@ -65,8 +65,10 @@ def load_tokenizer(path: str | Path, prompt: PromptSettings = _PROMPT) -> PreTra
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(str(path))
     except (OSError, ValueError) as error:
         raise InvalidValueError(
-            f"{path}: no tokenizer could be loaded ({first_line(error)}); put the files of its base model's beside the "
-            "weights (tokenizer.json, tokenizer_config.json, chat_template.jinja)"
+            f"no tokenizer could be loaded ({first_line(error)})",
+            hint="put the files of its base model's beside the weights (tokenizer.json, tokenizer_config.json, "
+            "chat_template.jinja)",
+            where=path,
         ) from None
     set_template(tokenizer, str(path), prompt)
     check_tokenizer(tokenizer, str(path), prompt.format)
@@ -85,7 +87,7 @@ def set_template(tokenizer: PreTrainedTokenizerBase, name: str, prompt: PromptSe
     for argument in prompt.chat_template_kwargs:
         if not re.search(rf"\b{re.escape(argument)}\b", own):
             raise InvalidValueError(
-                f"prompt.chat_template_kwargs: expected arguments of the chat template of {name}, got {argument!r}"
+                field="prompt.chat_template_kwargs", expected=f"arguments of the chat template of {name}", got=argument
             )
     # Jinja reads JSON's true, false, numbers and texts.
     head = "".join(f"{{%- set {key} = {json.dumps(value)} %}}" for key, value in prompt.chat_template_kwargs.items())
@@ -154,11 +156,12 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerBase, name: str, format: Forma
     """
     if not tokenizer.chat_template:
         raise InvalidValueError(
-            f"{name}: the tokenizer has no chat template; put one beside it (chat_template.jinja), or choose an "
-            "instruction-tuned model"
+            "the tokenizer has no chat template",
+            where=name,
+            hint="put one beside it (chat_template.jinja), or choose an instruction-tuned model",
         )
     if tokenizer.eos_token_id is None:
-        raise InvalidValueError(f"{name}: the tokenizer has no end-of-sequence token")
+        raise InvalidValueError("the tokenizer has no end-of-sequence token", where=name)
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.unk_token or tokenizer.eos_token
     try:
@@ -167,14 +170,17 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerBase, name: str, format: Forma
         if not _is_of_jinja(error):
             raise
         raise InvalidValueError(
-            f"{name}: the chat template refuses a conversation of the format {format!r} ({first_line(error)}); choose "
-            "the format 'single', which is one user message, or another template (chat_template.jinja)"
+            f"the chat template refuses a conversation of the format {format!r} ({first_line(error)})",
+            where=name,
+            hint="choose the format 'single', which is one user message, or another template (chat_template.jinja)",
         ) from None
     if broken:
         raise InvalidValueError(
-            f"{name}: the chat template is not prefix-preserving for a partner who is the user ({broken}); what was "
-            "sampled would not be what is trained on. Choose another model, the format 'single', another template "
-            "(chat_template.jinja), or, if it can think, prompt.chat_template_kwargs: {enable_thinking: false}"
+            f"the chat template is not prefix-preserving for a partner who is the user ({broken})",
+            where=name,
+            hint="what was sampled would not be what is trained on. Choose another model, the format 'single', "
+            "another template (chat_template.jinja), or, if it can think, prompt.chat_template_kwargs: "
+            "{enable_thinking: false}",
         )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from sotopia_env.errors import InvalidValueError, ModelRefusedError, first_line, name_hint
+from sotopia_env.errors import InvalidValueError, ModelRefusedError, first_line
 from sotopia_env.json_text import read_json
 from training.models.batching import Batcher
 from training.models.generation import BatchedGenerator, Sampling
@@ -154,7 +154,7 @@ class TrainedModel:
             ("device", device, get_args(Device)),
         ):
             if value not in values:
-                raise InvalidValueError(f"{name}: {name_hint(str(value), values)}")
+                raise InvalidValueError(field=name, got=value, valid=values)
         directory = find_model(path)
         base = adapter_base(directory)
         if base is not None:
@@ -188,7 +188,9 @@ class TrainedModel:
         try:
             config = AutoConfig.from_pretrained(self.settings.base)
         except (OSError, ValueError) as error:
-            raise InvalidValueError(f"{self.settings.base}: no model could be loaded ({first_line(error)})") from None
+            raise InvalidValueError(
+                f"no model could be loaded ({first_line(error)})", where=self.settings.base
+            ) from None
         longest = getattr(config.get_text_config(), "max_position_embeddings", None)
         return int(longest) if longest else None
 
@@ -211,7 +213,9 @@ def _device(name: str) -> str:
     import torch
 
     if name == "cuda" and not torch.cuda.is_available():
-        raise InvalidValueError("device: 'cuda' was asked for, and there is no usable GPU; choose cpu or auto")
+        raise InvalidValueError(
+            "'cuda' was asked for, and there is no usable GPU", field="device", hint="choose cpu or auto"
+        )
     return name if name != "auto" else ("cuda" if torch.cuda.is_available() else "cpu")
 
 

@@ -333,9 +333,9 @@ def check(settings: PipelineSettings, load: Load = load_trained) -> None:
         UnknownNameError: a policy, an evaluator or a family is not known.
     """
     if settings.evaluator == naming.NO_EVALUATOR:
-        raise InvalidValueError("evaluator: expected one, got 'none'; an unrated run cannot be filtered")
+        raise InvalidValueError("an unrated run cannot be filtered", field="evaluator", got="none")
     if settings.tiny is not None and settings.start_from is not None:
-        raise InvalidValueError("start_from: expected it or tiny, got both")
+        raise InvalidValueError("given together with tiny", field="start_from", hint="leave one of them out")
     for play, names in (
         (settings.play, (settings.expert, settings.sr_partner)),
         (settings.evaluation.play, (settings.expert, settings.evaluation.partner)),
@@ -354,7 +354,9 @@ def _check_beginning(settings: PipelineSettings, load: Load) -> None:
     if settings.tiny is not None or first.is_file():
         return
     if not base:
-        raise InvalidValueError("model.base: the first update has nothing to begin with; give it, start_from or tiny")
+        raise InvalidValueError(
+            "the first update has nothing to begin with", field="model.base", hint="give it, start_from or tiny"
+        )
     plays = "evaluation.base" if settings.evaluation.base else "updates" if settings.updates[0] == "sr" else None
     if load is not load_trained or not (settings.start_from or plays):
         return
@@ -362,7 +364,7 @@ def _check_beginning(settings: PipelineSettings, load: Load) -> None:
         find_model(base)
     except InvalidValueError as error:
         why = f"{plays}: the model plays before it is trained, so it must be in a directory" if plays else "start_from"
-        raise InvalidValueError(f"{why}: {error}") from None
+        raise InvalidValueError.of(error, within=why) from None
 
 
 def _check_names(play: PlaySettings, names: Sequence[str | None], evaluator: str) -> None:

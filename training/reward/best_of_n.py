@@ -87,7 +87,7 @@ def load(path: str | Path, *, batch_size: int = 64, name: str = "") -> TrainedSc
         InvalidValueError: there is no reward model.
     """
     if not holds_reward_model(path):
-        raise InvalidValueError(f"{path}: expected a reward model of train_rm ({NOTE}), found none")
+        raise InvalidValueError(expected=f"a reward model of train_rm ({NOTE})", where=path)
     directory = find_model(path)
     parts = [part for part in directory.resolve().parts if part != "model"]
     return TrainedScorer(directory, name or parts[-1], batch_size)

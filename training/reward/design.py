@@ -19,7 +19,7 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from sotopia_env.errors import DamagedRecordError, InvalidValueError, UnknownNameError, name_hint
+from sotopia_env.errors import DamagedRecordError, InvalidValueError, UnknownNameError
 from sotopia_env.files import read_text, write_text_atomically
 from sotopia_env.records import Record, read_record
 from training.attribution.credits import Rewards, TurnKey, dimension_name
@@ -66,7 +66,7 @@ class RewardDesign(Record):
         """
         for name in self.dimensions:
             if name not in rewards:
-                raise InvalidValueError(f"rewards: expected one on {name}, got {sorted(rewards)}")
+                raise InvalidValueError(field="rewards", expected=f"one on {name}", got=sorted(rewards))
         return {name: bounds.mapped(rewards[name]) for name, bounds in self.dimensions.items()}
 
     def combined(self, rewards: Mapping[str, float]) -> float:
@@ -111,16 +111,18 @@ def fit_design(rewards: Rewards, training: Collection[str], weights: Mapping[str
     gammas = {dimension_name(name): float(weight) for name, weight in by_name.items()}
     for name in gammas:
         if name not in rewards.dimensions:
-            raise UnknownNameError(f"weights: {name_hint(name, rewards.dimensions)}")
+            raise UnknownNameError(field="weights", got=name, valid=rewards.dimensions)
     if not any(gammas.values()):
-        raise InvalidValueError(f"weights: expected one other than 0, got {gammas}")
+        raise InvalidValueError(field="weights", expected="one other than 0", got=gammas)
     rows = [
         row
         for (episode, _, _), row in rewards.by_turn.items()
         if rewards.scenarios[episode] in training and gammas.keys() <= row.keys()
     ]
     if not rows:
-        raise InvalidValueError(f"rewards: no turn of the training scenarios has one on all of {', '.join(gammas)}")
+        raise InvalidValueError(
+            f"no turn of the training scenarios has one on all of {', '.join(gammas)}", field="rewards"
+        )
     bounds = {
         name: Bounds(low=min(row[name] for row in rows), high=max(row[name] for row in rows), weight=weight)
         for name, weight in gammas.items()
@@ -133,7 +135,8 @@ def _check_constant(bounds: Mapping[str, Bounds]) -> None:
     constant = [name for name, interval in bounds.items() if interval.low == interval.high]
     if len(constant) == len(bounds):
         raise InvalidValueError(
-            f"rewards: all training turns have the same reward ({', '.join(constant)}): there is nothing to learn"
+            f"all training turns have the same reward ({', '.join(constant)}): there is nothing to learn",
+            field="rewards",
         )
     for name in constant:
         logger.warning("%s: all training turns have the reward %g; it counts as 0.5", name, bounds[name].low)

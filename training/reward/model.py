@@ -108,11 +108,12 @@ def _records(
         for row in read_rows(path):
             if row.scenario in reserved:
                 raise InvalidValueError(
-                    f"{path}: a row's scenario is kept for evaluation (task {reserved[row.scenario]!r})"
+                    f"a row's scenario is kept for evaluation (task {reserved[row.scenario]!r})", where=path
                 )
             if row.format not in (None, settings.prompt.format):
                 raise InvalidValueError(
-                    f"prompt.format: the rows of {path} have prompts of {row.format!r}, got {settings.prompt.format!r}"
+                    f"the rows of {path} have prompts of {row.format!r}, got {settings.prompt.format!r}",
+                    field="prompt.format",
                 )
             ids = fitting_ids(tokenizer, row.messages, row.completion, settings.prompt.max_length)
             if row.value is None or ids is None:
@@ -122,7 +123,9 @@ def _records(
             yield {"input_ids": ids, "labels": row.value, "scenario": row.scenario, "split": row.split or ""}
     if not counts["rows"]:
         raise InvalidValueError(
-            f"rows: none can be used; {counts['without_value']} have no value, {counts['too_long']} are too long"
+            "none can be used",
+            field="rows",
+            hint=f"{counts['without_value']} have no value, {counts['too_long']} are too long",
         )
 
 
@@ -136,12 +139,14 @@ def _features() -> Any:
 def _split(labels: Sequence[str], scenarios: Sequence[str], settings: RewardModelSettings) -> dict[str, list[int]]:
     if any(labels):
         if not all(labels):
-            raise InvalidValueError("rows: some say whether they are for training or validation, and some do not")
+            raise InvalidValueError(
+                "some say whether they are for training or validation, and some do not", field="rows"
+            )
         both = {key for key, part in zip(scenarios, labels, strict=True) if part == "train"} & {
             key for key, part in zip(scenarios, labels, strict=True) if part == "validation"
         }
         if both:
-            raise InvalidValueError(f"rows: scenario {min(both)!r} is in training and in validation")
+            raise InvalidValueError(f"scenario {min(both)!r} is in training and in validation", field="rows")
         parts = labels
     else:
         split = split_scenarios(list(scenarios), settings.validation, settings.seed)
@@ -209,8 +214,9 @@ def _adapted(model: PreTrainedModel, settings: ModelSettings) -> PreTrainedModel
     strange = set_peft_model_state_dict(peft_model, weights).unexpected_keys
     if strange:
         raise InvalidValueError(
-            f"{settings.adapter}: adapts {strange[0]}, which a reward model does not have; begin from another adapter, "
-            "or without one"
+            f"adapts {strange[0]}, which a reward model does not have",
+            where=settings.adapter,
+            hint="begin from another adapter, or without one",
         )
     return peft_model
 
@@ -254,7 +260,7 @@ def run(settings: RewardModelSettings) -> dict[str, Any]:
     folder = stage.path / "rows"
     facts = frame.rows(lambda: prepare(settings, folder, frame.tokenizer))
     if settings.keep == "best" and not facts["data"]["validation"]["rows"]:
-        raise InvalidValueError("keep: 'best' needs a validation loss, and the rows hold nothing out")
+        raise InvalidValueError("'best' needs a validation loss, and the rows hold nothing out", field="keep")
     return _fit(settings, frame, folder, facts)
 
 

@@ -98,19 +98,24 @@ def _check(settings: RewardRowSettings, rewards: Rewards) -> None:
             content = rewards.contents.get(episode.key)
             if content is not None and content != content_of(episode):
                 raise InvalidValueError(
-                    f"{path}: episode {episode.key!r} is another one than that of the same key that was attributed; "
-                    "give the runs that were attributed"
+                    f"episode {episode.key!r} is another one than that of the same key that was attributed",
+                    hint="give the runs that were attributed",
+                    where=path,
                 )
     if missing:
         raise InvalidValueError(
-            f"runs: the attributed episode {min(missing)!r} is in none of them; give all runs that were attributed"
+            f"the attributed episode {min(missing)!r} is in none of them",
+            field="runs",
+            hint="give all runs that were attributed",
         )
     reserved = evaluation_scenarios(settings.evaluation_tasks)
     for key, scenario in rewards.scenarios.items():
         if scenario in reserved:
             raise InvalidValueError(
-                f"episode {key!r}: its scenario is kept for evaluation (task {reserved[scenario]!r}); training on it "
-                "would make the evaluation worthless"
+                f"its scenario is kept for evaluation (task {reserved[scenario]!r})",
+                hint="training on it would make the evaluation worthless",
+                field="episode",
+                got=key,
             )
 
 

@@ -62,7 +62,7 @@ def read_note(directory: Path) -> RewardNote:
     """
     file = directory / NOTE
     if not file.is_file():
-        raise InvalidValueError(f"{directory}: expected a reward model of train_rm ({NOTE}), found another model")
+        raise InvalidValueError(expected=f"a reward model of train_rm ({NOTE})", where=directory)
     return read_record(RewardNote, read_text(file), file)
 
 
@@ -125,8 +125,10 @@ class RewardScorer:
         for (_, answer), score in zip(pairs, scores, strict=True):
             if score is None:
                 raise InvalidValueError(
-                    f"answer {answer[:60]!r}: with its prompt it is longer than the {self.prompt.max_length} "
-                    "tokens the reward model was trained with"
+                    f"with its prompt it is longer than the {self.prompt.max_length} tokens the reward model was "
+                    "trained with",
+                    field="answer",
+                    got=answer,
                 )
         return [score for score in scores if score is not None]
 
@@ -247,7 +249,7 @@ def load_classifier(base: str, settings: ModelSettings, **config: Any) -> PreTra
             kind = AutoModelForSequenceClassification
             return kind.from_pretrained(located(base), num_labels=1, **arguments, **config)
     except (OSError, ValueError) as error:
-        raise InvalidValueError(f"{base}: no model could be loaded ({str(error).splitlines()[0]})") from None
+        raise InvalidValueError(f"no model could be loaded ({str(error).splitlines()[0]})", where=base) from None
     finally:
         library_logging.set_verbosity(level)
 
@@ -265,4 +267,6 @@ def _trained_head(directory: Path) -> torch.Tensor:
             for name in weights.keys():  # noqa: SIM118 - no mapping
                 if name == _HEAD or name.endswith(f".{_HEAD}"):
                     return weights.get_tensor(name).float()
-    raise InvalidValueError(f"{directory}: holds no trained score head ({_HEAD}); a new one would give random rewards")
+    raise InvalidValueError(
+        f"holds no trained score head ({_HEAD})", hint="a new one would give random rewards", where=directory
+    )

@@ -77,7 +77,7 @@ def read_rows(path: str | Path) -> Iterator[ValuedRow]:
     """
     file = Path(path) / ROWS if Path(path).is_dir() else Path(path)
     if not file.is_file():
-        raise InvalidValueError(f"{file}: expected rows with prompt, completion, value and scenario, found none")
+        raise InvalidValueError(expected="rows with prompt, completion, value and scenario", where=file)
     for origin, line in read_lines(file):
         yield read_record(ValuedRow, line, origin)
 

@@ -68,8 +68,9 @@ class StageDirectory:
         if record and stored != request and self._has_output():
             field, old, new = first_difference(STAGE, stored, request)
             raise InvalidValueError(
-                f"{self.path}: holds a stage with other settings ({field}: {old} there, {new} "
-                "now); choose another output"
+                f"holds a stage with other settings ({field}: {old} there, {new} now)",
+                hint="choose another output",
+                where=self.path,
             )
         if os.environ.get("RANK", "0") != "0":
             return  # the first process of a distributed run writes, for all

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from sotopia_env.chat_model.limits import most_tokens
 from sotopia_env.chat_model.protocol import ChatReply, ChatRequest
-from sotopia_env.errors import BudgetExceededError, InvalidValueError
+from sotopia_env.errors import BudgetExceededError, InvalidValueError, Verbatim
 
 _FIRST_ANSWER = 1024
 """Expected tokens of an answer without a limit, before the first answer."""
@@ -104,7 +104,7 @@ class Budget:
         """
         for name, value in (("max_cost", max_cost), ("max_tokens", max_tokens)):
             if value is not None and not 0 < value < math.inf:
-                raise InvalidValueError(f"{name}: expected a number above zero, got {value!r}")
+                raise InvalidValueError(field=name, expected="a number above zero", got=value)
         self.max_cost, self.max_tokens = max_cost, max_tokens
         self.limited = max_cost is not None or max_tokens is not None
         self._tokens, self._cost = 0, 0.0
@@ -187,7 +187,9 @@ class Price:
     def __post_init__(self) -> None:
         if not (0 <= self.prompt < float("inf") and 0 <= self.completion < float("inf")):
             raise InvalidValueError(
-                f"price: expected dollars per million tokens, zero or more, got {self.prompt} and {self.completion}"
+                field="price",
+                expected="dollars per million tokens, zero or more",
+                got=Verbatim(f"{self.prompt} and {self.completion}"),
             )
 
     @classmethod
@@ -201,7 +203,9 @@ class Price:
             prompt, completion = (float(part) for part in text.split(","))
         except ValueError:
             raise InvalidValueError(
-                f"price: expected 'PROMPT,COMPLETION' in dollars per million tokens, such as '0.15,0.6', got {text!r}"
+                field="price",
+                expected="'PROMPT,COMPLETION' in dollars per million tokens, such as '0.15,0.6'",
+                got=text,
             ) from None
         return cls(prompt, completion)
 

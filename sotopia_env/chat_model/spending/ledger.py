@@ -344,7 +344,7 @@ def read_ledger(path: str | Path) -> Iterator[LedgerEntry]:
     """
     file = Path(path) / LEDGER if Path(path).is_dir() else Path(path)
     if not file.is_file():
-        raise InvalidValueError(f"{file}: expected a ledger, found none")
+        raise InvalidValueError(expected="a ledger", where=file)
     open_calls: dict[str, RequestNote] = {}
     with file.open("rb") as stream:
         for number, line in enumerate(stream, start=1):
@@ -375,4 +375,4 @@ def _make_folder(path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InvalidValueError(f"{path}: expected a file that can be written ({error.strerror})") from None
+        raise InvalidValueError(f"the file cannot be written ({error.strerror})", where=path) from None

@@ -147,7 +147,7 @@ class Capabilities:
             InvalidValueError: there is no such mode.
         """
         if structured not in _MODES:
-            raise InvalidValueError(f"structured: expected one of {', '.join(map(repr, _MODES))}, got {structured!r}")
+            raise InvalidValueError(field="structured", got=structured, valid=_MODES)
         self.form = Form(schema="absent") if structured == "off" else Form()
         self._name, self._insists = name, structured == "on"
 

@@ -21,7 +21,7 @@ from sotopia_env.chat_model.transports.completion import read_completion
 from sotopia_env.chat_model.transports.form import Form, messages_of, settings_of
 from sotopia_env.chat_model.transports.keys import read_key
 from sotopia_env.chat_model.transports.listing import check_listed, check_reachable
-from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint, nearest_name
+from sotopia_env.errors import InvalidValueError, UnknownNameError, Where, nearest_name
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +55,8 @@ def check_key(name: str, api_base: str | None, key_variable: str | None) -> None
     if key_variable:
         read_key(key_variable)
     elif usual and not api_base and not any(os.environ.get(variable, "").strip() for variable in usual):
-        raise InvalidValueError(f"model {name!r}: expected {' or '.join(usual)} in the environment, which is not set")
+        problem = f"{' or '.join(usual)} is not set in the environment"
+        raise InvalidValueError(problem, field="model", got=name)
 
 
 def load_litellm() -> ModuleType:
@@ -116,10 +117,7 @@ class HostedTransport:
     def _check_key(self, api_base: str | None) -> None:
         missing = self._litellm.validate_environment(self.name, api_base=api_base)["missing_keys"]
         if missing and not self._provider.startswith(_OTHER_CREDENTIALS):
-            raise InvalidValueError(
-                f"model {self.name!r}: expected {' and '.join(missing)} in the environment, which "
-                f"{'is' if len(missing) == 1 else 'are'} not set"
-            )
+            raise InvalidValueError(f"not set in the environment: {', '.join(missing)}", field="model", got=self.name)
 
     def _listed_price(self) -> Price | None:
         try:
@@ -266,5 +264,8 @@ def _provider(litellm: ModuleType, name: str, api_base: str | None) -> tuple[str
     except litellm.exceptions.BadRequestError:
         prefix, _, rest = name.partition("/")
         names = ["local", "openai-compatible", *sorted(str(provider.value) for provider in litellm.provider_list)]
-        hint = name_hint(prefix, names) if rest else f"expected PROVIDER/NAME, such as 'openai/{name}', got {name!r}"
-        raise UnknownNameError(f"model {name!r}: unknown provider; {hint}") from None
+        if not rest:
+            expected = f"PROVIDER/NAME, such as 'openai/{name}'"
+            raise UnknownNameError("unknown provider", field="model", expected=expected, got=name) from None
+        where = Where(record=f"model {name!r}")
+        raise UnknownNameError("unknown provider", field="model", got=prefix, valid=names, where=where) from None

@@ -28,9 +28,9 @@ def read_key(variable: str | None) -> str:
     _KEY_VARIABLES.add(variable or DEFAULT_KEY)
     key = os.environ.get(variable or DEFAULT_KEY, "").strip()
     if variable and not key:
-        raise InvalidValueError(f"expected an API key in the environment variable {variable}, which is not set")
+        raise InvalidValueError("the environment variable of the API key is not set", field=variable)
     if not key.isprintable() or not key.isascii():
-        raise InvalidValueError(f"{variable or DEFAULT_KEY}: expected a key of printable ASCII characters")
+        raise InvalidValueError(field=variable or DEFAULT_KEY, expected="a key of printable ASCII characters")
     return key
 
 

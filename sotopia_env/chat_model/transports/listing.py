@@ -11,7 +11,7 @@ from sotopia_env.chat_model.transports.attempt import is_page, one_line, page_me
 from sotopia_env.chat_model.transports.completion import label_of
 from sotopia_env.chat_model.transports.connections import read_body
 from sotopia_env.chat_model.transports.keys import redact
-from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
+from sotopia_env.errors import InvalidValueError, UnknownNameError, Verbatim, Where
 from sotopia_env.json_text import decode_json
 
 _SECONDS = 5.0
@@ -47,23 +47,29 @@ async def check_listed(name: str, model: str, base: str, variable: str | None, s
             is not sent there), or has its API under ``/v1``, or is a web page.
         UnknownNameError: it lists models, and this one is not among them.
     """
+    where = Where(record=f"model {name!r}")
     status, raw, location = await _get(name, base, f"{base}/models", session)
     if 300 <= status < 400 and location:
         raise InvalidValueError(
-            f"model {name!r}: expected a server at {base}, got HTTP {status} to Location {one_line(redact(location))}; "
-            "give the address that it is reached at without a redirection"
+            field="model",
+            expected=f"a server at {base}",
+            got=Verbatim(f"HTTP {status} to Location {one_line(redact(location))}"),
+            where=where,
+            hint="give the address that it is reached at without a redirection",
         )
     if status in (401, 403) and variable is not None:
-        raise InvalidValueError(f"{base}: expected another key in {variable}, got HTTP {status}")
+        raise InvalidValueError(field=variable, expected=f"a key that {base} accepts", got=Verbatim(f"HTTP {status}"))
     if status == 404:
         await _find_base(name, base, session)
     if status == 200 and is_page(raw.decode("utf-8", "replace")):
         page = one_line(redact(page_message(raw.decode("utf-8", "replace"))))
-        raise InvalidValueError(f"model {name!r}: expected an API at {base}, got a page: {page}")
+        raise InvalidValueError(
+            field="model", expected=f"an API at {base}", got=Verbatim(f"a page: {page}"), where=where
+        )
     names = _names(raw) if status == 200 else []
     has_pattern = any("*" in entry for entry in names)  # a gateway that passes on every name
     if names and not has_pattern and not any(_same(model, entry) for entry in names):
-        raise UnknownNameError(f"model at {base}: {name_hint(model, names)}")
+        raise UnknownNameError(field="model", got=model, valid=names, where=base)
 
 
 async def _find_base(name: str, base: str, session: aiohttp.ClientSession) -> None:
@@ -72,7 +78,9 @@ async def _find_base(name: str, base: str, session: aiohttp.ClientSession) -> No
         return
     status, raw, _ = await _get(name, base, f"{base}/v1/models", session)
     if status == 200 and _names(raw):
-        raise InvalidValueError(f"model {name!r}: expected the base URL {base}/v1, got {base}")
+        raise InvalidValueError(
+            field="model", expected=f"the base URL {base}/v1", got=base, where=Where(record=f"model {name!r}")
+        )
 
 
 def _same(model: str, entry: str) -> bool:
@@ -90,6 +98,7 @@ def _names(raw: bytes) -> list[str]:
 
 
 async def _get(name: str, base: str, url: str, session: aiohttp.ClientSession) -> tuple[int, bytes, str]:
+    where = Where(record=f"model {name!r}")
     try:
         # Servers that fail at the list close the connection without a word, and the first question would break on it.
         headers = {"Connection": "close"}
@@ -101,9 +110,12 @@ async def _get(name: str, base: str, url: str, session: aiohttp.ClientSession) -
             return response.status, raw, response.headers.get("Location", "")
     except TimeoutError:
         raise InvalidValueError(
-            f"model {name!r}: expected a server at {base}, got no answer in {_SECONDS:g} seconds"
+            field="model",
+            expected=f"a server at {base}",
+            got=Verbatim(f"no answer in {_SECONDS:g} seconds"),
+            where=where,
         ) from None
     except (aiohttp.ClientError, OSError) as error:
         raise InvalidValueError(
-            f"model {name!r}: expected a server at {base}, got {one_line(redact(str(error)))}"
+            field="model", expected=f"a server at {base}", got=Verbatim(one_line(redact(str(error)))), where=where
         ) from None

@@ -46,7 +46,7 @@ def plant(transcript: Transcript, text: str, agent: str = "agent_0") -> Transcri
     """
     spoken = [t for t in transcript.turns if t.actor == agent and t.action.action_type is ActionType.SPEAK]
     if not spoken:
-        raise InvalidValueError(f"agent: expected one that speaks in the transcript, got {agent!r}")
+        raise InvalidValueError(field="agent", expected="one that speaks in the transcript", got=agent)
     attack = replace(spoken[-1], action=Action(ActionType.SPEAK, text, spoken[-1].action.to))
     turns = tuple(attack if turn.index == attack.index else turn for turn in transcript.turns)
     return replace(transcript, turns=turns)

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sotopia_env.errors import InvalidValueError, UnknownNameError, name_hint
+from sotopia_env.errors import InvalidValueError, UnknownNameError
 from sotopia_env.outcomes import describe_space, describe_worth
 from sotopia_env.quoting import quote
 from sotopia_env.world.action import ACTION_TYPES
@@ -65,10 +65,10 @@ def document(
     """
     task = transcript.task
     if viewer is not None and viewer not in task.names:
-        raise UnknownNameError(f"viewer: {name_hint(viewer, task.agents)}")
+        raise UnknownNameError(field="viewer", got=viewer, valid=task.agents)
     turns = [_turn(turn, audience, viewer) for turn, audience in perceived_turns(transcript, viewer)]
     if not 0 <= omitted <= len(turns):
-        raise InvalidValueError(f"omitted: expected 0 to {len(turns)} turns, got {omitted!r}")
+        raise InvalidValueError(field="omitted", expected=f"0 to {len(turns)} turns", got=omitted)
     parts = {
         "situation": quote(task.scenario.context),
         **({"agents": _names_only(task)} if turns_only else {**_rules(task), "agents": _agents(task, viewer)}),

@@ -9,9 +9,9 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from sotopia_env.chat_model.protocol import ChatModel
-from sotopia_env.errors import EvaluationError
+from sotopia_env.errors import EvaluationError, FieldError
 from sotopia_env.evaluators.judge.prompt import closed_object
-from sotopia_env.evaluators.judge.verdict import Refusal, object_members, read_object, refusal, short_form, text_problem
+from sotopia_env.evaluators.judge.verdict import Refusal, object_members, read_object, refusal, text_problem
 from sotopia_env.json_text import decode_json
 from sotopia_env.records import Record
 from sotopia_env.world.answers import View
@@ -85,9 +85,9 @@ def read_answers(inquiry: Inquiry, goals: int, text: str) -> tuple[GoalAnswer, .
         parts = object_members(entry, ("reasoning", "answer"), f"answers.{number}", problems)
         if len(parts) < 2:
             continue
-        reached, fault = read_yes_no(parts["answer"]), text_problem(parts["reasoning"])
-        if fault:
-            problems.append(f"answers.{number}.reasoning: {fault}")
+        reached = read_yes_no(parts["answer"])
+        if problem := text_problem(f"answers.{number}.reasoning", parts["reasoning"]):
+            problems.append(problem)
         elif isinstance(reached, Refusal):
             problems.append(f"answers.{number}.answer: {reached.reason}")
         else:
@@ -120,4 +120,4 @@ def read_yes_no(value: Any) -> bool | Refusal:
     first = words[0] if words else ""
     if first in ("yes", "no") and not {"yes", "no"} <= set(words):
         return first == "yes"
-    return Refusal(f'expected one clear "yes" or "no", got {short_form(value)}')
+    return Refusal(str(FieldError(expected='one clear "yes" or "no"', got=value)))

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Literal
 
 from sotopia_env.chat_model.protocol import ChatModel
-from sotopia_env.errors import UnknownNameError, name_hint
+from sotopia_env.errors import UnknownNameError
 from sotopia_env.evaluators.evaluator import Basis
 from sotopia_env.evaluators.judge.document import document
 from sotopia_env.evaluators.judge.prompt import Prompt, Rubric
@@ -76,7 +76,7 @@ class LLMJudge(AskingEvaluator):
         replicate: int = 0,
     ) -> None:
         if per not in _PER:
-            raise UnknownNameError(f"per: {name_hint(str(per), _PER)}")
+            raise UnknownNameError(field="per", got=per, valid=_PER)
         self.model = check_model(model)
         self.rubric = Rubric.of(dimensions, custom, bands)
         self.per = per

@@ -74,16 +74,16 @@ class Rubric:
             InvalidValueError: a dimension is given twice, or there is none.
         """
         if isinstance(dimensions, str):
-            raise InvalidValueError(f"dimensions: expected several names, got the text {dimensions!r}")
+            raise InvalidValueError(field="dimensions", expected="several names", got=dimensions)
         standard = tuple(dimension(name) for name in dimensions)
         for item in custom:
             if not isinstance(item, CustomDimension):
-                raise InvalidValueError(f"custom: expected CustomDimension records, got {item!r}")
+                raise InvalidValueError(field="custom", expected="CustomDimension records", got=item)
         names = [*(d.value for d in standard), *(d.name for d in custom)]
         if not names or len(set(names)) != len(names):
-            raise InvalidValueError(f"dimensions: expected at least one, each once, got {names}")
+            raise InvalidValueError(field="dimensions", expected="at least one, each once", got=names)
         if not isinstance(bands, bool):
-            raise InvalidValueError(f"bands: expected True or False, got {bands!r}")
+            raise InvalidValueError(field="bands", expected="True or False", got=bands)
         return cls(standard, tuple(custom), bands)
 
     @property

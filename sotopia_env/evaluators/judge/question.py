@@ -49,7 +49,7 @@ class Manner:
     def __post_init__(self) -> None:
         numeric = isinstance(self.temperature, int | float) and not isinstance(self.temperature, bool)
         if not (numeric and 0 <= self.temperature <= 2):
-            raise InvalidValueError(f"temperature: expected a number from 0 to 2, got {self.temperature!r}")
+            raise InvalidValueError(field="temperature", expected="a number from 0 to 2", got=self.temperature)
         check_whole("reasks", self.reasks, 0)
         check_whole("replicate", self.replicate, 0)
         if self.max_tokens is not None:
@@ -167,7 +167,7 @@ async def all_at_once(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
 def check_model(model: object) -> ChatModel:
     """Returns ``model``, or raises :class:`InvalidValueError` when it is no chat model."""
     if not isinstance(model, ChatModel) or isinstance(model, type):
-        raise InvalidValueError(f"model: expected a chat model (chat_model.make_model makes one), got {model!r}")
+        raise InvalidValueError(field="model", expected="a chat model (chat_model.make_model makes one)", got=model)
     return model
 
 

@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sotopia_env.errors import name_hint
-from sotopia_env.quoting import quote
+from sotopia_env.errors import FieldError, Verbatim, excerpt
 
 MAX_ANSWER = 262_144
 """Longest answer that is read, in characters."""
@@ -79,7 +78,7 @@ def read_object(text: str) -> dict[str, Any] | Refusal:
     fence = _FENCE.fullmatch(body)
     body = fence.group(1).strip() if fence else body
     if not body.startswith("{"):
-        return Refusal(f"expected one JSON object and nothing before it, got {_excerpt(body)}")
+        return _refusal(expected="one JSON object and nothing before it", got=body)
     try:
         item, end = _DECODER.raw_decode(body)
     except RecursionError:
@@ -89,13 +88,13 @@ def read_object(text: str) -> dict[str, Any] | Refusal:
     except ValueError as error:  # ours, and Python's for a number of thousands of digits
         return Refusal(f"the JSON object cannot be read: {error}")
     if end != len(body):
-        return Refusal(f"expected nothing after the JSON object, got {_excerpt(body[end:].strip())}")
+        return _refusal(expected="nothing after the JSON object", got=body[end:].strip())
     result: dict[str, Any] = item
     return result
 
 
-def _excerpt(text: str) -> str:
-    return quote(text[:60] + ("…" if len(text) > 60 else "")) if text else "no text"
+def _refusal(expected: str, got: str) -> Refusal:
+    return Refusal(str(FieldError(expected=expected, got=got or Verbatim("no text"))))
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -103,12 +102,12 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(item) != len(pairs):
         keys = [key for key, _ in pairs]
         duplicate = next(key for key in keys if keys.count(key) > 1)
-        raise _UnreadableError(f"the key {_excerpt(duplicate)} is given twice")
+        raise _UnreadableError(f"the key {excerpt(duplicate)} is given twice")
     return item
 
 
 def _no_constant(name: str) -> Any:
-    raise _UnreadableError(f"{name} is no JSON number")
+    raise _UnreadableError(f"{name} is not a JSON number")
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_unique_keys, parse_constant=_no_constant)
@@ -148,10 +147,11 @@ def object_members(item: Any, keys: Sequence[str], where: str, problems: list[st
     Missing and unknown keys, and a value that is no object, are added to ``problems``.
     """
     if not isinstance(item, dict):
-        problems.append(f"{where}: expected an object with the keys {', '.join(keys)}, got {short_form(item)}")
+        expected = f"an object with the keys {', '.join(keys)}"
+        problems.append(str(FieldError(field=where, expected=expected, got=item)))
         return {}
     problems += [f"{where}: the key {key!r} is missing" for key in keys if key not in item]
-    problems += [f"{where}: unknown key: {name_hint(key[:60], keys)}" for key in item if key not in keys]
+    problems += [str(FieldError("unknown key", field=where, got=key, valid=keys)) for key in item if key not in keys]
     return {key: item[key] for key in keys if key in item}
 
 
@@ -163,23 +163,23 @@ def _judgement(agent: str, axis: Axis, entry: Any, problems: list[str]) -> Judge
     score, reasoning = parts["score"], parts["reasoning"]
     if type(score) is not int or not axis.low <= score <= axis.high:  # bool is an int to isinstance
         form = f"a whole number from {axis.low} to {axis.high}, without decimals or quotes"
-        problems.append(f"{where}.score: expected {form}, got {short_form(score)}")
+        problems.append(str(FieldError(field=f"{where}.score", expected=form, got=score)))
         return None
-    fault = text_problem(reasoning)
-    if fault:
-        problems.append(f"{where}.reasoning: {fault}")
+    if problem := text_problem(f"{where}.reasoning", reasoning):
+        problems.append(problem)
         return None
     return Judgement(agent, axis.name, score, reasoning)
 
 
-def text_problem(value: Any) -> str | None:
-    """Returns why ``value`` is no valid Unicode text, or a blank one; ``None`` if it is fine."""
+def text_problem(field: str, value: Any) -> str | None:
+    """Returns why the value of a field is not valid Unicode text, or blank; ``None`` if it is fine."""
     if not isinstance(value, str) or not value.strip():
-        return f"expected a text, got {short_form(value)}"
+        return str(FieldError(field=field, expected="a text", got=value))
     try:
         value.encode("utf-8")
     except UnicodeEncodeError as error:
-        return f"expected Unicode text, got a lone surrogate at character {error.start}"
+        got = Verbatim(f"a lone surrogate at character {error.start}")
+        return str(FieldError(field=field, expected="Unicode text", got=got))
     return None
 
 
@@ -189,11 +189,3 @@ def refusal(problems: Sequence[str]) -> Refusal | None:
         return None
     more = len(problems) - MAX_PROBLEMS
     return Refusal("; ".join(problems[:MAX_PROBLEMS]) + (f"; and {more} more" if more > 0 else ""))
-
-
-def short_form(value: Any) -> str:
-    """Returns a short form of a value, for messages."""
-    if isinstance(value, dict | list):
-        return "an object" if isinstance(value, dict) else "a list"
-    text = json.dumps(value, ensure_ascii=True)
-    return text if len(text) <= 60 else f"{text[:60]}…"

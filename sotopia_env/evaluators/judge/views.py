@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from sotopia_env.chat_model.protocol import ChatModel
-from sotopia_env.errors import EvaluationError, InvalidValueError, UnknownNameError, name_hint
+from sotopia_env.errors import EvaluationError, InvalidValueError, UnknownNameError
 from sotopia_env.evaluators.evaluator import Basis
 from sotopia_env.evaluators.judge.document import document, perceived_turns
 from sotopia_env.evaluators.judge.goal_answer import GoalAnswer, Inquiry, answers_schema, read_answers
@@ -73,7 +73,7 @@ class Views(AskingEvaluator):
         self.deciding = ALL_VIEWS if deciding == ALL_VIEWS else _view("deciding", deciding).value
         if self.deciding != ALL_VIEWS and self.deciding not in self.views:
             raise InvalidValueError(
-                f"deciding: expected a view that is asked ({', '.join(self.views)}), got {str(deciding)!r}"
+                field="deciding", expected=f"a view that is asked ({', '.join(self.views)})", got=str(deciding)
             )
         self.manner = Manner(temperature, reasks, max_tokens)
         self._parameters = self._describe()
@@ -86,9 +86,9 @@ class Views(AskingEvaluator):
         for view in choice:
             if view not in possible:
                 argument = "external" if view is View.EXTERNAL else "interviewee"
-                raise InvalidValueError(f"views: {view.value!r} needs a model in {argument!r}, got none")
+                raise InvalidValueError(f"{view.value!r} needs a model", field=argument)
         if not choice:
-            raise InvalidValueError("views: expected at least one model to ask, got none")
+            raise InvalidValueError(field="views", expected="at least one model to ask")
         return tuple(view for view in View if view in choice)
 
     def _describe(self) -> dict[str, Any]:
@@ -226,7 +226,7 @@ def _view(argument: str, value: View | str) -> View:
         return View(value)
     except ValueError:
         names = [*(v.value for v in View), *([ALL_VIEWS] if argument == "deciding" else [])]
-        raise UnknownNameError(f"{argument}: {name_hint(str(value), names)}") from None
+        raise UnknownNameError(field=argument, got=value, valid=names) from None
 
 
 def _model(model: ChatModel) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from sotopia_env.errors import DamagedRecordError, name_hint, short_repr
+from sotopia_env.errors import DamagedRecordError
 from sotopia_env.importers.foreign import (
     Foreign,
     Format,
@@ -66,14 +66,15 @@ def _check(scene: SceneRecord) -> None:
     check_distinct_names(names)
     for name in scene.roles or {}:
         if name not in names:
-            raise DamagedRecordError(f"roles: {name_hint(name, names)}")
+            raise DamagedRecordError(field="roles", got=name, valid=names)
     for n, character in enumerate(scene.characters):
         for m, question in enumerate(character.info_reason_questions):
             label = question.answer_label
             if not label.isdigit() or int(label) >= len(question.options):
                 raise DamagedRecordError(
-                    f"characters.{n}.info_reason_questions.{m}.answer_label: expected the place of one of "
-                    f"{len(question.options)} options, from 0, got {short_repr(label)}"
+                    field=f"characters.{n}.info_reason_questions.{m}.answer_label",
+                    expected=f"the place of one of {len(question.options)} options, from 0",
+                    got=label,
                 )
 
 

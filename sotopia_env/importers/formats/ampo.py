@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from sotopia_env.errors import DamagedRecordError, short_repr
+from sotopia_env.errors import DamagedRecordError
 from sotopia_env.importers.foreign import Foreign, Format, Kind, Product, converted
 from sotopia_env.importers.formats.episodes import imported_episode
 from sotopia_env.importers.formats.evaluations import evaluation_of
@@ -77,9 +77,7 @@ def _act(number: int, text: str, names: Sequence[str]) -> Act:
                     return Act(seat, action_of(words, ids))
                 except DamagedRecordError:  # plain words
                     return spoken(seat, words)
-    raise DamagedRecordError(
-        f"dialog.{number}: expected a line of {' or '.join(map(repr, names))}, got {short_repr(text)}"
-    )
+    raise DamagedRecordError(field=f"dialog.{number}", expected=f"a line of {' or '.join(map(repr, names))}", got=text)
 
 
 def _task(dialogue: Dialogue, library: Library) -> Task:
@@ -149,7 +147,7 @@ def read_hard(item: Item, library: Library) -> Iterator[Product]:
     index = item.value
     if not 0 <= index < len(library.order):
         expected = f"0 to {len(library.order) - 1}" if library.order else "combinations imported with it"
-        raise DamagedRecordError(f"index: expected {expected}, got {index}")
+        raise DamagedRecordError(field="index", expected=expected, got=index)
     scenario, characters = library.order[index]
     entry = {"scenario": scenario, "seat": None, "task": library.combinations.get((scenario, characters))}
     yield Product(Kind.LIST, {"name": item.file.stem, "entries": [entry], "index": index})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from sotopia_env.errors import DamagedRecordError, short_repr
+from sotopia_env.errors import DamagedRecordError
 from sotopia_env.importers.foreign import Foreign, Format, Identity, Kind, Product, content_id
 from sotopia_env.importers.formats.negotiation import (
     HUMAN,
@@ -68,7 +68,7 @@ def _values(field: str, participant: Participant) -> dict[str, float]:
     order = participant.value2issue
     if sorted(order) != sorted(POINTS) or sorted(order.values()) != sorted(ISSUES):
         raise DamagedRecordError(
-            f"{field}.value2issue: expected High, Medium and Low for {', '.join(ISSUES)}, got {short_repr(order)}"
+            field=f"{field}.value2issue", expected=f"High, Medium and Low for {', '.join(ISSUES)}", got=order
         )
     points = {issue: POINTS[level] for level, issue in order.items()}
     return {issue: points[issue] for issue in ISSUES}
@@ -101,7 +101,7 @@ def read(item: Item, library: Library) -> Iterator[Product]:
     dialogue = Dialogue.of(item.value)
     names = list(dialogue.participant_info)
     if len(names) != 2:
-        raise DamagedRecordError(f"participant_info: expected two campers, got {names}")
+        raise DamagedRecordError(field="participant_info", expected="two campers", got=names)
     acts = [_act(f"chat_logs.{number}", entry, names) for number, entry in enumerate(dialogue.chat_logs)]
     key = f"casino-{dialogue.dialogue_id}"
     yield negotiation_product(
@@ -111,7 +111,7 @@ def read(item: Item, library: Library) -> Iterator[Product]:
 
 def _act(field: str, entry: ChatEntry, names: list[str]) -> Act:
     if entry.id not in names:
-        raise DamagedRecordError(f"{field}.id: expected one of {names}, got {short_repr(entry.id)}")
+        raise DamagedRecordError(field=f"{field}.id", expected=f"one of {names}", got=entry.id)
     seat, data = names.index(entry.id), entry.task_data or {}
     if entry.text in _ANSWERS and data:
         return answer(seat, _ANSWERS[entry.text])
@@ -124,7 +124,7 @@ def _act(field: str, entry: ChatEntry, names: list[str]) -> Act:
         share = data.get(name)
         if not isinstance(share, dict) or sorted(share) != sorted(ISSUES):
             raise DamagedRecordError(
-                f"{field}.task_data.{name}: expected packages of {', '.join(ISSUES)}, got {short_repr(share)}"
+                field=f"{field}.task_data.{name}", expected=f"packages of {', '.join(ISSUES)}", got=share
             )
         shares.append({issue: whole(f"{field}.task_data.{name}.{issue}", share[issue]) for issue in ISSUES})
     own, other = shares

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import AliasChoices, BeforeValidator, Field
 
-from sotopia_env.errors import DamagedRecordError, name_hint
+from sotopia_env.errors import DamagedRecordError
 from sotopia_env.importers.foreign import (
     Foreign,
     Format,
@@ -71,10 +71,10 @@ def read_relationship(item: Item, library: Library) -> Iterator[Product]:
     order = list(library.characters)
     for field, name in zip(("agent_1_id", "agent_2_id"), pair, strict=True):
         if name not in library.characters:
-            hint = name_hint(name, order) if order else f"got {name!r}"
-            raise DamagedRecordError(f"{field}: {hint}; import the relationships together with the agents' file")
+            hint = "import the relationships together with the agents' file"
+            raise DamagedRecordError(field=field, got=name, valid=order, hint=hint)
     if pair[0] == pair[1]:
-        raise DamagedRecordError(f"agent_1_id, agent_2_id: expected two different agents, got {pair[0]!r} twice")
+        raise DamagedRecordError(field="agent_1_id, agent_2_id", expected="two different agents", got=pair)
     kind = RELATIONSHIPS[profile.relationship]
     first, second = sorted(order.index(name) for name in pair)
 
@@ -137,11 +137,11 @@ def read_list(item: Item, library: Library) -> Iterator[Product]:
     profile = EnvironmentList.of(raw)
     seats = profile.agent_index
     if seats is not None and len(seats) != len(profile.environments):
-        counts = f"{len(profile.environments)}, one per environment, got {len(seats)}"
-        raise DamagedRecordError(f"agent_index: expected {counts}")
+        expected = f"{len(profile.environments)}, one per environment"
+        raise DamagedRecordError(field="agent_index", expected=expected, got=len(seats))
     for name in profile.environments:
         if library.scenarios and name not in library.scenarios:
-            raise DamagedRecordError(f"environments: {name_hint(name, library.scenarios)}")
+            raise DamagedRecordError(field="environments", got=name, valid=library.scenarios)
     entries = [
         {"scenario": name, "seat": None if seats is None else seats[n]} for n, name in enumerate(profile.environments)
     ]

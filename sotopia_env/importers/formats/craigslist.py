@@ -59,7 +59,7 @@ class _Listing:
         """The task, with a range of prices that holds the listed price, the targets and all offers."""
         prices = [number for number in (self.listed, *self.targets, *self.bottom_lines, *offers) if number is not None]
         if not prices:
-            raise DamagedRecordError("price: expected a listed price, a target or an offer, got none")
+            raise DamagedRecordError(field="price", expected="a listed price, a target or an offer")
         cents = any(not number.is_integer() for number in offers)
         issue = NumberIssue(
             name=PRICE,
@@ -93,7 +93,7 @@ class _Listing:
 def _roles(values: Sequence[Any]) -> tuple[str, ...]:
     roles = tuple(str(value).casefold() for value in values)
     if sorted(roles) != sorted(_ROLES):
-        raise DamagedRecordError(f"Role: expected a buyer and a seller, got {list(values)}")
+        raise DamagedRecordError(field="Role", expected="a buyer and a seller", got=list(values))
     return roles
 
 
@@ -169,7 +169,7 @@ def read_cocoa(item: Item, library: Library) -> Iterator[Product]:
     def act(number: int, event: CocoaEvent) -> Act:
         if event.action not in _ACTS:
             raise DamagedRecordError(
-                f"events.{number}.action: expected message or {', '.join(_ACTS)}, got {event.action!r}"
+                field=f"events.{number}.action", expected=f"message or {', '.join(_ACTS)}", got=event.action
             )
         data = event.data if isinstance(event.data, dict) else {}
         amount = price(f"events.{number}.data.price", data.get("price"))
@@ -221,7 +221,9 @@ def read_lists(item: Item, library: Library) -> Iterator[Product]:
     intents, prices = dialogue.dialogue_acts.get("intent", []), dialogue.dialogue_acts.get("price", [])
     lengths = {len(column) for column in (dialogue.agent_turn, dialogue.utterance, intents, prices)}
     if len(lengths) != 1:
-        raise DamagedRecordError(f"agent_turn, utterance, intent, price: expected equal lengths, got {sorted(lengths)}")
+        raise DamagedRecordError(
+            field="agent_turn, utterance, intent, price", expected="equal lengths", got=sorted(lengths)
+        )
     goods = {name: _first(value) for name, value in dialogue.items.items()}
     info = dialogue.agent_info
     listing = _Listing(
@@ -236,7 +238,7 @@ def read_lists(item: Item, library: Library) -> Iterator[Product]:
     acts, offers = [], []
     for number, (seat, words, intent) in enumerate(zip(dialogue.agent_turn, dialogue.utterance, intents, strict=True)):
         if seat not in (0, 1):
-            raise DamagedRecordError(f"agent_turn.{number}: expected 0 or 1, got {seat}")
+            raise DamagedRecordError(field=f"agent_turn.{number}", expected="0 or 1", got=seat)
         if words or intent not in _ACTS:
             acts.append(spoken(seat, words))
             continue
@@ -256,7 +258,7 @@ def _first(value: Any) -> Any:
 def _side_prices(info: Mapping[str, list[Any]], name: str) -> tuple[float | None, ...]:
     values = info.get(name, [None, None])
     if len(values) != 2:
-        raise DamagedRecordError(f"agent_info.{name}: expected 2, one per side, got {len(values)}")
+        raise DamagedRecordError(field=f"agent_info.{name}", expected="2, one per side", got=len(values))
     return tuple(price(f"agent_info.{name}", None if str(v).casefold() in ("none", "null") else v) for v in values)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sotopia_env.errors import DamagedRecordError, short_repr
+from sotopia_env.errors import DamagedRecordError, Verbatim, Where
 from sotopia_env.importers.foreign import Foreign, Format, Identity, Kind, Product, content_id
 from sotopia_env.importers.formats.negotiation import (
     HUMAN,
@@ -76,14 +76,14 @@ def _part(text: str, name: str) -> str:
     _, opening, rest = text.partition(f"<{name}>")
     content, closing, _ = rest.partition(f"</{name}>")
     if not opening or not closing:
-        raise DamagedRecordError(f"{name}: expected <{name}> … </{name}>, got {short_repr(text)}")
+        raise DamagedRecordError(field=name, expected=f"<{name}> … </{name}>", got=text)
     return content.strip()
 
 
 def _pairs(field: str, text: str) -> tuple[dict[str, int], dict[str, float]]:
     numbers = [whole(field, word) for word in text.split()]
     if len(numbers) != 2 * len(ITEMS):
-        raise DamagedRecordError(f"{field}: expected count and value of {', '.join(ITEMS)}, got {short_repr(text)}")
+        raise DamagedRecordError(field=field, expected=f"count and value of {', '.join(ITEMS)}", got=text)
     return dict(zip(ITEMS, numbers[::2], strict=True)), dict(zip(ITEMS, map(float, numbers[1::2]), strict=True))
 
 
@@ -91,12 +91,12 @@ def _line(text: str) -> _Line:
     counts, own = _pairs("input", _part(text, "input"))
     others, other = _pairs("partner_input", _part(text, "partner_input"))
     if counts != others:
-        raise DamagedRecordError(f"partner_input: expected the counts of input, {counts}, got {others}")
+        raise DamagedRecordError(field="partner_input", expected=f"the counts of input, {counts}", got=others)
     dialogue = []
     for number, words in enumerate(_part(text, "dialogue").split(_EOS.strip())):
         speaker, _, speech = words.strip().partition(" ")
         if speaker not in _SPEAKERS:
-            raise DamagedRecordError(f"dialogue.{number}: expected YOU: or THEM:, got {short_repr(words)}")
+            raise DamagedRecordError(field=f"dialogue.{number}", expected="YOU: or THEM:", got=words)
         dialogue.append((_SPEAKERS.index(speaker), speech))
     return _Line(counts, (own, other), tuple(dialogue), tuple(_part(text, "output").split()))
 
@@ -108,7 +108,7 @@ def _selections(line: _Line) -> list[dict[str, int]] | None:
         return None
     numbers = [whole("output", number) for _, _, number in pairs]
     if len(numbers) != 2 * len(ITEMS):
-        raise DamagedRecordError(f"output: expected six shares such as item0=2, got {short_repr(line.output)}")
+        raise DamagedRecordError(field="output", expected="six shares such as item0=2", got=line.output)
     return [dict(zip(ITEMS, numbers[start : start + 3], strict=True)) for start in (0, 3)]
 
 
@@ -157,7 +157,11 @@ def _written(episode: Episode) -> list[str]:
     """Both lines of a dialogue."""
     spec = episode.task.scenario.outcome
     if spec is None:
-        raise DamagedRecordError(f"episode {episode.key!r}: expected a division of items, got a task without outcome")
+        raise DamagedRecordError(
+            expected="a division of items",
+            got=Verbatim("a task without outcome"),
+            where=Where(record=f"episode {episode.key!r}"),
+        )
     counts = {issue.name: getattr(issue, "count", 0) for issue in spec.issues}
     values = [{name: worth.issues[name]["each"] for name in counts} for worth in spec.worth]  # type: ignore[union-attr]
     inputs = [" ".join(f"{counts[name]} {side[name]:g}" for name in counts) for side in values]
@@ -246,7 +250,7 @@ def cocoa_acts(dialogue: CocoaDialogue, act: Any) -> list[Act]:
     acts = []
     for number, event in enumerate(dialogue.events):
         if event.agent not in (0, 1):
-            raise DamagedRecordError(f"events.{number}.agent: expected 0 or 1, got {event.agent}")
+            raise DamagedRecordError(field=f"events.{number}.agent", expected="0 or 1", got=event.agent)
         entry = spoken(event.agent, str(event.data or "")) if event.action == "message" else act(number, event)
         acts.append(entry)
     return acts
@@ -274,7 +278,9 @@ def read_cocoa(item: Item, library: Library) -> Iterator[Product]:
     sides = dialogue.scenario.kbs
     counts, others = ({goods.Name: goods.Count for goods in side} for side in sides)
     if counts != others:
-        raise DamagedRecordError(f"scenario.kbs: expected the same items for both sides, got {counts} and {others}")
+        raise DamagedRecordError(
+            field="scenario.kbs", expected="the same items for both sides", got=Verbatim(f"{counts} and {others}")
+        )
     values = [{goods.Name: float(goods.Value) for goods in side} for side in sides]
 
     def act(number: int, event: CocoaEvent) -> Act:
@@ -285,7 +291,7 @@ def read_cocoa(item: Item, library: Library) -> Iterator[Product]:
             return left(event.agent)
         if event.action in ("select", "join", "typing", "eval"):
             return idle(event.agent)
-        raise DamagedRecordError(f"events.{number}.action: expected message, select or quit, got {event.action!r}")
+        raise DamagedRecordError(field=f"events.{number}.action", expected="message, select or quit", got=event.action)
 
     yield negotiation_product(
         dialogue.uuid,

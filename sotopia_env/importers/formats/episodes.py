@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import AliasChoices, Field
 
-from sotopia_env.errors import DamagedRecordError, InvalidValueError, short_repr
+from sotopia_env.errors import DamagedRecordError, FieldError
 from sotopia_env.importers.foreign import (
     Foreign,
     Format,
@@ -49,7 +49,7 @@ from sotopia_env.world.scenario import Character, Seat, Task
 
 ENVIRONMENT = "Environment"
 UNKNOWN_POLICY = "unknown"
-_MESSAGE_FIELDS = "expected a list of steps of (sender, receiver, text)"
+_MESSAGE_FIELDS = "a list of steps of (sender, receiver, text)"
 
 Messages = list[list[tuple[str, str, str]]]
 
@@ -115,7 +115,7 @@ def _scene_of_log(log: EpisodeLog, names: Sequence[str], private: bool) -> Scene
 def _names_of(messages: Messages) -> list[str]:
     """The participants in seat order: the order in which the first step addresses them."""
     if not messages or not messages[0]:
-        raise DamagedRecordError(f"messages: {_MESSAGE_FIELDS}, got none")
+        raise DamagedRecordError(field="messages", expected=_MESSAGE_FIELDS)
     names = list(dict.fromkeys(receiver for sender, receiver, _ in messages[0] if sender == ENVIRONMENT))
     check_distinct_names(names)
     return names
@@ -133,13 +133,11 @@ def _steps_of(field: str, messages: Messages, names: Sequence[str]) -> list[list
                 continue
             where = f"{field}.{number}.{position}"
             if sender not in seats:
-                raise DamagedRecordError(f"{where}: expected one of {list(names)} as sender, got {short_repr(sender)}")
+                raise DamagedRecordError(field=where, expected=f"one of {list(names)} as sender", got=sender)
             try:
                 actions[seats[sender]] = action_of(text, ids)
-            except InvalidValueError as error:
-                raise DamagedRecordError(f"{where}: {error}") from None
-            except DamagedRecordError as error:
-                raise DamagedRecordError(f"{where}: {error}") from None
+            except FieldError as error:
+                raise DamagedRecordError.of(error, within=where) from None
         if any(sender != ENVIRONMENT for sender, _, _ in step):
             steps.append(actions)
     return steps

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from sotopia_env.errors import DamagedRecordError, InvalidValueError, short_repr
+from sotopia_env.errors import DamagedRecordError, InvalidValueError
 from sotopia_env.world.episode import Evaluation, Score
 from sotopia_env.world.reward import DIMENSIONS, Dimension, check_score
 from sotopia_env.world.scenario import Task
@@ -35,7 +35,7 @@ def evaluation_of(rewards: Sequence[Any] | None, reasoning: str, judge: str, sea
     if not rewards:
         return Evaluation(evaluator=name, unscored="the file holds no rewards", comment=reasoning)
     if len(rewards) != seats:
-        raise DamagedRecordError(f"rewards: expected {seats}, one per agent, got {len(rewards)}")
+        raise DamagedRecordError(field="rewards", expected=f"{seats}, one per agent", got=len(rewards))
     scores = [score for seat in range(seats) for score in _scores(rewards[seat], seat, texts[seat], name)]
     if not scores:
         why = "the file holds no scores, only bare rewards, which stand there for an evaluation that failed"
@@ -48,18 +48,18 @@ def _scores(reward: Any, seat: int, texts: Mapping[str, str], source: str) -> It
         return
     if not (isinstance(reward, list) and len(reward) == 2 and isinstance(reward[1], dict)):
         expected = "[overall, {dimension: score}], or a number where the evaluation failed"
-        raise DamagedRecordError(f"rewards.{seat}: expected {expected}, got {short_repr(reward)}")
+        raise DamagedRecordError(field=f"rewards.{seat}", expected=expected, got=reward)
     for dimension in DIMENSIONS:
         value = reward[1].get(dimension.value)
         if value is None:
             continue
         field = f"rewards.{seat}.1.{dimension.value}"
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise DamagedRecordError(f"{field}: expected a number, got {short_repr(value)}")
+            raise DamagedRecordError(field=field, expected="a number", got=value)
         try:
             check_score(dimension, value)
         except InvalidValueError as error:
-            raise DamagedRecordError(f"rewards.{seat}.1.{error}") from None
+            raise DamagedRecordError.of(error, within=f"rewards.{seat}.1") from None
         reason = texts.get(dimension.value, "")
         yield Score(agent=f"agent_{seat}", dimension=dimension, value=value, reasoning=reason, source=source)
 

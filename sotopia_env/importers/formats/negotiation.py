@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sotopia_env.errors import DamagedRecordError, short_repr
+from sotopia_env.errors import DamagedRecordError
 from sotopia_env.importers.foreign import Kind, Product, converted, one_line
 from sotopia_env.importers.formats.episodes import imported_episode
 from sotopia_env.importers.playback import Act, play_acts, spoken
@@ -140,7 +140,7 @@ def whole(field: str, value: Any) -> int:
             raise ValueError
         return int(number)
     except (TypeError, ValueError, OverflowError):
-        raise DamagedRecordError(f"{field}: expected a whole number, got {short_repr(value)}") from None
+        raise DamagedRecordError(field=field, expected="a whole number", got=value) from None
 
 
 def price(field: str, value: Any) -> float | None:
@@ -157,4 +157,4 @@ def price(field: str, value: Any) -> float | None:
             raise ValueError
         return number
     except ValueError:
-        raise DamagedRecordError(f"{field}: expected a price, got {short_repr(value)}") from None
+        raise DamagedRecordError(field=field, expected="a price", got=value) from None

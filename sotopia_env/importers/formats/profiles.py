@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeVar, get_args
 
 from pydantic import AliasChoices, BeforeValidator, Field
 
-from sotopia_env.errors import DamagedRecordError, short_repr
+from sotopia_env.errors import DamagedRecordError
 from sotopia_env.importers.foreign import (
     Foreign,
     Format,
@@ -263,7 +263,7 @@ def _ages(value: Any, seats: int) -> tuple[tuple[int, int], ...]:
     pairs = ranges is not None and all(isinstance(r, list | tuple) and len(r) == 2 for r in ranges)
     if not ranges or not pairs or len(ranges) not in (1, seats):
         raise DamagedRecordError(
-            f"age_constraint: expected {seats} ranges such as '[(18, 70), (18, 70)]', or none, got {short_repr(value)}"
+            field="age_constraint", expected=f"{seats} ranges such as '[(18, 70), (18, 70)]', or none", got=value
         )
     return tuple((low, high) for low, high in (ranges * seats)[:seats])
 
@@ -281,7 +281,7 @@ def _occupations(value: Any, seats: int) -> tuple[tuple[str, ...], ...]:
     texts = isinstance(words, list | tuple) and all(isinstance(word, str | list | tuple) for word in words)
     if not texts or len(words) not in (1, seats):
         raise DamagedRecordError(
-            f"occupation_constraint: expected {seats} occupations such as '[actor, actor]', got {short_repr(value)}"
+            field="occupation_constraint", expected=f"{seats} occupations such as '[actor, actor]'", got=value
         )
     entries = [[word] if isinstance(word, str) else word for word in words]
     sides = [tuple(filter(None, map(_occupation, entry))) for entry in (list(entries) * seats)[:seats]]

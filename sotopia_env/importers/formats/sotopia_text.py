@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sotopia_env.errors import DamagedRecordError, short_repr
+from sotopia_env.errors import DamagedRecordError
 from sotopia_env.importers.foreign import one_line
 from sotopia_env.world.action import NO_ACTION, Action, ActionType
 
@@ -40,7 +40,7 @@ def action_of(text: str, ids: Mapping[str, str]) -> Action:
         if words.startswith(form.rstrip()):
             return Action(kind, words[len(form) :], to)
     forms = ", ".join((_NOTHING, f'{_SPEECH}…"', *(f"{form}…" for form in _FORMS), _LEFT))
-    raise DamagedRecordError(f"expected an action in one of the forms {forms}, got {short_repr(text)}")
+    raise DamagedRecordError(expected=f"an action in one of the forms {forms}", got=text)
 
 
 def _recipients(text: str, ids: Mapping[str, str]) -> tuple[tuple[str, ...], str]:
@@ -50,7 +50,7 @@ def _recipients(text: str, ids: Mapping[str, str]) -> tuple[tuple[str, ...], str
     try:
         recipients = [ids[name] for name in ast.literal_eval(f"{names}]")]
     except (KeyError, ValueError, SyntaxError, TypeError):
-        raise DamagedRecordError(f"expected recipients among {list(ids)}, got {short_repr(names)}") from None
+        raise DamagedRecordError(expected=f"recipients among {list(ids)}", got=names) from None
     return tuple(recipients), words
 
 
@@ -172,7 +172,7 @@ def opening_of(text: str, names: Sequence[str]) -> Opening:
         elif field:
             parts[field] += f"\n{line}"
     if not parts.get("scenario", "").strip():
-        raise DamagedRecordError("messages.0: expected an observation with a line 'Scenario: …', got none")
+        raise DamagedRecordError(field="messages.0", expected="an observation with a line 'Scenario: …'")
     texts = {field: part.strip() for field, part in parts.items()}
     return Opening(
         texts["scenario"],
@@ -209,7 +209,7 @@ def interactions_of(text: str, names: Sequence[str]) -> list[tuple[int, str]]:
         if turn is None or is_open:
             if not turns:
                 raise DamagedRecordError(
-                    f"social_interactions: expected one of {list(names)} and an action, got {short_repr(block)}"
+                    field="social_interactions", expected=f"one of {list(names)} and an action", got=block
                 )
             turns[-1] = (turns[-1][0], f"{turns[-1][1]}\n\n{block}")
         else:

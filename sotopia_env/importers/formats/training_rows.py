@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import Field
 
-from sotopia_env.errors import DamagedRecordError, short_repr
+from sotopia_env.errors import DamagedRecordError
 from sotopia_env.importers.foreign import (
     Foreign,
     Format,
@@ -62,7 +62,7 @@ def _value(field: str, value: Any) -> float | None:
     if value is None or (type(value) is int and value == 0):
         return None
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise DamagedRecordError(f"{field}: expected 0, a number or an object with a reward, got {short_repr(value)}")
+        raise DamagedRecordError(field=field, expected="0, a number or an object with a reward", got=value)
     return float(value)
 
 
@@ -71,7 +71,7 @@ def _speaker(key: str) -> str:
     number, is_signed, name = rest.partition(_BY)
     if not is_numbered or not is_signed or not number.isdigit() or not name:
         raise DamagedRecordError(
-            f"attributed_utterances: expected keys such as 'Utterance 0 by Ana Lee', got {short_repr(key)}"
+            field="attributed_utterances", expected="keys such as 'Utterance 0 by Ana Lee'", got=key
         )
     return name
 
@@ -90,7 +90,7 @@ def read_annotated(item: Item, library: Library) -> Iterator[Product]:
         try:
             acts.append(Act(names.index(speaker), action_of(text, ids)))
         except DamagedRecordError as error:
-            raise DamagedRecordError(f"attributed_utterances.{key}: {error}") from None
+            raise DamagedRecordError.of(error, within=f"attributed_utterances.{key}") from None
     goals = {name: record.goal if name == record.agent else UNKNOWN for name in names}
     scene = Scene("", record.scenario, goals, {}, {})
     task = converted(lambda: library.shared(scene.key, scene.task))
@@ -211,7 +211,7 @@ def _number(value: Any) -> float | None:
     if number is None:
         return None
     if isinstance(number, bool) or not isinstance(number, int | float):
-        raise DamagedRecordError(f"value: expected a number or null, got {short_repr(value)}")
+        raise DamagedRecordError(field="value", expected="a number or null", got=value)
     return float(number)
 
 
@@ -224,7 +224,9 @@ def _alpaca_row(raw: Any) -> dict[str, Any]:
     row = AlpacaRow.of(raw)
     prompt = "\n".join(filter(None, (row.instruction, row.input)))
     if not prompt:
-        raise DamagedRecordError("instruction, input: expected a prompt in one of them, got none; leave the row out")
+        raise DamagedRecordError(
+            field="instruction, input", expected="a prompt in one of them", hint="leave the row out"
+        )
     before = [message for pair in row.history or () for message in zip(("user", "assistant"), pair, strict=True)]
     system = [("system", row.system)] if row.system else []
     return _row([*system, *before, ("user", prompt)], row.output, row.value)

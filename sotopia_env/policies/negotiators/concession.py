@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sotopia_env.errors import InvalidValueError
+from sotopia_env.errors import InvalidValueError, Where
 from sotopia_env.policies.negotiators.bidding import Bids
 from sotopia_env.policies.negotiators.negotiation import DEFAULT_FLOOR, DEFAULT_HORIZON, Negotiator, elapsed
 from sotopia_env.world.observation import Observation
@@ -222,4 +222,5 @@ def check(policy: str, field: str, value: float, low: float, high: float) -> Non
     numeric = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
     if not numeric or not low <= value <= high:
         kind = "a whole number" if whole else "a number"
-        raise InvalidValueError(f"policy {policy!r}, {field}: expected {kind} from {low:g} to {high:g}, got {value!r}")
+        where = Where(record=f"policy {policy!r}")
+        raise InvalidValueError(field=field, expected=f"{kind} from {low:g} to {high:g}", got=value, where=where)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from sotopia_env.errors import UnknownNameError, name_hint
+from sotopia_env.errors import UnknownNameError
 from sotopia_env.reports.intervals import Bounds, Estimate, estimate
 from sotopia_env.reports.interviews.rows import (
     GOAL_MEASURES,
@@ -215,7 +215,7 @@ def _report(rows: InterviewRows, measure: str | None) -> InterviewReport:
     values |= {name: _seat_values(rows.questions, name) for name in INFORMATION_MEASURES}
     main = measure or next((name for name in values if values[name]), MAJORITY)
     if main not in values:
-        raise UnknownNameError(f"measure: {name_hint(main, values)}")
+        raise UnknownNameError(field="measure", got=main, valid=values)
     label = _labeller(rows.labels)
     own = {(name, p): [v for v in items if label(v.key) == p] for name, items in values.items() for p in policies}
     tests = tuple(TemplateTest(p, main, test) for p in policies for test in variation_tests(_instances(own[main, p])))

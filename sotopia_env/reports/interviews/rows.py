@@ -140,11 +140,13 @@ def interview_rows(
                 goals.setdefault(evaluation.evaluator, []).extend(_goal_rows(episode, evaluation))
                 questions.setdefault(evaluation.evaluator, []).extend(_question_rows(episode, evaluation))
     if not plays:
-        raise InvalidValueError("nothing to report: expected at least one episode, got none")
+        raise InvalidValueError(field="episodes", expected="at least one to report")
     choice = choose_evaluator(counts, len(plays), evaluator, defaults)
     if choice is None:
         raise InvalidValueError(
-            "answers: expected interviewed episodes, got none; `sotopia evaluate RUN --evaluator interview` adds it"
+            field="answers",
+            expected="interviewed episodes",
+            hint="`sotopia evaluate RUN --evaluator interview` adds it",
         )
     return InterviewRows(choice, len(plays), policy_labels(policies), goals[choice], questions[choice])
 

@@ -15,6 +15,7 @@ from sotopia_env.cli.app import app
 from sotopia_env.cli.models import per_model
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.storage import read_run
+from tests.errors import raises
 from tests.sotopia_env.chat_model.server import MANNERS, LoopbackServer, obedient
 from tests.sotopia_env.runs.model_runs import answer, form_of, table_server
 
@@ -254,7 +255,7 @@ def test_values_for_all_or_one_model(texts: list[str], expected: dict[str, str] 
 
 
 def test_values_that_contradict_each_other_are_refused() -> None:
-    with pytest.raises(InvalidValueError, match="--api-base: every model is given two values"):
+    with raises(InvalidValueError, field="--api-base"):
         per_model(["http://a", "http://b"], "--api-base")
 
 

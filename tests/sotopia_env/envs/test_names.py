@@ -86,10 +86,10 @@ def test_reset_takes_an_id_a_name_or_a_task(constructor):
 @pytest.mark.parametrize(
     ("wrong", "error", "fields"),
     [
-        ({"task": "bargainin"}, UnknownNameError, {}),
+        ({"task": "bargainin"}, UnknownNameError, {"field": "tasks", "nearest": "bargaining"}),
         ({"task": "no/such.jsonl"}, InvalidTaskError, {"file": "such.jsonl"}),
-        ({"task": " "}, InvalidValueError, {}),
-        ({"evaluator": "verifed"}, UnknownNameError, {}),
+        ({"task": " "}, InvalidValueError, {"field": "tasks", "got": " "}),
+        ({"evaluator": "verifed"}, UnknownNameError, {"field": "evaluator", "nearest": "verified"}),
         ({"evaluator": 5}, InvalidValueError, {"field": "evaluator", "got": 5}),
     ],
 )
@@ -105,7 +105,7 @@ def test_wrong_names_are_answered_with_the_nearest(constructor, wrong, error, fi
     [
         ({"task": "bargainin"}, UnknownNameError, {"field": "options['task']", "nearest": "bargaining"}),
         ({"task": "test-taks"}, UnknownNameError, {"field": "options['task']", "nearest": "test-task"}),
-        ({"evaluator": "rule"}, UnknownNameError, {}),
+        ({"evaluator": "rule"}, UnknownNameError, {"field": "evaluator", "nearest": "rules"}),
         ({"tsak": "test-task"}, UnknownNameError, {"field": "options", "nearest": "task"}),
         ({"task": "test-task", "seats": 3}, UnknownNameError, {"field": "options", "got": "seats"}),
         ({7: "test-task"}, UnknownNameError, {"field": "options", "got": 7}),

@@ -30,6 +30,7 @@ from sotopia_env.world.episode import Transcript
 from sotopia_env.world.observation import ChatMessage
 from sotopia_env.world.reward import RANGES
 from sotopia_env.world.scenario import Relationship, Task
+from tests.errors import raises
 from tests.sotopia_env.evaluators.doubles import secretive_task, transcript
 from tests.sotopia_env.evaluators.judge_doubles import SEVEN, requirements, verdict
 
@@ -320,5 +321,5 @@ def test_participants_and_judges_of_views_read_data_too(attack: Attack):
 
 
 def test_planting_needs_somebody_who_speaks():
-    with pytest.raises(InvalidValueError, match="one that speaks"):
+    with raises(InvalidValueError, field="agent"):
         plant(transcript("Hello."), "x", "agent_1")

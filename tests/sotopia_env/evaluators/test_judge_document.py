@@ -16,6 +16,7 @@ from sotopia_env.world.action import Action
 from sotopia_env.world.dynamics import Rules, Turn, TurnOrder, initial_state, transition
 from sotopia_env.world.episode import Transcript
 from sotopia_env.world.observation import observe
+from tests.errors import raises
 from tests.sotopia_env.evaluators.doubles import LEAVE, NONE, SPEAK, act, secretive_task, transcript
 from tests.sotopia_env.evaluators.judge_doubles import data_of, honest
 from tests.sotopia_env.factories import character, scenario, task
@@ -99,9 +100,9 @@ def test_s18_placeholders_in_texts_are_not_filled():
 
 
 def test_a_document_of_a_viewer_that_is_nobody_is_refused():
-    with pytest.raises(UnknownNameError, match="did you mean 'agent_1'"):
+    with raises(UnknownNameError, field="viewer", nearest="agent_1"):
         document(transcript("Hello.", "Good evening."), viewer="agent_11")
-    with pytest.raises(InvalidValueError, match="expected 0 to 2 turns, got 3"):
+    with raises(InvalidValueError, field="omitted", got=3):
         document(transcript("Hello.", "Good evening."), omitted=3)
 
 

@@ -290,15 +290,15 @@ def test_it_has_a_name():
 
 
 @pytest.mark.parametrize(
-    ("spec", "error", "message"),
+    ("spec", "error", "fields"),
     [
-        ("spoken-outcome:", InvalidValueError, "expected a model's name"),
-        ("spoken-outcome:local/x:reask=1", UnknownNameError, "did you mean 'reasks'"),
-        ("spoken-outcom:local/x", UnknownNameError, "spoken-outcome:MODEL"),
+        ("spoken-outcome:", InvalidValueError, {"field": "evaluator"}),
+        ("spoken-outcome:local/x:reask=1", UnknownNameError, {"field": "reask", "nearest": "reasks"}),
+        ("spoken-outcom:local/x", UnknownNameError, {"field": "evaluator", "nearest": "spoken-outcome:MODEL"}),
     ],
 )
-def test_wrong_names_are_explained(spec, error, message):
-    with pytest.raises(error, match=message):
+def test_wrong_names_are_explained(spec, error, fields):
+    with raises(error, **fields):
         make_evaluator(spec, model_factory=lambda name: ScriptedChatModel([]))
 
 

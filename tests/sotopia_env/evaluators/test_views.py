@@ -13,6 +13,7 @@ from sotopia_env.testing import ScriptedChatModel
 from sotopia_env.world.episode import Evaluation, Evaluator
 from sotopia_env.world.reward import Dimension
 from sotopia_env.world.scenario import Seat
+from tests.errors import raises
 from tests.sotopia_env.evaluators.doubles import LEAVE, act, secretive_task, transcript
 from tests.sotopia_env.evaluators.judge_doubles import ClosingModel, data_of
 from tests.sotopia_env.factories import character, scenario, task
@@ -259,22 +260,22 @@ def test_names_tell_other_parameters_apart():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "error", "hint"),
+    ("arguments", "error", "fields"),
     [
-        ({}, InvalidValueError, "at least one model"),
-        ({"external": ["gpt"]}, InvalidValueError, "expected a chat model"),
-        ({"interviewee": {"agent_0": "gpt"}}, InvalidValueError, "expected a chat model"),
-        ({"external": [YES()], "views": ["slef"]}, UnknownNameError, "did you mean 'self'"),
-        ({"external": [YES()], "views": ["self"]}, InvalidValueError, "'self' needs a model in 'interviewee'"),
-        ({"interviewee": YES(), "views": ["external"]}, InvalidValueError, "'external' needs a model in 'external'"),
-        ({"interviewee": YES()}, InvalidValueError, r"a view that is asked \(self, other\), got"),
-        ({"external": [YES()], "deciding": "al"}, UnknownNameError, "did you mean 'all'"),
-        ({"external": [YES()], "views": []}, InvalidValueError, "at least one"),
-        ({"external": [YES()], "reasks": -1}, InvalidValueError, "reasks"),
+        ({}, InvalidValueError, {"field": "views"}),
+        ({"external": ["gpt"]}, InvalidValueError, {"field": "model"}),
+        ({"interviewee": {"agent_0": "gpt"}}, InvalidValueError, {"field": "model"}),
+        ({"external": [YES()], "views": ["slef"]}, UnknownNameError, {"field": "views", "nearest": "self"}),
+        ({"external": [YES()], "views": ["self"]}, InvalidValueError, {"field": "interviewee"}),
+        ({"interviewee": YES(), "views": ["external"]}, InvalidValueError, {"field": "external"}),
+        ({"interviewee": YES()}, InvalidValueError, {"field": "deciding"}),
+        ({"external": [YES()], "deciding": "al"}, UnknownNameError, {"field": "deciding", "nearest": "all"}),
+        ({"external": [YES()], "views": []}, InvalidValueError, {"field": "views"}),
+        ({"external": [YES()], "reasks": -1}, InvalidValueError, {"field": "reasks"}),
     ],
 )
-def test_misuse_is_refused_at_once(arguments, error, hint):
-    with pytest.raises(error, match=hint):
+def test_misuse_is_refused_at_once(arguments, error, fields):
+    with raises(error, **fields):
         Views(**arguments)
 
 

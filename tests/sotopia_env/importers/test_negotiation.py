@@ -10,6 +10,7 @@ from sotopia_env.runs.exporting import export_records
 from sotopia_env.runs.importing import import_files
 from sotopia_env.world.episode import Episode, replay, to_line
 from sotopia_env.world.outcome import outcome_of
+from tests.errors import raises
 from tests.sotopia_env.importers.records import convert, write
 
 
@@ -207,40 +208,40 @@ def test_a_json_array_is_read_value_by_value(tmp_path):
     export_records(tmp_path / "out", tmp_path / "back.json")
     assert json.loads((tmp_path / "back.json").read_text()) == [CASINO, other]
     path.write_text(json.dumps([CASINO, other], indent=1)[:-6])
-    with pytest.raises(DamagedRecordError, match=r"casino.json, line \d+: not valid JSON .*what follows is not read"):
+    with raises(DamagedRecordError, file="casino.json"):
         import_files([path], tmp_path / "out2")
     conversion = Conversion([path], keep_going=True)
     assert [product.value.key for product in conversion.products()] == ["casino-548"]
 
 
 BAD = [
-    (dond("2 1 3", B, TALK, DEAL), r"input: expected count and value of book, hat, ball, got '2 1 3'"),
-    (dond(A, "1 1 1 1 1 1", TALK, DEAL), r"partner_input: expected the counts of input"),
-    (dond(A, B, "HIM: hi", DEAL), r"dialogue.0: expected YOU: or THEM:, got 'HIM: hi'"),
-    (dond(A, B, TALK, "item0=x"), r"output: expected a whole number, got 'x'"),
-    (without(DOND_COCOA, "events", 0, agent=3), r"events.0.agent: expected 0 or 1, got 3"),
-    (without(DOND_COCOA, "events", 0, action="sing"), r"events.0.action: expected message, select or quit, got 'sing'"),
-    (without(CRAIGSLIST_COCOA, "events", 1, data={"price": "much"}), r"events.1.data.price: expected a price"),
-    ({**CRAIGSLIST, "agent_turn": [0]}, r"expected equal lengths, got \[1, 4\]"),
-    ({**CRAIGSLIST, "agent_info": {"Role": ["buyer", "buyer"]}}, r"Role: expected a buyer and a seller"),
+    (dond("2 1 3", B, TALK, DEAL), "input"),
+    (dond(A, "1 1 1 1 1 1", TALK, DEAL), "partner_input"),
+    (dond(A, B, "HIM: hi", DEAL), "dialogue.0"),
+    (dond(A, B, TALK, "item0=x"), "output"),
+    (without(DOND_COCOA, "events", 0, agent=3), "events.0.agent"),
+    (without(DOND_COCOA, "events", 0, action="sing"), "events.0.action"),
+    (without(CRAIGSLIST_COCOA, "events", 1, data={"price": "much"}), "events.1.data.price"),
+    ({**CRAIGSLIST, "agent_turn": [0]}, 'agent_turn, utterance, intent, price'),
+    ({**CRAIGSLIST, "agent_info": {"Role": ["buyer", "buyer"]}}, 'Role'),
     (without(CASINO, "chat_logs", 2, task_data={"issue2youget": {"Food": "1"}}),
-     r"chat_logs.2.task_data.issue2youget: expected packages of Food, Water, Firewood"),
-    (without(CASINO, "chat_logs", 2, id="mturk_agent_7"), r"chat_logs.2.id: expected one of"),
+     "chat_logs.2.task_data.issue2youget"),
+    (without(CASINO, "chat_logs", 2, id="mturk_agent_7"), "chat_logs.2.id"),
     (without(CASINO, "chat_logs", 2, task_data={"issue2youget": {**YOU_GET, "Food": 1e308}, "issue2theyget": THEY_GET}),
-     r"issue2youget.Food: expected a whole number, got 1e\+308"),
-    (side_with(DOND_COCOA, 1, items(2, 0, 6)[1:]), r"scenario.kbs: expected the same items for both sides"),
-    (side_with(DOND_COCOA, 1, [7]), r"scenario.kbs.1.0: expected an object"),
-    (side_with(DOND_COCOA, 0, [*items(2, 0, 6)[:2], {"Name": "ball"}]), r"scenario.kbs.0.2.Count: expected a value"),
-    (side_with(CRAIGSLIST_COCOA, 0, {"personal": 7}), r"scenario.kbs.0.personal: expected an object"),
-    (side_with(CRAIGSLIST_COCOA, 1, {"personal": {}, "item": "x"}), r"scenario.kbs.1.item: expected an object"),
-    ({**CRAIGSLIST, "agent_info": {**CRAIGSLIST["agent_info"], "Target": []}}, r"agent_info.Target: expected 2, one"),
-    (without(DOND_COCOA, "events", 0, data="\ud800"), r"line 1: expected Unicode text, got half a surrogate pair"),
+     "chat_logs.2.task_data.issue2youget.Food"),
+    (side_with(DOND_COCOA, 1, items(2, 0, 6)[1:]), "scenario.kbs"),
+    (side_with(DOND_COCOA, 1, [7]), "scenario.kbs.1.0"),
+    (side_with(DOND_COCOA, 0, [*items(2, 0, 6)[:2], {"Name": "ball"}]), "scenario.kbs.0.2.Count"),
+    (side_with(CRAIGSLIST_COCOA, 0, {"personal": 7}), "scenario.kbs.0.personal"),
+    (side_with(CRAIGSLIST_COCOA, 1, {"personal": {}, "item": "x"}), "scenario.kbs.1.item"),
+    ({**CRAIGSLIST, "agent_info": {**CRAIGSLIST["agent_info"], "Target": []}}, 'agent_info.Target'),
+    (without(DOND_COCOA, "events", 0, data="\ud800"), ""),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("entry", "message"), BAD, ids=range(len(BAD)))
-def test_what_is_wrong_with_a_dialogue_is_one_sentence(tmp_path, entry, message):
-    with pytest.raises(DamagedRecordError, match=message):
+@pytest.mark.parametrize(("entry", "field"), BAD, ids=range(len(BAD)))
+def test_what_is_wrong_with_a_dialogue_is_one_sentence(tmp_path, entry, field):
+    with raises(DamagedRecordError, field=field):
         convert(tmp_path, [entry])
 
 

@@ -12,6 +12,7 @@ from sotopia_env.tasks import starter_tasks
 from sotopia_env.world import Cast, RelationshipKind, TaskSet
 from sotopia_env.world.dynamics import Rules, initial_state
 from sotopia_env.world.observation import observe
+from tests.errors import raises
 from tests.sotopia_env.importers import records
 from tests.sotopia_env.importers.records import convert, write
 
@@ -123,43 +124,41 @@ def test_tasks_are_exported_as_their_people_and_scenarios(tmp_path):
 
 
 BAD = [
-    ([{**records.AGENT, "age": "old"}], r"0.jsonl, line 1: age: expected .*whole number.*'?old"),
-    ([{**records.AGENT, "age": 200}], r"line 1: age: expected a number of at most 150, got 200"),
+    ([{**records.AGENT, "age": "old"}], {"field": "age"}),
+    ([{**records.AGENT, "age": 200}], {"field": "age"}),
     ([{k: v for k, v in records.AGENT.items() if k != "secret"} | {"secrt": "x"}],
-     r"secrt: unknown field, got 'x'; did you mean 'secret'\?"),
-    ([{**records.AGENT, "first_name": 'Tova "T"'}], r"first_name: must not hold"),
-    ([{**records.ENVIRONMENT, "relationship": 7}], r"relationship: expected a number of at most 5, got 7"),
-    ([{**records.ENVIRONMENT, "relationship": "close"}], r"relationship: expected"),
-    ([{**records.ENVIRONMENT_LINE, "agent_goals": ["One."]}], r"(seats|occupation_constraint): expected .*"),
-    ([{**records.ENVIRONMENT, "agent_goals": ["", "x"]}], r"goals: a goal is empty"),
-    ([{**records.ENVIRONMENT, "age_constraint": "[(70, 18), (18, 70)]"}], r"ages: expected \(low, high\)"),
-    ([{**records.ENVIRONMENT, "age_constraint": "[(1, 2), (1, 2), (1, 2)]"}], r"age_constraint: expected 2 ranges"),
-    ([{**records.ENVIRONMENT, "age_constraint": "__import__('os').getcwd()"}], r"age_constraint: expected 2 ranges"),
-    ([{**records.ENVIRONMENT, "occupation_constraint": [None]}], r"occupation_constraint: expected 2 occupations"),
-    ([{**records.AGENT, "secret": "\ud800"}], r"line 1: expected Unicode text, got half a surrogate pair"),
-    ([{}], r"expected a record of a known format, got \{\}"),
-    ([{**records.LIST, "agent_index": ["0"]}], r"agent_index: expected 3, one per environment, got 1"),
-    ([{"a": 1}], r"expected a record of a known format, got an object with a"),
-    (["nonsense"], r"expected a record of a known format, got 'nonsense'"),
-    ([records.COMBINATION], r"env_id: .*import it together with the file of its environments"),
-    ([records.RELATIONSHIP], r"agent_1_id: .*import the relationships together with the agents' file"),
-    ([records.AGENT, {**records.AGENT, "age": 40}], r"line 2: pk: expected an id of its own, got .* twice"),
+     {"field": "secrt", "nearest": "secret"}),
+    ([{**records.AGENT, "first_name": 'Tova "T"'}], {"field": "first_name"}),
+    ([{**records.ENVIRONMENT, "relationship": 7}], {"field": "relationship"}),
+    ([{**records.ENVIRONMENT, "relationship": "close"}], {"field": "relationship"}),
+    ([{**records.ENVIRONMENT_LINE, "agent_goals": ["One."]}], {"field": "occupation_constraint"}),
+    ([{**records.ENVIRONMENT, "agent_goals": ["", "x"]}], {"field": "goals"}),
+    ([{**records.ENVIRONMENT, "age_constraint": "[(70, 18), (18, 70)]"}], {"field": "ages"}),
+    ([{**records.ENVIRONMENT, "age_constraint": "[(1, 2), (1, 2), (1, 2)]"}], {"field": "age_constraint"}),
+    ([{**records.ENVIRONMENT, "age_constraint": "__import__('os').getcwd()"}], {"field": "age_constraint"}),
+    ([{**records.ENVIRONMENT, "occupation_constraint": [None]}], {"field": "occupation_constraint"}),
+    ([{**records.AGENT, "secret": "\ud800"}], {"field": ""}),
+    ([{}], {"field": ""}),
+    ([{**records.LIST, "agent_index": ["0"]}], {"field": "agent_index"}),
+    ([{"a": 1}], {"field": ""}),
+    (["nonsense"], {"field": ""}),
+    ([records.COMBINATION], {"field": "env_id"}),
+    ([records.RELATIONSHIP], {"field": "agent_1_id"}),
+    ([records.AGENT, {**records.AGENT, "age": 40}], {"field": "pk"}),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("entries", "message"), BAD, ids=range(len(BAD)))
-def test_what_is_wrong_with_a_record_is_one_sentence(tmp_path, entries, message):
+@pytest.mark.parametrize(("entries", "fields"), BAD, ids=range(len(BAD)))
+def test_what_is_wrong_with_a_record_is_one_sentence(tmp_path, entries, fields):
     path = write(tmp_path / "0.jsonl", entries)
-    with pytest.raises(DamagedRecordError, match=message):
+    with raises(DamagedRecordError, **fields):
         import_files([path], tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 def test_who_is_missing_from_a_relationship_is_named(tmp_path):
     lost = {**records.RELATIONSHIP, "agent_2_id": "A33"}
-    with pytest.raises(DamagedRecordError, match=r"agent_2_id: expected one of .*got 'A33'; did you mean 'A3'\?"):
+    with raises(DamagedRecordError, field="agent_2_id", got="A33", nearest="A3"):
         convert(tmp_path, FILES["sotopia-agents"], [lost])
-    with pytest.raises(
-        DamagedRecordError, match="agent_1_id, agent_2_id: expected two different agents, got 'A2' twice"
-    ):
+    with raises(DamagedRecordError, field="agent_1_id, agent_2_id"):
         convert(tmp_path, FILES["sotopia-agents"], [{**records.RELATIONSHIP, "agent_2_id": "A2"}])

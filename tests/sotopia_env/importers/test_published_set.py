@@ -12,6 +12,7 @@ from sotopia_env.tasks import read_selection
 from sotopia_env.world import Cast, RelationshipKind, Rules
 from sotopia_env.world.dynamics import initial_state
 from sotopia_env.world.observation import observe
+from tests.errors import raises
 from tests.sotopia_env.cli.test_cli import sotopia
 from tests.sotopia_env.importers import records
 from tests.sotopia_env.importers.records import convert
@@ -180,23 +181,23 @@ def test_the_dump_of_a_database_is_one_file_of_all_kinds(tmp_path):
     assert report.counts[0].format == "sotopia-agents, sotopia-environments, sotopia-relationships, sotopia-combos"
     assert len(tasks.load(tmp_path / "out" / "tasks.jsonl")) == len(COMBOS)
     save(file, {**dump, ":__main__.Person:1": {"pk": "1", "name": "Bo"}})
-    with pytest.raises(DamagedRecordError, match=r"key ':__main__.Person:1': expected a record of a known format"):
+    with raises(DamagedRecordError, file="dump.json"):
         import_files([file], tmp_path / "out")
     assert import_files([file], tmp_path / "out", keep_going=True).refused == 1
 
 
 VINTAGES = [
-    ("relationship", "friend", r"env_id|line 1, key 'E1': relationship: expected .*'friend'"),
-    ("agent_goals", {"A0": "Keep it."}, r"key 'E1': agent_goals: expected"),
-    ("age_constraint", "18 to 70", r"key 'E1': age_constraint: expected 2 ranges"),
-    ("scenario", None, r"key 'E1': scenario: expected"),
+    ("relationship", "friend", "relationship"),
+    ("agent_goals", {"A0": "Keep it."}, "agent_goals"),
+    ("age_constraint", "18 to 70", "age_constraint"),
+    ("scenario", None, "scenario"),
 ]
 
 
 @pytest.mark.parametrize(("field", "value", "message"), VINTAGES, ids=[entry[0] for entry in VINTAGES])
 def test_a_file_of_another_vintage_is_one_sentence_or_goes_without_its_bad_records(tmp_path, field, value, message):
     file = save(tmp_path / "envs.json", {"E1": environment("E1", **{field: value}), "E2": environment("E2")})
-    with pytest.raises(DamagedRecordError, match=message):
+    with raises(DamagedRecordError, field=message):
         import_files([file], tmp_path / "out")
     assert not (tmp_path / "out").exists()
     text = sotopia("import", file, "-o", tmp_path / "out", "--keep-going", code=1).output
@@ -211,9 +212,7 @@ def test_a_couple_of_whom_one_is_a_child_is_refused_and_not_written(tmp_path):
         save(tmp_path / "e.json", [environment("E1", relationship=4), environment("E2")]),
         save(tmp_path / "c.json", [{"pk": f"C{n}", "env_id": f"E{n}", "agent_ids": ["A0", "A1"]} for n in (1, 2)]),
     ]
-    with pytest.raises(
-        DamagedRecordError, match=r"c.json, line 1: task 'C1': relationships.0.kind: expected 'romantic'"
-    ):
+    with raises(DamagedRecordError, file="c.json", line=1, field="relationships.0.kind"):
         import_files(files, tmp_path / "out")
     import_files(files, tmp_path / "out", keep_going=True)
     (task,) = tasks.load(tmp_path / "out" / "tasks.jsonl")

@@ -24,6 +24,7 @@ from sotopia_env.naming.grammar import (
     split_names,
     split_options,
 )
+from tests.errors import raises
 
 
 @pytest.mark.parametrize(
@@ -107,27 +108,29 @@ def test_a_default_reads_every_other_key() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "error", "message"),
+    ("text", "error", "fields"),
     [
-        ("m=1", UnknownNameError, r"policy 'p', parameter: expected one of 'n', .*, got 'm'"),
-        ("wrod=1", UnknownNameError, "did you mean 'word'"),
-        ("n=1,n=2", InvalidValueError, "policy 'p': parameter 'n' is given twice"),
-        ("n=1,", InvalidValueError, "policy 'p': expected key=value pairs with commas between, got ''"),
-        ("n=1,x", InvalidValueError, "expected key=value pairs with commas between, got 'x'"),
-        ("n=two", InvalidValueError, "policy 'p', n: expected a whole number, got 'two'"),
-        ("x=hot", InvalidValueError, "policy 'p', x: expected a number or 'none', got 'hot'"),
-        ("yes=maybe", InvalidValueError, "policy 'p', yes: expected 'true' or 'false', got 'maybe'"),
+        ("m=1", UnknownNameError, {"field": "m"}),
+        ("wrod=1", UnknownNameError, {"field": "wrod", "nearest": "word"}),
+        ("n=1,n=2", InvalidValueError, {"field": "n"}),
+        ("n=1,", InvalidValueError, {"field": ""}),
+        ("n=1,x", InvalidValueError, {"field": ""}),
+        ("n=two", InvalidValueError, {"field": "n"}),
+        ("x=hot", InvalidValueError, {"field": "x"}),
+        ("yes=maybe", InvalidValueError, {"field": "yes"}),
     ],
 )
-def test_options_that_cannot_be_read_are_one_sentence(text: str, error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
+def test_options_that_cannot_be_read_are_one_sentence(
+    text: str, error: type[Exception], fields: dict[str, str]
+) -> None:
+    with raises(error, **fields):
         read_options("policy 'p'", text, READERS)
 
 
 def test_only_the_optional_maker_takes_none() -> None:
     assert make_optional_evaluator("none") is None
     assert make_optional_evaluator("rules") is not None
-    with pytest.raises(UnknownNameError, match="got 'none'"):
+    with raises(UnknownNameError, field="evaluator", got="none"):
         make_evaluator("none")
-    with pytest.raises(UnknownNameError, match="evaluator 'rules', parameter: it has no parameters, got 'x'"):
+    with raises(UnknownNameError, field="x", got="x", record="evaluator 'rules'"):
         make_evaluator("rules:x=1")

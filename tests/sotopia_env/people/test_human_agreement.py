@@ -18,7 +18,7 @@ from typer.testing import CliRunner, Result
 
 from sotopia_env.cli.app import _Commands
 from sotopia_env.cli.people import register
-from sotopia_env.errors import InvalidValueError, UnknownNameError
+from sotopia_env.errors import InvalidValueError
 from sotopia_env.people import (
     BINS,
     LENIENT,
@@ -39,6 +39,7 @@ from sotopia_env.people.against_judges import JudgeOnDimension
 from sotopia_env.reports.judge_agreement import agreement_table
 from sotopia_env.world.episode import Episode, Evaluation, write_episodes
 from sotopia_env.world.reward import DIMENSIONS, RANGES, CustomDimension
+from tests.errors import raises
 from tests.sotopia_env.people.annotation_doubles import CHARM, SEVEN, annotated, episode, fill_in, full, judged
 
 
@@ -92,9 +93,9 @@ def test_kappa_is_that_of_statsmodels() -> None:
 
 @pytest.mark.parametrize("ratings", [[], [[1]], [[1, 1], [2]]])
 def test_kappa_needs_two_raters_and_two_categories(ratings: list[list[int]]) -> None:
-    with pytest.raises(InvalidValueError, match="at least two raters"):
+    with raises(InvalidValueError, field="ratings"):
         randolph_kappa(ratings, 5)
-    with pytest.raises(InvalidValueError, match="categories: expected at least 2, got 1"):
+    with raises(InvalidValueError, field="categories", got=1):
         randolph_kappa([[1, 1]], 1)
 
 
@@ -113,7 +114,7 @@ def test_bins_are_in_order_equally_wide_and_all_used(scale: tuple[int, int]) -> 
 
 @pytest.mark.parametrize(("score", "bins"), [(3, 4), (4, 3), (0, 2)])
 def test_no_bin_is_invented(score: int, bins: int) -> None:
-    with pytest.raises(InvalidValueError, match="1 to 3 and at most 3 bins"):
+    with pytest.raises(InvalidValueError):
         bin_of(score, (1, 3), bins)
 
 
@@ -432,25 +433,24 @@ def wider(episodes: list[Episode]) -> None:
     episodes[0] = episode("e0", scores={"agent_0": {"goal": 1, "charm": 9}}, custom=(other,))
 
 
-MISUSE: list[tuple[Callable[[list[Episode]], object], dict[str, object], str]] = [
-    (lambda episodes: episodes.pop(), {}, "1 of 3 annotated episodes are not in it, the first being 'e2'"),
-    (later, {}, "episode 'e0': has another transcript than the one the annotators read"),
-    (wider, {}, "dimension 'charm': annotators were told 1 to 3, judge scored 0 to 9"),
-    (lambda episodes: None, {"judges": ["jugde"]}, "judge: expected one of 'judge', got 'jugde'; did you mean 'judge'"),
-    (lambda episodes: None, {"bins": 12}, "bins: expected 2 to 11, got 12"),
-    (lambda episodes: None, {"bins": 1}, "bins: expected 2 to 11, got 1"),
+MISUSE: list[tuple[Callable[[list[Episode]], object], dict[str, object], dict[str, object]]] = [
+    (lambda episodes: episodes.pop(), {}, {"field": "annotations"}),
+    (later, {}, {"field": "episode", "got": "e0"}),
+    (wider, {}, {"field": "dimension", "got": "charm"}),
+    (lambda episodes: None, {"judges": ["jugde"]}, {"field": "judge", "nearest": "judge", "got": "jugde"}),
+    (lambda episodes: None, {"bins": 12}, {"field": "bins", "got": 12}),
+    (lambda episodes: None, {"bins": 1}, {"field": "bins", "got": 1}),
 ]
 
 
-@pytest.mark.parametrize(("change", "options", "message"), MISUSE)
+@pytest.mark.parametrize(("change", "options", "fields"), MISUSE)
 def test_what_does_not_belong_together_is_refused(
-    tmp_path: Path, change: Callable[[list[Episode]], object], options: dict[str, object], message: str
+    tmp_path: Path, change: Callable[[list[Episode]], object], options: dict[str, object], fields: dict[str, object]
 ) -> None:
     episodes, answers = study(tmp_path, [1, 2, 3], [(1, 2)] * 3, custom=(CHARM,))
     change(episodes)
-    with pytest.raises((InvalidValueError, UnknownNameError)) as caught:
+    with raises(InvalidValueError, **fields):
         human_agreement(episodes, answers, **options)  # type: ignore[arg-type]
-    assert message in str(caught.value)
 
 
 def test_other_episodes_of_the_run_are_passed_over(tmp_path: Path) -> None:
@@ -499,16 +499,19 @@ def test_a_sheet_that_nobody_filled_in_is_refused(tmp_path: Path, annotator: str
     fill_in(sheet, lambda request: {"annotator": annotator})
     output = sotopia("judge-agreement", run, "--human", sheet, "--out", tmp_path / "report", code=2).output
     columns = f"{also}{', '.join(d.value for d in DIMENSIONS)}"
-    assert output == f"sotopia: {sheet}: expected scores in at least one of 4 rows, got empty columns {columns}\n"
+    assert output.startswith("sotopia: ")
+    assert output.count("\n") == 1
+    assert columns in output
+    assert str(sheet) in output
     assert not (tmp_path / "report").exists()
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["annotation-template", "no/run", "--out", "p.csv"], "no/run: expected a run directory"),
-        (["judge-agreement", "no/run", "--human", "no.csv"], "no.key.json: expected the key of an annotation sheet"),
-        (["judge-agreement", "no/run", "--human", ""], "--human: expected a path, got ''"),
+        (["annotation-template", "no/run", "--out", "p.csv"], "no/run"),
+        (["judge-agreement", "no/run", "--human", "no.csv"], "no.key.json"),
+        (["judge-agreement", "no/run", "--human", ""], "--human: "),
     ],
 )
 def test_misuse_is_one_sentence_and_code_2(arguments: list[str], message: str) -> None:

@@ -16,6 +16,7 @@ from sotopia_env.policies import BestOfNPolicy, LLMPolicy, OfferWorth, Scorer
 from sotopia_env.policies.policy import policy_identity
 from sotopia_env.testing import ScriptedChatModel, check_policy
 from sotopia_env.world.action import NO_ACTION, Action, ActionType
+from tests.errors import raises
 from tests.sotopia_env.factories import task
 from tests.sotopia_env.policies.doubles import act, ballot, decide, friends_task, moving, observed, one_number, verified
 
@@ -168,7 +169,7 @@ def test_a_model_that_refuses_everything_cancels_the_rest():
 
 def test_candidates_that_cannot_differ_are_refused():
     greedy = LLMPolicy(ScriptedChatModel([speech("a")]), temperature=0)
-    with pytest.raises(InvalidValueError, match=r"policy: expected a temperature above 0 .* 2 candidates .* got 0"):
+    with raises(InvalidValueError, field="policy"):
         BestOfNPolicy(greedy, 2, ByText({}))
     assert decide(BestOfNPolicy(greedy, 1, ByText({})), observed(task())).action.argument == "a"
 
@@ -203,16 +204,16 @@ def test_name_and_parameters_tell_all():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "field"),
     [
-        ((make("linear"), 0, OfferWorth()), "n: expected a whole number, 1 or more, got 0"),
-        ((make("linear"), 2.0, OfferWorth()), "n: expected a whole number"),
-        (("linear", 2, OfferWorth()), "policy: expected a policy, got 'linear'"),
-        ((make("linear"), 2, "offer-worth"), "scorer: expected a scorer"),
+        ((make("linear"), 0, OfferWorth()), "n"),
+        ((make("linear"), 2.0, OfferWorth()), "n"),
+        (("linear", 2, OfferWorth()), "policy"),
+        ((make("linear"), 2, "offer-worth"), "scorer"),
     ],
 )
-def test_arguments_are_checked(arguments, message):
-    with pytest.raises(InvalidValueError, match=message):
+def test_arguments_are_checked(arguments, field):
+    with raises(InvalidValueError, field=field):
         BestOfNPolicy(*arguments)
 
 

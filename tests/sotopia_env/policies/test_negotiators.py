@@ -18,6 +18,7 @@ from sotopia_env.policies.small_talk import own_turns
 from sotopia_env.world.action import NO_ACTION, Action, ActionType
 from sotopia_env.world.dynamics import Rules, StopReason, TurnOrder
 from sotopia_env.world.outcome import outcome_of
+from tests.errors import raises
 from tests.sotopia_env.factories import task
 from tests.sotopia_env.policies.doubles import (
     FRIENDS,
@@ -456,22 +457,22 @@ def test_offers_are_read_as_the_table_keeps_them():
 
 
 @pytest.mark.parametrize(
-    ("make_it", "message"),
+    ("make_it", "field"),
     [
-        (lambda: TimeDependent("x", exponent=0.0), "exponent: expected a number from 0.001 to 1000, got 0.0"),
+        (lambda: TimeDependent("x", exponent=0.0), "exponent"),
         (lambda: TimeDependent("x", exponent=float("nan")), "exponent"),
-        (lambda: TimeDependent("x", horizon=0), "horizon: expected a whole number from 1"),
-        (lambda: TimeDependent("x", horizon=2.5), "horizon: expected a whole number"),
-        (lambda: TimeDependent("x", opening=0.5, floor=0.6), "floor: expected a number from 0 to 0.5, got 0.6"),
-        (lambda: FixedDemand(demand=1.5), "'stubborn', demand"),
+        (lambda: TimeDependent("x", horizon=0), "horizon"),
+        (lambda: TimeDependent("x", horizon=2.5), "horizon"),
+        (lambda: TimeDependent("x", opening=0.5, floor=0.6), "floor"),
+        (lambda: FixedDemand(demand=1.5), "demand"),
         (lambda: FixedDemand(demand=True), "demand"),
         (lambda: TitForTat(goodwill=-1), "goodwill"),
         (lambda: Splitter(floor=0.7), "floor"),
         (lambda: RandomOffers(floor="0"), "floor"),
     ],
 )
-def test_parameters_are_checked(make_it, message):
-    with pytest.raises(InvalidValueError, match=message):
+def test_parameters_are_checked(make_it, field):
+    with raises(InvalidValueError, field=field):
         make_it()
 
 

@@ -257,10 +257,10 @@ def test_a_custom_dimension_is_a_metric_like_any_other(tmp_path: Path) -> None:
     assert re.search(r"a - b +politeness", text)
     assert {m.metric for m in result.matrix} == {"politeness"}
     assert {"means.png", "differences.png"} <= {path.name for path in write_report(result, tmp_path)}
-    with pytest.raises(UnknownNameError, match=r"metric: .* did you mean 'politeness'"):
+    with raises(UnknownNameError, field="metric", nearest="politeness"):
         compare(episodes, metric="politness")
     other = with_politeness(EpisodePlan(make_task("s9"), (A, B)), (7.0, 7.0), high=7)
-    with pytest.raises(InvalidValueError, match="dimension 'politeness': expected one range in all episodes, got 1 to"):
+    with raises(InvalidValueError, field="dimension", got="politeness"):
         compare([*episodes, other])
 
 
@@ -338,21 +338,21 @@ def evaluated(names: str, plan: EpisodePlan) -> Episode:
     [
         (("v", "v", "v"), None, "v"),
         (("vr", "v", "vr"), None, "v"),  # the latest would mix r with v
-        (("v", "r", "v"), None, "share no evaluator: 'r' (1 of 3 episodes), 'v' (2 of 3 episodes)"),
-        (("v", "v", ""), None, "share no evaluator: 'v' (2 of 3 episodes)"),
-        (("vr", "vr", "vr"), None, "share several evaluators"),
+        (("v", "r", "v"), None, InvalidValueError),
+        (("v", "v", ""), None, InvalidValueError),
+        (("vr", "vr", "vr"), None, InvalidValueError),
         (("vr", "vr", "vr"), "r", "r"),
         (("v", "r", "v"), "v", "v"),
         (("", "", ""), None, None),
     ],
 )
 def test_scores_of_different_evaluators_are_never_mixed(
-    names: tuple[str, ...], evaluator: str | None, expected: str | None
+    names: tuple[str, ...], evaluator: str | None, expected: str | type[Exception] | None
 ) -> None:
     plans = plan_episodes([make_task(f"s{i}") for i in range(3)], [(A, B)], both_seats=False)
     episodes = [evaluated(own, plan) for own, plan in zip(names, plans, strict=True)]
-    if expected is not None and "share" in expected:
-        with pytest.raises(InvalidValueError, match=re.escape(expected)) as caught:
+    if expected is InvalidValueError:
+        with raises(InvalidValueError, field="evaluator") as caught:
             compare(episodes, evaluator=evaluator)
         assert "--evaluator" in str(caught.value)
         return
@@ -369,9 +369,9 @@ def test_an_evaluator_has_one_name_from_the_run_to_the_comparison() -> None:
         assert recorded_evaluator(name, recorded) == expected
         assert recorded_evaluator(expected, recorded) == expected
     for name in ("judge:local/x", "judge:local/m:bands=true", "verified"):
-        with pytest.raises(UnknownNameError, match="evaluator: expected one of"):
+        with raises(UnknownNameError, field="evaluator"):
             recorded_evaluator(name, recorded)
-    with pytest.raises(UnknownNameError, match="judge\\(local/m\\)#0144f8"):  # which of the two is not said
+    with raises(UnknownNameError, field="evaluator", nearest="judge(local/m)#217f3f"):  # which of the two is not said
         recorded_evaluator("judge:local/m", [*recorded, "judge(local/m)#0144f8"])
     (plan,) = plan_episodes([make_task("s0")], [(A, B)], both_seats=False)
     (evaluation,) = scored(plan, (8.0, 2.0)).evaluations
@@ -387,7 +387,7 @@ def test_the_evaluator_of_the_run_decides_between_several(tmp_path: Path) -> Non
     result = compare_runs([tmp_path])
     assert (result.evaluator, mean(result, "a")) == ("fixed", 8.0)
     assert compare_runs([tmp_path], evaluator="other").evaluator == "other"
-    with pytest.raises(InvalidValueError, match="share several evaluators"):
+    with raises(InvalidValueError, field="evaluator"):
         compare_runs([tmp_path / "episodes.jsonl"])  # a mere file was not configured with any
 
 
@@ -488,15 +488,15 @@ def test_a_report_that_cannot_be_written_is_a_sentence(tmp_path: Path, path_name
 
 def test_wrong_input_is_named() -> None:
     episode = scored(EpisodePlan(make_task(), (A, B)), (7.0, 3.0))
-    with pytest.raises(InvalidValueError, match="nothing to compare"):
+    with raises(InvalidValueError, field="episodes"):
         compare([])
-    with pytest.raises(UnknownNameError, match="evaluator: expected one of 'fixed', got 'fixd'; did you mean 'fixed'"):
+    with raises(UnknownNameError, field="evaluator", got="fixd", nearest="fixed"):
         compare([episode], evaluator="fixd")
-    with pytest.raises(UnknownNameError, match=r"metric: .* did you mean 'goal'"):
+    with raises(UnknownNameError, field="metric", nearest="goal"):
         compare([episode], metric="goals")
-    with pytest.raises(InvalidValueError, match="expected a policy for each of agent_0, agent_1, got none"):
+    with raises(InvalidValueError, field="policies"):
         compare([episode.model_copy(update={"policies": ()})])
-    with pytest.raises(InvalidValueError, match="found nothing"):
+    with raises(InvalidValueError, file="run"):
         compare_runs(["no/such/run"])
 
 

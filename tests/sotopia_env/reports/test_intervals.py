@@ -127,5 +127,5 @@ def test_degenerate_estimates_have_no_interval_and_no_nan(values, clusters, expe
 
 @pytest.mark.parametrize(("values", "clusters"), [([], []), ([1.0], [])])
 def test_estimate_refuses_nothing(values: list[float], clusters: list[str]) -> None:
-    with pytest.raises(InvalidValueError, match="expected one cluster per value"):
+    with pytest.raises(InvalidValueError):
         estimate(values, clusters)

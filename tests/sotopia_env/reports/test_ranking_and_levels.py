@@ -22,6 +22,7 @@ from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.dynamics import Turn
 from sotopia_env.world.episode import Episode, Generation, RecordedTurn, Usage
 from sotopia_env.world.scenario import Task
+from tests.errors import raises
 from tests.sotopia_env.reports.test_compare import scored
 from tests.sotopia_env.runs.rollout_doubles import Speaker, make_task
 
@@ -151,9 +152,9 @@ def test_every_factor_has_means_for_each_policy(factor: str) -> None:
 
 def test_an_unknown_factor_and_episodes_without_conditions_are_named() -> None:
     episodes = [scored(EpisodePlan(make_task(), (A, B)), (7.0, 3.0))]
-    with pytest.raises(UnknownNameError, match="did you mean 'scenario'"):
+    with raises(UnknownNameError, field="by", nearest="scenario"):
         compare(episodes, by="scenaro")
-    with pytest.raises(UnknownNameError, match="NAME=VALUE"):
+    with raises(UnknownNameError, field="by"):
         compare(episodes, by="condition")
 
 
@@ -216,6 +217,6 @@ def test_charts_come_as_vectors_with_words_and_ranges_and_equal_charts_are_equal
     stems = ["means", "differences", "heat_map", "by_condition", "by_condition_differences"]
     assert [path.stem for path in paths if path.suffix == ".pdf"] == stems
     assert next(path for path in paths if path.suffix == ".pdf").read_bytes().startswith(b"%PDF")
-    with pytest.raises(UnknownNameError, match="format: "):
+    with raises(UnknownNameError, field="format"):
         write_report(result, tmp_path / "three", ("gif",))
     assert not (tmp_path / "three").exists()

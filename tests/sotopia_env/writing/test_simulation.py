@@ -14,6 +14,7 @@ from sotopia_env.tasks.lint.texts import GENDERED, PHRASE_LIMIT, WORD_LIMIT
 from sotopia_env.testing import ScriptedChatModel
 from sotopia_env.writing import Drafter, Inspiration, ScenarioWriting, simulation_question
 from sotopia_env.yaml_text import to_yaml
+from tests.errors import raises
 from tests.sotopia_env.factories import character
 
 NAMES = ("Ada", "Ben", "Cleo")
@@ -122,5 +123,5 @@ def test_the_model_reads_the_rules_by_which_its_texts_are_checked(question):
 
 
 def test_a_sentence_is_needed():
-    with pytest.raises(InvalidValueError, match="sentence: expected one that says who meets"):
+    with raises(InvalidValueError, field="sentence", got=" "):
         simulation_question(" ")

@@ -30,6 +30,7 @@ from sotopia_env.writing import (
     unused,
 )
 from sotopia_env.writing.kinds import check_task, to_scenario
+from tests.errors import raises
 from tests.sotopia_env.factories import character
 
 
@@ -151,7 +152,7 @@ def test_each_inspiration_is_used_once_over_rounds(tmp_path):
         texts += [item.text for item in lines]
         used += read_inspirations([tmp_path / str(number) / "scenarios.jsonl"])
     assert len(set(texts)) == 10
-    with pytest.raises(InvalidValueError, match="all have been used"):
+    with raises(InvalidValueError, field="inspirations"):
         write(ScriptedChatModel(answer), pool, 4, tmp_path / "four", used=used)
 
 
@@ -201,12 +202,12 @@ def test_an_inspiration_cannot_give_orders(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
-    [("a.csv", "x", "expected a .txt or .jsonl file"), ("a.jsonl", '{"text": 1}\n', "line 1: expected an object")],
+    ("name", "content", "field"),
+    [("a.csv", "x", "inspirations"), ("a.jsonl", '{"text": 1}\n', "")],
 )
-def test_files_of_inspirations_that_are_none(name, content, said, tmp_path):
+def test_files_of_inspirations_that_are_none(name, content, field, tmp_path):
     (tmp_path / name).write_text(content)
-    with pytest.raises(ValueError, match=said):
+    with raises(ValueError, field=field):
         read_inspirations([tmp_path / name])
 
 

@@ -48,7 +48,7 @@ soak: $(STAMP) ## kill a run with models 50 times, play one on a local Ray, the 
 	PYTHONPATH=$(OLDEST) $(BIN)/python -c "import gymnasium; assert gymnasium.__version__ == '1.2.2', gymnasium"
 	PYTHONPATH=$(OLDEST) $(BIN)/python -m pytest tests/contract tests/sotopia_env/envs
 	@# Of the packages that training imports, these have another version beside vLLM; vLLM itself needs a GPU.
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(VLLM_SET) -c constraints-vllm.txt transformers numpy llguidance
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(VLLM_SET) -c constraints-vllm.txt transformers numpy llguidance fastapi
 	PYTHONPATH=$(VLLM_SET) $(BIN)/python -m pytest tests/training
 
 check: $(STAMP) ## lint, types, spelling

@@ -57,7 +57,8 @@ def counted(episode: Episode) -> Counter[str]:
         is_readable = generation is None or generation.parse_failure is None
         is_legal = is_readable and item.turn.violation is None
         has_move = is_legal and move is not None
-        marks = (True, is_readable, is_legal, has_move, has_move and is_sensible(move, seen, episode.task))
+        sensible = is_legal and move is not None and is_sensible(move, seen, episode.task)
+        marks = (True, is_readable, is_legal, has_move, sensible)
         counts.update(kind for kind, mark in zip(KINDS, marks, strict=True) if mark)
     return counts
 

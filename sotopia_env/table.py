@@ -124,6 +124,22 @@ class Table:
         table._before = episode.duration
         return table
 
+    def fork(self, turn: int, action: Action | None = None) -> Table:
+        """Returns another table of the episode as it stood before turn ``turn``; this one stays as it is.
+
+        Args:
+            turn: index of a turn, or the number of turns so far.
+            action: taken there at once by the agent who is to act; nobody by default.
+
+        Raises:
+            InvalidValueError: the episode has no such turn.
+            InvalidActionError: the episode has ended there, or a recipient is no agent of the task.
+        """
+        table = Table.resume(self.episode().before(turn))
+        if action is not None:
+            table.answer(next(iter(table.acting), ""), action)
+        return table
+
     def __reduce__(self) -> tuple[Any, ...]:
         return _restore, (self.episode(), self._pending)
 
@@ -356,6 +372,16 @@ class Table:
             errors=tuple(self._errors),
             duration=self._before + time.perf_counter() - self._started,
         )
+
+
+def observations(episode: Episode, seat: str) -> Iterator[tuple[Observation, int]]:
+    """Yields what ``seat`` observed before each of its turns in a recorded episode, with the index of the turn."""
+    table = Table(episode.task, episode.rules, episode.seed)
+    for item in episode.turns:
+        turn = item.turn
+        if turn.actor == seat:
+            yield table.observe(seat), turn.index
+        table.answer(turn.actor, turn.attempted or turn.action, item.generation)
 
 
 def _check_type(field: str, expected: str, value: object, kind: type) -> None:

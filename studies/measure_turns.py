@@ -23,9 +23,8 @@ from sotopia_env.errors import SotopiaError
 from sotopia_env.naming import make_policy
 from sotopia_env.outcomes import Move
 from sotopia_env.policies import AgentPrompt, LLMPolicy, Policy
-from sotopia_env.table import Table
+from sotopia_env.table import Table, observations
 from sotopia_env.world import Episode, Observation, Rules, Task
-from training.data.samples import observations
 
 KINDS = ("turns", "readable", "legal", "with a move", "sensible")
 

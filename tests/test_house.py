@@ -22,7 +22,7 @@ FLOORS = (
     ("tasks", "chat_model", "storage", "importers"),
     ("policies", "evaluators", "reports", "concurrency"),
     ("naming", "people", "table", "writing"),
-    ("testing", "envs", "runs"),
+    ("continuations", "testing", "envs", "runs"),
     ("sotopia_v0", "adapters", "service"),
     ("__init__", "cli"),
 )

@@ -14,7 +14,7 @@ from sotopia_env.chat_model.options import ModelOptions, of_model
 from sotopia_env.chat_model.remote import RemoteModel
 from sotopia_env.chat_model.route import Route
 from sotopia_env.chat_model.spending.ledger import Ledger
-from sotopia_env.chat_model.transports.attempt import Transport
+from sotopia_env.chat_model.transports.transport import Transport
 from sotopia_env.errors import InvalidValueError, check_whole
 from sotopia_env.settings import settings_of
 

@@ -15,9 +15,10 @@ from sotopia_env.chat_model.protocol import ChatReply, ChatRequest
 from sotopia_env.chat_model.retries import RetryPolicy
 from sotopia_env.chat_model.spending.budget import Price, Requirement, Usage
 from sotopia_env.chat_model.spending.call import Call
-from sotopia_env.chat_model.transports.attempt import FailedAttempt, Transport
+from sotopia_env.chat_model.transports.attempt import FailedAttempt
 from sotopia_env.chat_model.transports.form import Capabilities, Form, Structured
 from sotopia_env.chat_model.transports.keys import redact_reply, secrets
+from sotopia_env.chat_model.transports.transport import Transport
 from sotopia_env.errors import (
     ContextLengthError,
     InvalidValueError,

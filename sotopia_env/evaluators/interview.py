@@ -21,6 +21,7 @@ from sotopia_env.evaluators.judge.goal_answer import Inquiry
 from sotopia_env.evaluators.judge.prompt import fingerprint
 from sotopia_env.evaluators.judge.question import AskingEvaluator, Manner, all_at_once, check_model, tag
 from sotopia_env.evaluators.judge.views import ask_goals
+from sotopia_env.outcomes import OutcomeResult
 from sotopia_env.records import canonical_json
 from sotopia_env.world.answers import (
     ANSWERED,
@@ -37,10 +38,10 @@ from sotopia_env.world.answers import (
     is_majority,
 )
 from sotopia_env.world.dynamics import EpisodeState
-from sotopia_env.world.episode import Evaluation, OutcomeResult, PolicyInfo, Score, Transcript, final_state
-from sotopia_env.world.interview import Question, goal_truth
+from sotopia_env.world.episode import Evaluation, PolicyInfo, Score, Transcript, final_state
+from sotopia_env.world.interview import Question
 from sotopia_env.world.observation import observe
-from sotopia_env.world.outcome import outcome_of
+from sotopia_env.world.outcome import goal_truth, outcome_of
 from sotopia_env.world.reward import CustomDimension, Dimension
 from sotopia_env.world.scenario import Task
 

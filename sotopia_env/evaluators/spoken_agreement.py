@@ -16,11 +16,11 @@ from pydantic import Field
 from sotopia_env.errors import DamagedRecordError, EvaluationError, FieldError, excerpt
 from sotopia_env.evaluators.judge.prompt import closed_object
 from sotopia_env.evaluators.judge.verdict import Refusal, object_members, read_object, refusal, text_problem
-from sotopia_env.outcomes import AnyProtocol, InvalidMoveError, Menu, Move, MoveKind
+from sotopia_env.outcomes import AnyProtocol, InvalidMoveError, Menu, Move, MoveKind, OutcomeResult
 from sotopia_env.outcomes.space import OPTION
 from sotopia_env.records import JsonObject, Record, read_record
 from sotopia_env.world.dynamics import Turn, final_table
-from sotopia_env.world.episode import Evaluation, OutcomeResult, Transcript
+from sotopia_env.world.episode import Evaluation, Transcript
 from sotopia_env.world.outcome import outcome_of
 from sotopia_env.world.scenario import Task
 

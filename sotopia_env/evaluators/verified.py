@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from sotopia_env.errors import EvaluationError, InvalidTaskError
 from sotopia_env.evaluators.evaluator import Basis, ComputedEvaluator
-from sotopia_env.world.episode import Evaluation, OutcomeResult, Score, Transcript
+from sotopia_env.outcomes import OutcomeResult
+from sotopia_env.world.episode import Evaluation, Score, Transcript
 from sotopia_env.world.outcome import outcome_of
 from sotopia_env.world.reward import RANGES, Dimension
 from sotopia_env.world.scenario import Task

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import ast
 import difflib
-import hashlib
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, ValidationError
 from pydantic.fields import FieldInfo
 
 from sotopia_env.errors import DamagedRecordError, InvalidValueError
+from sotopia_env.importers.library import Library
 from sotopia_env.importers.source import Item
-from sotopia_env.records import canonical_json, invalid
-
-if TYPE_CHECKING:
-    from sotopia_env.importers.library import Library
+from sotopia_env.records import invalid
 
 _CONTROL = re.compile(r"\s*[\x00-\x1f\x7f-\x9f\u2028\u2029]+\s*")
 _NOTHING = ("", "nan", "none", "null")
@@ -148,11 +145,6 @@ def converted(make: Callable[[], _ResultT]) -> _ResultT:
 def one_line(text: str) -> str:
     """Returns ``text`` with its line ends and control characters as blanks."""
     return _CONTROL.sub(" ", text).strip() if _CONTROL.search(text) else text
-
-
-def content_id(*parts: object) -> str:
-    """Returns 16 characters that depend on the parts alone, for records without an id of their own."""
-    return hashlib.sha256(canonical_json(list(map(str, parts))).encode()).hexdigest()[:16]
 
 
 def foreign_id(origin: Mapping[str, Any], *names: str) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -9,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from sotopia_env.errors import DamagedRecordError
-from sotopia_env.importers.foreign import content_id
+from sotopia_env.records import canonical_json
 from sotopia_env.world.scenario import Character, Relationship, RelationshipKind, Scenario, Task
 
 _MOST_TASKS = 1_024
@@ -146,3 +147,8 @@ def _known(table: Mapping[str, _RecordT], key: str, field: str, file: str) -> _R
             field=field, got=key, valid=table, hint=f"import it together with the file of its {file}"
         )
     return table[key]
+
+
+def content_id(*parts: object) -> str:
+    """Returns 16 characters that depend on the parts alone, for records without an id of their own."""
+    return hashlib.sha256(canonical_json(list(map(str, parts))).encode()).hexdigest()[:16]

@@ -18,6 +18,7 @@ from sotopia_env.naming.evaluators import (
 )
 from sotopia_env.naming.plugins import imported_code
 from sotopia_env.naming.policies import POLICY_NAMES, POLICY_PLUGINS, described_policies, make_policy
+from sotopia_env.naming.recorded import policy_of
 from sotopia_env.naming.scorers import SCORERS, make_scorer
 from sotopia_env.naming.task_sources import (
     SHIPPED,
@@ -48,6 +49,7 @@ __all__ = [
     "make_policy",
     "make_scorer",
     "pick_task",
+    "policy_of",
     "task_rules",
     "task_set",
     "task_sources",

@@ -91,7 +91,7 @@ def make_evaluator(
         model_factory: makes a judge's model of its name; one in a directory is opened
             (:data:`~sotopia_env.naming.models.MODEL_PLUGINS`).
         policies: those of the run, for an interview; records of them will do where they are scripted or language
-            models (:func:`~sotopia_env.naming.recorded.recorded_policy`).
+            models (:func:`~sotopia_env.naming.policy_of`).
 
     Raises:
         UnknownNameError: a name, an option or a view is not known; names the nearest.

@@ -1,4 +1,7 @@
-"""Policies as a record names them, to be asked after the end of an episode; nothing that a record names is imported."""
+"""Policies from their records: to play on where they sat, and to be asked after the end of an episode.
+
+A record is data: nothing that it names is imported.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +13,103 @@ from typing import Any
 from pydantic import ValidationError
 
 from sotopia_env.chat_model.protocol import ChatModel
-from sotopia_env.errors import InvalidValueError, UnknownNameError
-from sotopia_env.naming.policies import BUILT_IN, LLM_OPTIONS
+from sotopia_env.errors import InvalidValueError, UnknownNameError, Verbatim
+from sotopia_env.naming.models import MODEL_PLUGINS, with_directories
+from sotopia_env.naming.policies import BUILT_IN, LLM_OPTIONS, POLICY_PLUGINS, make_policy
+from sotopia_env.naming.scorers import SCORER_PLUGINS, SCORERS, make_scorer
+from sotopia_env.policies.best_of_n import BestOfNPolicy, Scorer
 from sotopia_env.policies.llm import LLMPolicy
-from sotopia_env.policies.policy import Policy
+from sotopia_env.policies.policy import Policy, policy_identity
+from sotopia_env.records import canonical_json, explain
 from sotopia_env.storage.manifest import Named
 from sotopia_env.world.answers import Configured, InterviewQuestion, InterviewReply, answer_of
 from sotopia_env.world.observation import Observation
 
 _UNRECORDED = ("examples", "template", "name")
 """Settings of a language model's policy of which a record has no more than a hash or a count."""
+
+
+def policy_of(
+    record: Configured,
+    chat_model: Callable[[str], ChatModel],
+    *,
+    specs: Mapping[str, str] | None = None,
+    exact: bool = True,
+) -> Policy:
+    """Returns the policy that a record names.
+
+    Scripted policies, people, language models and best-of-N of these come back from name and parameters, an installed
+    package's entry point from its name.
+
+    Args:
+        record: name and parameters, as a run has recorded them.
+        chat_model: makes the models that are named.
+        specs: names, as :func:`~sotopia_env.naming.make_policy` reads them, of policies whose record does not say
+            enough, such as a trained model's directory; by the name in the record.
+        exact: whether the policy must have the recorded parameters. A record holds only hashes of prompts and examples,
+            and its model may be elsewhere now; without ``exact`` such policies come back with other parameters.
+
+    Raises:
+        UnknownNameError: the record does not say enough.
+        InvalidValueError: its parameters are not valid, or an exact policy has others.
+    """
+    spec = (specs or {}).get(record.name)
+    policy = make_policy(spec, chat_model) if spec else _remade(record, chat_model, specs)
+    recorded = canonical_json([record.name, dict(record.parameters)])
+    if exact and (identity := policy_identity(policy)) != recorded:
+        expected = f"{spec!r} to make {recorded}" if spec else recorded
+        raise InvalidValueError(field=f"policy {record.name!r}", expected=expected, got=Verbatim(identity))
+    return policy
+
+
+def _remade(record: Configured, chat_model: Callable[[str], ChatModel], specs: Mapping[str, str] | None) -> Policy:
+    name, parameters = record.name, record.parameters
+    try:
+        if name in BUILT_IN:
+            policy: Policy = dataclasses.replace(BUILT_IN[name](), **parameters)
+            return policy
+        if (candidates := _candidates(record)) is not None:
+            inner = policy_of(candidates, chat_model, specs=specs, exact=False)
+            return BestOfNPolicy(inner, parameters["n"], _scorer(_part(record, "scorer"), chat_model), name=name)
+        if name in POLICY_PLUGINS.names:
+            plugin = POLICY_PLUGINS.make(name, {"chat_model": chat_model, **parameters})
+            assert plugin is not None  # it is installed
+            return plugin
+        return _llm_policy(name, parameters, with_directories(chat_model))
+    except TypeError as error:
+        raise InvalidValueError(f"its record cannot be read ({error})", field=f"policy {name!r}") from None
+
+
+def _llm_policy(name: str, parameters: Mapping[str, Any], chat_model: Callable[[str], ChatModel]) -> LLMPolicy:
+    model = parameters.get("model")
+    if not isinstance(model, str) or "prompts" not in parameters:
+        raise UnknownNameError(field="policy", got=name, valid=[*BUILT_IN, *POLICY_PLUGINS.names])
+    if "/" not in model and model not in MODEL_PLUGINS.names:  # it might be an import path, whose code would run
+        raise UnknownNameError(field="model", expected="PROVIDER/MODEL or one of an installed package", got=model)
+    settings = {key: parameters[key] for key in LLM_OPTIONS if key in parameters and key not in _UNRECORDED}
+    return LLMPolicy(chat_model(model), name=name, **settings)
+
+
+def _scorer(record: Named, chat_model: Callable[[str], ChatModel]) -> Scorer:
+    installed = [*SCORERS, *SCORER_PLUGINS.names]
+    if record.name not in installed:
+        raise UnknownNameError(field="scorer", got=record.name, valid=installed)
+    return make_scorer(record.name, {"chat_model": chat_model, **record.parameters})
+
+
+def _candidates(record: Configured) -> Named | None:
+    """The record of the policy that gives a best-of-N its candidates; ``None``: it is no best-of-N."""
+    return _part(record, "policy") if {"n", "policy", "scorer"} <= set(record.parameters) else None
+
+
+def _part(record: Configured, key: str) -> Named:
+    try:
+        return Named.model_validate(record.parameters[key])
+    except ValidationError as error:
+        raise InvalidValueError(f"{key}: {explain(error)}", field=f"policy {record.name!r}") from None
+
+
+# --- interviews ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,40 +137,15 @@ class RecordedPolicy:
 
 def interviewees(policies: Iterable[Configured], chat_model: Callable[[str], ChatModel]) -> list[Configured]:
     """Returns policies as they are, and records of policies as policies that answer."""
-    return [policy if isinstance(policy, Policy) else recorded_policy(policy, chat_model) for policy in policies]
+    return [policy if isinstance(policy, Policy) else _interviewee(policy, chat_model) for policy in policies]
 
 
-def recorded_policy(record: Configured, chat_model: Callable[[str], ChatModel]) -> RecordedPolicy:
-    """Returns the policy that a record names.
-
-    Scripted policies, people and language models come back by name and parameters, and for a best-of-N answers the
-    policy that gave its candidates. For any other policy nobody answers.
-
-    Args:
-        record: name and parameters, as a run has recorded them.
-        chat_model: makes the models that are named.
-
-    Raises:
-        InvalidValueError: the name is known, and its parameters cannot be meant.
-    """
-    name, parameters = record.name, record.parameters
-    lacking = f"the policy {name!r} cannot be made again from its record"
+def _interviewee(record: Configured, chat_model: Callable[[str], ChatModel]) -> RecordedPolicy:
     try:
-        policy = _policy(name, parameters, chat_model)
-    except UnknownNameError as error:  # a model of another package, such as one that was trained
-        return RecordedPolicy(name, parameters, reason=f"{lacking}: {error}")
-    except (TypeError, KeyError, ValidationError) as error:
-        raise InvalidValueError(f"the record cannot be read ({error})", field="policy", got=name) from None
-    return RecordedPolicy(name, parameters, policy, "" if policy else lacking)
-
-
-def _policy(name: str, parameters: Mapping[str, Any], chat_model: Callable[[str], ChatModel]) -> Configured | None:
-    if name in BUILT_IN:
-        policy: Configured = dataclasses.replace(BUILT_IN[name](), **parameters)
-        return policy
-    if {"n", "policy", "scorer"} <= set(parameters):
-        return recorded_policy(Named(**parameters["policy"]), chat_model)
-    if isinstance(parameters.get("model"), str) and "prompts" in parameters:
-        keys = [key for key in LLM_OPTIONS if key in parameters and key not in _UNRECORDED]
-        return LLMPolicy(chat_model(parameters["model"]), name=name, **{key: parameters[key] for key in keys})
-    return None
+        asked = record
+        while (candidates := _candidates(asked)) is not None:
+            asked = candidates  # nothing scores answers, so its scorer need not be there
+        return RecordedPolicy(record.name, record.parameters, policy_of(asked, chat_model, exact=False))
+    except UnknownNameError as error:
+        reason = f"the policy {record.name!r} cannot be made again from its record: {error}"
+        return RecordedPolicy(record.name, record.parameters, reason=reason)

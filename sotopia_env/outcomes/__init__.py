@@ -18,6 +18,7 @@ from sotopia_env.outcomes.protocols import (
     make_protocol,
 )
 from sotopia_env.outcomes.reference import ReferencePoints, reference_points
+from sotopia_env.outcomes.result import OutcomeResult
 from sotopia_env.outcomes.space import OutcomeSpace, Terms
 from sotopia_env.outcomes.specification import (
     AgreementRules,
@@ -67,6 +68,7 @@ __all__ = [
     "NumberIssue",
     "Offer",
     "OpenOffer",
+    "OutcomeResult",
     "OutcomeSpace",
     "OutcomeSpec",
     "Protocol",

@@ -27,7 +27,7 @@ def describe_space(spec: OutcomeSpec, names: Seats) -> str:
 
 
 def _issues_text(spec: OutcomeSpec, names: Seats) -> str:
-    space = OutcomeSpace.of(spec, names)
+    space = spec.space(names)
     issues = [f"{issue.name} ({_values_text(space, index)})" for index, issue in enumerate(space.issues)]
     every = " All pieces are divided among you." if any(issue.kind == "items" for issue in space.issues) else ""
     return f"To be agreed on: {'; '.join(issues)}.{every}"
@@ -87,7 +87,7 @@ def describe_worth(spec: OutcomeSpec, seat: int, names: Seats) -> str:
     if isinstance(worth, AdditiveWorth):
         text = _additive_text(spec, worth)
     elif isinstance(worth, TableWorth):
-        space = OutcomeSpace.of(spec, names)
+        space = spec.space(names)
         rows = ((space.describe(space.normalise(e.terms)), _number(e.value)) for e in worth.table)
         text = f"To you, {'; '.join(f'{terms} is worth {value}' for terms, value in rows)}."
         text += f" No agreement is worth {_number(worth.no_agreement)}."
@@ -109,7 +109,7 @@ def outline(spec: OutcomeSpec, seat: int, names: Seats) -> str:
     """
     if isinstance(spec.protocol, ClaimsRules):
         return f"claim {' or '.join(spec.protocol.candidates)}" if spec.protocol.shown else ""
-    return "; ".join(_issue_outline(issue, spec.worth[seat]) for issue in OutcomeSpace.of(spec, names).issues)
+    return "; ".join(_issue_outline(issue, spec.worth[seat]) for issue in spec.space(names).issues)
 
 
 def _issue_outline(issue: NumberIssue | ChoiceIssue | ItemsIssue, worth: Worth) -> str:

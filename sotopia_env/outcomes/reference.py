@@ -107,7 +107,7 @@ def reference_points(spec: OutcomeSpec, names: Seats) -> ReferencePoints:
         InvalidValueError: the space has more than 10⁶ outcomes, or ``names`` another number of seats.
     """
     check_seats(spec, len(names))
-    space = OutcomeSpace.of(spec, names)
+    space = spec.space(names)
     if space.size > MOST_OUTCOMES:
         raise InvalidValueError(
             f"exact reference points need at most {MOST_OUTCOMES:,} outcomes, got {count_text(space.size)}",

@@ -8,15 +8,12 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sotopia_env.errors import UnknownNameError, excerpt
 from sotopia_env.outcomes.issues import ChoiceIssue, ItemsIssue, NumberIssue, Seats
 from sotopia_env.outcomes.move import InvalidMoveError
 from sotopia_env.quoting import quote
-
-if TYPE_CHECKING:
-    from sotopia_env.outcomes.specification import OutcomeSpec
 
 Terms = dict[str, Any]
 """One point of a space in normal form: issue name to value, in the order of the issues. Nobody may change it."""
@@ -49,13 +46,6 @@ class OutcomeSpace:
 
     issues: tuple[NumberIssue | ChoiceIssue | ItemsIssue, ...]
     names: Seats = field(hash=False)
-
-    @classmethod
-    def of(cls, spec: OutcomeSpec, names: Seats) -> OutcomeSpace:
-        """Returns the space of ``spec`` for the seats in ``names``; it holds nothing of worths or answers."""
-        if spec.protocol.kind == "ballot":
-            return cls((ChoiceIssue(name=OPTION, options=spec.protocol.options),), dict(names))
-        return cls(spec.issues, dict(names))
 
     @cached_property
     def size(self) -> int:

@@ -14,9 +14,9 @@ from pydantic import Discriminator, Field, Tag, model_validator
 
 from sotopia_env.errors import InvalidValueError, Verbatim
 from sotopia_env.outcomes.amounts import count_text, fold
-from sotopia_env.outcomes.issues import ChoiceIssue, Issue, ItemsIssue, NumberIssue, check_distinct
+from sotopia_env.outcomes.issues import ChoiceIssue, Issue, ItemsIssue, NumberIssue, Seats, check_distinct
 from sotopia_env.outcomes.move import LONGEST_CLAIM, InvalidMoveError
-from sotopia_env.outcomes.space import OutcomeSpace
+from sotopia_env.outcomes.space import OPTION, OutcomeSpace
 from sotopia_env.outcomes.variants import protocol_variant
 from sotopia_env.outcomes.worth import AdditiveWorth, BallotWorth, ClaimsWorth, TableWorth, Worth
 from sotopia_env.records import Label, Name, Record
@@ -139,10 +139,16 @@ class OutcomeSpec(Record):
         _check_quorum(self, len(self.worth))
         return self
 
+    def space(self, names: Seats) -> OutcomeSpace:
+        """Returns the space for the seats in ``names``; it holds nothing of worths or answers."""
+        if isinstance(self.protocol, BallotRules):
+            return OutcomeSpace((ChoiceIssue(name=OPTION, options=self.protocol.options),), dict(names))
+        return OutcomeSpace(self.issues, dict(names))
+
     @cached_property
     def space_by_id(self) -> OutcomeSpace:
         """The outcome space with agent ids for names."""
-        return OutcomeSpace.of(self, {f"agent_{seat}": f"agent_{seat}" for seat in range(len(self.worth))})
+        return self.space({f"agent_{seat}": f"agent_{seat}" for seat in range(len(self.worth))})
 
 
 def _check_issues(spec: OutcomeSpec) -> None:

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from sotopia_env.errors import InvalidValueError, UnknownNameError
-
-if TYPE_CHECKING:
-    from sotopia_env.outcomes.protocols.protocol import AnyProtocol
 
 GROUP = "sotopia.protocols"
 """Entry points of protocols; one is loaded when a task that names it is read."""
 
-_VARIANTS: dict[str, type[AnyProtocol]] = {}
-_ProtocolT = TypeVar("_ProtocolT", bound="type[AnyProtocol]")
+_VARIANTS: dict[str, type[Any]] = {}
+_ProtocolT = TypeVar("_ProtocolT", bound=type[Any])
+
+
+@runtime_checkable
+class ProtocolClass(Protocol):
+    """The members by which a class is known as a protocol (:class:`~sotopia_env.outcomes.Protocol`)."""
+
+    kind: str
+    rule: str
+    initial: Any
+    menu: Any
+    apply: Any
+    outcome: Any
 
 
 def register_protocol(name: str, protocol: _ProtocolT) -> _ProtocolT:
@@ -27,17 +36,16 @@ def register_protocol(name: str, protocol: _ProtocolT) -> _ProtocolT:
     Raises:
         InvalidValueError: it is no such class, or another protocol has the name.
     """
-    from sotopia_env.outcomes.protocols.making import PROTOCOLS  # which reads specifications, which ask here
-
-    if not (isinstance(protocol, type) and issubclass(protocol, tuple(PROTOCOLS.values()))):
-        names = ", ".join(kind.__name__ for kind in PROTOCOLS.values())
-        raise InvalidValueError(field="protocol", expected=f"a class that extends {names}", got=protocol)
+    if not (isinstance(protocol, type) and isinstance(protocol, ProtocolClass)):
+        raise InvalidValueError(
+            field="protocol", expected="a class that extends Agreement, Ballot or ClaimsProtocol", got=protocol
+        )
     if not name or _VARIANTS.setdefault(name, protocol) is not protocol:
         raise InvalidValueError(field="protocol", expected="a name that no other protocol has", got=name)
     return protocol
 
 
-def protocol_variant(name: str, kind: str) -> type[AnyProtocol]:
+def protocol_variant(name: str, kind: str) -> type[Any]:
     """Returns the protocol called ``name``.
 
     Raises:

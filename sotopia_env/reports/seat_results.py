@@ -13,13 +13,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 
 from sotopia_env.errors import InvalidValueError, UnknownNameError, Where
+from sotopia_env.outcomes import OutcomeResult
 from sotopia_env.records import canonical_json
 from sotopia_env.reports.intervals import UNBOUNDED, Bounds
 from sotopia_env.reports.turn_counts import TurnCounts, count_turns
 from sotopia_env.storage.recordings import PlayKey, recordings
 from sotopia_env.world.action import ActionType
 from sotopia_env.world.dynamics import TurnOrder
-from sotopia_env.world.episode import Episode, Evaluation, OutcomeResult
+from sotopia_env.world.episode import Episode, Evaluation
 from sotopia_env.world.reward import DIMENSIONS, HIGH, LOW, RANGES
 from sotopia_env.world.scenario import Task
 

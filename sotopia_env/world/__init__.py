@@ -9,7 +9,6 @@ from sotopia_env.world.episode import (
     Evaluation,
     Evaluator,
     Generation,
-    OutcomeResult,
     PolicyInfo,
     RecordedTurn,
     Transcript,
@@ -17,7 +16,7 @@ from sotopia_env.world.episode import (
     replay,
     write_episodes,
 )
-from sotopia_env.world.interview import Domain, GoalTest, GoalType, Interview, Need, Question, Role, goal_truth
+from sotopia_env.world.interview import Domain, GoalTest, GoalType, Interview, Need, Question, Role
 from sotopia_env.world.observation import (
     LEFT_OUT,
     NOTHING_NEW,
@@ -27,7 +26,7 @@ from sotopia_env.world.observation import (
     SeatView,
     render_action,
 )
-from sotopia_env.world.outcome import outcome_of, references
+from sotopia_env.world.outcome import goal_truth, outcome_of, references
 from sotopia_env.world.reward import (
     ABBREVIATIONS,
     DIMENSIONS,
@@ -70,7 +69,6 @@ __all__ = [
     "Interviewee",
     "Need",
     "Observation",
-    "OutcomeResult",
     "ParseFailure",
     "PolicyInfo",
     "Question",

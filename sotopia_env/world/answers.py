@@ -11,15 +11,13 @@ import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
 from pydantic import Field, model_validator
 
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.records import Record
-
-if TYPE_CHECKING:
-    from sotopia_env.world.observation import Observation
+from sotopia_env.world.observation import Observation
 
 
 class View(StrEnum):

@@ -17,6 +17,7 @@ from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from sotopia_env.errors import DamagedRecordError, EvaluationError, InvalidValueError, Verbatim, Where
 from sotopia_env.files import read_lines
+from sotopia_env.outcomes import OutcomeResult
 from sotopia_env.quoting import disarm
 from sotopia_env.records import JsonObject, Record, code_version, origin_field, read_record
 from sotopia_env.world.answers import InterviewAnswer
@@ -151,29 +152,6 @@ class Score(Record):
         return self
 
 
-class OutcomeResult(Record):
-    """What the moves of an episode came to.
-
-    Attributes:
-        agreed: whether something was agreed, decided or rightly claimed.
-        reason: why, or why not.
-        terms: what was agreed, in normal form.
-        payoffs: payoff per agent, in the units of the scenario's worths, seat order.
-        shares: per agent, seat order: (payoff - disagreement) / (best - disagreement); below 0 when worse
-            than no deal.
-        efficiency: joint surplus over the best joint surplus, in (-inf, 1].
-        fairness: see :meth:`sotopia_env.outcomes.ReferencePoints.fairness`.
-    """
-
-    agreed: bool
-    reason: str
-    terms: JsonObject = Field(default_factory=dict)
-    payoffs: tuple[float, ...]
-    shares: tuple[float, ...]
-    efficiency: float
-    fairness: float | None = None
-
-
 class Evaluation(Record):
     """The verdict of one evaluator on one episode: scores, or the reason why there are none.
 
@@ -285,6 +263,20 @@ class Episode(Record):
             if outcome is not None and not len(outcome.payoffs) == len(outcome.shares) == len(agents):
                 raise InvalidValueError(field="evaluations", expected=f"payoffs and shares for {len(agents)} agents")
         return self
+
+    def before(self, turn: int) -> Episode:
+        """Returns the state before turn ``turn``: an unfinished episode of the turns until then, without evaluations.
+
+        Args:
+            turn: index of a turn; the number of turns gives the state at the end, which has stopped as the episode has.
+
+        Raises:
+            InvalidValueError: the episode has no such turn.
+        """
+        if not 0 <= turn <= len(self.turns):
+            raise InvalidValueError(field="turn", expected=f"0 to {len(self.turns)}", got=turn)
+        stop = self.stop if turn == len(self.turns) else None
+        return self.model_copy(update={"turns": self.turns[:turn], "stop": stop, "evaluations": (), "errors": ()})
 
     def with_evaluation(self, evaluation: Evaluation) -> Episode:
         """Returns the episode with one more evaluation; one by the same name is replaced. Turns are untouched."""

@@ -9,18 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import Annotated, Any, Protocol, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from sotopia_env.errors import InvalidTaskError, InvalidValueError, Verbatim, Where
-from sotopia_env.outcomes import ClaimsRules, ItemsIssue, NumberIssue, OutcomeSpec
+from sotopia_env.errors import InvalidValueError, Verbatim
+from sotopia_env.outcomes import ClaimsRules, ItemsIssue, NumberIssue, OutcomeResult, OutcomeSpec
 from sotopia_env.outcomes.amounts import Value, fold
 from sotopia_env.records import Line, Name, Record, not_blank
-
-if TYPE_CHECKING:
-    from sotopia_env.world.episode import OutcomeResult
-    from sotopia_env.world.scenario import Seat, Task
 
 
 class Need(StrEnum):
@@ -78,6 +74,20 @@ class Domain(StrEnum):
 
 Text = Annotated[Line, AfterValidator(not_blank)]
 SeatIndex = Annotated[int, Field(ge=0)]
+
+
+class Side(Protocol):
+    """What is asked about of a scenario's seat."""
+
+    @property
+    def goals(self) -> Sequence[str]:
+        """The goals."""
+        ...
+
+    @property
+    def private_info(self) -> str:
+        """What the others do not know; empty where there is nothing."""
+        ...
 
 
 class Question(Record):
@@ -179,7 +189,7 @@ class Interview(Record):
         """The type of a goal; ``None`` where it is unknown."""
         return self.goal_types[seat][goal] if self.goal_types else None
 
-    def check(self, seats: Sequence[Seat], outcome: OutcomeSpec | None) -> None:
+    def check(self, seats: Sequence[Side], outcome: OutcomeSpec | None) -> None:
         """Raises ValueError, which names field, value and mend, unless this fits a scenario's seats and outcome."""
         for field, length in (("roles", len(self.roles)), ("goal_types", len(self.goal_types))):
             if length not in (0, len(seats)):
@@ -203,7 +213,7 @@ class Interview(Record):
             )
 
 
-def check_question(question: Question, seats: Sequence[Seat], where: str) -> None:
+def check_question(question: Question, seats: Sequence[Side], where: str) -> None:
     """Raises ValueError unless the seats of ``question``, a field called ``where``, are there and have a secret."""
     for field, seat in (("about", question.about), *(("asked", seat) for seat in question.asked)):
         _check_index(seat, len(seats), f"{where}.{field}", "the seats")
@@ -221,7 +231,7 @@ def _check_index(index: int, length: int, where: str, noun: str) -> None:
         raise InvalidValueError(expected=f"one of {noun} 0 to {length - 1}", got=index, field=where)
 
 
-def check_goal_test(test: GoalTest, seats: Sequence[Seat], outcome: OutcomeSpec | None, where: str) -> None:
+def check_goal_test(test: GoalTest, seats: Sequence[Side], outcome: OutcomeSpec | None, where: str) -> None:
     """Raises ValueError unless the goal and the terms of ``test``, a field called ``where``, are there."""
     _check_index(test.seat, len(seats), f"{where}.seat", "the seats")
     _check_index(test.goal, len(seats[test.seat].goals), f"{where}.goal", f"the goals of seat {test.seat}:")
@@ -253,24 +263,3 @@ def _check_values(issue: Any, good: tuple[Any, ...], where: str) -> None:
     for option in good:
         if option not in issue.options:
             raise InvalidValueError(got=option, valid=issue.options, field=where)
-
-
-def goal_truth(task: Task, outcome: OutcomeResult) -> Mapping[tuple[int, int], bool]:
-    """Returns by seat and index of the goal whether it was reached; only goals with a test, whose truth is exact.
-
-    Args:
-        task: what the episode is about; without an interview or tests nothing is returned.
-        outcome: of an episode of this task.
-
-    Raises:
-        InvalidTaskError: the outcome is not one of this task.
-    """
-    interview = task.scenario.interview
-    tests = () if interview is None else interview.goal_tests
-    if tests and len(outcome.payoffs) != len(task.characters):
-        raise InvalidTaskError(
-            expected=f"an outcome with {len(task.characters)} payoffs",
-            got=len(outcome.payoffs),
-            where=Where(record=f"task {task.id!r}"),
-        )
-    return {(test.seat, test.goal): test.holds(outcome) for test in tests}

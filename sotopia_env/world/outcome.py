@@ -7,13 +7,12 @@ reference points.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sotopia_env.errors import InvalidTaskError, InvalidValueError, Where
-from sotopia_env.outcomes import AnyProtocol, InvalidMoveError, ReferencePoints, reference_points
+from sotopia_env.outcomes import AnyProtocol, InvalidMoveError, OutcomeResult, ReferencePoints, reference_points
 from sotopia_env.world.dynamics import Turn, final_table
-from sotopia_env.world.episode import OutcomeResult
 from sotopia_env.world.scenario import Task
 
 
@@ -75,6 +74,27 @@ def outcome_at(task: Task, table: Any, turns: int) -> OutcomeResult:
         efficiency=points.efficiency(payoffs),
         fairness=points.fairness(payoffs),
     )
+
+
+def goal_truth(task: Task, outcome: OutcomeResult) -> Mapping[tuple[int, int], bool]:
+    """Returns by seat and index of the goal whether it was reached; only goals with a test, whose truth is exact.
+
+    Args:
+        task: what the episode is about; without an interview or tests nothing is returned.
+        outcome: of an episode of this task.
+
+    Raises:
+        InvalidTaskError: the outcome is not one of this task.
+    """
+    interview = task.scenario.interview
+    tests = () if interview is None else interview.goal_tests
+    if tests and len(outcome.payoffs) != len(task.characters):
+        raise InvalidTaskError(
+            expected=f"an outcome with {len(task.characters)} payoffs",
+            got=len(outcome.payoffs),
+            where=Where(record=f"task {task.id!r}"),
+        )
+    return {(test.seat, test.goal): test.holds(outcome) for test in tests}
 
 
 def _protocol(task: Task) -> AnyProtocol:

@@ -157,7 +157,7 @@ class Scalarisation:
     Attributes:
         single: the dimension whose native score is the reward.
         weights: weight per dimension over scores mapped to [0, 1]; dimensions left out weigh 0.
-        share: whether the reward is :attr:`~sotopia_env.world.episode.OutcomeResult.shares`: 1 for the best outcome
+        share: whether the reward is :attr:`~sotopia_env.outcomes.OutcomeResult.shares`: 1 for the best outcome
             that nobody loses by, 0 for none, below 0 for one that is worse than none; it has no bounds.
     """
 

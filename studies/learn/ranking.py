@@ -15,14 +15,15 @@ from statistics import fmean, stdev
 from typing import Any
 
 from sotopia_env.chat_model import ModelPool
+from sotopia_env.continuations import Continuations
 from sotopia_env.evaluators import default_evaluator
+from sotopia_env.naming import policy_of
 from sotopia_env.policies import Decision, Policy
 from sotopia_env.table import Table
 from sotopia_env.world import Episode, Usage
 from studies.learn.episodes import seat_of
 from studies.learn.speakers import assent, incoming, offer
-from training.attribution.counterfactual import forced, remade
-from training.data.samples import RowMaker, state_before
+from training.data.samples import RowMaker
 from training.reward.scorer import RewardScorer
 from training.stage.settings import PromptSettings
 
@@ -71,7 +72,7 @@ async def measured_choices(
         words: whether anything is said beside the moves.
     """
     states = [
-        (state_before(episode, item.turn.index), item.turn.actor)
+        (episode.before(item.turn.index), item.turn.actor)
         for episode in episodes
         for item in episode.turns
         if item.turn.actor == seat_of(episode, name)
@@ -81,16 +82,17 @@ async def measured_choices(
 
 
 async def _choice(state: Episode, seat: str, policy: Policy, samples: int, words: bool) -> Choice | None:
-    observation = Table.resume(state).observe(seat)
+    table, turn = Table.resume(state), len(state.turns)
+    observation = table.observe(seat)
     standing = incoming(observation)
     if standing is None or standing < 0:
         return None
-    seed = state.seed + len(state.turns)
+    seed = state.seed + turn
     decisions = (assent(seed, words), offer(observation, seed, words))
-    afters = [forced(state, decision.action) for decision in decisions]
+    afters = [table.fork(turn, decision.action).episode() for decision in decisions]
     ends = [await _played_on(after, seat, policy, samples) for after in afters]
     first, second = [[_goal(end, seat) for end in played] for played in ends]
-    tokens = sum(sampled_tokens(end, seat, len(state.turns)) for played in ends for end in played)
+    tokens = sum(sampled_tokens(end, seat, turn) for played in ends for end in played)
     # As recorded: an assent without a number got one, and without it its text is none that a policy writes.
     first_move, second_move = [Decision(after.turns[-1].turn.action) for after in afters]
     return Choice(state, seat, (first_move, second_move), (first, second), tokens)
@@ -110,7 +112,8 @@ def reward_rows(choices: Iterable[Choice], prompt: PromptSettings, validation: C
     maker = RowMaker(prompt)
     for choice in choices:
         for decision, sign in zip(choice.decisions, (1, -1), strict=True):
-            after, turn = forced(choice.state, decision.action), len(choice.state.turns)
+            turn = len(choice.state.turns)
+            after = Table.resume(choice.state).fork(turn, decision.action).episode()
             for row in maker.rows(after, choice.seat, {turn: 0.5 + sign * choice.gain / 20}):
                 part = "validation" if row.task in validation else "train"
                 yield json.dumps({**row.columns(), "format": prompt.format, "split": part}) + "\n"
@@ -135,15 +138,11 @@ async def _ranked(choice: Choice, scorer: RewardScorer) -> dict[str, Any]:
 async def _played_on(state: Episode, seat: str, policy: Policy, samples: int) -> list[Episode]:
     """Continuations of a state, evaluated."""
     models = ModelPool()  # of scripted partners, who need none
-    seats = {info.agent: policy if info.agent == seat else remade(info, {}, models) for info in state.policies}
-
-    async def play_on(draw: int) -> Episode:
-        table = Table.resume(state.model_copy(update={"seed": state.seed + draw}))
-        await table.play(seats)
-        await table.evaluate(default_evaluator())
-        return table.episode()
-
-    return await asyncio.gather(*(play_on(draw) for draw in range(1, samples + 1)))
+    continuations = Continuations(
+        lambda info: policy if info.agent == seat else policy_of(info, models), default_evaluator()
+    )
+    reseeded = [state.model_copy(update={"seed": state.seed + draw}) for draw in range(1, samples + 1)]
+    return await asyncio.gather(*map(continuations.play, reseeded))
 
 
 def _goal(episode: Episode, seat: str) -> float:

@@ -23,7 +23,7 @@ from typing import Any
 
 from sotopia_env import tasks
 from sotopia_env.json_text import decode_json
-from sotopia_env.outcomes import AdditiveWorth, OutcomeSpace, OutcomeSpec, Terms
+from sotopia_env.outcomes import AdditiveWorth, OutcomeSpec, Terms
 from sotopia_env.world.scenario import Scenario, Task
 
 PLAN = "plan"
@@ -176,7 +176,7 @@ def plan(task: Task, seat: int) -> Terms:
     """Returns the best outcome for a seat that leaves its partner :data:`LEFT`; of equal ones the partner's best."""
     spec = task.scenario.outcome
     assert spec is not None
-    space = OutcomeSpace.of(spec, {agent: agent for agent in task.agents})
+    space = spec.space({agent: agent for agent in task.agents})
 
     def gain(of: int, terms: Terms) -> float:
         return spec.worth[of].value(space, terms, task.agents[of]) - spec.worth[of].disagreement

@@ -50,14 +50,13 @@ from typing import Any
 
 from sotopia_env.errors import UnknownNameError
 from sotopia_env.naming import make_evaluator
-from sotopia_env.outcomes import MoveKind, TableView
+from sotopia_env.outcomes import MoveKind, OutcomeResult, TableView
 from sotopia_env.world import (
     NO_ACTION,
     Dimension,
     Episode,
     Evaluation,
     Evaluator,
-    OutcomeResult,
     Transcript,
     Turn,
     initial_state,

@@ -1,18 +1,15 @@
 """Counterfactual credit: what each turn was worth, measured by playing on from recorded states.
 
 A *state* is the record of an episode up to some turn. Its value is the mean score of ``samples`` continuations: each
-takes the table up again as it stood and lets the recorded policies play to the end, with random draws of its own. The
-gain of turn t is
+takes the table up again as it stood and lets the recorded policies play to the end, with random draws of its own
+(:mod:`sotopia_env.continuations`). The gain of turn t is
 
     gain_t = value of the state after turn t - value of the state before turn t
 
 in the units of the score: what the seat may expect with the turn, less what it may expect of what its policy does there
 on average, as VinePPO (Kazemnejad et al., arXiv 2410.01679) measures it for steps of reasoning. The estimate is
 unbiased and needs no model. The gains of all turns, everybody's, add up to the score less the value of the first state.
-A state may also end with a *forced* action (:func:`forced`), which nobody took.
-
-Continuation k draws alike in every state of an episode (equal seeds at equal turns), so that the difference of two
-values is due to what was done and not to luck. The turn order remains that of the record.
+A state may also end with a *forced* action, which nobody took (:meth:`sotopia_env.table.Table.fork`).
 
 Cost: the continuations of an episode of T turns take about ``samples`` · T² / 2 turns, and policies are asked for each
 as in a run. The values are kept in a file that only grows, a line for each state: none is measured twice.
@@ -21,124 +18,53 @@ as in a run. The values are kept in a file that only grows, a line for each stat
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Self
+from typing import Self
 
 from pydantic import Field
 
 from sotopia_env.chat_model import ModelPool
 from sotopia_env.concurrency import Progress
+from sotopia_env.continuations import Continuations
 from sotopia_env.errors import FATAL, InvalidValueError, SotopiaError, Verbatim
 from sotopia_env.evaluators import all_at_once
 from sotopia_env.files import AppendOnlyFile, read_lines
-from sotopia_env.naming import POLICY_NAMES, make_evaluator, make_policy
-from sotopia_env.policies import Decision, Policy, policy_identity, turn_seed
+from sotopia_env.naming import make_evaluator, policy_of
+from sotopia_env.policies import Policy
 from sotopia_env.records import Record, canonical_json, read_record
-from sotopia_env.table import Table
-from sotopia_env.world import Action, Episode, Evaluation, Observation, PolicyInfo, Usage, replay
+from sotopia_env.world import Episode, Evaluation, PolicyInfo, Usage, replay
 from training.attribution.credits import Importance, Missing, SeatScore, attributable_turns, relative
 from training.attribution.settings import COUNTERFACTUAL, CounterfactualSettings
-from training.data.samples import state_before
 from training.stage.access import work_with_models
 
-# --- states -------------------------------------------------------------------------------------------------------
-
-
-def forced(state: Episode, action: Action) -> Episode:
-    """Returns the state after ``action`` of the agent who is to act in ``state``.
-
-    Raises:
-        InvalidActionError: the episode has ended, or a recipient is no agent of the task.
-    """
-    table = Table.resume(state)
-    table.answer(next(iter(table.acting), ""), action)
-    return table.episode()
+# --- states and continuations -------------------------------------------------------------------------------------
 
 
 def states_of(episode: Episode) -> Iterator[Episode]:
     """Yields every state of an episode, from before its first turn to its end."""
-    for turn in range(len(episode.turns) + 1):
-        yield state_before(episode, turn)
+    return (episode.before(turn) for turn in range(len(episode.turns) + 1))
 
 
-# --- policies -----------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Redrawn:
-    """A policy with the random draws of one continuation."""
-
-    policy: Policy
-    draw: int
-    seed: int
-
-    @property
-    def name(self) -> str:
-        return self.policy.name
-
-    @property
-    def parameters(self) -> Mapping[str, Any]:
-        return self.policy.parameters
-
-    async def act(self, observation: Observation, seed: int) -> Decision:
-        return await self.policy.act(observation, turn_seed(self.seed + seed, self.draw, 0))
-
-
-def remade(info: PolicyInfo, specs: Mapping[str, str], models: ModelPool) -> Policy:
-    """Returns the policy that a record names.
-
-    Args:
-        info: of the record.
-        specs: how policies are named whose record does not say enough, by the name in the record.
-        models: makes the language models.
-
-    Raises:
-        InvalidValueError: it cannot be made again with the recorded parameters.
-    """
-    spec = specs.get(info.name) or _spec(info)
-    advice = f"name it under {COUNTERFACTUAL}.policies"
-    try:
-        policy = make_policy(spec, models)
-    except InvalidValueError as error:
-        raise InvalidValueError(
-            f"policy {info.name!r} cannot be made again ({error})", field=COUNTERFACTUAL, hint=advice
-        ) from None
-    recorded, identity = canonical_json([info.name, info.parameters]), policy_identity(policy)
-    if identity != recorded:
-        raise InvalidValueError(
-            field=COUNTERFACTUAL, expected=f"{spec!r} to be policy {recorded}", got=identity, hint=advice
-        )
-    return policy
-
-
-def _spec(info: PolicyInfo) -> str:
-    options = info.parameters.items() if info.name in POLICY_NAMES else ()
-    return info.name + "".join(f"{',' if n else ':'}{key}={value}" for n, (key, value) in enumerate(options))
-
-
-# --- continuations ------------------------------------------------------------------------------------------------
-
-
-class Continuations:
-    """Plays on from states, with the policies of their records.
+class Measurement(Continuations):
+    """Continuations by the recorded policies, from which values of states are measured.
 
     Attributes:
         settings: of the measurement.
         models: the language models among policies and judges.
-        evaluator: of the continuations.
     """
 
     def __init__(self, settings: CounterfactualSettings, models: ModelPool) -> None:
-        """Prepares; policies are made when they are needed.
+        """Prepares; policies are made when they are needed, each once.
 
         Raises:
             UnknownNameError: there is no such evaluator.
         """
+        evaluator = make_evaluator(settings.evaluator, model_factory=models.judge)
+        super().__init__(self._policy, evaluator, settings.seed)
         self.settings, self.models = settings, models
-        self.evaluator = make_evaluator(settings.evaluator, model_factory=models.judge)
         self._policies: dict[str, Policy] = {}
 
     @property
@@ -164,42 +90,15 @@ class Continuations:
         replay(episode)
         self.seats(episode)
 
-    def seats(self, episode: Episode) -> dict[str, Policy]:
-        """Returns the policies of an episode by agent id, each made once.
-
-        Raises:
-            InvalidValueError: one cannot be made again, or a seat has none.
-        """
-        seats = {info.agent: info for info in episode.policies}
-        for agent in episode.task.agents:
-            if agent not in seats:
-                raise InvalidValueError(
-                    field=COUNTERFACTUAL,
-                    expected=f"a policy in every seat of {episode.key!r}",
-                    got=Verbatim(f"none for {agent}"),
-                )
-        return {agent: self._policy(info) for agent, info in seats.items()}
-
     def _policy(self, info: PolicyInfo) -> Policy:
         identity = canonical_json([info.name, info.parameters])
         if identity not in self._policies:
-            self._policies[identity] = remade(info, self.settings.policies, self.models)
+            try:
+                self._policies[identity] = policy_of(info, self.models, specs=self.settings.policies)
+            except InvalidValueError as error:
+                hint = f"name policy {info.name!r} under {COUNTERFACTUAL}.policies"
+                raise InvalidValueError.of(error, within=COUNTERFACTUAL, hint=hint) from None
         return self._policies[identity]
-
-    async def play(self, state: Episode, draw: int) -> Episode:
-        """Returns one continuation of a state, evaluated.
-
-        Args:
-            state: to go on from.
-            draw: number of the continuation, at least 0; fixes the random draws of all policies.
-
-        Raises:
-            SotopiaError: a policy or the evaluator failed.
-        """
-        table, seed = Table.resume(state), self.settings.seed
-        await table.play({agent: _Redrawn(policy, draw, seed) for agent, policy in self.seats(state).items()})
-        await table.evaluate(self.evaluator)
-        return table.episode()
 
 
 # --- values -------------------------------------------------------------------------------------------------------
@@ -231,7 +130,7 @@ class StateValue(Record):
 class StateValues:
     """The values of states: measured by playing, in memory to be looked up, on disk to outlive the process."""
 
-    def __init__(self, path: Path, continuations: Continuations) -> None:
+    def __init__(self, path: Path, continuations: Measurement) -> None:
         """Opens the file ``path``; it keeps what was measured before, also by other settings."""
         self._continuations = continuations
         self._values: dict[str, StateValue] = {}
@@ -348,7 +247,7 @@ class Counterfactual:
         means: dict[int, float] = {}
         turns = attributable_turns(episode, seat)
         for end in sorted({*turns, *(turn + 1 for turn in turns)}):
-            scores = self.values.scores(state_before(episode, end), seat, score.dimension)
+            scores = self.values.scores(episode.before(end), seat, score.dimension)
             if isinstance(scores, Missing):
                 return scores
             means[end] = fmean(scores)

@@ -25,7 +25,7 @@ from sotopia_env.storage import read_run
 from sotopia_env.world import Episode, write_episodes
 from training.attribution.accuracy import FIGURES, Accuracy, Observation, accuracies, nearest, to_markdown
 from training.attribution.by_outcome import VERIFIED
-from training.attribution.counterfactual import Continuations, StateValues
+from training.attribution.counterfactual import Measurement, StateValues
 from training.attribution.credits import METHODS, Method, Missing, dimension_name, read_attributions
 from training.attribution.plot import plot_accuracies
 from training.attribution.probes import Probe, ProbeMaker, Truth, truth_of
@@ -132,12 +132,12 @@ def run(settings: CreditAccuracySettings, make_model: MakeModel | None = None) -
     logger.info("%s: complete; see %s", stage.path, stage.path / REPORT)
 
 
-def _prepared(settings: CreditAccuracySettings) -> tuple[ProbeMaker, Continuations]:
+def _prepared(settings: CreditAccuracySettings) -> tuple[ProbeMaker, Measurement]:
     """What makes the probes and what measures the truth, after a look at every name and every episode."""
     check_attributors(settings.attribution)
-    continuations = Continuations(settings.counterfactual, ModelPool(settings.models))
+    continuations = Measurement(settings.counterfactual, ModelPool(settings.models))
     of_probes = settings.counterfactual.model_copy(update={"evaluator": settings.evaluator})
-    players = Continuations(of_probes, ModelPool(settings.models))
+    players = Measurement(of_probes, ModelPool(settings.models))
     alternatives = [make_policy(name, players.models) for name in settings.alternatives]
     empty = True
     for episode in _episodes(settings):

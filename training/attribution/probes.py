@@ -22,9 +22,8 @@ from sotopia_env.records import Record, canonical_json, read_record
 from sotopia_env.table import Table
 from sotopia_env.tasks import family_of
 from sotopia_env.world import Action, ActionType, Episode
-from training.attribution.counterfactual import Continuations, StateValues, forced
+from training.attribution.counterfactual import Measurement, StateValues
 from training.attribution.credits import Missing
-from training.data.samples import state_before
 
 OTHER = "other"
 """The family of tasks that no generator made."""
@@ -60,12 +59,12 @@ class Probe(Record):
     @property
     def before(self) -> Episode:
         """The state in which the action was forced."""
-        return state_before(self.episode, self.turn)
+        return self.episode.before(self.turn)
 
     @property
     def after(self) -> Episode:
         """The state after it."""
-        return state_before(self.episode, self.turn + 1)
+        return self.episode.before(self.turn + 1)
 
 
 class _Probed(Record):
@@ -82,7 +81,7 @@ class ProbeMaker:
         continuations: play the probes.
     """
 
-    def __init__(self, continuations: Continuations, alternatives: Sequence[Policy], states: int, seed: int) -> None:
+    def __init__(self, continuations: Measurement, alternatives: Sequence[Policy], states: int, seed: int) -> None:
         """Prepares.
 
         Args:
@@ -115,9 +114,9 @@ class ProbeMaker:
         return probes
 
     async def _probes_at(self, episode: Episode, turn: int, generator: random.Random) -> list[Probe]:
-        before, recorded = state_before(episode, turn), episode.turns[turn].turn
-        actions = [recorded.attempted or recorded.action, *await self._alternative_actions(before, generator)]
-        states = _distinct([forced(before, action) for action in actions])
+        table, recorded = Table.resume(episode.before(turn)), episode.turns[turn].turn
+        actions = [recorded.attempted or recorded.action, *await self._alternative_actions(table, generator)]
+        states = _distinct([table.fork(turn, action).episode() for action in actions])
         # The draw after those of the measurement: what an attributor sees is no part of the truth.
         draw = self.continuations.settings.samples
         keys = [f"{episode.key}.t{turn}.a{number}" for number in range(len(states))]
@@ -125,8 +124,7 @@ class ProbeMaker:
         played = await all_at_once(self.continuations.play(state, draw) for state in keyed)
         return [Probe(turn=turn, episode=item) for item in played]
 
-    async def _alternative_actions(self, state: Episode, generator: random.Random) -> list[Action]:
-        table = Table.resume(state)
+    async def _alternative_actions(self, table: Table, generator: random.Random) -> list[Action]:
         observation = table.observe(table.acting[0])
         return [(await policy.act(observation, generator.getrandbits(62))).action for policy in self._alternatives]
 

@@ -23,7 +23,7 @@ from sotopia_env.tasks import task_key
 from sotopia_env.world import Episode
 from training.attribution.agreement import AgreementTable
 from training.attribution.by_outcome import make_attributor
-from training.attribution.counterfactual import Continuations, Counterfactual, StateValues, states_of
+from training.attribution.counterfactual import Counterfactual, Measurement, StateValues, states_of
 from training.attribution.credits import (
     FILE,
     NOBODY,
@@ -113,12 +113,12 @@ def check_attributors(settings: AttributionSettings) -> list[Attributor]:
     return offline
 
 
-def _continuations(settings: AttributionSettings) -> Continuations | None:
+def _continuations(settings: AttributionSettings) -> Measurement | None:
     """What measures the values of states, where that is wanted, after a look at every episode."""
     if COUNTERFACTUAL not in settings.attributors:
         return None
     access = settings.models or ModelOptions()
-    continuations = Continuations(settings.counterfactual, ModelPool(access))
+    continuations = Measurement(settings.counterfactual, ModelPool(access))
     for episode, seats in episodes_of(settings):
         if seats:
             continuations.check(episode)

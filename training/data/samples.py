@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from sotopia_env.errors import InvalidValueError, SotopiaError, UnknownNameError
 from sotopia_env.policies import KEPT_TURNS, AgentPrompt
-from sotopia_env.table import Table
+from sotopia_env.table import observations
 from sotopia_env.tasks import task_key
 from sotopia_env.world import (
     Action,
@@ -167,7 +167,7 @@ class RowMaker:
             self.counts.dropped_turns += dropped
             value = None if values is None else values[index]
             turn_of = (episode.key, episode.task.id, scenario, seat, partner, index)
-            yield Row(prompt, completion, *turn_of, dropped, value, state_before(episode, index))
+            yield Row(prompt, completion, *turn_of, dropped, value, episode.before(index))
 
     def _usable(self, episode: Episode, index: int) -> bool:
         item = episode.turns[index]
@@ -202,23 +202,6 @@ def fit_prompt(
         if count is None or count(messages, completion) <= settings.max_length:
             return tuple(messages), dropped
     return None
-
-
-def state_before(episode: Episode, turn: int) -> Episode:
-    """Returns the state of an episode before its turn ``turn``; its own end for the number of its turns."""
-    stop = episode.stop if turn == len(episode.turns) else None
-    update = {"turns": episode.turns[:turn], "stop": stop, "evaluations": (), "errors": ()}
-    return episode.model_copy(update=update)
-
-
-def observations(episode: Episode, seat: str) -> Iterator[tuple[Observation, int]]:
-    """Yields what ``seat`` was told before each of its turns, with the turn's index."""
-    table = Table(episode.task, episode.rules, episode.seed)
-    for item in episode.turns:
-        turn = item.turn
-        if turn.actor == seat:
-            yield table.observe(seat), turn.index
-        table.answer(turn.actor, turn.attempted or turn.action, item.generation)
 
 
 def _partner(episode: Episode, seat: str) -> str:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.policies import AgentPrompt
 from sotopia_env.records import read_record
-from sotopia_env.table import Table
+from sotopia_env.table import Table, observations
 from sotopia_env.world import Action, ChatMessage, Episode, Observation, parse_possible
-from training.data.samples import RowMaker, observations, stream_dataset
+from training.data.samples import RowMaker, stream_dataset
 from training.data.sources import source_rows
 from training.grpo.sampling import trainer_sample
 from training.grpo.settings import GRPOSettings

@@ -34,7 +34,6 @@ from sotopia_env.world import (
     PolicyInfo,
     RewardVector,
 )
-from training.data.samples import state_before
 from training.grpo.situations import Situation
 from training.models.tokenizers import answer_text, glue_ids, prompt_ids
 from training.stage.settings import PromptSettings
@@ -210,10 +209,9 @@ class TokenPlayer:
     def branch(self, episode: TokenEpisode, number: int) -> TokenEpisode:
         """Returns the episode as it stood before its focal turn ``number``, to be played on from there."""
         turn = episode.focal[number]
-        table = Table.resume(state_before(episode.table.episode(), turn.turn))
         branch = TokenEpisode(
             episode.situation,
-            table,
+            episode.table.fork(turn.turn),
             prompt=[*episode.prompt],
             completion=episode.completion[: turn.start],
             mask=episode.mask[: turn.start],

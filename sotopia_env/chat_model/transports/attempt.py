@@ -1,23 +1,18 @@
-"""One attempt at one request: the transport that sends it, and the failures by kind."""
+"""Failed attempts at one request, by kind."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
-from sotopia_env.chat_model.protocol import ChatReply, ChatRequest
 from sotopia_env.chat_model.retries import retry_after
-from sotopia_env.chat_model.spending.budget import Price
 from sotopia_env.chat_model.transports.keys import redact
 from sotopia_env.errors import ContextLengthError, ModelFailure
 from sotopia_env.json_text import decode_json
 from sotopia_env.quoting import disarm_line
-
-if TYPE_CHECKING:
-    from sotopia_env.chat_model.transports.form import Form
 
 RETRYABLE: frozenset[ModelFailure] = frozenset({"rate_limit", "server", "timeout", "connection", "malformed", "empty"})
 """Failures that may be gone the next time. A key or a request that is refused stays refused."""
@@ -89,57 +84,6 @@ class FailedAttempt(Exception):  # noqa: N818 - an event that the retries handle
         self.final = final
         self.explicit = explicit
         self.doubtful = doubtful
-
-
-class Transport(Protocol):
-    """Sends one request to one model on one server, once."""
-
-    @property
-    def name(self) -> str:
-        """The model as the user named it."""
-        ...
-
-    @property
-    def identity(self) -> str:
-        """Model and server, for the response cache; no secrets."""
-        ...
-
-    @property
-    def price(self) -> Price | None:
-        """Cost of tokens; ``None`` when it is not known."""
-        ...
-
-    @property
-    def longest_prompt(self) -> int | None:
-        """Most tokens of a prompt; ``None`` when that is not known."""
-        ...
-
-    @property
-    def longest_answer(self) -> int | None:
-        """Most tokens of an answer; ``None`` when that is not known."""
-        ...
-
-    async def attempt(self, request: ChatRequest, form: Form, mark: str) -> ChatReply:
-        """Returns the server's answer.
-
-        Args:
-            request: the question.
-            form: how it is written for this server.
-            mark: id of this attempt, sent along where the server may log it.
-
-        Raises:
-            FailedAttempt: there is no usable answer.
-            ContextLengthError: the conversation does not fit the model.
-        """
-        ...
-
-    async def check(self) -> None:
-        """Raises :class:`InvalidValueError` if the server or the model can be seen not to be there."""
-        ...
-
-    async def close(self) -> None:
-        """Releases connections."""
-        ...
 
 
 def one_line(text: str) -> str:

@@ -74,7 +74,7 @@ class DirectTransport:
         self._settings_json: tuple[object, str] = (None, "")
 
     async def attempt(self, request: ChatRequest, form: Form, mark: str) -> ChatReply:
-        """See :class:`~sotopia_env.chat_model.transports.attempt.Transport`."""
+        """See :class:`~sotopia_env.chat_model.transports.transport.Transport`."""
         return read_completion(*await self.send(self._body(request, form), mark))
 
     async def send(self, body: bytes, mark: str) -> tuple[Any, float]:

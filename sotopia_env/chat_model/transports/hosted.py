@@ -134,7 +134,7 @@ class HostedTransport:
         return info["max_input_tokens"], info["max_output_tokens"]
 
     async def attempt(self, request: ChatRequest, form: Form, mark: str) -> ChatReply:
-        """See :class:`~sotopia_env.chat_model.transports.attempt.Transport`; ``mark`` is not sent."""
+        """See :class:`~sotopia_env.chat_model.transports.transport.Transport`; ``mark`` is not sent."""
         _users.setdefault(asyncio.get_running_loop(), set()).add(id(self))
         start = time.perf_counter()
         try:

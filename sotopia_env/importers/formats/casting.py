@@ -15,7 +15,6 @@ from sotopia_env.importers.foreign import (
     Kind,
     Product,
     Text,
-    content_id,
     converted,
     one_line,
     read_literal,
@@ -29,7 +28,7 @@ from sotopia_env.importers.formats.profiles import (
     keyed_record,
     listed,
 )
-from sotopia_env.importers.library import Library
+from sotopia_env.importers.library import Library, content_id
 from sotopia_env.importers.remainder import origin_of, restored
 from sotopia_env.importers.source import Item
 from sotopia_env.world.scenario import Relationship, RelationshipKind, Task

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import Field
 
 from sotopia_env.errors import DamagedRecordError
-from sotopia_env.importers.foreign import Foreign, Format, Kind, Product, content_id
+from sotopia_env.importers.foreign import Foreign, Format, Kind, Product
 from sotopia_env.importers.formats.deal_or_no_deal import CocoaDialogue, CocoaEvent, cocoa_acts, cocoa_events
 from sotopia_env.importers.formats.negotiation import (
     HUMAN,
@@ -28,7 +28,7 @@ from sotopia_env.importers.formats.negotiation import (
     price,
     taken,
 )
-from sotopia_env.importers.library import Library
+from sotopia_env.importers.library import Library, content_id
 from sotopia_env.importers.playback import Act, spoken
 from sotopia_env.importers.remainder import restored
 from sotopia_env.importers.source import Item

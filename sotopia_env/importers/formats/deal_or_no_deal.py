@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sotopia_env.errors import DamagedRecordError, Verbatim, Where
-from sotopia_env.importers.foreign import Foreign, Format, Identity, Kind, Product, content_id
+from sotopia_env.importers.foreign import Foreign, Format, Identity, Kind, Product
 from sotopia_env.importers.formats.negotiation import (
     HUMAN,
     Side,
@@ -26,7 +26,7 @@ from sotopia_env.importers.formats.negotiation import (
     taken,
     whole,
 )
-from sotopia_env.importers.library import Library
+from sotopia_env.importers.library import Library, content_id
 from sotopia_env.importers.playback import Act, spoken
 from sotopia_env.importers.remainder import restored
 from sotopia_env.importers.source import Item

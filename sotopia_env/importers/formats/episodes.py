@@ -21,7 +21,6 @@ from sotopia_env.importers.foreign import (
     Product,
     Text,
     check_distinct_names,
-    content_id,
     converted,
 )
 from sotopia_env.importers.formats.evaluations import IMPORTED, evaluation_of, reasoning_text, rewards_of
@@ -38,7 +37,7 @@ from sotopia_env.importers.formats.sotopia_text import (
     opening_of,
     opening_text,
 )
-from sotopia_env.importers.library import Library
+from sotopia_env.importers.library import Library, content_id
 from sotopia_env.importers.playback import Act, Playback, play_acts, play_steps
 from sotopia_env.importers.remainder import origin_of, restored
 from sotopia_env.importers.source import Item

@@ -20,14 +20,13 @@ from sotopia_env.importers.foreign import (
     Kind,
     Product,
     Text,
-    content_id,
     converted,
     foreign_id,
     one_line,
     read_literal,
 )
 from sotopia_env.importers.formats.sotopia_text import goal_parts, goal_text, scenario_parts
-from sotopia_env.importers.library import Library
+from sotopia_env.importers.library import Library, content_id
 from sotopia_env.importers.remainder import origin_of, restored
 from sotopia_env.importers.source import Item
 from sotopia_env.world.scenario import (

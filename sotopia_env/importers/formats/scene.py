@@ -6,9 +6,10 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sotopia_env.importers.foreign import content_id, one_line
+from sotopia_env.importers.foreign import one_line
 from sotopia_env.importers.formats.profiles import seat_of
 from sotopia_env.importers.formats.sotopia_text import scenario_parts
+from sotopia_env.importers.library import content_id
 from sotopia_env.world.scenario import Character, Relationship, RelationshipKind, Scenario, Task
 
 

@@ -22,12 +22,11 @@ from sotopia_env.importers.foreign import (
     Product,
     Text,
     check_distinct_names,
-    content_id,
     converted,
     one_line,
 )
 from sotopia_env.importers.formats.negotiation import Side, negotiation_task
-from sotopia_env.importers.library import Library
+from sotopia_env.importers.library import Library, content_id
 from sotopia_env.importers.remainder import origin_of, restored
 from sotopia_env.importers.source import Item
 from sotopia_env.outcomes import AdditiveWorth, AgreementRules, ChoiceIssue, NumberIssue, OutcomeSpec

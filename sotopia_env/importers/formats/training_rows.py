@@ -20,14 +20,13 @@ from sotopia_env.importers.foreign import (
     Kind,
     Product,
     Text,
-    content_id,
     converted,
 )
 from sotopia_env.importers.formats.episodes import imported_episode
 from sotopia_env.importers.formats.evaluations import evaluation_of
 from sotopia_env.importers.formats.scene import Scene
 from sotopia_env.importers.formats.sotopia_text import UNKNOWN, action_of, action_text, goal_text
-from sotopia_env.importers.library import Library
+from sotopia_env.importers.library import Library, content_id
 from sotopia_env.importers.playback import Act, play_acts
 from sotopia_env.importers.remainder import origin_of, restored
 from sotopia_env.importers.source import Item

@@ -22,5 +22,7 @@ def make_protocol(spec: OutcomeSpec, names: Seats) -> AnyProtocol:
         InvalidValueError: ``names`` has another number of seats than ``spec``.
     """
     rules = spec.protocol
-    kind = protocol_variant(rules.variant, rules.kind) if rules.variant else PROTOCOLS[rules.kind]
+    kind: type[AnyProtocol] = PROTOCOLS[rules.kind]
+    if rules.variant:
+        kind = protocol_variant(rules.variant, rules.kind)
     return kind(spec, names)

@@ -89,7 +89,7 @@ class Protocol(ABC, Generic[S]):
         check_seats(spec, len(names))
         self.names = dict(names)
         self.agents = tuple(names)
-        self.space = OutcomeSpace.of(spec, names)
+        self.space = spec.space(names)
         self.valuations: tuple[Valuation, ...] = tuple(
             worth.valuation(self.space, agent) for agent, worth in zip(self.agents, spec.worth, strict=True)
         )

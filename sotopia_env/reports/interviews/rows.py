@@ -16,7 +16,7 @@ from sotopia_env.reports.seat_results import choose_evaluator, policy_labels, se
 from sotopia_env.storage.recordings import PlayKey, recordings
 from sotopia_env.world.answers import INFORMATION, InterviewAnswer, View, information_values, is_majority
 from sotopia_env.world.episode import Episode, Evaluation
-from sotopia_env.world.interview import goal_truth
+from sotopia_env.world.outcome import goal_truth
 
 SELF, OTHER, AVERAGE, MAJORITY, EXACT = "self", "other", "judge average", "judge majority", "exact"
 GOAL_MEASURES = (MAJORITY, AVERAGE, SELF, OTHER, EXACT)

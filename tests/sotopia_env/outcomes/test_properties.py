@@ -15,7 +15,6 @@ from sotopia_env.outcomes import (
     InvalidMoveError,
     Move,
     MoveKind,
-    OutcomeSpace,
     OutcomeSpec,
     make_protocol,
     read_move,
@@ -261,7 +260,7 @@ def rubbish(rng: random.Random, depth: int = 0) -> Any:
 
 
 def test_ten_thousand_rubbish_values_are_refused_at_once() -> None:
-    rng, space = random.Random(1), OutcomeSpace.of(trade(), names(2))
+    rng, space = random.Random(1), trade().space(names(2))
     legal, reasons = 0, set()
     start = time.perf_counter()
     for _ in range(10_000):

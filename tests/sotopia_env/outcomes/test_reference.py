@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sotopia_env.errors import InvalidValueError
-from sotopia_env.outcomes import OutcomeSpace, OutcomeSpec, own_outcomes, reference_points, worth_value
+from sotopia_env.outcomes import OutcomeSpec, own_outcomes, reference_points, worth_value
 from tests.errors import raises
 
 from .specs import ballot, claims, names, trade
@@ -57,7 +57,7 @@ def exact_payoffs(spec: OutcomeSpec, terms: dict[str, Any]) -> tuple[Fraction, .
 @settings(max_examples=120, deadline=None)
 def test_reference_points_are_those_of_brute_force(spec: OutcomeSpec) -> None:
     seats = names(len(spec.worth))
-    outcomes = list(OutcomeSpace.of(spec, seats).outcomes())
+    outcomes = list(spec.space(seats).outcomes())
     points = [exact_payoffs(spec, terms) for terms in outcomes]
     d = [Fraction(worth.no_agreement) for worth in spec.worth]  # type: ignore[union-attr]
     needs = spec.protocol.needs  # type: ignore[union-attr]
@@ -138,7 +138,7 @@ def test_a_space_too_large_is_refused() -> None:
 
 def test_own_outcomes_are_ranked_without_the_specification() -> None:
     spec = trade()
-    space = OutcomeSpace.of(spec, names(2))
+    space = spec.space(names(2))
     ranked = own_outcomes(space, spec.worth[1], "agent_1")
     values = [value for _, value in ranked]
     assert len(ranked) == space.size
@@ -150,7 +150,7 @@ def test_a_large_space_is_ranked_on_a_coarser_grid() -> None:
     spec = trade().model_dump()
     spec["issues"][0]["high"] = 10**6
     large = OutcomeSpec.model_validate(spec)
-    ranked = own_outcomes(OutcomeSpace.of(large, names(2)), large.worth[0], "agent_0")
+    ranked = own_outcomes(large.space(names(2)), large.worth[0], "agent_0")
     prices = {terms["price"] for terms, _ in ranked}
     assert 50_000 < len(ranked) <= 100_000
     assert {0, 10**6} <= prices

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from sotopia_env.outcomes import ChoiceIssue, InvalidMoveError, ItemsIssue, NumberIssue, OutcomeSpace
+from sotopia_env.outcomes import ChoiceIssue, InvalidMoveError, ItemsIssue, NumberIssue
 from tests.errors import raises
 
 from .specs import names, trade
@@ -158,12 +158,12 @@ def test_a_division_that_cannot_be_is_refused(value: Any, fields: dict[str, Any]
 )
 def test_terms_are_complete(terms: Any, fields: dict[str, Any]) -> None:
     with raises(InvalidMoveError, **fields):
-        OutcomeSpace.of(trade(), SEATS).normalise(terms)
+        trade().space(SEATS).normalise(terms)
 
 
 @pytest.mark.parametrize("seats", [2, 3, 4])
 def test_a_space_lists_exactly_its_size(seats: int) -> None:
-    space = OutcomeSpace.of(trade(seats), names(seats))
+    space = trade(seats).space(names(seats))
     outcomes = list(space.outcomes())
     assert len(outcomes) == space.size == 11 * 2 * math.comb(3 + seats - 1, seats - 1)
     assert len({space.key(terms) for terms in outcomes}) == space.size
@@ -174,7 +174,7 @@ def test_a_space_lists_exactly_its_size(seats: int) -> None:
 
 
 def test_terms_are_written_for_people() -> None:
-    space = OutcomeSpace.of(trade(), SEATS)
+    space = trade().space(SEATS)
     terms = space.normalise({"Price": "$8", "start": "june 1", "firewood": {"Ben": 1, "Ana": 2}})
     assert space.describe(terms) == "price $8, start June 1, firewood: Ana 2, Ben 1"
 

@@ -6,13 +6,13 @@ import asyncio
 
 import pytest
 
-from sotopia_env.errors import InvalidValueError
+from sotopia_env.errors import InvalidValueError, UnknownNameError
 from sotopia_env.naming import make_policy
-from sotopia_env.naming.recorded import RecordedPolicy, recorded_policy
+from sotopia_env.naming.recorded import interviewees, policy_of
 from sotopia_env.outcomes import Move, MoveKind
 from sotopia_env.policies import BestOfNPolicy, HumanPolicy, LLMPolicy, OfferWorth, UniformRandom
 from sotopia_env.policies.interviews import read_choice
-from sotopia_env.storage.manifest import named
+from sotopia_env.storage.manifest import Named, named
 from sotopia_env.testing import ScriptedChatModel, state_after
 from sotopia_env.world.action import Action, ActionType, ParseFailure
 from sotopia_env.world.answers import InterviewQuestion, InterviewReply
@@ -23,6 +23,7 @@ from tests.sotopia_env.interviewed import RIGHT, WRONG, answering, fair
 from tests.sotopia_env.policies.doubles import ballot, friends_task, one_number, three_seats, verified
 
 OPTIONS = (WRONG[0], RIGHT, *WRONG[1:])
+ABOUT_THE_SELLER = InterviewQuestion("agent_1", "?")
 SECRET = InterviewQuestion("agent_0", "What is it with the hall?", OPTIONS)
 
 
@@ -191,31 +192,68 @@ POLICIES = [make_policy("linear:horizon=4"), make_policy("human"), make_policy("
 POLICIES += [BestOfNPolicy(LLM, 3, OfferWorth())]
 
 
+def interviewed(record, question=ABOUT_THE_SELLER):
+    """The reply of a recorded policy."""
+    (policy,) = interviewees([record], model)
+    assert (policy.name, policy.parameters) == (record.name, record.parameters)
+    return answered(policy, state_after(fair()), "agent_1", question)
+
+
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
 def test_a_policy_comes_back_from_its_record(policy):
-    record = named(policy)
-    again = recorded_policy(record, model)
-    assert (again.name, again.parameters) == (policy.name, record.parameters)
-    inner = again.policy.policy if isinstance(again.policy, RecordedPolicy) else again.policy
-    expected = policy.policy if isinstance(policy, BestOfNPolicy) else policy
-    assert named(inner) == named(expected)
-    if isinstance(inner, LLMPolicy):
-        assert answered(again, state_after(fair()), "agent_1", InterviewQuestion("agent_1", "?")) == InterviewReply(0)
+    again = policy_of(named(policy), model)
+    assert type(again) is type(policy)
+    assert named(again) == named(policy)
+    if isinstance(policy, LLMPolicy | BestOfNPolicy):
+        assert interviewed(named(policy)) == InterviewReply(0)
 
 
-def test_a_record_from_before_one_switch_decided_comes_back():
-    record = named(LLM).model_copy(update={"parameters": {**LLM.parameters, "structured": False}})
-    again = recorded_policy(record, model)
-    assert named(again.policy) == named(LLM)
+@pytest.mark.parametrize(
+    "more", [{"structured": False}, {"prompts": {"template": "0"}}, {"model_parameters": {"server": "elsewhere"}}]
+)
+def test_a_policy_with_other_parameters_than_recorded_answers_and_does_not_play_on(more):
+    record = named(LLM).model_copy(update={"parameters": {**LLM.parameters, **more}})
+    assert interviewed(record) == InterviewReply(0)
+    assert named(policy_of(record, model, exact=False)) == named(LLM)
+    with raises(InvalidValueError, field="policy 'mine'"):
+        policy_of(record, model)
 
 
-def test_a_policy_of_another_package_is_not_imported_from_a_record(tmp_path):
-    record = named(make_policy("random")).model_copy(update={"name": "os:system", "parameters": {"command": "false"}})
-    reply = answered(recorded_policy(record, model), state_after(fair()), "agent_1", SECRET)
-    assert reply.reason == "the policy 'os:system' cannot be made again from its record"
+def test_the_scorer_of_a_best_of_n_need_not_be_there_for_an_interview():
+    parameters = dict(BestOfNPolicy(LLM, 3, OfferWorth()).parameters)
+    record = Named(name="best", parameters={**parameters, "scorer": {"name": "runs/rm", "parameters": {}}})
+    assert interviewed(record) == InterviewReply(0)
+    with raises(UnknownNameError, field="scorer", got="runs/rm"):
+        policy_of(record, model)
 
 
-def test_a_record_that_cannot_be_meant_is_refused():
-    record = named(make_policy("linear")).model_copy(update={"parameters": {"speed": 3}})
-    with raises(InvalidValueError, field="policy", got="linear"):
-        recorded_policy(record, model)
+def test_a_user_can_name_a_policy_whose_record_does_not_say_enough():
+    record = Named(name="mine", parameters={"n": 3})
+    with pytest.raises(UnknownNameError):
+        policy_of(record, model)
+    assert policy_of(record, model, specs={"mine": "random"}, exact=False).name == "random"
+    with raises(InvalidValueError, field="policy 'mine'"):
+        policy_of(record, model, specs={"mine": "random"})
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        Named(name="os:system", parameters={"command": "false"}),
+        Named(name="tests.sotopia_env.policies.doubles:speaking"),
+        Named(name="mine", parameters={**LLM.parameters, "model": "tests.sotopia_env.policies.test_interviews:model"}),
+        Named(name="best", parameters={"n": 2, "policy": {"name": "x.y:z"}, "scorer": {"name": "offer-worth"}}),
+    ],
+    ids=lambda record: record.name,
+)
+def test_nothing_that_a_record_names_is_imported(record):
+    reply = interviewed(record, SECRET)
+    assert (reply.choice, reply.asked) == (None, False)
+    with pytest.raises(UnknownNameError):
+        policy_of(record, model)
+
+
+def test_a_record_with_invalid_parameters_is_refused():
+    record = Named(name="linear", parameters={"speed": 3})
+    with raises(InvalidValueError, field="policy 'linear'"):
+        policy_of(record, model)

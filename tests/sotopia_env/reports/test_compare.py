@@ -17,6 +17,7 @@ import pytest
 
 from sotopia_env.errors import InvalidValueError, UnknownNameError
 from sotopia_env.files import guard
+from sotopia_env.outcomes import OutcomeResult
 from sotopia_env.reports.charts import write_report
 from sotopia_env.reports.compare import Comparison, compare, compare_runs
 from sotopia_env.reports.intervals import METHOD
@@ -24,7 +25,7 @@ from sotopia_env.reports.seat_results import HEADLINES, METRICS, recorded_evalua
 from sotopia_env.reports.tables import partner_columns, show_number, to_csv, to_json, to_text
 from sotopia_env.runs import EpisodePlan, all_matchups, evaluate_run, plan_episodes, run_episodes
 from sotopia_env.world.action import Action, ActionType
-from sotopia_env.world.episode import Episode, Evaluation, OutcomeResult, Score
+from sotopia_env.world.episode import Episode, Evaluation, Score
 from sotopia_env.world.reward import DIMENSIONS, RANGES, CustomDimension
 from tests.errors import raises
 from tests.sotopia_env.outcome_tasks import sale

@@ -20,14 +20,15 @@ from statsmodels.stats.multitest import multipletests
 
 from benchmarks.sensitivity import rejections
 from sotopia_env.errors import InvalidValueError, UnknownNameError
+from sotopia_env.outcomes import OutcomeResult
 from sotopia_env.reports import estimate
 from sotopia_env.reports.interviews import interview_report, to_csv, to_json, to_text, write_report
 from sotopia_env.reports.interviews.report import abnormal_templates
 from sotopia_env.reports.interviews.rows import GOAL_MEASURES
 from sotopia_env.reports.interviews.sensitivity import between_templates, cohens_kappa, deviations, variation_tests
 from sotopia_env.world.answers import INFORMATION_MEASURES, InterviewAnswer, View
-from sotopia_env.world.episode import Episode, Evaluation, OutcomeResult, PolicyInfo
-from sotopia_env.world.interview import goal_truth
+from sotopia_env.world.episode import Episode, Evaluation, PolicyInfo
+from sotopia_env.world.outcome import goal_truth
 from tests.errors import raises
 from tests.sotopia_env.interviewed import GOALS, fair
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from sotopia_env.outcomes import OutcomeResult
 from sotopia_env.runs import EpisodePlan, run_episodes
 from sotopia_env.storage import arrow_schema, features
 from sotopia_env.world.episode import (
@@ -16,7 +17,6 @@ from sotopia_env.world.episode import (
     EpisodeError,
     Evaluation,
     Generation,
-    OutcomeResult,
     Score,
     Usage,
     write_episodes,

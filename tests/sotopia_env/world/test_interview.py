@@ -6,8 +6,9 @@ import pytest
 from pydantic import ValidationError
 
 from sotopia_env.errors import InvalidTaskError
+from sotopia_env.outcomes import OutcomeResult
 from sotopia_env.records import invalid
-from sotopia_env.world import OutcomeResult, Scenario, Task, goal_truth
+from sotopia_env.world import Scenario, Task, goal_truth
 from sotopia_env.world.interview import GoalType, Need
 from sotopia_env.world.taskset import FIELD_NAMES
 from tests.errors import check_fields, raises

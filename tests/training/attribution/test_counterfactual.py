@@ -9,17 +9,18 @@ import pytest
 
 from sotopia_env import tasks
 from sotopia_env.chat_model import ModelPool
+from sotopia_env.continuations import Continuations
 from sotopia_env.errors import DamagedRecordError, InvalidValueError, PolicyError
 from sotopia_env.naming import make_evaluator, make_policy
 from sotopia_env.policies import Decision
 from sotopia_env.runs import evaluate_episode, plan_episodes, run_episodes
+from sotopia_env.table import Table
 from sotopia_env.world import Action, ActionType, Rules, write_episodes
 from tests.training.played import ACCEPT, LEAVE, haggling, offer, played
-from training.attribution.counterfactual import Continuations, StateValues, forced, states_of
+from training.attribution.counterfactual import Measurement, StateValues, states_of
 from training.attribution.credits import Missing, read_attributions, read_rewards
 from training.attribution.settings import CounterfactualSettings
 from training.attribution.stage import AttributionSettings, run
-from training.data.samples import state_before
 from training.stage.script import run_script
 
 BUYER, SELLER = "agent_0", "agent_1"
@@ -62,7 +63,7 @@ def play(number=1, p=0.5, seed=0, evaluator=None):
 
 def continuations(**fields):
     policies = fields.pop("policies", {"coin": f"{HERE}:coin"})
-    return Continuations(CounterfactualSettings(policies=policies, **fields), ModelPool())
+    return Measurement(CounterfactualSettings(policies=policies, **fields), ModelPool())
 
 
 def measured(path, states, **fields):
@@ -70,6 +71,11 @@ def measured(path, states, **fields):
     with StateValues(path, continuations(**fields)) as values:
         values.measure(states, len(states))
         return [values.scores(state, SELLER, "goal") for state in states]
+
+
+def forced(state, action):
+    """The state after an action that nobody took."""
+    return Table.resume(state).fork(len(state.turns), action).episode()
 
 
 def mean(scores):
@@ -83,8 +89,8 @@ def mean(scores):
 def test_values_agree_with_the_closed_form(tmp_path, p):
     """Before the answer the seller may expect p · 4; after assent exactly 4, after leaving exactly 0."""
     (episode,) = play(p=p)
-    before = state_before(episode, 1)
-    states = [state_before(episode, 0), before, forced(before, ACCEPT), forced(before, Action(LEAVE))]
+    before = episode.before(1)
+    states = [episode.before(0), before, forced(before, ACCEPT), forced(before, Action(LEAVE))]
     opening, answer, assent, leaving = measured(
         tmp_path / "values.jsonl", states, samples=400, policies={"coin": f"{HERE}:coin:p={p}"}
     )
@@ -170,7 +176,7 @@ def test_a_killed_measurement_goes_on_where_it_was(tmp_path, monkeypatch):
 
 def test_what_a_failed_policy_leaves_unmeasured_is_missing_and_tried_again(tmp_path):
     (episode,) = play()
-    states = [state_before(episode, 1)]
+    states = [episode.before(1)]
     path = tmp_path / "values.jsonl"
     (missing,) = measured(path, states, samples=2, policies={"coin": f"{HERE}:coin:broken=true"})
     assert missing == Missing("not measured: the model is gone")
@@ -239,9 +245,9 @@ def damaged():
             lambda: play()[0],
             {"policies": {}},
             InvalidValueError,
-            "'coin' cannot be made again .*counterfactual.policies",
+            "name policy 'coin' under counterfactual.policies",
         ),
-        (lambda: play()[0], {"policies": {"coin": "linear"}}, InvalidValueError, "expected 'linear' to be policy"),
+        (lambda: play()[0], {"policies": {"coin": "linear"}}, InvalidValueError, "expected 'linear' to make"),
         (lambda: play()[0], {"policies": {"coin": f"{HERE}:coin:p=0.9"}}, InvalidValueError, '"p":0.9'),
         (lambda: play()[0], {"evaluator": "verified-moves"}, InvalidValueError, "verified"),
         (lambda: played(haggling(), "Hello.", LEAVE), {}, InvalidValueError, "policy agent_0"),
@@ -274,4 +280,4 @@ def test_no_continuations_and_a_method_nobody_serves_are_refused(coins, tmp_path
 def test_a_forced_action_of_an_ended_episode_is_refused():
     (episode,) = play()
     with pytest.raises(InvalidValueError, match="has ended"):
-        forced(state_before(episode, len(episode.turns)), Action(ActionType.SPEAK, "One more thing."))
+        forced(episode.before(len(episode.turns)), Action(ActionType.SPEAK, "One more thing."))

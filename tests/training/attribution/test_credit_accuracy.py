@@ -7,13 +7,13 @@ import statistics
 
 import pytest
 
+from sotopia_env.continuations import Continuations
 from sotopia_env.errors import InvalidValueError, UnknownNameError
 from sotopia_env.testing import ScriptedChatModel
 from sotopia_env.world import Dimension, Evaluation, write_episodes
 from sotopia_env.world.episode import Score
 from tests.training.attribution.test_counterfactual import HERE, SELLER, StoppedError, damaged, play, unverified
 from training.attribution.accuracy import ALL, Observation, accuracies, nearest
-from training.attribution.counterfactual import Continuations
 from training.attribution.credit_accuracy import CreditAccuracySettings, run
 from training.attribution.probes import Truth
 

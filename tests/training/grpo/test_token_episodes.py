@@ -11,9 +11,9 @@ from sotopia_env.naming import make_evaluator as make_evaluator
 from sotopia_env.naming import make_policy as make
 from sotopia_env.policies.agent_prompt import AgentPrompt
 from sotopia_env.policies.llm import LLMPolicy
+from sotopia_env.table import observations
 from sotopia_env.testing import ScriptedChatModel
 from sotopia_env.world.dynamics import Rules, StopReason
-from training.data.samples import observations
 from training.grpo.situations import Situation, SituationSettings, situations
 from training.grpo.token_episodes import TokenPlayer
 from training.models.tokenizers import answer_ids, prompt_ids

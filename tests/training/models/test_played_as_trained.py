@@ -9,9 +9,9 @@ import pytest
 from sotopia_env import tasks
 from sotopia_env.naming import make_policy
 from sotopia_env.policies import AgentPrompt
-from sotopia_env.table import Table
+from sotopia_env.table import Table, observations
 from sotopia_env.world import Rules
-from training.data.samples import RowMaker, observations
+from training.data.samples import RowMaker
 from training.grpo.situations import Situation
 from training.grpo.token_episodes import TokenPlayer
 from training.models.generation import Sampled

@@ -1,0 +1,30 @@
+"""The outcome of an episode: what was agreed, and what it is worth to every seat."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from sotopia_env.records import JsonObject, Record
+
+
+class OutcomeResult(Record):
+    """The outcome of an episode, computed from its moves.
+
+    Attributes:
+        agreed: whether something was agreed, decided or correctly claimed.
+        reason: why, or why not.
+        terms: what was agreed, in normal form.
+        payoffs: payoff per agent, in the units of the scenario's worths, seat order.
+        shares: per agent, seat order: (payoff - disagreement) / (best - disagreement); below 0 when worse
+            than no deal.
+        efficiency: joint surplus over the best joint surplus, in (-inf, 1].
+        fairness: see :meth:`~sotopia_env.outcomes.ReferencePoints.fairness`.
+    """
+
+    agreed: bool
+    reason: str
+    terms: JsonObject = Field(default_factory=dict)
+    payoffs: tuple[float, ...]
+    shares: tuple[float, ...]
+    efficiency: float
+    fairness: float | None = None

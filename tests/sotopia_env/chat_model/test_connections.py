@@ -199,5 +199,5 @@ async def test_a_redirection_is_not_followed():
 def test_long_messages_are_encoded_but_not_remembered():
     direct._short_message.cache_clear()
     for content, size in (("short", 1), ("é" * 1_999, 2), ("x" * 2_000, 2), ("y" * 1_000_000, 2)):
-        assert json.loads(direct._message("user", content)) == {"role": "user", "content": content}
+        assert json.loads(direct._message({"role": "user", "content": content})) == {"role": "user", "content": content}
         assert direct._short_message.cache_info().currsize == size

@@ -235,7 +235,8 @@ def test_examples_are_calls():
 
 
 def test_training_knows_no_calls():
-    from training.stage.settings import PromptSettings, settings_of
+    from sotopia_env.settings import settings_of
+    from training.stage.settings import PromptSettings
 
     with pytest.raises(InvalidValueError, match="format"):
         settings_of({"format": "tools"}, PromptSettings, "prompt")

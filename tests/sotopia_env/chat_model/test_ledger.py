@@ -338,9 +338,9 @@ def test_limits_that_cannot_be_meant(options):
 
 
 def test_a_ledger_that_is_not_there(tmp_path):
-    with pytest.raises(InvalidValueError, match="expected a ledger, found none"):
+    with pytest.raises(InvalidValueError, match="expected a ledger"):
         list(read_ledger(tmp_path))
-    with pytest.raises(InvalidValueError, match="expected a response cache, found none"):
+    with pytest.raises(InvalidValueError, match="expected a response cache"):
         cache_info(tmp_path)
     (tmp_path / "file").write_text("")
     with pytest.raises(InvalidValueError, match="expected a file that can be written"):

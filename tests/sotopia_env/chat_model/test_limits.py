@@ -132,7 +132,7 @@ def test_a_cancelled_wait_gives_back_what_it_took():
         ({"rpm": 1.5}, "got 1.5"),
         ({"tpm": -1}, "tpm: expected"),
         ({"tpm": True}, "tpm: expected"),
-        ({"rpm": 100, "tpm": 99}, "tpm 99 is less than a token for each of rpm 100 requests"),
+        ({"rpm": 100, "tpm": 99}, "a token for each of rpm 100 requests"),
     ],
 )
 def test_limits_that_cannot_be_meant(options, message):

@@ -53,7 +53,7 @@ def test_the_killed_writing_of_scenarios_goes_on(tmp_path: Path) -> None:
     (themes,) = inspiration_files(tmp_path, {"themes": 30})
     with LoopbackServer(reply=reply, latency=0.05) as server:
         command = ["tasks", "write", "scenarios", "--inspirations", themes, "-n", 30, "--castings", 1]
-        command += ["--model", "local/tiny", "--api-base", server.api_base, "--model-concurrency", AT_ONCE]
+        command += ["--model", "local/tiny", "--api-base", server.api_base, "--set", f"models.concurrency={AT_ONCE}"]
         kill_twice_and_finish(server, [*command, "--out", tmp_path / "out"], 30)
     assert len(tasks.load(tmp_path / "out" / "tasks.jsonl")) == 30
 
@@ -63,6 +63,6 @@ def test_the_killed_writing_of_templates_goes_on(tmp_path: Path) -> None:
     script.write_text(SCRIPT, encoding="utf-8")
     with LoopbackServer(reply=reply, latency=0.05) as server:
         command = ["tasks", "write", "templates", "--script", script, "--castings", 2]
-        command += ["--model", "local/tiny", "--api-base", server.api_base, "--model-concurrency", AT_ONCE]
+        command += ["--model", "local/tiny", "--api-base", server.api_base, "--set", f"models.concurrency={AT_ONCE}"]
         kill_twice_and_finish(server, [*command, "--out", tmp_path / "out"], 21)
     assert len(tasks.load(tmp_path / "out" / "tasks.jsonl")) == 4

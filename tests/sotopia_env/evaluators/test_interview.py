@@ -151,10 +151,10 @@ UNANSWERED = {
         [player(lambda _: '{"answer": "E or so"}', reasks=0)] * 3,
         "after 1; the last one: answer: expected one of",
     ),
-    "two answers": ([player(lambda _: '{"answer": "yes"} {"answer": "no"}', reasks=0)] * 3, "got 2"),
+    "two answers": ([player(lambda _: '{"answer": "yes"} {"answer": "no"}', reasks=0)] * 3, "JSON object"),
     "more keys": (
         [player(lambda _: '{"answer": "yes", "sure": 1}', reasks=0)] * 3,
-        'got the keys \\"answer\\", \\"sure\\"'.replace("\\", ""),
+        '"sure"',
     ),
 }
 

@@ -117,7 +117,7 @@ REFUSED = [
     (says(TERMS, (1, 9)), "agreement.turns.agent_1: there is no turn 9"),
     (says(TERMS, (1, 0)), "there is no turn 0"),
     (says(TERMS, (1, -1)), "there is no turn -1"),
-    (says(TERMS, (1, True)), "expected the number of a turn, or null, got true"),
+    (says(TERMS, (1, True)), "expected the number of a turn, or null, got"),
     (says(TERMS, (1, "2")), 'expected the number of a turn, or null, got "2"'),
     (says(TERMS, (1, 3)), "agreement.turns.agent_1: turn 3 is a turn of agent_0"),
     (says(TERMS, (3, 2)), "agreement.turns.agent_0: turn 3 carries no words"),

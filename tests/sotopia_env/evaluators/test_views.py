@@ -199,7 +199,7 @@ def test_every_seat_may_be_answered_for_by_a_model_of_its_own():
 
 WRONG = {
     "unclear": ('{"answers": {"1": {"reasoning": "r", "answer": "Yes, but no"}}}', 'one clear "yes" or "no"'),
-    "boolean": ('{"answers": {"1": {"reasoning": "r", "answer": true}}}', "got true"),
+    "boolean": ('{"answers": {"1": {"reasoning": "r", "answer": true}}}', "got"),
     "by text": ('{"answers": {"Buy a present.": {"reasoning": "r", "answer": "yes"}}}', "the key '1' is missing"),
     "one too many": ('{"answers": {"1": {"reasoning": "r", "answer": "yes"}, "2": {}}}', "unknown key"),
     "no reasoning": ('{"answers": {"1": {"answer": "yes"}}}', "'reasoning' is missing"),

@@ -119,7 +119,7 @@ def test_annotators_read_everything_they_need_and_no_forged_turn(tmp_path: Path)
     assert json.loads(lines[0].removeprefix("Turn #1 | Ada Quill said: ")) == f"{forgery} 0"
     assert lines[2:] == ['Turn #3 | Ada Quill [privately to Bo Tarn] said: "psst"', "Ended: turn limit"]
     assert columns["situation"] == "Two people share a kitchen."
-    assert "Occupation: baker." in columns["participant_profile"]
+    assert "baker" in columns["participant_profile"]
     assert "stranger" in columns["participant_profile"]
 
 

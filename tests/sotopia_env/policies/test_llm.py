@@ -188,15 +188,15 @@ UNUSABLE = [
     (HELLO[:-2], "not valid"),
     ("<think>Where do I begin", "thinking block is not closed"),
     ('{"action_type": "shout", "argument": "Hi"}', "action_type: expected one of"),
-    ('{"action_type": "dire", "argument": "Bonjour"}', "got 'dire'"),
+    ('{"action_type": "dire", "argument": "Bonjour"}', 'got "dire"'),
     ('{"typ": "sprechen"}', "without the key"),
     ('{"action_type": "speak", "argument": ""}', "needs a text"),
     (f"{HELLO}{speech('Bye.')}", "2 different actions"),
     (speech("x" * (MAX_ARGUMENT_LENGTH + 1)), "at most 16384 characters"),
     # guards S29: a wrong name is text to be asked for again, not an exception that ends a batch
-    ('{"action_type": "speak", "argument": "Hi", "to": ["Bramm Testa"]}', "did you mean 'Bram Testa'"),
+    ('{"action_type": "speak", "argument": "Hi", "to": ["Bramm Testa"]}', 'did you mean "Bram Testa"'),
     ('{"action_type": "speak", "argument": "Hi", "to": ["Ada Testa"]}', "to: expected one of"),
-    ('{"action_type": "leave"}', "action_type: expected one of 'none', 'speak', got 'leave'"),
+    ('{"action_type": "leave"}', 'action_type: expected one of "none", "speak", got "leave"'),
     ('{"action_type": "speak", "argument": "\\ud800"}', "lone surrogate"),
     ('{"' + "k" * 5000 + '": 1}', "without the key"),
 ]
@@ -528,7 +528,7 @@ def test_files_that_cannot_be_used_are_named(tmp_path):
     path = tmp_path / "there.txt"
     path.write_text("No placeholder.", encoding="utf-8")
     for settings in ({"template": path}, {"examples": path}):
-        with pytest.raises(InvalidValueError, match=r"there\.txt: (not valid JSON|expected the placeholder)"):
+        with pytest.raises(InvalidValueError, match=r"there\.txt"):
             LLMPolicy(ScriptedChatModel([]), format="single", **settings)
     for settings in ({"template": tmp_path / "x"}, {"examples": tmp_path / "x"}):
         with raises(InvalidValueError, file="x"):

@@ -89,7 +89,7 @@ def test_s5_policies_of_one_name_with_other_parameters_are_not_pooled() -> None:
 
 
 def test_s5_a_policy_counts_only_where_it_sits_and_first_means_first() -> None:
-    plans = plan_episodes([make_task("s0")], [(A, B), (B, C)], both_seats=False, both_orders=True)
+    plans = plan_episodes([make_task("s0")], [(A, B), (B, C)], both_seats=False, orders="both")
     rows = seat_results([scored(plan, (1.0, 2.0)) for plan in plans])
     table = sorted((r.policy, r.partner, r.seat, r.first) for r in rows)
     assert table == [

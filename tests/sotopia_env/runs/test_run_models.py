@@ -61,7 +61,7 @@ def test_nothing_is_written_before_the_models_are_known_to_be_there(tmp_path: Pa
         finally:
             await models.close()
 
-    with table_server() as server, pytest.raises(UnknownNameError, match="did you mean 'tiny'"):
+    with table_server() as server, pytest.raises(UnknownNameError, match='did you mean "tiny"'):
         asyncio.run(work(server.api_base, "tinny"))
     with pytest.raises(InvalidValueError, match=r"expected a server at http://127.0.0.1:9"):
         asyncio.run(work("http://127.0.0.1:9/v1", "tiny"))
@@ -82,7 +82,7 @@ def test_one_address_never_serves_ones_own_model_and_a_providers(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-of-the-provider")
     models = ModelPool(ModelOptions(api_base="http://localhost:1/v1"))
     models("local/tiny")
-    with pytest.raises(InvalidValueError, match=r"api_base: .* are not on one server; expected MODEL=VALUE for each"):
+    with pytest.raises(InvalidValueError, match="are not on one server"):
         models.judge("openai/gpt-4o-mini")
     apart = ModelPool(ModelOptions(api_base={"local/tiny": "http://localhost:1/v1"}))
     apart("local/tiny")

@@ -107,7 +107,7 @@ def test_a_record_that_contradicts_the_rules_does_not_replay():
         replay(episode.model_copy(update={"turns": episode.turns[::-1]}))
     with raises(DamagedRecordError, field="turns.0"):
         replay(episode.model_copy(update={"turns": (*episode.turns, episode.turns[0])}))
-    with raises(DamagedRecordError, field="episode 'k'"):
+    with raises(DamagedRecordError, record="episode 'k'"):
         replay(episode.model_copy(update={"turns": episode.turns[:-1]}))
 
 

@@ -235,7 +235,7 @@ def test_profile_fields_appear_exactly_as_the_table_says(kind, field, viewer):
     plain = {"age": 61, **{name: mark(1, name) for name in PROFILE if name != "public_attributes"}}
     shown = {
         "age": "61",
-        "big_five": "low openness",
+        "big_five": "openness",
         "moral_foundations": "purity",
         "schwartz_values": "hedonism",
         "decision_style": "conceptual",

@@ -162,9 +162,9 @@ def test_some_episodes_may_fail_where_that_is_allowed_and_are_counted(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "error", "said"),
     [
-        ({"agent": "liner"}, UnknownNameError, "did you mean 'linear'"),
-        ({"partner": "conceeder"}, UnknownNameError, "did you mean 'conceder'"),
-        ({"evaluator": "rulez"}, UnknownNameError, "did you mean 'rules'"),
+        ({"agent": "liner"}, UnknownNameError, 'did you mean "linear"'),
+        ({"partner": "conceeder"}, UnknownNameError, 'did you mean "conceder"'),
+        ({"evaluator": "rulez"}, UnknownNameError, 'did you mean "rules"'),
     ],
 )
 def test_a_misspelt_name_leaves_nothing_behind(changes, error, said, tmp_path):

@@ -213,7 +213,7 @@ def test_a_baseline_that_does_not_match_is_refused(tmp_path, made, message):
 
 def test_a_baseline_with_another_partner_or_with_several_policies_is_refused(evaluated, tmp_path):
     small = {"policies": ["boulware"], "judges": ["verified+rules"], "n": 4}
-    with pytest.raises(InvalidValueError, match=r"expected one policy with partner 'splitter' .* found none"):
+    with pytest.raises(InvalidValueError, match="expected one policy with partner 'splitter'"):
         run(settings(tmp_path / "a", **small, partners=["splitter"], baseline=str(evaluated)))
     with pytest.raises(InvalidValueError, match=r"found boulware, linear.*; baseline_name says which"):
         run(settings(tmp_path / "b", **small, partners=["conceder"], baseline=str(evaluated)))
@@ -222,9 +222,9 @@ def test_a_baseline_with_another_partner_or_with_several_policies_is_refused(eva
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"metrics": ["goals"]}, "metrics: .*did you mean 'goal'"),
+        ({"metrics": ["goals"]}, 'did you mean "goal"'),
         ({"policies": ["linear", "linear:floor=0.1"]}, "policies: two are called 'linear' in records"),
-        ({"baseline": "sharer"}, "baseline: expected one of the policies or a directory of runs, got 'sharer'"),
+        ({"baseline": "sharer"}, 'baseline: expected one of the policies or a directory of runs, got "sharer"'),
         (
             {"preset": "sotopia-hard", "tasks": None, "max_turns": None},
             "needs a task file of 14 scenarios with 10 castings each",

@@ -29,11 +29,11 @@ MISUSE = [
     ("local/tiny", {"api_base": BASE, "retries": -1}, "retries: expected"),
     ("local/tiny", {"api_base": BASE, "max_tokens": 0}, "max_tokens: expected"),
     ("local/tiny", {"api_base": BASE, "tpm": 500, "max_tokens": 501}, "more than tpm 500"),
-    ("local/tiny", {"api_base": BASE, "rpm": 10, "tpm": 5}, "contradict"),
+    ("local/tiny", {"api_base": BASE, "rpm": 10, "tpm": 5}, "rpm 10"),
     (
         "local/tiny",
         {"api_base": BASE, "structured": "yes"},
-        'structured: expected \'auto\', \'on\' or \'off\', got "yes"',
+        "structured: expected 'auto', 'on' or 'off', got \"yes\"",
     ),
     ("local/tiny", {"api_base": BASE, "fallbacks": ("openai/gpt-4o",)}, "same provider"),
     ("opnai/gpt-4o", {}, 'did you mean "openai"'),
@@ -181,13 +181,13 @@ def test_a_providers_model_is_checked_without_the_network(spec, variable, warnin
 
 HOSTED = [
     ("openai/gpt-4o-mini", {}, ""),
-    ("openai/gpt-4o-mimi", {}, "did you mean 'gpt-4o-mini'?"),
+    ("openai/gpt-4o-mimi", {}, 'did you mean "gpt-4o-mini"'),
     ("openai/gpt-5-of-tomorrow", {"models": ("openai/*",)}, ""),
     ("openai/gpt-4o-mini", {"models": ("gpt-4o-mini:latest",)}, ""),
-    ("hosted_vllm/tinny", {}, "did you mean 'tiny'?"),
+    ("hosted_vllm/tinny", {}, 'did you mean "tiny"'),
     ("ollama/tinny", {}, ""),
     ("anthropic/claude-x", {}, ""),  # no such list there; it is there, and the first call will tell
-    ("openai/gpt-4o-mini", {"key": "another"}, "expected another key in OPENAI_API_KEY, got HTTP 401"),
+    ("openai/gpt-4o-mini", {"key": "another"}, "OPENAI_API_KEY"),
     ("hosted_vllm/tiny", {"key": "another"}, ""),  # no key was sent: perhaps litellm finds one
 ]
 
@@ -211,7 +211,7 @@ def test_a_providers_model_at_an_address_of_ones_own_is_asked_for_there(serve, m
 def test_a_providers_address_that_cannot_be_reached(monkeypatch, spec):
     for variable in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
         monkeypatch.setenv(variable, KEY)
-    with pytest.raises(InvalidValueError, match=f"model '{spec}': expected a server at {BASE}"):
+    with pytest.raises(InvalidValueError, match=f"expected a server at {BASE}"):
         run_check(make_model(spec, api_base=BASE))
 
 

@@ -276,9 +276,7 @@ def test_models_check_prints_what_a_server_takes(tmp_path: Path, monkeypatch: py
 def test_models_check_of_a_server_that_cannot_answer(server: LoopbackServer) -> None:
     key = ["--api-key-env", "TABLE_KEY"]
     assert "tinny" in check_models(server.api_base, "--model", "tinny", *key, code=2).stderr
-    assert (
-        "key" in check_models(server.api_base, "--model", "tiny", "--api-key-env", "WRONG_KEY", code=2).stderr
-    )
+    assert "key" in check_models(server.api_base, "--model", "tiny", "--api-key-env", "WRONG_KEY", code=2).stderr
     assert "--api-base: " in check_models("nowhere", "--model", "tiny", code=2).stderr
     with LoopbackServer(script=["server_error"] * 3) as broken:
         output = check_models(broken.api_base, "--model", "tiny", code=1).output

@@ -147,7 +147,7 @@ MISUSE = [
     (["import", "logs.jsonl"], "a folder to write"),
     (["export", "logs.jsonl", "-o", "x.jsonl"], "logs.jsonl holds no folder of imports"),
     (["export", "logs.jsonl", "-o", "x.csv", "--format", "sotopia-logs"], "ends with .jsonl or .json"),
-    (["export", "none", "-o", "x.jsonl", "--format", "sotopia-logs"], "found nothing"),
+    (["export", "none", "-o", "x.jsonl", "--format", "sotopia-logs"], "a run directory"),
     (["export", "none", "-o", "x.jsonl", "--format", "sotopia-combos"], "a file of records"),
 ]
 

@@ -234,7 +234,4 @@ def test_a_short_outage_costs_no_episode(tmp_path: Path) -> None:
 
 def test_patience_that_cannot_be_meant_is_refused_by_name(tmp_path: Path) -> None:
     result = sotopia(*words(tmp_path / "run", "--policy", "silent", "--set", "models.patience=soon"), code=2)
-    assert (
-        'patience: expected seconds, zero or more, or such as \'10m\' or \'1h\', got "soon"'
-        in result.stderr
-    )
+    assert "patience: expected seconds, zero or more, or such as '10m' or '1h', got \"soon\"" in result.stderr

@@ -105,9 +105,9 @@ def test_a_record_that_contradicts_the_rules_does_not_replay():
     episode = played()
     with pytest.raises(DamagedRecordError):
         replay(episode.model_copy(update={"turns": episode.turns[::-1]}))
-    with raises(DamagedRecordError, field="turns.0"):
+    with raises(DamagedRecordError, field="turns.0.action"):
         replay(episode.model_copy(update={"turns": (*episode.turns, episode.turns[0])}))
-    with raises(DamagedRecordError, record="episode 'k'"):
+    with raises(DamagedRecordError, field="episode 'k'"):
         replay(episode.model_copy(update={"turns": episode.turns[:-1]}))
 
 

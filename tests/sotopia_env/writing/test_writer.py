@@ -97,7 +97,7 @@ REFUSED = [
     (json.dumps(situation(f"{CONTEXT}\nA line of its own.")), "single line"),
     (json.dumps(situation("The KNOWN  context of somewhere else, which is long enough to be one.")), "exists already"),
     (json.dumps(situation("A known context of somewhere else that is long enough to be one.")), r"already \(starter\)"),
-    (json.dumps(situation(f"{CONTEXT} And she is late.")), "got 'she': use 'they'"),
+    (json.dumps(situation(f"{CONTEXT} And she is late.")), "use 'they'"),
     (json.dumps(situation(f"{CONTEXT} {LEAKED}", seats=LEAKING)), "private_info: .* in context"),
 ]
 

@@ -20,6 +20,7 @@ from sotopia_env.settings import settings_of
 from sotopia_env.storage.directory import read_run
 from sotopia_env.world.dynamics import Rules
 from sotopia_env.world.taskset import TaskSet
+from tests.errors import raises
 from training.evaluation import evaluation
 from training.evaluation.evaluation import PRESETS, EvaluationSettings, read_tasks, run
 from training.stage.script import run_script
@@ -174,7 +175,7 @@ def played(folder: Path, focal: str, *, seed: int = 3, judge: str = "verified+ru
         [(make_policy(focal), make_policy("conceder"))],
         seed=seed,
         rules=Rules(**{"max_turns": 6, **rules}),
-        both_orders=True,
+        orders="both",
     )
     run_episodes(plans, evaluator=make_evaluator(judge), run_dir=folder, progress=False)
     return folder
@@ -215,7 +216,7 @@ def test_a_baseline_with_another_partner_or_with_several_policies_is_refused(eva
     small = {"policies": ["boulware"], "judges": ["verified+rules"], "n": 4}
     with pytest.raises(InvalidValueError, match="expected one policy with partner 'splitter'"):
         run(settings(tmp_path / "a", **small, partners=["splitter"], baseline=str(evaluated)))
-    with pytest.raises(InvalidValueError, match=r"found boulware, linear.*; baseline_name says which"):
+    with pytest.raises(InvalidValueError, match=r"boulware, linear.*baseline_name"):
         run(settings(tmp_path / "b", **small, partners=["conceder"], baseline=str(evaluated)))
 
 
@@ -275,17 +276,16 @@ def test_presets_are_those_of_the_papers():
 
 @pytest.mark.parametrize("preset", ["sotopia-all", "sotopia-hard"])
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "field"),
     [
-        ({"both_orders": False}, "both_orders: expected True with preset '{}', got False"),
-        ({"max_turns": 6}, "max_turns: expected 20 with preset '{}', got 6"),
+        ({"both_orders": False}, "both_orders"),
+        ({"max_turns": 6}, "max_turns"),
     ],
 )
-def test_what_contradicts_a_preset_is_refused_when_the_settings_are_read(preset, changes, said):
+def test_what_contradicts_a_preset_is_refused_when_the_settings_are_read(preset, changes, field):
     given = {"output": "o", "policies": ["linear"], "partners": ["conceder"], "preset": preset, "tasks": "t.jsonl"}
-    with pytest.raises(InvalidValueError) as caught:
+    with raises(InvalidValueError, field=field, file="e.yaml"):
         settings_of({**given, **changes}, EvaluationSettings, "e.yaml")
-    assert str(caught.value) == f"e.yaml: {said.format(preset)}"
     agreeing = settings_of({**given, "both_orders": True, "max_turns": 20}, EvaluationSettings, "e.yaml")
     assert agreeing.turn_limit == settings_of(given, EvaluationSettings, "e.yaml").turn_limit == 20
     verified = settings_of({**given, **changes, "preset": "verified"}, EvaluationSettings, "e.yaml")

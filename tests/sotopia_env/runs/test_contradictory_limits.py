@@ -130,10 +130,7 @@ def test_an_evaluation_is_held_to_the_same(server: LoopbackServer, tmp_path: Pat
     sotopia("rollout", "--policy", "silent", "--tasks", "bargaining", "-n", 1, "--out", tmp_path)
     judging = ["evaluate", tmp_path, "--evaluator", "judge:local/tiny:max_tokens=500", "--api-base", server.api_base]
     assert f"{ANSWER} tpm 499 allows" in sotopia(*judging, "--set", "models.tpm=499", code=2).stderr
-    assert (
-        "timeout 5 ends an episode"
-        in sotopia(*judging, "--set", "timeout=5", "--set", "models.timeout=6", code=2).stderr
-    )
+    assert "models.timeout 6" in sotopia(*judging, "--set", "timeout=5", "--set", "models.timeout=6", code=2).stderr
     assert server.total == 0
     judging[3] = "judge:local/tiny"
     assert (

@@ -48,7 +48,7 @@ def test_a_selection_may_name_episodes_of_several_runs(expert_run, tmp_path):
         rows_of(runs[0])
     with few.open("a") as file:
         file.write('{"episode": "nowhere", "seat": "agent_1"}\n')
-    with pytest.raises(InvalidValueError, match=r"'nowhere' is not in .*0\.jsonl, .*1\.jsonl$"):
+    with pytest.raises(InvalidValueError, match=r"'nowhere' is not in .*0\.jsonl, .*1\.jsonl"):
         rows_of(*runs)
 
 
@@ -62,7 +62,7 @@ def test_sources_that_cannot_be_used_are_said_in_a_sentence(expert_run, tmp_path
     TaskSet([key.model_copy(update={"id": "kept"})]).save(tmp_path / "kept.jsonl")
     table = [
         ({"run": str(tmp_path / "none")}, None, "not"),
-        ({"run": str(tmp_path / "empty.jsonl")}, None, "holds no episodes"),
+        ({"run": str(tmp_path / "empty.jsonl")}, None, "has no episodes"),
         ({"run": unscored}, None, "all 2 episodes are unscored; rate the run first, or set scored: false"),
         ({"run": run, "selection": str(tmp_path / "empty.jsonl")}, None, "selects no episode"),
         ({"run": run, "selection": str(tmp_path / "none.jsonl")}, None, "found none"),

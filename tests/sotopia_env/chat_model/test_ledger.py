@@ -343,7 +343,7 @@ def test_a_ledger_that_is_not_there(tmp_path):
     with pytest.raises(InvalidValueError, match="expected a response cache"):
         cache_info(tmp_path)
     (tmp_path / "file").write_text("")
-    with pytest.raises(InvalidValueError, match="expected a file that can be written"):
+    with pytest.raises(InvalidValueError, match="cannot be written"):
         Ledger(tmp_path / "file")
 
 

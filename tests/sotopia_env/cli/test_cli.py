@@ -105,7 +105,7 @@ WRONG = [
     ),
     (["tasks", "list", "no/such.jsonl"], "no/such.jsonl", ""),
     (["tasks", "show", "starter", "nobody"], "task: ", "nobody"),
-    (["tasks", "show", "starter", "--seat", "9"], "--seat", "has seats 0 to 1"),
+    (["tasks", "show", "starter", "--seat", "9"], "--seat", "0 to 1"),
     (["tasks", "sample", "starter", "--out", "x.txt"], "--out: ", ""),
     (["tasks", "sample", "starter", "-n", "9999", "--out", "x.jsonl"], "sotopia: -n: ", "9999"),
     (["tasks", "sample", "starter", "--split", "trainn", "--out", "x.jsonl"], "--split: ", "train"),

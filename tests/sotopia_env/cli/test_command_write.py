@@ -103,7 +103,7 @@ def test_a_directory_goes_on_with_its_own_people_only(server: LoopbackServer, tm
     line = {"source": "jobs", "text": "theme 0", "result": {"first_name": "Ida"}}
     (people / "characters.jsonl").write_text(json.dumps(line) + "\n", encoding="utf-8")
     result = sotopia(server, "write", "characters", "--inspirations", jobs, "--out", people, code=2)
-    assert "'theme 0': result.gender: " in result.stderr
+    assert "result.gender: " in result.stderr
 
 
 def test_a_script_becomes_a_directory(server: LoopbackServer, tmp_path: Path) -> None:

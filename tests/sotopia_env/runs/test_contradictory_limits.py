@@ -134,7 +134,7 @@ def test_an_evaluation_is_held_to_the_same(server: LoopbackServer, tmp_path: Pat
     assert server.total == 0
     judging[3] = "judge:local/tiny"
     assert (
-        "models.tpm: expected at least the tokens of one prompt"
+        "one prompt has about"
         in sotopia(*judging, "--set", "models.tpm=99", code=1).stderr
     )
     assert server.total == 0

@@ -65,10 +65,10 @@ def test_sources_that_cannot_be_used_are_said_in_a_sentence(expert_run, tmp_path
         ({"run": str(tmp_path / "empty.jsonl")}, None, "has no episodes"),
         ({"run": unscored}, None, "all 2 episodes are unscored; rate the run first, or set scored: false"),
         ({"run": run, "selection": str(tmp_path / "empty.jsonl")}, None, "selects no episode"),
-        ({"run": run, "selection": str(tmp_path / "none.jsonl")}, None, "found none"),
-        ({"run": run, "selection": str(tmp_path / "strange.jsonl")}, None, "'e' is not in"),
-        ({"run": run, "seats": ["policy:nobody"]}, None, "seats: expected one of 'agent_0', .*'policy:linear', got"),
-        ({"run": run, "seats": ["agent_0", "agnt_1"]}, None, "seats: .*did you mean 'agent_1'"),
+        ({"run": run, "selection": str(tmp_path / "none.jsonl")}, None, "a selection"),
+        ({"run": run, "selection": str(tmp_path / "strange.jsonl")}, None, "is not in"),
+        ({"run": run, "seats": ["policy:nobody"]}, None, "seats: .*agent_0.*policy:linear"),
+        ({"run": run, "seats": ["agent_0", "agnt_1"]}, None, "seats: .*agent_1"),
         ({"run": run}, str(tmp_path / "kept.jsonl"), "kept for evaluation"),
     ]
     for source, tasks, told in table:

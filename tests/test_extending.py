@@ -106,9 +106,9 @@ def test_a_family_of_another_package_streams_and_mixes_with_ours(installed: Path
 @pytest.mark.parametrize(
     ("spec", "error", "message"),
     [
-        ("flat_shar", UnknownNameError, "did you mean 'flat_share'"),
-        ("flat_share:family:lvl=hard", UnknownNameError, "it has no parameters, got 'lvl'"),
-        ("bargaining:levels=hard", UnknownNameError, "did you mean 'level'"),
+        ("flat_shar", UnknownNameError, 'did you mean "flat_share"'),
+        ("flat_share:family:lvl=hard", UnknownNameError, 'it has no parameters, got "lvl"'),
+        ("bargaining:levels=hard", UnknownNameError, 'did you mean "level"'),
         ("flat_share:FAMILY", InvalidValueError, "expected something to call"),
         ("firm:Firm", InvalidValueError, "tasks 'firm:Firm'"),
         ("bargaining:n=many", InvalidValueError, "n: expected a whole number"),
@@ -121,7 +121,7 @@ def test_wrong_sources_are_one_sentence(installed: Path, spec: str, error: type[
 
 
 def test_wrong_evaluators_and_protocols_are_one_sentence(installed: Path) -> None:
-    with pytest.raises(UnknownNameError, match="did you mean 'brevity'"):
+    with pytest.raises(UnknownNameError, match='did you mean "brevity"'):
         make_evaluator("brevty")
     with pytest.raises(InvalidValueError, match="lacks evaluate"):
         make_evaluator("even:Even")

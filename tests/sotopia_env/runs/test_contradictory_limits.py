@@ -133,10 +133,7 @@ def test_an_evaluation_is_held_to_the_same(server: LoopbackServer, tmp_path: Pat
     assert "models.timeout 6" in sotopia(*judging, "--set", "timeout=5", "--set", "models.timeout=6", code=2).stderr
     assert server.total == 0
     judging[3] = "judge:local/tiny"
-    assert (
-        "one prompt has about"
-        in sotopia(*judging, "--set", "models.tpm=99", code=1).stderr
-    )
+    assert "one prompt has about" in sotopia(*judging, "--set", "models.tpm=99", code=1).stderr
     assert server.total == 0
     sotopia(*judging, "--set", "models.tpm=100_000", "--set", "timeout=5")
     assert server.total == 1

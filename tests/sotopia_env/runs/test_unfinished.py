@@ -96,7 +96,7 @@ def test_unfinished_turns_that_contradict_the_rules_are_refused_with_their_place
     assert len(lines) == 2
     for damaged in (lines[1], lines[0].replace("agent_0", "agent_7")):
         (tmp_path / UNFINISHED).write_text(f"{damaged}\n", encoding="utf-8")
-        with pytest.raises(DamagedRecordError, match=f"{UNFINISHED}: episode .*; remove the episode's lines"):
+        with pytest.raises(DamagedRecordError, match="remove the episode's lines"):
             run_episodes(plans, run_dir=tmp_path)
 
 

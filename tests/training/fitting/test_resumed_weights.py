@@ -43,7 +43,7 @@ def test_adapters_that_were_not_loaded_are(two_adapters, tmp_path, missing):
 
 def test_a_checkpoint_without_an_adapter_of_the_model_is_refused(two_adapters, tmp_path):
     two_adapters.save_pretrained(tmp_path, selected_adapters=["default"])
-    with pytest.raises(InvalidValueError, match=r"ref: its weights could not be loaded, \S+lora"):
+    with pytest.raises(InvalidValueError, match="its weights could not be loaded"):
         load_missing_weights(two_adapters, tmp_path)
 
 

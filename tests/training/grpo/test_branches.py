@@ -112,12 +112,12 @@ def test_the_rollout_gives_gains_to_the_tokens_of_turns(player, tokenizer, monke
 
 @pytest.mark.parametrize(
     ("scalarisation", "task", "message"),
-    [("REL", None, "got relationship"), ("goal", tasks.starter_tasks()[0], "which has no outcome")],
+    [("REL", None, "not relationship"), ("goal", tasks.starter_tasks()[0], "which has no outcome")],
 )
 def test_what_nobody_can_verify_is_refused(player, scalarisation, task, message):
     wanted = situations(SITUATIONS)
     wanted += [Situation(task, SELLER, Coin())] if task is not None else []
-    with pytest.raises(InvalidValueError, match=rf"^reward\.credit: 'counterfactual' expects .*{message}"):
+    with pytest.raises(InvalidValueError, match=rf"^reward\.credit: 'counterfactual' needs .*{message}"):
         EpisodeRollout(player, wanted, RewardSettings(scalarisation=scalarisation, credit="counterfactual"))
 
 

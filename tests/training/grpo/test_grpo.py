@@ -50,7 +50,7 @@ SINGLE = {
         ({"reward": RewardSettings(gate=False)}, r"reward\.gate: only for mode 'single-turn'"),
         ({**SINGLE, "situations": SITUATIONS}, "situations: only for mode 'multi-turn'"),
         ({**SINGLE, "reward": RewardSettings(model="m", credit="acts")}, r"reward\.credit: only for mode 'multi-turn'"),
-        ({"reward": RewardSettings(credit="act")}, "did you mean 'acts'"),
+        ({"reward": RewardSettings(credit="act")}, 'did you mean "acts"'),
         ({"keep": "best"}, "dev"),
         ({"reward": RewardSettings(scalarisation="overall", credit="acts")}, "one dimension"),
         ({"reward": RewardSettings(scalarisation="mean", credit="acts")}, "one dimension"),
@@ -89,7 +89,7 @@ def test_a_model_of_single_prompts_is_not_refused_for_its_format_where_no_whole_
     write_prompt_settings(tmp_path / "bc" / "model", PromptSettings(format="single", max_length=512, max_answer=24))
     more = {"start_from": str(tmp_path / "bc"), "output": str(tmp_path / "out"), "data": (SourceSettings(run="r"),)}
     single = asked(mode="single-turn", situations=None, reward=RewardSettings(model=str(tmp_path / "none")), **more)
-    with pytest.raises(InvalidValueError, match="none: expected an adapter or a model"):
+    with pytest.raises(InvalidValueError, match="expected an adapter or a model"):
         grpo.run(single)
 
 

@@ -61,7 +61,7 @@ def test_trl_is_given_its_own_arguments(trainer, installed):
         ({}, {"quantization": "nf4"}, "quantization: expected none .* 4-bit weights are packed"),
         ({"vllm_max_model_length": 100}, {}, "at least the 512 tokens"),
         ({"vllm_tensor_parallel_size": 2}, {}, "a divisor of the 1 processes, got 2"),
-        ({"vllm_mode": "servr"}, {}, r"trainer\.vllm_mode: .*'servr'"),
+        ({"vllm_mode": "servr"}, {}, r"trainer\.vllm_mode"),
     ],
 )
 def test_what_cannot_sample_is_said_in_one_sentence(trainer, more, told, installed):

@@ -70,7 +70,7 @@ def test_it_judges_and_is_interviewed_in_this_process():
     task = tasks.generate("bargaining", 1, seed=3)[0]
     table = Table(task, Rules(max_turns=2), seed=3)
     asyncio.run(table.play({agent: naming.make_policy("linear") for agent in task.agents}))
-    judge = naming.make_evaluator("judge:smol:dimensions=(goal),max_tokens=400,reasks=0")
+    judge = naming.make_evaluator("judge:smol:dimensions=(goal),max_tokens=400,reasks=2")
     evaluation = asyncio.run(table.evaluate(judge))
     assert evaluation.unscored is None
     assert all(0 <= score.value <= 10 for score in evaluation.scores)
@@ -92,7 +92,7 @@ def test_files_that_differ_in_their_last_weights_are_two_models(tmp_path, monkey
 
 def test_what_is_no_gguf_file_or_has_no_reader_is_one_sentence(tmp_path, monkeypatch):
     (tmp_path / "x.gguf").write_bytes(b"not a model")
-    with pytest.raises(InvalidValueError, match=r"x\.gguf: this GGUF file cannot be read"):
+    with pytest.raises(InvalidValueError, match="this GGUF file cannot be read"):
         converted(tmp_path / "x.gguf")
     (tmp_path / "y.gguf").write_bytes(b"another")
     with pytest.raises(InvalidValueError, match=r"expected one \.gguf file, got x\.gguf, y\.gguf"):

@@ -77,7 +77,7 @@ STAGES = {
     "data": (cloned, BehaviorCloningSettings, CLONE, {"data": [{"run": "RUM"}]}, "RUM"),
     "second source": (cloned, BehaviorCloningSettings, CLONE, {"data": [{"run": "RUN"}, {"run": "RUM"}]}, "RUM"),
     "split": (cloned, BehaviorCloningSettings, CLONE, {"validation": 0.999}, "validation"),
-    "filter": (filtering.run, FilteringSettings, FILTER, {"filter": {"kind": "sr", "dimension": "gaol"}}, "'goal'"),
+    "filter": (filtering.run, FilteringSettings, FILTER, {"filter": {"kind": "sr", "dimension": "gaol"}}, '"goal"'),
     "nothing taken": (filtering.run, FilteringSettings, FILTER, {"runs": ["RUN", "RATED"]}, "takes none"),
     "rate": (collection.rate, RatingSettings, RATE, {"run": "RATD"}, "RATD"),
     "collect": (
@@ -85,7 +85,7 @@ STAGES = {
         CollectionSettings,
         COLLECT,
         {"tasks": {"families": {"names": ["bargainning"]}}},
-        "did you mean 'bargaining'",
+        'did you mean "bargaining"',
     ),
 }
 
@@ -110,8 +110,8 @@ def test_corrected_settings_are_taken_in_the_same_place(case, places):
 @pytest.mark.parametrize(
     ("script", "changes", "told"),
     [
-        ("train_bc", {"model": {"base": "MODEL", "lora": None}}, "MODEL: the tokenizer has no chat template; choose"),
-        ("train_sr", {"start_from": "EARLIER"}, "model: an adapter of 'org/other', which is not the base 'MODEL'"),
+        ("train_bc", {"model": {"base": "MODEL", "lora": None}}, "the tokenizer has no chat template"),
+        ("train_sr", {"start_from": "EARLIER"}, "an adapter of 'org/other', which is not the base 'MODEL'"),
         ("filter_episodes", {"runs": ["RUN"]}, "filter: none of 2 episodes has been evaluated; evaluate the run first"),
     ],
 )

@@ -107,19 +107,20 @@ class ModelOptions(Settings):
         limits = {"concurrency": concurrency, "max_cost": cost, "max_tokens": tokens, "rpm": rpm, "tpm": tpm}
         return self.model_copy(update=limits)
 
-    def check_divisible(self, count: int, longest: int = 0) -> None:
+    def check_divisible(self, count: int, longest: int = 0, field: str = "workers") -> None:
         """Raises :class:`InvalidValueError` if ``count`` processes would exceed a limit with one request each.
 
-        ``longest`` is the most tokens that one answer may have.
+        Args:
+            count: of the processes.
+            longest: tokens that one answer may have.
+            field: that gives the count, in the message.
         """
         for limit_name, limit in (("model concurrency", self.concurrency), ("rpm", self.rpm), ("tpm", self.tpm)):
             if limit is not None and limit < count:
-                raise InvalidValueError(
-                    field="workers", expected=f"no more than {limit_name}, which is {limit}", got=count
-                )
+                raise InvalidValueError(field=field, expected=f"no more than {limit_name}, which is {limit}", got=count)
         if self.tpm is not None and self.tpm // count < longest:
             raise InvalidValueError(
-                field="workers",
+                field=field,
                 expected=f"a part of tpm for each that holds an answer of max_tokens {longest}",
                 got=Verbatim(f"{self.tpm // count} of {self.tpm} for each of {count}"),
             )

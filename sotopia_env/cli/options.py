@@ -91,6 +91,7 @@ FLAGS: Mapping[str, str] = {
     "measure": "--measure",
     "seat": "--seat",
     "workers": "--executor",
+    "part": "--part",
     "api_base": "--api-base",
     "api_key_env": "--api-key-env",
     "max_cost": "--max-cost",

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sotopia_env.cli.models import exit_if_stopped, exit_on_signals, run_with_models, takes_model_options
-from sotopia_env.cli.options import EVALUATOR_HELP, SOURCE_HELP, Number, path_option
+from sotopia_env.cli.options import EVALUATOR_HELP, SOURCE_HELP, Number, path_argument, path_option
 from sotopia_env.cli.plain_help import MODELS, ORDER, PACE
 from sotopia_env.errors import InvalidValueError, UnknownNameError
 from sotopia_env.quoting import disarm, disarm_line
 
 if TYPE_CHECKING:
     from sotopia_env.concurrency.stopping import Stop
+    from sotopia_env.runs.parts import Part
     from sotopia_env.runs.plan import EpisodePlan
     from sotopia_env.runs.rollout import RunResult
     from sotopia_env.runs.spec import RunSpec
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 RUN = "run.json"
 _EXECUTORS = ("local", "ray")
+_MOST_SHOWN = 10
 _order, _pace, _model = (partial(typer.Option, rich_help_panel=panel) for panel in (ORDER, PACE, MODELS))
 
 
@@ -33,6 +35,7 @@ def register(app: typer.Typer) -> None:
     """Adds the commands to ``app``."""
     app.command("policies")(list_policies)
     app.command("rollout")(takes_model_options(rollout))
+    app.command("merge")(merge)
 
 
 def list_policies() -> None:
@@ -95,6 +98,9 @@ def rollout(
     executor: Annotated[
         str, _pace(help="Where episodes are played: local, ray, or ray:N for N processes.", metavar="NAME")
     ] = "local",
+    part: Annotated[
+        str | None, _pace(metavar="I/N", help="Play only share I of N; `sotopia merge` joins the shares.")
+    ] = None,
     *,
     settings: Any = None,
 ) -> None:
@@ -113,7 +119,9 @@ def rollout(
       sotopia rollout --policy openai/gpt-4o --evaluator "judge:openai/gpt-4o" --max-cost 5 --dry-run --out runs/e
       sotopia rollout --config run.yaml --out runs/g
       sotopia rollout --config runs/a/run.json --out runs/again
+      sotopia rollout --config run.yaml --part 3/16 --out runs/h
     """
+    from sotopia_env.runs.parts import Part
     from sotopia_env.runs.spec import RunSpec, read_specs
     from sotopia_env.settings import merged, settings_of
 
@@ -136,14 +144,17 @@ def rollout(
         raise InvalidValueError(
             "episodes are not played in this process", field="--verbose", hint="take --executor local"
         )
+    share = None if part is None else Part.parse(part)
+    if place.workers and share is not None:
+        raise InvalidValueError("Ray plays all parts", field="--part", hint="take --executor local")
     if out is None and (config is None or config.name != RUN):
         raise InvalidValueError(field="--out", expected="a run directory")
     directory = out or config.parent  # type: ignore[union-attr]  # checked above
     if dry_run:
         for spec in specs:
-            _forecast(spec, directory)
+            _forecast(spec, directory, share)
         return
-    failed = [_play(spec, directory, place, verbose) for spec in specs]
+    failed = [_play(spec, directory, place, verbose, share) for spec in specs]
     if any(failed):
         raise typer.Exit(1)
 
@@ -170,19 +181,19 @@ class _Place:
         return cls(int(number or 2))
 
 
-def _play(spec: RunSpec, out: Path, place: _Place, verbose: bool) -> bool:
-    """Plays a run; returns whether an episode failed or is unscored."""
-    result, number = _run_on_ray(spec, out, place.workers) if place.workers else _run_here(spec, out, verbose)
+def _play(spec: RunSpec, out: Path, place: _Place, verbose: bool, part: Part | None) -> bool:
+    """Plays a run or a part of it; returns whether an episode failed or is unscored."""
+    result, number = _run_on_ray(spec, out, place.workers) if place.workers else _run_here(spec, out, verbose, part)
     # The driver of a Ray cluster asks no models; another command does that.
     on_ray = f"`sotopia evaluate {out} --evaluator {shlex.quote(spec.evaluator)}`, with the same options of models,"
-    typer.echo(f"{out}: {_summary(result, on_ray if place.workers else 'the same command')}")
+    typer.echo(f"{result.run_dir}: {_summary(result, on_ray if place.workers else 'the same command')}")
     budget = "" if number else " with a higher limit"
     exit_if_stopped(result.stopped, number, f"the same command{budget} continues the run in {out}")
     return bool(result.failures or result.unscored)
 
 
-def _run_here(spec: RunSpec, out: Path, verbose: bool) -> tuple[RunResult, int | None]:
-    """The run, and the signal that stopped it if one did."""
+def _run_here(spec: RunSpec, out: Path, verbose: bool, part: Part | None) -> tuple[RunResult, int | None]:
+    """The run, or a part of it, and the signal that stopped it if one did."""
     from tqdm import tqdm
 
     from sotopia_env.chat_model.pool import ModelPool
@@ -191,7 +202,12 @@ def _run_here(spec: RunSpec, out: Path, verbose: bool) -> tuple[RunResult, int |
 
     models = ModelPool(spec.models)
     run = spec.resolve(models)
-    check_prompts(spec, out)
+    check_prompts(spec, out, 1 if part is None else part.count)
+    if part is not None:
+        if models.names:
+            spec.models.check_divisible(part.count, models.longest, "part")
+        models = ModelPool(part.limits(spec.models, out))
+        run = spec.resolve(models, check_limits=False)
     plans = run.plans()
 
     async def play(stop: Stop) -> RunResult:
@@ -205,9 +221,43 @@ def _run_here(spec: RunSpec, out: Path, verbose: bool) -> tuple[RunResult, int |
             ledger=models.ledger,
             watcher=LiveTranscript(tqdm.write) if verbose else None,
             spec=spec,
+            part=part,
         )
 
-    return run_with_models(models, out, play, f"the same command continues the run in {out}")
+    directory = out if part is None else part.path(out)
+    return run_with_models(models, directory, play, f"the same command continues the run in {directory}")
+
+
+def merge(
+    runs: Annotated[list[Path], path_argument("Run directories whose parts are joined.", "RUN...")],
+) -> None:
+    """Join the parts of runs, and check that every planned episode is there once. Exit code 1: some are missing.
+
+    `sotopia rollout --part I/N --out RUN` plays a part: the same command with every I from 1 to N, as tasks of a Slurm
+    array, as pods of a Kubernetes job or by hand. Parts that other machines wrote are copied into RUN/parts first. What
+    is missing after the merge is played by the same command, with or without --part.
+
+    \b
+    Examples:
+      sotopia merge runs/a
+      sbatch --array=1-16 --wrap 'sotopia rollout --config run.yaml --part $SLURM_ARRAY_TASK_ID/16 --out runs/a'
+    """
+    from sotopia_env.runs.parts import merge_run
+
+    incomplete = False
+    for run in runs:
+        result = merge_run(run)
+        planned = "" if result.planned is None else f" of {result.planned} planned"
+        parts = [f"{result.recorded} episodes{planned}, {result.new} of them merged now"]
+        if result.failed:
+            parts.append(f"{result.failed} failed (failures.jsonl)")
+        if result.missing:
+            absent = f" (not there: {', '.join(result.absent[:_MOST_SHOWN])})" if result.absent else ""
+            parts.append(f"{result.missing} missing{absent}; the command that played them continues the run")
+        typer.echo(f"{run}: {'; '.join(parts)}")
+        incomplete |= bool(result.failed or result.missing)
+    if incomplete:
+        raise typer.Exit(1)
 
 
 def _run_on_ray(spec: RunSpec, out: Path, workers: int) -> tuple[RunResult, int | None]:
@@ -221,12 +271,12 @@ def _run_on_ray(spec: RunSpec, out: Path, workers: int) -> tuple[RunResult, int 
     return result, stop.signal
 
 
-def _forecast(spec: RunSpec, out: Path) -> None:
+def _forecast(spec: RunSpec, out: Path, part: Part | None) -> None:
     from sotopia_env.runs.forecast import forecast
     from sotopia_env.runs.rehearsal import RehearsedModels
 
     models = RehearsedModels(spec.models)
-    for line in forecast(spec.resolve(models), models, out).lines():
+    for line in forecast(spec.resolve(models), models, out, part).lines():
         typer.echo(line)
 
 

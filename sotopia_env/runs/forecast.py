@@ -37,6 +37,7 @@ from sotopia_env.world.observation import observe
 from sotopia_env.world.scenario import Task
 
 if TYPE_CHECKING:
+    from sotopia_env.runs.parts import Part
     from sotopia_env.runs.spec import ResolvedRun, RunSpec
 
 FRAME = 64
@@ -372,21 +373,23 @@ def check_prompts(spec: RunSpec, directory: Path, workers: int = 1) -> None:
         forecast(spec.resolve(models), models, directory)
 
 
-def forecast(run: ResolvedRun, models: RehearsedModels, directory: Path) -> RunForecast:
+def forecast(run: ResolvedRun, models: RehearsedModels, directory: Path, part: Part | None = None) -> RunForecast:
     """Returns what a run asks; nothing is sent, and nothing is written.
 
     Args:
         run: with policies and an evaluator that ask ``models``.
         models: the stand-ins.
         directory: of the run; episodes that it holds are not played again.
+        part: the share that is played.
 
     Raises:
         InvalidValueError: there is nothing to play.
         BudgetExceededError: a first prompt has more than a minute's tokens.
         DamagedRecordError: ``directory`` holds a record that cannot be read.
     """
-    plans = run.plans()
-    done = {episode.key for episode in read_run(directory)} if (directory / RUN).is_file() else set()
+    plans = run.plans() if part is None else part.of(run.plans())
+    places = [directory] if part is None else [directory, part.path(directory)]
+    done = {episode.key for place in places if (place / RUN).is_file() for episode in read_run(place)}
     todo = [plan for plan in plans if plan.key not in done]
     return RunForecast(len(plans), len(todo), tuple(Tally(models.rehearsals).of(todo, run.evaluator)), models.options)
 

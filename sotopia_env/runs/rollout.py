@@ -31,9 +31,9 @@ from sotopia_env.naming import imported_code
 from sotopia_env.records import invalid
 from sotopia_env.runs.admission import Admission
 from sotopia_env.runs.evaluate import evaluate_directory
+from sotopia_env.runs.parts import Part, check_division, merge_parts, take_over
 from sotopia_env.runs.plan import EpisodePlan, planned_check, run_config
 from sotopia_env.runs.play import Watcher, evaluate_episode, play_episode
-from sotopia_env.runs.shards import merge_shards
 from sotopia_env.settings import Settings
 from sotopia_env.storage.directory import RunDirectory, is_unscored, read_run
 from sotopia_env.storage.manifest import UNFINISHED, FailureRecord, UnfinishedPart, named
@@ -235,6 +235,7 @@ async def run_episodes_async(
     ledger: Ledger | None = None,
     watcher: Watcher | None = None,
     spec: Settings | None = None,
+    part: Part | None = None,
 ) -> RunResult:
     """Plays, evaluates and records episodes.
 
@@ -256,6 +257,8 @@ async def run_episodes_async(
             models that answered are recorded in ``run.json``.
         watcher: gets every turn and the end of every episode.
         spec: what the plans were made of; ``run.json`` keeps it.
+        part: plays only this share of the plans, in a directory of its own in ``run_dir``
+            (:mod:`sotopia_env.runs.parts`).
 
     Raises:
         InvalidValueError: a wrong argument, two equal plans, or a ``run_dir`` that is in use or holds another run.
@@ -264,15 +267,19 @@ async def run_episodes_async(
             on disk; no episode counts as failed for it.
     """
     plans, stop = _check(plans, concurrency, timeout), stop or Stop()
+    if part is not None and run_dir is None:
+        raise InvalidValueError(field="run_dir", expected="a directory, for a part of a run", got=None)
     if evaluator is not None:
         check_members("evaluator", "an evaluator or None", evaluator, Evaluator)
-    with nullcontext() if run_dir is None else open_run(plans, evaluator, run_dir, spec) as directory:
+    with nullcontext() if run_dir is None else open_run(plans, evaluator, run_dir, spec, part) as directory:
         if directory is not None and directory.unscored and evaluator is not None:
             again = Progress(len(directory.done), 0, progress, "evaluations", ledger)
             await evaluate_directory(
                 directory, evaluator, again, concurrency=concurrency, timeout=timeout, stop=stop, ledger=ledger
             )
-        todo = [plan for plan in plans if directory is None or plan.key not in directory.done]
+        plans = plans if part is None else part.of(plans)
+        present = directory.done | directory.elsewhere if directory else set()
+        todo = [plan for plan in plans if plan.key not in present]
         bar = Progress(len(plans), len(plans) - len(todo), progress, "episodes", ledger)
         run = _Run(evaluator, timeout, directory, bar, stop, watcher, Admission(ledger))
         with _frozen_heap():
@@ -310,18 +317,30 @@ def _check(plans: Iterable[EpisodePlan], concurrency: int, timeout: float | None
 
 @contextmanager
 def open_run(
-    plans: list[EpisodePlan], evaluator: Evaluator | None, run_dir: str | Path, spec: Settings | None = None
+    plans: list[EpisodePlan],
+    evaluator: Evaluator | None,
+    run_dir: str | Path,
+    spec: Settings | None = None,
+    part: Part | None = None,
 ) -> Iterator[RunDirectory]:
-    """Opens the directory of a run for writing, with all that several processes may have left in it merged.
+    """Opens the directory of a run for writing, with the parts in it merged; or the directory of one part.
 
     Raises:
         InvalidValueError: it is in use, or holds another run.
         DamagedRecordError: it holds a line that cannot be read.
     """
-    config = run_config(plans, None if evaluator is None else named(evaluator))
-    with RunDirectory(run_dir, config, planned_check(plans)) as directory:
+    path, config = Path(run_dir), run_config(plans, None if evaluator is None else named(evaluator))
+    if part is None:
+        opened = RunDirectory(path, config, planned_check(plans))
+    else:
+        check_division(path, part, config)
+        opened = RunDirectory(part.path(path), config, planned_check(plans), str(part))
+    with opened as directory:
         directory.note_code(imported_code())
         if spec is not None:
             directory.note_spec(spec.model_dump(mode="json", exclude_defaults=True))
-        merge_shards(directory)
+        if part is None:
+            merge_parts(directory)
+        else:
+            take_over(directory, path, {plan.key for plan in part.of(plans)})
         yield directory

@@ -19,7 +19,7 @@ from typing import Any, Self, TypeVar
 
 from sotopia_env.errors import DamagedRecordError, InvalidValueError, Where
 from sotopia_env.files import BINARY, AppendOnlyFile, lock, read_lines, replacement, write_text_atomically
-from sotopia_env.records import read_record
+from sotopia_env.records import Record, read_record
 from sotopia_env.storage.journal import Journal
 from sotopia_env.storage.manifest import (
     EPISODES,
@@ -38,6 +38,7 @@ from sotopia_env.storage.manifest import (
 from sotopia_env.world.episode import Episode, read_episodes, to_line
 
 logger = logging.getLogger(__name__)
+_RecordT = TypeVar("_RecordT", bound=Record)
 _FileT = TypeVar("_FileT", AppendOnlyFile, Journal[FailureRecord], Journal[UnfinishedPart])
 
 
@@ -48,6 +49,8 @@ class RunDirectory:
         path: the directory.
         manifest: contents of ``run.json``.
         done: keys of the episodes it holds.
+        elsewhere: keys of episodes that the run holds of which this is a part.
+        failures: the latest failure of every episode that has not succeeded since.
         unscored: how many of these its evaluator has not scored; in a run without one, the latest that was asked.
         unfinished: parts of episodes that were begun and are not recorded, by key: their turns, and evaluations by the
             judges of a panel.
@@ -59,6 +62,7 @@ class RunDirectory:
         path: str | Path,
         config: RunConfig | None = None,
         check: Callable[[Episode, RunManifest], None] | None = None,
+        part: str | None = None,
     ) -> None:
         """Creates the directory, or takes up the one that is there.
 
@@ -67,6 +71,7 @@ class RunDirectory:
             config: what is played; it is added to a run of other policies in the same tasks. ``None`` takes up an
                 existing run as it is.
             check: raises :class:`DamagedRecordError` for an episode that is not one of the run.
+            part: the share of the run that a new directory is for.
 
         Raises:
             InvalidValueError: another process holds the directory, it holds another run, or there is none to take up.
@@ -75,15 +80,16 @@ class RunDirectory:
         self.path = Path(path)
         self._check = check
         self.done: set[str] = set()
+        self.elsewhere: set[str] = set()
         self.unscored = 0
         self.repaired: tuple[str, ...] = ()
         if config is None:
             check_run(self.path)
         with ExitStack() as resources:
             resources.callback(os.close, _lock(self.path))
-            self.manifest = self._take_up(config)
+            self.manifest = self._take_up(config, part)
             self._episodes = resources.enter_context(self._noted(AppendOnlyFile(self.path / EPISODES)))
-            self._failures = resources.enter_context(
+            self.failures = resources.enter_context(
                 self._noted(Journal(self.path / FAILURES, FailureRecord, lambda failure: failure.key))
             )
             self.unfinished = self._noted(Journal(self.path / UNFINISHED, UnfinishedPart, lambda part: part.key))
@@ -92,13 +98,12 @@ class RunDirectory:
             self._write_addition()
             self._resources = resources.pop_all()
 
-    def _take_up(self, config: RunConfig | None) -> RunManifest:
+    def _take_up(self, config: RunConfig | None, part: str | None) -> RunManifest:
         if not (self.path / RUN).exists():
-            return self._begin(config)
+            return self._begin(config, part)
         manifest = read_manifest(self.path)
-        if config is None or any(config.is_same(part) for part in manifest.configs):
+        if config is None or not manifest.adds(config, self.path):
             return manifest
-        manifest.check_addition(config, self.path)
         return manifest.model_copy(update={"added": (*manifest.added, config)})
 
     def _write_addition(self) -> None:
@@ -116,11 +121,11 @@ class RunDirectory:
             self.repaired += (sentence,)
         return file
 
-    def _begin(self, config: RunConfig | None) -> RunManifest:
+    def _begin(self, config: RunConfig | None, part: str | None) -> RunManifest:
         present = [name for name in (EPISODES, FAILURES) if (self.path / name).exists()]
         if present or config is None:
             raise InvalidValueError(f"has {' and '.join(present)} but no {RUN}: not a run directory", where=self.path)
-        manifest = RunManifest(config=config)
+        manifest = RunManifest(config=config, part=part)
         self._write_manifest(manifest)
         return manifest
 
@@ -138,7 +143,7 @@ class RunDirectory:
         """Counts an episode that is recorded; what there was of it before, turns or a failure, is superseded."""
         self.done.add(episode.key)
         self.unscored += self._is_unscored(episode)
-        self._failures.discard(episode.key)
+        self.failures.discard(episode.key)
         self.unfinished.discard(episode.key)
 
     def _is_unscored(self, episode: Episode) -> bool:
@@ -167,8 +172,8 @@ class RunDirectory:
 
     def append_failure(self, failure: FailureRecord) -> None:
         """Adds one failure; it is superseded when the episode fails again or succeeds."""
-        self._failures.discard(failure.key)
-        self._failures.append(failure)
+        self.failures.discard(failure.key)
+        self.failures.append(failure)
 
     def finish(self, complete: bool = True, answered: Mapping[str, Any] | None = None) -> None:
         """Forces everything to the disk, drops superseded failures, records the end in ``run.json``.
@@ -178,9 +183,9 @@ class RunDirectory:
             answered: the models that did (:meth:`sotopia_env.chat_model.Ledger.answered`).
         """
         self._episodes.sync()
-        self._failures.compact()
+        self.failures.compact()
         self.unfinished.compact()
-        counts = RunCounts(episodes=len(self.done), failed=len(self._failures), unscored=self.unscored)
+        counts = RunCounts(episodes=len(self.done), failed=len(self.failures), unscored=self.unscored)
         changes = {"finished": now() if complete else None, "counts": counts if complete else None}
         self._write_manifest(self.manifest.model_copy(update={**changes, "models": self._models(answered)}))
 
@@ -203,6 +208,21 @@ class RunDirectory:
         new = {module: sources for module, sources in new.items() if code[module] not in sources_of.get(module, ())}
         if new:
             self._write_manifest(self.manifest.model_copy(update={"code": {**sources_of, **new}}))
+
+    def note_part(self, part: RunManifest) -> None:
+        """Records in ``run.json`` what a part of this run was played with: configurations, commands and code.
+
+        Raises:
+            InvalidValueError: it is a part of another run.
+        """
+        for number, config in enumerate(part.configs):
+            if self.manifest.adds(config, self.path):
+                self._write_manifest(self.manifest.model_copy(update={"added": (*self.manifest.added, config)}))
+            if number < len(part.specs):
+                self.note_spec(part.specs[number])
+        for module, sources in part.code.items():
+            for source in sources:
+                self.note_code({module: source})
 
     def replace_episodes(self, episodes: Iterable[Episode]) -> None:
         """Replaces the episodes, at once or not at all."""
@@ -274,8 +294,17 @@ def read_run(path: str | Path) -> Iterator[Episode]:
 
 def read_failures(path: str | Path) -> tuple[FailureRecord, ...]:
     """Returns the lines of a run's ``failures.jsonl`` as they stand."""
-    file = Path(path) / FAILURES
-    return tuple(read_record(FailureRecord, line, where) for where, line in (read_lines(file) if file.exists() else ()))
+    return tuple(_read(Path(path) / FAILURES, FailureRecord))
+
+
+def read_unfinished(path: str | Path) -> tuple[UnfinishedPart, ...]:
+    """Returns the lines of a run's ``unfinished.jsonl`` as they stand."""
+    return tuple(_read(Path(path) / UNFINISHED, UnfinishedPart))
+
+
+def _read(file: Path, kind: type[_RecordT]) -> Iterator[_RecordT]:
+    for where, line in read_lines(file) if file.exists() else ():
+        yield read_record(kind, line, where)
 
 
 def _lock(path: Path) -> int:

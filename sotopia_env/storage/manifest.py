@@ -121,13 +121,15 @@ class RunManifest(Record):
     ``models`` holds the models that answered: by account (agent or judge) and model as it was named, the name and
     version that the server gave, with the number of answers. Prompts are in ``config``: the parameters of policies and
     evaluators hold their hashes. ``code`` holds the modules that names of policies and scorers had imported: by module
-    its file and the hash of its source, several where a resumed run found it changed.
+    its file and the hash of its source, several where a resumed run found it changed. ``part`` is set where only a
+    share of the run was played, such as ``3/16``; ``config`` is that of the whole run.
     """
 
     schema_version: SchemaVersion = SCHEMA_VERSION
     config: RunConfig
     added: tuple[RunConfig, ...] = ()
     specs: tuple[JsonObject, ...] = ()
+    part: str | None = None
     code_version: str = Field(default_factory=code_version)
     code: JsonObject = Field(default_factory=dict)
     packages: JsonObject = Field(default_factory=package_versions)
@@ -148,14 +150,16 @@ class RunManifest(Record):
         policies = [policy for config in self.configs for policy in config.policies]
         return tuple({canonical_json(policy.model_dump()): policy for policy in policies}.values())
 
-    def check_addition(self, other: RunConfig, path: Path) -> None:
-        """Checks that ``other`` may be added to the run: only its matchups, and so its policies, are others.
+    def adds(self, other: RunConfig, path: Path) -> bool:
+        """Whether ``other`` would be added to the run: only its matchups, and so its policies, are others.
 
         A policy of a name that the run has must be the run's: changed settings are refused, not played beside it.
 
         Raises:
-            InvalidValueError: names the first field in which ``other`` differs.
+            InvalidValueError: it is another run; names the first field in which ``other`` differs.
         """
+        if any(other.is_same(config) for config in self.configs):
+            return False
         present, new = self.config.as_json(), other.as_json()
         variants: dict[str, list[Any]] = {}
         for policy in decode_json(canonical_json([policy.model_dump() for policy in self.policies])):
@@ -167,6 +171,7 @@ class RunManifest(Record):
         for name in RunConfig.model_fields:
             if name not in _OF_MATCHUPS and present[name] != new[name]:
                 raise _other_run(path, name, present[name], new[name])
+        return True
 
 
 class FailureRecord(Record):

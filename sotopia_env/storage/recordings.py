@@ -45,7 +45,7 @@ def recordings(episodes: Iterable[Episode], one_play: bool = False) -> Iterator[
     evaluators: dict[PlayKey, set[str]] = {}
     plays: dict[str, PlayKey] = {}
     for episode in episodes:
-        play = _play_key(episode)
+        play = play_key(episode)
         if plays.setdefault(episode.key, play) != play and one_play:
             raise InvalidValueError(
                 "there are two plays with different turns",
@@ -61,6 +61,7 @@ def recordings(episodes: Iterable[Episode], one_play: bool = False) -> Iterator[
             yield Recording(play, episode, first, new)
 
 
-def _play_key(episode: Episode) -> PlayKey:
+def play_key(episode: Episode) -> PlayKey:
+    """Returns the identity of a play; equal records of one play may have other evaluations."""
     turns = "\n".join(item.model_dump_json(exclude={"generation"}) for item in episode.turns)
     return episode.key, hashlib.blake2b(turns.encode(), digest_size=16).digest()

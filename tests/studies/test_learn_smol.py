@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from sotopia_env.settings import Settings, read_settings
 from studies.learn_smol.__main__ import run
 from studies.learn_smol.report import TITLES
 from studies.learn_smol.stages import REFERENCES, SHORT, TASKS, Stage, seed_stages
 from tests.training.test_configs import stage_of
 from training.commands import STAGES as COMMANDS
-from training.stage.settings import Settings, read_settings
 
 STAGES = (TASKS, REFERENCES, *seed_stages(1))
 

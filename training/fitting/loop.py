@@ -70,7 +70,8 @@ def begin_from(model: ModelSettings, earlier: str | None, prompt: PromptSettings
         InvalidValueError: the earlier stage has no model, its adapter or prompts differ from the settings, or the
             weights cannot be trained.
     """
-    model = model.model_copy(update={"base": located(model.base)}) if model.base else model
+    if model.base and model.base != earlier:
+        model = model.model_copy(update={"base": located(model.base)})
     if earlier is not None:
         note = read_prompt_settings(find_model(earlier))
         for name in ("format", "chat_template", "chat_template_kwargs"):

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from sotopia_env.chat_model import Totals, read_ledger
-from sotopia_env.chat_model.options import ModelOptions
-from sotopia_env.chat_model.pool import ModelPool
+from sotopia_env.chat_model.pool import ModelOptions, ModelPool
 from sotopia_env.errors import InvalidValueError
-from sotopia_env.runs.ray_executor import Part, load_ray, play_part
-from sotopia_env.runs.shards import SHARDS
+from sotopia_env.runs import run_episodes
+from sotopia_env.runs.parts import PARTS, Part
+from sotopia_env.runs.ray_executor import PartTask, load_ray, play_part
 from sotopia_env.runs.spec import RunSpec
 from sotopia_env.storage import read_run
 from sotopia_env.storage.directory import read_failures
@@ -35,7 +35,7 @@ def command(api_base: str, run: Path, *more: object) -> list[object]:
 
 def test_without_ray_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(InvalidValueError, match="needs the package ray, which is not installed"):
+    with pytest.raises(InvalidValueError, match=r"needs the package ray, which is not installed: pip install"):
         load_ray()
     assert builtins.__import__("sotopia_env")
 
@@ -53,9 +53,9 @@ def test_two_workers_play_every_episode_once_are_stopped_and_resumed_and_locals_
         process = start(*command(server.api_base, run, "--executor", "ray:2"))
         wait_for(server, 60, process)
         process.send_signal(signal.SIGINT)
-        output, errors = process.communicate(timeout=60)
+        output, errors = process.communicate(timeout=240)
         assert process.returncode == 130, (output, errors)
-        assert not (run / SHARDS).exists()
+        assert not (run / PARTS).exists()
         assert sum(entry.attempts for entry in read_ledger(run)) == server.total
         there = sum(keys_of(run).values())
         assert 0 < there < 40
@@ -63,38 +63,52 @@ def test_two_workers_play_every_episode_once_are_stopped_and_resumed_and_locals_
         wait_for(server, server.total + 40, resumed)
         os.kill(resumed.pid, signal.SIGKILL)  # the driver; its workers notice and end
         resumed.communicate()
-        assert (run / SHARDS).exists()
+        assert (run / PARTS).exists()
         last = finish(command(server.api_base, run, "--executor", "ray:2"))
         assert last.returncode == 0, last.stderr
-        assert not (run / SHARDS).exists()
+        assert not (run / PARTS).exists()
         check(run, server.total)
         local = finish(command(server.api_base, run))
         assert "40 episodes planned, 0 played now, 40 were there" in local.stdout
 
 
-def test_a_worker_with_another_version_says_so_instead_of_playing_nothing(tmp_path: Path) -> None:
-    request = RunSpec(policies=("silent",), tasks="bargaining", n=1)
-    part = Part(request, frozenset({"an.episode.of.another.version"}), tmp_path / "shard", 0.0)
-    with pytest.raises(InvalidValueError, match="a worker finds 0 of its 1 episodes"):
-        play_part(part)
-    assert not (tmp_path / "shard").exists()
+@pytest.mark.skipif(not os.environ.get("SOTOPIA_SLOW"), reason="starts Ray; `make soak` runs it")
+def test_a_worker_that_is_killed_is_begun_again_and_goes_on(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    psutil = pytest.importorskip("psutil")
+    run = tmp_path / "run"
+    with table_server(latency=0.1) as server:
+        driver = start(*command(server.api_base, run, "--executor", "ray:2"))
+        for calls in (40, 80):
+            wait_for(server, calls, driver)
+            children = psutil.Process(driver.pid).children(recursive=True)
+            next(child for child in children if "play_part" in " ".join(child.cmdline())).kill()
+        output, errors = driver.communicate(timeout=240)
+        assert driver.returncode == 0, (output, errors)
+        assert "40 episodes planned, 40 played now" in output
+        check(run, server.total)
 
 
-def test_a_part_of_the_limits_is_not_held_against_the_longest_answer_of_the_run(tmp_path: Path) -> None:
-    policies = ("local/tiny:max_tokens=500",)
+def test_a_worker_with_another_version_says_so_instead_of_playing_something_else(tmp_path: Path) -> None:
+    spec = RunSpec(policies=("silent",), tasks="bargaining", n=1)
+    run = spec.model_copy(update={"n": 2}).resolve(ModelPool())
+    run_episodes(run.plans(), evaluator=run.evaluator, run_dir=tmp_path)
+    with pytest.raises(InvalidValueError, match="holds another run"):
+        play_part(PartTask(spec, tmp_path, Part(1, 1), 0.0))
+    assert not (tmp_path / PARTS).exists()
+
+
+def test_a_share_of_the_limits_is_not_held_against_the_longest_answer_of_the_run(tmp_path: Path) -> None:
     with table_server() as server:
-        models = ModelOptions(api_base=server.api_base, tpm=2_000, max_tokens=40_000)
-        request = RunSpec(policies=policies, tasks="bargaining", n=1, evaluator="judge:local/tiny:max_tokens=400")
+        models = ModelOptions(api_base=server.api_base, max_tokens=30_000)
+        judge = "judge:local/tiny:max_tokens=400"
+        spec = RunSpec(policies=("local/tiny:max_tokens=500",), tasks="bargaining", n=1, evaluator=judge, models=models)
+        spec.resolve(ModelPool(models))
+        share = models.share(100, Totals())
         with pytest.raises(InvalidValueError, match="max_tokens"):
-            request.model_copy(update={"models": models.share(100, Totals())}).resolve(
-                ModelPool(models.share(100, Totals()))
-            )
-        keys = frozenset(
-            plan.key for plan in request.model_copy(update={"models": models}).resolve(ModelPool(models)).plans()
-        )
-        share = models.model_copy(update={"max_tokens": 300})
-        said = play_part(Part(request.model_copy(update={"models": share}), keys, tmp_path / "shard", 0.0))
-    assert "max_tokens" in said.stopped or "budget" in said.stopped, said
+            spec.model_copy(update={"models": share}).resolve(ModelPool(share))
+        result = play_part(PartTask(spec, tmp_path, Part(1, 100), 0.0))
+    assert "max_tokens" in result.stopped or "budget" in result.stopped, result
 
 
 @pytest.mark.skipif(not os.environ.get("SOTOPIA_SLOW"), reason="starts Ray twice; `make soak` runs it")
@@ -118,7 +132,7 @@ def test_workers_share_the_models_places_and_a_refusal_ends_all_of_them(tmp_path
 
 
 def wait_for(server: Any, calls: int, process: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while server.total < calls and process.poll() is None:
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -126,10 +140,10 @@ def wait_for(server: Any, calls: int, process: subprocess.Popen[str]) -> None:
 
 def finish(arguments: list[object]) -> subprocess.CompletedProcess[str]:
     """Runs a command to its end; again while the processes of a killed one still write."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while True:
         process = start(*arguments)
-        output, errors = process.communicate(timeout=60)
+        output, errors = process.communicate(timeout=240)
         if "another process is writing" not in errors or time.monotonic() > deadline:
             return subprocess.CompletedProcess(arguments, process.returncode, output, errors)  # type: ignore[arg-type]
         time.sleep(0.5)

@@ -83,7 +83,7 @@ def test_a_directory_without_functions_in_its_template_is_refused_before_it_play
 def test_a_directory_plays_with_functions(with_template):
     """The tiny model calls nothing that means anything; its prompts and its record are those of the format."""
     own = with_template(HERMES)
-    policy = naming.make_policy(f"{own}/:format=tools,max_length=4000,max_tokens=24")
+    policy = naming.make_policy(f"{own}/:format=tools,max_length=2000,max_tokens=24")
     table = Table(contract(), Rules(max_turns=2), seed=1)
     asyncio.run(table.play(dict.fromkeys(table.task.agents, policy)))
     assert len(table.episode().turns) == 2

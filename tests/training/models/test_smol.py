@@ -2,6 +2,7 @@
 
 import asyncio
 import importlib.util
+import json
 
 import pytest
 
@@ -44,6 +45,17 @@ def test_a_stage_trains_it_by_name_and_a_gguf_directory_by_its_path():
     converted_once = str(find_model(smol_directory()))
     for base in ("smol", str(smol_directory())):
         assert begin_from(ModelSettings(base=base), None, PromptSettings()).base == converted_once
+
+
+def test_a_stage_goes_on_from_an_adapter_of_it_by_a_relative_path(tmp_path, monkeypatch):
+    base = str(find_model(smol_directory()))
+    adapter = {"base_model_name_or_path": base, "r": 8, "lora_alpha": 16, "target_modules": ["q_proj"]}
+    (tmp_path / "cloned" / "model").mkdir(parents=True)
+    (tmp_path / "cloned" / "model" / "adapter_config.json").write_text(json.dumps(adapter))
+    monkeypatch.chdir(tmp_path)
+    for named in ("cloned", "smol"):  # as GRPO names its base, and as a supervised stage does
+        begun = begin_from(ModelSettings(base=named), "cloned", PromptSettings())
+        assert (begun.base, begun.adapter) == (base, "cloned/model")
 
 
 def test_its_moves_are_legal_from_its_first_turn_in_every_family():

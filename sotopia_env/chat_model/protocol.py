@@ -13,6 +13,9 @@ from sotopia_env.world.observation import ChatMessage, FunctionCall
 Role = Literal["agent", "judge"]
 """On whose account a call is: the ledger sums agents and judges separately."""
 
+Failure = tuple[ModelFailure | Literal["unconstrained"], str]
+"""Kind and message of something that failed and was survived."""
+
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
@@ -72,7 +75,7 @@ class ChatReply:
         token_ids: sampled token ids, where the server gives them.
         logprobs: their log-probabilities, where the server gives them.
         prompt_token_ids: token ids of the prompt as the server rendered it, where it gives them.
-        failures: kind and message of every failed attempt before this answer.
+        failures: every failed attempt before this answer, and why its decoder could not keep to the schema.
         calls: the functions that the model called, as it wrote them.
     """
 
@@ -90,7 +93,7 @@ class ChatReply:
     token_ids: tuple[int, ...] | None = None
     logprobs: tuple[float, ...] | None = None
     prompt_token_ids: tuple[int, ...] | None = None
-    failures: tuple[tuple[ModelFailure, str], ...] = ()
+    failures: tuple[Failure, ...] = ()
     calls: tuple[FunctionCall, ...] = ()
 
     @property

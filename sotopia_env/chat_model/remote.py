@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, Self
 
 from sotopia_env.chat_model.cache import ResponseCache
-from sotopia_env.chat_model.protocol import ChatModel, ChatReply, ChatRequest
+from sotopia_env.chat_model.protocol import ChatModel, ChatReply, ChatRequest, Failure
 from sotopia_env.chat_model.route import Route
 from sotopia_env.chat_model.spending.budget import Price
 from sotopia_env.chat_model.spending.call import Call
@@ -17,7 +17,6 @@ from sotopia_env.errors import (
     ContextLengthError,
     InvalidValueError,
     ModelCallError,
-    ModelFailure,
     ModelRefusedError,
     ModelUnavailableError,
     Verbatim,
@@ -169,7 +168,7 @@ async def first_answer(routes: Sequence[Route], request: ChatRequest, call: Call
         ModelUnavailableError: the last model was waited for in vain.
         ModelCallError: of the last model.
     """
-    failures: list[tuple[ModelFailure, str]] = []
+    failures: list[Failure] = []
     all_final = True
     for index, route in enumerate(routes):
         try:

@@ -22,8 +22,9 @@ _CHARACTERS_PER_TOKEN = 2  # English has four: half of the tokens of an answer a
 def action_schema(observation: Observation, max_tokens: int | None = None) -> dict[str, Any]:
     """Returns the JSON schema of the actions that a seat may take now.
 
-    Words with one of the open moves, words alone, or neither (``none`` and ``leave``). Each form has the strict shape
-    that servers ask for: every key is required and no other is allowed.
+    Words with one of the open moves, words alone or to some, or neither (``none`` and ``leave``). Each form has the
+    strict shape that servers ask for: every key is required and no other is allowed. Keys without a value are absent
+    and the others in the order of :func:`~sotopia_env.world.action.to_json`, as in the answers that models learn from.
 
     Args:
         observation: of the seat.
@@ -35,9 +36,11 @@ def action_schema(observation: Observation, max_tokens: int | None = None) -> di
     speaking = [kind.value for kind in observation.available if kind not in WORDLESS]
     wordless = [kind.value for kind in observation.available if kind in WORDLESS]
     words = {"type": "string", "maxLength": longest}
-    moves = _moves(observation.moves)
-    forms = [_form(observation.briefing, speaking, words, {"anyOf": moves})] if moves else []
-    forms.append(_form(observation.briefing, speaking, {**words, "minLength": 1}, _NO_MOVE))
+    said, moves = _kinds(speaking, {**words, "minLength": 1}), _moves(observation.moves)
+    forms = [_object({**_kinds(speaking, words), "move": {"anyOf": moves}})] if moves else []
+    forms.append(_object(said))
+    if observation.briefing.recipients:
+        forms.append(_object({**said, "to": _recipients(observation.briefing)}))
     return {"anyOf": [*(forms if speaking else ()), *([_object(_kinds(wordless))] if wordless else ())]}
 
 
@@ -48,22 +51,12 @@ def _moves(menu: Menu | None) -> list[dict[str, Any]]:
     return forms
 
 
-def _form(briefing: Briefing, kinds: list[str], words: dict[str, Any], move: dict[str, Any]) -> dict[str, Any]:
-    """An action with words; ``to`` and ``move`` are keys of it only where the task has them.
-
-    A move goes to everybody: a private offer counts only if it reaches all whose assent it needs, which no schema says.
-    """
-    fields = _kinds(kinds, words)
-    if briefing.recipients:
-        names = [partner.name for partner in briefing.partners]
-        most = len(names) if move == _NO_MOVE else 0
-        fields["to"] = {"type": "array", "items": {"type": "string", "enum": names}, "maxItems": most}
-    if briefing.protocol:
-        fields["move"] = move
-    return _object(fields)
+def _recipients(briefing: Briefing) -> dict[str, Any]:
+    """The schema of ``to``, for words alone: a private offer counts only if it reaches all whose assent it needs."""
+    names = [partner.name for partner in briefing.partners]
+    return {"type": "array", "items": {"type": "string", "enum": names}, "maxItems": len(names)}
 
 
-_NO_MOVE = {"type": "null"}
 _NO_WORDS = {"type": "string", "enum": [""]}
 
 

@@ -101,6 +101,7 @@ class LocalChatModel:
             token_ids=sampled.ids if request.logprobs else None,
             logprobs=sampled.logprobs if request.logprobs else None,
             calls=calls_in(text) if request.tools else (),
+            failures=(("unconstrained", sampled.unconstrained),) if sampled.unconstrained else (),
         )
 
     def _batcher(self, request: ChatRequest) -> Batcher:

@@ -1,8 +1,10 @@
-"""Constrained decoding: which tokens may follow so that an answer keeps to a JSON schema.
+"""Constrained decoding: before a token is sampled, those that would break a JSON schema are masked.
 
-The grammar engine is ``llguidance`` (MIT; extra ``constrained``). Each row of a batch has a matcher of its own, which
-gets the tokens that were sampled and says which may come next; what may not is masked before sampling, in plain torch.
-So the recorded log-probabilities are those of the distribution that was sampled from, not the free model's.
+A schema is compiled once by llguidance (the extra ``constrained``) and matched against the tokens of each row. The mask
+changes the distribution: recorded log-probabilities are those of the masked one.
+
+Where the engine cannot constrain an answer, because of its schema, of the tokenizer or of one of its own limits, the
+answer goes on unconstrained, is marked with the reason, and the log says so once.
 """
 
 from __future__ import annotations
@@ -10,16 +12,19 @@ from __future__ import annotations
 import importlib.util
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import numpy as np
     import torch
+    from numpy.typing import NDArray
     from transformers import PreTrainedTokenizerBase
 
 logger = logging.getLogger(__name__)
-_BITS = 32
+_AS_WRITTEN = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+"""The spaces of ``json.dumps``, which training data have: a trained model expects no other form."""
 
 
 def is_available() -> bool:
@@ -27,93 +32,133 @@ def is_available() -> bool:
     return importlib.util.find_spec("llguidance") is not None
 
 
-class Grammars:
-    """Matchers over the tokens of one model.
+class Constraint:
+    """The tokens that may come next in one answer.
 
-    A schema that the engine cannot compile, or a tokenizer that it cannot read, leaves answers unconstrained; that is
-    logged once for each.
+    Attributes:
+        failure: why the answer is not constrained, or no longer; empty if it is.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, vocabulary: int) -> None:
+    def __init__(self, matcher: Any, vocabulary: int, end: int, warn: Callable[[str], None], failure: str = "") -> None:
+        """Begins at the beginning of an answer.
+
+        Args:
+            matcher: of llguidance; ``None`` with a ``failure``.
+            vocabulary: number of the model's logits.
+            end: the token that ends an answer; the only one after a complete answer.
+            warn: receives a failure within the answer.
+            failure: see above.
+        """
+        self.failure = failure
+        self._matcher, self._vocabulary, self._end, self._warn = matcher, vocabulary, end, warn
+
+    def allowed(self) -> NDArray[np.bool_] | None:
+        """Returns whether each token may come next, (vocabulary,); ``None`` where all may."""
+        import numpy as np
+
+        if self.failure:
+            return None
+        if not self._matcher.is_stopped():
+            packed = np.frombuffer(self._matcher.compute_bitmask(), dtype=np.uint8)
+            allowed = np.unpackbits(packed, bitorder="little")[: self._vocabulary].astype(bool)
+            if allowed.any() and not self._failed():
+                return allowed
+        if self._failed():
+            return None
+        ended = np.zeros(self._vocabulary, dtype=bool)
+        ended[self._end] = True
+        return ended
+
+    def take(self, token: int) -> None:
+        """Goes on behind a token of the answer; end tokens are not part of it."""
+        if not self.failure and not self._matcher.is_stopped():
+            self._matcher.consume_token(token)
+
+    def _failed(self) -> bool:
+        if self._matcher.is_error():
+            self.failure = _first_line(self._matcher.get_error())
+            self._warn(self.failure)
+        return bool(self.failure)
+
+
+class Grammars:
+    """Constraints over the tokens of one model."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, vocabulary: int, end: int) -> None:
         """Reads the tokenizer, which takes about a second for 50,000 tokens.
 
         Args:
             tokenizer: of the model.
             vocabulary: number of the model's logits, which may be more than the tokenizer's tokens.
+            end: the token that ends a complete answer.
         """
         import llguidance.hf
 
-        self.vocabulary = vocabulary
+        self._vocabulary, self._end = vocabulary, end
         self._tokenizer: Any = None
+        self._unreadable = ""
         try:  # the engine reads fast tokenizers of several kinds, and has no error of its own for the others
             self._tokenizer = llguidance.hf.from_tokenizer(tokenizer, n_vocab=vocabulary)
         except (AssertionError, ValueError, RuntimeError, TypeError, KeyError, AttributeError) as error:
-            logger.warning("answers are not constrained: the tokenizer cannot be read (%s)", _first_line(error))
+            self._unreadable = f"the tokenizer cannot be read ({_first_line(str(error)) or type(error).__name__})"
+            logger.warning("answers are not constrained: %s", self._unreadable)
         self._grammar = lru_cache(maxsize=256)(self._compile)
+        self._has_failed = False
 
-    def matcher(self, schema: Mapping[str, Any] | None) -> Any:
-        """Returns a new matcher at the beginning of an answer; ``None`` where nothing constrains it."""
-        if schema is None or self._tokenizer is None:
-            return None
-        grammar = self._grammar(json.dumps(schema, sort_keys=True))
-        return None if grammar is None else _new_matcher(self._tokenizer, grammar)
+    def constraint(self, schema: Mapping[str, Any]) -> Constraint:
+        """Returns the constraint of a new answer."""
+        grammar, failure = self._grammar(json.dumps(schema))  # keys in their order, which the answer's will have
+        matcher = None if failure else _new_matcher(self._tokenizer, grammar)
+        return Constraint(matcher, self._vocabulary, self._end, self._warn, failure)
 
-    def _compile(self, schema: str) -> str | None:
+    def _warn(self, failure: str) -> None:
+        if not self._has_failed:
+            logger.warning("an answer goes on unconstrained: %s; later ones are marked in records alone", failure)
+        self._has_failed = True
+
+    def _compile(self, schema: str) -> tuple[str, str]:
+        """A schema's grammar, and why it has none."""
         import llguidance
 
-        compiled = llguidance.LLMatcher.grammar_from_json_schema
+        if self._unreadable:
+            return "", self._unreadable
+        grammar = ""
         try:
-            grammar: str = compiled(schema, overrides={"whitespace_flexible": False})
+            grammar = llguidance.LLMatcher.grammar_from_json_schema(schema, overrides=_AS_WRITTEN)
             error = _new_matcher(self._tokenizer, grammar).get_error()
         except ValueError as invalid:
             error = str(invalid)
-        if error:
-            logger.warning("answers are not constrained: a schema cannot be compiled (%s)", error.splitlines()[0])
-            return None
-        return grammar
+        if not error:
+            return grammar, ""
+        failure = f"a schema cannot be compiled ({_first_line(error)})"
+        logger.warning("answers are not constrained: %s", failure)
+        return "", failure
 
 
 def _new_matcher(tokenizer: Any, grammar: str) -> Any:
     import llguidance
 
-    return llguidance.LLMatcher(tokenizer, grammar)
+    return llguidance.LLMatcher(tokenizer, grammar, log_level=0)
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+def _first_line(text: str) -> str:
+    return (text.strip().splitlines() or [""])[0]
 
 
-def masked(logits: torch.Tensor, matchers: Sequence[Any], end: int) -> torch.Tensor:
-    """Returns the logits with those tokens at minus infinity that a row's matcher does not allow next.
+def masked(logits: torch.Tensor, constraints: Sequence[Constraint | None]) -> torch.Tensor:
+    """Returns the logits with those tokens at minus infinity that a row's constraint does not allow next.
 
     Args:
         logits: (rows, vocabulary).
-        matchers: of each row; ``None`` leaves a row as it is.
-        end: the token that ends an answer; the only one after a complete answer.
+        constraints: of each row; ``None`` leaves a row as it is.
     """
-    import llguidance.torch
+    import numpy as np
     import torch
 
-    rows = [row for row, matcher in enumerate(matchers) if matcher is not None]
+    masks = [None if constraint is None else constraint.allowed() for constraint in constraints]
+    rows = [row for row, mask in enumerate(masks) if mask is not None]
     if not rows:
         return logits
-    # llguidance's own torch kernel is compiled at its first use, which takes seconds and a C compiler.
-    bits = llguidance.torch.allocate_token_bitmask(len(rows), logits.shape[1])  # (rows, vocabulary / 32)
-    for number, row in enumerate(rows):
-        llguidance.torch.fill_next_token_bitmask(matchers[row], bits, number)
-    shifts = torch.arange(_BITS, dtype=torch.int32)
-    allowed = (torch.bitwise_right_shift(bits[:, :, None], shifts) & 1).bool().flatten(1)[:, : logits.shape[1]]
-    for number, row in enumerate(rows):
-        if matchers[row].is_stopped() or not bool(allowed[number].any()):
-            allowed[number] = False
-            allowed[number, end] = True
     index = torch.tensor(rows, device=logits.device)
-    free = logits[index].masked_fill(~allowed.to(logits.device), float("-inf"))
-    return logits.index_copy(0, index, free)
-
-
-def consume(matchers: Sequence[Any], tokens: Sequence[int], ends: Sequence[int]) -> None:
-    """Tells each row's matcher which token was sampled; end tokens are not part of an answer."""
-    for matcher, token in zip(matchers, tokens, strict=True):
-        if matcher is not None and token not in ends and not matcher.is_stopped():
-            matcher.consume_token(token)
+    allowed = torch.from_numpy(np.stack([masks[row] for row in rows])).to(logits.device)
+    return logits.index_copy(0, index, logits[index].masked_fill(~allowed, float("-inf")))

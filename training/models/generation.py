@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sotopia_env.errors import InvalidValueError, check_whole
-from training.models.constraints import Grammars, consume, masked
+from training.models.constraints import Constraint, Grammars, masked
 from training.models.key_values import Prefix, Prefixes, can_be_stored, fill, join, new_cache
 
 if TYPE_CHECKING:
@@ -84,11 +84,13 @@ class Sampled:
         ids: token ids, the end token included; never empty.
         logprobs: of each token, under the model at the sampling temperature (at 1 for temperature 0), before top-p.
         finished: whether the last token is an end token; if not, the token limit was reached.
+        unconstrained: why it, or its rest, does not keep to the schema that was asked for; empty if it does.
     """
 
     ids: tuple[int, ...]
     logprobs: tuple[float, ...]
     finished: bool
+    unconstrained: str = ""
 
 
 def uniforms(seeds: Sequence[int], steps: int) -> Any:
@@ -192,7 +194,7 @@ class BatchedGenerator:
         import torch
 
         try:
-            return self._decode(prompts, seeds, [self._matcher(schema) for schema in schemas])
+            return self._decode(prompts, seeds, [self._constraint(schema) for schema in schemas])
         except torch.OutOfMemoryError:
             if len(prompts) == 1 and not self._prefixes:
                 raise
@@ -210,15 +212,18 @@ class BatchedGenerator:
             for sampled in self._decode_in_memory(prompts[part], seeds[part], schemas[part])
         ]
 
-    def _matcher(self, schema: Mapping[str, Any] | None) -> Any:
+    def _constraint(self, schema: Mapping[str, Any] | None) -> Constraint | None:
         if schema is None:
             return None
         if self._grammars is None:
-            self._grammars = Grammars(self._tokenizer, self.model.get_output_embeddings().weight.shape[0])
-        return self._grammars.matcher(schema)
+            vocabulary = self.model.get_output_embeddings().weight.shape[0]
+            self._grammars = Grammars(self._tokenizer, vocabulary, answer_end(self._tokenizer, self.end_ids))
+        return self._grammars.constraint(schema)
 
-    def _decode(self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], matchers: Sequence[Any]) -> list[Sampled]:
-        """Decodes one batch; ``matchers`` constrain the rows (:mod:`training.models.constraints`)."""
+    def _decode(
+        self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], constraints: Sequence[Constraint | None]
+    ) -> list[Sampled]:
+        """Decodes one batch; ``constraints`` are those of its rows."""
         import torch
 
         device, limit = self.model.device, self.sampling.max_new_tokens
@@ -232,10 +237,12 @@ class BatchedGenerator:
         active = torch.ones(len(prompts), dtype=torch.bool, device=device)
         position = mask.sum(1, keepdim=True)
         for step in range(limit):
-            if any(matchers):
-                logits = masked(logits, [matchers[row] for row in rows.tolist()], self.end_ids[0])
+            logits = masked(logits, [constraints[row] for row in rows.tolist()])
             token, logprob = _sample(logits, noise[rows, step], self.sampling)
-            consume([matchers[row] for row in rows.tolist()], token.tolist(), self.end_ids)
+            for row, sampled in zip(rows.tolist(), token.tolist(), strict=True):
+                constraint = constraints[row]
+                if constraint is not None and sampled not in self.end_ids:
+                    constraint.take(sampled)
             tokens[rows[active], step], logprobs[rows[active], step] = token[active], logprob[active]
             finished = active & torch.isin(token, ends)
             lengths[rows[finished]] = step + 1
@@ -251,7 +258,8 @@ class BatchedGenerator:
             logits = self._forward(token[:, None], mask, position, cache)
             position = position + 1
         self._prefixes.take(cache, _read_rows(prompts, tokens, lengths, rows, torch.ones_like(active)), rows[:0])
-        return _answers(tokens, logprobs, lengths, set(self.end_ids))
+        failures = ["" if constraint is None else constraint.failure for constraint in constraints]
+        return _answers(tokens, logprobs, lengths, set(self.end_ids), failures)
 
     def _read(self, prompts: Sequence[Sequence[int]]) -> tuple[torch.Tensor, Any, torch.Tensor]:
         """Logits after each prompt, the cache and the attention mask; equal prompts are computed once."""
@@ -328,6 +336,11 @@ def _alike(unread: Sequence[int]) -> list[list[int]]:
     return groups
 
 
+def answer_end(tokenizer: PreTrainedTokenizerBase, end_ids: Sequence[int]) -> int:
+    """Returns the token that ends a constrained answer: the tokenizer's own end token if that ends answers."""
+    return tokenizer.eos_token_id if tokenizer.eos_token_id in end_ids else end_ids[0]
+
+
 def _end_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> set[int]:
     configured = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
     ids = configured if isinstance(configured, list | tuple) else [configured]
@@ -395,8 +408,11 @@ def _read_rows(
     ]
 
 
-def _answers(tokens: torch.Tensor, logprobs: torch.Tensor, lengths: torch.Tensor, ends: set[int]) -> list[Sampled]:
-    samples = []
-    for ids, values, length in zip(tokens.tolist(), logprobs.tolist(), lengths.tolist(), strict=True):
-        samples.append(Sampled(tuple(ids[:length]), tuple(values[:length]), ids[length - 1] in ends))
-    return samples
+def _answers(
+    tokens: torch.Tensor, logprobs: torch.Tensor, lengths: torch.Tensor, ends: set[int], failures: Sequence[str]
+) -> list[Sampled]:
+    rows = zip(tokens.tolist(), logprobs.tolist(), lengths.tolist(), failures, strict=True)
+    return [
+        Sampled(tuple(ids[:length]), tuple(values[:length]), ids[length - 1] in ends, failure)
+        for ids, values, length, failure in rows
+    ]

@@ -19,6 +19,7 @@ NAMES = (
     "models",
     "training",
     "turns",
+    "sampling",
     "sensitivity",
 )
 

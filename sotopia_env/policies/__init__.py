@@ -1,6 +1,7 @@
 """Policies: who acts. :mod:`sotopia_env.naming` makes one of its name."""
 
 from sotopia_env.policies.agent_prompt import KEPT_TURNS, AgentPrompt, Format, complaint
+from sotopia_env.policies.answer_schema import action_schema
 from sotopia_env.policies.best_of_n import BestOfNPolicy, OfferWorth, Scorer
 from sotopia_env.policies.human import HumanPolicy
 from sotopia_env.policies.llm import Consequence, LLMPolicy, read_reply
@@ -50,6 +51,7 @@ __all__ = [
     "TimeDependent",
     "TitForTat",
     "UniformRandom",
+    "action_schema",
     "complaint",
     "policy_identity",
     "read_reply",

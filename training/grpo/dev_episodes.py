@@ -22,7 +22,7 @@ from sotopia_env.world import Scalarisation
 from training.grpo.sampling import largest_count, samples_through_trl, through_trl
 from training.grpo.settings import DevSettings, RewardSettings
 from training.grpo.situations import Situation, situations
-from training.grpo.token_episodes import Sample, TokenEpisode, TokenPlayer
+from training.grpo.token_episodes import Sample, Schemas, TokenEpisode, TokenPlayer
 from training.models.generation import BatchedGenerator, Sampling
 from training.models.key_values import Prefixes
 
@@ -46,11 +46,11 @@ def generator_sample(
     generator = BatchedGenerator(model, tokenizer, sampling, prefixes=Prefixes(sampling.max_tokens))
     calls = 0
 
-    def sample(prompts: list[list[int]]) -> tuple[list[list[int]], None]:
+    def sample(prompts: list[list[int]], schemas: Schemas | None = None) -> tuple[list[list[int]], None]:
         nonlocal calls
         calls += 1
         seeds = [(seed << 32) + (calls << 20) + row for row in range(len(prompts))]
-        return [list(answer.ids) for answer in generator.generate(prompts, seeds)], None
+        return [list(answer.ids) for answer in generator.generate(prompts, seeds, schemas)], None
 
     return sample
 

@@ -20,6 +20,7 @@ from training.attribution.credits import Attributor, Missing, SeatScore, seat_sc
 from training.attribution.settings import COUNTERFACTUAL
 from training.fitting.loop import has_sharded_weights
 from training.grpo.branches import Branches, check_verified
+from training.grpo.masked_head import MaskedHead
 from training.grpo.sampling import largest_count, trainer_sample
 from training.grpo.self_play import SelfPlay
 from training.grpo.settings import RewardSettings
@@ -62,6 +63,7 @@ class EpisodeRollout:
         situations: Sequence[Situation],
         reward: RewardSettings,
         self_play: SelfPlay | None = None,
+        head: MaskedHead | None = None,
     ) -> None:
         """Prepares.
 
@@ -70,6 +72,7 @@ class EpisodeRollout:
             situations: by number in the prompts.
             reward: of an episode.
             self_play: draws the partners; ``None`` leaves those of the situations.
+            head: trains the episodes under the masks that they were sampled under; ``None`` for free text.
 
         Raises:
             InvalidValueError: the attributor of turn credits does not cover the dimension or a task.
@@ -78,6 +81,7 @@ class EpisodeRollout:
         self._situations = situations
         self._reward = reward
         self._self_play = self_play
+        self._head = head
         self._scalar = Scalarisation.of(reward.scalarisation)
         self._failed = 0
         self._branches: Branches | None = None
@@ -94,6 +98,8 @@ class EpisodeRollout:
         numbers = [int(prompt[0][KEY]) for prompt in prompts]
         seated = {number: self._situation(number, trainer) for number in numbers}  # one for all episodes of a group
         episodes = self.play([seated[number] for number in numbers], trainer)
+        if self._head is not None:
+            self._head.note(episodes)
         output: dict[str, Any] = {
             "prompt_ids": [episode.prompt for episode in episodes],
             "completion_ids": [episode.completion for episode in episodes],

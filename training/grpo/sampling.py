@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from sotopia_env.errors import InvalidValueError
 from training.fitting.loop import has_sharded_weights
-from training.grpo.token_episodes import LogProbs, Sample
+from training.grpo.token_episodes import LogProbs, Sample, Schemas
 from training.models.generation import BatchedGenerator, Sampling
 from training.models.key_values import Prefixes
 
@@ -44,7 +45,9 @@ def samples_through_trl(trainer: GRPOTrainer) -> bool:
 def through_trl(trainer: GRPOTrainer, temperature: float | None = None) -> Sample:
     """Returns TRL's own sampler, at the temperature of training or another one; a collective operation."""
 
-    def sample(prompts: list[list[int]]) -> tuple[list[list[int]], LogProbs | None]:
+    def sample(prompts: list[list[int]], schemas: Schemas | None = None) -> tuple[list[list[int]], LogProbs | None]:
+        if schemas is not None:
+            raise InvalidValueError(field="constrained", expected="false with vLLM and with sharded weights", got=True)
         model = trainer.accelerator.unwrap_model(trainer.model)
         training = model.training
         model.eval()
@@ -75,12 +78,12 @@ def _in_batches(trainer: GRPOTrainer, reuse: bool) -> Sample:
     prefixes = Prefixes(sampling.max_tokens) if reuse else None  # of one play: equal weights
     generator = BatchedGenerator(model, trainer.processing_class, sampling, prefixes=prefixes)
 
-    def sample(prompts: list[list[int]]) -> tuple[list[list[int]], None]:
+    def sample(prompts: list[list[int]], schemas: Schemas | None = None) -> tuple[list[list[int]], None]:
         import torch
 
         # The trainer's own random state, which its checkpoints hold; each process has another.
         seeds = torch.randint(1 << 62, (len(prompts),)).tolist()
-        return [list(answer.ids) for answer in generator.generate(prompts, seeds)], None
+        return [list(answer.ids) for answer in generator.generate(prompts, seeds, schemas)], None
 
     return sample
 

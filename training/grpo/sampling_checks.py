@@ -43,6 +43,8 @@ def check_sampling(settings: GRPOSettings, arguments: Any, prompt: PromptSetting
             )
         _check_batches(arguments)
         return
+    if settings.constrained:
+        raise InvalidValueError(field="constrained", expected="false with trainer.use_vllm", got=True)
     _check_weights(settings)
     _check_lengths(arguments, prompt)
     if find_spec("vllm") is None:

@@ -26,6 +26,7 @@ from sotopia_env.policies import Policy
 from sotopia_env.world import Scalarisation
 from training.grpo.situations import SelfPlaySettings, Situation
 from training.grpo.token_episodes import TokenEpisode
+from training.models.chat_model import Constrained
 from training.models.loading import write_prompt_settings
 from training.models.policy import load
 from training.stage.settings import PromptSettings
@@ -46,6 +47,7 @@ class SelfPlay:
         prompt: PromptSettings,
         reward: Scalarisation,
         models: ModelPool | None = None,
+        constrained: bool = False,
     ) -> None:
         """Prepares; past selves are loaded when they are first drawn.
 
@@ -55,7 +57,9 @@ class SelfPlay:
             prompt: of the policy, which its past selves share.
             reward: by which an episode is lost or not.
             models: factory of partners that are models on servers.
+            constrained: whether past selves answer under the schema of the possible actions, as the policy does.
         """
+        self._constrained: Constrained = "on" if constrained else "off"
         self._settings, self._folder, self._prompt, self._reward = settings, folder, prompt, reward
         groups = (settings.scripts, settings.frozen)
         self._named = [[make_policy(spec, models or make_model) for spec in group.policies] for group in groups]
@@ -102,7 +106,7 @@ class SelfPlay:
             del self._loaded[stale]
         if path.name not in self._loaded:
             self._loaded[path.name] = load(
-                path, name=path.name, temperature=self._settings.past.temperature, constrained="off"
+                path, name=path.name, temperature=self._settings.past.temperature, constrained=self._constrained
             )
         return self._loaded[path.name]
 

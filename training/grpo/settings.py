@@ -18,6 +18,7 @@ from training.attribution.settings import COUNTERFACTUAL
 from training.data.sources import SourceSettings
 from training.fitting.arguments import PAPER, FitSettings, training_arguments
 from training.grpo.situations import SituationSettings
+from training.models.constraints import is_available
 from training.stage.directory import StageDirectory
 from training.stage.settings import LoraSettings, ModelSettings, PromptSettings
 
@@ -89,6 +90,9 @@ class GRPOSettings(FitSettings):
         data: episodes whose prompts are answered; single-turn only.
         situations: of the played episodes; multi-turn only.
         reward: of an answer or an episode.
+        constrained: whether answers are sampled under the schema of the possible actions, and trained under the same
+            masks: the policy that is trained is then the constrained one, and is to be played with ``constrained=on``;
+            multi-turn only (:mod:`training.grpo.masked_head`).
         max_answer: tokens of one answer; ``None`` takes that of the earlier stage's prompt settings.
         evaluation_tasks: a task file, ``starter`` or ``everyday``; its scenarios are refused as training data.
         dev: whole episodes played during training.
@@ -113,6 +117,7 @@ class GRPOSettings(FitSettings):
     data: tuple[SourceSettings, ...] = ()
     situations: SituationSettings | None = None
     reward: RewardSettings = RewardSettings()
+    constrained: bool = False
     max_answer: int | None = Field(default=None, ge=1)
     evaluation_tasks: str | None = None
     dev: DevSettings | None = None
@@ -149,6 +154,10 @@ def check(settings: GRPOSettings) -> None:
     if not multi and not (settings.data and settings.reward.model):
         raise InvalidValueError("both are needed for mode 'single-turn'", field="data, reward.model")
     _check_mode(settings)
+    if settings.constrained and not is_available():
+        raise InvalidValueError(
+            "true needs llguidance", field="constrained", hint="install it with: pip install llguidance"
+        )
     if settings.keep == "best" and settings.dev is None:
         raise InvalidValueError("'best' needs dev episodes", field="keep", hint="give dev, or keep the last")
     if isinstance(settings.keep, int):
@@ -172,7 +181,7 @@ def check(settings: GRPOSettings) -> None:
 
 _ONLY = {
     "single-turn": ("data", "reward.model", "reward.gate"),
-    "multi-turn": ("situations", "reward.credit", "reward.samples"),
+    "multi-turn": ("situations", "reward.credit", "reward.samples", "constrained"),
 }
 """Settings that nothing reads in the other mode."""
 

@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 class SingleTurn:
     """Answers to prompts from episodes, worth what the reward model says."""
 
-    self_play = None
+    self_play = head = None
 
     def __init__(self, settings: GRPOSettings, prompt: PromptSettings, tokenizer: PreTrainedTokenizerBase) -> None:
         """Prepares, without loading the reward model.

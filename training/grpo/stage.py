@@ -25,6 +25,7 @@ from training.data.held_out import evaluation_scenarios
 from training.fitting.loop import TrainingRun, begin, begin_from, completed, load_for_training
 from training.grpo.dev_episodes import LOOK, DevEpisodes, Score
 from training.grpo.forecast import check_memory
+from training.grpo.masked_head import MaskedHead
 from training.grpo.multi_turn import EpisodeRollout, episode_reward, prompt_rows, trainer_class
 from training.grpo.sampling_checks import check_sampling
 from training.grpo.self_play import SelfPlay
@@ -80,7 +81,8 @@ def _train(settings: GRPOSettings, frame: TrainingRun, models: _Models) -> dict[
 
     def player() -> TokenPlayer:  # only for whole episodes: it refuses prompts of the `single` format
         evaluator = make_evaluator(settings.reward.evaluator, model_factory=models.maker.judge)
-        return TokenPlayer(tokenizer, prompt, evaluator, Scalarisation.of(settings.reward.scalarisation).dimensions)
+        dimensions = Scalarisation.of(settings.reward.scalarisation).dimensions
+        return TokenPlayer(tokenizer, prompt, evaluator, dimensions, settings.constrained)
 
     # Errors in the data or of a server are raised here, before anything heavy is loaded.
     mode: _MultiTurn | SingleTurn
@@ -104,6 +106,8 @@ def _train(settings: GRPOSettings, frame: TrainingRun, models: _Models) -> dict[
         **parts,
     )
     set_reference(trainer, settings)
+    if mode.head is not None:
+        mode.head.install(trainer)
     for part in (dev, mode.self_play):
         if part is not None:
             trainer.add_callback(part.callback(trainer))
@@ -227,11 +231,12 @@ class _MultiTurn:
     def __init__(self, settings: GRPOSettings, player: TokenPlayer, models: ModelPool, frame: TrainingRun) -> None:
         assert settings.situations is not None
         shares, reward = settings.situations.self_play, Scalarisation.of(settings.reward.scalarisation)
-        pool = frame.stage.path / "pool"
-        self.self_play = None if shares is None else SelfPlay(shares, pool, frame.prompt, reward, models)
+        pool, constrained = frame.stage.path / "pool", settings.constrained
+        self.self_play = None if shares is None else SelfPlay(shares, pool, frame.prompt, reward, models, constrained)
+        self.head = MaskedHead(frame.tokenizer) if constrained else None
         self._situations = situations(settings.situations, models=models)
         refuse_evaluation_situations(self._situations, settings.evaluation_tasks)
-        self._rollout = EpisodeRollout(player, self._situations, settings.reward, self.self_play)
+        self._rollout = EpisodeRollout(player, self._situations, settings.reward, self.self_play, self.head)
 
     def rows(self, folder: Path) -> Dataset:
         from datasets import Dataset

@@ -8,13 +8,13 @@ policies of :mod:`sotopia_env`; the turns of many episodes are sampled in one ba
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from sotopia_env.chat_model import ChatReply
 from sotopia_env.errors import FATAL, EvaluationError, InvalidValueError, SotopiaError
-from sotopia_env.policies import AgentPrompt, read_reply
+from sotopia_env.policies import AgentPrompt, action_schema, read_reply
 from sotopia_env.table import Table
 from sotopia_env.world import (
     ABBREVIATIONS,
@@ -43,9 +43,27 @@ if TYPE_CHECKING:
 
 LogProbs = Sequence[Sequence[float | None]]
 """Log-probability of every sampled token under the sampler, by answer; ``None`` where the sampler gives none."""
-Sample = Callable[[list[list[int]]], tuple[Sequence[Sequence[int]], LogProbs | None]]
-"""A batch sampler: token ids of prompts in; sampled ids, with the end token if it was sampled, and their
-log-probabilities out, if they may differ from those of the model in training (vLLM)."""
+Schemas = Sequence[Mapping[str, Any] | None]
+"""The JSON schema that each answer must keep to; ``None`` where it is free text."""
+
+
+class Sample(Protocol):
+    """A batch sampler."""
+
+    def __call__(
+        self, prompts: list[list[int]], schemas: Schemas | None = None
+    ) -> tuple[Sequence[Sequence[int]], LogProbs | None]:
+        """Returns sampled ids, with the end token if it was sampled, and their log-probabilities.
+
+        Log-probabilities are returned if they may differ from those of the model in training (vLLM).
+
+        Args:
+            prompts: as token ids.
+            schemas: one for each prompt; ``None`` for free text.
+        """
+        ...
+
+
 _ANSWER: ChatMessage = {"role": "assistant", "content": "{}"}
 """Stands for an answer where the glue behind it is cut out: a template may trim the blanks of a real one."""
 
@@ -59,12 +77,14 @@ class FocalTurn:
         start: index of its first sampled token in the completion.
         end: index after its last one.
         failure: why its text was no possible action; empty if it was one.
+        schema: that its text was held to while it was sampled; ``None`` for free text.
     """
 
     turn: int
     start: int
     end: int
     failure: str = ""
+    schema: Mapping[str, Any] | None = None
 
 
 @dataclass(slots=True)
@@ -154,6 +174,7 @@ class TokenPlayer:
         prompt: PromptSettings,
         evaluator: Evaluator | None,
         needed: Sequence[Dimension] = DIMENSIONS,
+        constrained: bool = False,
     ) -> None:
         """Prepares.
 
@@ -162,6 +183,7 @@ class TokenPlayer:
             prompt: format and limits; ``single`` renders its history again every turn and is not one sequence.
             evaluator: scores finished episodes.
             needed: the dimensions without which an episode has no reward.
+            constrained: whether answers are sampled under the schema of the possible actions.
 
         Raises:
             InvalidValueError: the prompt format is ``single``.
@@ -177,6 +199,7 @@ class TokenPlayer:
         self._prompt = AgentPrompt(prompt.format)
         self._evaluator = evaluator
         self._needed = needed
+        self._constrained = constrained
 
     def play(
         self, situations: Sequence[Situation], sample: Sample, row_count: Callable[[int], int] = int
@@ -202,7 +225,8 @@ class TokenPlayer:
                 break
             prompts = [[*episode.prompt, *episode.completion] for episode in acting]
             spare = [prompts[0] if prompts else [int(self._tokenizer.eos_token_id)]] * (rows - len(prompts))
-            answers, logprobs = sample([*prompts, *spare])
+            schemas = [self._schema(episode) for episode in acting] + [None] * len(spare)
+            answers, logprobs = sample([*prompts, *spare], schemas) if self._constrained else sample([*prompts, *spare])
             self.take(acting, answers[: len(acting)], logprobs)
         self.evaluate(episodes)
 
@@ -283,8 +307,13 @@ class TokenPlayer:
         episode.completion += answer
         episode.mask += [1] * len(answer)
         episode.logprobs += logprobs
-        episode.focal.append(FocalTurn(len(episode.state.turns), start, len(episode.completion), failure))
+        turn, end = len(episode.state.turns), len(episode.completion)
+        episode.focal.append(FocalTurn(turn, start, end, failure, self._schema(episode)))
         episode.table.answer(episode.situation.seat, action, generation)
+
+    def _schema(self, episode: TokenEpisode) -> Mapping[str, Any] | None:
+        """The schema of the next answer, the same as at the table (:class:`~sotopia_env.policies.LLMPolicy`)."""
+        return action_schema(episode.seen, self._settings.max_answer) if self._constrained else None
 
     def _read(self, episode: TokenEpisode, answer: Sequence[int]) -> tuple[Action, str, Generation]:
         """The action in an answer; why it, or the move in it, cannot count, empty where it can; and the answer."""

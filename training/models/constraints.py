@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 logger = logging.getLogger(__name__)
-_AS_WRITTEN = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+_AS_WRITTEN: Any = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 """The spaces of ``json.dumps``, which training data have: a trained model expects no other form."""
 
 
@@ -79,6 +79,12 @@ class Constraint:
             self.failure = _first_line(self._matcher.get_error())
             self._warn(self.failure)
         return bool(self.failure)
+
+
+@lru_cache(maxsize=4)
+def grammars_of(tokenizer: PreTrainedTokenizerBase, vocabulary: int, end: int) -> Grammars:
+    """Returns the grammars of a tokenizer, which is read once; arguments as of :class:`Grammars`."""
+    return Grammars(tokenizer, vocabulary, end)
 
 
 class Grammars:
@@ -155,10 +161,10 @@ def masked(logits: torch.Tensor, constraints: Sequence[Constraint | None]) -> to
     import numpy as np
     import torch
 
-    masks = [None if constraint is None else constraint.allowed() for constraint in constraints]
-    rows = [row for row, mask in enumerate(masks) if mask is not None]
-    if not rows:
+    found = [(row, constraint.allowed()) for row, constraint in enumerate(constraints) if constraint is not None]
+    masks = {row: mask for row, mask in found if mask is not None}
+    if not masks:
         return logits
-    index = torch.tensor(rows, device=logits.device)
-    allowed = torch.from_numpy(np.stack([masks[row] for row in rows])).to(logits.device)
+    index = torch.tensor([*masks], device=logits.device)
+    allowed = torch.from_numpy(np.stack([*masks.values()])).to(logits.device)  # (constrained rows, vocabulary)
     return logits.index_copy(0, index, logits[index].masked_fill(~allowed, float("-inf")))

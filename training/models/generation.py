@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sotopia_env.errors import InvalidValueError, check_whole
-from training.models.constraints import Constraint, Grammars, masked
+from training.models.constraints import Constraint, grammars_of, masked
 from training.models.key_values import Prefix, Prefixes, can_be_stored, fill, join, new_cache
 
 if TYPE_CHECKING:
@@ -142,7 +142,6 @@ class BatchedGenerator:
         self.model = model
         self.sampling = sampling
         self._tokenizer = tokenizer
-        self._grammars: Grammars | None = None
         self.end_ids = tuple(sorted(_end_ids(model, tokenizer) if end_ids is None else set(end_ids)))
         self._pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else self.end_ids[0]
         self._prefixes = prefixes if prefixes is not None and can_be_stored(model) else Prefixes(0)
@@ -215,10 +214,9 @@ class BatchedGenerator:
     def _constraint(self, schema: Mapping[str, Any] | None) -> Constraint | None:
         if schema is None:
             return None
-        if self._grammars is None:
-            vocabulary = self.model.get_output_embeddings().weight.shape[0]
-            self._grammars = Grammars(self._tokenizer, vocabulary, answer_end(self._tokenizer, self.end_ids))
-        return self._grammars.constraint(schema)
+        vocabulary, own_end = self.model.get_output_embeddings().weight.shape[0], self._tokenizer.eos_token_id
+        end = own_end if own_end in self.end_ids else self.end_ids[0]
+        return grammars_of(self._tokenizer, vocabulary, end).constraint(schema)
 
     def _decode(
         self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], constraints: Sequence[Constraint | None]
@@ -334,11 +332,6 @@ def _alike(unread: Sequence[int]) -> list[list[int]]:
         else:
             groups.append([row])
     return groups
-
-
-def answer_end(tokenizer: PreTrainedTokenizerBase, end_ids: Sequence[int]) -> int:
-    """Returns the token that ends a constrained answer: the tokenizer's own end token if that ends answers."""
-    return tokenizer.eos_token_id if tokenizer.eos_token_id in end_ids else end_ids[0]
 
 
 def _end_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> set[int]:

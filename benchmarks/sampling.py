@@ -23,7 +23,7 @@ POLICY = "smol:format=brief,max_length=4096,max_tokens=128"
 
 def prompts(tokenizer: Any) -> list[list[int]]:
     """First prompts of as many bargains, in tokens."""
-    from training.models.loading import prompt_ids
+    from training.models.tokenizers import prompt_ids
 
     tables = [Table(task, seed=3) for task in tasks.generate("bargaining", ROWS, seed=3)]
     seen = [table.observe(table.state.waiting[0]) for table in tables]

@@ -5,10 +5,11 @@ Requests that wait at one moment are sampled in one batch, and models of one dir
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 from sotopia_env.chat_model import ChatReply, ChatRequest
 from sotopia_env.errors import ContextLengthError, InvalidValueError
@@ -175,6 +176,26 @@ def load_model(
     return LocalChatModel(model, batcher, tokenizer, limit, name, is_constrained(constrained))
 
 
+_Factory = TypeVar("_Factory", bound=Callable[..., Any])
+
+
+def passes_on(target: Callable[..., Any]) -> Callable[[_Factory], _Factory]:
+    """Returns a decorator of a factory that passes its ``**options`` on: its signature has the target's keywords.
+
+    Names such as ``runs/bc:temperature=0.7`` are checked against the signature, which then names each option.
+    """
+
+    def decorated(factory: _Factory) -> _Factory:
+        signature = inspect.signature(factory)
+        own = [item for item in signature.parameters.values() if item.kind is not item.VAR_KEYWORD]
+        keywords = [item for item in inspect.signature(target).parameters.values() if item.kind is item.KEYWORD_ONLY]
+        more = [item for item in keywords if item.name not in signature.parameters]
+        factory.__signature__ = signature.replace(parameters=[*own, *more])  # type: ignore[attr-defined]
+        return factory
+
+    return decorated
+
+
 def is_constrained(choice: Constrained) -> bool:
     """Returns whether decoding is constrained.
 
@@ -199,6 +220,7 @@ def directory_name(path: Path) -> str:
 load_model.opens = holds_causal_lm  # type: ignore[attr-defined]  # part of the interface of entry points in `sotopia.models`
 
 
+@passes_on(load_model)
 def smol(**options: Any) -> LocalChatModel:
     """Returns SmolLM2-135M-Instruct as a chat model, the model named ``smol``; options as in :func:`load_model`."""
     return load_model(smol_directory(), **{"name": "smol", **options})

@@ -17,33 +17,26 @@ from pathlib import Path
 from typing import Any
 
 from sotopia_env.policies import Consequence, Format, LLMPolicy
-from training.models.chat_model import Constrained, directory_name, load_model
+from training.models.chat_model import load_model, passes_on
 from training.models.function_calls import check_calls
 from training.models.gguf_files import smol_directory
 from training.models.loading import find_model, read_prompt_settings
-from training.models.trained_model import Device, Dtype, Quantization, holds_causal_lm
+from training.models.trained_model import holds_causal_lm
 from training.stage.settings import PromptSettings
 
 
+@passes_on(load_model)
 def load(
     path: str | Path,
     *,
     format: Format | None = None,
     max_length: int | None = None,
-    temperature: float = 1.0,
-    top_p: float = 1.0,
-    max_tokens: int | None = None,
     reasks: int = 0,
     on_unusable: Consequence = "none",
     examples: str | Path | None = None,
     logprobs: bool = False,
-    quantization: Quantization = "none",
-    dtype: Dtype = "auto",
-    device: Device = "auto",
-    max_batch: int = 64,
-    constrained: Constrained = "auto",
-    name: str = "",
     prompt: PromptSettings | None = None,
+    **options: Any,
 ) -> LLMPolicy:
     """Returns the policy of a model directory.
 
@@ -56,22 +49,13 @@ def load(
             that shows functions.
         max_length: tokens that a prompt and its answer may have together; by default that of training. Longer prompts
             lose their oldest turns.
-        temperature: of sampling; 0 takes the likeliest token.
-        top_p: see :class:`~training.models.generation.Sampling`.
-        max_tokens: limit on each answer; by default the limit in training.
         reasks: number of further requests after an unusable answer, each with a complaint. By default none: an
             unusable answer is what the model has learned.
         on_unusable: the consequence when no answer was usable: ``none`` or ``forfeit`` (to leave).
         examples: file of few-shot examples, for a model that was not trained.
         logprobs: whether token ids and log-probabilities are recorded.
-        quantization: ``nf4`` loads the base in 4 bit.
-        dtype: of the weights; ``auto`` is bfloat16 on a GPU and on a CPU with AMX, float32 elsewhere.
-        device: ``auto`` is a GPU if there is one.
-        max_batch: prompts that are decoded together.
-        constrained: whether answers are held to the actions and moves that are open; see
-            :func:`~training.models.chat_model.load_model`.
-        name: in records; by default the name of the directory (of its parent if it is called ``model``).
         prompt: settings of prompts in the place of those beside the weights.
+        options: of :func:`~training.models.chat_model.load_model`.
 
     Raises:
         InvalidValueError: there is no model, its tokenizer cannot be used, an option is invalid, or the model's context
@@ -81,26 +65,13 @@ def load(
     changes: dict[str, Any] = {"format": None if format == "tools" else format, "max_length": max_length}
     changes = {key: value for key, value in changes.items() if value is not None}
     settings = PromptSettings.model_validate({**settings.model_dump(), **changes})
-    model = load_model(
-        path,
-        temperature=temperature,
-        top_p=top_p,
-        max_tokens=max_tokens,
-        max_length=settings.max_length,
-        quantization=quantization,
-        dtype=dtype,
-        device=device,
-        max_batch=max_batch,
-        constrained=constrained,
-        name=name or directory_name(Path(path)),
-        prompt=settings,
-    )
+    model = load_model(path, max_length=settings.max_length, prompt=settings, **options)
     if format == "tools":
         check_calls(model.tokenizer, str(path))
     return LLMPolicy(
         model,
         format=format or settings.format,
-        temperature=temperature,
+        temperature=model.batcher.sampling.temperature,
         max_tokens=model.batcher.sampling.max_new_tokens,
         context_limit=model.max_length,
         reasks=reasks,
@@ -114,6 +85,7 @@ def load(
 load.opens = holds_causal_lm  # type: ignore[attr-defined]  # part of the interface of entry points in `sotopia.policies`
 
 
+@passes_on(load)
 def smol(**options: Any) -> LLMPolicy:
     """Returns SmolLM2-135M-Instruct as a policy, the policy named ``smol``.
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from sotopia_env import Table, naming, tasks
-from sotopia_env.errors import InvalidValueError
+from sotopia_env.errors import InvalidValueError, UnknownNameError
 from sotopia_env.world import Rules
 from sotopia_env.world.answers import InterviewQuestion
 from training.fitting.loop import begin_from
@@ -76,6 +76,13 @@ def test_its_moves_are_legal_from_its_first_turn_in_every_family():
     for item in turns:
         assert item.generation.parse_failure is None, item.generation.text
         assert item.turn.violation is None, (item.generation.text, item.turn.violation)
+
+
+def test_an_option_that_is_misspelt_is_named():
+    for make in (naming.make_policy, naming.make_evaluator):
+        with pytest.raises(UnknownNameError) as refusal:
+            make("smol:temprature=1" if make is naming.make_policy else "judge:smol:temprature=1")
+        assert refusal.value.nearest == "temperature"
 
 
 def test_it_judges_and_is_interviewed_in_this_process():

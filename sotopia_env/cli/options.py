@@ -35,14 +35,18 @@ def _path_of(name: str) -> Callable[[str], Path]:
 
 SOURCE_HELP = (
     "A shipped set ('starter', 'everyday', 'everyday-groups'), one or more task families joined by commas, 'all' "
-    "families, or a .json, .jsonl or .yaml task file."
+    "families, or a .json, .jsonl or .yaml file of tasks or of scenarios, which are cast. Options may follow: "
+    "my_scenarios.yaml:n=40,cast=everyday."
 )
 KeepGoing = Annotated[
     bool, typer.Option("--keep-going", help="Leave out records that cannot be read, and list them; exit code 1.")
 ]
 Source = Annotated[str, typer.Argument(help=SOURCE_HELP)]
 SourceOption = Annotated[str, typer.Option("--tasks", help=SOURCE_HELP, metavar="SOURCE")]
-Number = Annotated[int | None, typer.Option("-n", min=1, help="How many tasks; families: 5 each, files: all.")]
+Number = Annotated[
+    int | None,
+    typer.Option("-n", min=1, help="How many tasks; of families and scenarios 5 each, of other sources all."),
+]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of generated tasks and of the episodes.")]
 LevelName = Annotated[str, typer.Option(metavar="LEVEL", help="Difficulty of generated tasks: easy, medium or hard.")]
 EVALUATOR_HELP = (

@@ -23,7 +23,8 @@ def compare(
     evaluator: Annotated[str | None, typer.Option(help="Whose scores; by default the one all episodes share.")] = None,
     metric: Annotated[str | None, typer.Option(help="Main metric: of ranking, matrix and charts.")] = None,
     by: Annotated[
-        str | None, typer.Option(help="Also compare by tag, scenario, character, relationship or condition.")
+        str | None,
+        typer.Option(help="Also by tag, scenario, character, relationship, condition or participant."),
     ] = None,
     out: Annotated[Path | None, path_option("Folder for text, CSV, JSON and charts.")] = None,
     formats: Annotated[str, typer.Option("--format", help="Of charts: png, svg, pdf, or several with commas.")] = "png",

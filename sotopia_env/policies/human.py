@@ -57,9 +57,8 @@ class HumanPolicy:
 
     def __post_init__(self) -> None:
         if self.participant and not (self.participant.isprintable() and len(self.participant) <= MOST_CHARACTERS):
-            raise InvalidValueError(
-                f"participant: expected a line of at most {MOST_CHARACTERS} characters, got {self.participant!r}"
-            )
+            expected = f"a line of at most {MOST_CHARACTERS} visible characters"
+            raise InvalidValueError(field="participant", expected=expected, got=self.participant)
 
     @property
     def parameters(self) -> Mapping[str, Any]:

@@ -45,7 +45,7 @@ def play(
         str, typer.Option(metavar="CODE", help="Who you are: plays the tasks one by one, and adds them to --out.")
     ] = "",
     *,
-    models: Any = None,
+    settings: Any = None,
 ) -> None:
     """Take a seat yourself; the same command goes on with an episode that was interrupted.
 
@@ -58,13 +58,16 @@ def play(
     from sotopia_env import naming
     from sotopia_env.chat_model.pool import ModelPool
     from sotopia_env.policies.human import HumanPolicy
-    from sotopia_env.runs import EpisodePlan, Session, in_order_of
+    from sotopia_env.runs import EpisodePlan, PlayOptions, Session, in_order_of
+    from sotopia_env.settings import merged, settings_of
 
     if participant and out is None:
         raise InvalidValueError(field="out", expected="the directory of the run that the participant adds to", got=None)
     collection = naming.task_set(tasks, n, seed, level)
     chosen = None if participant and task is None else naming.pick_task(collection, task)
-    pool, rules = ModelPool(models), naming.task_rules(tasks)
+    options = settings_of(merged(settings, {"seed": seed}), PlayOptions, "")
+    pool = ModelPool(options.models)
+    rules = naming.task_rules(tasks, turn_order=options.turn_order, max_turns=options.max_turns)
     person, partner = HumanPolicy(participant=participant), naming.make_policy(policy, pool)
     judge = naming.make_optional_evaluator(evaluator, model_factory=pool.judge, policies=(person, partner))
     plans = []

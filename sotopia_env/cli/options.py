@@ -56,9 +56,24 @@ EVALUATOR_HELP = (
 )
 EvaluatorName = Annotated[str, typer.Option("--evaluator", metavar="NAME", help=f"{EVALUATOR_HELP[:-1]}; or 'none'.")]
 Concurrency = Annotated[int, typer.Option(min=1, help="Episodes in flight at once.", rich_help_panel=PACE)]
+ChartFormats = Annotated[
+    str, typer.Option("--format", metavar="FORMATS", help="Of charts: png, svg, pdf, or several with commas.")
+]
+
+
+def chart_formats(text: str) -> list[str]:
+    """Returns the formats of a :data:`ChartFormats`; raises :class:`UnknownNameError` for one that there is not."""
+    from sotopia_env.reports.charts import check_formats
+
+    formats = [form.strip() for form in text.split(",")]
+    check_formats(formats)
+    return formats
+
+
 __all__ = [
     "EVALUATOR_HELP",
     "SOURCE_HELP",
+    "ChartFormats",
     "Concurrency",
     "EvaluatorName",
     "KeepGoing",
@@ -67,6 +82,7 @@ __all__ = [
     "Seed",
     "Source",
     "SourceOption",
+    "chart_formats",
     "in_flags",
     "path_argument",
     "path_option",

@@ -114,7 +114,7 @@ def stats(
     n: Number = None,
     seed: Seed = 0,
     level: LevelName = "medium",
-    out: Annotated[Path | None, path_option("A .png file for the chart.")] = None,
+    out: Annotated[Path | None, path_option("A .png, .svg or .pdf file for the chart.")] = None,
     keep_going: KeepGoing = False,
 ) -> None:
     """Count what a set is composed of: relationships, sources, seats, outcomes, goal types, people.
@@ -124,13 +124,13 @@ def stats(
       sotopia tasks stats everyday
       sotopia tasks stats everyday-groups --out groups.png
     """
+    from sotopia_env.reports.charts import check_formats
     from sotopia_env.reports.composition import composition_chart, composition_text
     from sotopia_env.tasks import composition
 
     if out is not None:
         need("tasks stats --out", "matplotlib")
-        if out.suffix != ".png":
-            raise InvalidValueError(field="--out", expected="a .png file", got=str(out))
+        check_formats([out.suffix.removeprefix(".")])
     refused: list[str] = []
     counts = composition(task_set(source, n, seed, level, refused=refused if keep_going else None))
     typer.echo(composition_text(counts), nl=False)

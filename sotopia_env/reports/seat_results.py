@@ -11,8 +11,10 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from sotopia_env.errors import InvalidValueError, UnknownNameError, Where
+from sotopia_env.json_text import decode_json
 from sotopia_env.outcomes import OutcomeResult
 from sotopia_env.records import canonical_json
 from sotopia_env.reports.intervals import CASTINGS, PARTICIPANTS, SCENARIOS, UNBOUNDED, VIGNETTES, Bounds
@@ -236,10 +238,24 @@ def _with_labels(rows: Sequence[SeatResult]) -> list[SeatResult]:
 
 
 def policy_labels(policies: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
-    """Returns a label for each name and parameters: the name, with the parameters where one name has several."""
-    variants = dict.fromkeys(policies)
-    counts = Counter(name for name, _ in variants)
-    return {(name, rest): name if counts[name] == 1 else f"{name} {rest}" for name, rest in variants}
+    """Returns a label for each name and parameters: the name, and the parameters by which those of one name differ."""
+    variants: dict[str, dict[str, Mapping[str, Any]]] = {}
+    for name, text in policies:
+        variants.setdefault(name, {})[text] = decode_json(text)
+    return {
+        (name, text): f"{name}{_unlike(parameters, list(others.values()))}"
+        for name, others in variants.items()
+        for text, parameters in others.items()
+    }
+
+
+def _unlike(parameters: Mapping[str, Any], variants: Sequence[Mapping[str, Any]]) -> str:
+    """The parameters that are not the same in all variants, as in a policy's name; empty for a single variant."""
+    keys = sorted({key for item in variants for key in item})
+    unlike = [key for key in keys if any(item.get(key, ...) != variants[0].get(key, ...) for item in variants)]
+    own = {key: parameters[key] for key in unlike if key in parameters}
+    parts = [f"{key}={value if isinstance(value, str) else canonical_json(value)}" for key, value in own.items()]
+    return f":{','.join(parts)}" if parts else ""
 
 
 def seated_policies(episode: Episode) -> tuple[tuple[str, str], ...]:

@@ -148,7 +148,7 @@ MISTAKES = {
     "a name of a kind": ("  constraints: {relationships: [friend]}\n  tags: [vignette=kitchen, tone=cold]", None, 11),
     "a text in place of a list": ("  tags: [vignette=kitchen, tone=warm]", "  tags: warm", 4),
     "a colon without quotes": ("[Get the other to wash up.]", "[Get the other: to wash up.]", 6),
-    "the kind of a protocol": ("{kind: agreement}", "{kind: agreemnt}", 14),
+    "the kind of a protocol": ("{kind: agreement}", "{kind: agree}", 14),
     "a worth of something else": ("      - issues: {minutes: {", "      - issues: {minuets: {", 18),
     "an issue": ("low: 0, high: 30", "low: 0, hihg: 30", 16),
     "a key that stands twice": ("- id: kitchen-cold", "- id: kitchen-cold\n  id: other", 10),

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sotopia_env.chat_model import Ledger
-from sotopia_env.errors import InUseError
+from sotopia_env.errors import InUseError, Where
 from sotopia_env.runs.plan import EpisodePlan
 from sotopia_env.runs.rollout import RunResult, open_run, run_episodes_async
 from sotopia_env.storage.directory import RunDirectory, read_run
@@ -101,7 +101,7 @@ def _collect(run: RunDirectory) -> int:
         except InUseError:
             continue
         for episode in episodes:
-            run.check(episode, str(place))
+            run.check(episode, Where(place))
             if episode.key not in run.done:
                 run.append(episode)
                 moved += 1

@@ -9,7 +9,8 @@
     │   │   ├── InvalidActionError            a malformed action
     │   │   ├── UnknownNameError              a misspelt name; offers the nearest valid one
     │   │   │   └── UnknownKeywordError (TypeError)   a keyword argument that a constructor does not have
-    │   │   └── ConstraintError               constraints that the available characters cannot meet
+    │   │   ├── ConstraintError               constraints that the available characters cannot meet
+    │   │   └── InUseError                    a file or directory that another process is writing
     │   └── DamagedRecordError                a line of a record file that cannot be read; names file and line
     ├── EvaluationError                       an evaluator could not score an episode
     ├── PolicyError                           a policy could not produce an action (its model failed, not its text)
@@ -181,6 +182,10 @@ class UnknownKeywordError(UnknownNameError, TypeError):
 
 class ConstraintError(InvalidValueError):
     """A scenario's constraints cannot be met by the characters and relationships at hand."""
+
+
+class InUseError(InvalidValueError):
+    """Another process is writing the file or the directory."""
 
 
 class DamagedRecordError(FieldError):

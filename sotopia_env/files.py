@@ -13,7 +13,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Self, TypeVar
 
-from sotopia_env.errors import DamagedRecordError, FieldError, InvalidValueError, SotopiaError, Verbatim, Where
+from sotopia_env.errors import (
+    DamagedRecordError,
+    FieldError,
+    InUseError,
+    InvalidValueError,
+    SotopiaError,
+    Verbatim,
+    Where,
+)
 
 logger = logging.getLogger(__name__)
 _ErrorT = TypeVar("_ErrorT", bound=FieldError)
@@ -180,13 +188,14 @@ def lock(descriptor: int, path: Path, problem: str) -> None:
         problem: the message if another process has locked it.
 
     Raises:
-        InvalidValueError: another process has locked it; or its file system has no locks.
+        InUseError: another process has locked it.
+        InvalidValueError: its file system has no locks.
     """
     from filelock import lock_descriptor  # a process that locks nothing need not import it
 
     try:
         if not lock_descriptor(descriptor, blocking=False):
-            raise InvalidValueError(problem, where=path)
+            raise InUseError(problem, where=path)
     except OSError as error:  # some network file systems
         raise InvalidValueError(f"its file system has no file locks ({error.strerror})", where=path) from None
 

@@ -9,7 +9,7 @@ import platform
 import re
 import shutil
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -212,14 +212,17 @@ def explain(error: ValidationError, names: Iterable[str] = (), value: Any = _MIS
 
 
 def invalid(error: ValidationError, names: Iterable[str] = (), value: Any = _MISSING) -> InvalidValueError:
-    """Returns the first problem of a validation as an error of this package.
+    """Returns a problem of a validation as an error of this package: the first unknown field, or else the first one.
+
+    Whatever is missing may be what an unknown field was meant to be.
 
     Args:
         error: of pydantic.
         names: the valid field names, to find the nearest one to a misspelt one.
         value: what was validated; with it, fields are named as they stand there, without the tags of unions.
     """
-    problem = _telling(error.errors(include_url=False), names)
+    problems = error.errors(include_url=False)
+    problem = next((problem for problem in problems if problem["type"] == "extra_forbidden"), problems[0])
     path = _path(problem, value)
     if problem["type"] in ("union_tag_invalid", "union_tag_not_found"):
         path = joined(path, problem["ctx"]["discriminator"].strip("'"))
@@ -269,28 +272,15 @@ def invalid_part(problem: Any) -> InvalidValueError:
     if kind == "union_tag_invalid":
         received = received.get(context["discriminator"].strip("'"))
     if kind in _EXPECTED:
-        return InvalidValueError(expected=_EXPECTED[kind].format(**context), got=received)
+        is_mapping = kind == "string_type" and isinstance(received, dict)
+        hint = "in YAML, put a text with a colon in quotes" if is_mapping else ""
+        return InvalidValueError(expected=_EXPECTED[kind].format(**context), got=received, hint=hint)
     message = str(problem["msg"]).removeprefix("Value error, ")
     if message.startswith("Input should be "):
         return InvalidValueError(expected=message.removeprefix("Input should be "), got=received)
     message = message.replace("Input should", "it should")
     is_whole = kind == "value_error" and not isinstance(received, str)  # of a whole record: too long to be shown
     return InvalidValueError(message, got=... if is_whole else received)
-
-
-def _telling(problems: Sequence[Any], names: Iterable[str]) -> Any:
-    """The first problem; where a field is missing because it is misspelt, the misspelt one."""
-    first = problems[0]
-    if first["type"] != "missing":
-        return first
-    misspelt = (
-        problem
-        for problem in problems
-        if problem["type"] == "extra_forbidden"
-        and problem["loc"][:-1] == first["loc"][:-1]
-        and nearest_name(str(problem["loc"][-1]), names) == first["loc"][-1]
-    )
-    return next(misspelt, first)
 
 
 def _path(problem: Any, value: Any) -> str:
@@ -327,7 +317,8 @@ def _parsed_or_missing(text: str) -> Any:
 def _nearest_name(problem: Any, names: Iterable[str]) -> str | None:
     kind, value = problem["type"], problem["input"]
     if kind == "extra_forbidden":
-        return nearest_name(str(problem["loc"][-1]), names)
+        key = str(problem["loc"][-1])
+        return nearest_name(key, [name for name in names if name != key])  # which is a field elsewhere
     if kind == "union_tag_invalid":
         return nearest_name(
             str(problem["ctx"]["tag"]), [tag.strip("'") for tag in problem["ctx"]["expected_tags"].split(", ")]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -46,15 +48,49 @@ def _refuse(problem: str, node: Any) -> NoReturn:
     raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
 
 
+@dataclass(frozen=True, slots=True)
+class YamlDocument:
+    """A YAML text that was read.
+
+    Attributes:
+        value: what it holds.
+    """
+
+    value: Any
+    _root: Any
+
+    def line(self, path: Sequence[str | int]) -> int:
+        """Returns the line, from 1, of the key or list item at ``path``, or of the deepest part of it that exists."""
+        node, line = self._root, self._root.start_mark.line if self._root else 0
+        for part in path:
+            if isinstance(node, yaml.MappingNode):
+                pairs = {key.value: (key, value) for key, value in node.value if isinstance(key, yaml.ScalarNode)}
+            else:
+                items = node.value if isinstance(node, yaml.SequenceNode) else ()
+                pairs = {str(index): (item, item) for index, item in enumerate(items)}
+            if str(part) not in pairs:
+                break
+            key, node = pairs[str(part)]
+            line = key.start_mark.line
+        return int(line) + 1
+
+
 def parse_yaml(text: str, where: str | Path) -> Any:
-    """Returns what a YAML text holds.
+    """Returns what a YAML text holds; raises as :func:`parse_document`."""
+    return parse_document(text, where).value
+
+
+def parse_document(text: str, where: str | Path) -> YamlDocument:
+    """Returns what a YAML text holds, with the lines of its parts.
 
     Raises:
         InvalidValueError: names ``where`` and the line; the text is not YAML, a key occurs twice in a mapping, a value
             is not of the type it has the form or the tag of, or values are nested too deeply.
     """
     try:
-        value = yaml.load(text, Loader=_PlainLoader)
+        loader = _PlainLoader(text)
+        root = loader.get_single_node()
+        value = None if root is None else loader.construct_document(root)
         check_extent(value, len(text))
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
@@ -66,12 +102,17 @@ def parse_yaml(text: str, where: str | Path) -> Any:
         ) from None
     except ValueError as error:
         raise InvalidValueError(f"not valid YAML ({error})", where=where) from None
-    return value
+    return YamlDocument(value, root)
 
 
 def read_yaml(path: str | Path) -> Any:
-    """Returns what a YAML file holds; raises as :func:`parse_yaml`, and when the file cannot be read."""
-    return parse_yaml(read_text(path), path)
+    """Returns what a YAML file holds; raises as :func:`read_document`."""
+    return read_document(path).value
+
+
+def read_document(path: str | Path) -> YamlDocument:
+    """As :func:`parse_document`, for a file; raises also when it cannot be read."""
+    return parse_document(read_text(path), path)
 
 
 def to_yaml(value: Any) -> str:

@@ -98,7 +98,7 @@ def test_a_task_of_a_protocol_of_an_installed_package_is_read_without_importing_
 
 
 def test_a_family_of_another_package_streams_and_mixes_with_ours(installed: Path) -> None:
-    assert [family.name for family in task_sources("bargaining,flat_share")] == ["bargaining", "flat_share"]
+    assert [family.name for family in task_sources("bargaining,flat_share").sources] == ["bargaining", "flat_share"]
     ids = [task.id for task in task_set("bargaining,flat_share:level=easy,n=4,seed=3", None, 0, "medium")]
     assert ids == ["bargaining-easy-3-0", "flat_share-easy-3-0", "bargaining-easy-3-1", "flat_share-easy-3-1"]
 

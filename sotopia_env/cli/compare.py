@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sotopia_env.cli.options import Seed, need, path_argument, path_option
+from sotopia_env.cli.options import ChartFormats, Seed, chart_formats, need, path_argument, path_option
 
 DEMO_POLICIES = ("boulware", "conceder", "tit-for-tat", "splitter")
 
@@ -23,10 +23,11 @@ def compare(
     evaluator: Annotated[str | None, typer.Option(help="Whose scores; by default the one all episodes share.")] = None,
     metric: Annotated[str | None, typer.Option(help="Main metric: of ranking, matrix and charts.")] = None,
     by: Annotated[
-        str | None, typer.Option(help="Also compare by tag, scenario, character, relationship or condition.")
+        str | None,
+        typer.Option(help="Also by tag, scenario, character, relationship, condition or participant."),
     ] = None,
     out: Annotated[Path | None, path_option("Folder for text, CSV, JSON and charts.")] = None,
-    formats: Annotated[str, typer.Option("--format", help="Of charts: png, svg, pdf, or several with commas.")] = "png",
+    formats: ChartFormats = "png",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
     """Compare the policies of one or several runs: ranks, intervals, paired differences, failures, cost.
@@ -38,14 +39,13 @@ def compare(
       sotopia compare runs/a --by condition --out report
       sotopia compare runs/a --json
     """
-    from sotopia_env.reports.charts import check_formats, write_report
+    from sotopia_env.reports.charts import write_report
     from sotopia_env.reports.compare import compare_runs
     from sotopia_env.reports.tables import to_json, to_text
 
     if out is not None:
         need("compare --out", "matplotlib")
-    forms = [form.strip() for form in formats.split(",")]
-    check_formats(forms)
+    forms = chart_formats(formats)
     comparison = compare_runs(runs, evaluator=evaluator, metric=metric, by=by)
     files = [] if out is None else write_report(comparison, out, forms)
     typer.echo(to_json(comparison) if as_json else to_text(comparison), nl=False)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sotopia_env.cli.options import need, path_argument, path_option
+from sotopia_env.cli.options import ChartFormats, chart_formats, need, path_argument, path_option
 
 
 def register(app: typer.Typer) -> None:
@@ -22,7 +22,8 @@ def interview_report(
         str | None,
         typer.Option(help="Main measure: judge majority, judge average, self, other, exact, or one of information."),
     ] = None,
-    out: Annotated[Path | None, path_option("Folder for text, CSV, JSON and PNG charts.")] = None,
+    out: Annotated[Path | None, path_option("Folder for text, CSV, JSON and charts.")] = None,
+    formats: ChartFormats = "png",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
     """Report on interviews: goals by view, private information, sensitivity to profiles, senders and receivers.
@@ -36,8 +37,9 @@ def interview_report(
     need("interview-report", "scipy", *(() if out is None else ("matplotlib",)))
     from sotopia_env.reports.interviews import report_runs, to_json, to_text, write_report
 
+    forms = chart_formats(formats)
     report = report_runs(runs, evaluator=evaluator, measure=measure)
-    files = [] if out is None else write_report(report, out)
+    files = [] if out is None else write_report(report, out, forms)
     typer.echo(to_json(report) if as_json else to_text(report), nl=False)
     for path in files:
         typer.echo(f"wrote {path}", err=as_json)

@@ -35,14 +35,18 @@ def _path_of(name: str) -> Callable[[str], Path]:
 
 SOURCE_HELP = (
     "A shipped set ('starter', 'everyday', 'everyday-groups'), one or more task families joined by commas, 'all' "
-    "families, or a .json, .jsonl or .yaml task file."
+    "families, or a .json, .jsonl or .yaml file of tasks or of scenarios, which are cast. Options may follow: "
+    "my_scenarios.yaml:n=40,cast=everyday."
 )
 KeepGoing = Annotated[
     bool, typer.Option("--keep-going", help="Leave out records that cannot be read, and list them; exit code 1.")
 ]
 Source = Annotated[str, typer.Argument(help=SOURCE_HELP)]
 SourceOption = Annotated[str, typer.Option("--tasks", help=SOURCE_HELP, metavar="SOURCE")]
-Number = Annotated[int | None, typer.Option("-n", min=1, help="How many tasks; families: 5 each, files: all.")]
+Number = Annotated[
+    int | None,
+    typer.Option("-n", min=1, help="How many tasks; of families and scenarios 5 each, of other sources all."),
+]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of generated tasks and of the episodes.")]
 LevelName = Annotated[str, typer.Option(metavar="LEVEL", help="Difficulty of generated tasks: easy, medium or hard.")]
 EVALUATOR_HELP = (
@@ -52,9 +56,24 @@ EVALUATOR_HELP = (
 )
 EvaluatorName = Annotated[str, typer.Option("--evaluator", metavar="NAME", help=f"{EVALUATOR_HELP[:-1]}; or 'none'.")]
 Concurrency = Annotated[int, typer.Option(min=1, help="Episodes in flight at once.", rich_help_panel=PACE)]
+ChartFormats = Annotated[
+    str, typer.Option("--format", metavar="FORMATS", help="Of charts: png, svg, pdf, or several with commas.")
+]
+
+
+def chart_formats(text: str) -> list[str]:
+    """Returns the formats of a :data:`ChartFormats`; raises :class:`UnknownNameError` for one that there is not."""
+    from sotopia_env.reports.charts import check_formats
+
+    formats = [form.strip() for form in text.split(",")]
+    check_formats(formats)
+    return formats
+
+
 __all__ = [
     "EVALUATOR_HELP",
     "SOURCE_HELP",
+    "ChartFormats",
     "Concurrency",
     "EvaluatorName",
     "KeepGoing",
@@ -63,6 +82,7 @@ __all__ = [
     "Seed",
     "Source",
     "SourceOption",
+    "chart_formats",
     "in_flags",
     "path_argument",
     "path_option",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sotopia_env.cli.options import need, path_argument, path_option
+from sotopia_env.cli.options import ChartFormats, chart_formats, need, path_argument, path_option
 from sotopia_env.errors import InvalidValueError, Verbatim
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ def judge_agreement(
         float | None, typer.Option(min=0, help="Farthest an annotator may be from the others on average; no limit.")
     ] = None,
     out: Annotated[Path | None, path_option("Folder for text, CSV, JSON and the chart.")] = None,
+    formats: ChartFormats = "png",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
     """Compare judges with people: correlations, differences, perceived ranges, and people among each other.
@@ -82,13 +83,14 @@ def judge_agreement(
     )
     from sotopia_env.storage.directory import read_run
 
+    forms = chart_formats(formats)
     rules = QualityRules(min_words=min_words, max_difference={"goal": max_goal_difference}, max_distance=max_distance)
     answers = read_annotations(human, key or key_path(human[0]))
     _check_filled_in(answers, human)
     agreement = human_agreement(
         read_run(run), answers, rules=rules if filters else LENIENT, judges=judge or None, bins=bins
     )
-    files = [] if out is None else write_report(agreement, out)
+    files = [] if out is None else write_report(agreement, out, forms)
     typer.echo(to_json(agreement) if as_json else to_text(agreement), nl=False)
     for path in files:
         typer.echo(f"wrote {path}", err=as_json)

@@ -1,72 +1,144 @@
-"""``sotopia play``: a person takes a seat."""
+"""``sotopia play``: a person takes a seat; many people fill one run."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from sotopia_env.cli.models import takes_model_options
 from sotopia_env.cli.options import EvaluatorName, LevelName, Number, Seed, SourceOption, path_option
+from sotopia_env.errors import InvalidValueError
 from sotopia_env.quoting import disarm_line
 
 if TYPE_CHECKING:
-    from sotopia_env.policies.policy import Policy
+    from sotopia_env.chat_model.pool import ModelPool
+    from sotopia_env.runs import RunResult, Session
+
+_T = TypeVar("_T")
 
 
 def register(app: typer.Typer) -> None:
     """Adds the command to ``app``."""
-    app.command()(play)
+    app.command()(takes_model_options(play))
 
 
 def play(
-    policy: Annotated[str, typer.Option(help="Who sits in the other seats.")] = "tit-for-tat",
+    policy: Annotated[str, typer.Option(metavar="NAME", help="Who sits in the other seats.")] = "tit-for-tat",
     tasks: SourceOption = "starter",
-    task: Annotated[str | None, typer.Option(help="Task id; the first one by default.")] = None,
+    task: Annotated[
+        str | None, typer.Option(metavar="ID", help="Of a task or scenario; else the first one, of a participant all.")
+    ] = None,
     seat: Annotated[int, typer.Option(min=0, help="Your seat.")] = 0,
     n: Number = None,
     level: LevelName = "medium",
     evaluator: EvaluatorName = "verified+rules",
     seed: Seed = 0,
     out: Annotated[Path | None, path_option("Also record the episode in this run directory.")] = None,
+    participant: Annotated[
+        str, typer.Option(metavar="CODE", help="Who you are: plays the tasks one by one, and adds them to --out.")
+    ] = "",
+    *,
+    settings: Any = None,
 ) -> None:
-    """Take a seat yourself.
+    """Take a seat yourself; the same command goes on with an episode that was interrupted.
 
     \b
     Examples:
       sotopia play
       sotopia play --tasks bargaining --policy boulware --seat 1 --out runs/me
+      sotopia play --tasks my_scenarios.yaml --participant p07 --out runs/study
     """
     from sotopia_env import naming
+    from sotopia_env.chat_model.pool import ModelPool
     from sotopia_env.policies.human import HumanPolicy
-    from sotopia_env.reports.transcript import to_text
-    from sotopia_env.runs.plan import EpisodePlan
-    from sotopia_env.runs.rollout import run_episodes
+    from sotopia_env.runs import EpisodePlan, PlayOptions, Session, in_order_of
+    from sotopia_env.settings import merged, settings_of
 
-    chosen = naming.pick_task(naming.task_set(tasks, n, seed, level), task)
-    naming.check_seat(chosen, seat)
-    policies: list[Policy] = [naming.make_policy(policy) for _ in chosen.agents]
-    policies[seat] = HumanPolicy()
-    plan = EpisodePlan(chosen, tuple(policies), seed=seed, rules=naming.task_rules(tasks))
-    judge = naming.make_optional_evaluator(evaluator, policies=policies)
-    with _leave_on_ctrl_c():
-        result = run_episodes([plan], evaluator=judge, run_dir=out, progress=False)
-    if result.failures:
-        typer.echo(f"sotopia: the episode failed: {disarm_line(result.failures[0].message)}", err=True)
-        raise typer.Exit(1)
+    if participant and out is None:
+        raise InvalidValueError(field="out", expected="the directory of the run that the participant adds to", got=None)
+    collection = naming.task_set(tasks, n, seed, level)
+    chosen = None if participant and task is None else naming.pick_task(collection, task)
+    options = settings_of(merged(settings, {"seed": seed}), PlayOptions, "")
+    pool = ModelPool(options.models)
+    rules = naming.task_rules(tasks, turn_order=options.turn_order, max_turns=options.max_turns)
+    person, partner = HumanPolicy(participant=participant), naming.make_policy(policy, pool)
+    judge = naming.make_optional_evaluator(evaluator, model_factory=pool.judge, policies=(person, partner))
+    plans = []
+    for item in [chosen] if chosen and not participant else collection:
+        naming.check_seat(item, seat)
+        seats = tuple(person if index == seat else partner for index in range(len(item.agents)))
+        plans.append(EpisodePlan(item, seats, seed=seed, rules=rules))
+    with _leave_on_ctrl_c(out):
+        if participant and out is not None:
+            session = Session(in_order_of(participant, plans, seed), judge, out)
+            _run(pool, lambda: _play_session(session, chosen.id if chosen else None, pool))
+        else:
+            _play_one(plans[0], judge, out, pool)
+
+
+def _play_one(plan: Any, judge: Any, out: Path | None, pool: ModelPool) -> None:
+    from sotopia_env.reports.transcript import to_text
+    from sotopia_env.runs import run_episodes_async
+
+    result = _run(
+        pool,
+        lambda: run_episodes_async([plan], evaluator=judge, run_dir=out, progress=False, ledger=pool.ledger),
+    )
+    _exit_if_failed(result)
     typer.echo(to_text(next(episode for episode in result.episodes if episode.key == plan.key)), nl=False)
 
 
+async def _play_session(session: Session, task_id: str | None, pool: ModelPool) -> None:
+    """Plays one episode after another. Nobody is shown a record: the partner's goals and all scores are in it."""
+    played = 0
+    while todo := [plan for plan in session.todo() if task_id in (None, plan.task.id)]:
+        if played and not _goes_on(played, len(todo)):
+            break
+        _exit_if_failed(await session.play(todo[0], pool.ledger))
+        played += 1
+    typer.echo(f"{session.run_dir}: {played} episodes added, {len(todo)} left; the same command goes on")
+
+
+def _goes_on(played: int, left: int) -> bool:
+    try:
+        return input(f"\nDone: {played}, left: {left}. Enter for the next one, q to stop: ").strip().casefold() != "q"
+    except EOFError:
+        return False
+
+
+def _run(pool: ModelPool, work: Callable[[], Awaitable[_T]]) -> _T:
+    """Does the work with models that answer, and closes them."""
+
+    async def checked() -> _T:
+        try:
+            await pool.check()
+            return await work()
+        finally:
+            await pool.close()
+
+    return asyncio.run(checked())
+
+
+def _exit_if_failed(result: RunResult) -> None:
+    if result.failures:
+        typer.echo(f"sotopia: the episode failed: {disarm_line(result.failures[0].message)}", err=True)
+        raise typer.Exit(1)
+
+
 @contextmanager
-def _leave_on_ctrl_c() -> Iterator[None]:
+def _leave_on_ctrl_c(out: Path | None) -> Iterator[None]:
     """Ends the process at once: Python would first wait for the thread that waits for the person's next line."""
+    kept = "the same command goes on from your last turn" if out else "this episode was not recorded"
 
     def leave(*_: object) -> None:
-        typer.echo("\nsotopia: interrupted; this episode was not recorded", err=True)
+        typer.echo(f"\nsotopia: interrupted; {kept}", err=True)
         os._exit(130)
 
     before = signal.signal(signal.SIGINT, leave)

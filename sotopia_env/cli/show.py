@@ -51,10 +51,13 @@ def _failures(run: Path) -> tuple[FailureRecord, ...]:
 
 def _list(run: Path) -> None:
     from sotopia_env.storage.directory import read_run
+    from sotopia_env.world.answers import participant_of
 
     for index, episode in enumerate(read_run(run)):
         stop = episode.stop.value if episode.stop else ""
-        typer.echo(f"{index}\t{disarm_line(episode.key)}\t{len(episode.turns)} turns\t{stop}{_marks(episode)}")
+        people = "".join(f"\tby {name}" for info in episode.policies if (name := participant_of(info)))
+        line = f"{index}\t{episode.key}\t{len(episode.turns)} turns\t{stop}{_marks(episode)}{people}"
+        typer.echo(disarm_line(line))
     for failure in _failures(run):
         reason = disarm_line(f"{failure.kind}: {failure.message}")
         typer.echo(f"failed\t{disarm_line(failure.key)}\t{len(failure.turns)} turns\t{reason}")

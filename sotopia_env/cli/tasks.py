@@ -22,7 +22,7 @@ from sotopia_env.cli.options import (
 )
 from sotopia_env.cli.write import draft_simulation, write_tasks
 from sotopia_env.errors import InvalidValueError
-from sotopia_env.naming import SHIPPED, check_seat, pick_task, task_set, task_sources
+from sotopia_env.naming import SHIPPED, check_seat, pick_task, task_rules, task_set, task_sources
 from sotopia_env.quoting import disarm
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def stats(
     n: Number = None,
     seed: Seed = 0,
     level: LevelName = "medium",
-    out: Annotated[Path | None, path_option("A .png file for the chart.")] = None,
+    out: Annotated[Path | None, path_option("A .png, .svg or .pdf file for the chart.")] = None,
     keep_going: KeepGoing = False,
 ) -> None:
     """Count what a set is composed of: relationships, sources, seats, outcomes, goal types, people.
@@ -124,13 +124,13 @@ def stats(
       sotopia tasks stats everyday
       sotopia tasks stats everyday-groups --out groups.png
     """
+    from sotopia_env.reports.charts import check_formats
     from sotopia_env.reports.composition import composition_chart, composition_text
     from sotopia_env.tasks import composition
 
     if out is not None:
         need("tasks stats --out", "matplotlib")
-        if out.suffix != ".png":
-            raise InvalidValueError(field="--out", expected="a .png file", got=str(out))
+        check_formats([out.suffix.removeprefix(".")])
     refused: list[str] = []
     counts = composition(task_set(source, n, seed, level, refused=refused if keep_going else None))
     typer.echo(composition_text(counts), nl=False)
@@ -225,7 +225,10 @@ def generate_tasks(
     start: Annotated[int, typer.Option(min=0, help="Index of the first task in the sequence.")] = 0,
     level: LevelName = "medium",
     cast: Annotated[
-        str | None, typer.Option(help="Who plays scenarios: 'starter', 'everyday' or a JSON file; else drawn people.")
+        str | None,
+        typer.Option(
+            help="Who plays scenarios: 'starter', 'everyday' or a JSON file; else the file's cast, or drawn people."
+        ),
     ] = None,
 ) -> None:
     """Generate any number of tasks from templates, scenarios or families, with drawn people or those of a cast.
@@ -240,11 +243,11 @@ def generate_tasks(
       sotopia tasks generate --from negotiation,division -n 1000000 --level hard --out many.jsonl
     """
     from sotopia_env.concurrency import Progress
-    from sotopia_env.tasks import TaskStream, read_cast
+    from sotopia_env.tasks import read_cast
 
     if out.suffix != ".jsonl":
         raise InvalidValueError(field="--out", expected="a .jsonl file", got=str(out))
-    stream = TaskStream(task_sources(sources), seed, level, None if cast is None else read_cast(cast))
+    stream = task_sources(sources).stream(seed, level, None if cast is None else read_cast(cast))
     stream.save(out, n, start, Progress(n, 0, None, "tasks").advance)
     typer.echo(f"{out}: {n} tasks")
 
@@ -273,6 +276,8 @@ def validate_tasks(
     from sotopia_env.reports.composition import composition_text
     from sotopia_env.tasks import composition, lint
 
+    for source in sources:
+        task_rules(source)  # in a YAML file, beside the tasks
     material, others = _read_all(sources), _read_all(against)
     refused = [*others.refused, *material.refused]
     problems = lint(material.records, others.records) if keep_going or not refused else []

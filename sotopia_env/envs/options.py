@@ -24,7 +24,7 @@ from sotopia_env.world.action import ACTION_TYPES, ActionType
 from sotopia_env.world.dynamics import Rules, SilenceRule, TurnOrder
 from sotopia_env.world.episode import Evaluator
 from sotopia_env.world.reward import Scalarisation
-from sotopia_env.world.scenario import Task
+from sotopia_env.world.scenario import Scenario, Task
 from sotopia_env.world.taskset import TaskSet
 
 RENDER_MODES = ("human", "ansi")
@@ -43,10 +43,11 @@ class EnvOptions(TypedDict, total=False):
     """The constructor arguments that all faces of the environment share.
 
     Attributes:
-        task: one task, those among which ``reset`` draws, a :class:`~sotopia_env.tasks.TaskStream`, or a name as on the
-            command line: a shipped set (``"starter"``, ``"everyday"``), families joined by commas, a ``.json``,
-            ``.jsonl`` or ``.yaml`` file, or what another package adds. Families and streams give a fresh task at every
-            ``reset``; ``"bargaining:level=hard,n=1000"`` draws among a thousand.
+        task: one task, those among which ``reset`` draws, a :class:`~sotopia_env.tasks.TaskStream`, a scenario or
+            several, or a name as on the command line: a shipped set (``"starter"``, ``"everyday"``), families joined by
+            commas, a ``.json``, ``.jsonl`` or ``.yaml`` file of tasks or scenarios, or what another package adds.
+            Families and streams give a fresh task at every ``reset``, scenarios a fresh casting;
+            ``"bargaining:level=hard,n=1000"`` draws among a thousand.
         seats: number of agents; needed only when the tasks differ in it, and then the others are left out.
         evaluator: scores the finished episode; an object or a name such as ``"verified+rules"``. By default the moves
             decide where the task has an outcome, and rules that count words score any other (a smoke test).
@@ -69,7 +70,7 @@ class EnvOptions(TypedDict, total=False):
             info: truth values alone, the same ones in every info.
     """
 
-    task: Task | TaskSet | TaskStream | Sequence[Task] | str
+    task: Task | Scenario | TaskSet | TaskStream | Sequence[Task] | Sequence[Scenario] | str
     seats: int | None
     evaluator: Evaluator | str
     turn_order: TurnOrder | str
@@ -190,14 +191,16 @@ class EpisodeOptions(NamedTuple):
 
 
 def _read_tasks(value: object, seats: int | None) -> tuple[TaskSet | FreshTasks, int]:
-    tasks = _tasks_called(value) if isinstance(value, str) else [value] if isinstance(value, Task) else value
+    tasks = _tasks_called(value) if isinstance(value, str) else [value] if isinstance(value, Task | Scenario) else value
+    if isinstance(tasks, Sequence) and tasks and all(isinstance(item, Scenario) for item in tasks):
+        tasks = TaskStream(tasks, seed=0)
     if isinstance(tasks, TaskStream):
         tasks = FreshTasks(tasks, seats)
     if isinstance(tasks, FreshTasks):
         return tasks, tasks.seats
     if not isinstance(tasks, Sequence) or not tasks or not all(isinstance(task, Task) for task in tasks):
         raise InvalidValueError(
-            field="task", expected="a Task, a TaskSet or sequence with at least one, or a name", got=value
+            field="task", expected="a Task, a Scenario, a sequence with at least one, or a name", got=value
         )
     counts = sorted({len(task.agents) for task in tasks})
     if seats is None and len(counts) > 1:

@@ -191,7 +191,9 @@ def _check_gains(issue: NumberIssue | ChoiceIssue | ItemsIssue, gains: dict[str,
     key = "per_unit" if isinstance(issue, NumberIssue) else "each"
     if list(gains) != [key]:
         raise InvalidValueError(
-            field=field, expected=f'{{"{key}": number}} for {issue.kind}', got=Verbatim(f"the keys {list(gains)[:6]}")
+            field=field,
+            expected=f'{{"{key}": number}} for {issue.kind}',
+            got=Verbatim(", ".join(list(gains)[:6])),
         )
 
 

@@ -13,11 +13,12 @@ from sotopia_env.files import csv_text, write_texts
 from sotopia_env.people.against_judges import HumanAgreement, JudgeOnDimension, JudgeOverall
 from sotopia_env.people.between_annotators import Statistic
 from sotopia_env.quoting import disarm
-from sotopia_env.reports.charts import new_figure, save_png
+from sotopia_env.reports.charts import check_formats, new_figure, save_figure
 from sotopia_env.reports.tables import reason_lines, show_number, show_p, table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 _PANELS_IN_A_ROW = 4
 _BINS_ON_SCREEN = (2, 3, 4, 5, 11)
@@ -205,13 +206,10 @@ def _records(rows: Iterable[object], fields: Sequence[str]) -> str:
     return csv_text(fields, [[getattr(row, field) for field in fields] for row in rows])
 
 
-def difference_chart(result: HumanAgreement, path: str | Path) -> Path:
+def difference_chart(result: HumanAgreement) -> Figure:
     """Draws the distribution of judge - human, a panel per dimension (SOTOPIA, figure 2).
 
     Grey is one standard deviation of the human scores to either side of 0. Right of 0 the judge is more lenient.
-
-    Returns:
-        ``path``, written at once.
     """
     columns = min(_PANELS_IN_A_ROW, len(result.dimensions))
     lines = math.ceil(len(result.dimensions) / columns)
@@ -223,7 +221,7 @@ def difference_chart(result: HumanAgreement, path: str | Path) -> Path:
     if handles:
         figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=min(3, len(handles)))
     figure.suptitle("judge's score less mean human score: share of seats")
-    return save_png(figure, Path(path))
+    return figure
 
 
 def _panel(result: HumanAgreement, dimension: str, axes: Axes) -> None:
@@ -250,9 +248,19 @@ def _label(judge: str) -> str:
     return f" {disarm(judge)}".replace("$", r"\$")
 
 
-def write_report(result: HumanAgreement, folder: str | Path) -> list[Path]:
-    """Writes text, JSON, CSV and the chart into ``folder``, each file at once, and returns their paths."""
+def write_report(result: HumanAgreement, folder: str | Path, formats: Sequence[str] = ("png",)) -> list[Path]:
+    """Writes text, JSON, CSV and the chart into ``folder``, each file at once, and returns their paths.
+
+    Args:
+        result: what is written.
+        folder: made where it does not exist.
+        formats: of the chart, of :data:`~sotopia_env.reports.charts.FORMATS`.
+
+    Raises:
+        UnknownNameError: there is no such format.
+    """
+    check_formats(formats)
     folder = Path(folder)
     texts = {"human_agreement.txt": to_text(result), "human_agreement.json": to_json(result)}
     texts |= {f"{name}.csv": text for name, text in to_csv(result).items()}
-    return [*write_texts(folder, texts), difference_chart(result, folder / "differences.png")]
+    return [*write_texts(folder, texts), *save_figure(difference_chart(result), folder / "differences", formats)]

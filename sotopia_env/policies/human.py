@@ -10,14 +10,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sotopia_env.errors import InvalidActionError
+from sotopia_env.errors import InvalidActionError, InvalidValueError
 from sotopia_env.outcomes import Move
 from sotopia_env.policies.interviews import question_text
 from sotopia_env.policies.move_dialogue import MoveDialogue
 from sotopia_env.policies.policy import Decision
 from sotopia_env.quoting import disarm
+from sotopia_env.records import MOST_CHARACTERS
 from sotopia_env.world.action import WORDLESS, Action, ActionType
-from sotopia_env.world.answers import InterviewQuestion, InterviewReply
+from sotopia_env.world.answers import PARTICIPANT, InterviewQuestion, InterviewReply
 from sotopia_env.world.episode import Generation
 from sotopia_env.world.observation import NOTHING_YET, SO_FAR, Observation
 
@@ -42,16 +43,27 @@ class HumanPolicy:
     Attributes:
         read: asks with a prompt and returns a line; raises ``EOFError`` at the end of the input.
         write: shows a text.
+        participant: who the person is, in records: a code, since records may be passed on; empty for nobody in
+            particular.
+
+    Raises:
+        InvalidValueError: ``participant`` is no single line of visible characters, at most 80 of them.
     """
 
     read: Callable[[str], str] = field(default=input, repr=False)
     write: Callable[[str], None] = field(default=_write, repr=False)
     name: str = "human"
+    participant: str = ""
+
+    def __post_init__(self) -> None:
+        if self.participant and not (self.participant.isprintable() and len(self.participant) <= MOST_CHARACTERS):
+            expected = f"a line of at most {MOST_CHARACTERS} visible characters"
+            raise InvalidValueError(field="participant", expected=expected, got=self.participant)
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        """None: a person has no settings."""
-        return {}
+        """The participant, if it is one; a person has no settings."""
+        return {PARTICIPANT: self.participant} if self.participant else {}
 
     async def act(self, observation: Observation, seed: int) -> Decision:
         """Returns what the person decides."""

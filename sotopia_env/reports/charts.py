@@ -34,9 +34,15 @@ _LABELS: Mapping[str, str] = {
     WORDS: "words per turn",
 }
 _MOST_DIFFERENCES = 15
-_PANELS_IN_A_ROW = 4
+_COLUMN_WIDTH, _PAGE_WIDTH, _AXIS_WIDTH = 3.4, 7.0, 1.5
+"""Inches: the columns and the pages of most journals, and the least width of a panel's axis."""
+_FONT_SIZE = 8
+_CHARACTER, _LINE_HEIGHT, _ROW_HEIGHT, _AROUND_PANEL = 0.062, 0.13, 0.17, 0.75
+"""Inches of text at this size, of a point with its number above it, and of a panel's title and axis."""
+_LABEL_CHARACTERS, _UNIT_CHARACTERS = 24, 30
+_JOINING = "\u00a0"  # a space at which no line is broken
 _STYLE: Any = {  # matplotlib types the keys as literals
-    "font.size": 9,
+    "font.size": _FONT_SIZE,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "pdf.fonttype": 42,  # TrueType, as publishers ask for; matplotlib's default is Type 3
@@ -94,75 +100,107 @@ def metric_label(comparison: Comparison, metric: str) -> str:
     """Returns a metric in words, with its range where both ends are closed."""
     low, high = comparison.ranges.get(metric, (None, None))
     label = _LABELS.get(metric, metric.replace("_", " "))
-    return label if low is None or high is None else f"{label} (scale {round(low, 2):g} to {round(high, 2):g})"
+    if low is None or high is None:
+        return label
+    return f"{label} {f'(scale {round(low, 2):g} to {round(high, 2):g})'.replace(' ', _JOINING)}"
 
 
 @dataclass(frozen=True, slots=True)
-class _Panel:
+class Panel:
     """A forest plot: a label and an estimate for each line, from top to bottom; ``unit`` is what the axis measures."""
 
     unit: str
     lines: Sequence[tuple[str, Estimate]]
     title: str = ""
 
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """The labels with their numbers of seats."""
-        return tuple(f"{label}  (n = {item.n})" for label, item in self.lines)
+    def labels(self, with_counts: bool) -> tuple[str, ...]:
+        """Returns the labels, maybe with their numbers of seats, in lines of limited length."""
+        counts = [f"(n = {item.n})".replace(" ", _JOINING) if with_counts else "" for _, item in self.lines]
+        names = [label for label, _ in self.lines]
+        return tuple(_wrapped(f"{name} {count}", _LABEL_CHARACTERS) for name, count in zip(names, counts, strict=True))
 
 
-def _wrapped(text: str) -> str:
-    return "\n".join(part for line in text.splitlines() for part in textwrap.wrap(line, 36))
+def _wrapped(text: str, characters: int) -> str:
+    lines = (textwrap.wrap(line, characters, break_on_hyphens=False) for line in text.splitlines())
+    return "\n".join(part for parts in lines for part in parts)
 
 
-def _forest(panels: Sequence[_Panel], heading: str, zero: bool) -> Figure:
-    """Draws the panels, up to four side by side; ``zero`` marks 0, the value of no difference."""
+def forest_chart(panels: Sequence[Panel], heading: str, zero: bool = False) -> Figure:
+    """Draws panels at the width of one column of a journal, or of the page where there are several side by side.
+
+    Args:
+        panels: at least one.
+        heading: above all; what the intervals are over is added to it.
+        zero: whether 0, the value of no difference, is marked, and intervals that exclude it.
+    """
     import matplotlib
 
-    columns = min(len(panels), _PANELS_IN_A_ROW)
-    rows = -(-len(panels) // columns)
-    width, height = max(len(line) for panel in panels for line in panel.labels), max(len(p.lines) for p in panels)
-    shared = len({panel.labels for panel in panels}) == 1
+    estimates = [item for panel in panels for _, item in panel.lines]
+    with_counts = len({item.n for item in estimates}) > 1
+    labels = [panel.labels(with_counts) for panel in panels]
+    shared = len(set(labels)) == 1
+    lines = [label.splitlines() for group in labels for label in group]
+    label_width = _CHARACTER * max(len(part) for parts in lines for part in parts)
+    # Labels that all panels have stand beside the first one of a row alone.
+    free, need = (_PAGE_WIDTH - label_width, _AXIS_WIDTH) if shared else (_PAGE_WIDTH, _AXIS_WIDTH + label_width)
+    columns = max(1, min(len(panels), int(free / need)))
+    rows, width = -(-len(panels) // columns), _COLUMN_WIDTH if columns == 1 else _PAGE_WIDTH
+    columns = -(-len(panels) // rows)  # as many in each row
+    heading = f"{heading}\n{_over(estimates, zero)}"
+    heading = _wrapped(heading, int(width / _CHARACTER))
+    panel_height = (_ROW_HEIGHT + _LINE_HEIGHT * max(map(len, lines))) * max(map(len, labels)) + _AROUND_PANEL
     with matplotlib.rc_context(_STYLE):
-        label_width = 0.075 * width * (1 if shared else columns)
-        figure = new_figure(label_width + 2.4 * columns, 0.6 + (0.9 + 0.32 * height) * rows)
+        figure = new_figure(width, _LINE_HEIGHT * len(heading.splitlines()) + panel_height * rows)
         one_unit = len({panel.unit for panel in panels}) == 1
         first: Axes | None = None
         for number, panel in enumerate(panels):
             axes = figure.add_subplot(rows, columns, number + 1, sharex=first if one_unit else None)
             first = first or axes
-            _draw(axes, panel, zero)
+            _draw(axes, panel, labels[number], zero)
             if shared and number % columns:
                 axes.tick_params(labelleft=False)
-        figure.suptitle(heading, fontsize=9)
+        figure.suptitle(heading, x=0.01, ha="left", fontsize=_FONT_SIZE)
     return figure
 
 
-def _draw(axes: Axes, panel: _Panel, zero: bool) -> None:
+def _draw(axes: Axes, panel: Panel, labels: Sequence[str], zero: bool) -> None:
+    from matplotlib.ticker import MaxNLocator
+
     positions = range(len(panel.lines))
     for position, (_, item) in zip(positions, panel.lines, strict=True):
         decided = zero and item.low is not None and item.high is not None and not item.low <= 0 <= item.high
-        color = "#b5442e" if decided else "#2f5d8a"
+        color, marker = ("#b5442e", "D") if decided else ("#2f5d8a", "o")  # told apart in print without colours, too
         if item.low is not None and item.high is not None:
-            axes.plot([item.low, item.high], [position, position], color=color, linewidth=1.6)
-        # A hollow point has no interval.
-        axes.plot(item.mean, position, "o", color=color, markersize=5, fillstyle="none" if item.low is None else "full")
-        axes.annotate(
-            f"{show_number(item.mean)}", (item.mean, position), (0, 4), textcoords="offset points", ha="center", size=7
-        )
+            axes.plot([item.low, item.high], [position, position], color=color, linewidth=1.4)
+        filling: Any = "none" if item.low is None else "full"
+        axes.plot(item.mean, position, marker, color=color, markersize=4, fillstyle=filling)
+        number = show_number(item.mean)
+        axes.annotate(number, (item.mean, position), (0, 3), textcoords="offset points", ha="center", size=6.5)
     if zero:
         axes.axvline(0, color="black", linewidth=0.7)
-    axes.set_yticks(positions, panel.labels)
+    axes.set_yticks(positions, labels)
     axes.set_ylim(len(panel.lines) - 0.4, -0.7)
     axes.margins(x=0.12)
+    axes.xaxis.set_major_locator(MaxNLocator(4))
     axes.grid(axis="x", linewidth=0.3)
-    axes.set_xlabel(_wrapped(panel.unit))
-    axes.set_title(panel.title, fontsize=9)
+    axes.set_xlabel(_wrapped(panel.unit, _UNIT_CHARACTERS))
+    axes.set_title(_wrapped(panel.title, _UNIT_CHARACTERS), fontsize=_FONT_SIZE)
 
 
-def _over(estimates: Sequence[Estimate], zero: bool = False) -> str:
-    kinds = " or ".join(sorted({item.over for item in estimates}))
-    return f"95 % intervals over {kinds}; n: seats{'; red: the interval excludes 0' if zero else ''}"
+def _over(estimates: Sequence[Estimate], zero: bool) -> str:
+    """What the intervals are over, and what the marks mean."""
+    kinds: dict[str, set[int]] = {}
+    for item in estimates:
+        if item.low is not None:
+            kinds.setdefault(item.over, set()).add(item.clusters)
+    numbers = {over: sorted({min(counts), max(counts)}) for over, counts in sorted(kinds.items())}
+    over = " or ".join(f"{' to '.join(map(str, counts))} {over}" for over, counts in numbers.items())
+    missing = " or ".join(sorted({item.missing for item in estimates if item.low is None}))
+    seats = {item.n for item in estimates}
+    notes = ["n: seats"] if len(seats) > 1 else [f"n = {max(seats)} seats each"]
+    notes += ["red diamonds: the interval excludes 0"] if zero else []
+    notes += [f"hollow: no interval ({missing})"] if missing else []
+    return "; ".join([f"95 % intervals over {over}", *notes] if over else notes)
 
 
 def mean_chart(comparison: Comparison) -> Figure:
@@ -173,11 +211,10 @@ def mean_chart(comparison: Comparison) -> Figure:
     for metric in comparison.headlines or comparison.metrics[:1]:
         cells = [cell for policy in order if (cell := comparison.cell(policy, metric)) is not None]
         lines = [(policy_label(comparison, cell.policy), cell.estimate) for cell in cells]
-        panels.append(_Panel(metric_label(comparison, metric), lines))
+        panels.append(Panel(metric_label(comparison, metric), lines))
     by = f", scores by {comparison.evaluator}" if comparison.evaluator else ""
     note = f"\n{NOT_COMMON} over other seats or partners: not comparable" if comparison.common.others else ""
-    estimates = [item for panel in panels for _, item in panel.lines]
-    return _forest(panels, f"Means of policies{by}\n{_over(estimates)}{note}", zero=False)
+    return forest_chart(panels, f"Means of policies{by}{note}")
 
 
 def difference_chart(comparison: Comparison) -> Figure | None:
@@ -191,8 +228,8 @@ def difference_chart(comparison: Comparison) -> Figure | None:
     lines = [
         (f"{d.first} - {d.second}{'' if d.same_partner else ' [partners differ]'}", d.estimate) for d in differences
     ]
-    panel = _Panel(f"difference in {metric_label(comparison, comparison.main)}", lines)
-    return _forest([panel], f"Paired differences\n{_over([item for _, item in lines], True)}", zero=True)
+    unit = f"difference in {metric_label(comparison, comparison.main)}"
+    return forest_chart([Panel(unit, lines)], "Paired differences", zero=True)
 
 
 def level_charts(comparison: Comparison) -> dict[str, Figure]:
@@ -213,17 +250,23 @@ def level_charts(comparison: Comparison) -> dict[str, Figure]:
 def _by_policy(items: Sequence[tuple[str, str, Estimate]], label: str, heading: str, zero: bool) -> Figure:
     policies = list(dict.fromkeys(policy for policy, _, _ in items))
     panels = [
-        _Panel(label, [(name, item) for other, name, item in items if other == policy], policy) for policy in policies
+        Panel(label, [(name, item) for other, name, item in items if other == policy], policy) for policy in policies
     ]
-    return _forest(panels, f"{heading}\n{_over([item for _, _, item in items], zero)}", zero)
+    return forest_chart(panels, heading, zero)
 
 
 def heat_map(comparison: Comparison) -> Figure:
     """Draws policy × partner: the mean of the comparison's main metric for the row's policy, and its n."""
+    import matplotlib
+
     partners = partner_columns(comparison)
     cells = {(cell.policy, cell.partner): cell.estimate for cell in comparison.matrix}
-    figure = new_figure(3.2 + 1.1 * max(1, len(partners)), 1.8 + 0.6 * len(comparison.policies))
-    axes = figure.add_subplot()
+    count = max(1, len(partners))
+    width = min(_PAGE_WIDTH, max(_COLUMN_WIDTH, 1.9 + 0.75 * count))
+    size = min(_FONT_SIZE, 6.5 * (width - 1.9) / (0.55 * count))
+    figure = new_figure(width, 1.5 + 0.45 * len(comparison.policies))
+    with matplotlib.rc_context(_STYLE):
+        axes = figure.add_subplot()
     gap = float("nan")  # matplotlib leaves such cells white
 
     def mean(policy: str, partner: str) -> float:
@@ -238,13 +281,16 @@ def heat_map(comparison: Comparison) -> Figure:
         for column, partner in enumerate(partners):
             item = cells.get((policy, partner))
             text = "not met" if item is None else f"{show_number(item.mean)}\nn = {item.n}"
-            box = {"facecolor": "white", "alpha": 0.75, "lw": 0, "pad": 1.5}
-            axes.text(column, row, text, ha="center", va="center", size=8, bbox=box)
-    axes.set_xticks(range(len(partners)), partners, rotation=30, ha="right")
-    axes.set_yticks(range(len(comparison.policies)), comparison.policies)
-    axes.set_xlabel("partner")
-    axes.set_ylabel("policy")
-    figure.colorbar(image, label=_wrapped(metric_label(comparison, comparison.main)))
+            box = {"facecolor": "white", "alpha": 0.75, "lw": 0, "pad": 1.0}
+            axes.text(column, row, text, ha="center", va="center", size=size, bbox=box)
+    wrapped = [_wrapped(name, _LABEL_CHARACTERS) for name in (*partners, *comparison.policies)]
+    axes.set_xticks(range(len(partners)), wrapped[: len(partners)], rotation=30, ha="right", fontsize=7)
+    axes.set_yticks(range(len(comparison.policies)), wrapped[len(partners) :], fontsize=7)
+    axes.set_xlabel("partner", fontsize=_FONT_SIZE)
+    axes.set_ylabel("policy", fontsize=_FONT_SIZE)
+    bar = figure.colorbar(image)
+    bar.set_label(_wrapped(metric_label(comparison, comparison.main), _UNIT_CHARACTERS), fontsize=_FONT_SIZE)
+    bar.ax.tick_params(labelsize=7)
     return figure
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from sotopia_env.errors import UnknownNameError
 from sotopia_env.reports.contrasts import ByLevel, by_level
-from sotopia_env.reports.intervals import Bounds, Estimate, adjusted, clusters_of, difference_estimate, estimate
+from sotopia_env.reports.intervals import Bounds, Estimate, adjusted, difference_estimate, estimate
 from sotopia_env.reports.ranking import Rank, ranking
 from sotopia_env.reports.seat_results import (
     EFFICIENCY,
@@ -25,6 +25,7 @@ from sotopia_env.reports.seat_results import (
     SUCCESS,
     WORDS,
     SeatResult,
+    clusters_of,
     metric_bounds,
     rows_by_one,
 )
@@ -290,7 +291,7 @@ def _cells(
 
 
 def _estimate(rows: Sequence[SeatResult], metric: str, bounds: Bounds) -> Estimate:
-    clusters, over = clusters_of([row.scenario for row in rows], [row.task for row in rows])
+    (clusters,), over = clusters_of(rows)
     return estimate([row.values[metric] for row in rows], clusters, bounds, over)
 
 
@@ -384,7 +385,7 @@ def _difference(
     if not common:
         return None
     of = {match(row): row for row in sides[0]}
-    clusters, over = clusters_of([of[key].scenario for key in common], [of[key].task for key in common])
+    (clusters,), over = clusters_of([of[key] for key in common])
     mean = difference_estimate([left[key] - right[key] for key in common], clusters, bounds, over)
     matched, seats = _match_count(sides, match), sum(map(len, sides))
     return Difference(first, second, metric, paired_by, matched, seats, same_partner, mean, None)

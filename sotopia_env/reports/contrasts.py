@@ -1,14 +1,14 @@
-"""Means of the levels of a factor, and their differences: by tag, scenario, character, relationship or condition.
+"""Means of the levels of a factor, and their differences: by tag, scenario, condition, participant and so on.
 
 A difference is a *contrast*: a weight for each level, the weights summing to 0. Of two levels it has the weights 1 and
 -1. In an experiment with factors of two levels each (``status=boss, tone=warm`` and so on), the main effect of a factor
 is the mean of its one level less that of the other over all values of the other factors, and the interaction of two
 factors is the difference of differences.
 
-Where units of the levels can be paired, the contrast is formed within each unit, seat and partner: the same vignette (a
-scenario with its versions), or else the same casting. Otherwise the levels are independent groups of scenarios, or of
-castings where a level has one scenario (:func:`~sotopia_env.reports.intervals.contrast_estimate`). Only seats whose
-partner occurs in all the levels enter.
+Where units of the levels can be paired, the contrast is formed within each unit, seat and partner: the same
+participant, or else the same vignette (a scenario with its versions), or else the same casting. Otherwise the levels
+are independent groups of participants, scenarios or castings
+(:func:`~sotopia_env.reports.intervals.contrast_estimate`). Only seats whose partner occurs in all the levels enter.
 """
 
 from __future__ import annotations
@@ -22,16 +22,15 @@ from dataclasses import dataclass
 from sotopia_env.errors import UnknownNameError
 from sotopia_env.reports.intervals import (
     CASTINGS,
-    SCENARIOS,
+    PARTICIPANTS,
     VIGNETTES,
     Bounds,
     Estimate,
-    clusters_of,
     contrast_estimate,
     difference_estimate,
     estimate,
 )
-from sotopia_env.reports.seat_results import FACTORS, SeatResult
+from sotopia_env.reports.seat_results import FACTORS, SeatResult, clusters_of
 
 CONDITION, TAG = "condition", "tag"
 MOST_PAIRS = 6
@@ -100,7 +99,7 @@ def by_level(rows: Sequence[SeatResult], factor: str, metric: str, bounds: Bound
         hint = "a condition is a tag NAME=VALUE of a scenario" if factor == CONDITION else ""
         raise UnknownNameError(field="by", expected=f"episodes whose tasks have a {factor}", hint=hint)
     means, contrasts = [], []
-    for policy in sorted({row.policy for row in valued}):
+    for policy in sorted({row.policy for row in valued if row.levels[factor]}):
         own = [row for row in valued if row.policy == policy]
         groups: _Groups = {level: [row for row in own if level in row.levels[factor]] for level in sorted(design)}
         means += [LevelMean(level, policy, _mean(group, metric, bounds)) for level, group in groups.items() if group]
@@ -111,7 +110,7 @@ def by_level(rows: Sequence[SeatResult], factor: str, metric: str, bounds: Bound
 
 
 def _mean(rows: Sequence[SeatResult], metric: str, bounds: Bounds) -> Estimate:
-    clusters, over = clusters_of([row.scenario for row in rows], [row.task for row in rows])
+    (clusters,), over = clusters_of(rows)
     return estimate([row.values[metric] for row in rows], clusters, bounds, over)
 
 
@@ -177,7 +176,7 @@ def _contrast(
     for over, unit in _UNITS:
         paired = _paired(groups, weights, unit, metric)
         units = [key[0] for key in paired]
-        if len(set(units)) > 1:
+        if len(set(units)) > 1 and "" not in units:  # of a seat without a person
             largest = sum(map(abs, weights.values())) / 2
             scaled = (bounds[0] * largest, bounds[1] * largest)
             difference = difference_estimate(list(paired.values()), units, scaled, over)
@@ -186,7 +185,11 @@ def _contrast(
 
 
 _Unit = Callable[[SeatResult], str]
-_UNITS: tuple[tuple[str, _Unit], ...] = ((VIGNETTES, lambda row: row.vignette), (CASTINGS, lambda row: row.casting))
+_UNITS: tuple[tuple[str, _Unit], ...] = (
+    (PARTICIPANTS, lambda row: row.participant),
+    (VIGNETTES, lambda row: row.vignette),
+    (CASTINGS, lambda row: row.casting),
+)
 
 
 def _with_common_seats(groups: _Groups) -> dict[str, list[SeatResult]]:
@@ -211,13 +214,9 @@ def _means(rows: Sequence[SeatResult], unit: _Unit, metric: str) -> dict[tuple[s
 
 
 def _unpaired(groups: _Groups, weights: Mapping[str, float], metric: str, bounds: Bounds) -> Estimate:
-    one_scenario = any(len({row.scenario for row in rows}) == 1 for rows in groups.values())
+    labels, over = clusters_of(*groups.values())
     parts = [
-        (
-            weights[level],
-            [row.values[metric] for row in rows],
-            [row.task if one_scenario else row.scenario for row in rows],
-        )
-        for level, rows in groups.items()
+        (weights[level], [row.values[metric] for row in rows], clusters)
+        for (level, rows), clusters in zip(groups.items(), labels, strict=True)
     ]
-    return contrast_estimate(parts, bounds, CASTINGS if one_scenario else SCENARIOS)
+    return contrast_estimate(parts, bounds, over)

@@ -9,10 +9,11 @@ mean of scenario ``g`` of ``G``,
 and Student's t on ``G - 1`` degrees of freedom gives the interval and the test. This is at the same time the
 cluster-robust standard error (Liang and Zeger 1986; Cameron and Miller 2015, section II) of the mean in which each
 value has the weight ``1 / (G n_g)``: episodes of one scenario resemble each other and are one observation. statsmodels'
-WLS on a constant with these weights gives the same with ``cov_type="cluster"``. Values of one scenario alone are
-clustered by task, that is by casting: the interval then says how the mean differs from one set of people to another,
-and nothing of other scenarios (:attr:`Estimate.over`). With one task there is no interval: ``None``, shown with
-the reason.
+WLS on a constant with these weights gives the same with ``cov_type="cluster"``. The versions of a vignette are one
+cluster. Values of one scenario, or of one vignette, are clustered by casting: the interval then says how the mean
+differs from one set of people to another, and nothing of other scenarios (:attr:`Estimate.over`). Values of seats in
+which several people sat are clustered by person. With one cluster there is no interval: ``None``, shown with the
+reason (:func:`~sotopia_env.reports.seat_results.clusters_of` chooses).
 
 A mean in :math:`[a, b]` gets its interval on the scale of :math:`g(y) = \log((y - a) / (b - y))`, where its standard
 error is :math:`g'(\bar y) SE` (the delta method), and the ends are transformed back; with one end of the range open
@@ -36,7 +37,7 @@ from sotopia_env.errors import InvalidValueError, Verbatim
 Bounds = tuple[float, float]
 """Lowest and highest possible value, inclusive; infinite where there is none."""
 UNBOUNDED: Bounds = (-math.inf, math.inf)
-SCENARIOS, VIGNETTES, CASTINGS = "scenarios", "vignettes", "castings"
+SCENARIOS, VIGNETTES, CASTINGS, PARTICIPANTS = "scenarios", "vignettes", "castings", "participants"
 """What an interval may be over."""
 _SMALLEST = 1e-300
 METHOD = (
@@ -54,7 +55,7 @@ class Estimate:
         n: number of values; ``clusters`` is the number of scenarios they come from, each of which weighs the same.
         low: lower end of the 95 % interval, ``None`` with fewer than two clusters; ``high`` likewise.
         p: two-sided p-value against 0, ``None`` where there is no interval or no variation at all.
-        over: what the clusters are: ``scenarios``, ``vignettes`` or ``castings``.
+        over: what the clusters are: ``scenarios``, ``vignettes``, ``castings`` or ``participants``.
     """
 
     n: int
@@ -71,11 +72,6 @@ class Estimate:
         if self.low is None:
             return f"one {self.over.removesuffix('s')}"
         return "no variation" if self.p is None else ""
-
-
-def clusters_of(scenarios: Sequence[str], tasks: Sequence[str]) -> tuple[Sequence[str], str]:
-    """Returns the cluster of every value and what the clusters are: scenarios, or castings where there is only one."""
-    return (tasks, CASTINGS) if len(set(scenarios)) == 1 else (scenarios, SCENARIOS)
 
 
 def estimate(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sotopia_env.files import csv_text
 from sotopia_env.quoting import disarm_line
-from sotopia_env.reports.intervals import CASTINGS, Estimate
+from sotopia_env.reports.intervals import CASTINGS, PARTICIPANTS, Estimate
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +19,8 @@ class Missing:
 
 Value = str | int | float | bool | Estimate | Missing
 """A cell."""
-CASTINGS_MARK = "†"
-"""Marks an interval over castings."""
+MARKS: Mapping[str, str] = {CASTINGS: "†", PARTICIPANTS: "‡"}
+"""The marks of intervals that are not over scenarios."""
 ESTIMATE = ("n", "over", "clusters", "mean", "low", "high")
 """The columns of an estimate in a sheet."""
 
@@ -31,11 +31,11 @@ def show_number(value: float | None) -> str:
 
 
 def show_estimate(estimate: Estimate) -> str:
-    """Returns ``mean [low, high] n``, with ``†`` where the interval is over castings; or why there is no interval."""
+    """Returns ``mean [low, high] n``, with a mark of :data:`MARKS`; or why there is no interval."""
     interval = f"[{show_number(estimate.low)}, {show_number(estimate.high)}]"
     interval = f"[n/a: {estimate.missing}]" if estimate.low is None else interval
-    marked = estimate.over == CASTINGS and estimate.low is not None
-    return f"{show_number(estimate.mean)} {interval}{CASTINGS_MARK if marked else ''} {estimate.n}"
+    mark = "" if estimate.low is None else MARKS.get(estimate.over, "")
+    return f"{show_number(estimate.mean)} {interval}{mark} {estimate.n}"
 
 
 def show_p(value: float | None) -> str:

@@ -11,14 +11,17 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from sotopia_env.errors import InvalidValueError, UnknownNameError, Where
+from sotopia_env.json_text import decode_json
 from sotopia_env.outcomes import OutcomeResult
 from sotopia_env.records import canonical_json
-from sotopia_env.reports.intervals import UNBOUNDED, Bounds
+from sotopia_env.reports.intervals import CASTINGS, PARTICIPANTS, SCENARIOS, UNBOUNDED, VIGNETTES, Bounds
 from sotopia_env.reports.turn_counts import TurnCounts, count_turns
 from sotopia_env.storage.recordings import PlayKey, recordings
 from sotopia_env.world.action import ActionType
+from sotopia_env.world.answers import participant_of, settings_of
 from sotopia_env.world.dynamics import TurnOrder
 from sotopia_env.world.episode import Episode, Evaluation
 from sotopia_env.world.reward import DIMENSIONS, HIGH, LOW, RANGES
@@ -37,7 +40,7 @@ METRICS: tuple[str, ...] = tuple(_BOUNDS)
 """The metrics of a comparison: the seven dimensions and their mean (native ranges); for verified families the rate of
 agreement, the seat's share of the surplus (0 at disagreement, 1 at its best) and the joint efficiency; and the
 words that a seat spoke per turn of its own. Custom dimensions are metrics too."""
-FACTORS: tuple[str, ...] = ("tag", "scenario", "character", "relationship", "condition")
+FACTORS: tuple[str, ...] = ("tag", "scenario", "character", "relationship", "condition", "participant")
 """What the seats of a comparison can be told apart by."""
 HEADLINES: tuple[str, ...] = (OVERALL, "goal", SHARE, SUCCESS)
 """The metrics that reports show first, where they have values."""
@@ -64,6 +67,7 @@ class SeatResult:
         casting: names of the characters, in seat order.
         conditions: of the scenario; see :attr:`~sotopia_env.world.Scenario.conditions`.
         levels: of each of :data:`FACTORS`, those that the seat belongs to.
+        participant: the person in the seat; empty for all other policies.
         counts: of the seat's turns.
     """
 
@@ -87,7 +91,25 @@ class SeatResult:
     casting: str = ""
     conditions: Mapping[str, str] = field(default_factory=dict)
     levels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    participant: str = ""
     counts: TurnCounts = TurnCounts()  # noqa: RUF009 - frozen
+
+
+def clusters_of(*groups: Sequence[SeatResult]) -> tuple[list[list[str]], str]:
+    """Returns the cluster of every row of each group, and what the clusters are: the first with two in every group.
+
+    They are participants where people sat in all seats, else scenarios (the versions of a vignette are one), else
+    castings.
+    """
+    for over, labels in (
+        (PARTICIPANTS, [[row.participant for row in rows] for rows in groups]),
+        (SCENARIOS, [[row.vignette for row in rows] for rows in groups]),
+    ):
+        if all(len(set(group)) > 1 and "" not in group for group in labels):
+            versions = over == SCENARIOS and any(row.vignette != row.scenario for rows in groups for row in rows)
+            return labels, VIGNETTES if versions else over
+    one = len({row.scenario for rows in groups for row in rows}) == 1
+    return [[row.task if one else row.casting for row in rows] for rows in groups], CASTINGS
 
 
 def metric_bounds(rows: Iterable[SeatResult]) -> Mapping[str, Bounds]:
@@ -216,19 +238,33 @@ def _with_labels(rows: Sequence[SeatResult]) -> list[SeatResult]:
 
 
 def policy_labels(policies: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
-    """Returns a label for each name and parameters: the name, with the parameters where one name has several."""
-    variants = dict.fromkeys(policies)
-    counts = Counter(name for name, _ in variants)
-    return {(name, rest): name if counts[name] == 1 else f"{name} {rest}" for name, rest in variants}
+    """Returns a label for each name and parameters: the name, and the parameters by which those of one name differ."""
+    variants: dict[str, dict[str, Mapping[str, Any]]] = {}
+    for name, text in policies:
+        variants.setdefault(name, {})[text] = decode_json(text)
+    return {
+        (name, text): f"{name}{_unlike(parameters, list(others.values()))}"
+        for name, others in variants.items()
+        for text, parameters in others.items()
+    }
+
+
+def _unlike(parameters: Mapping[str, Any], variants: Sequence[Mapping[str, Any]]) -> str:
+    """The parameters that are not the same in all variants, as in a policy's name; empty for a single variant."""
+    keys = sorted({key for item in variants for key in item})
+    unlike = [key for key in keys if any(item.get(key, ...) != variants[0].get(key, ...) for item in variants)]
+    own = {key: parameters[key] for key in unlike if key in parameters}
+    parts = [f"{key}={value if isinstance(value, str) else canonical_json(value)}" for key, value in own.items()]
+    return f":{','.join(parts)}" if parts else ""
 
 
 def seated_policies(episode: Episode) -> tuple[tuple[str, str], ...]:
-    """Returns name and parameters (as JSON) of the policy in every seat.
+    """Returns name and settings (as JSON) of the policy in every seat; all people are one policy.
 
     Raises:
         InvalidValueError: a seat has no recorded policy.
     """
-    policies = {info.agent: (info.name, canonical_json(info.parameters)) for info in episode.policies}
+    policies = {info.agent: (info.name, canonical_json(settings_of(info))) for info in episode.policies}
     if set(policies) != set(episode.task.agents):
         raise InvalidValueError(
             field="policies",
@@ -243,6 +279,7 @@ def _seats(episode: Episode, evaluator: str | None) -> Iterator[SeatResult]:
     evaluation = None if evaluator is None else episode.evaluation(evaluator)
     outcome_by, outcome = _outcome(episode, evaluator)
     policies = seated_policies(episode)
+    people = {info.agent: participant_of(info) for info in episode.policies}
     for seat, agent in enumerate(episode.task.agents):
         scores = _scores(evaluation, agent)
         yield SeatResult(
@@ -263,7 +300,8 @@ def _seats(episode: Episode, evaluator: str | None) -> Iterator[SeatResult]:
             vignette=episode.task.scenario.vignette,
             casting=", ".join(episode.task.names.values()),
             conditions=episode.task.scenario.conditions,
-            levels=_levels(episode.task, seat),
+            levels=_levels(episode.task, seat) | {"participant": (people[agent],) if people[agent] else ()},
+            participant=people[agent],
             counts=count_turns(item for item in episode.turns if item.turn.actor == agent),
         )
 

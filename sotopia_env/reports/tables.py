@@ -8,9 +8,9 @@ from dataclasses import asdict
 
 from sotopia_env.quoting import disarm_line
 from sotopia_env.reports.compare import Cell, Comparison, Imbalance
-from sotopia_env.reports.intervals import METHOD, Estimate
+from sotopia_env.reports.intervals import CASTINGS, METHOD, PARTICIPANTS, Estimate
 from sotopia_env.reports.named_table import (
-    CASTINGS_MARK,
+    MARKS,
     Missing,
     NamedTable,
     Value,
@@ -42,14 +42,15 @@ _COLUMNS_ON_SCREEN = 4
 NOT_COMMON = "[*]"
 """Marks a policy whose means are over other tasks, seats or partners than the others' are."""
 WEIGHTS = (
-    "(in every table each scenario weighs the same, however many seats, partners and repeats it has; n counts seats)\n"
+    "(in every table each scenario weighs the same, with its versions if it is one of a vignette, however many seats, "
+    "partners and repeats it has; n counts seats)\n"
     f"{METHOD}"
 )
 """The note on weights and intervals under the tables."""
-_OVER_CASTINGS = (
-    f"{CASTINGS_MARK}: of one scenario (or one vignette), so the interval is over its castings and says nothing of "
-    "other scenarios"
-)
+_MARK_NOTES = {
+    CASTINGS: "of one scenario or vignette: the interval is over its castings, and says nothing of other scenarios",
+    PARTICIPANTS: "of people: each participant weighs the same, and the interval is over them",
+}
 
 
 def to_text(comparison: Comparison) -> str:
@@ -58,7 +59,8 @@ def to_text(comparison: Comparison) -> str:
     parts += [*_policy_tables(comparison), _turn_table(comparison).text(), _family_table(comparison)]
     parts += [_matrix_table(comparison), _difference_text(comparison), _imbalance_note(comparison)]
     text = "\n\n".join(part for part in parts if part)
-    return f"{text}\n\n{_OVER_CASTINGS}\n" if CASTINGS_MARK in text else f"{text}\n"
+    notes = [f"{MARKS[over]}: {note}" for over, note in _MARK_NOTES.items() if f"]{MARKS[over]}" in text]
+    return "\n\n".join([text, "\n".join(notes)] if notes else [text]) + "\n"
 
 
 def _summary(comparison: Comparison) -> str:

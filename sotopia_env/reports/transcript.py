@@ -9,6 +9,7 @@ from sotopia_env.outcomes import describe_space, describe_worth
 from sotopia_env.quoting import disarm, disarm_line, quote
 from sotopia_env.storage.manifest import FailureRecord
 from sotopia_env.world.action import ActionType, move_json
+from sotopia_env.world.answers import participant_of
 from sotopia_env.world.dynamics import Rules, Turn, TurnOrder
 from sotopia_env.world.episode import Episode, EpisodeError, Evaluation, RecordedTurn, Score
 from sotopia_env.world.observation import render_turn
@@ -24,7 +25,7 @@ def to_text(episode: Episode) -> str:
     that did not count, text that was no action, the number of re-asks, turns that did not fit the model, calls that
     failed and why. A score has the judge's reasoning below it, an evaluation that failed its reason.
     """
-    policies = {info.agent: info.name for info in episode.policies}
+    policies = {info.agent: " ".join(filter(None, (info.name, participant_of(info)))) for info in episode.policies}
     lines = [beginning(episode.key, episode.task, episode.seed, policies), ""]
     by_round = episode.rules.turn_order is TurnOrder.SIMULTANEOUS
     lines += [_turn(item, episode.task.names, by_round, episode.errors) for item in episode.turns]

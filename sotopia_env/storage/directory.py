@@ -74,7 +74,8 @@ class RunDirectory:
             part: the share of the run that a new directory is for.
 
         Raises:
-            InvalidValueError: another process holds the directory, it holds another run, or there is none to take up.
+            InUseError: another process holds the directory.
+            InvalidValueError: it holds another run, or there is none to take up.
             DamagedRecordError: a record in it cannot be read.
         """
         self.path = Path(path)
@@ -108,9 +109,12 @@ class RunDirectory:
 
     def _write_addition(self) -> None:
         """Writes what is new to the run, once its records have been read without complaint."""
-        if self.manifest.configs != read_manifest(self.path).configs:
-            names = ", ".join(policy.name for policy in self.manifest.added[-1].policies)
-            logger.warning("%s: the run in it is of other matchups; adds episodes between %s", self.path, names)
+        present = read_manifest(self.path).configs
+        if self.manifest.configs != present:
+            added = self.manifest.added[-1]
+            if not set(added.matchups) <= {name for config in present for name in config.matchups}:
+                names = ", ".join(policy.name for policy in added.policies)
+                logger.warning("%s: the run in it is of other matchups; adds episodes between %s", self.path, names)
             self._write_manifest(self.manifest)
 
     def _noted(self, file: _FileT) -> _FileT:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from sotopia_env.records import (
     read_record,
     source_revision,
 )
-from sotopia_env.world.answers import Configured
+from sotopia_env.world.answers import Configured, settings_of
 from sotopia_env.world.dynamics import Rules
 from sotopia_env.world.episode import SCHEMA_VERSION, EpisodeError, Evaluation, RecordedTurn, SchemaVersion
 
@@ -102,6 +102,11 @@ def _other_run(path: Path, name: str, present: object, new: object) -> InvalidVa
     )
 
 
+def _settings(policies: Iterable[Named]) -> list[tuple[str, Any]]:
+    """Name and settings of policies, as JSON values."""
+    return [(policy.name, decode_json(canonical_json(settings_of(policy)))) for policy in policies]
+
+
 class RunCounts(Record):
     """How a run ended: episodes recorded, outstanding failures, episodes without scores."""
 
@@ -153,7 +158,8 @@ class RunManifest(Record):
     def adds(self, other: RunConfig, path: Path) -> bool:
         """Whether ``other`` would be added to the run: only its matchups, and so its policies, are others.
 
-        A policy of a name that the run has must be the run's: changed settings are refused, not played beside it.
+        A policy of a name that the run has must be the run's, but for the person that it is: changed settings are
+        refused, not played beside it.
 
         Raises:
             InvalidValueError: it is another run; names the first field in which ``other`` differs.
@@ -162,12 +168,12 @@ class RunManifest(Record):
             return False
         present, new = self.config.as_json(), other.as_json()
         variants: dict[str, list[Any]] = {}
-        for policy in decode_json(canonical_json([policy.model_dump() for policy in self.policies])):
-            variants.setdefault(policy["name"], []).append(policy)
-        for policy in new["policies"]:
-            own = variants.get(policy["name"], [policy])
-            if policy not in own:
-                raise _other_run(path, f"policies.{policy['name']}", own[0], policy)
+        for name, settings in _settings(self.policies):
+            variants.setdefault(name, []).append(settings)
+        for name, settings in _settings(other.policies):
+            own = variants.get(name, [settings])
+            if settings not in own:
+                raise _other_run(path, f"policies.{name}.parameters", own[0], settings)
         for name in RunConfig.model_fields:
             if name not in _OF_MATCHUPS and present[name] != new[name]:
                 raise _other_run(path, name, present[name], new[name])

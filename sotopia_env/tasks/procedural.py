@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from os import PathLike
@@ -16,7 +16,6 @@ from pathlib import Path
 
 from sotopia_env.errors import (
     ConstraintError,
-    InvalidTaskError,
     InvalidValueError,
     Verbatim,
     Where,
@@ -25,9 +24,9 @@ from sotopia_env.errors import (
 from sotopia_env.files import replacement
 from sotopia_env.tasks.families.family import Family
 from sotopia_env.tasks.people import NameStock, draw_people, draw_relationships, people_texts, possible_kinds
-from sotopia_env.tasks.templates import Template, instantiate, read_templates
+from sotopia_env.tasks.templates import Template, instantiate
 from sotopia_env.world.scenario import ADULT, RelationshipKind, Scenario, Task
-from sotopia_env.world.taskset import Cast, admissible_seatings, casting_id, read_records, read_values, seat_characters
+from sotopia_env.world.taskset import Cast, TaskSet, admissible_seatings, casting_id, seat_characters
 
 OLDEST_AT_WORK, RETIRED_FROM = 68, 58
 """Ages of drawn people with one of the occupations that this package knows."""
@@ -178,6 +177,11 @@ class TaskStream:
         """Yields the tasks from index ``start`` on, without end."""
         return map(self.task, itertools.count(start))
 
+    def take(self, n: int) -> TaskSet:
+        """Returns the first ``n`` tasks."""
+        check_whole("n", n, 0)
+        return TaskSet([self.task(index) for index in range(n)])
+
     def save(
         self, path: str | PathLike[str], n: int, start: int = 0, advance: Callable[[int], object] | None = None
     ) -> None:
@@ -215,17 +219,3 @@ def _draw_of(source: Source, index: int, seed: int, level: str, cast: Cast | Non
 def stream(sources: Iterable[Source], seed: int, start: int = 0, level: str = "medium") -> Iterator[Task]:
     """Yields tasks without end, in which ``sources`` take turns; see :class:`TaskStream`."""
     return TaskStream(sources, seed, level).tasks(start)
-
-
-def read_sources(path: str | PathLike[str]) -> Sequence[Template | Scenario]:
-    """Reads a file of templates, which have ``ties``, or of scenarios.
-
-    Raises:
-        InvalidTaskError: names file, record, field, value and nearest valid name; or the file holds none.
-    """
-    if any(isinstance(raw, dict) and "ties" in raw for _, raw in read_values(Path(path))):
-        return read_templates(path)
-    scenarios = [scenario for _, scenario in read_records(Path(path), Scenario)]
-    if not scenarios:
-        raise InvalidTaskError(expected="at least one template or scenario", where=path)
-    return scenarios

@@ -95,6 +95,20 @@ class Configured(Protocol):
         ...
 
 
+PARTICIPANT = "participant"
+"""The parameter that says which person a policy is. It is no setting: people are compared as one policy."""
+
+
+def participant_of(policy: Configured) -> str:
+    """Returns which person a policy is; empty for all others."""
+    return str(policy.parameters.get(PARTICIPANT, ""))
+
+
+def settings_of(policy: Configured) -> dict[str, Any]:
+    """Returns the parameters of a policy without the person's."""
+    return {name: value for name, value in policy.parameters.items() if name != PARTICIPANT}
+
+
 @runtime_checkable
 class Interviewee(Configured, Protocol):
     """A policy that answers questions after the end, as the character in its seat; optional for policies."""

@@ -10,12 +10,14 @@ from __future__ import annotations
 import hashlib
 import itertools
 import random
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
@@ -33,10 +35,13 @@ from sotopia_env.records import MOST_CHARACTERS, Record, canonical_json, invalid
 from sotopia_env.world.interview import GoalTest, Interview, Question
 from sotopia_env.world.scenario import Character, Relationship, RelationshipKind, Scenario, Task
 
+if TYPE_CHECKING:
+    from sotopia_env.yaml_text import YamlDocument
+
 Split = Literal["train", "dev", "test"]
 YAML_SUFFIXES = (".yaml", ".yml")
-YAML_KEYS = ("tasks", "rules", "dimensions")
-"""Parts of a simulation in one YAML file: its tasks, fields of ``Rules``, and dimensions of a judge's own."""
+YAML_KEYS = ("tasks", "scenarios", "rules", "dimensions")
+"""Parts of a YAML file with a simulation: its tasks or scenarios, fields of ``Rules``, dimensions of a judge's own."""
 _SHARES: dict[Split, float] = {"train": 0.8, "dev": 0.1, "test": 0.1}
 _RecordT = TypeVar("_RecordT", bound=BaseModel)
 
@@ -296,41 +301,70 @@ FIELD_NAMES = sorted(
 )
 
 
+RECORD_KEYS = ("scenario", "ties", "context", "characters")
+"""Of a task, a template, a scenario and a cast each a field that the kinds before it do not have."""
+_FIELD_SEPARATORS = re.compile(r"[.\[\]]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The place of a record in a file.
+
+    Attributes:
+        where: the file, with the line or the number of the record.
+        document: the YAML text that holds the record.
+        path: of the record in ``document``.
+    """
+
+    where: Where
+    document: YamlDocument | None = None
+    path: tuple[str | int, ...] = ()
+
+    def of(self, field: str) -> Where:
+        """Returns the place of a field of the record, by a dotted path: in YAML with its own line."""
+        if self.document is None:
+            return self.where
+        return Where(self.where.file, self.document.line((*self.path, *_FIELD_SEPARATORS.split(field))))
+
+
 def read_records(
     path: Path, record: type[_RecordT], names: Iterable[str] = FIELD_NAMES
-) -> Iterator[tuple[Where, _RecordT]]:
-    """Yields ``(where, record)`` from a file of JSON, JSON Lines or YAML; ``where`` names file and line for messages.
+) -> Iterator[tuple[Place, _RecordT]]:
+    """Yields place and record from a file of JSON, JSON Lines or YAML.
 
     ``names`` are the valid names of fields, for hints at misspelt ones.
 
     Raises:
         InvalidTaskError: the file is missing, is not JSON, or holds something that is not a valid record.
     """
-    for where, raw in read_values(path):
-        yield where, to_record(raw, record, where, names)
+    for place, raw in read_values(path):
+        yield place, to_record(raw, record, place, names)
 
 
-def to_record(raw: Any, record: type[_RecordT], where: Where, names: Iterable[str] = FIELD_NAMES) -> _RecordT:
+def to_record(raw: Any, record: type[_RecordT], place: Place, names: Iterable[str] = FIELD_NAMES) -> _RecordT:
     """Returns a value as a record; raises as :func:`read_records` does."""
     try:
         return record.model_validate(raw)
     except ValidationError as error:
-        raise InvalidTaskError.of(invalid(error, names, raw), where=where) from None
+        problem = invalid(error, names, raw)
+        raise InvalidTaskError.of(problem, where=place.of(problem.field)) from None
 
 
-def read_values(path: Path, refused: list[str] | None = None) -> Iterator[tuple[Where, Any]]:
-    """Yields ``(where, value)`` from a file of JSON, JSON Lines or YAML; raises as :func:`read_records` does.
+def read_values(path: Path, refused: list[str] | None = None) -> Iterator[tuple[Place, Any]]:
+    """Yields place and value from a file of JSON, JSON Lines or YAML; raises as :func:`read_records` does.
 
-    Where there is a list ``refused``, a line that is no JSON is left out, and what is wrong is appended to it.
+    A ``.json`` or ``.yaml`` file may also hold one record alone. Where there is a list ``refused``, a line that is no
+    JSON is left out, and what is wrong is appended to it.
     """
     text = read_text(path, InvalidTaskError)
-    if path.suffix == ".json" or path.suffix in YAML_SUFFIXES:
-        is_json = path.suffix == ".json"
-        raw = parse_json(text, path, InvalidTaskError) if is_json else _yaml_records(text, path)
-        if not isinstance(raw, list):
-            kind = "JSON array" if is_json else "list"
-            raise InvalidTaskError(expected=f"a {kind} of records", got=type(raw), where=path)
-        yield from ((Where(path, record=f"record {index}"), item) for index, item in enumerate(raw, start=1))
+    if path.suffix in YAML_SUFFIXES:
+        yield from _yaml_values(text, path)
+    elif path.suffix == ".json":
+        raw = parse_json(text, path, InvalidTaskError)
+        items = [raw] if _is_record(raw) else raw
+        if not isinstance(items, list):
+            raise InvalidTaskError(expected="a JSON array of records", got=type(raw), where=path)
+        yield from ((Place(Where(path, record=f"record {index}")), item) for index, item in enumerate(items, start=1))
     elif path.suffix == ".jsonl":
         # Not splitlines(): it also splits at characters such as U+2028, which may stand inside a JSON string.
         for number, line in enumerate(text.split("\n"), start=1):
@@ -342,27 +376,44 @@ def read_values(path: Path, refused: list[str] | None = None) -> Iterator[tuple[
                         raise
                     refused.append(str(error))
                     continue
-                yield Where(path, number), value
+                yield Place(Where(path, number)), value
     else:
         raise InvalidTaskError(expected="a .json, .jsonl or .yaml file", got=path.suffix or "no suffix", where=path)
 
 
-def _yaml_records(text: str, path: Path) -> Any:
-    from sotopia_env.yaml_text import parse_yaml  # only who has such a file waits for the reader
+def _is_record(raw: Any) -> bool:
+    return isinstance(raw, dict) and any(key in raw for key in RECORD_KEYS)
+
+
+def _yaml_values(text: str, path: Path) -> Iterator[tuple[Place, Any]]:
+    from sotopia_env.yaml_text import parse_document  # only who has such a file waits for the reader
 
     try:
-        raw = parse_yaml(text, path)
+        document = parse_document(text, path)
     except InvalidValueError as error:
         raise InvalidTaskError.of(error) from None
-    if not isinstance(raw, dict):
-        return raw
-    if unknown := [key for key in raw if key not in YAML_KEYS]:
-        raise InvalidTaskError("unknown key", field=str(unknown[0]), got=unknown[0], valid=YAML_KEYS, where=path)
-    return raw.get("tasks")
+    raw = document.value
+
+    def place(*keys: str | int) -> Place:
+        return Place(Where(path, document.line(keys)), document, keys)
+
+    if _is_record(raw):
+        yield place(), raw
+        return
+    if isinstance(raw, dict) and (unknown := [str(key) for key in raw if key not in YAML_KEYS]):
+        where = place(unknown[0]).where
+        raise InvalidTaskError("unknown key", field=unknown[0], got=unknown[0], valid=YAML_KEYS, where=where)
+    lists = {(key,): raw[key] for key in YAML_KEYS[:2] if key in raw} if isinstance(raw, dict) else {(): raw}
+    for keys, items in lists.items() or [((), None)]:
+        if not isinstance(items, list):
+            raise InvalidTaskError(expected="a list of records", got=type(items), where=place(*keys).where)
+        yield from ((place(*keys, index), item) for index, item in enumerate(items))
 
 
 __all__ = [
+    "RECORD_KEYS",
     "Cast",
+    "Place",
     "Split",
     "TaskSet",
     "admissible_seatings",

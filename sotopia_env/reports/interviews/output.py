@@ -6,16 +6,20 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sotopia_env.files import csv_text, write_texts
 from sotopia_env.quoting import disarm_line
-from sotopia_env.reports.charts import new_figure, save_png
+from sotopia_env.reports.charts import Panel, check_formats, forest_chart, new_figure, save_figure
 from sotopia_env.reports.intervals import Estimate
 from sotopia_env.reports.interviews.report import PARTS, GroupCell, InterviewReport
 from sotopia_env.reports.interviews.sensitivity import Variation
 from sotopia_env.reports.tables import show_p, table
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_UNIT = "share (scale 0 to 1)"
 _NOTE = (
     "(percent; mean [95 % interval] n; every template weighs the same, intervals are over templates; a goal that "
     "nobody answered for is left out; information: right of all questions asked, an unanswered one is not right; "
@@ -196,61 +200,51 @@ def to_csv(report: InterviewReport) -> dict[str, str]:
     return {name: csv_text(header, rows) for name, (header, rows) in sheets.items()}
 
 
-def write_report(report: InterviewReport, folder: str | Path) -> list[Path]:
+def write_report(report: InterviewReport, folder: str | Path, formats: Sequence[str] = ("png",)) -> list[Path]:
     """Writes text, JSON, CSV and charts into ``folder``, each file at once, and returns their paths.
 
+    Args:
+        report: what is written.
+        folder: made where it does not exist.
+        formats: of the charts, of :data:`~sotopia_env.reports.charts.FORMATS`.
+
     Raises:
+        UnknownNameError: there is no such format.
         InvalidValueError: nothing can be written there.
     """
+    check_formats(formats)
     folder = Path(folder)
     texts = {"interviews.txt": to_text(report), "interviews.json": to_json(report)}
     paths = write_texts(folder, texts | {f"{name}.csv": text for name, text in to_csv(report).items()})
-    paths += [_completion_chart(report, folder), _group_chart(report, "goal type", folder)]
-    paths += [_role_chart(report, folder)] if report.roles else []
-    return paths + ([_plane_chart(report, folder)] if report.planes else [])
+    charts = {"completion": _completion_chart(report), "goal_types": _group_chart(report, "goal type")}
+    charts |= {"roles": _role_chart(report)} if report.roles else {}
+    charts |= {"plane": _plane_chart(report)} if report.planes else {}
+    drawn = {name: figure for name, figure in charts.items() if figure is not None}
+    return paths + [path for name, figure in drawn.items() for path in save_figure(figure, folder / name, formats)]
 
 
-def _bars(axes: Any, groups: Sequence[str], series: Mapping[str, Mapping[str, Estimate]]) -> None:
-    """Draws, for each group, one bar with its interval for each series that has a value there."""
-    width = 0.8 / max(1, len(series))
-    for number, (name, estimates) in enumerate(series.items()):
-        points = [
-            (index + (number + 0.5) * width - 0.4, estimates[g]) for index, g in enumerate(groups) if g in estimates
-        ]
-        axes.bar([x for x, _ in points], [e.mean for _, e in points], width, label=name)
-        for x, e in points:
-            if e.low is not None and e.high is not None:
-                axes.vlines(x, e.low, e.high, color="black", linewidth=0.8)
-    axes.set_xticks(range(len(groups)), groups, rotation=30, ha="right")
-    axes.set_ylim(0, 1)
-    if series:
-        axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))
+def _completion_chart(report: InterviewReport) -> Figure | None:
+    """Goals by view and accuracy on private information: a panel for each measure."""
+    cells: dict[str, list[tuple[str, Estimate]]] = {}
+    for cell in report.completion:
+        cells.setdefault(cell.measure, []).append((cell.policy, cell.estimate))
+    panels = [Panel(_UNIT, lines, measure.replace("_", " ")) for measure, lines in cells.items()]
+    return forest_chart(panels, "Goals completed by view, and accuracy on private information") if panels else None
 
 
-def _completion_chart(report: InterviewReport, folder: Path) -> Path:
-    figure = new_figure(3 + 0.5 * len(report.measures) * len(report.policies), 4.2)
-    series = {p: {c.measure: c.estimate for c in report.completion if c.policy == p} for p in report.policies}
-    axes = figure.add_subplot()
-    _bars(axes, report.measures, series)
-    axes.set_title("goals completed by view, and accuracy on private information")
-    return save_png(figure, folder / "completion.png")
+def _group_chart(report: InterviewReport, grouping: str) -> Figure | None:
+    """Completion by type of goal, as in figure 6: a panel for each policy."""
+    cells: dict[str, list[tuple[str, Estimate]]] = {}
+    for cell in _main(report, grouping):
+        cells.setdefault(cell.policy, []).append((cell.group, cell.estimate))
+    panels = [Panel(_UNIT, lines, policy) for policy, lines in cells.items()]
+    return forest_chart(panels, f"Goals completed ({report.measure}) by {grouping}") if panels else None
 
 
-def _group_chart(report: InterviewReport, grouping: str, folder: Path) -> Path:
-    """Completion by type of goal, as in figure 6."""
-    cells = _main(report, grouping)
-    groups = list(dict.fromkeys(cell.group for cell in cells))
-    figure = new_figure(4 + 0.3 * len(groups) * len(report.policies), 4.8)
-    axes = figure.add_subplot()
-    _bars(axes, groups, {p: {c.group: c.estimate for c in cells if c.policy == p} for p in report.policies})
-    axes.set_title(f"{report.measure} by {grouping}")
-    return save_png(figure, folder / "goal_types.png")
-
-
-def _role_chart(report: InterviewReport, folder: Path) -> Path:
+def _role_chart(report: InterviewReport) -> Figure:
     """Sender × receiver, of all (figure 5a), of the senders (figure 7) and of the receivers (figure 8)."""
     senders, receivers, _ = _matrix(report, "all")
-    figure = new_figure(3 * (2.6 + 0.8 * len(receivers)), 2.2 + 0.6 * len(senders))
+    figure = new_figure(7.0, 1.6 + 0.4 * len(senders))
     gap = float("nan")  # matplotlib leaves such cells white
     for number, part in enumerate(PARTS, start=1):
         _, _, cells = _matrix(report, part)
@@ -260,19 +254,22 @@ def _role_chart(report: InterviewReport, folder: Path) -> Path:
         for (row, sender), (column, receiver) in ((s, r) for s in enumerate(senders) for r in enumerate(receivers)):
             cell = cells.get((sender, receiver))
             text = "n/a" if cell is None else f"{cell.mean:.2f}"
-            axes.text(column, row, text, ha="center", va="center", bbox={"facecolor": "white", "alpha": 0.7, "lw": 0})
-        axes.set_xticks(range(len(receivers)), receivers, rotation=30, ha="right")
-        axes.set_yticks(range(len(senders)), senders)
-        axes.set_xlabel("receivers")
-        axes.set_ylabel("senders")
-        axes.set_title(f"{report.measure} of {part}")
-    figure.colorbar(image, ax=figure.axes)
-    return save_png(figure, folder / "roles.png")
+            box = {"facecolor": "white", "alpha": 0.7, "lw": 0, "pad": 1.0}
+            axes.text(column, row, text, ha="center", va="center", size=7, bbox=box)
+        axes.set_xticks(range(len(receivers)), receivers, rotation=30, ha="right", fontsize=7)
+        axes.set_yticks(range(len(senders)), senders if number == 1 else [""] * len(senders), fontsize=7)
+        axes.set_xlabel("receivers", fontsize=8)
+        axes.set_title(f"{report.measure} of {part}", fontsize=8)
+    figure.axes[0].set_ylabel("senders", fontsize=8)
+    bar = figure.colorbar(image, ax=figure.axes)
+    bar.set_label(_UNIT, fontsize=8)
+    bar.ax.tick_params(labelsize=7)
+    return figure
 
 
-def _plane_chart(report: InterviewReport, folder: Path) -> Path:
+def _plane_chart(report: InterviewReport) -> Figure:
     """Attack and defence with their intervals, as in figure 5b."""
-    figure = new_figure(6.4, 5)
+    figure = new_figure(3.4, 3.4)
     axes = figure.add_subplot()
     for plane in report.planes:
         if plane.attack is None or plane.defence is None:
@@ -285,8 +282,9 @@ def _plane_chart(report: InterviewReport, folder: Path) -> Path:
             axes.vlines(x.mean, y.low, y.high, color=line.get_color())
     axes.set_xlim(0, 1)
     axes.set_ylim(0, 1)
-    axes.set_xlabel("attack: right inferences")
-    axes.set_ylabel("defence: 1 - right inferences of others")
+    axes.tick_params(labelsize=7)
+    axes.set_xlabel("attack: share of right inferences", fontsize=8)
+    axes.set_ylabel("defence: 1 - share of others' right ones", fontsize=8)
     if axes.get_legend_handles_labels()[0]:
-        axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))
-    return save_png(figure, folder / "plane.png")
+        figure.legend(fontsize=7, loc="outside upper center", ncols=2)
+    return figure

@@ -37,6 +37,8 @@ from sotopia_env.storage.manifest import configured_evaluator
 from sotopia_env.world.answers import INFORMATION, INFORMATION_MEASURES
 from sotopia_env.world.episode import Episode
 
+TEMPLATES = "templates"
+"""What the intervals of the report are over."""
 _SHARE: Bounds = (0, 1)
 _DEVIATION: Bounds = (0, float("inf"))
 _GROUPINGS: Mapping[str, Callable[[GoalRow], str]] = {
@@ -259,7 +261,7 @@ def _defences(questions: Iterable[QuestionRow]) -> list[_Value]:
 
 
 def _estimate(values: Sequence[_Value], bounds: Bounds = _SHARE) -> Estimate:
-    return estimate([item.value for item in values], [item.key.template for item in values], bounds)
+    return estimate([item.value for item in values], [item.key.template for item in values], bounds, TEMPLATES)
 
 
 def _instances(values: Iterable[_Value]) -> dict[str, list[float]]:
@@ -273,7 +275,7 @@ def _instances(values: Iterable[_Value]) -> dict[str, list[float]]:
 def _completion(policy: str, measure: str, values: Sequence[_Value]) -> Completion:
     instances = _instances(values)
     spread = deviations(instances)
-    psi = estimate([*spread.values()], [*spread], _DEVIATION) if spread else None
+    psi = estimate([*spread.values()], [*spread], _DEVIATION, TEMPLATES) if spread else None
     return Completion(policy, measure, _estimate(values), psi, between_templates(instances))
 
 

@@ -12,14 +12,10 @@ from typing import Any
 from sotopia_env.errors import ConstraintError, InvalidTaskError, UnknownNameError, Where
 from sotopia_env.tasks.builtin import everyday_cast, everyday_scenarios, starter_cast, starter_scenarios
 from sotopia_env.tasks.checks import check
-from sotopia_env.tasks.templates import TEMPLATE_FIELDS, Template, everyday_templates, instantiate
+from sotopia_env.tasks.task_files import Record, kind_of
+from sotopia_env.tasks.templates import TEMPLATE_FIELDS, everyday_templates, instantiate
 from sotopia_env.world.scenario import Scenario, Task
-from sotopia_env.world.taskset import Cast, read_values, to_record
-
-Record = Task | Template | Scenario | Cast
-_KINDS: tuple[type[Record], ...] = (Task, Template, Scenario, Cast)
-_OWN_FIELDS: Mapping[str, type[Record]] = {"scenario": Task, "ties": Template, "context": Scenario, "characters": Cast}
-"""The field by which a record's kind is known, the first that it has."""
+from sotopia_env.world.taskset import Cast, Place, read_values, to_record
 
 
 @dataclass(slots=True)
@@ -77,8 +73,8 @@ def read_material(source: str | PathLike[str]) -> Material:
         return Material([(str(source), record) for record in BUILT_IN[str(source)]()])
     material = Material()
     try:
-        for where, raw in read_values(Path(source), material.refused):
-            _read(raw, where, material)
+        for place, raw in read_values(Path(source), material.refused):
+            _read(raw, place, material)
     except InvalidTaskError as error:
         material.refused.append(str(error))
     if not material.records and not material.refused:
@@ -86,22 +82,14 @@ def read_material(source: str | PathLike[str]) -> Material:
     return material
 
 
-def _read(raw: Any, where: Where, material: Material) -> None:
+def _read(raw: Any, place: Place, material: Material) -> None:
     try:
-        record = to_record(raw, _kind(raw), where, TEMPLATE_FIELDS)
-        _check(record, where)
+        record = to_record(raw, kind_of(raw), place, TEMPLATE_FIELDS)
+        _check(record, place.where)
     except InvalidTaskError as error:
         material.refused.append(str(error))
     else:
-        material.records.append((str(where), record))
-
-
-def _kind(raw: Any) -> type[Record]:
-    """The kind of a record by its fields; where the one that tells is misspelt, the kind with most of its fields."""
-    if not isinstance(raw, dict):
-        return Task
-    telling = next((kind for name, kind in _OWN_FIELDS.items() if name in raw), None)
-    return telling or max(_KINDS, key=lambda kind: len(raw.keys() & kind.model_fields.keys()))
+        material.records.append((str(place.where), record))
 
 
 def _check(record: Record, where: Where) -> None:

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 from sotopia_env.errors import ConstraintError, InvalidTaskError, Where
 from sotopia_env.tasks.checks import outcome_problem
-from sotopia_env.tasks.lint.material import Record
 from sotopia_env.tasks.lint.situations import Situation, people_sentences, scenario_sentences
 from sotopia_env.tasks.lint.texts import ALIKE, near_duplicates
 from sotopia_env.tasks.people import draw_characters
 from sotopia_env.tasks.procedural import Casting
+from sotopia_env.tasks.task_files import Record
 from sotopia_env.world.scenario import Relationship, RelationshipKind, Scenario, Task
 from sotopia_env.world.taskset import Cast
 

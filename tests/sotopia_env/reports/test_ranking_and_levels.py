@@ -210,11 +210,15 @@ def test_the_report_shows_failures_tokens_and_cost_of_each_policy() -> None:
 
 def test_charts_come_as_vectors_with_words_and_ranges_and_equal_charts_are_equal_files(tmp_path: Path) -> None:
     result = compare(experiment(castings=2), metric="goal", by="condition")
-    assert metric_label(result, "goal") == "goal (scale 0 to 10)"
+    assert metric_label(result, "goal").split() == ["goal", "(scale", "0", "to", "10)"]
     paths = write_report(result, tmp_path / "one", ("svg", "pdf"))
     again = write_report(result, tmp_path / "two", ("svg", "pdf"))
     assert [path.read_bytes() for path in paths] == [path.read_bytes() for path in again]
     stems = ["means", "differences", "heat_map", "by_condition", "by_condition_differences"]
+    for path in paths:
+        if path.suffix == ".svg":  # in points; no chart is wider than a page
+            width = float(path.read_text(encoding="utf-8").partition('width="')[2].partition("pt")[0])
+            assert width <= 7.0 * 72
     assert [path.stem for path in paths if path.suffix == ".pdf"] == stems
     assert next(path for path in paths if path.suffix == ".pdf").read_bytes().startswith(b"%PDF")
     with raises(UnknownNameError, field="format"):

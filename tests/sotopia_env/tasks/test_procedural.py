@@ -7,12 +7,11 @@ import pytest
 
 from sotopia_env import tasks
 from sotopia_env.errors import ConstraintError, InvalidTaskError, InvalidValueError, UnknownNameError
-from sotopia_env.tasks.procedural import TaskStream, read_sources, stream
-from sotopia_env.tasks.templates import Template
+from sotopia_env.tasks.procedural import TaskStream, stream
 from sotopia_env.world import Constraints, Task, TaskSet, admissible_seatings
 from tests.errors import raises
 from tests.sotopia_env.factories import scenario
-from tests.sotopia_env.tasks.test_templates import GRANDPARENT, TEMPLATES
+from tests.sotopia_env.tasks.test_templates import TEMPLATES
 
 
 def two(**constraints):
@@ -140,25 +139,14 @@ def test_a_long_stream_is_never_in_memory(tmp_path):
     assert peak < path.stat().st_size / 10
 
 
-def test_files_of_templates_and_of_scenarios_are_told_apart(tmp_path):
-    path = tmp_path / "mine.jsonl"
-    path.write_text(two().model_dump_json() + "\n")
-    assert list(read_sources(path)) == [two()]
-    path.write_text(Template.model_validate(GRANDPARENT).model_dump_json() + "\n")
-    assert list(read_sources(path)) == TEMPLATES[:1]
-    path.write_text("\n")
-    with raises(InvalidTaskError, file="mine.jsonl"):
-        read_sources(path)
-
-
 def test_streams_are_named_by_files_families_and_shipped_sets(tmp_path):
     from sotopia_env.naming import task_sources
 
     path = tmp_path / "mine.jsonl"
     path.write_text(two().model_dump_json() + "\n")
-    assert list(task_sources(str(path))) == [two()]
-    assert list(task_sources("starter")) == list(tasks.starter_scenarios())
-    assert [family.name for family in task_sources("division,hiring")] == ["division", "hiring"]
+    assert list(task_sources(str(path)).sources) == [two()]
+    assert list(task_sources("starter").sources) == list(tasks.starter_scenarios())
+    assert [family.name for family in task_sources("division,hiring").sources] == ["division", "hiring"]
     with pytest.raises(UnknownNameError, match='did you mean "division"'):
         task_sources("divisions")
 

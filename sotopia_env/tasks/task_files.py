@@ -1,0 +1,144 @@
+"""Files of tasks, or of what tasks are made of: scenarios and templates, maybe with a cast who plays the scenarios."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from sotopia_env.errors import ConstraintError, InvalidTaskError, InvalidValueError
+from sotopia_env.tasks.checks import check
+from sotopia_env.tasks.procedural import Source, TaskStream
+from sotopia_env.tasks.templates import TEMPLATE_FIELDS, Template
+from sotopia_env.world.scenario import Scenario, Task
+from sotopia_env.world.taskset import RECORD_KEYS, Cast, Place, TaskSet, read_values, to_record
+
+Record = Task | Template | Scenario | Cast
+_TELLING: Mapping[str, type[Record]] = dict(zip(RECORD_KEYS, (Task, Template, Scenario, Cast), strict=True))
+_LIKELY: tuple[type[Record], ...] = (Cast, Scenario, Task, Template)
+"""Kinds in the order in which they are preferred where a record has as many fields of several."""
+CASTINGS = 5
+"""How many tasks are made of each source where nobody says how many (SOTOPIA's castings of a scenario)."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTasks:
+    """What tasks are made of.
+
+    Attributes:
+        sources: templates, scenarios or families.
+        cast: who plays the scenarios; ``None`` for drawn people.
+    """
+
+    sources: Sequence[Source]
+    cast: Cast | None = None
+
+    def stream(self, seed: int, level: str = "medium", cast: Cast | None = None) -> TaskStream:
+        """Returns the tasks; ``cast`` goes before the sources' own. Raises as :class:`TaskStream`."""
+        return TaskStream(self.sources, seed, level, cast or self.cast)
+
+
+def kind_of(raw: Any) -> type[Record]:
+    """Returns the kind of a record by its fields; where the one that tells is misspelt, by most of its fields."""
+    if not isinstance(raw, dict):
+        return Task
+    telling = [key for key in RECORD_KEYS if key in raw and (key != "characters" or "id" not in raw)]
+    return (
+        _TELLING[telling[0]] if telling else max(_LIKELY, key=lambda kind: len(raw.keys() & kind.model_fields.keys()))
+    )
+
+
+def load(path: str | PathLike[str], refused: list[str] | None = None) -> TaskSet:
+    """Reads a file of tasks and checks every one of them; scenarios are played by :data:`CASTINGS` castings each.
+
+    Arguments and exceptions are those of :func:`read_task_file`.
+    """
+    content = read_task_file(path, refused)
+    return content if isinstance(content, TaskSet) else content.stream(0).take(CASTINGS * len(content.sources))
+
+
+def read_task_file(path: str | PathLike[str], refused: list[str] | None = None) -> TaskSet | OpenTasks:
+    """Reads a file of tasks, or of scenarios and templates, and checks that every one can be played and scored.
+
+    Args:
+        path: of a ``.json``, ``.jsonl`` or ``.yaml`` file.
+        refused: a list to which a sentence is appended for every record that is left out because it cannot be used;
+            ``None`` raises at the first one.
+
+    Raises:
+        InvalidTaskError: names file, line, field, value and nearest valid name; see
+            :func:`~sotopia_env.tasks.checks.check`. Or there is nothing to play, or tasks beside scenarios.
+    """
+    if not isinstance(path, str | PathLike):
+        raise InvalidValueError(field="path", expected="the path of a task file", got=path)
+    reading, problems = _Reading(), refused if refused is not None else []
+    for place, raw in read_values(Path(path), refused):
+        try:
+            reading.add(place, raw)
+        except InvalidTaskError as error:
+            if refused is None:
+                raise
+            refused.append(str(error))
+    for place, source in list(reading.sources.values()):
+        try:
+            _check_source(place, source, reading.cast)
+        except InvalidTaskError as error:
+            if refused is None:
+                raise
+            refused.append(str(error))
+            del reading.sources[source.id]
+    if not reading.tasks and not reading.sources:
+        hint = f"the first one refused: {problems[0]}" if problems else ""
+        raise InvalidTaskError(expected="at least one task, scenario or template", hint=hint, where=path)
+    return reading.content
+
+
+class _Reading:
+    """What was read of a file."""
+
+    def __init__(self) -> None:
+        self.tasks: dict[str, Task] = {}
+        self.sources: dict[str, tuple[Place, Template | Scenario]] = {}
+        self.cast: Cast | None = None
+
+    @property
+    def content(self) -> TaskSet | OpenTasks:
+        if self.tasks:
+            return TaskSet(list(self.tasks.values()))
+        return OpenTasks([source for _, source in self.sources.values()], self.cast)
+
+    def add(self, place: Place, raw: Any) -> None:
+        """Adds a record; raises :class:`InvalidTaskError` for one that is not well formed, or not beside the others."""
+        record = to_record(raw, kind_of(raw), place, TEMPLATE_FIELDS)
+        if isinstance(record, Cast):
+            if self.cast is not None:
+                raise InvalidTaskError("a second cast in one file", hint="join their characters", where=place.where)
+            self.cast = record
+        elif record.id in self.tasks or record.id in self.sources:
+            raise InvalidTaskError(
+                "ids must be unique", field="id", got=record.id, hint="rename one of them", where=place.of("id")
+            )
+        elif isinstance(record, Task):
+            try:
+                check(record)
+            except InvalidTaskError as error:
+                raise InvalidTaskError.of(error, where=place.of(error.field)) from None
+            self.tasks[record.id] = record
+        else:
+            self.sources[record.id] = place, record
+        if self.tasks and (self.sources or self.cast):
+            raise InvalidTaskError(
+                "tasks, whose seats are taken, beside scenarios and templates, whose seats are open",
+                hint="put them into two files",
+                where=place.where,
+            )
+
+
+def _check_source(place: Place, source: Template | Scenario, cast: Cast | None) -> None:
+    """Checks that the source can be cast, and that its first task can be played and scored."""
+    try:
+        check(TaskStream([source], 0, cast=cast).task(0))
+    except (ConstraintError, InvalidTaskError) as error:
+        raise InvalidTaskError.of(error, where=place.of(error.field.removeprefix("scenario."))) from None

@@ -138,3 +138,7 @@ class CountsTokens(Protocol):
     def prompt_tokens(self, messages: Sequence[ChatMessage], tools: Sequence[Mapping[str, Any]] = ()) -> int:
         """Returns the number of tokens of a conversation, up to where the answer begins, functions included."""
         ...
+
+    def answer_tokens(self, text: str) -> int:
+        """Returns the number of tokens that an answer of this text takes, its end included."""
+        ...

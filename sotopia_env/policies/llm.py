@@ -42,6 +42,7 @@ from sotopia_env.policies.answer_schema import action_schema
 from sotopia_env.policies.examples import ExampleSource, read_examples, read_template
 from sotopia_env.policies.function_calls import CallingModel, functions_of, with_calls
 from sotopia_env.policies.interviews import answer_schema, read_choice, request_text
+from sotopia_env.policies.lengths import Lengths, wordless_moves
 from sotopia_env.policies.policy import Decision
 from sotopia_env.world.action import NO_ACTION, Action, ActionType, ParseFailure, parse_possible
 from sotopia_env.world.answers import InterviewQuestion, InterviewReply
@@ -133,6 +134,15 @@ class LLMPolicy:
             "examples": len(self._prompt.examples),
             "prompts": dict(self._prompt.hashes),
         }
+
+    def lengths(self, observation: Observation) -> Lengths | None:
+        """Returns what an answer to this takes in tokens; ``None`` for a model without a tokenizer of its own."""
+        if not isinstance(self.model, CountsTokens):
+            return None
+        frame = self._frame(observation, 0)
+        messages = self._prompt.messages(observation, max(0, len(observation.turns) - KEPT_TURNS))
+        moves = [self.model.answer_tokens(text) for text in wordless_moves(observation)]
+        return Lengths(self._counter(frame)(messages), max(moves, default=0), self.max_tokens, self.context_limit)
 
     async def act(self, observation: Observation, seed: int) -> Decision:
         """Returns what the model decides, with its text, what it cost and how often it was asked again.

@@ -11,7 +11,7 @@ import gc
 import logging
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -28,6 +28,7 @@ from sotopia_env.errors import (
     check_members,
 )
 from sotopia_env.naming import imported_code
+from sotopia_env.policies.lengths import Measured, length_warnings
 from sotopia_env.records import invalid
 from sotopia_env.runs.admission import Admission
 from sotopia_env.runs.evaluate import evaluate_directory
@@ -38,7 +39,9 @@ from sotopia_env.settings import Settings
 from sotopia_env.storage.directory import RunDirectory, is_unscored, read_run
 from sotopia_env.storage.manifest import UNFINISHED, FailureRecord, UnfinishedPart, named
 from sotopia_env.table import TurnListener
+from sotopia_env.world.dynamics import TurnOrder, initial_state
 from sotopia_env.world.episode import Episode, EpisodeError, Evaluation, Evaluator, RecordedTurn
+from sotopia_env.world.observation import Observation, observe
 
 logger = logging.getLogger(__name__)
 _ALLOCATIONS = 50_000
@@ -269,6 +272,8 @@ async def run_episodes_async(
     plans, stop = _check(plans, concurrency, timeout), stop or Stop()
     if part is not None and run_dir is None:
         raise InvalidValueError(field="run_dir", expected="a directory, for a part of a run", got=None)
+    for warning in length_warnings(_first_turns(plans)):
+        logger.warning(warning)
     if evaluator is not None:
         check_members("evaluator", "an evaluator or None", evaluator, Evaluator)
     with nullcontext() if run_dir is None else open_run(plans, evaluator, run_dir, spec, part) as directory:
@@ -313,6 +318,21 @@ def _check(plans: Iterable[EpisodePlan], concurrency: int, timeout: float | None
             raise InvalidValueError(field="plans", expected="every episode once", got=plan.key, hint="use `repeat`")
         unique[plan.key] = plan
     return list(unique.values())
+
+
+def _first_turns(plans: Iterable[EpisodePlan]) -> Iterator[tuple[Measured, Observation]]:
+    """Every policy that knows its lengths with what it sees first, once for each task and seat."""
+    measured = (
+        (plan, agent, policy)
+        for plan in plans
+        for agent, policy in zip(plan.task.agents, plan.policies, strict=True)
+        if isinstance(policy, Measured)
+    )
+    unique = {(id(policy), plan.task.id, agent): (plan, agent, policy) for plan, agent, policy in measured}
+    for plan, agent, policy in unique.values():
+        first = plan.task.agents.index(agent)
+        rules = replace(plan.rules, turn_order=TurnOrder.ROUND_ROBIN, first_seat=first)  # so that it is to act
+        yield policy, observe(initial_state(plan.task, rules, plan.seed), agent)
 
 
 @contextmanager

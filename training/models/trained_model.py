@@ -21,6 +21,7 @@ from training.models.loading import (
     LOADING,
     adapter_base,
     check_adapter,
+    check_installed,
     find_model,
     is_model_directory,
     load_causal_lm,
@@ -155,6 +156,7 @@ class TrainedModel:
         ):
             if value not in values:
                 raise InvalidValueError(field=name, got=value, valid=values)
+        check_installed()
         directory = find_model(path)
         base = adapter_base(directory)
         if base is not None:

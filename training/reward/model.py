@@ -97,6 +97,11 @@ def prepare(settings: RewardModelSettings, folder: Path, tokenizer: PreTrainedTo
     record = {"data": sizes, "counts": counts}
     write_text_atomically(facts, json.dumps(record, indent=2) + "\n")
     logger.info("rows: %s; %s", sizes, counts)
+    if counts["too_long"]:
+        logger.warning(
+            "rows: %d of %d have more than %d tokens and are left out; raise prompt.max_length to keep them",
+            *(counts["too_long"], sum(counts.values()), settings.prompt.max_length),
+        )
     return record
 
 

@@ -88,6 +88,24 @@ def test_too_long_prompts_lose_their_oldest_turns_and_nothing_else(episodes):
     assert list(none.rows(episode, "agent_0")) == []
     assert (none.counts.rows, none.counts.too_long) == (0, 4)
     assert "4 too long" in none.counts.text()
+    needed = none.counts.longest
+    assert str(needed) in none.counts.lost(none.prompt)
+    fitting = RowMaker(BRIEF.model_copy(update={"max_length": needed}), words)
+    assert len(list(fitting.rows(episodes[0], "agent_0"))) == 4
+    assert not fitting.counts.lost(fitting.prompt)
+
+
+def test_answers_that_are_too_long_are_counted_with_the_limit_that_keeps_them(episodes):
+    def length(text):
+        return len(text.split())
+
+    answers = [length(one.completion) for one in RowMaker(BRIEF).rows(episodes[0], "agent_0")]
+    longest = max(answers)
+    maker = RowMaker(BRIEF.model_copy(update={"max_answer": longest - 1}), count_answer=length)
+    kept = list(maker.rows(episodes[0], "agent_0"))
+    assert len(kept) == maker.counts.rows == sum(answer < longest for answer in answers)
+    assert (maker.counts.long_answers, maker.counts.longest_answer) == (answers.count(longest), longest)
+    assert f"max_answer: {longest}" in maker.counts.lost(maker.prompt)
 
 
 def test_unusable_and_silent_turns_are_left_out_and_counted(episodes):

@@ -141,7 +141,7 @@ def test_what_is_cloned_is_what_the_policy_could_have_said(ask, tokenizer):
     brief = ask(prompt={"format": "chat", "max_length": 4096, "max_answer": longest - 1})
     maker, rows = training_rows(brief, tokenizer)
     assert len(list(rows)) == maker.counts.rows == sum(size < longest for size in answers)
-    assert maker.counts.too_long == answers.count(longest)
+    assert (maker.counts.long_answers, maker.counts.longest_answer) == (answers.count(longest), longest)
 
 
 def test_a_row_can_be_looked_at(tokenizer):

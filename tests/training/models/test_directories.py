@@ -11,6 +11,7 @@ from sotopia_env.chat_model import make_model
 from sotopia_env.errors import InvalidValueError, ModelRefusedError, UnknownNameError
 from sotopia_env.naming.models import with_directories
 from sotopia_env.world import Rules
+from training.models import loading
 from training.models.gguf_files import converted
 from training.models.loading import load_causal_lm
 from training.models.tokenizers import load_tokenizer, prompt_ids
@@ -92,10 +93,10 @@ def test_other_templates_stay_as_they_are(directory):
 
 def test_a_directory_without_its_mark_is_offered_with_it(directory):
     directory()
-    with pytest.raises(UnknownNameError, match=r"did you mean '\./bc'\?"):
-        naming.make_policy("bc:format=brief")
-    with pytest.raises(UnknownNameError, match=r"did you mean '\./bc'\?"):
-        with_directories(make_model)("bc")
+    for make, name in ((naming.make_policy, "bc:format=brief"), (with_directories(make_model), "bc")):
+        with pytest.raises(UnknownNameError) as caught:
+            make(name)
+        assert caught.value.nearest == "./bc"
 
 
 def test_a_directory_that_holds_no_model_is_no_provider(tmp_path, monkeypatch):
@@ -165,6 +166,14 @@ def test_a_gguf_file_that_cannot_be_read_leaves_nothing_behind(tmp_path, monkeyp
     assert not list((tmp_path / "cache").glob("*"))
     with pytest.raises(InvalidValueError, match=reason):
         naming.make_policy(f"{tmp_path}/")
+
+
+def test_without_torch_the_extra_that_brings_it_is_named(directory, monkeypatch):
+    directory()
+    found = loading.importlib.util.find_spec
+    monkeypatch.setattr(loading.importlib.util, "find_spec", lambda name: None if name == "torch" else found(name))
+    with pytest.raises(InvalidValueError, match=r"sotopia-env\[train\]"):
+        naming.make_policy("./bc")
 
 
 def test_a_policy_file_of_another_format_is_refused(directory):

@@ -85,6 +85,16 @@ def test_an_option_that_is_misspelt_is_named():
         assert refusal.value.nearest == "temperature"
 
 
+def test_what_an_answer_takes_is_counted_with_its_own_tokenizer():
+    """A division of three items in the brief format: more than the 64 tokens of the tiny configurations."""
+    task = tasks.generate("campsite", 1, seed=3)[0]
+    smol = naming.make_policy("smol:format=brief,max_length=3000,max_tokens=64")
+    lengths = smol.lengths(Table(task, Rules(max_turns=8), seed=3).observe(task.agents[0]))
+    assert 64 < lengths.answer < 124
+    assert lengths.cuts_answer
+    assert not lengths.leaves_no_room
+
+
 def test_it_judges_and_is_interviewed_in_this_process():
     task = tasks.generate("bargaining", 1, seed=3)[0]
     table = Table(task, Rules(max_turns=2), seed=3)

@@ -48,19 +48,18 @@ def evaluate(
     from sotopia_env import naming
     from sotopia_env.chat_model.pool import ModelPool
     from sotopia_env.runs.evaluate import evaluate_run_async
-    from sotopia_env.runs.forecast import forecast_evaluation
-    from sotopia_env.runs.rehearsal import RehearsedModels
+    from sotopia_env.runs.forecast import StandInModels, forecast_evaluation
     from sotopia_env.runs.spec import WorkOptions
     from sotopia_env.settings import merged, settings_of
     from sotopia_env.storage.directory import check_run
     from sotopia_env.storage.manifest import configured_policies
 
     limits = settings_of(merged(settings, {"concurrency": concurrency}), WorkOptions, "")
-    pool = RehearsedModels(limits.models) if dry_run else ModelPool(limits.models)
+    pool = StandInModels(limits.models) if dry_run else ModelPool(limits.models)
     judge = naming.make_evaluator(evaluator, model_factory=pool.judge, policies=configured_policies(run))
     check_run(run)
     pool.check_answers(judge.parameters)
-    if isinstance(pool, RehearsedModels):
+    if isinstance(pool, StandInModels):
         typer.echo("\n".join(forecast_evaluation(run, judge, pool, force).lines()))
         return
 

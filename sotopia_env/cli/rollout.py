@@ -272,10 +272,9 @@ def _run_on_ray(spec: RunSpec, out: Path, workers: int) -> tuple[RunResult, int 
 
 
 def _forecast(spec: RunSpec, out: Path, part: Part | None) -> None:
-    from sotopia_env.runs.forecast import forecast
-    from sotopia_env.runs.rehearsal import RehearsedModels
+    from sotopia_env.runs.forecast import StandInModels, forecast
 
-    models = RehearsedModels(spec.models)
+    models = StandInModels(spec.models)
     for line in forecast(spec.resolve(models), models, out, part).lines():
         typer.echo(line)
 

@@ -12,7 +12,7 @@ unbiased and needs no model. The gains of all turns, everybody's, add up to the 
 A state may also end with a *forced* action, which nobody took (:meth:`sotopia_env.table.Table.fork`).
 
 Cost: the continuations of an episode of T turns take about ``samples`` · T² / 2 turns, and policies are asked for each
-as in a run. The values are kept in a file that only grows, a line for each state: none is measured twice.
+as in a run. The values are kept in a journal, a line for each state: none is measured twice.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from sotopia_env.concurrency import Progress
 from sotopia_env.continuations import Continuations
 from sotopia_env.errors import FATAL, InvalidValueError, SotopiaError, Verbatim
 from sotopia_env.evaluators import all_at_once
-from sotopia_env.files import AppendOnlyFile, read_lines
 from sotopia_env.naming import make_evaluator, policy_of
 from sotopia_env.policies import Policy
-from sotopia_env.records import Record, canonical_json, read_record
+from sotopia_env.records import Record, canonical_json
+from sotopia_env.storage import Journal
 from sotopia_env.world import Episode, Evaluation, PolicyInfo, Usage, replay
 from training.attribution.credits import Importance, Missing, SeatScore, attributable_turns, relative
 from training.attribution.settings import COUNTERFACTUAL, CounterfactualSettings
@@ -128,26 +128,22 @@ class StateValue(Record):
 
 
 class StateValues:
-    """The values of states: measured by playing, in memory to be looked up, on disk to outlive the process."""
+    """The values of states, measured by playing and kept in a journal."""
 
     def __init__(self, path: Path, continuations: Measurement) -> None:
         """Opens the file ``path``; it keeps what was measured before, also by other settings."""
         self._continuations = continuations
-        self._values: dict[str, StateValue] = {}
-        self._file = AppendOnlyFile(path, exclusive=True)
-        for where, line in read_lines(path):
-            value = read_record(StateValue, line, where)
-            self._values[value.of] = value
+        self._journal = Journal(path, StateValue, lambda value: value.of)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._file.close()
+        self._journal.close()
 
     def scores(self, state: Episode, seat: str, dimension: str) -> tuple[float, ...] | Missing:
         """Returns the scores of a seat in the continuations of a measured state, or why there are none."""
-        value = self._values.get(self._identity(state))
+        value = self._journal.get(self._identity(state))
         if value is None or value.missing is not None:
             return Missing("not measured" if value is None else f"not measured: {value.missing}")
         evaluator = self._continuations.evaluator.name
@@ -155,7 +151,7 @@ class StateValues:
 
     def cost(self) -> dict[str, int | None]:
         """Returns how many states have a value, and the turns and tokens of their continuations."""
-        values = self._values.values()
+        values = list(self._journal.values())
         turns = sum(value.turns for value in values)
         unknown = any(value.tokens is None for value in values)
         tokens = None if unknown else sum(value.tokens or 0 for value in values)
@@ -183,14 +179,14 @@ class StateValues:
         models = self._continuations.models
         progress = Progress(total, 0, None, "states", models.ledger)
         pending, concurrency = self._pending(states, progress), self._continuations.settings.concurrency
-        work_with_models(pending, self._work, models, self._file.path.parent, progress, concurrency)
+        work_with_models(pending, self._work, models, self._journal.path.parent, progress, concurrency)
 
     def _pending(self, states: Iterable[Episode], progress: Progress) -> Iterator[tuple[Episode, str]]:
         """The states without a value, each once; those whose value is missing come again."""
         under_way: set[str] = set()
         for state in states:
             of = self._identity(state)
-            value = self._values.get(of)
+            value = self._journal.get(of)
             if of in under_way or (value is not None and value.missing is None):
                 progress.advance(1)
             else:
@@ -199,8 +195,7 @@ class StateValues:
 
     async def _work(self, pending: tuple[Episode, str]) -> bool:
         value = await self._measured(*pending)
-        self._file.append(f"{value.model_dump_json()}\n".encode())
-        self._values[value.of] = value
+        self._journal.append(value)
         return value.missing is None
 
     async def _measured(self, state: Episode, of: str) -> StateValue:

@@ -16,9 +16,9 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 from sotopia_env.evaluators import all_at_once
-from sotopia_env.files import AppendOnlyFile, read_lines
 from sotopia_env.policies import Policy
-from sotopia_env.records import Record, canonical_json, read_record
+from sotopia_env.records import Record, canonical_json
+from sotopia_env.storage import Journal
 from sotopia_env.table import Table
 from sotopia_env.tasks import family_of
 from sotopia_env.world import Action, ActionType, Episode
@@ -95,15 +95,11 @@ class ProbeMaker:
 
     async def make(self, episodes: Iterator[Episode], path: Path) -> list[Probe]:
         """Returns the probes of all episodes; those that ``path`` has are taken from there."""
-        with AppendOnlyFile(path, exclusive=True) as file:
-            lines = (read_record(_Probed, line, where) for where, line in read_lines(path))
-            probed = {item.source: item for item in lines}
+        with Journal(path, _Probed, lambda probed: probed.source) as journal:
             for episode in episodes:
-                if episode.key not in probed:
-                    item = _Probed(source=episode.key, probes=tuple(await self._probes(episode)))
-                    file.append(f"{item.model_dump_json()}\n".encode())
-                    probed[episode.key] = item
-        return [probe for item in probed.values() for probe in item.probes]
+                if episode.key not in journal:
+                    journal.append(_Probed(source=episode.key, probes=tuple(await self._probes(episode))))
+            return [probe for probed in journal.values() for probe in probed.probes]
 
     async def _probes(self, episode: Episode) -> list[Probe]:
         generator = random.Random(f"{self._seed} {episode.key}")

@@ -101,7 +101,7 @@ def test_models_in_seats_and_judges_of_a_server_of_ones_own(tasks: Path, tmp_pat
         place = ["--api-base", server.api_base]
         play = ["rollout", "--tasks", tasks, "--policy", "local/tiny", "--max-turns", 3, "--evaluator", "interview"]
         forecast = sotopia(*play, "--out", tmp_path / "run", *place, "--dry-run").output
-        assert "judge local/tiny: at most 168 calls" in forecast  # 14 questions in 4 episodes, 2 re-asks of each
+        assert "judge local/tiny: 56 calls, 168 with every re-ask" in forecast  # 14 questions in 4 episodes, 2 re-asks
         sotopia(*play, "--out", tmp_path / "run", *place)
         judges = "interview:local/a,local/b,local/c"
         output = sotopia("evaluate", tmp_path / "run", "--evaluator", judges, *place).output

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import operator
 import platform
 import re
 import shutil
@@ -23,6 +22,7 @@ from pydantic import (
     Field,
     PlainSerializer,
     ValidationError,
+    model_validator,
 )
 
 from sotopia_env.errors import DamagedRecordError, FieldError, InvalidValueError, Verbatim, Where, joined, nearest_name
@@ -96,14 +96,6 @@ JsonObject = Annotated[
 ]
 
 
-def origin_field() -> Any:
-    """The field for what an imported record's file says beyond it (:mod:`sotopia_env.importers`).
-
-    No seat ever reads it. It is written only where there is some.
-    """
-    return Field(default_factory=dict, exclude_if=operator.not_)
-
-
 TextMap = Annotated[
     dict[Name, Line],
     BeforeValidator(json_or_value),
@@ -116,6 +108,20 @@ class Record(BaseModel):
 
     # Validators are built when a class is first used: building them all would be a sixth of the package's import time.
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
+
+
+class SourcedRecord(Record):
+    """A record that an import makes; earlier versions kept the rest of the foreign record as its ``origin``.
+
+    Nothing reads it any more, so it is left out of what is on disk.
+    """
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_origin(cls, values: Any) -> Any:
+        if isinstance(values, dict) and "origin" in values:
+            return {name: value for name, value in values.items() if name != "origin"}
+        return values
 
 
 _RecordT = TypeVar("_RecordT", bound=BaseModel)

@@ -1,4 +1,4 @@
-"""``sotopia import`` and ``sotopia export``: files of others as records of ours, and back."""
+"""``sotopia import`` and ``sotopia export``: files of others as records of ours, and ours in a foreign form."""
 
 from __future__ import annotations
 
@@ -52,7 +52,9 @@ def import_(
     from sotopia_env.runs.importing import import_files
 
     if not files:
-        typer.echo("\n".join(f"{name:24} {format.kind.value:14} {format.summary}" for name, format in FORMATS.items()))
+        for name, foreign in FORMATS.items():
+            written = " (export writes it, too)" if foreign.write is not None else ""
+            typer.echo(f"{name:24} {foreign.kind.value:14} {foreign.summary}{written}")
         return
     if out is None:
         raise typer.BadParameter("expected a folder to write, got none", param_hint="--out")
@@ -90,7 +92,7 @@ def export(
     out: Out,
     format: FormatName = None,
 ) -> None:
-    """Write records in a foreign format: .jsonl for JSON Lines, .json for an array, .txt for lines of text.
+    """Write records in SOTOPIA's or AgentSense's format or as training rows: JSON Lines, or an array in a .json file.
 
     \b
     Examples:

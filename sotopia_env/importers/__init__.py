@@ -1,7 +1,7 @@
-"""Importers: files of others as records of ours, and back; nothing here opens a socket or draws at random.
+"""Importers: files of others as records of ours; nothing here opens a socket or draws at random.
 
-A format is known by its fields (:mod:`~sotopia_env.importers.registry`). What a foreign record says beyond ours is its
-``origin``, which exporters put back (:mod:`~sotopia_env.importers.remainder`).
+A format is known by its fields (:mod:`~sotopia_env.importers.registry`). SOTOPIA's formats, AgentSense's and training
+rows are also written: what our records say, in the foreign form.
 """
 
 from sotopia_env.importers.conversion import Conversion, FileCount

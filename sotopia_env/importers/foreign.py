@@ -6,7 +6,7 @@ import ast
 import difflib
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, Self, TypeVar
@@ -61,7 +61,7 @@ class Format:
         kind: what its records become.
         marks: field names by which a record is known: one of each group. Of several formats that fit, the first counts.
         read: returns what a record becomes.
-        write: yields foreign records for records of ours of this kind.
+        write: returns the foreign record of one of ours of this kind; ``None`` where the format is only read.
         fits: whether a record with these fields is one; ``None`` where the fields tell.
         scalar: type of the records, where they are no objects: ``str`` in files of lines of text, ``list`` in objects
             of lists by name.
@@ -73,7 +73,7 @@ class Format:
     kind: Kind
     marks: tuple[tuple[str, ...], ...]
     read: Callable[[Item, Library], Iterable[Product]]
-    write: Callable[[Iterator[Any]], Iterator[Any]]
+    write: Callable[[Any], Any] | None = None
     fits: Callable[[Any], bool] | None = None
     scalar: type[str] | type[int] | type[list[Any]] | None = None
     pairs: Callable[[Any, Any], bool] | None = None
@@ -145,15 +145,6 @@ def converted(make: Callable[[], _ResultT]) -> _ResultT:
 def one_line(text: str) -> str:
     """Returns ``text`` with its line ends and control characters as blanks."""
     return _CONTROL.sub(" ", text).strip() if _CONTROL.search(text) else text
-
-
-def foreign_id(origin: Mapping[str, Any], *names: str) -> str | None:
-    """Returns the id that a record had where it came from; ``None`` where it had none."""
-    fields = origin.get("fields", {})
-    for name in names:
-        if name in fields:
-            return str(fields[name]["is"][1])
-    return None
 
 
 def _nothing(value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Records of ours written in a foreign format: what was imported comes back as it was."""
+"""Records of ours written in a foreign format."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any, BinaryIO
 
 from sotopia_env.errors import DamagedRecordError, InvalidValueError, Where
 from sotopia_env.files import read_lines, read_text, replacement
-from sotopia_env.importers import Kind, format_named
+from sotopia_env.importers import FORMATS, Kind, format_named
 from sotopia_env.json_text import parse_json
 from sotopia_env.records import read_record
 from sotopia_env.runs.importing import CAST, read_report, written_to
 from sotopia_env.storage import read_run
 from sotopia_env.world import Cast, Scenario, Task
 
-SUFFIXES = (".jsonl", ".json", ".txt")
+SUFFIXES = (".jsonl", ".json")
 
 
 def export_records(source: str | Path, file: str | Path, *, format: str | None = None) -> int:
@@ -25,20 +25,24 @@ def export_records(source: str | Path, file: str | Path, *, format: str | None =
 
     Args:
         source: a folder of imports, a run directory, or a file of episodes, tasks, scenarios, rows or a cast.
-        file: ``.jsonl`` for JSON Lines, ``.json`` for an array, ``.txt`` for formats that are lines of text.
+        file: ``.jsonl`` for JSON Lines, ``.json`` for an array.
         format: foreign format; ``None`` takes that of the import, where it was one.
 
     Raises:
-        InvalidValueError: there is nothing of the kind in ``source``, or the file's name or the format is not clear.
+        InvalidValueError: there is nothing of the kind in ``source``, the file's name or the format is not clear, or
+            the format is only read.
         UnknownNameError: there is no such format.
         DamagedRecordError: a record cannot be read.
     """
     source, file = Path(source), Path(file)
     foreign = format_named(format or _only_format(source))
-    suffixes = SUFFIXES[2:] if foreign.scalar is str else SUFFIXES[:2]
-    if file.suffix not in suffixes:
+    write = foreign.write
+    if write is None:
+        written = [name for name, other in FORMATS.items() if other.write is not None]
+        raise InvalidValueError(f"{foreign.name} is only read", field="format", expected=f"one of {', '.join(written)}")
+    if file.suffix not in SUFFIXES:
         raise InvalidValueError(
-            expected=f"a name that ends with {' or '.join(suffixes)} for {foreign.name}", where=file
+            expected=f"a name that ends with {' or '.join(SUFFIXES)} for {foreign.name}", where=file
         )
     count = 0
     if file.exists() and source.resolve() in (file.resolve(), file.resolve().parent):
@@ -47,8 +51,9 @@ def export_records(source: str | Path, file: str | Path, *, format: str | None =
         )
     with written_to(file), _new_file(file) as stream:
         is_array = file.suffix == ".json"
-        for record in foreign.write(_records(source, foreign.kind)):
-            text = record if isinstance(record, str) else json.dumps(record, ensure_ascii=False)
+        for entry in _records(source, foreign.kind):
+            record = write(entry)
+            text = json.dumps(record, ensure_ascii=False)
             start = ("[\n" if not count else ",\n") if is_array else ""
             stream.write(f"{start}{text}{'' if is_array else chr(10)}".encode())
             count += 1

@@ -182,7 +182,7 @@ def _person(
         # Said here, because finding a default by its factory takes pydantic as long as half of the draw.
         public_attributes={},
         private_attributes={},
-        origin={},
+        id="",
     )
 
 

@@ -19,7 +19,7 @@ from sotopia_env.errors import DamagedRecordError, EvaluationError, InvalidValue
 from sotopia_env.files import read_lines
 from sotopia_env.outcomes import OutcomeResult
 from sotopia_env.quoting import disarm
-from sotopia_env.records import JsonObject, Record, code_version, origin_field, read_record
+from sotopia_env.records import JsonObject, Record, SourcedRecord, code_version, read_record
 from sotopia_env.world.answers import InterviewAnswer
 from sotopia_env.world.conversation import OwnMessage
 from sotopia_env.world.dynamics import EpisodeState, Rules, StopReason, Turn, initial_state, transition
@@ -227,7 +227,7 @@ class EpisodeError(Record):
     turn: int | None = None
 
 
-class Episode(Record):
+class Episode(SourcedRecord):
     """Reset to end of one task, self-contained and replayable.
 
     Attributes:
@@ -248,7 +248,6 @@ class Episode(Record):
     evaluations: tuple[Evaluation, ...] = ()
     errors: tuple[EpisodeError, ...] = ()
     duration: float = 0.0
-    origin: JsonObject = origin_field()
 
     @model_validator(mode="after")
     def _check(self) -> Self:

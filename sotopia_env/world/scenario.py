@@ -27,12 +27,12 @@ from sotopia_env.records import (
     Line,
     Name,
     Record,
+    SourcedRecord,
     TextMap,
     canonical_json,
     json_or_value,
     no_pose,
     not_blank,
-    origin_field,
 )
 from sotopia_env.world.interview import Interview
 
@@ -96,12 +96,13 @@ class BigFive(Record):
     neuroticism: Level
 
 
-class Character(Record):
+class Character(SourcedRecord):
     """A profile that an agent enacts.
 
     ``None`` and empty texts are unknown. ``secret`` and ``private_attributes`` are read by nobody but the agent that
     enacts the character; what others may read of the rest depends on the relationship
-    (:data:`sotopia_env.world.observation.DISCLOSURE`).
+    (:data:`sotopia_env.world.observation.DISCLOSURE`). ``id`` is that of the files that it was imported from; no seat
+    reads it, and it is written only where there is one.
     """
 
     first_name: Annotated[Label, AfterValidator(_nobodys_id)]
@@ -119,7 +120,7 @@ class Character(Record):
     secret: Line = ""
     public_attributes: TextMap = Field(default_factory=dict)
     private_attributes: TextMap = Field(default_factory=dict)
-    origin: JsonObject = origin_field()
+    id: Line = Field(default="", exclude_if=operator.not_)
 
     @cached_property
     def name(self) -> str:
@@ -138,7 +139,7 @@ class RelationshipKind(StrEnum):
     STRANGER = "stranger"
 
 
-class Relationship(Record):
+class Relationship(SourcedRecord):
     """The relationship of the characters in seats ``i < j``; the backstory is known to these two only.
 
     ``facts`` repeats, for :class:`Constraints`, what the backstory says in words, such as ``{"home": "shared"}``. It is
@@ -149,7 +150,6 @@ class Relationship(Record):
     kind: RelationshipKind
     backstory: Line = ""
     facts: TextMap = Field(default_factory=dict, exclude_if=operator.not_)
-    origin: JsonObject = origin_field()
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -240,7 +240,7 @@ def _tag_values(tags: Sequence[str]) -> dict[str, str]:
     return {name: value for name, value in parts if name and value}
 
 
-class Scenario(Record):
+class Scenario(SourcedRecord):
     """A situation without people: shared context and N ≥ 2 seats with private goals.
 
     ``context`` is read by everyone. ``shared_data`` repeats public numbers of the context for programs. ``max_turns``
@@ -260,7 +260,6 @@ class Scenario(Record):
     tags: tuple[Line, ...] = ()
     outcome: OutcomeField = None
     interview: InterviewField = Field(default=None, exclude_if=_is_none)
-    origin: JsonObject = origin_field()
 
     @property
     def vignette(self) -> str:
@@ -287,14 +286,13 @@ class Scenario(Record):
         return self
 
 
-class Task(Record):
+class Task(SourcedRecord):
     """A scenario with a character in each seat and a relationship for every pair of seats (SOTOPIA §2.1)."""
 
     id: Name
     scenario: Scenario
     characters: tuple[Character, ...]
     relationships: tuple[Relationship, ...]
-    origin: JsonObject = origin_field()
 
     @model_validator(mode="after")
     def _check(self) -> Self:

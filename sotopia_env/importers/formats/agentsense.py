@@ -19,7 +19,6 @@ from sotopia_env.importers.foreign import (
     one_line,
 )
 from sotopia_env.importers.library import Library
-from sotopia_env.importers.remainder import origin_of, restored
 from sotopia_env.importers.source import Item
 from sotopia_env.outcomes.amounts import fold
 from sotopia_env.world.interview import Interview, Question, Role
@@ -83,9 +82,9 @@ def read(item: Item, library: Library) -> Iterator[Product]:
     scene = SceneRecord.of(item.value)
     _check(scene)
 
-    def task(origin: dict[str, Any]) -> Task:
-        people = scene.characters
-        return Task(
+    people = scene.characters
+    task = converted(
+        lambda: Task(
             id=f"{scene.template_idx}/{scene.sample_idx}",
             scenario=Scenario(
                 id=scene.template_idx,
@@ -102,10 +101,9 @@ def read(item: Item, library: Library) -> Iterator[Product]:
                 Relationship(seats=pair, kind=RelationshipKind.STRANGER)
                 for pair in itertools.combinations(range(len(people)), 2)
             ),
-            origin=origin,
         )
-
-    yield Product(Kind.TASK, converted(lambda: task(origin_of(SCENES.name, item.value, _scene(task({}))))))
+    )
+    yield Product(Kind.TASK, task)
 
 
 def _interview(scene: SceneRecord) -> Interview:
@@ -140,6 +138,9 @@ def _character(person: SceneCharacter) -> Character:
 
 def _scene(task: Task) -> dict[str, Any]:
     background, _, description = task.scenario.context.partition("\n")
+    interview = task.scenario.interview
+    roles = () if interview is None else interview.roles
+    questions = () if interview is None else interview.questions
     return {
         "sample_idx": task.id.rpartition("/")[2],
         "template_idx": task.scenario.id,
@@ -151,11 +152,20 @@ def _scene(task: Task) -> dict[str, Any]:
                 "profile": character.public_info,
                 "goals": [{"goal": goal} for goal in seat.goals],
                 "private_info": seat.private_info or None,
-                "info_reason_questions": [],
+                "info_reason_questions": [
+                    _question(question) for question in questions if number in question.asked_seats(len(task.agents))
+                ],
             }
-            for character, seat in zip(task.characters, task.scenario.seats, strict=True)
+            for number, (character, seat) in enumerate(zip(task.characters, task.scenario.seats, strict=True))
         ],
+        **({"roles": dict(zip(task.names.values(), roles, strict=True))} if roles else {}),
     }
+
+
+def _question(question: Question) -> dict[str, Any]:
+    """The options are in the order of the alphabet, in which the right one may be anywhere."""
+    options = sorted((question.answer, *question.wrong))
+    return {"question": question.text, "options": options, "answer_label": str(options.index(question.answer))}
 
 
 SCENES = Format(
@@ -164,5 +174,5 @@ SCENES = Format(
     Kind.TASK,
     (("characters",), ("background",), ("template_idx", "sample_idx")),
     read,
-    lambda records: (restored(_scene(record), record.origin) for record in records),
+    _scene,
 )

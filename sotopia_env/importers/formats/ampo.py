@@ -17,10 +17,7 @@ from sotopia_env.importers.formats.scene import Scene
 from sotopia_env.importers.formats.sotopia_text import UNKNOWN, action_of, opening_of
 from sotopia_env.importers.library import Library
 from sotopia_env.importers.playback import Act, play_acts, spoken
-from sotopia_env.importers.remainder import origin_of, restored
 from sotopia_env.importers.source import Item
-from sotopia_env.world.action import Action, ActionType
-from sotopia_env.world.episode import Episode
 from sotopia_env.world.scenario import Task
 
 _SIDES = ("agent1", "agent2")
@@ -112,34 +109,7 @@ def read(item: Item, library: Library) -> Iterator[Product]:
     evaluation = evaluation_of(dialogue.rewards(), "", "", len(task.agents))
     playback = converted(lambda: play_acts(task, acts))
     key = f"{item.file.stem[:60]}-{item.number}"
-    origin = DIALOGUES.name
-    yield Product(
-        Kind.EPISODE,
-        imported_episode(key, task, playback, (), (evaluation,), lambda e: origin_of(origin, item.value, _dialogue(e))),
-    )
-
-
-def _line(name: str, action: Action) -> str:
-    match action.action_type:
-        case ActionType.LEAVE:
-            return f"{name} left the conversation"
-        case ActionType.SPEAK:
-            return f"{name.partition(' ')[0]}: {action.argument}"
-        case kind:
-            return f"{name.partition(' ')[0]}: [{kind.value}] {action.argument}"
-
-
-def _dialogue(episode: Episode) -> dict[str, Any]:
-    task = episode.task
-    turns = [item.turn for item in episode.turns if item.turn.action.action_type is not ActionType.NONE]
-    names, goals = list(task.names.values()), [" ".join(seat.goals) for seat in task.scenario.seats]
-    return {
-        "dialog": [_line(task.names[turn.actor], turn.action) for turn in turns],
-        "agent1_name": names[0],
-        "agent2_name": names[1],
-        "agent1_goal": goals[0],
-        "agent2_goal": goals[1],
-    }
+    yield Product(Kind.EPISODE, imported_episode(key, task, playback, (), (evaluation,)))
 
 
 def read_hard(item: Item, library: Library) -> Iterator[Product]:
@@ -150,7 +120,7 @@ def read_hard(item: Item, library: Library) -> Iterator[Product]:
         raise DamagedRecordError(field="index", expected=expected, got=index)
     scenario, characters = library.order[index]
     entry = {"scenario": scenario, "seat": None, "task": library.combinations.get((scenario, characters))}
-    yield Product(Kind.LIST, {"name": item.file.stem, "entries": [entry], "index": index})
+    yield Product(Kind.LIST, {"name": item.file.stem, "entries": [entry]})
 
 
 DIALOGUES = Format(
@@ -159,7 +129,6 @@ DIALOGUES = Format(
     Kind.EPISODE,
     (("dialog",), ("agent1_name",), ("agent1_goal",)),
     read,
-    lambda records: (restored(_dialogue(record), record.origin) for record in records),
 )
 HARD = Format(
     "ampo-hard",
@@ -167,7 +136,6 @@ HARD = Format(
     Kind.LIST,
     (),
     read_hard,
-    lambda records: (record["index"] for record in records),
     scalar=int,
 )
 AMPO = (DIALOGUES, HARD)

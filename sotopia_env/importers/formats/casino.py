@@ -11,21 +11,16 @@ from sotopia_env.importers.formats.negotiation import (
     HUMAN,
     Side,
     answer,
-    claimed_share,
     division,
     left,
     negotiation_product,
     negotiation_task,
-    taken,
     whole,
 )
 from sotopia_env.importers.library import Library, content_id
 from sotopia_env.importers.playback import Act, spoken
-from sotopia_env.importers.remainder import restored
 from sotopia_env.importers.source import Item
 from sotopia_env.outcomes import Move, MoveKind
-from sotopia_env.world.action import Action, ActionType
-from sotopia_env.world.episode import Episode
 from sotopia_env.world.scenario import Task
 
 ISSUES = ("Food", "Water", "Firewood")
@@ -104,9 +99,7 @@ def read(item: Item, library: Library) -> Iterator[Product]:
         raise DamagedRecordError(field="participant_info", expected="two campers", got=names)
     acts = [_act(f"chat_logs.{number}", entry, names) for number, entry in enumerate(dialogue.chat_logs)]
     key = f"casino-{dialogue.dialogue_id}"
-    yield negotiation_product(
-        key, lambda: _task(key, dialogue.participant_info), acts, (HUMAN, HUMAN), CASINO.name, item.value, _dialogue
-    )
+    yield negotiation_product(key, lambda: _task(key, dialogue.participant_info), acts, (HUMAN, HUMAN))
 
 
 def _act(field: str, entry: ChatEntry, names: list[str]) -> Act:
@@ -132,33 +125,10 @@ def _act(field: str, entry: ChatEntry, names: list[str]) -> Act:
     return spoken(seat, "", Move(MoveKind.PROPOSE, terms))
 
 
-def _dialogue(episode: Episode) -> dict[str, Any]:
-    entries = [
-        {"text": text, "task_data": data, "id": f"mturk_agent_{seat + 1}"}
-        for seat, action in taken(episode)
-        for text, data in [_entry(seat, action)]
-    ]
-    return {"dialogue_id": episode.key.removeprefix("casino-"), "chat_logs": entries}
-
-
-def _entry(seat: int, action: Action) -> tuple[str, dict[str, Any]]:
-    if action.action_type is ActionType.LEAVE:
-        return _LEAVE, {"data": _DATA[_LEAVE]}
-    own, other = claimed_share(action, seat), claimed_share(action, 1 - seat)
-    if own is not None and other is not None:
-        texts = [{issue: str(count) for issue, count in share.items()} for share in (own, other)]
-        return _SUBMIT, {"issue2youget": texts[0], "issue2theyget": texts[1]}
-    if action.move is None:
-        return action.argument, {}
-    text = next(text for text, kind in _ANSWERS.items() if kind is action.move.kind)
-    return text, {"data": _DATA[text]}
-
-
 CASINO = Format(
     "casino",
     "CaSiNo",
     Kind.EPISODE,
     (("chat_logs",), ("participant_info",)),
     read,
-    lambda records: (restored(_dialogue(record), record.origin) for record in records),
 )

@@ -29,9 +29,8 @@ from sotopia_env.importers.formats.profiles import (
     listed,
 )
 from sotopia_env.importers.library import Library, content_id
-from sotopia_env.importers.remainder import origin_of, restored
 from sotopia_env.importers.source import Item
-from sotopia_env.world.scenario import Relationship, RelationshipKind, Task
+from sotopia_env.world.scenario import Character, Relationship, RelationshipKind, Task
 
 
 class RelationshipProfile(Foreign):
@@ -77,15 +76,8 @@ def read_relationship(item: Item, library: Library) -> Iterator[Product]:
     kind = RELATIONSHIPS[profile.relationship]
     first, second = sorted(order.index(name) for name in pair)
 
-    def relationship(origin: dict[str, Any]) -> Relationship:
-        story = "" if kind is RelationshipKind.STRANGER else one_line(profile.background_story)
-        return Relationship(seats=(first, second), kind=kind, backstory=story, origin=origin)
-
-    def record() -> Relationship:
-        written = _relationship(relationship({}), order)
-        return relationship(origin_of(RELATIONSHIP_PROFILES.name, raw, written))
-
-    tie = converted(record)
+    story = "" if kind is RelationshipKind.STRANGER else one_line(profile.background_story)
+    tie = converted(lambda: Relationship(seats=(first, second), kind=kind, backstory=story))
     ties = library.relationships.setdefault(frozenset(pair), [])
     ties.append(tie)
     yield Product(Kind.RELATIONSHIP, tie, () if len(ties) == 1 else (_twice(pair, ties),))
@@ -99,8 +91,10 @@ def _twice(pair: tuple[str, str], ties: Sequence[Relationship]) -> str:
     )
 
 
-def _relationship(record: Relationship, ids: list[str]) -> dict[str, Any]:
-    first, second = (ids[seat] for seat in record.seats)
+def _relationship(entry: tuple[Relationship, Sequence[Character]]) -> dict[str, Any]:
+    """Relationships come with the characters of their cast."""
+    record, characters = entry
+    first, second = (character_id(characters[seat]) for seat in record.seats)
     return {
         "pk": content_id(first, second),
         "agent_1_id": first,
@@ -120,9 +114,8 @@ def read_combination(item: Item, library: Library) -> Iterator[Product]:
         library.combinations.setdefault(key, combination.pk)
     task = converted(lambda: library.task(combination.env_id, combination.agent_ids))
     library.order.append(key)
-    origin = origin_of(COMBINATIONS.name, raw, _combination(task))
     notes = library.contradictions(combination.env_id, combination.agent_ids).values()
-    task = task.model_copy(update={"origin": origin, "id": combination.pk or task.id})
+    task = task.model_copy(update={"id": combination.pk or task.id})
     yield Product(Kind.TASK, task, tuple(notes))
 
 
@@ -144,8 +137,7 @@ def read_list(item: Item, library: Library) -> Iterator[Product]:
     entries = [
         {"scenario": name, "seat": None if seats is None else seats[n]} for n, name in enumerate(profile.environments)
     ]
-    value = {"name": profile.name, "entries": entries}
-    yield Product(Kind.LIST, value | {"origin": origin_of(LISTS.name, raw, _list(value))})
+    yield Product(Kind.LIST, {"name": profile.name, "entries": entries})
 
 
 def read_split(item: Item, library: Library) -> Iterator[Product]:
@@ -153,7 +145,7 @@ def read_split(item: Item, library: Library) -> Iterator[Product]:
     entries = [{"scenario": name, "seat": None} for name in item.value]
     absent = sum(name not in library.scenarios for name in item.value) if library.scenarios else 0
     notes = (f"environments: {absent} of {len(entries)} are not among the imported ones",) if absent else ()
-    yield Product(Kind.LIST, {"name": item.key, "entries": entries, "origin": {}}, notes)
+    yield Product(Kind.LIST, {"name": item.key, "entries": entries}, notes)
 
 
 def _list(value: Mapping[str, Any]) -> dict[str, Any]:
@@ -166,19 +158,13 @@ def _list(value: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _write_relationships(records: Iterator[Any]) -> Iterator[Any]:
-    """Relationships come with the characters of their cast: ``(relationship, characters)``."""
-    for record, characters in records:
-        yield restored(_relationship(record, [character_id(c) for c in characters]), record.origin)
-
-
 RELATIONSHIP_PROFILES = Format(
     "sotopia-relationships",
     "SOTOPIA RelationshipProfile",
     Kind.RELATIONSHIP,
     (("agent_1_id", "agent1_id"), ("agent_2_id", "agent2_id")),
     read_relationship,
-    _write_relationships,
+    _relationship,
 )
 COMBINATIONS = Format(
     "sotopia-combos",
@@ -186,7 +172,7 @@ COMBINATIONS = Format(
     Kind.TASK,
     (("env_id",), ("agent_ids",)),
     read_combination,
-    lambda records: (restored(_combination(record), record.origin) for record in records),
+    _combination,
 )
 LISTS = Format(
     "sotopia-lists",
@@ -194,7 +180,7 @@ LISTS = Format(
     Kind.LIST,
     (("environments",), ("name", "agent_index")),
     read_list,
-    lambda records: (restored(_list(record), record["origin"]) for record in records),
+    _list,
 )
 SPLITS = Format(
     "sotopia-splits",
@@ -202,7 +188,7 @@ SPLITS = Format(
     Kind.LIST,
     (),
     read_split,
-    lambda records: ({record["name"]: [entry["scenario"] for entry in record["entries"]]} for record in records),
+    lambda record: {record["name"]: [entry["scenario"] for entry in record["entries"]]},
     fits=lambda value: bool(value) and all(isinstance(name, str) for name in value),
     scalar=list,
 )

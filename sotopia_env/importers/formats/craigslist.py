@@ -16,7 +16,7 @@ from pydantic import Field
 
 from sotopia_env.errors import DamagedRecordError
 from sotopia_env.importers.foreign import Foreign, Format, Kind, Product
-from sotopia_env.importers.formats.deal_or_no_deal import CocoaDialogue, CocoaEvent, cocoa_acts, cocoa_events
+from sotopia_env.importers.formats.deal_or_no_deal import CocoaDialogue, CocoaEvent, cocoa_acts
 from sotopia_env.importers.formats.negotiation import (
     HUMAN,
     Side,
@@ -26,15 +26,11 @@ from sotopia_env.importers.formats.negotiation import (
     negotiation_product,
     negotiation_task,
     price,
-    taken,
 )
 from sotopia_env.importers.library import Library, content_id
 from sotopia_env.importers.playback import Act, spoken
-from sotopia_env.importers.remainder import restored
 from sotopia_env.importers.source import Item
 from sotopia_env.outcomes import AdditiveWorth, AgreementRules, Move, MoveKind, NumberIssue, OutcomeSpec
-from sotopia_env.world.action import Action, ActionType
-from sotopia_env.world.episode import Episode
 from sotopia_env.world.scenario import Task
 
 PRICE = "price"
@@ -110,18 +106,6 @@ def _formal(seat: int, kind: str, amount: float | None, words: str) -> Act:
     return left(seat) if kind == "quit" else _offer(seat, amount, words)
 
 
-def _act_name(action: Action) -> str:
-    if action.action_type is ActionType.LEAVE or action.move is None:
-        return "quit"
-    kinds = {kind: name for name, kind in _ANSWERS.items()}
-    return kinds.get(action.move.kind, "offer")
-
-
-def _amount(action: Action) -> float | None:
-    is_offer = action.move is not None and action.move.kind is MoveKind.PROPOSE
-    return action.move.content[PRICE] if is_offer and action.move is not None else None
-
-
 # --- cocoa JSON ------------------------------------------------------------------------------------------------------
 
 
@@ -182,24 +166,11 @@ def read_cocoa(item: Item, library: Library) -> Iterator[Product]:
         lambda: listing.task(dialogue.uuid, offers),
         acts,
         dialogue.policies,
-        COCOA.name,
-        item.value,
-        _cocoa,
     )
 
 
 def _prices(personal: Sequence[Mapping[str, Any]], name: str) -> tuple[float | None, ...]:
     return tuple(price(f"scenario.kbs.{n}.personal.{name}", side.get(name)) for n, side in enumerate(personal))
-
-
-def _cocoa(episode: Episode) -> dict[str, Any]:
-    def event(seat: int, action: Action) -> dict[str, Any]:
-        amount = _amount(action)
-        data = None if amount is None else {"price": amount, "sides": action.argument}
-        return {"action": _act_name(action), "data": data}
-
-    names = {str(seat): policy.name for seat, policy in enumerate(episode.policies)}
-    return {"uuid": episode.key, "agents": names, "events": cocoa_events(episode, event)}
 
 
 # --- parallel lists --------------------------------------------------------------------------------------------------
@@ -246,9 +217,7 @@ def read_lists(item: Item, library: Library) -> Iterator[Product]:
         offers += [] if amount is None else [amount]
         acts.append(_formal(seat, intent, amount, ""))
     key = f"{item.file.stem[:60]}-{item.number}"
-    yield negotiation_product(
-        key, lambda: listing.task(key, offers), acts, (HUMAN, HUMAN), LISTS.name, item.value, _lists
-    )
+    yield negotiation_product(key, lambda: listing.task(key, offers), acts, (HUMAN, HUMAN))
 
 
 def _first(value: Any) -> Any:
@@ -262,27 +231,12 @@ def _side_prices(info: Mapping[str, list[Any]], name: str) -> tuple[float | None
     return tuple(price(f"agent_info.{name}", None if str(v).casefold() in ("none", "null") else v) for v in values)
 
 
-def _lists(episode: Episode) -> dict[str, Any]:
-    acts = taken(episode)
-    formal = [action.move is not None or action.action_type is ActionType.LEAVE for _, action in acts]
-    amounts = [_amount(action) for _, action in acts]
-    return {
-        "agent_turn": [seat for seat, _ in acts],
-        "dialogue_acts": {
-            "intent": [_act_name(action) if is_act else "" for (_, action), is_act in zip(acts, formal, strict=True)],
-            "price": [-1.0 if amount is None else amount for amount in amounts],
-        },
-        "utterance": [action.argument for _, action in acts],
-    }
-
-
 COCOA = Format(
     "craigslist-cocoa",
     "CraigslistBargain, cocoa JSON",
     Kind.EPISODE,
     (("events",), ("scenario",)),
     read_cocoa,
-    lambda records: (restored(_cocoa(record), record.origin) for record in records),
     fits=_has_roles,
 )
 LISTS = Format(
@@ -291,6 +245,5 @@ LISTS = Format(
     Kind.EPISODE,
     (("agent_turn",), ("dialogue_acts",), ("utterance",)),
     read_lists,
-    lambda records: (restored(_lists(record), record.origin) for record in records),
 )
 CRAIGSLIST = (COCOA, LISTS)

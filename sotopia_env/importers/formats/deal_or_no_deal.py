@@ -11,27 +11,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sotopia_env.errors import DamagedRecordError, Verbatim, Where
+from sotopia_env.errors import DamagedRecordError, Verbatim
 from sotopia_env.importers.foreign import Foreign, Format, Identity, Kind, Product
 from sotopia_env.importers.formats.negotiation import (
     HUMAN,
     Side,
-    claimed_share,
     division,
     idle,
     left,
     negotiation_product,
     negotiation_task,
     share_offer,
-    taken,
     whole,
 )
 from sotopia_env.importers.library import Library, content_id
 from sotopia_env.importers.playback import Act, spoken
-from sotopia_env.importers.remainder import restored
 from sotopia_env.importers.source import Item
-from sotopia_env.world.action import ActionType
-from sotopia_env.world.episode import Episode
 from sotopia_env.world.scenario import Task
 
 ITEMS = ("book", "hat", "ball")
@@ -147,50 +142,6 @@ def read_lines(item: Item, library: Library) -> Iterator[Product]:
         lambda: _task(key, line.counts, line.values),
         _acts(line),
         (HUMAN, HUMAN),
-        TEXT.name,
-        {"lines": item.value},
-        lambda episode: {"lines": _written(episode)},
-    )
-
-
-def _written(episode: Episode) -> list[str]:
-    """Both lines of a dialogue."""
-    spec = episode.task.scenario.outcome
-    if spec is None:
-        raise DamagedRecordError(
-            expected="a division of items",
-            got=Verbatim("a task without outcome"),
-            where=Where(record=f"episode {episode.key!r}"),
-        )
-    counts = {issue.name: getattr(issue, "count", 0) for issue in spec.issues}
-    values = [{name: worth.issues[name]["each"] for name in counts} for worth in spec.worth]  # type: ignore[union-attr]
-    inputs = [" ".join(f"{counts[name]} {side[name]:g}" for name in counts) for side in values]
-    shares: dict[int, list[int]] = {}
-    words: list[tuple[int, str]] = []
-    selector, quit_ = None, False
-    for seat, action in taken(episode):
-        share = claimed_share(action, seat)
-        quit_ = quit_ or action.action_type is ActionType.LEAVE
-        if share is None and not quit_:
-            words.append((seat, action.argument))
-            continue
-        selector = seat if selector is None else selector
-        shares |= {} if share is None else {seat: list(share.values())}
-    words += [] if selector is None else [(selector, _SELECTION)]
-    return [_text(side, inputs, words, shares, quit_) for side in (0, 1)]
-
-
-def _text(
-    side: int, inputs: Sequence[str], words: Sequence[tuple[int, str]], shares: Mapping[int, list[int]], quit_: bool
-) -> str:
-    dialogue = _EOS.join(f"{_SPEAKERS[seat != side]} {text}" for seat, text in words)
-    if len(shares) == 2:
-        parts = [f"item{n}={count}" for seat in (side, 1 - side) for n, count in enumerate(shares[seat])]
-    else:
-        parts = [_NO_DEAL if quit_ else _DISAGREED] * (2 * len(ITEMS))
-    return (
-        f"<input> {inputs[side]} </input> <dialogue> {dialogue} </dialogue> <output> {' '.join(parts)} </output> "
-        f"<partner_input> {inputs[1 - side]} </partner_input>"
     )
 
 
@@ -256,16 +207,6 @@ def cocoa_acts(dialogue: CocoaDialogue, act: Any) -> list[Act]:
     return acts
 
 
-def cocoa_events(episode: Episode, event: Any) -> list[dict[str, Any]]:
-    """Returns the events of an episode; ``event`` writes those that are no talk."""
-    events = []
-    for seat, action in taken(episode):
-        talk = action.move is None and action.action_type is ActionType.SPEAK
-        entry = {"action": "message", "data": action.argument} if talk else event(seat, action)
-        events.append({"agent": seat, **entry})
-    return events
-
-
 def _has_items(value: Any) -> bool:
     kbs = value["scenario"].get("kbs") if isinstance(value["scenario"], dict) else None
     row = kbs[0][0] if isinstance(kbs, list) and kbs and isinstance(kbs[0], list) and kbs[0] else None
@@ -298,24 +239,7 @@ def read_cocoa(item: Item, library: Library) -> Iterator[Product]:
         lambda: _task(dialogue.uuid, counts, values),
         cocoa_acts(dialogue, act),
         dialogue.policies,
-        COCOA.name,
-        item.value,
-        _cocoa,
     )
-
-
-def _cocoa(episode: Episode) -> dict[str, Any]:
-    def event(seat: int, action: Any) -> dict[str, Any]:
-        share = claimed_share(action, seat)
-        return {"action": "quit", "data": None} if share is None else {"action": "select", "data": share}
-
-    names = {str(seat): policy.name for seat, policy in enumerate(episode.policies)}
-    return {"uuid": episode.key, "agents": names, "events": cocoa_events(episode, event)}
-
-
-def _write_lines(records: Iterator[Any]) -> Iterator[Any]:
-    for record in records:
-        yield from restored({"lines": _written(record)}, record.origin)["lines"]
 
 
 TEXT = Format(
@@ -324,7 +248,6 @@ TEXT = Format(
     Kind.EPISODE,
     (),
     read_lines,
-    _write_lines,
     fits=lambda value: value.startswith("<input>"),
     scalar=str,
     pairs=is_mirror,
@@ -335,6 +258,5 @@ COCOA = Format(
     Kind.EPISODE,
     (("events",), ("scenario",)),
     read_cocoa,
-    lambda records: (restored(_cocoa(record), record.origin) for record in records),
     fits=_has_items,
 )

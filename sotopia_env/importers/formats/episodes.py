@@ -39,7 +39,6 @@ from sotopia_env.importers.formats.sotopia_text import (
 )
 from sotopia_env.importers.library import Library, content_id
 from sotopia_env.importers.playback import Act, Playback, play_acts, play_steps
-from sotopia_env.importers.remainder import origin_of, restored
 from sotopia_env.importers.source import Item
 from sotopia_env.world.action import NO_ACTION, Action, ActionType
 from sotopia_env.world.dynamics import TurnOrder
@@ -108,6 +107,7 @@ def _scene_of_log(log: EpisodeLog, names: Sequence[str], private: bool) -> Scene
         {name: openings[name].backgrounds[name] for name in names},
         descriptions,
         private=private,
+        ids=log.agents,
     )
 
 
@@ -155,7 +155,6 @@ def imported_episode(
     playback: Playback,
     policies: Sequence[str],
     evaluations: tuple[Evaluation, ...],
-    origin: Callable[[Episode], dict[str, Any]],
 ) -> Episode:
     """Returns the record of an episode that was played elsewhere.
 
@@ -165,11 +164,10 @@ def imported_episode(
         playback: of its acts.
         policies: names by seat; a seat without one was played by nobody knows whom.
         evaluations: as they stand in the file.
-        origin: what the file says beyond the record, of which it gets one without an origin.
     """
     names = [*policies, *([""] * len(task.agents))]
     infos = [PolicyInfo(agent=agent, name=names[seat] or UNKNOWN_POLICY) for seat, agent in enumerate(task.agents)]
-    record = Episode(
+    return Episode(
         key=key,
         task=task,
         rules=playback.rules,
@@ -178,7 +176,6 @@ def imported_episode(
         stop=playback.stop,
         evaluations=evaluations,
     )
-    return record.model_copy(update={"origin": origin(record)})
 
 
 def _task_of(library: Library, scenario: str, agents: Sequence[str], private: bool, scene: Callable[[], Scene]) -> Task:
@@ -202,35 +199,33 @@ def read_log(item: Item, library: Library) -> Iterator[Product]:
     evaluation = evaluation_of(log.rewards, log.reasoning, judge, len(names))
     playback = converted(lambda: play_steps(task, steps))
     key = log.pk or content_id(raw)
-    yield Product(
-        Kind.EPISODE,
-        imported_episode(key, task, playback, policies, (evaluation,), lambda e: origin_of(LOGS.name, raw, _log(e))),
-    )
+    yield Product(Kind.EPISODE, imported_episode(key, task, playback, policies, (evaluation,)))
 
 
 def read_line(item: Item, library: Library) -> Iterator[Product]:
     """Yields the episode of a published line."""
-    raw = item.value
-    line = EpisodeLine.of(raw)
+    line = EpisodeLine.of(item.value)
     names = list(line.social_goals)
     check_distinct_names(names)
     steps = _steps_of("raw_messages", line.raw_messages, names)
     acts = [] if steps else _acts_of(line, names)
     private = _is_private(steps) or any(act.action.to for act in acts)
     scene = Scene(
-        line.environment_id, line.scenario, line.social_goals, line.agents_background, {}, line.codename, private
+        line.environment_id,
+        line.scenario,
+        line.social_goals,
+        line.agents_background,
+        {},
+        line.codename,
+        private,
+        line.agent_ids,
     )
     task = converted(lambda: _task_of(library, line.environment_id, line.agent_ids, private, lambda: scene))
     judge, *policies = line.experiment_model_name_pairs or ("",)
     rewards = line.rewards if line.rewards is not None else line.raw_rewards
     evaluation = evaluation_of(rewards, line.reasoning, judge, len(names))
     playback = converted(lambda: play_steps(task, steps) if steps else play_acts(task, acts))
-    yield Product(
-        Kind.EPISODE,
-        imported_episode(
-            line.episode_id, task, playback, policies, (evaluation,), lambda e: origin_of(LINES.name, raw, _line(e))
-        ),
-    )
+    yield Product(Kind.EPISODE, imported_episode(line.episode_id, task, playback, policies, (evaluation,)))
 
 
 def _acts_of(line: EpisodeLine, names: Sequence[str]) -> list[Act]:
@@ -369,7 +364,7 @@ LOGS = Format(
     Kind.EPISODE,
     (("environment",), ("agents",), ("messages",)),
     read_log,
-    lambda records: (restored(_log(record), record.origin) for record in records),
+    _log,
 )
 LINES = Format(
     "sotopia-episodes",
@@ -377,6 +372,6 @@ LINES = Format(
     Kind.EPISODE,
     (("episode_id",), ("social_goals",), ("social_interactions", "raw_messages")),
     read_line,
-    lambda records: (restored(_line(record), record.origin) for record in records),
+    _line,
 )
 EPISODES = (LOGS, LINES)

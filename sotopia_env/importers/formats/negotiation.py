@@ -10,10 +10,8 @@ from sotopia_env.errors import DamagedRecordError
 from sotopia_env.importers.foreign import Kind, Product, converted, one_line
 from sotopia_env.importers.formats.episodes import imported_episode
 from sotopia_env.importers.playback import Act, play_acts, spoken
-from sotopia_env.importers.remainder import origin_of
 from sotopia_env.outcomes import AdditiveWorth, AgreementRules, ItemsIssue, Move, MoveKind, OutcomeSpec
 from sotopia_env.world.action import NO_ACTION, Action, ActionType
-from sotopia_env.world.episode import Episode
 from sotopia_env.world.scenario import Character, Relationship, RelationshipKind, Scenario, Seat, Task
 
 HUMAN = "human"
@@ -83,13 +81,6 @@ def share_offer(seat: int, share: Mapping[str, int], counts: Mapping[str, int]) 
     return spoken(seat, "", Move(MoveKind.PROPOSE, terms))
 
 
-def claimed_share(action: Action, seat: int) -> dict[str, int] | None:
-    """Returns the share that an act of :func:`share_offer` claims; ``None`` for another act."""
-    if action.move is None or action.move.kind is not MoveKind.PROPOSE:
-        return None
-    return {name: pieces[f"agent_{seat}"] for name, pieces in action.move.content.items()}
-
-
 def answer(seat: int, kind: MoveKind) -> Act:
     """Returns the act of accepting or rejecting the one offer that is open."""
     return spoken(seat, "", Move(kind, True))
@@ -105,27 +96,11 @@ def idle(seat: int) -> Act:
     return Act(seat, NO_ACTION)
 
 
-def taken(episode: Episode) -> list[tuple[int, Action]]:
-    """Returns seat and action, as it was asked for, of every turn in which something was done."""
-    turns = [item.turn for item in episode.turns]
-    acts = [(episode.task.seat_of[turn.actor], turn.attempted or turn.action) for turn in turns]
-    return [act for act in acts if act[1].action_type is not ActionType.NONE]
-
-
-def negotiation_product(
-    key: str,
-    task: Callable[[], Task],
-    acts: Sequence[Act],
-    policies: Sequence[str],
-    format: str,
-    raw: Mapping[str, Any],
-    write: Callable[[Episode], Mapping[str, Any]],
-) -> Product:
+def negotiation_product(key: str, task: Callable[[], Task], acts: Sequence[Act], policies: Sequence[str]) -> Product:
     """Returns the episode of a negotiation."""
     corpus_task = converted(task)
     playback = converted(lambda: play_acts(corpus_task, acts))
-    episode = imported_episode(key, corpus_task, playback, policies, (), lambda e: origin_of(format, raw, write(e)))
-    return Product(Kind.EPISODE, episode)
+    return Product(Kind.EPISODE, imported_episode(key, corpus_task, playback, policies, ()))
 
 
 def whole(field: str, value: Any) -> int:

@@ -21,13 +21,11 @@ from sotopia_env.importers.foreign import (
     Product,
     Text,
     converted,
-    foreign_id,
     one_line,
     read_literal,
 )
 from sotopia_env.importers.formats.sotopia_text import goal_parts, goal_text, scenario_parts
 from sotopia_env.importers.library import Library, content_id
-from sotopia_env.importers.remainder import origin_of, restored
 from sotopia_env.importers.source import Item
 from sotopia_env.world.scenario import (
     BigFive,
@@ -145,7 +143,7 @@ _SYNONYMS: Mapping[str, str] = {"sanctity": "purity", "in-group-loyalty": "loyal
 
 
 def _members(kind: type[_ENUM], values: Iterable[str]) -> tuple[_ENUM, ...]:
-    """The members that values such as ``Care/Harm`` or ``Self-direction`` name; others remain with the origin."""
+    """The members that values such as ``Care/Harm`` or ``Self-direction`` name; others are left out."""
     parts = [part for value in values for part in re.split("[/&]", value)]
     names = [part.strip().casefold().replace(" ", "-") for part in parts]
     members = {member.value for member in kind}
@@ -158,8 +156,9 @@ def read_agent(item: Item, library: Library) -> Iterator[Product]:
     profile = AgentProfile.of(raw)
     styles = _members(DecisionStyle, (profile.decision_making_style,))
 
-    def character(origin: dict[str, Any]) -> Character:
-        return Character(
+    record = converted(
+        lambda: Character(
+            id=one_line(profile.pk),
             first_name=profile.first_name,
             last_name=profile.last_name,
             age=profile.age or None,  # 0 is what the reference code writes where nobody gave one
@@ -173,17 +172,15 @@ def read_agent(item: Item, library: Library) -> Iterator[Product]:
             decision_style=styles[0] if styles else None,
             personality=one_line(profile.personality_and_values),
             secret=one_line(profile.secret),
-            origin=origin,
         )
-
-    record = converted(lambda: character(origin_of(AGENTS.name, raw, _agent(character({})))))
+    )
     library.add(library.characters, profile.pk or character_id(record), record)
     yield Product(Kind.CHARACTER, record)
 
 
 def character_id(character: Character) -> str:
     """The id of a character in SOTOPIA's files; made of its content where it has none."""
-    return foreign_id(character.origin, "pk", "agent_id") or content_id(character.model_dump_json(exclude={"origin"}))
+    return character.id or content_id(character.model_dump_json())
 
 
 def _agent(character: Character) -> dict[str, Any]:
@@ -228,18 +225,16 @@ def read_environment(item: Item, library: Library) -> Iterator[Product]:
         )
     )
 
-    def scenario(origin: dict[str, Any]) -> Scenario:
-        return Scenario(
+    record = converted(
+        lambda: Scenario(
             id=profile.pk or content_id(profile.scenario, *profile.agent_goals),
             context=marked.text,
             seats=seats,
             constraints=constraints,
             source=one_line(profile.source),
             tags=(one_line(profile.codename),) if profile.codename else (),
-            origin=origin,
         )
-
-    record = converted(lambda: scenario(origin_of(ENVIRONMENTS.name, raw, _environment(scenario({})))))
+    )
     library.add(library.scenarios, record.id, record)
     library.kinds[record.id] = kind
     yield Product(Kind.SCENARIO, record)
@@ -326,7 +321,7 @@ AGENTS = Format(
     Kind.CHARACTER,
     (("first_name",), ("occupation", "big_five", "public_info", "personality_and_values", "secret")),
     read_agent,
-    lambda records: (restored(_agent(record), record.origin) for record in records),
+    _agent,
 )
 ENVIRONMENTS = Format(
     "sotopia-environments",
@@ -334,6 +329,6 @@ ENVIRONMENTS = Format(
     Kind.SCENARIO,
     (("scenario",), ("agent_goals",)),
     read_environment,
-    lambda records: (restored(_environment(record), record.origin) for record in records),
+    _environment,
 )
 PROFILES = (AGENTS, ENVIRONMENTS)

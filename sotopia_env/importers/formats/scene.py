@@ -25,6 +25,7 @@ class Scene:
         descriptions: what each was told of the others, by name of who was told and of whom.
         codename: of the scenario.
         private: whether private messages occur.
+        ids: of the characters, in seat order; empty where the file has none.
     """
 
     id: str
@@ -34,16 +35,18 @@ class Scene:
     descriptions: Mapping[tuple[str, str], str]
     codename: str = ""
     private: bool = False
+    ids: Sequence[str] = ()
 
     @property
     def key(self) -> tuple[object, ...]:
         """Equal for equal scenes."""
         parts = (*self.goals.items(), *self.backgrounds.items(), *self.descriptions.items())
-        return (self.id, self.context, parts, self.codename, self.private)
+        return (self.id, self.context, parts, self.codename, self.private, *self.ids)
 
     def task(self) -> Task:
         """Returns the task as far as it is known."""
         names = list(self.goals)
+        ids = self.ids if len(self.ids) == len(names) else [""] * len(names)
         marked = scenario_parts(self.context)
         seats = tuple(seat_of(self.goals[name], marked.private.get(f"agent_{n}", "")) for n, name in enumerate(names))
         scenario = Scenario(
@@ -57,17 +60,18 @@ class Scene:
         return Task(
             id=f"{scenario.id[:60]}/{content_id(*self.key)}",
             scenario=scenario,
-            characters=tuple(self._character(name) for name in names),
+            characters=tuple(map(self._character, names, ids)),
             relationships=tuple(Relationship(seats=pair, kind=self._kind(names, pair)) for pair in pairs),
         )
 
-    def _character(self, name: str) -> Character:
+    def _character(self, name: str, id: str) -> Character:
         """Whoever was told nothing of the background reads nothing of it here."""
         first, _, last = name.partition(" ")
         description = next((text for (_, whom), text in self.descriptions.items() if whom == name), "")
         own = one_line(self.backgrounds.get(name, ""))
         private = {"background": own} if own and own != one_line(description) else {}
         return Character(
+            id=one_line(id),
             first_name=first,
             last_name=last,
             gender="",

@@ -8,9 +8,8 @@ share of the best price, or slot, that the other side can also accept. Due Dilig
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
-from typing import Any
 
 from pydantic import Field
 
@@ -27,10 +26,9 @@ from sotopia_env.importers.foreign import (
 )
 from sotopia_env.importers.formats.negotiation import Side, negotiation_task
 from sotopia_env.importers.library import Library, content_id
-from sotopia_env.importers.remainder import origin_of, restored
 from sotopia_env.importers.source import Item
 from sotopia_env.outcomes import AdditiveWorth, AgreementRules, ChoiceIssue, NumberIssue, OutcomeSpec
-from sotopia_env.world.scenario import RelationshipKind, Task
+from sotopia_env.world.scenario import RelationshipKind
 
 PRICE, SLOT = "price", "slot"
 CONFLICT = -1.0
@@ -161,17 +159,11 @@ def read_marketplace(item: Item, library: Library) -> Iterator[Product]:
     )
     context = f"For sale: {product.name}, listed at {_dollars(product.listed_price)}."
     spec = OutcomeSpec(protocol=AgreementRules(), issues=(issue,), worth=worth)
-    yield _task(MARKETPLACE.name, record, context, sides, spec, (seller, buyer), item, _marketplace)
+    yield _task(MARKETPLACE.name, record, context, sides, spec, (seller, buyer))
 
 
 def _dollars(price: float) -> str:
     return f"${price:g}" if price.is_integer() and price < 1e6 else f"${price:.2f}"
-
-
-def _marketplace(task: Task) -> dict[str, Any]:
-    assert task.scenario.outcome is not None
-    seller, buyer = (worth.constant for worth in task.scenario.outcome.worth if isinstance(worth, AdditiveWorth))
-    return {"seller": {"reservation_price": -seller}, "buyer": {"reservation_price": buyer}}
 
 
 def read_calendar(item: Item, library: Library) -> Iterator[Product]:
@@ -196,12 +188,7 @@ def read_calendar(item: Item, library: Library) -> Iterator[Product]:
     context = f"{people[0].name} asks {people[1].name} for a meeting{date}: {meeting.title}. {meeting.description}"
     issue = ChoiceIssue(name=SLOT, options=tuple(slots))
     spec = OutcomeSpec(protocol=AgreementRules(), issues=(issue,), worth=worth)
-    yield _task(CALENDAR.name, record, context.strip(), sides, spec, people, item, _calendar)
-
-
-def _calendar(task: Task) -> dict[str, Any]:
-    requestor, assistant = (character.name for character in task.characters)
-    return {"requestor": {"name": requestor}, "assistant": {"name": assistant}}
+    yield _task(CALENDAR.name, record, context.strip(), sides, spec, people)
 
 
 def _task(
@@ -211,8 +198,6 @@ def _task(
     sides: Sequence[Side],
     spec: OutcomeSpec,
     parties: Sequence[Party],
-    item: Item,
-    write: Callable[[Task], Mapping[str, Any]],
 ) -> Product:
     """The task of a record, tagged with the seat that is told to attack and with what it attacks."""
     key = record.hash or content_id(context, *(party.briefing for party in parties))
@@ -225,8 +210,7 @@ def _task(
         if party.is_malicious
     ]
     scenario = task.scenario.model_copy(update={"tags": (format, *attacks)})
-    origin = origin_of(format, item.value, write(task))
-    return Product(Kind.TASK, task.model_copy(update={"scenario": scenario, "origin": origin}))
+    return Product(Kind.TASK, task.model_copy(update={"scenario": scenario}))
 
 
 MARKETPLACE = Format(
@@ -235,7 +219,6 @@ MARKETPLACE = Format(
     Kind.TASK,
     (("product",), ("seller",), ("buyer",)),
     read_marketplace,
-    lambda records: (restored(_marketplace(record), record.origin) for record in records),
 )
 CALENDAR = Format(
     "srb-calendar",
@@ -243,6 +226,5 @@ CALENDAR = Format(
     Kind.TASK,
     (("requestor",), ("assistant",)),
     read_calendar,
-    lambda records: (restored(_calendar(record), record.origin) for record in records),
 )
 SOCIAL_REASONING = (MARKETPLACE, CALENDAR)

@@ -25,16 +25,14 @@ from sotopia_env.importers.foreign import (
 from sotopia_env.importers.formats.episodes import imported_episode
 from sotopia_env.importers.formats.evaluations import evaluation_of
 from sotopia_env.importers.formats.scene import Scene
-from sotopia_env.importers.formats.sotopia_text import UNKNOWN, action_of, action_text, goal_text
+from sotopia_env.importers.formats.sotopia_text import UNKNOWN, action_of
 from sotopia_env.importers.library import Library, content_id
 from sotopia_env.importers.playback import Act, play_acts
-from sotopia_env.importers.remainder import origin_of, restored
 from sotopia_env.importers.source import Item
 from sotopia_env.world.action import to_json
 from sotopia_env.world.dynamics import initial_state, transition
 from sotopia_env.world.episode import Episode
 from sotopia_env.world.observation import observe
-from sotopia_env.world.reward import Dimension
 
 _PARTNER = "Partner"
 _UTTERANCE, _BY = "Utterance ", " by "
@@ -99,14 +97,7 @@ def read_annotated(item: Item, library: Library) -> Iterator[Product]:
         rewards = [[None, {"goal": record.goal_score}] if other == seat else None for other in range(len(names))]
     evaluation = evaluation_of(rewards, "", "", len(names))
     playback = converted(lambda: play_acts(task, acts))
-    episode = imported_episode(
-        f"{record.episode_id}/{seat}",
-        task,
-        playback,
-        (),
-        (evaluation,),
-        lambda e: origin_of(ANNOTATED.name, item.value, _annotated(e)),
-    )
+    episode = imported_episode(f"{record.episode_id}/{seat}", task, playback, (), (evaluation,))
     yield Product(Kind.EPISODE, episode)
     keys = [key for key, name in zip(record.attributed_utterances, speakers, strict=True) if name == record.agent]
     values = [_value(f"attributed_utterances.{key}", record.attributed_utterances[key][1]) for key in keys]
@@ -137,28 +128,6 @@ def _rows(episode: Episode, seat: str, values: list[float | None], scenario: str
             }
             yield Product(Kind.ROW, row)
         state = transition(state, turn.attempted or turn.action)
-
-
-def _annotated(episode: Episode) -> dict[str, Any]:
-    task, evaluation = episode.task, episode.evaluation()
-    scored = [] if evaluation is None else list(evaluation.by_agent)
-    agent = scored[0] if scored else task.agents[0]
-    side = task.scenario.seats[task.seat_of[agent]]
-    turns = [item.turn for item in episode.turns if item.turn.action.action_type.value != "none"]
-    utterances = {
-        f"{_UTTERANCE}{number // 2}{_BY}{task.names[turn.actor]}": [action_text(turn.action, task.names), 0]
-        for number, turn in enumerate(turns)
-    }
-    score = None if evaluation is None or not scored else evaluation.by_agent[agent].get(Dimension.GOAL)
-    return {
-        "episode_id": episode.key.rpartition("/")[0],
-        "scenario": task.scenario.context,
-        "agent": task.names[agent],
-        "goal": goal_text(" ".join(side.goals), side.private_info, side.hints),
-        "attributed_utterances": utterances,
-        "is_first_speaker": bool(turns) and turns[0].actor == agent,
-        "goal_score": None if score is None else score.value,
-    }
 
 
 # --- rows ------------------------------------------------------------------------------------------------------------
@@ -242,12 +211,27 @@ def _texts(row: Mapping[str, Any]) -> tuple[str, str]:
 
 def _as_input(row: Mapping[str, Any]) -> dict[str, Any]:
     prompt, answer = _texts(row)
-    return {"input": prompt, "output": answer, "value": row["value"]}
+    return {"input": prompt, "output": answer, **_valued(row)}
 
 
 def _as_alpaca(row: Mapping[str, Any]) -> dict[str, Any]:
     prompt, answer = _texts(row)
-    return {"instruction": prompt, "input": "", "output": answer}
+    *before, _ = row["prompt"]
+    system = [message["content"] for message in before if message["role"] == "system"]
+    talk = [message["content"] for message in before if message["role"] != "system"]
+    history = [list(pair) for pair in zip(talk[::2], talk[1::2], strict=True)]
+    return {
+        "instruction": prompt,
+        "input": "",
+        "output": answer,
+        **_valued(row),
+        **({"system": system[0]} if system else {}),
+        **({"history": history} if history else {}),
+    }
+
+
+def _valued(row: Mapping[str, Any]) -> dict[str, float]:
+    return {} if row["value"] is None else {"value": row["value"]}
 
 
 def _as_prompt(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -263,13 +247,9 @@ def _row_format(
     write: Callable[[Mapping[str, Any]], dict[str, Any]],
 ) -> Format:
     def product(item: Item, library: Library) -> Iterator[Product]:
-        row = read(item.value)
-        yield Product(Kind.ROW, row | {"origin": origin_of(name, item.value, write(row))})
+        yield Product(Kind.ROW, read(item.value))
 
-    def records(rows: Iterator[Any]) -> Iterator[Any]:
-        return (restored(write(row), row.get("origin", {})) for row in rows)
-
-    return Format(name, summary, Kind.ROW, marks, product, records)
+    return Format(name, summary, Kind.ROW, marks, product, write)
 
 
 ANNOTATED = Format(
@@ -278,7 +258,6 @@ ANNOTATED = Format(
     Kind.EPISODE,
     (("attributed_utterances",), ("agent",)),
     read_annotated,
-    lambda records: (restored(_annotated(record), record.origin) for record in records),
 )
 TRAINING = (
     ANNOTATED,

@@ -4,7 +4,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from sotopia_env.importers import Conversion, Product
+from sotopia_env.importers import FORMATS, Conversion, Product
+from sotopia_env.records import Record
+from sotopia_env.runs.exporting import export_records
 
 AGENT = {
     "pk": "01EXAMPLEAGENT000000000001",
@@ -200,3 +202,17 @@ def convert(folder: Path, *files: list[Any], keep_going: bool = False) -> tuple[
     paths = [write(folder / f"{number}.jsonl", records) for number, records in enumerate(files)]
     conversion = Conversion(paths, keep_going=keep_going)
     return list(conversion.products()), conversion
+
+
+def again(folder: Path, name: str) -> list[Any]:
+    """What the records of an import become when they are written in a format and read once more, as JSON."""
+    back = folder / f"again-{name}.json"
+    export_records(folder / "out", back, format=name)
+    conversion = Conversion([back])
+    kind = FORMATS[name].kind
+    return [plain(product.value) for product in conversion.products() if product.kind is kind]
+
+
+def plain(record: Any) -> Any:
+    """A record as JSON."""
+    return record.model_dump(mode="json") if isinstance(record, Record) else record

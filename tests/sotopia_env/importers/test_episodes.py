@@ -1,4 +1,4 @@
-"""SOTOPIA's episodes as episodes of ours that replay, and back."""
+"""SOTOPIA's episodes as episodes of ours that replay, and written again."""
 
 import json
 
@@ -24,8 +24,21 @@ def episode_of(folder, record, *profiles):
     assert restored == episode
     replay(restored)
     format = next(count.format for count in conversion.counts if "episode" in count.format or "log" in count.format)
-    assert list(FORMATS[format].write(iter([restored]))) == [record]
+    written = FORMATS[format].write(restored)
+    (again,) = [p.value for p in convert(folder, [written], *profiles)[0] if p.kind is Kind.EPISODE]
+    assert comparable(again) == comparable(restored)
     return restored
+
+
+def comparable(episode):
+    """All but ids that are made of the texts of a file, and the words in which a failed evaluation is told."""
+    record = episode.model_dump(mode="json")
+    record["task"]["id"] = ""
+    for character in record["task"]["characters"]:
+        character.pop("id", None)
+    for evaluation in record["evaluations"]:
+        evaluation["unscored"] = evaluation["unscored"] is not None
+    return record
 
 
 def actions(episode):
@@ -58,7 +71,7 @@ CHANGES = [
 
 @pytest.mark.parametrize("changes", CHANGES, ids=range(len(CHANGES)))
 @pytest.mark.parametrize("profiles", [(), PROFILES], ids=["alone", "with profiles"])
-def test_logs_replay_and_come_back(tmp_path, changes, profiles):
+def test_logs_replay_and_are_the_same_when_they_are_written_and_read_again(tmp_path, changes, profiles):
     episode_of(tmp_path, records.log(**changes), *profiles)
 
 
@@ -72,7 +85,7 @@ LINE_CHANGES = [
 
 @pytest.mark.parametrize("changes", LINE_CHANGES, ids=range(len(LINE_CHANGES)))
 @pytest.mark.parametrize("profiles", [(), PROFILES], ids=["alone", "with profiles"])
-def test_lines_replay_and_come_back(tmp_path, changes, profiles):
+def test_lines_replay_and_are_the_same_when_they_are_written_and_read_again(tmp_path, changes, profiles):
     episode_of(tmp_path, records.line(**changes), *profiles)
 
 

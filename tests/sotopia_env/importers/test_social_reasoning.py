@@ -1,13 +1,10 @@
 """SocialReasoning-Bench's files in their shape; everybody and everything in them is invented."""
 
-import json
-
 import pytest
 import yaml
 
 from sotopia_env import tasks
 from sotopia_env.errors import DamagedRecordError
-from sotopia_env.runs.exporting import export_records
 from sotopia_env.runs.importing import import_files
 from sotopia_env.world import Rules
 from sotopia_env.world.dynamics import initial_state
@@ -120,16 +117,6 @@ def test_a_calendar_task_is_a_choice_with_preferences(tmp_path):
     texts = [observe(initial_state(task, Rules(), 0), agent).text for agent in task.agents]
     assert ["Dentist of Ada Lund (private)" in text for text in texts] == [True, False]
     assert ["Dentist of Bo Moss (private)" in text for text in texts] == [False, True]
-
-
-def test_tasks_come_back_as_they_were(tmp_path):
-    records = [marketplace(), marketplace(id=1, hash="ab", product={"name": "Lamp", "listed_price": 30.5})]
-    import_files([save(tmp_path / "tasks.yaml", *records)], tmp_path / "out")
-    export_records(tmp_path / "out", tmp_path / "back.json")
-    assert json.loads((tmp_path / "back.json").read_text()) == records
-    import_files([save(tmp_path / "calendar.yml", calendar())], tmp_path / "calendar")
-    export_records(tmp_path / "calendar", tmp_path / "calendar.json")
-    assert json.loads((tmp_path / "calendar.json").read_text()) == [calendar()]
 
 
 BAD = [

@@ -38,7 +38,7 @@ from sotopia_env.world.answers import (
     is_majority,
 )
 from sotopia_env.world.dynamics import EpisodeState
-from sotopia_env.world.episode import Evaluation, PolicyInfo, Score, Transcript, final_state
+from sotopia_env.world.episode import Episode, Evaluation, PolicyInfo, Score, replay_turns
 from sotopia_env.world.interview import Question
 from sotopia_env.world.observation import observe
 from sotopia_env.world.outcome import goal_truth, outcome_of
@@ -134,17 +134,17 @@ class Interview(AskingEvaluator):
         """None of the seven dimensions."""
         return {}
 
-    async def evaluate_async(self, transcript: Transcript) -> Evaluation:
+    async def evaluate_async(self, episode: Episode) -> Evaluation:
         """Returns all answers, with scores by view; unscored if there is no score, as where nobody could be asked.
 
         Raises:
             EvaluationError: a model could not be asked, or the turns contradict the rules or the task.
             BudgetExceededError: a ledger's limit is reached.
         """
-        task = transcript.task
-        state, outcome = _ending(transcript)
-        seats = [self._participant(transcript, state, seat) for seat in range(len(task.agents))]
-        judges = [self._judge(transcript, n, about) for about in task.agents for n in range(len(self.judges))]
+        task = episode.task
+        state, outcome = _ending(episode)
+        seats = [self._participant(episode, state, seat) for seat in range(len(task.agents))]
+        judges = [self._judge(episode, n, about) for about in task.agents for n in range(len(self.judges))]
         answers = tuple(answer for group in await all_at_once([*seats, *judges]) for answer in group)
         scores = tuple(self._scores(task, answers, {} if outcome is None else goal_truth(task, outcome)))
         silence = "" if scores else "no question was answered; the first one: "
@@ -158,18 +158,18 @@ class Interview(AskingEvaluator):
             answers=answers,
         )
 
-    async def _participant(self, transcript: Transcript, state: EpisodeState, seat: int) -> list[InterviewAnswer]:
-        task = transcript.task
+    async def _participant(self, episode: Episode, state: EpisodeState, seat: int) -> list[InterviewAnswer]:
+        task = episode.task
         agent = task.agents[seat]
-        info = next((info for info in transcript.policies if info.agent == agent), None)
+        info = next((info for info in episode.policies if info.agent == agent), None)
         policy = None if info is None else self._policies.get(_identity(info))
-        observation = observe(state, agent, transcript.own.get(agent, {}))
+        observation = observe(state, agent, episode.own_messages(agent))
         answers = []
-        for item in _items(task, seat, transcript.seed):
+        for item in _items(task, seat, episode.seed):
             if policy is None:
                 reply = InterviewReply(reason=_absence(info), asked=False)
             else:
-                seed = _seed(transcript.seed, task.id, agent, item.view, item.about, item.index)
+                seed = _seed(episode.seed, task.id, agent, item.view, item.about, item.index)
                 try:
                     reply = await answer_of(policy, observation, item.question, seed)
                 except PolicyError as error:
@@ -177,11 +177,11 @@ class Interview(AskingEvaluator):
             answers.append(_answer(task, agent, "" if info is None else info.name, item, reply))
         return answers
 
-    async def _judge(self, transcript: Transcript, number: int, about: str) -> list[InterviewAnswer]:
-        model, task = self.judges[number], transcript.task
+    async def _judge(self, episode: Episode, number: int, about: str) -> list[InterviewAnswer]:
+        model, task = self.judges[number], episode.task
         inquiry = Inquiry(View.EXTERNAL, f"judge_{number}", about, model)
-        label = f"{self._name}: {task.id}, seed {transcript.seed}"
-        result = await ask_goals(transcript, inquiry, self.manner, label)
+        label = f"{self._name}: {task.id}, seed {episode.seed}"
+        result = await ask_goals(episode, inquiry, self.manner, label)
         who: dict[str, Any] = {
             "respondent": inquiry.respondent,
             "by": model.name,
@@ -249,14 +249,14 @@ def _majority_share(goals: Iterable[Sequence[bool]]) -> float | None:
     return _mean([[is_majority(votes)] for votes in goals if votes])
 
 
-def _ending(transcript: Transcript) -> tuple[EpisodeState, OutcomeResult | None]:
+def _ending(episode: Episode) -> tuple[EpisodeState, OutcomeResult | None]:
     """The last state, and the outcome where goals are tested against it."""
-    interview = transcript.task.scenario.interview
+    interview = episode.task.scenario.interview
     try:
-        state = final_state(transcript)
+        state = replay_turns(episode)
         if interview is None or not interview.goal_tests:
             return state, None
-        return state, outcome_of(transcript.task, transcript.turns, transcript.folded)
+        return state, outcome_of(episode.task, episode.plain_turns)
     except (DamagedRecordError, InvalidTaskError) as error:
         raise EvaluationError(f"interview: {error}") from error
 

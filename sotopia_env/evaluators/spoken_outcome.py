@@ -31,7 +31,7 @@ from sotopia_env.evaluators.verified import VerifiedOutcome, share_scores
 from sotopia_env.outcomes import AgreementRules, BallotRules, Quorum
 from sotopia_env.prompts import fill, load
 from sotopia_env.quoting import disarm, quote
-from sotopia_env.world.episode import Evaluation, Transcript
+from sotopia_env.world.episode import Episode, Evaluation
 from sotopia_env.world.outcome import references
 from sotopia_env.world.reward import Dimension
 from sotopia_env.world.scenario import Task
@@ -98,10 +98,10 @@ class SpokenOutcome(AskingEvaluator):
     def __repr__(self) -> str:
         return f"SpokenOutcome({self._name!r})"
 
-    def applies(self, transcript: Transcript) -> bool:
+    def applies(self, episode: Episode) -> bool:
         """Whether the task has an outcome that can be agreed on."""
         try:
-            protocol_of(transcript.task)
+            protocol_of(episode.task)
         except EvaluationError:
             return False
         return True
@@ -110,7 +110,7 @@ class SpokenOutcome(AskingEvaluator):
         """GOAL and FIN of a task with an outcome, as a model read them."""
         return dict.fromkeys(VerifiedOutcome().measures(task), "judged")
 
-    async def evaluate_async(self, transcript: Transcript) -> Evaluation:
+    async def evaluate_async(self, episode: Episode) -> Evaluation:
         """Returns GOAL and FIN for every agent, or an unscored evaluation with the reason.
 
         What was read stands in ``comment``
@@ -121,17 +121,17 @@ class SpokenOutcome(AskingEvaluator):
                 to the model failed for good, or the episode does not fit the model.
             BudgetExceededError: the ledger's limit is reached.
         """
-        task = transcript.task
+        task = episode.task
         protocol_of(task)
         try:
             references(task)  # before anything is paid for
         except InvalidTaskError as error:
             raise EvaluationError(f"{self._name}: {error}") from error
-        answer = await self.read(transcript)
+        answer = await self.read(episode)
         if answer.value is None:
             reason = f"no valid answer after {answer.reasks + 1} answers; the last one: {answer.refusal}"
             return Evaluation(evaluator=self._name, parameters=dict(self._parameters), unscored=reason)
-        agreement = with_outcome(answer.value, transcript, self.model.name)
+        agreement = with_outcome(answer.value, episode, self.model.name)
         assert agreement.outcome is not None
         return Evaluation(
             evaluator=self._name,
@@ -140,26 +140,26 @@ class SpokenOutcome(AskingEvaluator):
             comment=agreement.model_copy(update={"remarks": remarks([answer])}).model_dump_json(),
         )
 
-    async def read(self, transcript: Transcript) -> Answer[SpokenAgreement]:
+    async def read(self, episode: Episode) -> Answer[SpokenAgreement]:
         """Returns what the model reads as agreed, or why none of its answers was accepted.
 
         Raises:
             EvaluationError: as :meth:`evaluate_async`.
         """
-        task = transcript.task
-        if any(turn.action.move is not None for turn in transcript.turns):
+        task = episode.task
+        if any(turn.action.move is not None for turn in episode.plain_turns):
             raise EvaluationError(
                 f"{self._name}: expected an episode of words alone, got moves; 'verified' computes what they came to"
             )
-        system, schema = _instructions(task), agreement_schema(task, len(transcript.turns))
+        system, schema = _instructions(task), agreement_schema(task, len(episode.plain_turns))
         closing = load("spoken_outcome_closing")
 
         def prompt(omitted: int) -> Prompt:
-            return Prompt(system, document(transcript, omitted=omitted, turns_only=True), closing, schema)
+            return Prompt(system, document(episode, omitted=omitted, turns_only=True), closing, schema)
 
-        read = partial(read_agreement, transcript=transcript)
-        label = f"{self._name}: {task.id}, seed {transcript.seed}"
-        return await ask(self.model, prompt, len(transcript.turns), read, self.manner, label)
+        read = partial(read_agreement, episode=episode)
+        label = f"{self._name}: {task.id}, seed {episode.seed}"
+        return await ask(self.model, prompt, len(episode.plain_turns), read, self.manner, label)
 
     async def close(self) -> None:
         """Closes the model."""

@@ -32,7 +32,7 @@ from sotopia_env.runs.rehearsal import Rehearsal, RehearsedModels, Way
 from sotopia_env.storage.directory import read_run
 from sotopia_env.storage.manifest import RUN, named
 from sotopia_env.world.dynamics import Rules, TurnOrder, initial_state
-from sotopia_env.world.episode import Episode, Evaluator, PolicyInfo, Transcript
+from sotopia_env.world.episode import Episode, Evaluator, PolicyInfo
 from sotopia_env.world.observation import observe
 from sotopia_env.world.scenario import Task
 
@@ -242,7 +242,7 @@ class Tally:
             PolicyInfo(agent=agent, name=policy.name, parameters=policy.parameters) for agent, policy in seats
         )
         with suppress(EvaluationError):  # the stand-in gives no verdict; its requests are recorded
-            await evaluator.evaluate_async(Transcript(plan.task, (), rules=plan.rules, policies=infos))
+            await evaluator.evaluate_async(Episode(task=plan.task, rules=plan.rules, policies=infos))
         return self._recorded(None)
 
     def _recorded(self, context: int | None) -> _Demands:

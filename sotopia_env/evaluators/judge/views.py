@@ -21,7 +21,7 @@ from sotopia_env.evaluators.judge.question import Answer, AskingEvaluator, Manne
 from sotopia_env.prompts import fill, load
 from sotopia_env.records import canonical_json
 from sotopia_env.world.answers import View, is_majority
-from sotopia_env.world.episode import Evaluation, Score, Transcript
+from sotopia_env.world.episode import Episode, Evaluation, Score
 from sotopia_env.world.reward import Dimension
 from sotopia_env.world.scenario import Task
 
@@ -123,7 +123,7 @@ class Views(AskingEvaluator):
         """GOAL, as the views decide it."""
         return {Dimension.GOAL: "judged"}
 
-    async def evaluate_async(self, transcript: Transcript) -> Evaluation:
+    async def evaluate_async(self, episode: Episode) -> Evaluation:
         """Returns GOAL for every agent, or why there is none.
 
         Every answer stands in ``comment`` (:func:`~sotopia_env.evaluators.judge.goal_answer.answers_of` reads them).
@@ -132,9 +132,9 @@ class Views(AskingEvaluator):
             EvaluationError: a call failed for good, or a seat has no model.
             BudgetExceededError: the ledger's limit is reached.
         """
-        inquiries = self._inquiries(transcript.task)
-        label = f"{self._name}: {transcript.task.id}, seed {transcript.seed}"
-        answers = await all_at_once(ask_goals(transcript, inquiry, self.manner, label) for inquiry in inquiries)
+        inquiries = self._inquiries(episode.task)
+        label = f"{self._name}: {episode.task.id}, seed {episode.seed}"
+        answers = await all_at_once(ask_goals(episode, inquiry, self.manner, label) for inquiry in inquiries)
         refusals = [
             f"{i.view.value} view: no valid answer by {i.respondent} about {i.about} "
             f"after {a.reasks + 1} answers; the last one: {a.refusal}"
@@ -142,7 +142,7 @@ class Views(AskingEvaluator):
             if a.value is None
         ]
         votes = tuple(answer for group in answers for answer in group.value or ())
-        scores = () if refusals else tuple(self._score(transcript.task, seat, votes) for seat in transcript.task.agents)
+        scores = () if refusals else tuple(self._score(episode.task, seat, votes) for seat in episode.task.agents)
         return Evaluation(
             evaluator=self._name,
             parameters=dict(self._parameters),
@@ -195,13 +195,11 @@ class Views(AskingEvaluator):
             await model.close()
 
 
-async def ask_goals(
-    transcript: Transcript, inquiry: Inquiry, manner: Manner, label: str
-) -> Answer[tuple[GoalAnswer, ...]]:
+async def ask_goals(episode: Episode, inquiry: Inquiry, manner: Manner, label: str) -> Answer[tuple[GoalAnswer, ...]]:
     """Returns one respondent's answers on all goals of one agent.
 
     Args:
-        transcript: the episode; a participant reads only what it knew and perceived.
+        episode: the episode; a participant reads only what it knew and perceived.
         inquiry: who is asked about whom.
         manner: settings of the question.
         label: name of the question in the ledger.
@@ -211,13 +209,13 @@ async def ask_goals(
         BudgetExceededError: the ledger's limit is reached.
     """
     viewer = None if inquiry.view is View.EXTERNAL else inquiry.respondent
-    goals = transcript.task.scenario.seats[transcript.task.agents.index(inquiry.about)].goals
+    goals = episode.task.scenario.seats[episode.task.agents.index(inquiry.about)].goals
 
     def prompt(omitted: int) -> Prompt:
-        data = document(transcript, viewer=viewer, omitted=omitted, questions=goals)
+        data = document(episode, viewer=viewer, omitted=omitted, questions=goals)
         return Prompt(_system(inquiry, len(goals)), data, _closing(inquiry), answers_schema(len(goals)))
 
-    turns, read = len(perceived_turns(transcript, viewer)), partial(read_answers, inquiry, len(goals))
+    turns, read = len(perceived_turns(episode, viewer)), partial(read_answers, inquiry, len(goals))
     return await ask(inquiry.model, prompt, turns, read, manner, f"{label}, {inquiry.respondent} on {inquiry.about}")
 
 

@@ -16,7 +16,7 @@ from sotopia_env.naming import make_evaluator
 from sotopia_env.testing import ScriptedChatModel, check_evaluator, state_after
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.dynamics import Rules
-from sotopia_env.world.episode import Evaluation, Transcript
+from sotopia_env.world.episode import Episode, Evaluation
 from tests.errors import raises
 from tests.sotopia_env.attacks import ATTACKS
 from tests.sotopia_env.evaluators.doubles import FIN, GOAL
@@ -35,13 +35,13 @@ def says(terms: Any = None, turns: Any = (), reasoning: str = "They shook hands.
     return json.dumps({"reasoning": reasoning, "agreement": agreement, **fields})
 
 
-def dialogue(of: Any, *actions: Any, rules: Rules | None = None) -> Transcript:
-    return Transcript.of_state(state_after(of, *actions, rules=rules or Rules(max_silent_turns=0)))
+def dialogue(of: Any, *actions: Any, rules: Rules | None = None) -> Episode:
+    return Episode.of_state(state_after(of, *actions, rules=rules or Rules(max_silent_turns=0)))
 
 
-def scored(transcript: Transcript, *script: Any, **settings: Any) -> tuple[Evaluation, ScriptedChatModel]:
+def scored(episode: Episode, *script: Any, **settings: Any) -> tuple[Evaluation, ScriptedChatModel]:
     model = ScriptedChatModel(script)
-    return asyncio.run(SpokenOutcome(model, **settings).evaluate_async(transcript)), model
+    return asyncio.run(SpokenOutcome(model, **settings).evaluate_async(episode)), model
 
 
 TALK = ("How about 84 dollars from June 1, two logs for you?", "Abgemacht!", NONE, "Good.")

@@ -122,6 +122,7 @@ class Composite:
             outcome=outcomes[0] if outcomes else None,
             comment="; ".join(comments + failures),
             answers=tuple(answer for evaluation in evaluations for answer in evaluation.answers),
+            agreement=next((e.agreement for e in evaluations if e.agreement is not None), None),
         )
 
     def _scores(self, evaluations: Sequence[Evaluation]) -> tuple[Score, ...]:

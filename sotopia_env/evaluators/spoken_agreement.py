@@ -11,51 +11,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pydantic import Field
-
-from sotopia_env.errors import DamagedRecordError, EvaluationError, FieldError, excerpt
+from sotopia_env.errors import EvaluationError, FieldError, excerpt
 from sotopia_env.evaluators.judge.prompt import closed_object
 from sotopia_env.evaluators.judge.verdict import Refusal, object_members, read_object, refusal, text_problem
-from sotopia_env.outcomes import AnyProtocol, InvalidMoveError, Menu, Move, MoveKind, OutcomeResult
+from sotopia_env.outcomes import AnyProtocol, InvalidMoveError, Menu, Move, MoveKind, SpokenAgreement
 from sotopia_env.outcomes.space import OPTION
-from sotopia_env.records import JsonObject, Record, read_record
 from sotopia_env.world.dynamics import Turn, final_table
-from sotopia_env.world.episode import Episode, Evaluation
+from sotopia_env.world.episode import Episode
 from sotopia_env.world.outcome import outcome_of
 from sotopia_env.world.scenario import Task
-
-
-class SpokenAgreement(Record):
-    """What an episode came to in words, in the opinion of a language model.
-
-    Attributes:
-        agreed: whether anything was agreed.
-        terms: what, in normal form; empty where nothing was.
-        turns: agent id to the number of its turn, from 1, that shows its assent; only seats that gave one.
-        reasoning: the model's.
-        outcome: what it is worth, computed from the terms: an opinion still, and never a verified outcome.
-        remarks: who answered, after how many re-asks, and how many turns were left out.
-    """
-
-    agreed: bool
-    terms: JsonObject = Field(default_factory=dict)
-    turns: JsonObject = Field(default_factory=dict)
-    reasoning: str = ""
-    outcome: OutcomeResult | None = None
-    remarks: str = ""
-
-
-def spoken_agreement_of(evaluation: Evaluation) -> SpokenAgreement:
-    """Returns what a spoken outcome was scored by; the evaluation keeps it as JSON in its ``comment``.
-
-    Raises:
-        EvaluationError: it is unscored, or another evaluator's.
-    """
-    try:
-        return read_record(SpokenAgreement, evaluation.comment, evaluation.evaluator)
-    except DamagedRecordError:
-        reason = f"unscored ({evaluation.unscored})" if evaluation.unscored else "its comment holds no agreement"
-        raise EvaluationError(f"{evaluation.evaluator}: expected an evaluation of a spoken outcome, {reason}") from None
 
 
 def agreement_schema(task: Task, turns: int) -> dict[str, Any]:

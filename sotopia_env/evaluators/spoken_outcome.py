@@ -20,15 +20,9 @@ from sotopia_env.evaluators.judge.question import (
     remarks,
     tag,
 )
-from sotopia_env.evaluators.spoken_agreement import (
-    SpokenAgreement,
-    agreement_schema,
-    protocol_of,
-    read_agreement,
-    with_outcome,
-)
+from sotopia_env.evaluators.spoken_agreement import agreement_schema, protocol_of, read_agreement, with_outcome
 from sotopia_env.evaluators.verified import VerifiedOutcome, share_scores
-from sotopia_env.outcomes import AgreementRules, BallotRules, Quorum
+from sotopia_env.outcomes import AgreementRules, BallotRules, Quorum, SpokenAgreement
 from sotopia_env.prompts import fill, load
 from sotopia_env.quoting import disarm, quote
 from sotopia_env.world.episode import Episode, Evaluation
@@ -74,7 +68,7 @@ class SpokenOutcome(AskingEvaluator):
         self._name = f"spoken-outcome({model.name})#{tag(tagged)}"
 
     def _describe(self) -> dict[str, Any]:
-        texts = ("spoken_outcome_closing", "judge_view_data", "judge_data", "judge_reask")
+        texts = ("spoken_outcome_closing", "judge_data_rule", "judge_data", "judge_reask")
         return {
             "model": self.model.name,
             "model_parameters": dict(self.model.parameters),
@@ -113,8 +107,7 @@ class SpokenOutcome(AskingEvaluator):
     async def evaluate_async(self, episode: Episode) -> Evaluation:
         """Returns GOAL and FIN for every agent, or an unscored evaluation with the reason.
 
-        What was read stands in ``comment``
-        (:func:`~sotopia_env.evaluators.spoken_agreement.spoken_agreement_of` gives it back).
+        What was read is in ``agreement`` of the evaluation.
 
         Raises:
             EvaluationError: the task has nothing that can be agreed on or too many outcomes, moves were made, a call
@@ -137,7 +130,8 @@ class SpokenOutcome(AskingEvaluator):
             evaluator=self._name,
             parameters=dict(self._parameters),
             scores=share_scores(task, agreement.outcome, self._name),
-            comment=agreement.model_copy(update={"remarks": remarks([answer])}).model_dump_json(),
+            agreement=agreement,
+            comment=remarks([answer]),
         )
 
     async def read(self, episode: Episode) -> Answer[SpokenAgreement]:
@@ -173,7 +167,7 @@ def _instructions(task: Task) -> str:
     turns = ", ".join(f'"{agent}": …' for agent in task.agents)
     text = fill(
         load("spoken_outcome"),
-        data_rule=load("judge_view_data"),
+        data_rule=load("judge_data_rule"),
         issues=issues,
         needs=_needs(task),
         form=f'{{"reasoning": "…", "agreement": {{"terms": {{{terms}}}, "turns": {{{turns}}}}}}}',

@@ -16,7 +16,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from sotopia_env.errors import DamagedRecordError, EvaluationError, InvalidValueError, Verbatim, Where
 from sotopia_env.files import read_lines
-from sotopia_env.outcomes import OutcomeResult
+from sotopia_env.outcomes import OutcomeResult, SpokenAgreement
 from sotopia_env.quoting import disarm
 from sotopia_env.records import JsonObject, Record, code_version, origin_field, read_record
 from sotopia_env.world.answers import InterviewAnswer
@@ -156,6 +156,7 @@ class Evaluation(Record):
 
     ``members`` names the evaluators whose evaluations this one combines, where they stand in the record themselves.
     ``answers`` are those of an interview, unanswered questions included; they also stand in an unscored evaluation.
+    ``outcome`` is computed from the moves; ``agreement`` is what a model read in the words.
     """
 
     evaluator: str
@@ -167,6 +168,7 @@ class Evaluation(Record):
     outcome: OutcomeResult | None = None
     comment: str = ""
     answers: tuple[InterviewAnswer, ...] = ()
+    agreement: SpokenAgreement | None = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -51,10 +51,11 @@ soak: $(STAMP) ## kill a run with models 50 times, play one on a local Ray, the 
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(VLLM_SET) -c constraints-vllm.txt transformers numpy llguidance fastapi
 	PYTHONPATH=$(VLLM_SET) $(BIN)/python -m pytest tests/training
 
-check: $(STAMP) ## lint, types, spelling
+check: $(STAMP) ## lint, types, imports, spelling
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
 	$(BIN)/codespell
 
 # Metadata alone is downloaded. A new set: lower or lift pins in constraints-vllm.txt, then copy the resolved file over it.

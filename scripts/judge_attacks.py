@@ -13,15 +13,15 @@ from sotopia_env import tasks
 from sotopia_env.chat_model import make_model
 from sotopia_env.errors import SotopiaError
 from sotopia_env.evaluators import ATTACKS, LLMJudge, plant
-from sotopia_env.world import Action, ActionType, Evaluation, Transcript, Turn
+from sotopia_env.world import Action, ActionType, Episode, Evaluation, Turn
 
 LINES = ("Give me what I want, now.", "I would rather not.", "You are a fool, then.", "Then we have no deal. Good day.")
 
 
-async def total(judge: LLMJudge, transcript: Transcript) -> float | str:
+async def total(judge: LLMJudge, episode: Episode) -> float | str:
     """Returns the sum of agent_0's seven scores, or why there are none."""
     try:
-        evaluation: Evaluation = await judge.evaluate_async(transcript)
+        evaluation: Evaluation = await judge.evaluate_async(episode)
         return float(evaluation.vector("agent_0").sum())
     except SotopiaError as error:
         return str(error)
@@ -35,7 +35,7 @@ async def main() -> int:
     parser.add_argument("--margin", type=float, default=5.0, help="points in all from which an attack has succeeded")
     options = parser.parse_args()
     turns = tuple(Turn(n, n // 2, f"agent_{n % 2}", Action(ActionType.SPEAK, text)) for n, text in enumerate(LINES))
-    episode = Transcript(tasks.generate("bargaining", 1, seed=0)[0], turns)
+    episode = Episode(task=tasks.generate("bargaining", 1, seed=0)[0]).with_turns(turns)
     async with make_model(options.model, api_base=options.api_base) as model:
         judge = LLMJudge(model)
         plain, *scores = await asyncio.gather(

@@ -48,7 +48,6 @@ from sotopia_env.world.episode import (
     Generation,
     PolicyInfo,
     RecordedTurn,
-    Transcript,
     replay,
     replay_turns,
 )
@@ -167,11 +166,6 @@ class Table:
         for turn in self.state.turns[len(self._turns) :]:
             self._turns.append(RecordedTurn(turn=turn, generation=self._generations.get(turn.index)))
         return self._turns
-
-    @property
-    def transcript(self) -> Transcript:
-        """What an evaluator reads: task and all turns so far, private ones included."""
-        return Transcript.of_state(self.state)
 
     @property
     def evaluation(self) -> Evaluation | None:
@@ -321,12 +315,12 @@ class Table:
             ModelRefusedError: a model refuses every request.
         """
         with self._noting_failures(evaluator, FATAL):
-            return self._record(evaluator, await evaluator.evaluate_async(self.transcript))
+            return self._record(evaluator, await evaluator.evaluate_async(self.episode()))
 
     def evaluate_now(self, evaluator: Evaluator) -> Evaluation:
         """As :meth:`evaluate`, for callers that cannot await; whatever goes wrong is an :class:`EvaluationError`."""
         with self._noting_failures(evaluator, ()):
-            return self._record(evaluator, evaluator.evaluate(self.transcript))
+            return self._record(evaluator, evaluator.evaluate(self.episode()))
 
     @contextmanager
     def _noting_failures(self, evaluator: Evaluator, fatal: tuple[type[Exception], ...]) -> Iterator[None]:

@@ -27,7 +27,7 @@ from sotopia_env.quoting import disarm, quote
 from sotopia_env.records import canonical_json, read_record
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.dynamics import EpisodeState, Rules, Turn, TurnOrder, initial_state, transition
-from sotopia_env.world.episode import Evaluation, Evaluator, Score, Transcript
+from sotopia_env.world.episode import Episode, Evaluation, Evaluator, Score
 from sotopia_env.world.observation import DISCLOSURE, OWN_FIELDS, ChatMessage, describe, observe
 from sotopia_env.world.reward import DIMENSIONS, RANGES, Dimension
 from sotopia_env.world.scenario import Character, Seat, Task
@@ -111,7 +111,7 @@ class ScriptedChatModel:
 
 @dataclass(frozen=True, slots=True)
 class FixedEvaluator:
-    """Gives every agent the same scores for every transcript, or those of its seat.
+    """Gives every agent the same scores for every episode, or those of its seat.
 
     Attributes:
         scores: by dimension; what is missing gets the middle of its range. With ``by_seat``, one table for each seat.
@@ -131,7 +131,7 @@ class FixedEvaluator:
         tables = [{d.value: value for d, value in table.items()} for table in (self.scores, *self.by_seat)]
         return {"scores": tables[0], "by_seat": tables[1:]}
 
-    def evaluate(self, transcript: Transcript) -> Evaluation:
+    def evaluate(self, episode: Episode) -> Evaluation:
         """Returns the fixed scores.
 
         Raises:
@@ -142,14 +142,14 @@ class FixedEvaluator:
         tables = itertools.chain(self.by_seat, itertools.repeat(self.scores))
         scores = [
             Score(agent=agent, dimension=dimension, value=table.get(dimension, sum(RANGES[dimension]) / 2))
-            for agent, table in zip(transcript.task.agents, tables, strict=False)
+            for agent, table in zip(episode.task.agents, tables, strict=False)
             for dimension in DIMENSIONS
         ]
         return Evaluation(evaluator=self.name, parameters=dict(self.parameters), scores=tuple(scores))
 
-    async def evaluate_async(self, transcript: Transcript) -> Evaluation:
+    async def evaluate_async(self, episode: Episode) -> Evaluation:
         """The same."""
-        return self.evaluate(transcript)
+        return self.evaluate(episode)
 
 
 def state_after(task: Task, *actions: Action | str, rules: Rules | None = None, seed: int = 0) -> EpisodeState:
@@ -210,22 +210,22 @@ async def _check_play(policy: Policy, task: Task, rules: Rules, turns: int, repe
         assert violation is None or late, f"{where}: {violation}"
 
 
-def check_evaluator(evaluator: Evaluator, transcript: Transcript | None = None) -> Evaluation:
-    """Checks an evaluator's contract on a short transcript, and returns the evaluation.
+def check_evaluator(evaluator: Evaluator, episode: Episode | None = None) -> Evaluation:
+    """Checks an evaluator's contract on a short episode, and returns the evaluation.
 
     Raises:
         AssertionError: it breaks the contract; says how.
-        EvaluationError: it cannot score this transcript.
+        EvaluationError: it cannot score this episode.
     """
-    if transcript is None:
+    if episode is None:
         leave = Action(ActionType.LEAVE)
-        transcript = Transcript.of_state(state_after(_sample_tasks()[0], "Good morning.", "The same to you.", leave))
+        episode = Episode.of_state(state_after(_sample_tasks()[0], "Good morning.", "The same to you.", leave))
     assert isinstance(evaluator.name, str), f"name: expected text, got {evaluator.name!r}"
     canonical_json(dict(evaluator.parameters))
-    result = asyncio.run(evaluator.evaluate_async(transcript))
+    result = asyncio.run(evaluator.evaluate_async(episode))
     assert isinstance(result, Evaluation), f"{evaluator.name}: expected an Evaluation, got {type(result).__name__}"
     assert result.evaluator == evaluator.name, f"expected an evaluation by {evaluator.name!r}, got {result.evaluator!r}"
-    strangers = sorted(set(result.by_agent) - set(transcript.task.agents))
+    strangers = sorted(set(result.by_agent) - set(episode.task.agents))
     assert not strangers, f"{evaluator.name}: scores for {', '.join(strangers)}, who were not there"
     assert result.scores or result.unscored, f"{evaluator.name}: neither scores nor a reason why there are none"
     assert read_record(Evaluation, result.model_dump_json(), evaluator.name) == result, (

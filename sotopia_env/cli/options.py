@@ -51,7 +51,7 @@ Seed = Annotated[int, typer.Option(min=0, help="Seed of generated tasks and of t
 LevelName = Annotated[str, typer.Option(metavar="LEVEL", help="Difficulty of generated tasks: easy, medium or hard.")]
 EVALUATOR_HELP = (
     "'verified', 'rules', 'verified+rules', 'diligence', 'judge:MODEL:option=value,…', "
-    "'views:MODEL:interviewee=MODEL,…', 'spoken-outcome:MODEL', 'interview', 'interview:MODEL,…', or several of them: "
+    "'spoken-outcome:MODEL', 'interview', 'interview:MODEL:interviewee=POLICY,…', or several of them: "
     "'a+b', 'mean(a+b):quorum=1'."
 )
 EvaluatorName = Annotated[str, typer.Option("--evaluator", metavar="NAME", help=f"{EVALUATOR_HELP[:-1]}; or 'none'.")]

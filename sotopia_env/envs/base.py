@@ -26,7 +26,7 @@ from sotopia_env.records import canonical_json
 from sotopia_env.table import Table
 from sotopia_env.world.action import ACTION_TYPES, NO_ACTION, Action, ActionType
 from sotopia_env.world.dynamics import EpisodeState, StopReason, TurnOrder
-from sotopia_env.world.episode import Episode, Evaluation, Evaluator, Generation, Transcript
+from sotopia_env.world.episode import Episode, Evaluation, Evaluator, Generation
 from sotopia_env.world.observation import Observation
 from sotopia_env.world.outcome import outcome_at
 from sotopia_env.world.rendering import extend_lines, render_turn
@@ -184,11 +184,6 @@ class EpisodeEnv:
     def task(self) -> Task:
         """The task that is played."""
         return self.episode_state.task
-
-    @property
-    def transcript(self) -> Transcript:
-        """What an evaluator reads: task and all turns so far, private ones included."""
-        return self.table.transcript
 
     def episode(self) -> Episode:
         """Returns the record of the episode so far, with its evaluation when it has ended; without its duration."""

@@ -3,9 +3,9 @@
 Without a language model: ``verified`` computes the outcome of tasks that have one (GOAL and FIN, exact); ``rules``
 scores all seven dimensions by counting words; :func:`default_evaluator` takes the first where it applies and the second
 for the rest; ``diligence`` scores from moves alone whether a result was worked for. With one: :class:`LLMJudge`,
-:class:`Ensemble` of judges, goals as seen from three sides (:class:`Views`), and what was agreed in words alone
-(:class:`SpokenOutcome`). :class:`Interview` asks the policies themselves, with or without judges. Importing this
-package loads no word list and nothing that reaches a model; the first use does.
+:class:`Ensemble` of judges, and what was agreed in words alone (:class:`SpokenOutcome`). :class:`Interview` asks the
+policies themselves and judges which goals were reached. Importing this package loads no word list and nothing that
+reaches a model; the first use does.
 """
 
 from __future__ import annotations
@@ -28,13 +28,10 @@ if TYPE_CHECKING:
     from sotopia_env.evaluators.judge.attacks import ATTACKS, plant
     from sotopia_env.evaluators.judge.dimensions_file import load_dimensions
     from sotopia_env.evaluators.judge.document import document
-    from sotopia_env.evaluators.judge.goal_answer import GoalAnswer, answers_of
     from sotopia_env.evaluators.judge.llm_judge import LLMJudge
     from sotopia_env.evaluators.judge.prompt import Prompt, closed_object, fingerprint
     from sotopia_env.evaluators.judge.question import Manner, all_at_once, ask, check_model, tag
     from sotopia_env.evaluators.judge.verdict import Refusal, object_members, read_object, refusal
-    from sotopia_env.evaluators.judge.views import Views
-    from sotopia_env.evaluators.spoken_agreement import SpokenAgreement, spoken_agreement_of
     from sotopia_env.evaluators.spoken_outcome import SpokenOutcome
 
 # Whoever needs no model shall not wait for what talks to one.
@@ -44,13 +41,10 @@ _LAZY: Mapping[str, tuple[str, ...]] = {
     "judge.attacks": ("ATTACKS", "plant"),
     "judge.dimensions_file": ("load_dimensions",),
     "judge.document": ("document",),
-    "judge.goal_answer": ("GoalAnswer", "answers_of"),
     "judge.llm_judge": ("LLMJudge",),
     "judge.prompt": ("Prompt", "closed_object", "fingerprint"),
     "judge.question": ("Manner", "all_at_once", "ask", "check_model", "tag"),
     "judge.verdict": ("Refusal", "object_members", "read_object", "refusal"),
-    "judge.views": ("Views",),
-    "spoken_agreement": ("SpokenAgreement", "spoken_agreement_of"),
     "spoken_outcome": ("SpokenOutcome",),
 }
 _MODULE = {name: module for module, names in _LAZY.items() for name in names}
@@ -76,20 +70,16 @@ __all__ = [
     "ComputedEvaluator",
     "Diligence",
     "Ensemble",
-    "GoalAnswer",
     "Interview",
     "LLMJudge",
     "Manner",
     "Prompt",
     "Refusal",
     "RuleEvaluator",
-    "SpokenAgreement",
     "SpokenOutcome",
     "VerifiedOutcome",
     "View",
-    "Views",
     "all_at_once",
-    "answers_of",
     "ask",
     "check_model",
     "closed_object",
@@ -101,6 +91,5 @@ __all__ = [
     "plant",
     "read_object",
     "refusal",
-    "spoken_agreement_of",
     "tag",
 ]

@@ -9,7 +9,7 @@ from typing import Any
 
 from sotopia_env.errors import EvaluationError, InvalidValueError, UnknownNameError
 from sotopia_env.evaluators.evaluator import Basis, MemberResult, applies, evaluate_member, measures, weakest
-from sotopia_env.world.episode import Evaluation, Evaluator, Score, Transcript
+from sotopia_env.world.episode import Episode, Evaluation, Evaluator, Score
 from sotopia_env.world.reward import Dimension
 from sotopia_env.world.scenario import Task
 
@@ -63,12 +63,12 @@ class Composite:
         members = {evaluator.name: dict(evaluator.parameters) for evaluator in self.evaluators}
         return {"aggregate": self.aggregate, "strict": self.strict, "members": members}
 
-    def applies(self, transcript: Transcript) -> bool:
+    def applies(self, episode: Episode) -> bool:
         """Whether any member applies; only then can the composite score as a member of another."""
-        return bool(self._applicable(transcript))
+        return bool(self._applicable(episode))
 
-    def _applicable(self, transcript: Transcript) -> list[Evaluator]:
-        return [member for member in self.evaluators if applies(member, transcript)]
+    def _applicable(self, episode: Episode) -> list[Evaluator]:
+        return [member for member in self.evaluators if applies(member, episode)]
 
     def measures(self, task: Task) -> Mapping[Dimension, Basis]:
         """What any member scores; a score rests on the weakest member's basis where another's may be part of it."""
@@ -80,27 +80,27 @@ class Composite:
             return {dimension: several[0] for dimension, several in bases.items()}
         return {dimension: weakest(several) for dimension, several in bases.items()}
 
-    def evaluate(self, transcript: Transcript) -> Evaluation:
+    def evaluate(self, episode: Episode) -> Evaluation:
         """Returns the combined evaluation.
 
         Raises:
-            EvaluationError: no member scored the transcript (the message gives each one's reason), or, if ``strict``,
+            EvaluationError: no member scored the episode (the message gives each one's reason), or, if ``strict``,
                 one of them failed.
         """
         results = []
-        for member in self._applicable(transcript):
+        for member in self._applicable(episode):
             try:
-                results.append(MemberResult.of(member.name, member.evaluate(transcript)))
+                results.append(MemberResult.of(member.name, member.evaluate(episode)))
             except EvaluationError as error:
                 results.append(MemberResult(member.name, failure=str(error)))
-        return self._combine(transcript, results)
+        return self._combine(episode, results)
 
-    async def evaluate_async(self, transcript: Transcript) -> Evaluation:
+    async def evaluate_async(self, episode: Episode) -> Evaluation:
         """As :meth:`evaluate`, with all members at the same time."""
-        members = self._applicable(transcript)
-        return self._combine(transcript, await asyncio.gather(*(evaluate_member(m, transcript) for m in members)))
+        members = self._applicable(episode)
+        return self._combine(episode, await asyncio.gather(*(evaluate_member(m, episode) for m in members)))
 
-    def _combine(self, transcript: Transcript, results: Sequence[MemberResult]) -> Evaluation:
+    def _combine(self, episode: Episode, results: Sequence[MemberResult]) -> Evaluation:
         failures = [f"{result.member} failed: {result.failure}" for result in results if result.failure]
         if failures and self.strict:
             raise EvaluationError("; ".join(failures))
@@ -109,7 +109,7 @@ class Composite:
         if not scores:
             present = {result.member for result in results if result.failure}
             idle = [m.name for m in self.evaluators if m.name not in present]
-            reasons = [*failures, *(f"{name} does not apply to task {transcript.task.id!r}" for name in idle)]
+            reasons = [*failures, *(f"{name} does not apply to task {episode.task.id!r}" for name in idle)]
             raise EvaluationError(f"{self.name}: no member scored the episode ({'; '.join(reasons)})")
         outcomes = [evaluation.outcome for evaluation in evaluations if evaluation.outcome is not None]
         comments = [evaluation.comment for evaluation in evaluations if evaluation.comment]
@@ -122,6 +122,7 @@ class Composite:
             outcome=outcomes[0] if outcomes else None,
             comment="; ".join(comments + failures),
             answers=tuple(answer for evaluation in evaluations for answer in evaluation.answers),
+            agreement=next((e.agreement for e in evaluations if e.agreement is not None), None),
         )
 
     def _scores(self, evaluations: Sequence[Evaluation]) -> tuple[Score, ...]:

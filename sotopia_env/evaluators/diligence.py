@@ -39,7 +39,7 @@ from sotopia_env.outcomes import (
 )
 from sotopia_env.world.action import ActionType
 from sotopia_env.world.dynamics import Turn
-from sotopia_env.world.episode import Evaluation, Score, Transcript
+from sotopia_env.world.episode import Episode, Evaluation, Score
 from sotopia_env.world.outcome import outcome_of
 from sotopia_env.world.reward import CustomDimension, Dimension
 from sotopia_env.world.scenario import Task
@@ -65,21 +65,21 @@ class Diligence(ComputedEvaluator):
 
     name = "diligence"
 
-    def applies(self, transcript: Transcript) -> bool:
+    def applies(self, episode: Episode) -> bool:
         """Whether the task is an agreement of two seats on one number or one choice."""
-        return _reviewers(transcript.task) is not None
+        return _reviewers(episode.task) is not None
 
     def measures(self, task: Task) -> Mapping[Dimension, Basis]:
         """None of the seven dimensions."""
         return {}
 
-    def evaluate(self, transcript: Transcript) -> Evaluation:
+    def evaluate(self, episode: Episode) -> Evaluation:
         """Returns the scores.
 
         Raises:
             EvaluationError: the task is of another kind, or a recorded move was not open in it.
         """
-        task = transcript.task
+        task = episode.task
         reviewers = _reviewers(task)
         if reviewers is None:
             raise EvaluationError(
@@ -87,10 +87,10 @@ class Diligence(ComputedEvaluator):
                 "use 'verified', which scores every outcome"
             )
         try:
-            outcome = outcome_of(task, transcript.turns, transcript.folded)
+            outcome = outcome_of(task, episode.plain_turns)
         except InvalidTaskError as error:
             raise EvaluationError(f"{self.name}: {error}") from error
-        for seat, kind, terms in _decisions(task, transcript.turns):
+        for seat, kind, terms in _decisions(task, episode.plain_turns):
             reviewers[seat].review(kind, terms)
         scores = [
             Score(agent=agent, dimension=name, value=value, reasoning=outcome.reason, source=self.name)

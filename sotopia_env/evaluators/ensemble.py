@@ -11,7 +11,7 @@ from sotopia_env.errors import EvaluationError, InvalidValueError, UnknownNameEr
 from sotopia_env.evaluators.evaluator import Basis, MemberResult, evaluate_member, measures, weakest
 from sotopia_env.evaluators.judge.question import AskingEvaluator, all_at_once
 from sotopia_env.records import canonical_json
-from sotopia_env.world.episode import Evaluation, Evaluator, Score, Transcript
+from sotopia_env.world.episode import Episode, Evaluation, Evaluator, Score
 from sotopia_env.world.reward import CustomDimension, Dimension
 from sotopia_env.world.scenario import Task
 
@@ -86,14 +86,14 @@ class Ensemble(AskingEvaluator):
         tables = [measures(judge, task) for judge in self.judges]
         return {d: weakest(table[d] for table in tables if d in table) for d in tables[0]}
 
-    async def evaluate_async(self, transcript: Transcript) -> Evaluation:
+    async def evaluate_async(self, episode: Episode) -> Evaluation:
         """Returns the judges' scores as one, or an unscored evaluation when fewer than ``quorum`` answered.
 
         Raises:
             EvaluationError: the judges that answered did not score the same agents and dimensions.
             BudgetExceededError: the ledger's limit is reached.
         """
-        return self.combine(await all_at_once(evaluate_member(judge, transcript) for judge in self.judges))
+        return self.combine(await all_at_once(evaluate_member(judge, episode) for judge in self.judges))
 
     def combine(self, results: Sequence[MemberResult]) -> Evaluation:
         """Returns the scores of judges who were asked one by one as :meth:`evaluate_async` does.

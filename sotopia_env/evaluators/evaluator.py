@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from sotopia_env.errors import EvaluationError
-from sotopia_env.world.episode import Evaluation, Evaluator, Transcript
+from sotopia_env.world.episode import Episode, Evaluation, Evaluator
 from sotopia_env.world.reward import DIMENSIONS, Dimension
 from sotopia_env.world.scenario import Task
 
@@ -24,21 +24,21 @@ class ComputedEvaluator:
         """Everything that changes the scores; nothing, unless a subclass says otherwise."""
         return {}
 
-    def applies(self, transcript: Transcript) -> bool:
-        """Whether the transcript is of a kind this evaluator scores; one that does not apply has not failed."""
+    def applies(self, episode: Episode) -> bool:
+        """Whether the episode is of a kind this evaluator scores; one that does not apply has not failed."""
         return True
 
-    def evaluate(self, transcript: Transcript) -> Evaluation:
-        """Returns the evaluation of a transcript.
+    def evaluate(self, episode: Episode) -> Evaluation:
+        """Returns the evaluation of a episode.
 
         Raises:
-            EvaluationError: the transcript cannot be scored by this evaluator.
+            EvaluationError: the episode cannot be scored by this evaluator.
         """
         raise NotImplementedError
 
-    async def evaluate_async(self, transcript: Transcript) -> Evaluation:
+    async def evaluate_async(self, episode: Episode) -> Evaluation:
         """Returns what :meth:`evaluate` returns; a computation of microseconds has nothing to wait for."""
-        return self.evaluate(transcript)
+        return self.evaluate(episode)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +67,8 @@ class MemberResult:
 class Selective(Protocol):
     """An evaluator of certain transcripts only, such as those of tasks with an outcome."""
 
-    def applies(self, transcript: Transcript) -> bool:
-        """Whether the transcript is of a kind this evaluator scores; one that does not apply has not failed."""
+    def applies(self, episode: Episode) -> bool:
+        """Whether the episode is of a kind this evaluator scores; one that does not apply has not failed."""
         ...
 
 
@@ -98,9 +98,9 @@ class Panel(Evaluator, Protocol):
         ...
 
 
-def applies(member: Evaluator, transcript: Transcript) -> bool:
+def applies(member: Evaluator, episode: Episode) -> bool:
     """Whether ``member`` scores transcripts of this kind; evaluators that do not say so score all."""
-    return member.applies(transcript) if isinstance(member, Selective) else True
+    return member.applies(episode) if isinstance(member, Selective) else True
 
 
 def measures(evaluator: Evaluator, task: Task) -> Mapping[Dimension, Basis]:
@@ -113,9 +113,9 @@ def weakest(bases: Iterable[Basis]) -> Basis:
     return max(bases, key=_BASES.index)
 
 
-async def evaluate_member(member: Evaluator, transcript: Transcript) -> MemberResult:
-    """Evaluates a transcript with one of several evaluators."""
+async def evaluate_member(member: Evaluator, episode: Episode) -> MemberResult:
+    """Evaluates a episode with one of several evaluators."""
     try:
-        return MemberResult.of(member.name, await member.evaluate_async(transcript))
+        return MemberResult.of(member.name, await member.evaluate_async(episode))
     except EvaluationError as error:
         return MemberResult(member.name, failure=str(error))

@@ -15,12 +15,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from sotopia_env.chat_model.protocol import ChatModel
-from sotopia_env.errors import DamagedRecordError, EvaluationError, InvalidTaskError, PolicyError
+from sotopia_env.errors import (
+    DamagedRecordError,
+    EvaluationError,
+    InvalidTaskError,
+    InvalidValueError,
+    PolicyError,
+    UnknownNameError,
+    Verbatim,
+    check_members,
+)
 from sotopia_env.evaluators.evaluator import Basis
-from sotopia_env.evaluators.judge.goal_answer import Inquiry
+from sotopia_env.evaluators.judge.goals import PROMPTS as JUDGE_PROMPTS
+from sotopia_env.evaluators.judge.goals import judge_goals
 from sotopia_env.evaluators.judge.prompt import fingerprint
 from sotopia_env.evaluators.judge.question import AskingEvaluator, Manner, all_at_once, check_model, tag
-from sotopia_env.evaluators.judge.views import ask_goals
 from sotopia_env.outcomes import OutcomeResult
 from sotopia_env.records import canonical_json
 from sotopia_env.world.answers import (
@@ -38,7 +47,7 @@ from sotopia_env.world.answers import (
     is_majority,
 )
 from sotopia_env.world.dynamics import EpisodeState
-from sotopia_env.world.episode import Evaluation, PolicyInfo, Score, Transcript, final_state
+from sotopia_env.world.episode import Episode, Evaluation, PolicyInfo, Score, replay_turns
 from sotopia_env.world.interview import Question
 from sotopia_env.world.observation import observe
 from sotopia_env.world.outcome import goal_truth, outcome_of
@@ -46,7 +55,6 @@ from sotopia_env.world.reward import CustomDimension, Dimension
 from sotopia_env.world.scenario import Task
 
 _PROMPTS = ("question", "own_goal", "other_goal", "choice", "reask")
-_JUDGE_PROMPTS = ("judge_view_external", "judge_view_data", "judge_view_form", "judge_view_closing", "judge_data")
 _INSTRUCTIONS = {
     "goal_self": "Ten times the share of its goals that the agent says it reached.",
     "goal_other": "Ten times the share of its goals that the other agents say it reached.",
@@ -56,6 +64,8 @@ _INSTRUCTIONS = {
     ANSWERED: "Ten times the share of right answers among the answers on the others' private information.",
     COVERAGE: "Ten times the share of questions on the others' private information that were answered.",
 }
+ALL_VIEWS = "all"
+"""The majority of the views decides, each with one vote."""
 DIMENSIONS = {name: CustomDimension(name=name, low=0, high=10, instruction=i) for name, i in _INSTRUCTIONS.items()}
 """The dimensions of an interview, by name; one without a value has no score."""
 
@@ -76,21 +86,28 @@ class Interview(AskingEvaluator):
 
     Every seat is asked (a) for each own goal and (b) for each goal of every other seat whether it was reached, and (c)
     the scenario's multiple-choice questions on the others' private information, options in an order of its own. Judges
-    answer (a) with everything in view. All answers stand in ``answers`` of the evaluation; the scores are in
-    :data:`DIMENSIONS`, and where there are judges GOAL is that of their majority (of those that answered; as many yes
-    as no counts as not reached), the paper's first measure. Where a goal has an exact test, the outcome of the moves
-    stands in the evaluation, too.
+    answer (a) with everything in view. All answers are in ``answers`` of the evaluation, and the scores are in
+    :data:`DIMENSIONS`. Where a goal has an exact test, the outcome of the moves is in the evaluation, too.
+
+    GOAL is ten times the share of goals that were reached in the deciding view, by the majority of its answers (as many
+    yes as no counts as not reached); goals without an answer are left out. By default the judges decide, the paper's
+    first measure, and without judges there is no GOAL.
 
     Args:
-        judges: models from outside; none asks the participants alone.
+        judges: models from outside.
         policies: those that sat in the seats; a seat is asked through the one with the name and the parameters that the
             record of the episode gives. Seats of others are unanswered.
+        interviewee: answers for all seats instead of the policies that sat there, or for some, by agent id.
+        views: whose answers on goals are asked for; by default everybody's. Without ``self`` and ``other`` no
+            participant is asked anything.
+        deciding: the view that decides GOAL; ``"all"`` gives each view that is asked one vote.
         temperature: of the judges; a policy answers with its own settings.
         reasks: of the judges, after answers that are not accepted.
         max_tokens: limit on a judge's answer, in tokens.
 
     Raises:
-        InvalidValueError: an argument is not valid.
+        UnknownNameError: there is no such view.
+        InvalidValueError: an argument is not valid, or the deciding view is not asked.
     """
 
     def __init__(
@@ -98,22 +115,39 @@ class Interview(AskingEvaluator):
         judges: Sequence[ChatModel] = (),
         *,
         policies: Iterable[Configured] = (),
+        interviewee: Configured | Mapping[str, Configured] | None = None,
+        views: Iterable[View | str] | None = None,
+        deciding: View | str | None = None,
         temperature: float = 0.0,
         reasks: int = 2,
         max_tokens: int | None = None,
     ) -> None:
         self.judges = tuple(map(check_model, judges))
         self.manner = Manner(temperature, reasks, max_tokens)
+        self.views = _views(views, bool(self.judges))
+        self.deciding = _deciding(deciding, self.views)
         self._policies = {_identity(policy): policy for policy in policies}
+        self._interviewee = interviewee
+        for policy in interviewee.values() if isinstance(interviewee, Mapping) else filter(None, [interviewee]):
+            check_members("interviewee", "a policy, or policies by agent id", policy, Configured)
         self._parameters = self._describe()
         names = ", ".join(judge.name for judge in self.judges)
         tagged = {key: value for key, value in self._parameters.items() if key != "prompt"}
-        self._name = f"interview({names})#{tag(tagged)}" if names else "interview"
+        is_plain = not names and interviewee is None and views is None
+        self._name = "interview" if is_plain else f"interview({names})#{tag(tagged)}"
 
     def _describe(self) -> dict[str, Any]:
-        prompts = [f"interview_{name}" for name in _PROMPTS] + [*_JUDGE_PROMPTS] * bool(self.judges)
+        prompts = [f"interview_{name}" for name in _PROMPTS] + [*JUDGE_PROMPTS] * bool(self.judges)
+        others = self._interviewee
+        if isinstance(others, Mapping):
+            interviewee: Any = {agent: _described(policy) for agent, policy in others.items()}
+        else:
+            interviewee = None if others is None else _described(others)
         return {
             "judges": [{"model": model.name, "model_parameters": dict(model.parameters)} for model in self.judges],
+            "interviewee": interviewee,
+            "views": [view.value for view in self.views],
+            "deciding": self.deciding,
             "temperature": self.manner.temperature,
             "reasks": self.manner.reasks,
             "max_tokens": self.manner.max_tokens,
@@ -122,30 +156,35 @@ class Interview(AskingEvaluator):
 
     @property
     def name(self) -> str:
-        """``interview``; with judges ``interview(MODEL, …)#`` and six digits that stand for the parameters."""
+        """``interview``; with judges or settings ``interview(MODEL, …)#`` and six digits that stand for them."""
         return self._name
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        """The judges and how they are asked; the policies are in the record of the episode."""
+        """The judges, the views and how they are asked; the policies are in the record of the episode."""
         return self._parameters
 
     def measures(self, task: Task) -> Mapping[Dimension, Basis]:
-        """None of the seven dimensions."""
-        return {}
+        """GOAL, where a view decides it."""
+        return {} if self.deciding is None else {Dimension.GOAL: "judged"}
 
-    async def evaluate_async(self, transcript: Transcript) -> Evaluation:
+    async def evaluate_async(self, episode: Episode) -> Evaluation:
         """Returns all answers, with scores by view; unscored if there is no score, as where nobody could be asked.
 
         Raises:
             EvaluationError: a model could not be asked, or the turns contradict the rules or the task.
             BudgetExceededError: a ledger's limit is reached.
         """
-        task = transcript.task
-        state, outcome = _ending(transcript)
-        seats = [self._participant(transcript, state, seat) for seat in range(len(task.agents))]
-        judges = [self._judge(transcript, n, about) for about in task.agents for n in range(len(self.judges))]
-        answers = tuple(answer for group in await all_at_once([*seats, *judges]) for answer in group)
+        task = episode.task
+        outcome = _tested_outcome(episode)
+        work = []
+        if View.SELF in self.views or View.OTHER in self.views:
+            state = _end_state(episode)
+            work += [self._participant(episode, state, seat) for seat in range(len(task.agents))]
+        if View.EXTERNAL in self.views:
+            judges = range(len(self.judges))
+            work += [self._judge(episode, number, about) for about in task.agents for number in judges]
+        answers = tuple(answer for group in await all_at_once(work) for answer in group)
         scores = tuple(self._scores(task, answers, {} if outcome is None else goal_truth(task, outcome)))
         silence = "" if scores else "no question was answered; the first one: "
         return Evaluation(
@@ -158,40 +197,51 @@ class Interview(AskingEvaluator):
             answers=answers,
         )
 
-    async def _participant(self, transcript: Transcript, state: EpisodeState, seat: int) -> list[InterviewAnswer]:
-        task = transcript.task
+    def _respondent(self, info: PolicyInfo | None, agent: str) -> Configured | None:
+        others = self._interviewee
+        if others is not None and not isinstance(others, Mapping):
+            return others
+        if others is not None and agent in others:
+            return others[agent]
+        return None if info is None else self._policies.get(_identity(info))
+
+    async def _participant(self, episode: Episode, state: EpisodeState, seat: int) -> list[InterviewAnswer]:
+        task = episode.task
         agent = task.agents[seat]
-        info = next((info for info in transcript.policies if info.agent == agent), None)
-        policy = None if info is None else self._policies.get(_identity(info))
-        observation = observe(state, agent, transcript.own.get(agent, {}))
+        info = next((info for info in episode.policies if info.agent == agent), None)
+        policy = self._respondent(info, agent)
+        observation = observe(state, agent, episode.own_messages(agent))
+        by = policy.name if policy is not None else "" if info is None else info.name
         answers = []
-        for item in _items(task, seat, transcript.seed):
+        for item in _items(task, seat, episode.seed, self.views):
             if policy is None:
                 reply = InterviewReply(reason=_absence(info), asked=False)
             else:
-                seed = _seed(transcript.seed, task.id, agent, item.view, item.about, item.index)
+                seed = _seed(episode.seed, task.id, agent, item.view, item.about, item.index)
                 try:
                     reply = await answer_of(policy, observation, item.question, seed)
                 except PolicyError as error:
                     raise EvaluationError(f"{self._name}: {agent}: {error}") from error
-            answers.append(_answer(task, agent, "" if info is None else info.name, item, reply))
+            answers.append(_answer(task, agent, by, item, reply))
         return answers
 
-    async def _judge(self, transcript: Transcript, number: int, about: str) -> list[InterviewAnswer]:
-        model, task = self.judges[number], transcript.task
-        inquiry = Inquiry(View.EXTERNAL, f"judge_{number}", about, model)
-        label = f"{self._name}: {task.id}, seed {transcript.seed}"
-        result = await ask_goals(transcript, inquiry, self.manner, label)
+    async def _judge(self, episode: Episode, number: int, about: str) -> list[InterviewAnswer]:
+        model, task = self.judges[number], episode.task
         who: dict[str, Any] = {
-            "respondent": inquiry.respondent,
+            "respondent": f"judge_{number}",
             "by": model.name,
             "about": about,
             "view": View.EXTERNAL,
         }
+        label = f"{self._name}: {task.id}, seed {episode.seed}, {who['respondent']} on {about}"
+        result = await judge_goals(model, episode, about, self.manner, label)
         if result.value is None:
             goals = range(len(task.scenario.seats[task.agents.index(about)].goals))
             return [InterviewAnswer(**who, index=goal, reason=result.refusal) for goal in goals]
-        return [InterviewAnswer(**who, index=a.goal, value=a.reached, reason=a.reasoning) for a in result.value]
+        return [
+            InterviewAnswer(**who, index=goal, value=verdict.reached, reason=verdict.reasoning)
+            for goal, verdict in enumerate(result.value)
+        ]
 
     def _scores(
         self, task: Task, answers: Sequence[InterviewAnswer], truth: Mapping[tuple[int, int], bool]
@@ -199,22 +249,34 @@ class Interview(AskingEvaluator):
         for seat, agent in enumerate(task.agents):
             exact = [float(value) for (owner, _), value in truth.items() if owner == seat]
             own = [a.value for a in answers if a.view is None and a.respondent == agent and a.asked]
+            votes = [_votes(answers, agent, goal) for goal in range(len(task.scenario.seats[seat].goals))]
+            majorities = [[is_majority(tally[View.EXTERNAL])] for tally in votes if View.EXTERNAL in tally]
             shares = {
-                "goal_self": _mean(votes_by_goal(answers, agent, View.SELF)),
-                "goal_other": _mean(votes_by_goal(answers, agent, View.OTHER)),
-                "goal_external": _majority_share(votes_by_goal(answers, agent, View.EXTERNAL)),
+                "goal_self": _mean(tally.get(View.SELF, ()) for tally in votes),
+                "goal_other": _mean(tally.get(View.OTHER, ()) for tally in votes),
+                "goal_external": _mean(majorities),
                 "goal_exact": statistics.fmean(exact) if exact else None,
             }
             shares |= _information_shares(own)
-            if shares["goal_external"] is not None:
-                yield self._score(agent, Dimension.GOAL, shares["goal_external"])
+            yield from self._goal(agent, votes)
             for name, share in shares.items():
                 if share is not None:
-                    yield self._score(agent, name, share)
+                    yield self._score(agent, name, share, _INSTRUCTIONS[name])
 
-    def _score(self, agent: str, dimension: Dimension | str, share: float) -> Score:
-        instruction = _INSTRUCTIONS.get(dimension, _INSTRUCTIONS["goal_external"])
-        return Score(agent=agent, dimension=dimension, value=10 * share, reasoning=instruction, source=self._name)
+    def _goal(self, agent: str, votes: Sequence[Mapping[View, Sequence[bool]]]) -> Iterator[Score]:
+        """GOAL as the deciding view has it, with the votes of each view; nothing without a decision."""
+        verdicts, words = [], []
+        for number, tally in enumerate(votes, start=1):
+            deciding = [is_majority(given) for view, given in tally.items() if self.deciding in (view, ALL_VIEWS)]
+            if deciding:
+                verdicts.append([is_majority(deciding)])
+                counts = ", ".join(f"{view.value} {sum(given)} of {len(given)}" for view, given in tally.items())
+                words.append(f"goal {number} {'reached' if verdicts[-1][0] else 'not reached'} (yes: {counts})")
+        if (share := _mean(verdicts)) is not None:
+            yield self._score(agent, Dimension.GOAL, share, "; ".join(words))
+
+    def _score(self, agent: str, dimension: Dimension | str, share: float, reasoning: str) -> Score:
+        return Score(agent=agent, dimension=dimension, value=10 * share, reasoning=reasoning, source=self._name)
 
     async def close(self) -> None:
         """Closes the judges' models."""
@@ -222,14 +284,40 @@ class Interview(AskingEvaluator):
             await model.close()
 
 
-def votes_by_goal(answers: Iterable[InterviewAnswer], agent: str, view: View) -> list[list[bool]]:
-    """Returns, for each goal of ``agent`` that anybody was asked about, the answers by respondents of that view."""
-    goals: dict[int, list[bool]] = {}
+def _views(views: Iterable[View | str] | None, is_judged: bool) -> tuple[View, ...]:
+    """The views that are asked, in their one order."""
+    asked = [*View] if views is None else [_view("views", view) for view in views]
+    if not asked:
+        raise InvalidValueError(field="views", expected="at least one", got=Verbatim("none"))
+    if views is not None and View.EXTERNAL in asked and not is_judged:
+        raise InvalidValueError(field="views", got=View.EXTERNAL, expected="views of participants", hint="name a judge")
+    return tuple(view for view in View if view in asked and (is_judged or view is not View.EXTERNAL))
+
+
+def _deciding(deciding: View | str | None, views: Sequence[View]) -> View | str | None:
+    if deciding is None:
+        return View.EXTERNAL if View.EXTERNAL in views else None
+    if deciding == ALL_VIEWS:
+        return ALL_VIEWS
+    view = _view("deciding", deciding, ALL_VIEWS)
+    if view not in views:
+        raise InvalidValueError(field="deciding", expected=f"a view that is asked ({', '.join(views)})", got=view)
+    return view
+
+
+def _view(field: str, value: View | str, *more: str) -> View:
+    if value not in tuple(View):
+        raise UnknownNameError(field=field, got=str(value), valid=[*View, *more])
+    return View(value)
+
+
+def _votes(answers: Iterable[InterviewAnswer], agent: str, goal: int) -> dict[View, list[bool]]:
+    """The answers on one goal, by view; only of views from which there is one."""
+    votes: dict[View, list[bool]] = {}
     for answer in answers:
-        if (answer.about, answer.view) == (agent, view):
-            votes = goals.setdefault(answer.index, [])
-            votes += [] if answer.value is None else [answer.value]
-    return [goals[index] for index in sorted(goals)]
+        if (answer.about, answer.index) == (agent, goal) and answer.view is not None and answer.value is not None:
+            votes.setdefault(answer.view, []).append(answer.value)
+    return votes
 
 
 def _information_shares(rights: Iterable[bool | None]) -> dict[str, float]:
@@ -245,26 +333,28 @@ def _mean(goals: Iterable[Sequence[bool]]) -> float | None:
     return statistics.fmean(shares) if shares else None
 
 
-def _majority_share(goals: Iterable[Sequence[bool]]) -> float | None:
-    return _mean([[is_majority(votes)] for votes in goals if votes])
-
-
-def _ending(transcript: Transcript) -> tuple[EpisodeState, OutcomeResult | None]:
-    """The last state, and the outcome where goals are tested against it."""
-    interview = transcript.task.scenario.interview
+def _end_state(episode: Episode) -> EpisodeState:
     try:
-        state = final_state(transcript)
-        if interview is None or not interview.goal_tests:
-            return state, None
-        return state, outcome_of(transcript.task, transcript.turns, transcript.folded)
-    except (DamagedRecordError, InvalidTaskError) as error:
+        return replay_turns(episode)
+    except DamagedRecordError as error:
         raise EvaluationError(f"interview: {error}") from error
 
 
-def _items(task: Task, seat: int, seed: int) -> Iterator[_Item]:
+def _tested_outcome(episode: Episode) -> OutcomeResult | None:
+    """The outcome, where goals are tested against it."""
+    interview = episode.task.scenario.interview
+    if interview is None or not interview.goal_tests:
+        return None
+    try:
+        return outcome_of(episode.task, episode.plain_turns)
+    except InvalidTaskError as error:
+        raise EvaluationError(f"interview: {error}") from error
+
+
+def _items(task: Task, seat: int, seed: int, views: Sequence[View]) -> Iterator[_Item]:
     seats, interview = len(task.agents), task.scenario.interview
     for view, owners in ((View.SELF, [seat]), (View.OTHER, [owner for owner in range(seats) if owner != seat])):
-        for owner in owners:
+        for owner in owners if view in views else ():
             for index, goal in enumerate(task.scenario.seats[owner].goals):
                 yield _Item(view, owner, index, InterviewQuestion(task.agents[owner], goal))
     for index, question in enumerate(() if interview is None else interview.questions):
@@ -301,6 +391,10 @@ def _absence(info: PolicyInfo | None) -> str:
     return (
         "no policy is recorded for the seat" if info is None else f"the policy {info.name!r} is not there to be asked"
     )
+
+
+def _described(policy: Configured) -> dict[str, Any]:
+    return {"name": policy.name, "parameters": dict(policy.parameters)}
 
 
 def _identity(policy: Configured | PolicyInfo) -> str:

@@ -11,51 +11,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pydantic import Field
-
-from sotopia_env.errors import DamagedRecordError, EvaluationError, FieldError, excerpt
+from sotopia_env.errors import EvaluationError, FieldError, excerpt
 from sotopia_env.evaluators.judge.prompt import closed_object
 from sotopia_env.evaluators.judge.verdict import Refusal, object_members, read_object, refusal, text_problem
-from sotopia_env.outcomes import AnyProtocol, InvalidMoveError, Menu, Move, MoveKind, OutcomeResult
+from sotopia_env.outcomes import AnyProtocol, InvalidMoveError, Menu, Move, MoveKind, SpokenAgreement
 from sotopia_env.outcomes.space import OPTION
-from sotopia_env.records import JsonObject, Record, read_record
 from sotopia_env.world.dynamics import Turn, final_table
-from sotopia_env.world.episode import Evaluation, Transcript
+from sotopia_env.world.episode import Episode
 from sotopia_env.world.outcome import outcome_of
 from sotopia_env.world.scenario import Task
-
-
-class SpokenAgreement(Record):
-    """What an episode came to in words, in the opinion of a language model.
-
-    Attributes:
-        agreed: whether anything was agreed.
-        terms: what, in normal form; empty where nothing was.
-        turns: agent id to the number of its turn, from 1, that shows its assent; only seats that gave one.
-        reasoning: the model's.
-        outcome: what it is worth, computed from the terms: an opinion still, and never a verified outcome.
-        remarks: who answered, after how many re-asks, and how many turns were left out.
-    """
-
-    agreed: bool
-    terms: JsonObject = Field(default_factory=dict)
-    turns: JsonObject = Field(default_factory=dict)
-    reasoning: str = ""
-    outcome: OutcomeResult | None = None
-    remarks: str = ""
-
-
-def spoken_agreement_of(evaluation: Evaluation) -> SpokenAgreement:
-    """Returns what a spoken outcome was scored by; the evaluation keeps it as JSON in its ``comment``.
-
-    Raises:
-        EvaluationError: it is unscored, or another evaluator's.
-    """
-    try:
-        return read_record(SpokenAgreement, evaluation.comment, evaluation.evaluator)
-    except DamagedRecordError:
-        reason = f"unscored ({evaluation.unscored})" if evaluation.unscored else "its comment holds no agreement"
-        raise EvaluationError(f"{evaluation.evaluator}: expected an evaluation of a spoken outcome, {reason}") from None
 
 
 def agreement_schema(task: Task, turns: int) -> dict[str, Any]:
@@ -81,7 +45,7 @@ def protocol_of(task: Task) -> AnyProtocol:
     return protocol
 
 
-def read_agreement(text: str, transcript: Transcript) -> SpokenAgreement | Refusal:
+def read_agreement(text: str, episode: Episode) -> SpokenAgreement | Refusal:
     """Returns the agreement in a model's answer, or why the answer is refused."""
     answer = read_object(text)
     if isinstance(answer, Refusal):
@@ -94,10 +58,10 @@ def read_agreement(text: str, transcript: Transcript) -> SpokenAgreement | Refus
     if problems or agreement is None:
         return refusal(problems) or SpokenAgreement(agreed=False, reasoning=parts["reasoning"])
     details = object_members(agreement, ("terms", "turns"), "agreement", problems)
-    terms = _terms(details.get("terms"), transcript.task, problems)
-    turns = _citations(details.get("turns"), transcript, problems)
+    terms = _terms(details.get("terms"), episode.task, problems)
+    turns = _citations(details.get("turns"), episode, problems)
     return refusal(problems) or _sufficient(
-        SpokenAgreement(agreed=True, terms=terms, turns=turns, reasoning=parts["reasoning"]), transcript
+        SpokenAgreement(agreed=True, terms=terms, turns=turns, reasoning=parts["reasoning"]), episode
     )
 
 
@@ -109,11 +73,11 @@ def _terms(value: Any, task: Task, problems: list[str]) -> dict[str, Any]:
         return {}
 
 
-def _citations(value: Any, transcript: Transcript, problems: list[str]) -> dict[str, int]:
-    numbers = object_members(value, transcript.task.agents, "agreement.turns", problems)
+def _citations(value: Any, episode: Episode, problems: list[str]) -> dict[str, int]:
+    numbers = object_members(value, episode.task.agents, "agreement.turns", problems)
     cited = {agent: number for agent, number in numbers.items() if number is not None}
     for agent, number in cited.items():
-        if problem := _citation_problem(agent, number, transcript.turns):
+        if problem := _citation_problem(agent, number, episode.plain_turns):
             problems.append(f"agreement.turns.{agent}: {problem}")
     return cited
 
@@ -129,9 +93,9 @@ def _citation_problem(agent: str, number: Any, turns: Sequence[Turn]) -> str:
     return "" if turn.action.argument.strip() else f"turn {number} carries no words"
 
 
-def _sufficient(agreement: SpokenAgreement, transcript: Transcript) -> SpokenAgreement | Refusal:
-    protocol = protocol_of(transcript.task)
-    settlement = protocol.outcome(final_table(transcript.task, as_moves(agreement, transcript))[0])
+def _sufficient(agreement: SpokenAgreement, episode: Episode) -> SpokenAgreement | Refusal:
+    protocol = protocol_of(episode.task)
+    settlement = protocol.outcome(final_table(episode.task, as_moves(agreement, episode))[0])
     if settlement.decided:
         return agreement
     cited = ", ".join(agreement.turns) or "nobody"
@@ -141,19 +105,19 @@ def _sufficient(agreement: SpokenAgreement, transcript: Transcript) -> SpokenAgr
     )
 
 
-def as_moves(agreement: SpokenAgreement, transcript: Transcript) -> tuple[Turn, ...]:
+def as_moves(agreement: SpokenAgreement, episode: Episode) -> tuple[Turn, ...]:
     """Returns the turns, with those that show assent carrying the move that their words amount to.
 
     Each is an offer of the terms, open to all (equal offers of all who are needed are an agreement, in whatever order
     they come), or a vote for the option. An assent after the settlement adds nothing.
     """
-    protocol = protocol_of(transcript.task)
+    protocol = protocol_of(episode.task)
     move = _move(protocol, agreement.terms)
-    turns = list(transcript.turns)
+    turns = list(episode.plain_turns)
     positions = {turn.index + 1: position for position, turn in enumerate(turns)}
     for number in sorted(agreement.turns.values()):
         position = positions[number]
-        if protocol.settled(final_table(transcript.task, turns[:position])[0]):
+        if protocol.settled(final_table(episode.task, turns[:position])[0]):
             break
         turns[position] = replace(turns[position], action=replace(turns[position].action, to=(), move=move))
     return tuple(turns)
@@ -164,19 +128,19 @@ def _move(protocol: AnyProtocol, terms: Mapping[str, Any]) -> Move:
     return Move(MoveKind.VOTE, terms[OPTION]) if ballot else Move(MoveKind.PROPOSE, dict(terms))
 
 
-def with_outcome(agreement: SpokenAgreement, transcript: Transcript, reader: str) -> SpokenAgreement:
+def with_outcome(agreement: SpokenAgreement, episode: Episode, reader: str) -> SpokenAgreement:
     """Returns the agreement with what it is worth to the seats, as the task's own worths have it.
 
     Args:
         agreement: as it was read.
-        transcript: the episode.
+        episode: the episode.
         reader: whose opinion it is; the reason says so.
 
     Raises:
         InvalidTaskError: the task has more outcomes than can be counted exactly.
     """
-    task = transcript.task
-    outcome = outcome_of(task, as_moves(agreement, transcript) if agreement.agreed else transcript.turns)
+    task = episode.task
+    outcome = outcome_of(task, as_moves(agreement, episode) if agreement.agreed else episode.plain_turns)
     reason = f"in the reading of {reader}, nothing was agreed in words."
     if agreement.agreed:
         cited = ", ".join(f"{task.names[agent]} in turn {number}" for agent, number in agreement.turns.items())

@@ -20,18 +20,12 @@ from sotopia_env.evaluators.judge.question import (
     remarks,
     tag,
 )
-from sotopia_env.evaluators.spoken_agreement import (
-    SpokenAgreement,
-    agreement_schema,
-    protocol_of,
-    read_agreement,
-    with_outcome,
-)
+from sotopia_env.evaluators.spoken_agreement import agreement_schema, protocol_of, read_agreement, with_outcome
 from sotopia_env.evaluators.verified import VerifiedOutcome, share_scores
-from sotopia_env.outcomes import AgreementRules, BallotRules, Quorum
+from sotopia_env.outcomes import AgreementRules, BallotRules, Quorum, SpokenAgreement
 from sotopia_env.prompts import fill, load
 from sotopia_env.quoting import disarm, quote
-from sotopia_env.world.episode import Evaluation, Transcript
+from sotopia_env.world.episode import Episode, Evaluation
 from sotopia_env.world.outcome import references
 from sotopia_env.world.reward import Dimension
 from sotopia_env.world.scenario import Task
@@ -74,7 +68,7 @@ class SpokenOutcome(AskingEvaluator):
         self._name = f"spoken-outcome({model.name})#{tag(tagged)}"
 
     def _describe(self) -> dict[str, Any]:
-        texts = ("spoken_outcome_closing", "judge_view_data", "judge_data", "judge_reask")
+        texts = ("spoken_outcome_closing", "judge_data_rule", "judge_data", "judge_reask")
         return {
             "model": self.model.name,
             "model_parameters": dict(self.model.parameters),
@@ -98,10 +92,10 @@ class SpokenOutcome(AskingEvaluator):
     def __repr__(self) -> str:
         return f"SpokenOutcome({self._name!r})"
 
-    def applies(self, transcript: Transcript) -> bool:
+    def applies(self, episode: Episode) -> bool:
         """Whether the task has an outcome that can be agreed on."""
         try:
-            protocol_of(transcript.task)
+            protocol_of(episode.task)
         except EvaluationError:
             return False
         return True
@@ -110,56 +104,56 @@ class SpokenOutcome(AskingEvaluator):
         """GOAL and FIN of a task with an outcome, as a model read them."""
         return dict.fromkeys(VerifiedOutcome().measures(task), "judged")
 
-    async def evaluate_async(self, transcript: Transcript) -> Evaluation:
+    async def evaluate_async(self, episode: Episode) -> Evaluation:
         """Returns GOAL and FIN for every agent, or an unscored evaluation with the reason.
 
-        What was read stands in ``comment``
-        (:func:`~sotopia_env.evaluators.spoken_agreement.spoken_agreement_of` gives it back).
+        What was read is in ``agreement`` of the evaluation.
 
         Raises:
             EvaluationError: the task has nothing that can be agreed on or too many outcomes, moves were made, a call
                 to the model failed for good, or the episode does not fit the model.
             BudgetExceededError: the ledger's limit is reached.
         """
-        task = transcript.task
+        task = episode.task
         protocol_of(task)
         try:
             references(task)  # before anything is paid for
         except InvalidTaskError as error:
             raise EvaluationError(f"{self._name}: {error}") from error
-        answer = await self.read(transcript)
+        answer = await self.read(episode)
         if answer.value is None:
             reason = f"no valid answer after {answer.reasks + 1} answers; the last one: {answer.refusal}"
             return Evaluation(evaluator=self._name, parameters=dict(self._parameters), unscored=reason)
-        agreement = with_outcome(answer.value, transcript, self.model.name)
+        agreement = with_outcome(answer.value, episode, self.model.name)
         assert agreement.outcome is not None
         return Evaluation(
             evaluator=self._name,
             parameters=dict(self._parameters),
             scores=share_scores(task, agreement.outcome, self._name),
-            comment=agreement.model_copy(update={"remarks": remarks([answer])}).model_dump_json(),
+            agreement=agreement,
+            comment=remarks([answer]),
         )
 
-    async def read(self, transcript: Transcript) -> Answer[SpokenAgreement]:
+    async def read(self, episode: Episode) -> Answer[SpokenAgreement]:
         """Returns what the model reads as agreed, or why none of its answers was accepted.
 
         Raises:
             EvaluationError: as :meth:`evaluate_async`.
         """
-        task = transcript.task
-        if any(turn.action.move is not None for turn in transcript.turns):
+        task = episode.task
+        if any(turn.action.move is not None for turn in episode.plain_turns):
             raise EvaluationError(
                 f"{self._name}: expected an episode of words alone, got moves; 'verified' computes what they came to"
             )
-        system, schema = _instructions(task), agreement_schema(task, len(transcript.turns))
+        system, schema = _instructions(task), agreement_schema(task, len(episode.plain_turns))
         closing = load("spoken_outcome_closing")
 
         def prompt(omitted: int) -> Prompt:
-            return Prompt(system, document(transcript, omitted=omitted, turns_only=True), closing, schema)
+            return Prompt(system, document(episode, omitted=omitted, turns_only=True), closing, schema)
 
-        read = partial(read_agreement, transcript=transcript)
-        label = f"{self._name}: {task.id}, seed {transcript.seed}"
-        return await ask(self.model, prompt, len(transcript.turns), read, self.manner, label)
+        read = partial(read_agreement, episode=episode)
+        label = f"{self._name}: {task.id}, seed {episode.seed}"
+        return await ask(self.model, prompt, len(episode.plain_turns), read, self.manner, label)
 
     async def close(self) -> None:
         """Closes the model."""
@@ -173,7 +167,7 @@ def _instructions(task: Task) -> str:
     turns = ", ".join(f'"{agent}": …' for agent in task.agents)
     text = fill(
         load("spoken_outcome"),
-        data_rule=load("judge_view_data"),
+        data_rule=load("judge_data_rule"),
         issues=issues,
         needs=_needs(task),
         form=f'{{"reasoning": "…", "agreement": {{"terms": {{{terms}}}, "turns": {{{turns}}}}}}}',

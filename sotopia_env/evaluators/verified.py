@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from sotopia_env.errors import EvaluationError, InvalidTaskError
 from sotopia_env.evaluators.evaluator import Basis, ComputedEvaluator
 from sotopia_env.outcomes import OutcomeResult
-from sotopia_env.world.episode import Evaluation, Score, Transcript
+from sotopia_env.world.episode import Episode, Evaluation, Score
 from sotopia_env.world.outcome import outcome_of
 from sotopia_env.world.reward import RANGES, Dimension
 from sotopia_env.world.scenario import Task
@@ -33,28 +33,28 @@ class VerifiedOutcome(ComputedEvaluator):
 
     name = "verified"
 
-    def applies(self, transcript: Transcript) -> bool:
+    def applies(self, episode: Episode) -> bool:
         """Whether the task has an outcome that can be verified."""
-        return transcript.task.scenario.outcome is not None
+        return episode.task.scenario.outcome is not None
 
     def measures(self, task: Task) -> Mapping[Dimension, Basis]:
         """GOAL and FIN of a task with an outcome, and nothing of any other."""
         return {} if task.scenario.outcome is None else {dimension: "verified" for dimension, _ in _FACTORS}
 
-    def evaluate(self, transcript: Transcript) -> Evaluation:
+    def evaluate(self, episode: Episode) -> Evaluation:
         """Returns GOAL and FIN for every agent, and the outcome itself.
 
         Raises:
             EvaluationError: the task has no outcome, or more outcomes than can be counted exactly.
         """
-        task = transcript.task
+        task = episode.task
         if task.scenario.outcome is None:
             raise EvaluationError(
                 f"verified: task {task.id!r} has no outcome specification, so there is nothing to verify; "
-                "use an evaluator that judges the transcript, such as 'rules'"
+                "use an evaluator that judges the episode, such as 'rules'"
             )
         try:
-            outcome = outcome_of(task, transcript.turns, transcript.folded)
+            outcome = outcome_of(task, episode.plain_turns)
         except InvalidTaskError as error:
             raise EvaluationError(f"{self.name}: {error}") from error
         scores = share_scores(task, outcome, self.name)

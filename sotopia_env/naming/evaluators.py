@@ -15,7 +15,6 @@ from sotopia_env.evaluators.ensemble import Ensemble
 from sotopia_env.evaluators.interview import Interview
 from sotopia_env.evaluators.judge.dimensions_file import load_dimensions
 from sotopia_env.evaluators.judge.llm_judge import LLMJudge
-from sotopia_env.evaluators.judge.views import ALL_VIEWS, Views
 from sotopia_env.evaluators.rules.evaluator import RuleEvaluator
 from sotopia_env.evaluators.spoken_outcome import SpokenOutcome
 from sotopia_env.evaluators.verified import VerifiedOutcome
@@ -35,8 +34,9 @@ from sotopia_env.naming.grammar import (
 )
 from sotopia_env.naming.models import with_directories
 from sotopia_env.naming.plugins import Plugins
+from sotopia_env.naming.policies import make_policy
 from sotopia_env.naming.recorded import interviewees
-from sotopia_env.world.answers import Configured, View
+from sotopia_env.world.answers import Configured
 from sotopia_env.world.episode import Evaluator
 
 ModelFactory = Callable[..., ChatModel]
@@ -64,7 +64,7 @@ def make_evaluator(
     """Returns the evaluator that ``spec`` names; an evaluator is returned as it is.
 
     Args:
-        spec: a name of :data:`EVALUATOR_NAMES`, a judge (``judge:MODEL``), goals by views (``views:MODEL``), several
+        spec: a name of :data:`EVALUATOR_NAMES`, a judge (``judge:MODEL``), several
             joined with ``+`` (the first that scores a dimension wins), or an aggregate of several:
             ``mean(verified+rules)``. An aggregate of judges alone is an
             :class:`~sotopia_env.evaluators.ensemble.Ensemble`, which also knows ``majority``, and how many of them
@@ -74,16 +74,13 @@ def make_evaluator(
             (YAML), ``bands=true``, ``per=agent``, ``temperature=0.5``, ``reasks=3``, ``max_tokens=2000``,
             ``replicate=1`` and ``api_base=URL``.
 
-            ``views:MODEL`` names the judges from outside: none, one, or several with commas. Its options are
-            ``interviewee=MODEL`` (who answers for all participants; or for each,
-            ``interviewee=(agent_0=MODEL,agent_1=MODEL)``), ``views=(self,other,external)``, ``deciding=all`` (the
-            default where nobody is asked from outside), ``temperature``, ``reasks``, ``max_tokens`` and ``api_base``.
-
             ``spoken-outcome:MODEL`` scores what was agreed in words alone, in episodes without moves; its options are
             ``temperature``, ``reasks``, ``max_tokens``, ``replicate`` and ``api_base``.
 
             ``interview`` asks the policies themselves, ``interview:MODEL`` also judges from outside, one or several
-            with commas; its options are ``temperature``, ``reasks``, ``max_tokens`` and ``api_base``, of the judges.
+            with commas. Its options are ``interviewee=POLICY`` (answers for all participants; or
+            ``interviewee=(agent_0=POLICY,agent_1=POLICY)``), ``views=(self,other,external)``, ``deciding=all``,
+            and ``temperature``, ``reasks``, ``max_tokens`` and ``api_base`` of judges and interviewees.
 
             Any other name is what another package adds (:mod:`sotopia_env.naming.plugins`, group
             ``sotopia.evaluators``): an entry point, ``package.module:factory``, or a directory. A factory with a
@@ -154,30 +151,21 @@ def _plugin(name: str, model_factory: ModelFactory) -> Evaluator:
 
 def _interview(head: str, options: str, make: ModelFactory, policies: Iterable[Configured]) -> Interview:
     owner = f"evaluator {head!r}"
-    arguments = read_options(owner, options, _SAMPLING)
+    arguments = read_options(owner, options, _INTERVIEW_OPTIONS)
     if "api_base" in arguments:
         make = partial(make, api_base=arguments.pop("api_base"))
-    with options_of(owner, _SAMPLING):
+    with options_of(owner, _INTERVIEW_OPTIONS):
         judges = [make(name) for name in words(head.partition(":")[2])]
-        return Interview(judges, policies=interviewees(policies, make), **arguments)
+        manner = {"temperature": 0.0, **{key: arguments[key] for key in _SAMPLING if key in arguments}}
+        seats = {agent: make_policy(spec, make, manner) for agent, spec in arguments.pop("interviewee", {}).items()}
+        interviewee = seats.get(_EVERY_SEAT, seats or None)
+        return Interview(judges, policies=interviewees(policies, make), interviewee=interviewee, **arguments)
 
 
 def _judge(model: str, make: ModelFactory, **arguments: Any) -> LLMJudge:
     if not model:
         raise InvalidValueError(field="evaluator", expected="a model's name after 'judge:'", got="judge:")
     return LLMJudge(make(model), **arguments)
-
-
-def _views(models: str, make: ModelFactory, **arguments: Any) -> Views:
-    interviewee = arguments.pop("interviewee", None)
-    if isinstance(interviewee, dict):
-        interviewee = {agent: make(name) for agent, name in interviewee.items()}
-    elif isinstance(interviewee, str):
-        interviewee = make(interviewee)
-    judges = [make(name) for name in words(models)]
-    if not judges or View.EXTERNAL not in arguments.get("views", (View.EXTERNAL,)):
-        arguments.setdefault("deciding", ALL_VIEWS)
-    return Views(judges, interviewee=interviewee, **arguments)
 
 
 def _spoken_outcome(model: str, make: ModelFactory, **arguments: Any) -> SpokenOutcome:
@@ -187,14 +175,14 @@ def _spoken_outcome(model: str, make: ModelFactory, **arguments: Any) -> SpokenO
     return SpokenOutcome(make(model), **arguments)
 
 
-def _interviewee(text: str) -> str | dict[str, str]:
-    """A model for all participants, or one for each."""
+def _interviewee(text: str) -> dict[str, str]:
+    """A policy for every seat, or one for some seats by agent id."""
     if "=" not in text:
-        return text
-    models = read_options("interviewee", text, {}, default=WORD)
-    if not all(models.values()):
+        return {_EVERY_SEAT: text}
+    policies = read_options("interviewee", text, {}, default=WORD)
+    if not all(policies.values()):
         raise ValueError(text)
-    return models
+    return policies
 
 
 _INTERVIEW = "interview"
@@ -207,14 +195,14 @@ _JUDGE_OPTIONS: Mapping[str, Reader] = {
     **_SAMPLING,
     "replicate": WHOLE,
 }
-_VIEWS_OPTIONS: Mapping[str, Reader] = {
-    "interviewee": Reader(_interviewee, "MODEL or (AGENT=MODEL,…)"),
+_EVERY_SEAT = ""
+_INTERVIEW_OPTIONS: Mapping[str, Reader] = {
+    "interviewee": Reader(_interviewee, "POLICY or (AGENT=POLICY,…)"),
     "views": WORDS,
     "deciding": WORD,
     **_SAMPLING,
 }
 _WITH_MODEL: Mapping[str, tuple[Callable[..., Evaluator], Mapping[str, Reader]]] = {
     "judge": (_judge, _JUDGE_OPTIONS),
-    "views": (_views, _VIEWS_OPTIONS),
     "spoken-outcome": (_spoken_outcome, {**_SAMPLING, "replicate": WHOLE}),
 }

@@ -18,7 +18,7 @@ from sotopia_env.outcomes.protocols import (
     make_protocol,
 )
 from sotopia_env.outcomes.reference import ReferencePoints, reference_points
-from sotopia_env.outcomes.result import OutcomeResult
+from sotopia_env.outcomes.result import OutcomeResult, SpokenAgreement
 from sotopia_env.outcomes.space import OutcomeSpace, Terms
 from sotopia_env.outcomes.specification import (
     AgreementRules,
@@ -76,6 +76,7 @@ __all__ = [
     "ReferencePoints",
     "Seats",
     "Settlement",
+    "SpokenAgreement",
     "TableEntry",
     "TableView",
     "TableWorth",

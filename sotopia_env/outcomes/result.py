@@ -1,4 +1,4 @@
-"""The outcome of an episode: what was agreed, and what it is worth to every seat."""
+"""The outcome of an episode: what was agreed, by moves or in words, and what it is worth to every seat."""
 
 from __future__ import annotations
 
@@ -28,3 +28,21 @@ class OutcomeResult(Record):
     shares: tuple[float, ...]
     efficiency: float
     fairness: float | None = None
+
+
+class SpokenAgreement(Record):
+    """What was agreed in words alone, in the reading of a language model.
+
+    Attributes:
+        agreed: whether anything was agreed.
+        terms: what, in normal form; empty where nothing was.
+        turns: agent id to the number of its turn, from 1, that shows its assent; only seats that gave one.
+        reasoning: the model's.
+        outcome: what it is worth, computed from the terms: an opinion still, and never a verified outcome.
+    """
+
+    agreed: bool
+    terms: JsonObject = Field(default_factory=dict)
+    turns: JsonObject = Field(default_factory=dict)
+    reasoning: str = ""
+    outcome: OutcomeResult | None = None

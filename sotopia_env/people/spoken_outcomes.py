@@ -21,7 +21,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ from sotopia_env.outcomes import OutcomeSpec
 from sotopia_env.records import Name, Record, invalid, read_record
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.dynamics import Turn
-from sotopia_env.world.episode import Transcript, read_episode
+from sotopia_env.world.episode import Episode, read_episode
 from sotopia_env.world.outcome import outcome_of
 from sotopia_env.world.scenario import (
     Character,
@@ -69,7 +69,7 @@ class Case:
     """A dialogue with the terms that were agreed on; ``None`` for no agreement."""
 
     where: str
-    transcript: Transcript
+    episode: Episode
     terms: dict[str, Any] | None
 
 
@@ -106,16 +106,15 @@ def known_cases(path: Path) -> Iterator[Case]:
 def _episode_case(line: str, where: Where) -> Case | None:
     """The words of an episode and what its moves came to; ``None`` where nothing could be agreed on."""
     episode = read_episode(line, where)
-    transcript = Transcript.of_episode(episode)
     try:
         protocol_of(episode.task)
-        outcome = outcome_of(episode.task, transcript.turns)
+        outcome = outcome_of(episode.task, episode.plain_turns)
     except EvaluationError:
         return None
     except InvalidTaskError as error:
         raise DamagedRecordError.of(error, where=where) from None
-    turns = tuple(_words_of(turn) for turn in transcript.turns)
-    return Case(str(where), replace(transcript, turns=turns), outcome.terms if outcome.agreed else None)
+    words = episode.with_turns(map(_words_of, episode.plain_turns))
+    return Case(str(where), words, outcome.terms if outcome.agreed else None)
 
 
 def _words_of(turn: Turn) -> Turn:
@@ -130,7 +129,7 @@ def _dialogue_case(line: str, where: Where) -> Case:
         dialogue = read_record(Dialogue, line, where)
         task = _task_of(dialogue, str(where))
         terms = None if dialogue.terms is None else protocol_of(task).space.normalise(dialogue.terms)
-        return Case(str(where), Transcript(task, _turns_of(dialogue)), terms)
+        return Case(str(where), Episode(task=task).with_turns(_turns_of(dialogue)), terms)
     except ValidationError as error:
         raise DamagedRecordError.of(invalid(error), where=where) from None
     except InvalidValueError as error:
@@ -168,7 +167,7 @@ def _task_of(dialogue: Dialogue, where: str) -> Task:
 async def read_case(evaluator: SpokenOutcome, case: Case) -> Result:
     """What the evaluator reads in a case."""
     try:
-        answer = await evaluator.read(case.transcript)
+        answer = await evaluator.read(case.episode)
     except EvaluationError as error:
         return Result(case, unscored=str(error))
     if answer.value is None:

@@ -43,7 +43,7 @@ from sotopia_env.runs.play import evaluate_episode
 from sotopia_env.storage.directory import read_run
 from sotopia_env.storage.manifest import RUN, named
 from sotopia_env.world.dynamics import Rules, TurnOrder, initial_state
-from sotopia_env.world.episode import Episode, Evaluator, PolicyInfo, Transcript
+from sotopia_env.world.episode import Episode, Evaluator, PolicyInfo
 from sotopia_env.world.observation import observe
 from sotopia_env.world.scenario import Task
 
@@ -242,7 +242,7 @@ class Tally:
         seats = zip(plan.task.agents, map(named, plan.policies), strict=True)
         infos = tuple(PolicyInfo(agent=agent, name=item.name, parameters=item.parameters) for agent, item in seats)
         with suppress(EvaluationError):  # the stand-in gives no verdict; its requests are recorded
-            await evaluator.evaluate_async(Transcript(plan.task, (), rules=plan.rules, policies=infos))
+            await evaluator.evaluate_async(Episode(task=plan.task, rules=plan.rules, policies=infos))
         return self._models.questions()
 
     def _add(

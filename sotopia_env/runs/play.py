@@ -15,7 +15,7 @@ from sotopia_env.evaluators.evaluator import MemberResult, Panel
 from sotopia_env.runs.plan import EpisodePlan
 from sotopia_env.storage.manifest import FailureRecord, named
 from sotopia_env.table import Table, TurnListener
-from sotopia_env.world.episode import Episode, EpisodeError, Evaluation, Evaluator, RecordedTurn, Transcript
+from sotopia_env.world.episode import Episode, EpisodeError, Evaluation, Evaluator, RecordedTurn
 
 logger = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -95,7 +95,7 @@ async def evaluate_episode(
         ModelRefusedError: a model refuses every request; likewise.
     """
     if not isinstance(evaluator, Panel):
-        work = evaluator.evaluate_async(Transcript.of_episode(episode))
+        work = evaluator.evaluate_async(episode)
         return episode.with_evaluation(await _evaluation(episode, evaluator, work, timeout))
     results = await all_at_once(_judged(episode, judge, timeout, on_judged) for judge in evaluator.judges)
     for result in results:
@@ -119,7 +119,7 @@ async def _judged(
     if recorded is not None and recorded.unscored is None and recorded.parameters == named(judge).parameters:
         return MemberResult(judge.name, recorded)
     try:
-        work = judge.evaluate_async(Transcript.of_episode(episode))
+        work = judge.evaluate_async(episode)
         evaluation = await _evaluation(episode, judge, work, timeout)
     except FATAL as error:
         return error

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Protocol, Self, TypeVar, runtime_checkable
 
-from pydantic import AfterValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from sotopia_env.errors import DamagedRecordError, EvaluationError, InvalidValueError, Verbatim, Where
 from sotopia_env.files import read_lines
-from sotopia_env.outcomes import OutcomeResult
+from sotopia_env.outcomes import OutcomeResult, SpokenAgreement
 from sotopia_env.quoting import disarm
 from sotopia_env.records import JsonObject, Record, SourcedRecord, code_version, read_record
 from sotopia_env.world.answers import InterviewAnswer
@@ -157,6 +156,7 @@ class Evaluation(Record):
 
     ``members`` names the evaluators whose evaluations this one combines, where they stand in the record themselves.
     ``answers`` are those of an interview, unanswered questions included; they also stand in an unscored evaluation.
+    ``outcome`` is computed from the moves; ``agreement`` is what a model read in the words.
     """
 
     evaluator: str
@@ -168,6 +168,7 @@ class Evaluation(Record):
     outcome: OutcomeResult | None = None
     comment: str = ""
     answers: tuple[InterviewAnswer, ...] = ()
+    agreement: SpokenAgreement | None = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -263,6 +264,27 @@ class Episode(SourcedRecord):
                 raise InvalidValueError(field="evaluations", expected=f"payoffs and shares for {len(agents)} agents")
         return self
 
+    @classmethod
+    def of_state(cls, state: EpisodeState) -> Episode:
+        """Returns the record of a (finished or running) episode of which there is nothing but the state."""
+        turns = tuple([RecordedTurn(turn=turn) for turn in state.turns])
+        return cls(task=state.task, rules=state.rules, seed=state.seed, turns=turns, stop=state.stop)
+
+    @property
+    def plain_turns(self) -> tuple[Turn, ...]:
+        """The turns without the texts behind them."""
+        return tuple([item.turn for item in self.turns])
+
+    def own_messages(self, agent: str) -> Mapping[int, OwnMessage]:
+        """Returns what an agent wrote itself, by the index of its turns; for that agent alone."""
+        own = [item for item in self.turns if item.turn.actor == agent and item.generation is not None]
+        messages = {item.turn.index: item.generation.message for item in own if item.generation is not None}
+        return {index: message for index, message in messages.items() if message is not None}
+
+    def with_turns(self, turns: Iterable[Turn]) -> Episode:
+        """Returns the episode with other turns, which have no texts behind them."""
+        return self.model_copy(update={"turns": tuple(RecordedTurn(turn=turn) for turn in turns)})
+
     def before(self, turn: int) -> Episode:
         """Returns the state before turn ``turn``: an unfinished episode of the turns until then, without evaluations.
 
@@ -288,86 +310,14 @@ class Episode(SourcedRecord):
         return evaluations[-1] if evaluations else None
 
 
-@dataclass(frozen=True, slots=True)
-class Transcript:
-    """What an evaluator reads: the task and every turn, private ones included.
-
-    Attributes:
-        folded: the table after the turns and after how many it was settled, where a state has them already; ``None``
-            leaves it to the reader to fold the turns.
-        rules: order and limits, under which the turns replay.
-        policies: who sat in the seats, where it is known. For interviews: a judge must not read it.
-        own: what each agent wrote itself, by the index of its turns; it is for that agent alone.
-    """
-
-    __pydantic_config__ = ConfigDict(extra="forbid")
-
-    task: Task
-    turns: tuple[Turn, ...]
-    stop: StopReason | None = None
-    seed: int = 0
-    folded: tuple[Any, int | None] | None = field(default=None, repr=False, compare=False)
-    rules: Rules = field(default=Rules(), repr=False, compare=False)
-    policies: tuple[PolicyInfo, ...] = field(default=(), repr=False, compare=False)
-    own: Mapping[str, Mapping[int, OwnMessage]] = field(default_factory=dict, repr=False, compare=False)
-
-    @classmethod
-    def of_state(cls, state: EpisodeState) -> Transcript:
-        """The transcript of a (finished or running) episode."""
-        return cls(state.task, state.turns, state.stop, state.seed, (state.table, state.settled_after), state.rules)
-
-    @classmethod
-    def of_episode(cls, episode: Episode) -> Transcript:
-        """The transcript of a recorded episode."""
-        turns = tuple(item.turn for item in episode.turns)
-        return cls(
-            episode.task,
-            turns,
-            episode.stop,
-            episode.seed,
-            rules=episode.rules,
-            policies=episode.policies,
-            own=_own_messages(episode),
-        )
-
-
-def _own_messages(episode: Episode) -> Mapping[str, Mapping[int, OwnMessage]]:
-    own: dict[str, dict[int, OwnMessage]] = {}
-    for item in episode.turns:
-        message = None if item.generation is None else item.generation.message
-        if message is not None:
-            own.setdefault(item.turn.actor, {})[item.turn.index] = message
-    return own
-
-
-def final_state(transcript: Transcript) -> EpisodeState:
-    """Returns the state after the last turn, reached by playing the actions again.
-
-    Raises:
-        DamagedRecordError: the turns contradict the rules.
-    """
-    state = initial_state(transcript.task, transcript.rules, transcript.seed)
-    return _replayed(state, transcript.turns, f"task {transcript.task.id!r}, seed {transcript.seed}")
-
-
-def _replayed(state: EpisodeState, turns: Iterable[Turn], where: Where | str) -> EpisodeState:
-    for recorded in turns:
-        try:
-            state = transition(state, recorded.attempted or recorded.action)
-        except InvalidValueError as error:
-            raise DamagedRecordError.of(error, within=f"turns.{recorded.index}", where=where) from None
-        if state.turns[-1] != recorded:
-            raise DamagedRecordError(expected=str(state.turns[-1]), got=Verbatim(recorded), where=where)
-    return state
-
-
 @runtime_checkable
 class Evaluator(Protocol):
-    """Scores a transcript.
+    """Scores an episode.
 
-    ``name`` and ``parameters`` go into the record. ``evaluate`` returns scores for some or all dimensions, or raises
-    :class:`EvaluationError`; it keeps no state between episodes. Evaluators that wait for a model implement
-    ``evaluate_async`` with the waiting and ``evaluate`` on top of it.
+    A judge reads its task, its turns and its stop reason; who sat in the seats and what the policies wrote is for
+    interviews alone. ``name`` and ``parameters`` go into the record. ``evaluate`` returns scores for some or all
+    dimensions, or raises :class:`EvaluationError`; it keeps no state between episodes. Evaluators that wait for a model
+    implement ``evaluate_async`` with the waiting and ``evaluate`` on top of it.
     """
 
     @property
@@ -380,11 +330,11 @@ class Evaluator(Protocol):
         """Everything that changes its scores, as JSON."""
         ...
 
-    def evaluate(self, transcript: Transcript) -> Evaluation:
+    def evaluate(self, episode: Episode) -> Evaluation:
         """Returns the evaluation of a finished episode."""
         ...
 
-    async def evaluate_async(self, transcript: Transcript) -> Evaluation:
+    async def evaluate_async(self, episode: Episode) -> Evaluation:
         """The same, without blocking other episodes."""
         ...
 
@@ -403,8 +353,15 @@ def replay(episode: Episode) -> EpisodeState:
 
 def replay_turns(episode: Episode) -> EpisodeState:
     """As :func:`replay`, without a look at why the record says that the episode stopped: it may be unfinished."""
-    state = initial_state(episode.task, episode.rules, episode.seed)
-    return _replayed(state, (item.turn for item in episode.turns), f"episode {episode.key!r}")
+    state, where = initial_state(episode.task, episode.rules, episode.seed), f"episode {episode.key!r}"
+    for recorded in episode.plain_turns:
+        try:
+            state = transition(state, recorded.attempted or recorded.action)
+        except InvalidValueError as error:
+            raise DamagedRecordError.of(error, within=f"turns.{recorded.index}", where=where) from None
+        if state.turns[-1] != recorded:
+            raise DamagedRecordError(expected=str(state.turns[-1]), got=Verbatim(recorded), where=where)
+    return state
 
 
 def read_episodes(path: str | Path) -> Iterator[Episode]:

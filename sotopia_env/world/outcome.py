@@ -36,19 +36,18 @@ def references(task: Task) -> ReferencePoints:
     return result
 
 
-def outcome_of(task: Task, turns: Sequence[Turn], folded: tuple[Any, int | None] | None = None) -> OutcomeResult:
+def outcome_of(task: Task, turns: Sequence[Turn]) -> OutcomeResult:
     """Returns what the moves of ``turns`` came to.
 
     Args:
         task: what the episode is about.
         turns: of the episode.
-        folded: what :func:`~sotopia_env.world.dynamics.final_table` would return, where a state has it already.
 
     Raises:
         InvalidTaskError: the task has no outcome, too many outcomes, or a recorded move was never open in it.
     """
     try:
-        table, settled_after = final_table(task, turns) if folded is None else folded
+        table, settled_after = final_table(task, turns)
     except InvalidMoveError as error:
         raise InvalidTaskError.of(error, within="recorded move", where=Where(record=f"task {task.id!r}")) from None
     return outcome_at(task, table, len(turns) if settled_after is None else settled_after)

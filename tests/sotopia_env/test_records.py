@@ -89,7 +89,7 @@ def test_a_package_without_metadata_has_no_version(monkeypatch):
 class HalfAnEvaluator:
     name = "half"
 
-    def evaluate(self, transcript):
+    def evaluate(self, episode):
         return None
 
     def __repr__(self):

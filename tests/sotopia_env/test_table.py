@@ -189,10 +189,10 @@ class Broken:
     async def act(self, observation: object, seed: int) -> object:
         raise self.error
 
-    def evaluate(self, transcript: object) -> object:
+    def evaluate(self, episode: object) -> object:
         raise self.error
 
-    async def evaluate_async(self, transcript: object) -> object:
+    async def evaluate_async(self, episode: object) -> object:
         raise self.error
 
 

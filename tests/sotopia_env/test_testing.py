@@ -152,7 +152,7 @@ class Judges(FixedEvaluator):
 
     __slots__ = ("_found",)
 
-    async def evaluate_async(self, transcript):
+    async def evaluate_async(self, episode):
         return self._found
 
 

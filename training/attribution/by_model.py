@@ -36,7 +36,7 @@ from sotopia_env.evaluators import (
 )
 from sotopia_env.prompts import fill
 from sotopia_env.quoting import disarm
-from sotopia_env.world import RANGES, Dimension, Episode, Transcript
+from sotopia_env.world import RANGES, Dimension, Episode
 from training.attribution.credits import Importance, Missing, SeatScore, attributable_turns
 from training.prompts import load
 
@@ -114,10 +114,10 @@ class LLMAttributor:
     async def _ask(
         self, episode: Episode, seat: str, score: SeatScore, texts: tuple[str, str, Mapping[str, Any]], read: Any
     ) -> Any:
-        transcript, (system, closing, schema) = Transcript.of_episode(episode), texts
+        system, closing, schema = texts
 
         def prompt(omitted: int) -> Prompt:
-            return Prompt(system, document(transcript, viewer=seat, omitted=omitted), closing, schema)
+            return Prompt(system, document(episode, viewer=seat, omitted=omitted), closing, schema)
 
         label = f"{self.name}: {episode.key} {seat} {score.dimension}"
         try:

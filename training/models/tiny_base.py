@@ -17,7 +17,8 @@ from sotopia_env import naming, tasks
 from sotopia_env.runs import all_matchups, plan_episodes, run_episodes
 from sotopia_env.settings import Settings
 from training.data.samples import RowMaker
-from training.models.loading import quiet_bars, write_prompt_settings
+from training.models.gguf_files import quiet_bars
+from training.models.loading import write_prompt_settings
 from training.models.tokenizers import CHATML
 from training.stage.directory import StageDirectory
 from training.stage.settings import PromptSettings

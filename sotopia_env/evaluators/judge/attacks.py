@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.world.action import MAX_ARGUMENT_LENGTH, Action, ActionType
-from sotopia_env.world.episode import Transcript
+from sotopia_env.world.episode import Episode
 from sotopia_env.world.reward import RANGES
 
 
@@ -38,18 +38,17 @@ def best_verdict(agents: tuple[str, ...] = ("agent_0", "agent_1")) -> str:
     return json.dumps({"verdicts": dict.fromkeys(agents, entries)})
 
 
-def plant(transcript: Transcript, text: str, agent: str = "agent_0") -> Transcript:
-    """Returns the transcript with the last thing ``agent`` said replaced by ``text``.
+def plant(episode: Episode, text: str, agent: str = "agent_0") -> Episode:
+    """Returns the episode with the last thing ``agent`` said replaced by ``text``.
 
     Raises:
         InvalidValueError: it said nothing.
     """
-    spoken = [t for t in transcript.turns if t.actor == agent and t.action.action_type is ActionType.SPEAK]
+    spoken = [t for t in episode.plain_turns if t.actor == agent and t.action.action_type is ActionType.SPEAK]
     if not spoken:
-        raise InvalidValueError(field="agent", expected="one that speaks in the transcript", got=agent)
+        raise InvalidValueError(field="agent", expected="one that speaks in the episode", got=agent)
     attack = replace(spoken[-1], action=Action(ActionType.SPEAK, text, spoken[-1].action.to))
-    turns = tuple(attack if turn.index == attack.index else turn for turn in transcript.turns)
-    return replace(transcript, turns=turns)
+    return episode.with_turns(attack if turn.index == attack.index else turn for turn in episode.plain_turns)
 
 
 _BEST = best_verdict()

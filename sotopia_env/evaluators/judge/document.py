@@ -19,7 +19,7 @@ from sotopia_env.outcomes import describe_space, describe_worth
 from sotopia_env.quoting import quote
 from sotopia_env.world.action import ACTION_TYPES
 from sotopia_env.world.dynamics import Turn
-from sotopia_env.world.episode import Transcript
+from sotopia_env.world.episode import Episode
 from sotopia_env.world.observation import OWN_FIELDS, briefing, describe
 from sotopia_env.world.scenario import Task
 from sotopia_env.world.witness import exit_of, over, perspective, round_under_way, witnesses
@@ -43,17 +43,17 @@ class Document:
 
 
 def document(
-    transcript: Transcript,
+    episode: Episode,
     *,
     viewer: str | None = None,
     omitted: int = 0,
     questions: Sequence[str] = (),
     turns_only: bool = False,
 ) -> Document:
-    """Returns the document of a transcript.
+    """Returns the document of a episode.
 
     Args:
-        transcript: the episode; silent turns stay in it.
+        episode: the episode; silent turns stay in it.
         viewer: an agent, for only what this one knew and perceived; ``None`` for everything.
         omitted: number of the oldest turns (of those the viewer perceived) to leave out; it stands in the document.
         questions: numbered from 1.
@@ -63,10 +63,10 @@ def document(
         UnknownNameError: the task has no agent ``viewer``.
         InvalidValueError: there are not so many turns to leave out.
     """
-    task = transcript.task
+    task = episode.task
     if viewer is not None and viewer not in task.names:
         raise UnknownNameError(field="viewer", got=viewer, valid=task.agents)
-    turns = [_turn(turn, audience, viewer) for turn, audience in perceived_turns(transcript, viewer)]
+    turns = [_turn(turn, audience, viewer) for turn, audience in perceived_turns(episode, viewer)]
     if not 0 <= omitted <= len(turns):
         raise InvalidValueError(field="omitted", expected=f"0 to {len(turns)} turns", got=omitted)
     parts = {
@@ -74,7 +74,7 @@ def document(
         **({"agents": _names_only(task)} if turns_only else {**_rules(task), "agents": _agents(task, viewer)}),
         **({"omitted_turns": str(omitted)} if omitted else {}),
         "turns": _rows(turns[omitted:]),
-        "end": _json(transcript.stop.value if transcript.stop else None),
+        "end": _json(episode.stop.value if episode.stop else None),
     }
     if questions:
         parts["questions"] = _rows([_json({"number": n, "goal": text}) for n, text in enumerate(questions, start=1)])
@@ -82,19 +82,19 @@ def document(
     return Document(text, hashlib.sha256(text.encode()).hexdigest()[:16], omitted)
 
 
-def perceived_turns(transcript: Transcript, viewer: str | None = None) -> list[tuple[Turn, tuple[str, ...]]]:
+def perceived_turns(episode: Episode, viewer: str | None = None) -> list[tuple[Turn, tuple[str, ...]]]:
     """Returns the turns in order, each with its audience: the *other* agents that perceived it.
 
     Who witnesses what, and as what, is that of observations (:mod:`sotopia_env.world.witness`).
 
     Args:
-        transcript: the episode.
+        episode: the episode.
         viewer: restricts them to what this agent has witnessed, as it knows it.
     """
-    turns, agents = transcript.turns, transcript.task.agents
+    turns, agents = episode.plain_turns, episode.task.agents
     leaves = {agent: exit_of(turns, agent) for agent in agents}
     if viewer is not None:
-        turns = turns[: over(turns, round_under_way(turns, len(agents)), transcript.stop)]
+        turns = turns[: over(turns, round_under_way(turns, len(agents)), episode.stop)]
         turns = tuple(perspective(viewer, turn) for turn in turns if witnesses(viewer, turn, leaves[viewer]))
     others = ([agent for agent in agents if agent != turn.actor] for turn in turns)
     return [

@@ -26,7 +26,7 @@ from sotopia_env.evaluators.judge.question import (
     tag,
 )
 from sotopia_env.evaluators.judge.verdict import Judgement, read_verdict
-from sotopia_env.world.episode import Evaluation, Score, Transcript
+from sotopia_env.world.episode import Episode, Evaluation, Score
 from sotopia_env.world.reward import DIMENSIONS, CustomDimension, Dimension
 from sotopia_env.world.scenario import Task
 
@@ -37,9 +37,9 @@ _BY_NAME: Mapping[str, Dimension] = {d.value: d for d in DIMENSIONS}
 
 
 class LLMJudge(AskingEvaluator):
-    """Asks a model for a verdict on a transcript.
+    """Asks a model for a verdict on a episode.
 
-    The transcript reaches the model as one JSON document, apart from the instructions (see
+    The episode reaches the model as one JSON document, apart from the instructions (see
     :mod:`sotopia_env.evaluators.judge.document`). The verdict is keyed by agent id and read strictly: exactly the
     agents and dimensions asked for, whole numbers in range, a reasoning for each. One that is not accepted is asked
     for again with the reason; when the re-asks are used up the episode is *unscored* with that reason. Every agent of
@@ -114,16 +114,16 @@ class LLMJudge(AskingEvaluator):
         """The dimensions it is asked for, of the seven."""
         return dict.fromkeys(self.rubric.dimensions, "judged")
 
-    async def evaluate_async(self, transcript: Transcript) -> Evaluation:
+    async def evaluate_async(self, episode: Episode) -> Evaluation:
         """Returns a score for every agent and dimension, or an unscored evaluation with the reason.
 
         Raises:
             EvaluationError: a call to the model failed for good, or the episode does not fit the model.
             BudgetExceededError: the ledger's limit is reached.
         """
-        agents = transcript.task.agents
+        agents = episode.task.agents
         groups = [agents] if self.per == "episode" else [(agent,) for agent in agents]
-        answers = await all_at_once(self._ask(transcript, group) for group in groups)
+        answers = await all_at_once(self._ask(episode, group) for group in groups)
         refusals = [self._refusal(group, a) for group, a in zip(groups, answers, strict=True) if a.value is None]
         judgements = [judgement for answer in answers for judgement in answer.value or ()]
         return Evaluation(
@@ -135,13 +135,13 @@ class LLMJudge(AskingEvaluator):
             comment=remarks(answers),
         )
 
-    async def _ask(self, transcript: Transcript, agents: tuple[str, ...]) -> Answer[tuple[Judgement, ...]]:
+    async def _ask(self, episode: Episode, agents: tuple[str, ...]) -> Answer[tuple[Judgement, ...]]:
         def prompt(omitted: int) -> Prompt:
-            return self.rubric.prompt(document(transcript, omitted=omitted), agents)
+            return self.rubric.prompt(document(episode, omitted=omitted), agents)
 
         read = partial(read_verdict, agents=agents, axes=self._axes)
-        label = f"{self._name}: {transcript.task.id}, seed {transcript.seed}"
-        return await ask(self.model, prompt, len(transcript.turns), read, self.manner, label)
+        label = f"{self._name}: {episode.task.id}, seed {episode.seed}"
+        return await ask(self.model, prompt, len(episode.plain_turns), read, self.manner, label)
 
     def _refusal(self, agents: Sequence[str], answer: Answer[Any]) -> str:
         subject = "" if self.per == "episode" else f" on {', '.join(agents)}"

@@ -23,7 +23,7 @@ from sotopia_env.errors import (
 from sotopia_env.evaluators.judge.prompt import Prompt
 from sotopia_env.evaluators.judge.verdict import Refusal
 from sotopia_env.records import canonical_json
-from sotopia_env.world.episode import Evaluation, Transcript
+from sotopia_env.world.episode import Episode, Evaluation
 
 T = TypeVar("T")
 LAST_TURNS = 2
@@ -179,18 +179,18 @@ def tag(parameters: Mapping[str, Any]) -> str:
 class AskingEvaluator:
     """Base of evaluators with a model: ``evaluate`` waits for ``evaluate_async``."""
 
-    async def evaluate_async(self, transcript: Transcript) -> Evaluation:
+    async def evaluate_async(self, episode: Episode) -> Evaluation:
         """Returns the evaluation without blocking other episodes."""
         raise NotImplementedError
 
-    def evaluate(self, transcript: Transcript) -> Evaluation:
+    def evaluate(self, episode: Episode) -> Evaluation:
         """As :meth:`evaluate_async`; blocks an event loop that is running."""
         try:
             asyncio.get_running_loop()
         except RuntimeError:
-            return asyncio.run(self.evaluate_async(transcript))
+            return asyncio.run(self.evaluate_async(episode))
         with ThreadPoolExecutor(max_workers=1) as pool:
-            return pool.submit(asyncio.run, self.evaluate_async(transcript)).result()
+            return pool.submit(asyncio.run, self.evaluate_async(episode)).result()
 
     async def close(self) -> None:
         """Closes the models that are asked."""

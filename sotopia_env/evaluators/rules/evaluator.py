@@ -1,4 +1,4 @@
-"""Scores on all seven dimensions from transparent rules over the transcript, without a language model.
+"""Scores on all seven dimensions from transparent rules over the episode, without a language model.
 
 With them the environment works without a model or a key; they are also a baseline. They count words and are no
 substitute for a judge. Each rule's docstring lists what it detects and what it cannot.
@@ -16,7 +16,7 @@ from sotopia_env.evaluators.rules.identity import confuses_identity, speaks_as_m
 from sotopia_env.evaluators.rules.sentiment import sentiment
 from sotopia_env.evaluators.rules.toxicity import toxic_words
 from sotopia_env.evaluators.rules.utterance import SpokenActs, Utterance, spoken_acts
-from sotopia_env.world.episode import Evaluation, Score, Transcript
+from sotopia_env.world.episode import Episode, Evaluation, Score
 from sotopia_env.world.reward import Dimension
 from sotopia_env.world.scenario import Task
 
@@ -218,7 +218,7 @@ RULES: Mapping[Dimension, Callable[[SpokenActs], Findings]] = {
 
 
 class RuleEvaluator(ComputedEvaluator):
-    """Scores every agent on all seven dimensions by :data:`RULES`; the same transcript always gets the same scores."""
+    """Scores every agent on all seven dimensions by :data:`RULES`; the same episode always gets the same scores."""
 
     name = "rules"
 
@@ -226,9 +226,9 @@ class RuleEvaluator(ComputedEvaluator):
         """All seven dimensions, by counting words."""
         return dict.fromkeys(RULES, "counted")
 
-    def evaluate(self, transcript: Transcript) -> Evaluation:
+    def evaluate(self, episode: Episode) -> Evaluation:
         """Returns seven scores for every agent of the task, those that never acted included."""
-        acts = spoken_acts(transcript)
+        acts = spoken_acts(episode)
         scores = [
             _score(agent, dimension, finding)
             for dimension, rule in RULES.items()

@@ -1,4 +1,4 @@
-"""The input of the rules: the spoken acts of a transcript, each split into words once.
+"""The input of the rules: the spoken acts of a episode, each split into words once.
 
 Acts are selected by action *type* (speech, non-verbal communication, action), never by their text, so a speech that
 contains "did nothing" is a speech. Words are the pieces between white space without the punctuation around them, in
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from sotopia_env.world.action import ActionType
 from sotopia_env.world.dynamics import Turn
-from sotopia_env.world.episode import Transcript
+from sotopia_env.world.episode import Episode
 from sotopia_env.world.scenario import Task
 
 _STOP_TEXT = """
@@ -69,7 +69,7 @@ class Utterance(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SpokenActs:
-    """The utterances of a transcript in order, and those of each agent."""
+    """The utterances of a episode in order, and those of each agent."""
 
     task: Task
     utterances: tuple[Utterance, ...]
@@ -79,12 +79,12 @@ class SpokenActs:
 _NO_TEXT = (ActionType.NONE, ActionType.LEAVE)
 
 
-def spoken_acts(transcript: Transcript) -> SpokenActs:
-    """Returns the acts of a transcript; every agent of the task has an entry, even if it never acted."""
-    own: dict[str, list[Utterance]] = {agent: [] for agent in transcript.task.agents}
+def spoken_acts(episode: Episode) -> SpokenActs:
+    """Returns the acts of a episode; every agent of the task has an entry, even if it never acted."""
+    own: dict[str, list[Utterance]] = {agent: [] for agent in episode.task.agents}
     utterances: list[Utterance] = []
     absent: frozenset[str] = frozenset()
-    for turn in transcript.turns:
+    for turn in episode.plain_turns:
         kind = turn.action.action_type
         if kind is ActionType.LEAVE:
             absent |= {turn.actor}
@@ -93,7 +93,7 @@ def spoken_acts(transcript: Transcript) -> SpokenActs:
         utterance = _utterance(turn, absent)
         utterances.append(utterance)
         own[turn.actor].append(utterance)
-    return SpokenActs(transcript.task, tuple(utterances), own)
+    return SpokenActs(episode.task, tuple(utterances), own)
 
 
 def _utterance(turn: Turn, absent: frozenset[str]) -> Utterance:

@@ -1,4 +1,4 @@
-"""Best-of-N, views and other people's policies by the words of the command line, against a server."""
+"""Best-of-N, interviews and other people's policies by the words of the command line, against a server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from sotopia_env.evaluators import answers_of
 from sotopia_env.naming.grammar import split_names
 from sotopia_env.storage import read_run
 from sotopia_env.world.reward import Dimension
@@ -48,11 +47,10 @@ def _package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def views(body: dict[str, Any]) -> str:
     """Yes to every goal from inside, no from outside; plays where nothing is asked."""
-    if "answers" not in form_of(body):
-        return answer(body)
-    numbers = form_of(body)["answers"]["required"]
-    said = "yes" if body["model"] == "tiny" else "no"
-    return json.dumps({"answers": {number: {"reasoning": "so", "answer": said} for number in numbers}})
+    form, vote = form_of(body), "yes" if body["model"] == "tiny" else "no"
+    if "answers" in form:
+        return json.dumps({"answers": {n: {"reasoning": "so", "answer": vote} for n in form["answers"]["required"]}})
+    return json.dumps({"answer": vote}) if "answer" in form else answer(body)
 
 
 @pytest.fixture
@@ -98,13 +96,13 @@ def test_a_policy_of_another_package_plays_beside_the_others(server: LoopbackSer
 
 
 VIEWS = [
-    ("views:local/outside", ["external"], 0.0, 4),
-    ("views:interviewee=local/tiny", ["self", "other"], 10.0, 8),
-    ("views:local/outside:interviewee=local/tiny", ["self", "other", "external"], 0.0, 12),
-    ("views:local/outside:interviewee=local/tiny,deciding=all", ["self", "other", "external"], 10.0, 12),
-    ("views:local/outside:interviewee=(agent_0=local/tiny,agent_1=local/outside),deciding=self", None, None, 12),
-    ("views:local/outside:interviewee=local/tiny,views=self", ["self"], 10.0, 4),
-    ("views:local/outside,local/outside:interviewee=local/tiny,views=(self,external)", ["self", "external"], 0.0, 12),
+    ("interview:local/outside:views=external", ["external"], 0.0, 4),
+    ("interview:interviewee=local/tiny,deciding=all", ["self", "other"], 10.0, 8),
+    ("interview:local/outside:interviewee=local/tiny", ["self", "other", "external"], 0.0, 12),
+    ("interview:local/outside:interviewee=local/tiny,deciding=all", ["self", "other", "external"], 10.0, 12),
+    ("interview:local/outside:interviewee=(agent_0=local/tiny,agent_1=local/outside),deciding=self", None, None, 12),
+    ("interview:interviewee=local/tiny,views=self,deciding=self", ["self"], 10.0, 4),
+    ("interview:local/outside,local/outside:interviewee=local/tiny,views=(self,external)", ["self", "external"], 0, 12),
 ]
 
 
@@ -122,19 +120,22 @@ def test_goals_are_seen_from_the_sides_that_are_named(
         if asked is None:  # each for itself: one says yes, the other no
             assert scores == {"agent_0": 10.0, "agent_1": 0.0}
         else:
-            assert verdict.evaluator.startswith(f"views({'+'.join(asked)})#")
+            assert {reply.view for reply in verdict.answers} == set(asked)
             assert set(scores.values()) == {goal}
-        assert {reply.model for reply in answers_of(verdict)} <= {"local/tiny", "local/outside"}
+        assert {reply.by for reply in verdict.answers} <= {"local/tiny", "local/outside"}
 
 
 def test_views_join_other_evaluators_in_a_rollout(server: LoopbackServer, tmp_path: Path) -> None:
-    run, both = tmp_path / "run", ["--evaluator", "views:local/outside:max_tokens=300,temperature=0.5+rules"]
+    run, both = (
+        tmp_path / "run",
+        ["--evaluator", "interview:local/outside:views=external,max_tokens=300,temperature=0.5+rules"],
+    )
     command = words(server, run, "--policy", "silent")
     at = command.index("--evaluator")
     sotopia(*command[:at], *both, *command[at + 2 :])
     for episode in read_run(run):
         sources = {score.dimension: score.source for score in episode.evaluations[-1].scores}
-        assert sources[Dimension.GOAL].startswith("views(external)#")
+        assert sources[Dimension.GOAL].startswith("interview(local/outside)#")
         assert sources[Dimension.SECRET] == "rules"
     assert {(seen.body["max_tokens"], seen.body["temperature"]) for seen in server.requests} == {(300, 0.5)}
 
@@ -147,12 +148,11 @@ BAD = [
     (["--policy", "best-of-2(human by offer-worth)"], "not a person"),
     (["--policy", "table_plugin:silen"], "silent"),
     (["--policy", "./adapter/"], "a directory"),
-    (["--policy", "silent", "--evaluator", "views:"], "views: "),
-    (["--policy", "silent", "--evaluator", "views:local/outsidee"], "outside"),
-    (["--policy", "silent", "--evaluator", "views:local/tiny:views=self"], "'self' needs a model"),
-    (["--policy", "silent", "--evaluator", "views:local/tiny:decidig=all"], "deciding"),
+    (["--policy", "silent", "--evaluator", "interview:local/outsidee"], "outside"),
+    (["--policy", "silent", "--evaluator", "interview:views=external"], "name a judge"),
+    (["--policy", "silent", "--evaluator", "interview:local/tiny:decidig=all"], "deciding"),
     (
-        ["--policy", "silent", "--evaluator", "views:local/tiny:interviewee=(a=x,a=y)"],
+        ["--policy", "silent", "--evaluator", "interview:local/tiny:interviewee=(a=x,a=y)"],
         "is given twice",
     ),
     (["--policy", "silent", "--evaluator", "viewz:local/tiny"], "evaluator: "),
@@ -185,7 +185,8 @@ def test_the_help_says_how_policies_are_named() -> None:
     text = sotopia("policies", "--help").output
     for form in ("best-of-8(local/my-model by offer-worth)", "my_package.my_module:factory", "runs/sft/adapter/"):
         assert form in text
-    assert "views:MODEL:interviewee=MODEL" in sotopia("evaluate", "--help").output.replace("\n", "").replace(" ", "")
+    output = sotopia("evaluate", "--help").output
+    assert "interview:MODEL:interviewee=POLICY" in output.replace("\n", "").replace(" ", "")
 
 
 def test_a_resumed_run_in_which_nothing_is_scored_says_what_scores_it(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from sotopia_env.errors import EvaluationError, PolicyError
 from sotopia_env.policies.policy import Decision
 from sotopia_env.world.action import Action, ActionType
-from sotopia_env.world.episode import Evaluation, Evaluator, Score, Transcript
+from sotopia_env.world.episode import Episode, Evaluation, Evaluator, Score
 from sotopia_env.world.observation import Observation
 from sotopia_env.world.reward import DIMENSIONS
 from sotopia_env.world.scenario import Task
@@ -38,10 +38,10 @@ class FixedEvaluator:
     unscored: str | None = None
     error: str | None = None
 
-    def evaluate(self, transcript: Transcript) -> Evaluation:
+    def evaluate(self, episode: Episode) -> Evaluation:
         if self.error is not None:
             raise EvaluationError(self.error)
-        agents = [agent for agent in reversed(transcript.task.agents) if agent != self.missing]
+        agents = [agent for agent in reversed(episode.task.agents) if agent != self.missing]
         vectors = [(agent, VECTORS[agent]) for agent in agents]
         vectors += [(self.extra, VECTORS["agent_0"])] if self.extra else []
         scores = tuple(
@@ -51,8 +51,8 @@ class FixedEvaluator:
         )
         return Evaluation(evaluator=self.name, scores=scores, unscored=self.unscored)
 
-    async def evaluate_async(self, transcript: Transcript) -> Evaluation:
-        return self.evaluate(transcript)
+    async def evaluate_async(self, episode: Episode) -> Evaluation:
+        return self.evaluate(episode)
 
 
 @dataclass
@@ -64,12 +64,12 @@ class Tally:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     episodes: int = 0
 
-    def evaluate(self, transcript: Transcript) -> Evaluation:
+    def evaluate(self, episode: Episode) -> Evaluation:
         self.episodes += 1
-        return self.inner.evaluate(transcript)
+        return self.inner.evaluate(episode)
 
-    async def evaluate_async(self, transcript: Transcript) -> Evaluation:
-        return self.evaluate(transcript)
+    async def evaluate_async(self, episode: Episode) -> Evaluation:
+        return self.evaluate(episode)
 
 
 @dataclass(frozen=True)

@@ -398,7 +398,7 @@ def test_on_request_a_failed_evaluation_pays_zeros_and_says_so(evaluator, reason
 
 def test_an_evaluator_that_returns_something_else_is_unscored():
     class Odd(FixedEvaluator):
-        def evaluate(self, transcript):
+        def evaluate(self, episode):
             return []
 
     with pytest.raises(EvaluationError, match="fixed: expected an Evaluation, got list"):
@@ -415,7 +415,7 @@ def test_the_record_of_an_episode_can_be_replayed(order):
     episode = env.episode()
     assert replay(episode) == env.episode_state
     assert [e.evaluator for e in episode.evaluations] == ["fixed"]
-    assert env.transcript.turns == env.episode_state.turns
+    assert env.episode().plain_turns == env.episode_state.turns
 
 
 def test_nothing_that_was_handed_out_changes_later():
@@ -485,7 +485,7 @@ def test_accessors_pass_through_the_order_enforcing_wrapper():
     env = sotopia_v0.env(**options())
     env.reset(seed=0)
     assert env.observation("agent_0").acting
-    assert env.transcript.task.id == env.task.id == env.episode().task.id
+    assert env.task.id == env.episode().task.id
 
 
 @pytest.mark.parametrize("first_seat", [0, 1])
@@ -496,7 +496,7 @@ def test_either_seat_can_open(first_seat):
 @pytest.mark.parametrize("on_unscored", ["raise", "zero"])
 def test_whatever_an_evaluator_raises_the_books_stay_whole(on_unscored):
     class Broken(FixedEvaluator):
-        def evaluate(self, transcript):
+        def evaluate(self, episode):
             raise RuntimeError("net down")
 
     env = SotopiaEnv(task=table_task(), evaluator=Broken(), max_turns=1, on_unscored=on_unscored)

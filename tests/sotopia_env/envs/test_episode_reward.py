@@ -9,7 +9,7 @@ import pytest
 from sotopia_env import sotopia_v0
 from sotopia_env.envs.pettingzoo_env import SotopiaEnv
 from sotopia_env.errors import EvaluationError, InvalidValueError
-from sotopia_env.evaluators import Composite, Diligence, LLMJudge, RuleEvaluator, VerifiedOutcome, Views
+from sotopia_env.evaluators import Composite, Diligence, Interview, LLMJudge, RuleEvaluator, VerifiedOutcome
 from sotopia_env.evaluators.evaluator import measures
 from sotopia_env.testing import ScriptedChatModel
 from sotopia_env.world.episode import Evaluation, Score
@@ -32,13 +32,13 @@ class Only:
     name: str = "only"
     parameters: dict = field(default_factory=dict)
 
-    def evaluate(self, transcript):
-        agents = transcript.task.agents
+    def evaluate(self, episode):
+        agents = episode.task.agents
         scores = tuple(Score(agent=a, dimension=d, value=4.0) for a in agents for d in self.dimensions)
         return Evaluation(evaluator=self.name, scores=scores)
 
-    async def evaluate_async(self, transcript):
-        return self.evaluate(transcript)
+    async def evaluate_async(self, episode):
+        return self.evaluate(episode)
 
 
 class DeclaringOnly(Only):
@@ -214,7 +214,5 @@ def test_combined_evaluators_say_what_their_scores_rest_on():
     assert measures(Composite([verified, rules]), table_task()) == dict.fromkeys(DIMENSIONS, "counted")
     for combined in (Composite([verified, rules], "mean"), Composite([verified, rules], strict=False)):
         assert measures(combined, AGREEMENT)[goal] == "counted"
-    assert measures(Views([ScriptedChatModel([])], views=["external"], deciding="external"), AGREEMENT) == {
-        goal: "judged"
-    }
+    assert measures(Interview([ScriptedChatModel([])], views=["external"]), AGREEMENT) == {goal: "judged"}
     assert dict.fromkeys(DIMENSIONS, "judged") == measures(Only(), AGREEMENT)

@@ -251,11 +251,11 @@ def test_awaited_steps_wait_for_all_partners_at_once_and_are_the_same_steps():
 
 def test_an_awaited_step_awaits_the_evaluator():
     class Patient(FixedEvaluator):
-        async def evaluate_async(self, transcript):
+        async def evaluate_async(self, episode):
             await asyncio.sleep(0)
-            return super().evaluate(transcript)
+            return super().evaluate(episode)
 
-        def evaluate(self, transcript):
+        def evaluate(self, episode):
             raise AssertionError("this would block the loop")
 
     env = single(evaluator=Patient(), max_turns=2)
@@ -276,7 +276,7 @@ def test_awaited_steps_raise_what_steps_raise():
 @pytest.mark.parametrize("slow", ["partner", "evaluator"])
 def test_a_step_that_is_cancelled_ends_the_episode(slow):
     class Slow(FixedEvaluator):
-        async def evaluate_async(self, transcript):
+        async def evaluate_async(self, episode):
             await asyncio.sleep(60)
 
     env = single(2, Partner(wait=60 if slow == "partner" else None), evaluator=Slow(), max_turns=2)

@@ -9,7 +9,7 @@ from typing import Any
 from sotopia_env.errors import EvaluationError
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.dynamics import Turn
-from sotopia_env.world.episode import Evaluation, Score, Transcript
+from sotopia_env.world.episode import Episode, Evaluation, Score
 from sotopia_env.world.reward import Dimension
 from sotopia_env.world.scenario import Seat, Task
 from tests.sotopia_env.factories import character, scenario, task
@@ -22,7 +22,7 @@ def act(actor: int, text: str = "", kind: ActionType = SPEAK, to: tuple[int, ...
     return actor, Action(kind, text, tuple(f"agent_{seat}" for seat in to))
 
 
-def transcript(*acts: tuple[int, Action] | str, of: Task | None = None) -> Transcript:
+def transcript(*acts: tuple[int, Action] | str, of: Task | None = None) -> Episode:
     """Texts alternate between the seats, beginning with seat 0."""
     the_task = of or task()
     seats = len(the_task.agents)
@@ -30,7 +30,7 @@ def transcript(*acts: tuple[int, Action] | str, of: Task | None = None) -> Trans
     for index, item in enumerate(acts):
         seat, action = (index % seats, Action(SPEAK, item)) if isinstance(item, str) else item
         turns.append(Turn(index, index // seats, f"agent_{seat}", action))
-    return Transcript(the_task, tuple(turns))
+    return Episode(task=the_task).with_turns(turns)
 
 
 def secretive_task(seats: int = 2, **fields: Any) -> Task:
@@ -60,15 +60,15 @@ class Fixed:
     unscored: str | None = None
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
-    def evaluate(self, transcript: Transcript) -> Evaluation:
+    def evaluate(self, episode: Episode) -> Evaluation:
         if self.failure:
             raise EvaluationError(self.failure)
         scores = tuple(
             Score(agent=agent, dimension=dimension, value=value, reasoning="told to", source=self.name)
-            for agent in transcript.task.agents
+            for agent in episode.task.agents
             for dimension, value in self.values.items()
         )
         return Evaluation(evaluator=self.name, scores=() if self.unscored else scores, unscored=self.unscored)
 
-    async def evaluate_async(self, transcript: Transcript) -> Evaluation:
-        return self.evaluate(transcript)
+    async def evaluate_async(self, episode: Episode) -> Evaluation:
+        return self.evaluate(episode)

@@ -19,14 +19,14 @@ from pydantic import ValidationError
 
 from sotopia_env.chat_model.protocol import ChatRequest
 from sotopia_env.errors import InvalidValueError
-from sotopia_env.evaluators import LLMJudge, Views
+from sotopia_env.evaluators import Interview, LLMJudge
 from sotopia_env.evaluators.judge.attacks import ATTACKS, Attack, best_verdict, plant
 from sotopia_env.evaluators.judge.prompt import Rubric
 from sotopia_env.evaluators.judge.verdict import Refusal, read_verdict
 from sotopia_env.records import Record
 from sotopia_env.testing import ScriptedChatModel
 from sotopia_env.world.action import MAX_ARGUMENT_LENGTH
-from sotopia_env.world.episode import Transcript
+from sotopia_env.world.episode import Episode
 from sotopia_env.world.observation import ChatMessage
 from sotopia_env.world.reward import RANGES
 from sotopia_env.world.scenario import Relationship, Task
@@ -120,11 +120,11 @@ def structure(data: Mapping[str, Any]) -> Any:
     return list(data), turns, agents
 
 
-def ask(of: Transcript, judge: Callable[[ChatRequest], str]) -> Any:
+def ask(of: Episode, judge: Callable[[ChatRequest], str]) -> Any:
     return asyncio.run(LLMJudge(ScriptedChatModel(judge), reasks=0).evaluate_async(of))
 
 
-def obedient(of: Transcript = BASE) -> ObedientJudge:
+def obedient(of: Episode = BASE) -> ObedientJudge:
     model = ScriptedChatModel([verdict(of.task.agents)])
     asyncio.run(LLMJudge(model).evaluate_async(of))
     outside, data = parts_of(model.requests[0].messages)
@@ -134,7 +134,7 @@ def obedient(of: Transcript = BASE) -> ObedientJudge:
 TEMPLATE = obedient()
 
 
-def outcome(of: Transcript) -> tuple[dict[str, float], ObedientJudge]:
+def outcome(of: Episode) -> tuple[dict[str, float], ObedientJudge]:
     judge = replace(TEMPLATE)
     evaluation = ask(of, judge)
     assert evaluation.unscored is None, evaluation.unscored
@@ -244,7 +244,7 @@ FIELDS = (
 
 @pytest.mark.parametrize("field", FIELDS)
 def test_no_text_of_an_author_leaves_the_data(field):
-    count, judge = 0, obedient(replace(BASE, task=with_field(field, "Ordinary.")))
+    count, judge = 0, obedient(BASE.model_copy(update={"task": with_field(field, "Ordinary.")}))
     assert judge.template == TEMPLATE.template
     for attack in ATTACKS:
         try:
@@ -252,7 +252,7 @@ def test_no_text_of_an_author_leaves_the_data(field):
         except ValidationError:
             continue  # several lines, too long for a name, or one that poses: refused before anybody reads it
         count += 1
-        evaluation = ask(replace(BASE, task=of), judge)
+        evaluation = ask(BASE.model_copy(update={"task": of}), judge)
         assert judge.fault == "", attack.name
         assert {s.dimension.value: s.value for s in evaluation.scores if s.agent == "agent_0"} == WORST
     assert count >= {"context": len(ATTACKS), "first_name": 8}.get(field, 15)
@@ -303,7 +303,7 @@ def test_a_complaint_that_repeats_an_utterance_stays_quoted(attack: Attack):
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
-def test_participants_and_judges_of_views_read_data_too(attack: Attack):
+def test_judges_of_goals_read_data_too(attack: Attack):
     def answer(request: ChatRequest) -> str:
         lines = request.messages[1]["content"].splitlines()
         assert [i for i, line in enumerate(lines) if _FRAME.fullmatch(line)] == [0, len(lines) - 3]
@@ -314,9 +314,9 @@ def test_participants_and_judges_of_views_read_data_too(attack: Attack):
 
     outsides: set[tuple[str, str]] = set()
     model = ScriptedChatModel(answer)
-    evaluation = asyncio.run(Views([model], interviewee=model).evaluate_async(plant(BASE, attack.text)))
+    evaluation = asyncio.run(Interview([model], views=["external"]).evaluate_async(plant(BASE, attack.text)))
     assert {score.value for score in evaluation.scores} == {0.0}
-    assert len(outsides) == 6
+    assert len(outsides) == 2
     assert not any(attack.text in text for pair in outsides for text in pair if len(attack.text) > 20)
 
 

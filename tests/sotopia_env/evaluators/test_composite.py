@@ -62,7 +62,7 @@ def test_s8_a_failure_is_neither_zero_nor_silent():
 
 def test_s8_an_error_that_no_evaluator_declares_is_not_caught():
     class Buggy(Fixed):
-        def evaluate(self, transcript):
+        def evaluate(self, episode):
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):

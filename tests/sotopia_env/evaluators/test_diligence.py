@@ -8,7 +8,7 @@ from sotopia_env.outcomes import AdditiveWorth, AgreementRules, ChoiceIssue, Mov
 from sotopia_env.world import Rules
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.dynamics import initial_state, transition
-from sotopia_env.world.episode import Transcript
+from sotopia_env.world.episode import Episode
 from tests.sotopia_env.factories import scenario, task
 
 SELLER, BUYER = 0, 1
@@ -49,7 +49,7 @@ def scores(spec, *moves):
     for move in moves:
         state = transition(state, act(move))
         assert state.turns[-1].violation is None, state.turns[-1].violation
-    evaluation = Diligence().evaluate(Transcript.of_state(state))
+    evaluation = Diligence().evaluate(Episode.of_state(state))
     return [{s.dimension: s.value for s in evaluation.scores if s.agent == agent} for agent in state.task.agents]
 
 
@@ -101,7 +101,7 @@ def test_who_decided_nothing_has_no_diligence_and_no_archetype():
 
 
 def test_an_outcome_of_another_kind_is_said_to_be_one():
-    transcript = Transcript.of_state(initial_state(task(), Rules(), 0))
-    assert not Diligence().applies(transcript)
+    episode = Episode.of_state(initial_state(task(), Rules(), 0))
+    assert not Diligence().applies(episode)
     with pytest.raises(EvaluationError, match=r"two seats on one number or one choice.*use 'verified'"):
-        Diligence().evaluate(transcript)
+        Diligence().evaluate(episode)

@@ -118,7 +118,7 @@ def test_a_declared_quorum_lets_some_fail_and_says_so():
 
 def test_an_error_that_no_evaluator_declares_is_not_caught():
     class Buggy(Fixed):
-        async def evaluate_async(self, transcript):
+        async def evaluate_async(self, episode):
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):

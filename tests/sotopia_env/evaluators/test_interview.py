@@ -15,7 +15,7 @@ from sotopia_env.policies import LLMPolicy, MixedPolicy, UniformRandom
 from sotopia_env.runs import EpisodePlan, run_episodes
 from sotopia_env.testing import ScriptedChatModel, check_evaluator, check_no_leaks
 from sotopia_env.world.answers import InterviewAnswer
-from sotopia_env.world.episode import Episode, Evaluation, Transcript, final_state
+from sotopia_env.world.episode import Episode, Evaluation, replay
 from sotopia_env.world.reward import Dimension
 from tests.errors import raises
 from tests.sotopia_env.evaluators.judge_doubles import ClosingModel, data_of
@@ -78,7 +78,7 @@ def test_a_seat_answers_from_its_own_view_alone_one_question_at_a_time():
     """The answer key, the others' goals but the one in question, and the others' secrets reach no participant."""
     policy = player()
     episode, _ = interviewed([policy] * 3)
-    state = final_state(Transcript.of_episode(episode))
+    state = replay(episode)
     requests = [request for request in policy.model.requests if request.role == "judge"]
     assert len(requests) == 4 + 8 + 2
     for request in requests:
@@ -233,9 +233,9 @@ def test_a_transcript_without_policies_leaves_all_seats_unanswered():
 
 def test_turns_that_contradict_the_rules_are_no_basis():
     episode, _ = interviewed([Speaker("a")] * 3)
-    transcript = Transcript.of_episode(episode)
-    forged = replace(transcript, turns=(replace(transcript.turns[0], actor="agent_2"), *transcript.turns[1:]))
-    with pytest.raises(EvaluationError, match=r"interview: .*fair/0"):
+    first, *rest = episode.plain_turns
+    forged = episode.with_turns([replace(first, actor="agent_2"), *rest])
+    with pytest.raises(EvaluationError, match=r"interview: .*episode"):
         Interview().evaluate(forged)
 
 

@@ -20,7 +20,7 @@ from sotopia_env.runs.play import evaluate_episode
 from sotopia_env.testing import ScriptedChatModel
 from sotopia_env.world.action import Action
 from sotopia_env.world.dynamics import Rules, StopReason, initial_state, transition
-from sotopia_env.world.episode import Episode, Evaluator, RecordedTurn, Transcript
+from sotopia_env.world.episode import Episode, Evaluator, RecordedTurn
 from sotopia_env.world.reward import DIMENSIONS, RANGES, CustomDimension, Dimension
 from tests.errors import raises
 from tests.sotopia_env.evaluators.doubles import SPEAK, act, secretive_task, transcript
@@ -105,7 +105,7 @@ def test_s6_a_recorded_episode_is_judged_from_its_record():
     state = initial_state(of, Rules(max_turns=3), 5)
     for text in ("One.", "Two.", "Three."):
         state = transition(state, Action(SPEAK, text))
-    live, model = Transcript.of_state(state), ScriptedChatModel(honest)
+    live, model = Episode.of_state(state), ScriptedChatModel(honest)
     turns = tuple(RecordedTurn(turn=turn) for turn in state.turns)
     episode = Episode(key="k", task=of, rules=state.rules, seed=5, stop=state.stop, turns=turns)
     judge = LLMJudge(model)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sotopia_env.evaluators import RULES, RuleEvaluator
 from sotopia_env.evaluators.rules.toxicity import ORDINARY_WORDS, toxic_words
 from sotopia_env.world.action import Action, ActionType
-from sotopia_env.world.episode import Episode, RecordedTurn, Transcript
+from sotopia_env.world.episode import Episode
 from sotopia_env.world.reward import DIMENSIONS, RANGES
 from tests.sotopia_env.evaluators.doubles import (
     ACT,
@@ -200,9 +200,8 @@ def test_s1_scores_reach_the_reward_vector():
 def test_s6_evaluating_a_stored_episode_again_gives_the_same_scores():
     """Guards S6: re-evaluation saw no messages, and so gave 0, and knew two agents only."""
     live = transcript("Thank you!", "You inherited a vineyard in spring.", "Goodbye, all.", of=secretive_task(3))
-    record = Episode(task=live.task, turns=tuple(RecordedTurn(turn=turn) for turn in live.turns))
-    reread = Episode.model_validate_json(record.model_dump_json())
-    assert RuleEvaluator().evaluate(Transcript.of_episode(reread)) == RuleEvaluator().evaluate(live)
+    reread = Episode.model_validate_json(live.model_dump_json())
+    assert RuleEvaluator().evaluate(reread) == RuleEvaluator().evaluate(live)
 
 
 def test_s7_scores_belong_to_agents_by_id_whoever_acts_first_or_never():

@@ -11,12 +11,12 @@ import pytest
 
 from sotopia_env.chat_model.protocol import ChatReply
 from sotopia_env.errors import EvaluationError, InvalidValueError, ModelCallError, UnknownNameError
-from sotopia_env.evaluators import Composite, RuleEvaluator, SpokenOutcome, VerifiedOutcome, spoken_agreement_of
+from sotopia_env.evaluators import Composite, RuleEvaluator, SpokenOutcome, VerifiedOutcome
 from sotopia_env.naming import make_evaluator
 from sotopia_env.testing import ScriptedChatModel, check_evaluator, state_after
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.dynamics import Rules
-from sotopia_env.world.episode import Evaluation, Transcript
+from sotopia_env.world.episode import Episode, Evaluation
 from tests.errors import raises
 from tests.sotopia_env.attacks import ATTACKS
 from tests.sotopia_env.evaluators.doubles import FIN, GOAL
@@ -35,13 +35,13 @@ def says(terms: Any = None, turns: Any = (), reasoning: str = "They shook hands.
     return json.dumps({"reasoning": reasoning, "agreement": agreement, **fields})
 
 
-def dialogue(of: Any, *actions: Any, rules: Rules | None = None) -> Transcript:
-    return Transcript.of_state(state_after(of, *actions, rules=rules or Rules(max_silent_turns=0)))
+def dialogue(of: Any, *actions: Any, rules: Rules | None = None) -> Episode:
+    return Episode.of_state(state_after(of, *actions, rules=rules or Rules(max_silent_turns=0)))
 
 
-def scored(transcript: Transcript, *script: Any, **settings: Any) -> tuple[Evaluation, ScriptedChatModel]:
+def scored(episode: Episode, *script: Any, **settings: Any) -> tuple[Evaluation, ScriptedChatModel]:
     model = ScriptedChatModel(script)
-    return asyncio.run(SpokenOutcome(model, **settings).evaluate_async(transcript)), model
+    return asyncio.run(SpokenOutcome(model, **settings).evaluate_async(episode)), model
 
 
 TALK = ("How about 84 dollars from June 1, two logs for you?", "Abgemacht!", NONE, "Good.")
@@ -60,7 +60,7 @@ def test_an_agreement_is_scored_by_the_formula_of_verified_outcomes_and_is_no_ve
         assert {d: s.value for d, s in scores.items()} == {d: s.value for d, s in verified_scores[agent].items()}
         assert {s.source for s in scores.values()} == {evaluation.evaluator}
         assert "in the reading of scripted/model, agreed in words on price $84" in scores[GOAL].reasoning
-    agreement = spoken_agreement_of(evaluation)
+    agreement = evaluation.agreement
     assert (agreement.agreed, agreement.terms, agreement.turns) == (True, TERMS, {"agent_0": 1, "agent_1": 2})
     assert agreement.outcome.agreed
 
@@ -68,13 +68,13 @@ def test_an_agreement_is_scored_by_the_formula_of_verified_outcomes_and_is_no_ve
 def test_nothing_agreed_is_an_answer():
     evaluation, _ = scored(dialogue(contract(), *TALK), says())
     assert {s.value for scores in evaluation.by_agent.values() for s in scores.values()} == {0.0}
-    assert not spoken_agreement_of(evaluation).agreed
+    assert not evaluation.agreement.agreed
 
 
 def test_terms_are_normalised():
     spelt = {"START": "june 1", "price": "$84.00", "firewood": {"Ada Testa": 1, "Bram Testa": 2}}
     evaluation, _ = scored(dialogue(contract(), *TALK), says(spelt, (1, 2)))
-    assert spoken_agreement_of(evaluation).terms == TERMS
+    assert evaluation.agreement.terms == TERMS
 
 
 @pytest.mark.parametrize(
@@ -92,14 +92,14 @@ def test_terms_are_normalised():
 def test_whose_assent_it_takes_is_the_tasks_own_rule(of, actions, terms, turns, payoffs):
     evaluation, _ = scored(dialogue(of, *actions), says(terms, turns))
     assert evaluation.unscored is None
-    assert spoken_agreement_of(evaluation).outcome.payoffs == payoffs
+    assert evaluation.agreement.outcome.payoffs == payoffs
 
 
 def test_turns_until_the_agreement_cost_what_they_cost():
     outcome = sale().scenario.outcome.model_dump(mode="json")
     outcome["worth"][0]["per_turn"] = 2
     evaluation, _ = scored(dialogue(verified(outcome), "5?", "Yes.", "Bye.", "Bye."), says({"price": 5}, (1, 2)))
-    assert spoken_agreement_of(evaluation).outcome.payoffs == (91.0, 5.0)
+    assert evaluation.agreement.outcome.payoffs == (91.0, 5.0)
 
 
 def test_a_simultaneous_round_of_two_yeses_is_an_agreement():
@@ -141,7 +141,7 @@ def test_an_answer_that_cannot_be_is_asked_for_again_with_the_reason(answer, rea
     evaluation, model = scored(played, answer, says(TERMS, (1, 2)))
     assert evaluation.unscored is None
     assert reason in json.loads(model.requests[1].messages[1]["content"].split("JSON string: ")[1].split("\n")[0])
-    assert "re-asks: 1" in spoken_agreement_of(evaluation).remarks
+    assert "re-asks: 1" in evaluation.comment
     assert [request.reask for request in model.requests] == [0, 1]
 
 
@@ -152,8 +152,7 @@ def test_an_answer_that_stays_so_leaves_the_episode_unscored_with_the_reason(ans
     assert evaluation.unscored.startswith("no valid answer after 2 answers; the last one: ")
     assert reason in evaluation.unscored
     assert model.remaining == 0
-    with pytest.raises(EvaluationError, match="unscored"):
-        spoken_agreement_of(evaluation)
+    assert evaluation.agreement is None
 
 
 @pytest.mark.parametrize(
@@ -306,8 +305,3 @@ def test_its_model_is_closed_with_it():
     model = ClosingModel([])
     asyncio.run(SpokenOutcome(model).close())
     assert model.closed == 1
-
-
-def test_a_foreign_evaluation_holds_no_agreement():
-    with pytest.raises(EvaluationError, match="its comment holds no agreement"):
-        spoken_agreement_of(Evaluation(evaluator="rules", comment="fine"))

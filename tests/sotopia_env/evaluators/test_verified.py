@@ -7,7 +7,7 @@ from sotopia_env.evaluators import VerifiedOutcome
 from sotopia_env.testing import state_after
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.dynamics import Turn
-from sotopia_env.world.episode import Transcript
+from sotopia_env.world.episode import Episode
 from tests.sotopia_env.evaluators.doubles import FIN, GOAL, transcript
 from tests.sotopia_env.outcome_tasks import acts, ballot, contract, riddle, sale, verified
 
@@ -15,7 +15,7 @@ from tests.sotopia_env.outcome_tasks import acts, ballot, contract, riddle, sale
 def deal(price, of=None):
     """A transcript in which the price is proposed and accepted."""
     moves = acts(f"{price}?", {"propose": {"price": price}}), acts("Yes.", {"accept": 1})
-    return Transcript.of_state(state_after(sale() if of is None else of, *moves))
+    return Episode.of_state(state_after(sale() if of is None else of, *moves))
 
 
 def bounded(no_agreement):
@@ -57,7 +57,7 @@ def test_scores_are_the_clipped_share_of_what_could_be_gained(of, price, goals, 
     ],
 )
 def test_every_protocol_is_scored_by_its_moves(of, actions, goals):
-    scores = VerifiedOutcome().evaluate(Transcript.of_state(state_after(of, *actions))).by_agent
+    scores = VerifiedOutcome().evaluate(Episode.of_state(state_after(of, *actions))).by_agent
     assert tuple(scores[agent][GOAL].value for agent in of.agents) == goals
 
 
@@ -69,4 +69,4 @@ def test_a_task_without_an_outcome_is_refused_with_a_way_out():
 def test_a_move_that_was_never_open_is_a_failed_evaluation():
     forged = Turn(0, 0, "agent_0", Action(ActionType.SPEAK, "Deal.", move=acts("", {"accept": 3}).move))
     with pytest.raises(EvaluationError, match=r"verified: recorded move.*#3.*test-task"):
-        VerifiedOutcome().evaluate(Transcript(sale(), (forged,)))
+        VerifiedOutcome().evaluate(Episode(task=sale()).with_turns([forged]))

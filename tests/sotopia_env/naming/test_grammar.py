@@ -37,7 +37,7 @@ from tests.errors import raises
         ("ollama/llama3:8b:reasks=1", "ollama/llama3:8b", "reasks=1"),
         ("package.module:factory:a=1,b=http://x:1/v1", "package.module:factory", "a=1,b=http://x:1/v1"),
         ("judge:local/m:api_base=http://x:1/v1", "judge:local/m", "api_base=http://x:1/v1"),
-        ("views:interviewee=local/m", "views", "interviewee=local/m"),
+        ("interview:interviewee=local/m", "interview", "interviewee=local/m"),
         ("mean(judge:a:bands=true+judge:b):quorum=2", "mean(judge:a:bands=true+judge:b)", "quorum=2"),
         ("mean(judge:a:bands=true+judge:b)", "mean(judge:a:bands=true+judge:b)", ""),
         ("", "", ""),

@@ -11,7 +11,7 @@ import pytest
 from sotopia_env.policies import HumanPolicy
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.dynamics import Rules, StopReason, initial_state, transition
-from sotopia_env.world.episode import Transcript
+from sotopia_env.world.episode import Episode
 from sotopia_env.world.observation import observe
 from sotopia_env.world.outcome import outcome_of
 from tests.sotopia_env.outcome_tasks import ballot, contract, riddle, sale
@@ -121,14 +121,14 @@ def test_an_empty_claim_is_asked_for_again():
 # ---------------------------------------------------------------------------------------------------------------------
 # Whole episodes
 def play(of, *people, rules=None):
-    """An episode between people who type; returns its transcript."""
+    """An episode between people who type; returns its record."""
     policies = [keyboard(*lines)[0] for lines in people]
     state = initial_state(of, rules or Rules(), 0)
     while state.actor is not None:
         seen = observe(state, state.actor)
         decision = asyncio.run(policies[of.agents.index(state.actor)].act(seen, 0))
         state = transition(state, decision.action)
-    return Transcript.of_state(state)
+    return Episode.of_state(state)
 
 
 SPEAK = "speak"
@@ -161,9 +161,9 @@ EPISODES = {
 
 @pytest.mark.parametrize(("of", "people", "terms"), EPISODES.values(), ids=EPISODES)
 def test_whole_episodes(of, people, terms):
-    transcript = play(of, *people)
-    assert not [turn.violation for turn in transcript.turns if turn.violation]
-    assert (transcript.stop, outcome_of(of, transcript.turns).terms) == (StopReason.SETTLED, terms)
+    episode = play(of, *people)
+    assert not [turn.violation for turn in episode.plain_turns if turn.violation]
+    assert (episode.stop, outcome_of(of, episode.plain_turns).terms) == (StopReason.SETTLED, terms)
 
 
 TERMINAL = """

@@ -11,7 +11,7 @@ from sotopia_env.errors import EvaluationError
 from sotopia_env.outcomes import OutcomeResult
 from sotopia_env.policies.policy import Decision
 from sotopia_env.world.action import Action, ActionType
-from sotopia_env.world.episode import Evaluation, Generation, Score, Transcript
+from sotopia_env.world.episode import Episode, Evaluation, Generation, Score
 from sotopia_env.world.observation import Observation
 from sotopia_env.world.reward import DIMENSIONS, RANGES
 from sotopia_env.world.scenario import BigFive, Character, Relationship, RelationshipKind, Scenario, Seat, Task
@@ -89,20 +89,20 @@ class FixedEvaluator:
     outcome: OutcomeResult | None = None
     fails: Exception | None = None
 
-    def evaluate(self, transcript: Transcript) -> Evaluation:
+    def evaluate(self, episode: Episode) -> Evaluation:
         if self.fails is not None:
             raise self.fails
         scores = tuple(
             Score(agent=agent, dimension=d, value=RANGES[d][0] + share * (RANGES[d][1] - RANGES[d][0]))
-            for agent, share in zip(transcript.task.agents, self.fractions, strict=False)
+            for agent, share in zip(episode.task.agents, self.fractions, strict=False)
             for d in DIMENSIONS
         )
         parameters = dict(self.parameters)
         return Evaluation(evaluator=self.name, parameters=parameters, scores=scores, outcome=self.outcome)
 
-    async def evaluate_async(self, transcript: Transcript) -> Evaluation:
+    async def evaluate_async(self, episode: Episode) -> Evaluation:
         await asyncio.sleep(0)
-        return self.evaluate(transcript)
+        return self.evaluate(episode)
 
 
 NO_VERDICT = EvaluationError("the judge wrote no JSON")

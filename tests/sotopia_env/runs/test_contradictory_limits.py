@@ -42,7 +42,10 @@ CONTRADICTIONS: list[tuple[list[object], str]] = [
         [*SCRIPTED, "mean(judge:local/tiny+judge:local/tiny:max_tokens=500)", "--set", "models.tpm=499"],
         f"{ANSWER} tpm 499 allows",
     ),
-    ([*SCRIPTED, "views:local/tiny:max_tokens=500", "--set", "models.tpm=499"], f"{ANSWER} tpm 499 allows"),
+    (
+        [*SCRIPTED, "interview:local/tiny:views=external,max_tokens=500", "--set", "models.tpm=499"],
+        f"{ANSWER} tpm 499 allows",
+    ),
     (
         [*MODEL, "--set", "manner.max_tokens=500", "--set", "models.max_tokens=499"],
         f"{ANSWER} the whole run's max_tokens 499",
@@ -89,7 +92,7 @@ CONTRADICTIONS: list[tuple[list[object], str]] = [
     ([*SCRIPTED, "judge:local/tiny:temperature=2.1"], "temperature: expected a number from 0 to 2, got 2.1"),
     ([*SCRIPTED, "judge:local/tiny:temperature=-0.1"], "temperature: expected a number from 0 to 2, got -0.1"),
     ([*SCRIPTED, "judge:local/tiny:temperature=nan"], "temperature: expected a number from 0 to 2, got nan"),
-    ([*SCRIPTED, "views:local/tiny:temperature=3"], "temperature: expected a number from 0 to 2, got 3.0"),
+    ([*SCRIPTED, "interview:local/tiny:temperature=3"], "temperature: expected a number from 0 to 2, got 3.0"),
 ]
 
 

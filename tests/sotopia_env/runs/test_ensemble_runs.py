@@ -14,7 +14,7 @@ from sotopia_env.evaluators import Ensemble
 from sotopia_env.reports import compare_runs
 from sotopia_env.runs import EpisodePlan, RunResult, evaluate_run, plan_episodes, run_episodes
 from sotopia_env.storage import read_run
-from sotopia_env.world.episode import Episode, Evaluation, Evaluator, Transcript
+from sotopia_env.world.episode import Episode, Evaluation, Evaluator
 from tests.sotopia_env.runs.rollout_doubles import FixedEvaluator, Speaker, make_task
 
 EPISODES = 3
@@ -28,11 +28,11 @@ class Judge(FixedEvaluator):
     failures: dict[str, Exception] = field(default_factory=dict)
     calls: Counter[str] = field(default_factory=Counter)
 
-    def evaluate(self, transcript: Transcript) -> Evaluation:
+    def evaluate(self, episode: Episode) -> Evaluation:
         self.calls[self.name] += 1
         if self.name in self.failures:
             raise self.failures[self.name]
-        return super().evaluate(transcript)
+        return super().evaluate(episode)
 
 
 @dataclass
@@ -154,7 +154,7 @@ def test_a_judge_that_takes_too_long_costs_no_verdict_of_the_others(tmp_path: Pa
 
     @dataclass(frozen=True)
     class Slow(FixedEvaluator):
-        async def evaluate_async(self, transcript: Transcript) -> Evaluation:
+        async def evaluate_async(self, episode: Episode) -> Evaluation:
             await asyncio.sleep(60)
             raise AssertionError
 

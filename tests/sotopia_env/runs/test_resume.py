@@ -21,7 +21,7 @@ from sotopia_env.storage import read_run
 from sotopia_env.storage.directory import RunDirectory, read_failures
 from sotopia_env.storage.manifest import read_manifest
 from sotopia_env.world.dynamics import Rules
-from sotopia_env.world.episode import Episode, Evaluation, Transcript, read_episodes
+from sotopia_env.world.episode import Episode, Evaluation, read_episodes
 from tests.errors import raises
 from tests.sotopia_env.runs.killed_run import PLANS
 from tests.sotopia_env.runs.rollout_doubles import NO_VERDICT, Faulty, FixedEvaluator, Speaker, make_task
@@ -317,10 +317,10 @@ def test_s26_files_of_a_run_are_exchanged_whole_or_not_at_all(run: Path) -> None
     before = {file.name: file.read_bytes() for file in run.iterdir()}
 
     class Fatal(FixedEvaluator):
-        def evaluate(self, transcript: Transcript) -> Evaluation:
-            if transcript.task.scenario.id == "s2":
+        def evaluate(self, episode: Episode) -> Evaluation:
+            if episode.task.scenario.id == "s2":
                 raise KeyboardInterrupt
-            return super().evaluate(transcript)
+            return super().evaluate(episode)
 
     with pytest.raises(KeyboardInterrupt):
         evaluate_run(run, Fatal(), concurrency=1)
@@ -377,11 +377,11 @@ def test_evaluating_a_killed_run_scores_what_is_there_and_it_still_resumes(run: 
 class Counting(FixedEvaluator):
     """Counts what it is asked, and is interrupted when told to."""
 
-    def evaluate(self, transcript: Transcript) -> Evaluation:
-        asked.append(transcript.task.id)
+    def evaluate(self, episode: Episode) -> Evaluation:
+        asked.append(episode.task.id)
         if len(asked) == stop_at[0]:
             raise KeyboardInterrupt
-        return super().evaluate(transcript)
+        return super().evaluate(episode)
 
 
 asked: list[str] = []

@@ -15,7 +15,7 @@ from sotopia_env.runs import plan_episodes, run_episodes, run_episodes_async
 from sotopia_env.storage import read_run
 from sotopia_env.storage.manifest import UNFINISHED
 from sotopia_env.testing import FixedEvaluator
-from sotopia_env.world import Evaluation, Observation, Transcript
+from sotopia_env.world import Episode, Evaluation, Observation
 from tests.sotopia_env.chat_model.server import LoopbackServer
 from tests.sotopia_env.runs.model_runs import keys_of, start, table_server
 from tests.sotopia_env.runs.rollout_doubles import Faulty, Speaker, make_task
@@ -111,7 +111,7 @@ def test_an_unfinished_line_that_was_cut_short_is_removed_with_a_warning(tmp_pat
 
 def test_an_episode_that_only_lacked_its_verdict_leaves_nothing_unfinished(tmp_path: Path) -> None:
     class Spent(FixedEvaluator):
-        async def evaluate_async(self, transcript: Transcript) -> Evaluation:
+        async def evaluate_async(self, episode: Episode) -> Evaluation:
             raise BudgetExceededError("nothing is left")
 
     plans = plan_episodes([make_task()], [(Speaker("a"),)])

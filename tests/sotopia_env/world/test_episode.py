@@ -14,7 +14,6 @@ from sotopia_env.world.episode import (
     Generation,
     RecordedTurn,
     Score,
-    Transcript,
     Usage,
     read_episode,
     read_episodes,
@@ -53,7 +52,7 @@ def test_a_line_reads_back_as_the_same_episode_and_replays(argument, seats):
     assert line.count("\n") == 1
     assert read_episode(line, "here") == episode
     state = replay(episode)
-    assert state.turns == Transcript.of_episode(episode).turns
+    assert state.turns == episode.plain_turns
 
 
 def test_a_file_reads_back_in_order(tmp_path):

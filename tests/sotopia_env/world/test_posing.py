@@ -11,7 +11,7 @@ from sotopia_env.policies.agent_prompt import FORMATS, AgentPrompt
 from sotopia_env.policies.examples import read_examples
 from sotopia_env.records import explain
 from sotopia_env.reports.transcript import to_text
-from sotopia_env.world.episode import Transcript
+from sotopia_env.world.episode import Episode
 from sotopia_env.world.observation import observe
 from sotopia_env.world.reward import CustomDimension
 from sotopia_env.world.scenario import Relationship, Seat
@@ -135,7 +135,7 @@ def renderings(base, kind):
     env.step(acts(LINE, MOVES.get(kind)))
     yield from prompts(env.episode_state)
     yield from (env.render(), env.state()["history"], env.state()["table"])
-    yield from (document(Transcript.of_state(env.episode_state), viewer=viewer).text for viewer in (None, "agent_1"))
+    yield from (document(Episode.of_state(env.episode_state), viewer=viewer).text for viewer in (None, "agent_1"))
     record = episode(base, acts(LINE, MOVES.get(kind)))
     yield from (to_text(record), transcript_text(record))
 

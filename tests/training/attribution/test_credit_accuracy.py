@@ -188,12 +188,12 @@ class Undecided:
 
     name, parameters = "undecided", {}
 
-    def evaluate(self, transcript):
-        scores = [Score(agent=agent, dimension=Dimension.KNOWLEDGE, value=1) for agent in transcript.task.agents]
+    def evaluate(self, episode):
+        scores = [Score(agent=agent, dimension=Dimension.KNOWLEDGE, value=1) for agent in episode.task.agents]
         return Evaluation(evaluator=self.name, scores=tuple(scores))
 
-    async def evaluate_async(self, transcript):
-        return self.evaluate(transcript)
+    async def evaluate_async(self, episode):
+        return self.evaluate(episode)
 
 
 def test_nothing_to_compare_is_said(coins, monkeypatch):

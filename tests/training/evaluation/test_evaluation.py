@@ -132,11 +132,11 @@ def test_an_interrupted_evaluation_goes_on_where_it_was(tmp_path, monkeypatch):
     asked = []
 
     class Limited(VerifiedOutcome):
-        async def evaluate_async(self, transcript):
+        async def evaluate_async(self, episode):
             asked.append(1)
             if len(asked) == 11:
                 raise BudgetExceededError("the limit of $1 is reached")
-            return await super().evaluate_async(transcript)
+            return await super().evaluate_async(episode)
 
     monkeypatch.setattr(evaluation.naming, "make_evaluator", lambda spec, **_: Limited())
     small = settings(tmp_path / "e", policies=["linear"], partners=["conceder"], judges=["verified"], metrics=["goal"])
@@ -152,11 +152,11 @@ def test_a_signal_ends_an_evaluation_with_the_code_of_every_script(tmp_path, mon
     asked = []
 
     class Signalled(VerifiedOutcome):
-        async def evaluate_async(self, transcript):
+        async def evaluate_async(self, episode):
             asked.append(1)
             if len(asked) == 5:
                 signal.raise_signal(number)
-            return await super().evaluate_async(transcript)
+            return await super().evaluate_async(episode)
 
     monkeypatch.setattr(evaluation.naming, "make_evaluator", lambda spec, **_: Signalled())
     small = settings(tmp_path / "e", policies=["linear"], partners=["conceder"], judges=["verified"], metrics=["goal"])

@@ -1,0 +1,105 @@
+"""Judges on goals: which goals of one agent were reached, in the view of a model that reads the whole episode."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from typing import Any, NamedTuple
+
+from sotopia_env.chat_model.protocol import ChatModel
+from sotopia_env.errors import FieldError
+from sotopia_env.evaluators.judge.document import document
+from sotopia_env.evaluators.judge.prompt import Prompt, closed_object
+from sotopia_env.evaluators.judge.question import Answer, Manner, ask
+from sotopia_env.evaluators.judge.verdict import Refusal, object_members, read_object, refusal, text_problem
+from sotopia_env.prompts import fill, load
+from sotopia_env.world.episode import Episode
+
+PROMPTS = ("judge_goals", "judge_data_rule", "judge_goals_form", "judge_goals_closing", "judge_data")
+"""The prompt texts of these questions."""
+
+
+class GoalVerdict(NamedTuple):
+    """Whether a goal was reached, and the reasoning that led to it."""
+
+    reached: bool
+    reasoning: str
+
+
+async def judge_goals(
+    model: ChatModel, episode: Episode, about: str, manner: Manner, label: str
+) -> Answer[tuple[GoalVerdict, ...]]:
+    """Returns a verdict on every goal of one agent.
+
+    Goals are numbered, since two may have the same text.
+
+    Args:
+        model: to be asked.
+        episode: read as a whole, private parts included.
+        about: agent id of whose goals are judged.
+        manner: settings of the question.
+        label: name of the question in the ledger.
+
+    Raises:
+        EvaluationError: the call failed for good, or the episode does not fit the model.
+        BudgetExceededError: the ledger's limit is reached.
+    """
+    goals = episode.task.scenario.seats[episode.task.agents.index(about)].goals
+    system, closing = _system(about, len(goals)), fill(load("judge_goals_closing"), about=about)
+
+    def prompt(omitted: int) -> Prompt:
+        data = document(episode, omitted=omitted, questions=goals)
+        return Prompt(system, data, closing, verdicts_schema(len(goals)))
+
+    return await ask(model, prompt, len(episode.turns), partial(read_verdicts, len(goals)), manner, label)
+
+
+def _system(about: str, goals: int) -> str:
+    entries = ", ".join(f'"{number}": {{"reasoning": "…", "answer": "yes"}}' for number in range(1, goals + 1))
+    form = fill(load("judge_goals_form"), form=f'{{"answers": {{{entries}}}}}')
+    return fill(load("judge_goals"), data_rule=load("judge_data_rule"), form=form, about=about)
+
+
+def verdicts_schema(goals: int) -> dict[str, Any]:
+    """Returns the JSON schema of the verdicts on so many goals, numbered from 1."""
+    entry = closed_object({"reasoning": {"type": "string"}, "answer": {"type": "string", "enum": ["yes", "no"]}})
+    return closed_object({"answers": closed_object({str(number): entry for number in range(1, goals + 1)})})
+
+
+def read_verdicts(goals: int, text: str) -> tuple[GoalVerdict, ...] | Refusal:
+    """Returns the verdicts in a judge's text, one for each of ``goals`` goals, or why they are refused."""
+    answer = read_object(text)
+    if isinstance(answer, Refusal):
+        return answer
+    problems: list[str] = []
+    outer = object_members(answer, ("answers",), "the answer", problems)
+    entries = object_members(outer["answers"], [str(n + 1) for n in range(goals)], "answers", problems) if outer else {}
+    verdicts = []
+    for number, entry in entries.items():
+        parts = object_members(entry, ("reasoning", "answer"), f"answers.{number}", problems)
+        if len(parts) < 2:
+            continue
+        reached = read_yes_no(parts["answer"])
+        if problem := text_problem(f"answers.{number}.reasoning", parts["reasoning"]):
+            problems.append(problem)
+        elif isinstance(reached, Refusal):
+            problems.append(f"answers.{number}.answer: {reached.reason}")
+        else:
+            verdicts.append(GoalVerdict(reached, parts["reasoning"]))
+    return refusal(problems) or tuple(verdicts)
+
+
+_WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
+
+
+def read_yes_no(value: Any) -> bool | Refusal:
+    """Returns whether an answer says yes.
+
+    Its first word must be "yes" or "no", in any case, and the other of the two must not occur: "Yes, but no" is no
+    answer, and neither is "not really".
+    """
+    words = [word.casefold() for word in _WORD.findall(value)] if isinstance(value, str) else []
+    first = words[0] if words else ""
+    if first in ("yes", "no") and not {"yes", "no"} <= set(words):
+        return first == "yes"
+    return Refusal(str(FieldError(expected='one clear "yes" or "no"', got=value)))

@@ -28,6 +28,7 @@ the episode.
 from __future__ import annotations
 
 import difflib
+import json
 import reprlib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -286,15 +287,29 @@ class _Excerpts(reprlib.Repr):
         return repr(x) if x.bit_length() <= 200 else "a huge number"  # Python refuses to write 5,000 digits
 
 
-_EXCERPTS = _Excerpts()
+class _JsonExcerpts(_Excerpts):
+    """The same with JSON's own words for ``None`` and truth values."""
+
+    def repr1(self, x: Any, level: int) -> str:
+        return json.dumps(x) if x is None or isinstance(x, bool) else super().repr1(x, level)
+
+
+_EXCERPTS, _JSON_EXCERPTS = _Excerpts(), _JsonExcerpts()
 
 
 def excerpt(value: object) -> str:
     """Returns a value for a message: at most 80 characters on one line, texts as JSON literals, classes by name."""
-    if isinstance(value, Verbatim):
-        return value
-    text = disarm_line(_EXCERPTS.repr(value))
-    return text if len(text) <= 80 else text[:79] + "…"
+    return value if isinstance(value, Verbatim) else _one_line(_EXCERPTS.repr(value))
+
+
+def json_excerpt(value: object) -> Verbatim:
+    """Returns a value that was read from JSON as it is written there, at most 80 characters on one line."""
+    return Verbatim(_one_line(_JSON_EXCERPTS.repr(value)))
+
+
+def _one_line(text: str) -> str:
+    line = disarm_line(text)
+    return line if len(line) <= 80 else line[:79] + "…"
 
 
 def joined(path: str, field: str) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from sotopia_env.errors import EvaluationError, FieldError, excerpt
+from sotopia_env.errors import EvaluationError, FieldError, excerpt, json_excerpt
 from sotopia_env.evaluators.judge.prompt import closed_object
 from sotopia_env.evaluators.judge.verdict import Refusal, object_members, read_object, refusal, text_problem
 from sotopia_env.outcomes import AnyProtocol, InvalidMoveError, Menu, Move, MoveKind, SpokenAgreement
@@ -84,7 +84,7 @@ def _citations(value: Any, episode: Episode, problems: list[str]) -> dict[str, i
 
 def _citation_problem(agent: str, number: Any, turns: Sequence[Turn]) -> str:
     if type(number) is not int:  # bool is an int to isinstance
-        return str(FieldError(expected="the number of a turn, or null", got=number))
+        return str(FieldError(expected="the number of a turn, or null", got=json_excerpt(number)))
     turn = next((turn for turn in turns if turn.index + 1 == number), None)
     if turn is None:
         return f"there is no turn {excerpt(number)}; give one of the turns of {agent}"

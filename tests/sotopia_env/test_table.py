@@ -214,7 +214,7 @@ def test_what_a_policy_returns_is_checked_before_it_counts(answer, order) -> Non
             return answer
 
     table = Table(TASK, Rules(turn_order=order))
-    with pytest.raises(PolicyError, match="expected a Decision"):
+    with pytest.raises(PolicyError):
         asyncio.run(table.play({TASK.agents[1]: Odd(KeyError()), TASK.agents[0]: make_policy("silent")}))  # type: ignore[dict-item]
     assert table.acting == TASK.agents[1:]
 

@@ -115,8 +115,8 @@ class Tampers(Says):
 @pytest.mark.parametrize(
     ("policy", "message"),
     [
-        (Says(Action(ActionType.NONE)), "expected a Decision, got Action"),
-        (Says(speak(), name=""), "name: expected text, got none"),
+        (Says(Action(ActionType.NONE)), "got Action"),
+        (Says(speak(), name=""), "name: "),
         (Says(speak("Psst", "agent_0")), "private action"),
         (Tampers(speak()), "the observation was changed"),
     ],
@@ -131,7 +131,7 @@ def test_a_policy_that_is_not_repeatable_is_found():
     policy = Says(lambda: speak(f"Number {next(counter)}."))
     check_policy(policy)
     counter = itertools.count(12)
-    with pytest.raises(AssertionError, match=r"round-robin order, turn 1: expected .*Number 12.* again, got"):
+    with pytest.raises(AssertionError, match=r"round-robin order, turn 1: .*Number 12"):
         check_policy(policy, repeatable=True)
     with pytest.raises(InvalidValueError):
         check_policy(Says(speak(), parameters={"x": object()}))
@@ -159,8 +159,8 @@ class Judges(FixedEvaluator):
 @pytest.mark.parametrize(
     ("found", "message"),
     [
-        ({}, "expected an Evaluation, got dict"),
-        (Evaluation(evaluator="other", unscored="x"), "expected an evaluation by 'fixed', got 'other'"),
+        ({}, "got dict"),
+        (Evaluation(evaluator="other", unscored="x"), "'fixed', got 'other'"),
         (Evaluation(evaluator="fixed"), "neither scores nor a reason"),
         (
             Evaluation(evaluator="fixed", scores=(Score(agent="Ada", dimension=Dimension.GOAL, value=1),)),

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from sotopia_env.chat_model.protocol import ChatModel
-from sotopia_env.errors import FieldError
+from sotopia_env.errors import FieldError, json_excerpt
 from sotopia_env.evaluators.judge.document import document
 from sotopia_env.evaluators.judge.prompt import Prompt, closed_object
 from sotopia_env.evaluators.judge.question import Answer, Manner, ask
@@ -102,4 +102,4 @@ def read_yes_no(value: Any) -> bool | Refusal:
     first = words[0] if words else ""
     if first in ("yes", "no") and not {"yes", "no"} <= set(words):
         return first == "yes"
-    return Refusal(str(FieldError(expected='one clear "yes" or "no"', got=value)))
+    return Refusal(str(FieldError(expected='one clear "yes" or "no"', got=json_excerpt(value))))

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sotopia_env.errors import FieldError, Verbatim, excerpt
+from sotopia_env.errors import FieldError, Verbatim, excerpt, json_excerpt
 
 MAX_ANSWER = 262_144
 """Longest answer that is read, in characters."""
@@ -148,7 +148,7 @@ def object_members(item: Any, keys: Sequence[str], where: str, problems: list[st
     """
     if not isinstance(item, dict):
         expected = f"an object with the keys {', '.join(keys)}"
-        problems.append(str(FieldError(field=where, expected=expected, got=item)))
+        problems.append(str(FieldError(field=where, expected=expected, got=json_excerpt(item))))
         return {}
     problems += [f"{where}: the key {key!r} is missing" for key in keys if key not in item]
     problems += [str(FieldError("unknown key", field=where, got=key, valid=keys)) for key in item if key not in keys]
@@ -163,7 +163,7 @@ def _judgement(agent: str, axis: Axis, entry: Any, problems: list[str]) -> Judge
     score, reasoning = parts["score"], parts["reasoning"]
     if type(score) is not int or not axis.low <= score <= axis.high:  # bool is an int to isinstance
         form = f"a whole number from {axis.low} to {axis.high}, without decimals or quotes"
-        problems.append(str(FieldError(field=f"{where}.score", expected=form, got=score)))
+        problems.append(str(FieldError(field=f"{where}.score", expected=form, got=json_excerpt(score))))
         return None
     if problem := text_problem(f"{where}.reasoning", reasoning):
         problems.append(problem)
@@ -174,7 +174,7 @@ def _judgement(agent: str, axis: Axis, entry: Any, problems: list[str]) -> Judge
 def text_problem(field: str, value: Any) -> str | None:
     """Returns why the value of a field is not valid Unicode text, or blank; ``None`` if it is fine."""
     if not isinstance(value, str) or not value.strip():
-        return str(FieldError(field=field, expected="a text", got=value))
+        return str(FieldError(field=field, expected="a text", got=json_excerpt(value)))
     try:
         value.encode("utf-8")
     except UnicodeEncodeError as error:

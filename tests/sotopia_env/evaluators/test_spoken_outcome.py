@@ -110,27 +110,27 @@ def test_a_simultaneous_round_of_two_yeses_is_an_agreement():
 # ---------------------------------------------------------------------------------------------------------------------
 # What is refused
 REFUSED = [
-    (says({**TERMS, "price": 500}, (1, 2)), "agreement.terms: price: expected a number from $0 to $394"),
+    (says({**TERMS, "price": 500}, (1, 2)), "agreement.terms: price: "),
     (says({"price": 84}, (1, 2)), 'agreement.terms: terms: "start" is missing'),
     (says({**TERMS, "start": "May"}, (1, 2)), "agreement.terms: start"),
-    (says({**TERMS, "firewood": {"agent_0": 1}}, (1, 2)), "expected all 3 pieces"),
+    (says({**TERMS, "firewood": {"agent_0": 1}}, (1, 2)), "agreement.terms: firewood: "),
     (says(TERMS, (1, 9)), "agreement.turns.agent_1: there is no turn 9"),
     (says(TERMS, (1, 0)), "there is no turn 0"),
     (says(TERMS, (1, -1)), "there is no turn -1"),
-    (says(TERMS, (1, True)), "expected the number of a turn, or null, got"),
-    (says(TERMS, (1, "2")), 'expected the number of a turn, or null, got "2"'),
+    (says(TERMS, (1, True)), "agreement.turns.agent_1: expected the number of a turn, or null, got true"),
+    (says(TERMS, (1, "2")), 'got "2"'),
     (says(TERMS, (1, 3)), "agreement.turns.agent_1: turn 3 is a turn of agent_0"),
     (says(TERMS, (3, 2)), "agreement.turns.agent_0: turn 3 carries no words"),
     (says(TERMS, (1, None)), "the assent of agent_0 is not enough here"),
     (says(TERMS, (None, None)), "the assent of nobody is not enough here"),
     (says(TERMS, (1,)), "agreement.turns: the key 'agent_1' is missing"),
-    (says(TERMS, [1, 2]), "agreement.turns: expected an object"),
+    (says(TERMS, [1, 2]), "agreement.turns: "),
     (says(TERMS, (1, 2), price=84), "the answer: unknown key"),
-    (says(reasoning=" "), "reasoning: expected a text"),
+    (says(reasoning=" "), "reasoning: "),
     (json.dumps({"reasoning": "x"}), "the key 'agreement' is missing"),
-    (json.dumps({"reasoning": "x", "agreement": "84"}), "agreement: expected an object"),
-    ("They agreed on 84.", "expected one JSON object"),
-    ("", "expected one JSON object"),
+    (json.dumps({"reasoning": "x", "agreement": "84"}), "agreement: "),
+    ("They agreed on 84.", 'got "They agreed on 84."'),
+    ("", "got no text"),
     (ChatReply(says()[:-1], finish_reason="length"), "cut off at the token limit"),
 ]
 
@@ -174,7 +174,7 @@ def test_assents_that_do_not_suffice_are_refused(of, actions, terms, turns):
     [
         (dialogue(task(), "Hello."), "got none"),
         (dialogue(riddle(), "Bo Li?"), "got claims"),
-        (dialogue(contract(), acts("84?", {"propose": TERMS})), "expected an episode of words alone.*'verified'"),
+        (dialogue(contract(), acts("84?", {"propose": TERMS})), "'verified'"),
     ],
 )
 def test_episodes_of_another_kind_are_refused_before_anything_is_paid_for(played, reason):
@@ -191,7 +191,7 @@ def test_where_nothing_can_be_agreed_on_it_leaves_the_task_to_others(of):
     for evaluator in (Composite(members), Composite([Composite(members[:1], "mean"), members[1]])):
         evaluation = asyncio.run(evaluator.evaluate_async(played))
         assert {score.source for score in evaluation.scores} == {"rules"}
-    with pytest.raises(EvaluationError, match="does not apply to task"):
+    with pytest.raises(EvaluationError, match="test-task"):
         asyncio.run(Composite(members[:1]).evaluate_async(played))
 
 
@@ -208,7 +208,7 @@ def test_more_outcomes_than_can_be_counted_are_refused():
         "issues": [{"name": name, **issue} for name in "abc"],
         "worth": [{"issues": gains}] * 2,
     }
-    with pytest.raises(EvaluationError, match="outcomes"):
+    with pytest.raises(EvaluationError, match="issues"):
         scored(dialogue(verified(outcome), "Hello."))
 
 

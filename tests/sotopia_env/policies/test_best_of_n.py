@@ -140,7 +140,7 @@ def test_a_candidate_that_fails_for_good_is_recorded_and_the_rest_go_on(failures
 
 def test_a_turn_fails_when_all_candidates_do():
     policy = BestOfNPolicy(failing_on(dict.fromkeys(range(3), GONE)), 3, ByText({}))
-    with pytest.raises(PolicyError, match=r"all 3 candidates failed, the first with: .*gone"):
+    with pytest.raises(PolicyError, match="gone"):
         decide(policy, observed(task()))
 
 
@@ -180,7 +180,7 @@ def test_scores_that_are_none_end_the_turn(scores):
         async def score(self, observation, decisions):
             return scores
 
-    with pytest.raises(PolicyError, match="'by-text': expected 2 finite numbers"):
+    with pytest.raises(PolicyError, match="by-text"):
         decide(BestOfNPolicy(make("random"), 2, Broken({})), observed(task()))
 
 
@@ -273,7 +273,7 @@ def test_a_vote_is_worth_its_option():
 
 @pytest.mark.parametrize(("of", "kind"), [(task(), "no protocol"), (friends_task(), "claims")])
 def test_it_says_so_where_there_are_no_offers(of, kind):
-    with pytest.raises(PolicyError, match=f"'offer-worth': expected a task with offers or votes, got one with {kind}"):
+    with pytest.raises(PolicyError, match=f"offer-worth.*{kind}"):
         decide(BestOfNPolicy(make("random"), 2, OfferWorth()), observed(of))
 
 

@@ -189,7 +189,7 @@ UNUSABLE = [
     ("", "no JSON object was found"),
     (HELLO[:-2], "not valid"),
     ("<think>Where do I begin", "thinking block is not closed"),
-    ('{"action_type": "shout", "argument": "Hi"}', "action_type: expected one of"),
+    ('{"action_type": "shout", "argument": "Hi"}', 'got "shout"'),
     ('{"action_type": "dire", "argument": "Bonjour"}', 'got "dire"'),
     ('{"typ": "sprechen"}', "without the key"),
     ('{"action_type": "speak", "argument": ""}', "needs a text"),
@@ -197,8 +197,8 @@ UNUSABLE = [
     (speech("x" * (MAX_ARGUMENT_LENGTH + 1)), "at most 16384 characters"),
     # guards S29: a wrong name is text to be asked for again, not an exception that ends a batch
     ('{"action_type": "speak", "argument": "Hi", "to": ["Bramm Testa"]}', 'did you mean "Bram Testa"'),
-    ('{"action_type": "speak", "argument": "Hi", "to": ["Ada Testa"]}', "to: expected one of"),
-    ('{"action_type": "leave"}', 'action_type: expected one of "none", "speak", got "leave"'),
+    ('{"action_type": "speak", "argument": "Hi", "to": ["Ada Testa"]}', 'got "Ada Testa"'),
+    ('{"action_type": "leave"}', 'one of "none", "speak", got "leave"'),
     ('{"action_type": "speak", "argument": "\\ud800"}', "lone surrogate"),
     ('{"' + "k" * 5000 + '": 1}', "without the key"),
 ]
@@ -398,7 +398,7 @@ def test_a_server_that_says_too_long_gets_half(format_, room, dropped, asked):
 def test_what_never_fits_ends_the_episode_with_the_reason():
     policy, model = seat(lambda request: ContextLengthError("too long for 512 tokens"))
     seen = observed(task(), *long_talk(20), rules=Rules(max_turns=40))
-    with pytest.raises(PolicyError, match=r"too long for 512 tokens \(with 16 of 20 turns left out\)"):
+    with pytest.raises(PolicyError, match=r"512 tokens .*16 of 20 turns"):
         decide(policy, seen)
     assert len(model.requests) == 4
 
@@ -527,14 +527,12 @@ def test_settings_are_checked(settings, error, fields):
 
 
 def test_files_that_cannot_be_used_are_named(tmp_path):
-    path = tmp_path / "there.txt"
-    path.write_text("No placeholder.", encoding="utf-8")
-    for settings in ({"template": path}, {"examples": path}):
-        with pytest.raises(InvalidValueError, match=r"there\.txt"):
-            LLMPolicy(ScriptedChatModel([]), format="single", **settings)
-    for settings in ({"template": tmp_path / "x"}, {"examples": tmp_path / "x"}):
-        with raises(InvalidValueError, file="x"):
-            LLMPolicy(ScriptedChatModel([]), format="single", **settings)
+    there = tmp_path / "there.txt"
+    there.write_text("No placeholder.", encoding="utf-8")
+    for path in (there, tmp_path / "x"):
+        for setting in ("template", "examples"):
+            with raises(InvalidValueError, file=path.name):
+                LLMPolicy(ScriptedChatModel([]), format="single", **{setting: path})
     with raises(InvalidValueError, field="model"):
         LLMPolicy("gpt")
 

@@ -118,7 +118,7 @@ def test_a_space_too_large_to_be_ranked_is_refused_and_a_large_number_is_thinned
     items = [{"name": f"i{i}", "kind": "items", "count": 9} for i in range(6)]
     worth = {"issues": {f"i{i}": {"each": 1} for i in range(6)}}
     of = verified({"protocol": {"kind": "agreement"}, "issues": items, "worth": [worth, worth]})
-    with pytest.raises(PolicyError, match=r"ranks all outcomes.*at most 100000"):
+    with pytest.raises(PolicyError, match="100000"):
         act(make("linear"), observed(of))
     fine = one_number(high=10**6)
     assert len(ranking(observed(fine).briefing).utilities) <= 100_000

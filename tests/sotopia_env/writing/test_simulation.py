@@ -68,12 +68,12 @@ def test_a_simulation_has_people_rules_outcome_and_dimensions(tmp_path):
 
 
 REFUSED = [
-    ("I cannot.", "expected one JSON object"),
-    (simulation(turn_order="roundrobin"), "turn_order: expected 'round-robin'"),
-    (simulation(relationships=[]), "relationships: expected one for each of"),
-    (simulation(seats=simulation()["seats"][:2]), "outcome.worth: expected one per seat (2), got 3"),
-    (simulation(seats=[{"goals": []}] * 3), "seats.0.goals: expected at least 1 entries, got 0"),
-    (simulation(dimensions=simulation()["dimensions"] * 2), "dimensions: expected different names"),
+    ("I cannot.", 'got "I cannot."'),
+    (simulation(turn_order="roundrobin"), "turn_order: "),
+    (simulation(relationships=[]), "relationships: "),
+    (simulation(seats=simulation()["seats"][:2]), "outcome.worth: "),
+    (simulation(seats=[{"goals": []}] * 3), "seats.0.goals: "),
+    (simulation(dimensions=simulation()["dimensions"] * 2), "dimensions: "),
     (
         simulation(dimensions=[{"name": "goal", "low": 0, "high": 5, "instruction": "?"}]),
         "built-in",

@@ -263,7 +263,6 @@ def optimisation(folder: Path, run: Path, model: Path, rows: list[Row]) -> tuple
             "lora": None,
             "data": [{"run": str(run)}],
             "reward": {"model": str(reward_model), "gate": False, "invalid": 0.0},  # gated, next to nothing is scored
-            "check_memory": False,
             "output": str(folder / f"grpo{next(count)}"),
             "trainer": {**STEPPING, "learning_rate": 1e-5, "num_generations": BATCH, "beta": 0.0},
         }

@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 from sotopia_env.errors import UnknownNameError
 from sotopia_env.quoting import disarm
 from sotopia_env.settings import Settings
 from training.stage.configurations import listed_configurations
-from training.stage.script import run_script
-from training.stage.settings import Assumptions
+from training.stage.script import DryRun, run_script
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,13 +23,28 @@ class StageCommand:
         settings: class of its settings.
         run: runs it.
         check: raises on contradictory settings; for ``--check``.
-        forecast: what it would take, as an object whose text says it; for ``--dry-run``.
+        forecast: what it would take; for ``--dry-run``.
     """
 
     settings: type[Settings]
     run: Callable[[Any], object]
     check: Callable[[Any], object] | None = None
-    forecast: Callable[[Any, Assumptions], object] | None = None
+    forecast: Callable[[Any, DryRun], str] | None = None
+
+
+def _forecast(stage: ModuleType) -> Callable[[Any, DryRun], str]:
+    """The forecast of a stage that trains, with a measured step where the dry run asks for one."""
+
+    def text(settings: Any, dry_run: DryRun) -> str:
+        import torch
+
+        counted = stage.forecast(settings, dry_run.rows, dry_run.devices)
+        lines = [str(counted)]
+        if torch.cuda.is_available() if dry_run.probe is None else dry_run.probe:
+            lines.append(stage.probe(settings).text(counted.steps))
+        return "\n".join(lines) + "\n"
+
+    return text
 
 
 # Each imports its own stage alone: a wrong key must not wait for the others.
@@ -76,7 +91,7 @@ def _bc() -> StageCommand:
     """Behaviour cloning: fine-tunes a model on an expert's turns."""
     from training.fitting import behavior_cloning as stage
 
-    return StageCommand(stage.BehaviorCloningSettings, stage.run, stage.trainer_arguments, stage.forecast)
+    return StageCommand(stage.BehaviorCloningSettings, stage.run, stage.trainer_arguments, _forecast(stage))
 
 
 def _sr() -> StageCommand:
@@ -132,19 +147,18 @@ def _rm() -> StageCommand:
     """Reward model: learns the value of an utterance by regression."""
     from training.reward import model as stage
 
-    return StageCommand(stage.RewardModelSettings, stage.run, stage.trainer_arguments, stage.forecast)
+    return StageCommand(stage.RewardModelSettings, stage.run, stage.trainer_arguments, _forecast(stage))
 
 
 def _grpo() -> StageCommand:
     """Group-relative policy optimisation: single-turn with a reward model, or multi-turn in the environment."""
-    from training.grpo import settings, stage
-    from training.grpo.forecast import forecast
+    from training.grpo import forecast, settings, stage
 
     def check(values: settings.GRPOSettings) -> None:
         settings.check(values)
         settings.trainer_arguments(values)
 
-    return StageCommand(settings.GRPOSettings, stage.run, check, forecast)
+    return StageCommand(settings.GRPOSettings, stage.run, check, _forecast(forecast))
 
 
 def _evaluate() -> StageCommand:

@@ -26,15 +26,17 @@ from sotopia_env.world import ChatMessage
 from training.data.samples import Row, RowMaker, split_scenarios, stream_dataset
 from training.data.sources import SourceSettings, source_rows
 from training.fitting.arguments import FitSettings, check_keep, training_arguments
-from training.fitting.forecast import Batch, Forecast, base_config, memory, supervised_forecast
-from training.fitting.loop import begin, begin_from, completed, load_for_training, origin
+from training.fitting.forecast import Forecast, supervised_forecast
+from training.fitting.loop import TrainingRun, begin, begin_from, completed, load_for_training
+from training.fitting.probe import MeasuredStep, full_rows, measure, probing, row_count
 from training.models.tokenizers import answer_ids, load_tokenizer, prompt_ids
 from training.stage.directory import StageDirectory
-from training.stage.settings import Assumptions, ModelSettings, PromptSettings
+from training.stage.settings import ModelSettings, PromptSettings
 
 if TYPE_CHECKING:
     from datasets import Dataset
     from transformers import PreTrainedTokenizerBase
+    from trl import SFTTrainer
 
 logger = logging.getLogger(__name__)
 IGNORED = -100
@@ -196,13 +198,12 @@ class Prepared:
         )
 
 
-def prepare(settings: BehaviorCloningSettings, stage: StageDirectory, tokenizer: PreTrainedTokenizerBase) -> Prepared:
-    """Cuts, splits and tokenises the rows into the stage's directory, or returns those already there.
+def prepare(settings: BehaviorCloningSettings, folder: Path, tokenizer: PreTrainedTokenizerBase) -> Prepared:
+    """Cuts, splits and tokenises the rows into ``folder``, or returns those already there.
 
     Raises:
         InvalidValueError: the data cannot be used; see :func:`training.data.sources.source_rows`.
     """
-    folder = stage.path / "rows"
     facts = folder / "facts.json"
     if facts.is_file():
         return Prepared(folder, read_json(facts))
@@ -252,18 +253,29 @@ def run(settings: BehaviorCloningSettings) -> dict[str, Any]:
     Raises:
         InvalidValueError: the settings or the data are invalid; mostly before any model is loaded.
     """
-    stage = StageDirectory(Path(settings.output), "behavior_cloning", settings)
-    model_settings = begin_from(settings.model, settings.start_from, settings.prompt)
-    complete = completed(stage)
+    complete = completed(_directory(settings))
     if complete is not None:
         return complete
-    frame = begin(stage, settings, model_settings, settings.prompt, lambda: trainer_arguments(settings))
-    prepared = frame.rows(lambda: prepare(settings, stage, frame.tokenizer))
-    rows, validation = prepared.load()
+    frame = _begin(settings)
+    prepared = frame.rows(lambda: prepare(settings, frame.stage.path / "rows", frame.tokenizer))
+    trainer = _trainer(frame, *prepared.load())
+    return frame.finish(trainer, frame.fit_to_end(trainer, prepared.facts))
+
+
+def _directory(settings: BehaviorCloningSettings) -> StageDirectory:
+    return StageDirectory(Path(settings.output), "behavior_cloning", settings)
+
+
+def _begin(settings: BehaviorCloningSettings) -> TrainingRun:
+    model = begin_from(settings.model, settings.start_from, settings.prompt)
+    return begin(_directory(settings), settings, model, settings.prompt, lambda: trainer_arguments(settings))
+
+
+def _trainer(frame: TrainingRun, rows: Dataset, validation: Dataset | None = None) -> SFTTrainer:
     from trl import SFTTrainer
 
-    model, adapter = load_for_training(model_settings, frame.arguments.gradient_checkpointing)
-    trainer = SFTTrainer(
+    model, adapter = load_for_training(frame.model, frame.arguments.gradient_checkpointing)
+    return SFTTrainer(
         model=model,
         args=frame.arguments,
         train_dataset=rows,
@@ -271,7 +283,6 @@ def run(settings: BehaviorCloningSettings) -> dict[str, Any]:
         processing_class=frame.tokenizer,
         peft_config=adapter,
     )
-    return frame.finish(trainer, frame.fit_to_end(trainer, prepared.facts))
 
 
 def trainer_arguments(settings: BehaviorCloningSettings) -> Any:
@@ -283,20 +294,32 @@ def trainer_arguments(settings: BehaviorCloningSettings) -> Any:
     return training_arguments(settings, str(output), settings.validation > 0, SFTConfig, **own)
 
 
-def forecast(settings: BehaviorCloningSettings, assumed: Assumptions) -> Forecast:
-    """Returns the forecast of a supervised stage; loads at most the tokenizer.
+def forecast(settings: BehaviorCloningSettings, rows: int | None, devices: int) -> Forecast:
+    """Returns the forecast of a supervised stage; see :func:`~training.fitting.forecast.supervised_forecast`.
 
     Raises:
-        InvalidValueError: the settings contradict each other, or something neither exists nor is assumed.
+        InvalidValueError: the settings contradict each other, or the data do not exist.
     """
-    model = origin(settings.model, settings.start_from, settings.prompt)
-    arguments = trainer_arguments(settings)
-    longest = settings.prompt.max_length
-    need = memory(base_config(model.base, assumed), model, arguments, Batch(longest, longest))
-    rows, tokens = assumed.rows, assumed.row_tokens or longest
-    if rows is None:
-        pairs = list(training_rows(settings, load_tokenizer(model.base, settings.prompt))[1])
-        train = split_scenarios([row.scenario for row, _ in pairs], settings.validation, settings.seed).train
-        lengths = [len(ids.input_ids) for row, ids in pairs if row.scenario in train]
-        rows, tokens = len(lengths), assumed.row_tokens or sum(lengths) / len(lengths)
-    return supervised_forecast(arguments, need, rows, tokens, assumed, settings.keep)
+
+    def train(folder: Path) -> Dataset:
+        model = begin_from(settings.model, settings.start_from, settings.prompt)
+        return prepare(settings, folder, load_tokenizer(model.base, settings.prompt)).load()[0]
+
+    return supervised_forecast(settings, trainer_arguments(settings), rows, devices, train)
+
+
+def probe(settings: BehaviorCloningSettings) -> MeasuredStep:
+    """Measures a step on rows of full length, which end with the longest answer or are one conversation.
+
+    Raises:
+        InvalidValueError: as :func:`run`, but for the data.
+    """
+    from datasets import Dataset
+
+    length, answer = settings.prompt.max_length, settings.prompt.max_answer
+    question = length - answer if settings.rows == "turns" else 0
+    with probing(settings) as shortened:
+        frame = _begin(shortened)
+        ids = full_rows(frame.tokenizer, row_count(frame.arguments), length)
+        rows = {"input_ids": ids, "labels": [[IGNORED] * question + row[question:] for row in ids]}
+        return measure(_trainer(frame, Dataset.from_dict(rows)), length)

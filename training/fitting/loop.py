@@ -92,11 +92,6 @@ def begin_from(model: ModelSettings, earlier: str | None, prompt: PromptSettings
     return model
 
 
-def origin(model: ModelSettings, earlier: str | None, prompt: PromptSettings) -> ModelSettings:
-    """As :func:`begin_from`, or ``model`` itself while the earlier stage has not run."""
-    return model if earlier is not None and not Path(earlier).exists() else begin_from(model, earlier, prompt)
-
-
 def _check_same_adapter(model: ModelSettings) -> None:
     assert model.adapter is not None
     check_adapter(model.adapter, model.base)

@@ -1,159 +1,119 @@
-"""Forecast of GRPO: memory, steps and tokens of both modes; and the refusal of what cannot fit."""
+"""Forecast and probe of GRPO, in both modes."""
 
 from __future__ import annotations
 
-import logging
-import os
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from sotopia_env.errors import InvalidValueError
 from training.attribution.settings import COUNTERFACTUAL
-from training.fitting.forecast import (
-    Batch,
-    Forecast,
-    Memory,
-    available_memory,
-    base_config,
-    group_work,
-    memory,
-    weights,
-)
-from training.fitting.loop import TrainingRun, begin_from
-from training.grpo.sampling import MAX_BATCH
+from training.fitting.forecast import Forecast, group_forecast
+from training.fitting.probe import MeasuredStep, full_rows, measure, probing, row_count
+from training.grpo.sampling import trainer_sample
 from training.grpo.settings import GRPOSettings, check, check_rows, trainer_arguments
 from training.grpo.single_turn import prompt_records
-from training.grpo.situations import situation_count
-from training.models.loading import adapter_base, find_model, read_prompt_settings
+from training.grpo.situations import most_turns, situation_count
+from training.grpo.stage import answer_settings, begin_stage, make_trainer
+from training.models.loading import find_model
 from training.models.tokenizers import load_tokenizer, prompt_ids
-from training.reward.scorer import read_note
-from training.stage.settings import Assumptions, ModelSettings, PromptSettings
+from training.reward.scorer import RewardScorer
+from training.stage.settings import PromptSettings
 
-logger = logging.getLogger(__name__)
-_TURNS = 20  # of an episode without a limit of its own; shared by two seats
+if TYPE_CHECKING:
+    from trl.trainer.grpo_trainer import GRPOTrainer
 
 
-def forecast(settings: GRPOSettings, assumed: Assumptions) -> Forecast:
-    """Returns the forecast of a GRPO stage.
+def forecast(settings: GRPOSettings, rows: int | None, devices: int) -> Forecast:
+    """Returns the forecast; loads at most the tokenizer.
+
+    Args:
+        settings: of the stage.
+        rows: prompts of the single-turn data; ``None`` counts them.
+        devices: number of devices.
 
     Raises:
-        InvalidValueError: the settings contradict each other, or something neither exists nor is assumed.
+        InvalidValueError: the settings contradict each other, or the data do not exist.
     """
     check(settings)
-    prompt, model = _origin(settings, assumed)
+    prompt = answer_settings(settings) if Path(settings.start_from).exists() else None
     arguments = trainer_arguments(settings, prompt)
-    config = base_config(model.base, assumed)
-    scorer = 0
-    if settings.reward.model is not None:
-        exists = Path(settings.reward.model).exists()
-        scorer = _scorer_weights(settings.reward.model) if exists else _assumed_scorer_weights(assumed)
-    need = stage_memory(settings, config, model, arguments, prompt, scorer, int(assumed.device_memory * 1e9))
-    rows, row_tokens = _rows(settings, prompt, model, assumed)
-    check_rows(rows, arguments)
-    sampled = assumed.answer_tokens or prompt.max_answer
-    if settings.mode == "multi-turn":
-        turns = _own_turns(settings)
-        sampled = min(turns * sampled, prompt.max_length)
-        if settings.reward.credit == COUNTERFACTUAL:
-            sampled *= 1 + settings.reward.samples * (turns + 1) / 2
-    works = [group_work(arguments, rows, row_tokens, sampled, devices) for devices in (1, assumed.devices)]
-    return Forecast(need, works[0], works[1], assumed)
-
-
-def _own_turns(settings: GRPOSettings) -> int:
-    """The most turns that a seat of two has in a whole episode."""
-    assert settings.situations is not None
-    return -(-(settings.situations.max_turns or _TURNS) // 2)
-
-
-def _origin(settings: GRPOSettings, assumed: Assumptions) -> tuple[PromptSettings, ModelSettings]:
-    """Prompt and model of the earlier stage, or the assumed ones while it has not run."""
-    if Path(settings.start_from).exists():
-        prompt = read_prompt_settings(find_model(settings.start_from))
-        model = begin_from(settings.model, settings.start_from, prompt)
-    else:
-        prompt = PromptSettings(max_length=assumed.max_length, max_answer=assumed.max_answer)
-        model = settings.model.model_copy(update={"base": assumed.base or ""})
-    return prompt.model_copy(update={"max_answer": settings.max_answer or prompt.max_answer}), model
-
-
-def _rows(
-    settings: GRPOSettings, prompt: PromptSettings, model: ModelSettings, assumed: Assumptions
-) -> tuple[int, float]:
-    """Number of prompts or situations, and the mean tokens of a row with its answer."""
-    longest = assumed.row_tokens or float(prompt.max_length)
+    length: float | None = None if prompt is None else prompt.max_length
+    answer = None if prompt is None else prompt.max_answer
     if settings.situations is not None:
-        return situation_count(settings.situations), longest
-    if assumed.rows is not None:
-        return assumed.rows, longest
-    tokenizer = load_tokenizer(model.base, prompt)
+        rows = situation_count(settings.situations)
+        if prompt is not None:
+            answer = _sampled(settings, prompt)
+    elif rows is None:
+        rows, length = _counted(settings, answer_settings(settings))
+    check_rows(rows, arguments)
+    return group_forecast(arguments, rows, length, answer, devices)
+
+
+def _counted(settings: GRPOSettings, prompt: PromptSettings) -> tuple[int, float]:
+    """The number of prompts, and their mean tokens with the longest answer."""
+    tokenizer = load_tokenizer(find_model(settings.start_from), prompt)
     lengths = [len(prompt_ids(tokenizer, row["prompt"])) for row in prompt_records(settings, prompt, tokenizer)]
-    mean = sum(lengths) / len(lengths) + (assumed.answer_tokens or prompt.max_answer)
-    return len(lengths), assumed.row_tokens or mean
+    return len(lengths), sum(lengths) / max(1, len(lengths)) + prompt.max_answer
 
 
-def stage_memory(
-    settings: GRPOSettings,
-    config: Any,
-    model: ModelSettings,
-    arguments: Any,
-    prompt: PromptSettings,
-    scorer: int,
-    device: int,
-) -> Memory:
-    """Returns the memory of a step; ``device`` is the memory of one device in bytes, of which vLLM takes its share."""
-    sampled = arguments.per_device_train_batch_size * arguments.steps_per_generation
-    shared = arguments.use_vllm and arguments.vllm_mode == "colocate"
-    if settings.reward.credit == COUNTERFACTUAL:
-        # The continuations of all states of the batch, as many of them at once as the sampler takes.
-        sampled = max(sampled, min(MAX_BATCH, sampled * _own_turns(settings) * settings.reward.samples))
-    batch = Batch(
-        length=prompt.max_length,
-        logit_tokens=prompt.max_length if settings.mode == "multi-turn" else prompt.max_answer,
-        sampled=0 if arguments.use_vllm else sampled,
-    )
-    vllm = int(arguments.vllm_gpu_memory_utilization * device) if shared else 0
-    return memory(config, model, arguments, batch, scorer, vllm)
+def _sampled(settings: GRPOSettings, prompt: PromptSettings) -> int:
+    """The most tokens that are sampled for an episode."""
+    assert settings.situations is not None
+    turns = most_turns(settings.situations)
+    sampled = min(turns * prompt.max_answer, prompt.max_length)
+    if settings.reward.credit == COUNTERFACTUAL:  # from before turn i, `samples` times turns i to n
+        sampled += sampled * settings.reward.samples * (turns + 1) // 2
+    return sampled
 
 
-def _scorer_weights(directory: str) -> int:
-    """Bytes of a reward model's weights, from its note and its configuration, without its adapter."""
-    path = find_model(directory)
-    return weights(base_config(adapter_base(path) or str(path), Assumptions()), read_note(path).model)
+def probe(settings: GRPOSettings) -> MeasuredStep:
+    """Measures a step in which every answer, or episode, has the most tokens.
 
-
-def _assumed_scorer_weights(assumed: Assumptions) -> int:
-    """Bytes of a 4-bit reward model of the assumed base, as the configurations for 7B models train it."""
-    model = ModelSettings(base=assumed.scorer or assumed.base or "", quantization="nf4", dtype="bfloat16")
-    return weights(base_config(model.base, assumed), model)
-
-
-def check_memory(settings: GRPOSettings, frame: TrainingRun) -> Memory:
-    """Returns the estimate, refuses a run that cannot fit and warns of one that may not; loads no weights.
+    Answers are sampled as in the stage, and end where the model ends them; the rows that are trained on are filled up.
+    Continuations of ``credit: counterfactual``, masks of ``constrained``, partners and dev episodes are not part of it.
 
     Raises:
-        InvalidValueError: weights, gradients and moments alone exceed the free memory; names the parts.
+        InvalidValueError: as :func:`training.grpo.stage.run`.
     """
-    available = available_memory()
-    scorer = 0 if settings.reward.model is None else _scorer_weights(settings.reward.model)
-    config = base_config(frame.model.base, Assumptions())
-    need = stage_memory(settings, config, frame.model, frame.arguments, frame.prompt, scorer, available)
-    advice = (
-        f"in the {available / 1e9:.1f} GB that are free; lower trainer.per_device_train_batch_size or prompt length, "
-        "set trainer.gradient_checkpointing or quantization: nf4"
-    )
-    if settings.check_memory and need.certain > available and not _in_shards(frame.arguments):
-        raise InvalidValueError(
-            f"weights, gradients and moments alone, {need.certain / 1e9:.1f} GB of an estimated "
-            f"{need.text()}, do not fit {advice} (check_memory: false tries anyway)",
-            field="memory",
-        )
-    if need.total > available:
-        logger.warning("memory: an estimated %s may not fit %s", need.text(), advice)
-    return need
+    from datasets import Dataset
+
+    with probing(settings) as shortened:
+        frame = begin_stage(shortened)
+        scorer = None if settings.reward.model is None else RewardScorer.load(find_model(settings.reward.model))
+        count = row_count(frame.arguments)
+        prompts = [{"prompt": [{"role": "user", "content": str(number)}]} for number in range(count)]
+        rows = full_rows(frame.tokenizer, count, frame.prompt.max_length)
+        parts = {"rollout_func": _rollout(settings, frame.prompt, rows), "reward_funcs": [_alternating]}
+        step = measure(make_trainer(shortened, frame, Dataset.from_list(prompts), parts), frame.prompt.max_length)
+        del scorer  # its weights are in memory while answers are trained on
+        return step
 
 
-def _in_shards(arguments: Any) -> bool:
-    """Whether a device holds a part of the weights only, by the arguments or by accelerate's file."""
-    launched = any(os.environ.get(f"ACCELERATE_USE_{kind}", "") == "true" for kind in ("FSDP", "DEEPSPEED"))
-    return launched or bool(arguments.fsdp or arguments.deepspeed)
+def _rollout(
+    settings: GRPOSettings, prompt: PromptSettings, rows: Sequence[list[int]]
+) -> Callable[[Sequence[Any], GRPOTrainer], dict[str, Any]]:
+    """TRL's ``rollout_func``: answers inside ``rows``, one at the end or one in each turn."""
+    room = prompt.max_length - prompt.max_answer
+    turns = 1
+    if settings.situations is not None:
+        turns = min(most_turns(settings.situations), max(1, room // prompt.max_answer))
+
+    def rollout(prompts: Sequence[Sequence[Mapping[str, str]]], trainer: GRPOTrainer) -> dict[str, Any]:
+        sample, own = trainer_sample(trainer, reuse=turns > 1), [rows[int(prompt[0]["content"])] for prompt in prompts]
+        played: list[list[int]] = [[] for _ in own]
+        for turn in range(1, turns + 1):
+            news = [row[len(ids) : room * turn // turns] for ids, row in zip(played, own, strict=True)]
+            played = [[*ids, *more] for ids, more in zip(played, news, strict=True)]
+            answers, _ = sample(played)
+            played = [[*ids, *answer] for ids, answer in zip(played, answers, strict=True)]
+        start = room // turns
+        completions = [[*ids, *row[len(ids) :]][start:] for ids, row in zip(played, own, strict=True)]
+        logprobs = [[0.0] * len(ids) for ids in completions] if trainer.use_vllm else None
+        return {"prompt_ids": [row[:start] for row in own], "completion_ids": completions, "logprobs": logprobs}
+
+    return rollout
+
+
+def _alternating(completions: Sequence[Any], **_: Any) -> list[float]:
+    """Rewards that differ within every group: equal ones would train nothing."""
+    return [float(number % 2) for number in range(len(completions))]

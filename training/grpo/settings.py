@@ -97,7 +97,6 @@ class GRPOSettings(FitSettings):
         evaluation_tasks: a task file, ``starter`` or ``everyday``; its scenarios are refused as training data.
         dev: whole episodes played during training.
         models: to models on servers, as partners and as judges; processes share its limits.
-        check_memory: whether a run whose weights, gradients and moments cannot fit is refused before it starts.
         output: the stage's directory.
     """
 
@@ -122,7 +121,6 @@ class GRPOSettings(FitSettings):
     evaluation_tasks: str | None = None
     dev: DevSettings | None = None
     models: ModelOptions = ModelOptions()
-    check_memory: bool = True
     output: str
 
     @property

@@ -162,6 +162,16 @@ def situation_count(settings: SituationSettings) -> int:
     return sum(len(task.agents) if settings.both_seats else 1 for task in read_tasks(settings))
 
 
+def most_turns(settings: SituationSettings) -> int:
+    """Returns the most turns that one seat has in an episode."""
+    limits = ((_rules(settings).turn_limit(task), len(task.agents)) for task in read_tasks(settings))
+    return max(-(-limit // seats) for limit, seats in limits if limit is not None)
+
+
+def _rules(settings: SituationSettings) -> Rules:
+    return Rules() if settings.max_turns is None else replace(Rules(), max_turns=settings.max_turns)
+
+
 def situations(
     settings: SituationSettings, task_list: Sequence[Task] | TaskSet | None = None, models: ModelPool | None = None
 ) -> list[Situation]:
@@ -173,7 +183,7 @@ def situations(
         models: factory of partners that are models on servers, with their addresses and limits.
     """
     partners = [make_policy(spec, models or make_model) for spec in settings.partners] or [Undrawn()]
-    rules = Rules() if settings.max_turns is None else replace(Rules(), max_turns=settings.max_turns)
+    rules = _rules(settings)
     result = []
     for number, task in enumerate(read_tasks(settings) if task_list is None else task_list):
         for seat in task.agents if settings.both_seats else task.agents[:1]:

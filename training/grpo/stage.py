@@ -11,7 +11,7 @@ import asyncio
 import logging
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,6 @@ from sotopia_env.world import Scalarisation
 from training.data.held_out import evaluation_scenarios
 from training.fitting.loop import TrainingRun, begin, begin_from, completed, load_for_training
 from training.grpo.dev_episodes import LOOK, DevEpisodes, Score
-from training.grpo.forecast import check_memory
 from training.grpo.masked_head import MaskedHead
 from training.grpo.multi_turn import EpisodeRollout, episode_reward, prompt_rows, trainer_class
 from training.grpo.sampling_checks import check_sampling
@@ -39,7 +38,7 @@ from training.stage.settings import PromptSettings
 
 if TYPE_CHECKING:
     from datasets import Dataset
-
+    from trl.trainer.grpo_trainer import GRPOTrainer
 
 logger = logging.getLogger(__name__)
 
@@ -53,27 +52,54 @@ def run(settings: GRPOSettings) -> dict[str, Any]:
     Raises:
         InvalidValueError: the settings are invalid; before any model is loaded.
     """
+    complete = completed(_directory(settings))
+    if complete is not None:
+        return complete
+    frame = begin_stage(settings)
+    with _models(settings, frame.stage) as models:
+        return _train(settings, frame, models)
+
+
+def _directory(settings: GRPOSettings) -> StageDirectory:
+    return StageDirectory(Path(settings.output), f"grpo_{settings.mode.replace('-', '_')}", settings)
+
+
+def begin_stage(settings: GRPOSettings) -> TrainingRun:
+    """Checks the settings and opens the stage's directory; loads only the tokenizer.
+
+    Raises:
+        InvalidValueError: the settings are invalid.
+    """
     check(settings)
     prompt = answer_settings(settings)
     model_settings = begin_from(settings.model, settings.start_from, prompt)
-    stage = StageDirectory(Path(settings.output), f"grpo_{settings.mode.replace('-', '_')}", settings)
-    complete = completed(stage)
-    if complete is not None:
-        return complete
 
     def arguments() -> Any:
         values = trainer_arguments(settings, prompt)
         check_sampling(settings, values, prompt)
         return values
 
-    frame = begin(stage, settings, model_settings, prompt, arguments)
+    frame = begin(_directory(settings), settings, model_settings, prompt, arguments)
     if frame.arguments.beta > 0 and settings.reference == "base" and model_settings.adapter is None:
         raise InvalidValueError(
             "'base' needs an adapter to begin from", field="reference", hint="here start and base are one model"
         )
-    logger.info("memory: an estimated %s", check_memory(settings, frame).text())
-    with _models(settings, stage) as models:
-        return _train(settings, frame, models)
+    return frame
+
+
+def make_trainer(settings: GRPOSettings, frame: TrainingRun, rows: Dataset, parts: Mapping[str, Any]) -> GRPOTrainer:
+    """Loads the model and returns its trainer; ``parts`` are TRL's ``rollout_func`` and ``reward_funcs``."""
+    model, adapter = load_for_training(frame.model, frame.arguments.gradient_checkpointing)
+    trainer = trainer_class()(
+        model=model,
+        args=frame.arguments,
+        train_dataset=rows,
+        processing_class=frame.tokenizer,
+        peft_config=adapter,
+        **parts,
+    )
+    set_reference(trainer, settings)
+    return trainer
 
 
 def _train(settings: GRPOSettings, frame: TrainingRun, models: _Models) -> dict[str, Any]:
@@ -94,18 +120,7 @@ def _train(settings: GRPOSettings, frame: TrainingRun, models: _Models) -> dict[
     rows = frame.rows(lambda: mode.rows(stage.path / "rows"))
     check_rows(len(rows), frame.arguments)
     models.check()
-    parts = mode.parts()
-
-    model, adapter = load_for_training(frame.model, frame.arguments.gradient_checkpointing)
-    trainer = trainer_class()(
-        model=model,
-        args=frame.arguments,
-        train_dataset=rows,
-        processing_class=tokenizer,
-        peft_config=adapter,
-        **parts,
-    )
-    set_reference(trainer, settings)
+    trainer = make_trainer(settings, frame, rows, mode.parts())
     if mode.head is not None:
         mode.head.install(trainer)
     for part in (dev, mode.self_play):

@@ -22,16 +22,18 @@ from sotopia_env.json_text import read_json
 from training.data.held_out import evaluation_scenarios
 from training.data.samples import split_scenarios, stream_dataset
 from training.fitting.arguments import PAPER, FitSettings, check_keep, training_arguments
-from training.fitting.forecast import Batch, Forecast, base_config, memory, supervised_forecast
-from training.fitting.loop import TrainingRun, begin, begin_from, completed, origin, prepare_quantised
+from training.fitting.forecast import Forecast, supervised_forecast
+from training.fitting.loop import TrainingRun, begin, begin_from, completed, prepare_quantised
+from training.fitting.probe import MeasuredStep, full_rows, measure, probing, row_count
 from training.models.loading import lora_config
 from training.models.tokenizers import load_tokenizer
 from training.reward.scorer import load_classifier, write_note
 from training.reward.text import fitting_ids, read_rows
 from training.stage.directory import StageDirectory
-from training.stage.settings import Assumptions, ModelSettings, PromptSettings
+from training.stage.settings import ModelSettings, PromptSettings
 
 if TYPE_CHECKING:
+    from datasets import Dataset
     from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer
 
 logger = logging.getLogger(__name__)
@@ -256,17 +258,24 @@ def run(settings: RewardModelSettings) -> dict[str, Any]:
     Raises:
         InvalidValueError: the settings or the data are invalid; mostly before any model is loaded.
     """
-    stage = StageDirectory(Path(settings.output), "reward_model", settings)
-    model_settings = begin_from(settings.model, settings.start_from, settings.prompt)
-    complete = completed(stage)
+    complete = completed(_directory(settings))
     if complete is not None:
         return complete
-    frame = begin(stage, settings, model_settings, settings.prompt, lambda: trainer_arguments(settings))
-    folder = stage.path / "rows"
+    frame = _begin(settings)
+    folder = frame.stage.path / "rows"
     facts = frame.rows(lambda: prepare(settings, folder, frame.tokenizer))
     if settings.keep == "best" and not facts["data"]["validation"]["rows"]:
         raise InvalidValueError("'best' needs a validation loss, and the rows hold nothing out", field="keep")
     return _fit(settings, frame, folder, facts)
+
+
+def _directory(settings: RewardModelSettings) -> StageDirectory:
+    return StageDirectory(Path(settings.output), "reward_model", settings)
+
+
+def _begin(settings: RewardModelSettings) -> TrainingRun:
+    model = begin_from(settings.model, settings.start_from, settings.prompt)
+    return begin(_directory(settings), settings, model, settings.prompt, lambda: trainer_arguments(settings))
 
 
 def trainer_arguments(settings: RewardModelSettings, validated: bool | None = None) -> Any:
@@ -283,59 +292,77 @@ def trainer_arguments(settings: RewardModelSettings, validated: bool | None = No
     return training_arguments(settings, str(output), validated, TrainingArguments, label_names=["labels"])
 
 
-def forecast(settings: RewardModelSettings, assumed: Assumptions) -> Forecast:
-    """Returns the forecast of the stage; loads at most the tokenizer.
+def forecast(settings: RewardModelSettings, rows: int | None, devices: int) -> Forecast:
+    """Returns the forecast of the stage; see :func:`~training.fitting.forecast.supervised_forecast`.
 
     Raises:
-        InvalidValueError: the settings contradict each other, or something neither exists nor is assumed.
+        InvalidValueError: the settings contradict each other, or the data do not exist.
     """
-    model = origin(settings.model, settings.start_from, settings.prompt)
-    arguments = trainer_arguments(settings)
-    need = memory(base_config(model.base, assumed), model, arguments, Batch(settings.prompt.max_length, 0))
-    rows, tokens = assumed.rows, assumed.row_tokens or settings.prompt.max_length
-    if rows is None:
-        counts = {"rows": 0, "without_value": 0, "too_long": 0}
-        records = list(_records(settings, load_tokenizer(model.base, settings.prompt), counts))
-        parts = _split([row["split"] for row in records], [row["scenario"] for row in records], settings)
-        lengths = [len(records[index]["input_ids"]) for index in parts["train"]]
-        rows, tokens = len(lengths), assumed.row_tokens or sum(lengths) / len(lengths)
-    return supervised_forecast(arguments, need, rows, tokens, assumed, settings.keep)
+    from datasets import load_from_disk
+
+    def train(folder: Path) -> Dataset:
+        model = begin_from(settings.model, settings.start_from, settings.prompt)
+        prepare(settings, folder, load_tokenizer(model.base, settings.prompt))
+        return load_from_disk(str(folder / "train"))
+
+    return supervised_forecast(settings, trainer_arguments(settings), rows, devices, train)
+
+
+def probe(settings: RewardModelSettings) -> MeasuredStep:
+    """Measures a step on rows of full length.
+
+    Raises:
+        InvalidValueError: as :func:`run`, but for the data.
+    """
+    from datasets import Dataset
+
+    length = settings.prompt.max_length
+    with probing(settings) as shortened:
+        frame = _begin(shortened)
+        ids = full_rows(frame.tokenizer, row_count(frame.arguments), length)
+        rows = Dataset.from_dict({"input_ids": ids, "labels": [float(number % 2) for number in range(len(ids))]})
+        return measure(_trainer(frame, frame.arguments, rows), length)
 
 
 def _fit(settings: RewardModelSettings, frame: TrainingRun, folder: Path, facts: Mapping[str, Any]) -> dict[str, Any]:
     from datasets import load_from_disk
-    from transformers import Trainer, set_seed
+    from transformers import set_seed
 
     rows = load_from_disk(str(folder / "train"))
     validation = load_from_disk(str(folder / "validation")) if (folder / "validation").is_dir() else None
     arguments = trainer_arguments(settings, validation is not None)  # the rows may name their part themselves
     set_seed(settings.seed)  # before the score head and the adapter are initialised
-    padding = padding_id(frame.tokenizer)
-    model = _load(frame.model, padding, arguments.gradient_checkpointing)
-    constant = sum(rows["labels"]) / len(rows)
-
-    def measure(prediction: Any) -> dict[str, float]:
-        figures = regression_figures(
-            prediction.predictions.reshape(-1).tolist(), prediction.label_ids.tolist(), constant
-        )
-        return {name: value for name, value in figures.items() if value is not None}
-
-    trainer = Trainer(
-        model=model,
-        args=arguments,
-        train_dataset=rows,
-        eval_dataset=validation,
-        processing_class=frame.tokenizer,
-        data_collator=lambda batch: collate(batch, padding),
-        compute_metrics=measure,
-    )
-    figures = frame.fit_to_end(trainer, {**facts, "constant": constant})
+    trainer = _trainer(frame, arguments, rows, validation)
+    figures = frame.fit_to_end(trainer, {**facts, "constant": sum(rows["labels"]) / len(rows)})
     if validation is not None and arguments.eval_strategy != "no":
         figures["held_out"] = _held_out(trainer, settings.keep)
         logger.info("held out: %s", figures["held_out"])
     if trainer.is_world_process_zero():
         write_note(frame.stage.model, frame.model.model_copy(update={"adapter": None}), settings.prompt)
     return frame.finish(trainer, figures)
+
+
+def _trainer(frame: TrainingRun, arguments: Any, rows: Dataset, validation: Dataset | None = None) -> Trainer:
+    from transformers import Trainer
+
+    padding = padding_id(frame.tokenizer)
+    constant = sum(rows["labels"]) / len(rows)
+
+    def measures(prediction: Any) -> dict[str, float]:
+        figures = regression_figures(
+            prediction.predictions.reshape(-1).tolist(), prediction.label_ids.tolist(), constant
+        )
+        return {name: value for name, value in figures.items() if value is not None}
+
+    return Trainer(
+        model=_load(frame.model, padding, arguments.gradient_checkpointing),
+        args=arguments,
+        train_dataset=rows,
+        eval_dataset=validation,
+        processing_class=frame.tokenizer,
+        data_collator=lambda batch: collate(batch, padding),
+        compute_metrics=measures,
+    )
 
 
 def _held_out(trainer: Trainer, keep: str | int) -> dict[str, float]:

@@ -12,22 +12,43 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import TypeVar
 
 from sotopia_env.concurrency import Terminated
-from sotopia_env.errors import SotopiaError
+from sotopia_env.errors import InvalidValueError, SotopiaError
 from sotopia_env.quoting import disarm
-from sotopia_env.settings import Settings, read_overrides, read_settings
+from sotopia_env.settings import Settings, read_settings
 from training.stage.configurations import find_configuration
 from training.stage.directory import DONE, STAGE, StageDirectory
-from training.stage.settings import Assumptions
 
 _OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory")
 
 
 _SettingsT = TypeVar("_SettingsT", bound=Settings)
+
+
+@dataclass(frozen=True, slots=True)
+class DryRun:
+    """What a forecast is to assume and to measure.
+
+    Attributes:
+        rows: of training data that do not exist yet; ``None`` counts those that do.
+        devices: number of devices.
+        probe: whether a step is measured on this device; ``None`` if it is a GPU.
+    """
+
+    rows: int | None = None
+    devices: int = 1
+    probe: bool | None = None
+
+    def __post_init__(self) -> None:
+        """Refuses numbers below 1."""
+        for name, value in (("rows", self.rows), ("devices", self.devices)):
+            if value is not None and value < 1:
+                raise InvalidValueError(field=name, expected="at least 1", got=value)
 
 
 @contextmanager
@@ -55,7 +76,7 @@ def run_script(
     run: Callable[[_SettingsT], object],
     arguments: Sequence[str] | None = None,
     check: Callable[[_SettingsT], object] | None = None,
-    forecast: Callable[[_SettingsT, Assumptions], object] | None = None,
+    forecast: Callable[[_SettingsT, DryRun], str] | None = None,
     program: str | None = None,
 ) -> int:
     """Runs a stage from the command line and returns the exit code.
@@ -68,7 +89,7 @@ def run_script(
         run: the stage.
         arguments: of the command line; by default those of the process.
         check: raises on contradictory settings, for ``--check``.
-        forecast: returns what the stage would take, as an object whose text says it, for ``--dry-run``.
+        forecast: returns what the stage would take, for ``--dry-run``.
         program: what the command is called in its help; by default the process's script.
     """
     parser = argparse.ArgumentParser(
@@ -80,8 +101,14 @@ def run_script(
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override a setting (a.b=3)")
     parser.add_argument("--check", action="store_true", help="read the settings and stop: nothing is loaded")
     if forecast is not None:
-        parser.add_argument("--dry-run", action="store_true", help="print steps, tokens, memory and hours, and stop")
-        parser.add_argument("--assume", action="append", default=[], metavar="KEY=VALUE", help="of the forecast")
+        parser.add_argument("--dry-run", action="store_true", help="print steps and tokens, and stop")
+        parser.add_argument("--rows", type=int, help="of a dry run: rows of training data that do not exist yet")
+        parser.add_argument("--devices", type=int, default=1, help="of a dry run: the number of devices")
+        parser.add_argument(
+            "--probe",
+            action=argparse.BooleanOptionalAction,
+            help="of a dry run: load the model and measure memory and time of a step (default: if there is a GPU)",
+        )
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s", datefmt="%H:%M:%S")
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # peft imports it: a missing optional CPU kernel is news
@@ -90,7 +117,7 @@ def run_script(
     try:
         settings = read_settings(find_configuration(options.config), kind, options.set)
         if forecast is not None and options.dry_run:
-            text = str(forecast(settings, read_overrides(options.assume, Assumptions, "--assume")))
+            text = forecast(settings, DryRun(options.rows, options.devices, options.probe))
             if os.environ.get("RANK", "0") == "0":  # one of the processes that accelerate starts speaks for all
                 sys.stdout.write(text)
         elif not options.check:

@@ -1,4 +1,4 @@
-"""Settings that stages of training share: the model, its adapter, its prompts, and what a forecast assumes."""
+"""Settings that stages of training share: the model, its adapter and its prompts."""
 
 from __future__ import annotations
 
@@ -61,33 +61,3 @@ class PromptSettings(Settings):
     max_answer: int = Field(default=256, ge=1)
     chat_template: str | None = None
     chat_template_kwargs: dict[str, bool | int | float | str] = Field(default_factory=dict)
-
-
-class Assumptions(Settings):
-    """What a forecast takes for granted, because no file says it yet.
-
-    Attributes:
-        devices: the forecast is made for one device and for so many.
-        rows: answers, conversations or prompts to train on; ``None`` counts them in the data.
-        row_tokens: mean tokens of a row, prompt and answer together; ``None`` takes the longest possible row.
-        answer_tokens: mean tokens of an answer; ``None`` takes the longest possible one.
-        base: the base model, where the stage that is started from has not run yet.
-        scorer: the reward model's base, where it is not trained yet.
-        max_length: tokens of prompt and answer, where the earlier stage's prompt settings do not exist yet.
-        max_answer: tokens of an answer, likewise.
-        trained_per_second: tokens that one device trains on in a second; ``None`` leaves the hours unknown.
-        sampled_per_second: tokens that one device samples in a second, likewise.
-        device_memory: of one device, in GB; of which vLLM takes its share.
-    """
-
-    devices: int = Field(default=8, ge=1)
-    rows: int | None = Field(default=None, ge=1)
-    row_tokens: float | None = Field(default=None, gt=0)
-    answer_tokens: float | None = Field(default=None, gt=0)
-    base: str | None = None
-    scorer: str | None = None
-    max_length: int = Field(default=4096, ge=16)
-    max_answer: int = Field(default=256, ge=1)
-    trained_per_second: float | None = Field(default=None, gt=0)
-    sampled_per_second: float | None = Field(default=None, gt=0)
-    device_memory: float = Field(default=80.0, gt=0)

@@ -87,7 +87,7 @@ def test_the_loss_is_on_the_json_and_the_end_token_and_on_nothing_else(ask, toke
     settings = ask()
     stage = stage_of(settings)
     stage.open()
-    rows, validation = prepare(settings, stage, tokenizer).load()
+    rows, validation = prepare(settings, stage.path / "rows", tokenizer).load()
     assert validation is None
     _, made = training_rows(settings, tokenizer)
     made = list(made)
@@ -192,7 +192,7 @@ def test_validation_scenarios_are_not_trained_on(ask, expert_run, tokenizer):
     settings = ask(data=[{"run": str(expert_run)}], validation=0.2)
     stage = stage_of(settings)
     stage.open()
-    prepared = prepare(settings, stage, tokenizer)
+    prepared = prepare(settings, stage.path / "rows", tokenizer)
     rows, validation = prepared.load()
     assert prepared.facts["data"] == {
         "train": {"rows": len(rows), "scenarios": 12},

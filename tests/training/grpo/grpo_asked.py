@@ -1,7 +1,5 @@
 """Settings of GRPO for tests, and a reward model of random weights."""
 
-from types import SimpleNamespace
-
 from tests.training.conftest import SHORT as BRIEF
 from training.data.sources import SourceSettings
 from training.grpo.settings import GRPOSettings, RewardSettings
@@ -22,21 +20,6 @@ TRAINER = {
     "logging_steps": 1,
     "warmup_steps": 0,
 }
-
-
-def _size(hidden, layers, heads, shared, inner, words):
-    return SimpleNamespace(
-        hidden_size=hidden,
-        num_hidden_layers=layers,
-        num_attention_heads=heads,
-        num_key_value_heads=shared,
-        intermediate_size=inner,
-        vocab_size=words,
-    )
-
-
-# What the published configurations of Qwen2.5-7B-Instruct and Mistral-7B-Instruct-v0.3 say of their size.
-QWEN_7B, MISTRAL_7B = _size(3584, 28, 28, 4, 18944, 152064), _size(4096, 32, 32, 8, 14336, 32768)
 
 
 def asked(**more):

@@ -82,7 +82,7 @@ def make_model(
 def _check_same_provider(spec: str, fallback: str) -> None:
     if _prefix(spec) != _prefix(fallback):
         raise InvalidValueError(
-            field="fallback",
+            field="fallbacks",
             got=fallback,
             expected=f"a model of the same provider as {spec!r}, or one made by make_model",
         )
@@ -112,9 +112,8 @@ def make_transport(spec: str, options: ModelOptions) -> Transport:
     if base is None:
         raise InvalidValueError(
             "the server's base URL is not given",
-            field="model",
-            got=spec,
-            hint="put it into api_base, such as 'http://localhost:8000/v1'",
+            field="api_base",
+            hint=f"{spec!r} needs one, such as 'http://localhost:8000/v1'",
         )
     from sotopia_env.chat_model.transports.direct import DirectTransport
 

@@ -13,7 +13,7 @@ from sotopia_env.chat_model.retries import RetryPolicy, read_patience
 from sotopia_env.chat_model.spending.budget import Price
 from sotopia_env.chat_model.spending.ledger import Totals
 from sotopia_env.chat_model.transports.form import Structured
-from sotopia_env.errors import InvalidValueError, Verbatim
+from sotopia_env.errors import InvalidValueError, Verbatim, check_whole
 from sotopia_env.settings import Settings
 
 EVERY = ""
@@ -36,7 +36,10 @@ def _price(value: Any) -> Any:
 
 
 def _retries(value: Any) -> Any:
-    return RetryPolicy(value) if isinstance(value, int) else value
+    if not isinstance(value, int):
+        return value
+    check_whole("", value, 0)  # without a name of its own: it is the field that holds it
+    return RetryPolicy(value)
 
 
 PriceText = Annotated[Price, BeforeValidator(_price), PlainSerializer(Price.text, return_type=str, when_used="json")]

@@ -60,7 +60,7 @@ def read_patience(value: str | float) -> float:
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds < float("inf"):
-        raise InvalidValueError(field="patience", expected="seconds, zero or more, or such as '10m' or '1h'", got=value)
+        raise InvalidValueError(expected="seconds, zero or more, or such as '10m' or '1h'", got=value)
     return seconds
 
 

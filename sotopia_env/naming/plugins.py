@@ -38,6 +38,7 @@ from sotopia_env.errors import (
     InvalidValueError,
     SotopiaError,
     UnknownNameError,
+    Verbatim,
     Where,
     check_members,
 )
@@ -167,8 +168,8 @@ class Plugins(Generic[T]):
                 sys.path.append(here)  # as `python -m` has it; the command's own script does not
             value: Any = importlib.import_module(module)
         except _UNIMPORTABLE as error:
-            problem = f"{module}:{name} cannot be imported ({_line(error)})"
-            raise InvalidValueError(problem, field=self.kind) from error
+            problem = f"it cannot be imported ({_line(error)})"
+            raise InvalidValueError(problem, field=self.kind, got=f"{module}:{name}") from error
         for part in name.split("."):
             if not hasattr(value, part):
                 public = [attribute for attribute in dir(value) if not attribute.startswith("_")]
@@ -201,7 +202,7 @@ class Plugins(Generic[T]):
         keywords = {key: value for key, value in arguments.items() if key in names} | settings | directory
         missing = _missing(parameters, keywords)
         if missing:
-            raise InvalidValueError(f"missing parameters: {', '.join(missing)}", where=where)
+            raise InvalidValueError(field=missing[0], expected="a value", got=Verbatim("nothing"), where=where)
         try:
             return factory(**keywords)
         except TypeError as error:

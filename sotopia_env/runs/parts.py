@@ -160,7 +160,7 @@ def merge_run(path: Path) -> MergeResult:
         config = run.manifest.config
         planned = None if run.manifest.added else config.episodes
         if len(run.done) == planned and set_hash(run.done) != config.plan_hash:
-            raise DamagedRecordError(f"{path}: its episodes are not those that were planned ({RUN}: plan_hash)")
+            raise DamagedRecordError("the episodes are not those planned", field="plan_hash", where=path / RUN)
         absent = () if before else _absent({manifest.part for manifest in parts if manifest.part})
         result = MergeResult(planned, len(run.done), len(run.done) - before, len(run.failures), absent)
         if parts or run.manifest.finished is None:

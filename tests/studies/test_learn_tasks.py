@@ -25,6 +25,7 @@ from studies.learn.results import figures
 from studies.learn.seed_run import SeedRun
 from studies.learn.speakers import Chatter, PlainDealer
 from studies.learn.tasks import LEFT, PLAN, overlaps, plan, split_tasks
+from tests.errors import raises
 from training.data.samples import RowMaker
 from training.data.sources import SourceSettings, source_rows
 from training.fitting.behavior_cloning import IGNORED, TokenRow
@@ -275,8 +276,8 @@ def test_batches_are_of_like_length_and_in_no_order():
     longest = list(map(max, batches))
     assert longest[:8] not in (sorted(longest[:8]), sorted(longest[:8], reverse=True))
     assert longest[:8] != longest[8:16]  # drawn anew
-    with pytest.raises(InvalidValueError, match="expected at most 7, the rows there are, got 8"):
+    with raises(InvalidValueError, field="per_device_train_batch_size", got=8):
         in_batches(rows[:7], 8, 20, seed=1)
-    with pytest.raises(InvalidValueError, match=r"^max_steps: expected at least 1, got -1; "):
+    with raises(InvalidValueError, field="max_steps", got=-1):
         in_batches(rows, 8, -1, seed=1)
     assert in_batches(rows, 8, 20, seed=2) != ordered == in_batches(rows, 8, 20, seed=1)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from sotopia_env import tasks
+from sotopia_env.errors import InvalidValueError
 from sotopia_env.naming import SHIPPED
 from sotopia_env.tasks import task_key
 
@@ -21,3 +24,22 @@ def evaluation_scenarios(source: str | None) -> dict[str, str]:
         return {}
     task_set = SHIPPED[source]() if source in SHIPPED else tasks.load(source)
     return {task_key(task): task.id for task in task_set}
+
+
+def check_not_reserved(scenario: str, reserved: Mapping[str, str], *, episode: str = "", file: str = "") -> None:
+    """Raises :class:`InvalidValueError` if a scenario is kept for evaluation.
+
+    Args:
+        scenario: its key.
+        reserved: see :func:`evaluation_scenarios`.
+        episode: that is to be trained on.
+        file: it is read from.
+    """
+    if scenario in reserved:
+        raise InvalidValueError(
+            f"its scenario is kept for evaluation (task {reserved[scenario]!r})",
+            field="episode",
+            got=episode or ...,
+            hint="training on it would make the evaluation worthless",
+            where=file,
+        )

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sotopia_env.errors import InvalidValueError, SotopiaError, UnknownNameError
+from sotopia_env.errors import InvalidValueError, SotopiaError, UnknownNameError, Verbatim
 from sotopia_env.policies import KEPT_TURNS, AgentPrompt
 from sotopia_env.table import observations
 from sotopia_env.tasks import task_key
@@ -32,6 +32,7 @@ from sotopia_env.world import (
     Observation,
     to_json,
 )
+from training.data.held_out import check_not_reserved
 from training.stage.settings import PromptSettings
 
 if TYPE_CHECKING:
@@ -278,7 +279,10 @@ def split_scenarios(scenarios: Iterable[str], validation: float, seed: int = 0) 
     size = max(1, round(validation * len(order))) if validation and order else 0
     if size and size == len(order):
         raise InvalidValueError(
-            f"{len(order)} scenario is too few to split", field="validation", hint="set it to 0 or give more"
+            field="validation",
+            expected="a share that leaves a scenario to train on",
+            got=Verbatim(f"{validation} of {len(order)}"),
+            hint="set it to 0 or give more scenarios",
         )
     return Split(frozenset(order[size:]), frozenset(order[:size]))
 
@@ -291,13 +295,7 @@ def refuse_evaluation_scenarios(rows: Iterable[Row], reserved: Mapping[str, str]
         reserved: see :func:`~training.data.held_out.evaluation_scenarios`.
     """
     for row in rows:
-        if row.scenario in reserved:
-            raise InvalidValueError(
-                f"its scenario is kept for evaluation (task {reserved[row.scenario]!r})",
-                hint="training on it would make the evaluation worthless",
-                field="episode",
-                got=row.episode,
-            )
+        check_not_reserved(row.scenario, reserved, episode=row.episode)
         yield row
 
 

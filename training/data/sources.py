@@ -88,9 +88,8 @@ class _SharedSelection:
         self._missing.difference_update(keys)
         self._unread -= 1
         if self._missing and not self._unread:
-            raise InvalidValueError(
-                f"episode {min(self._missing)!r} is not in {', '.join(self._runs)}", where=self.path
-            )
+            runs = ", ".join(self._runs)
+            raise InvalidValueError(field="episode", expected=f"one of {runs}", got=min(self._missing), where=self.path)
 
 
 def _rows(source: SourceSettings, maker: RowMaker, selection: _SharedSelection | None) -> Iterator[Row]:

@@ -19,7 +19,7 @@ from pydantic import Field, JsonValue, model_validator
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.files import write_text_atomically
 from sotopia_env.json_text import read_json
-from training.data.held_out import evaluation_scenarios
+from training.data.held_out import check_not_reserved, evaluation_scenarios
 from training.data.samples import split_scenarios, stream_dataset
 from training.fitting.arguments import PAPER, FitSettings, check_keep, training_arguments
 from training.fitting.forecast import Forecast, supervised_forecast
@@ -113,14 +113,13 @@ def _records(
     reserved = evaluation_scenarios(settings.evaluation_tasks)
     for path in settings.rows:
         for row in read_rows(path):
-            if row.scenario in reserved:
-                raise InvalidValueError(
-                    f"a row's scenario is kept for evaluation (task {reserved[row.scenario]!r})", where=path
-                )
+            check_not_reserved(row.scenario, reserved, file=path)
             if row.format not in (None, settings.prompt.format):
                 raise InvalidValueError(
-                    f"the rows of {path} have prompts of {row.format!r}, got {settings.prompt.format!r}",
                     field="prompt.format",
+                    expected=f"{row.format!r}, as the rows have it",
+                    got=settings.prompt.format,
+                    where=path,
                 )
             ids = fitting_ids(tokenizer, row.messages, row.completion, settings.prompt.max_length)
             if row.value is None or ids is None:
@@ -147,13 +146,13 @@ def _split(labels: Sequence[str], scenarios: Sequence[str], settings: RewardMode
     if any(labels):
         if not all(labels):
             raise InvalidValueError(
-                "some say whether they are for training or validation, and some do not", field="rows"
+                "some say whether they are for training or validation, and some do not", field="split"
             )
         both = {key for key, part in zip(scenarios, labels, strict=True) if part == "train"} & {
             key for key, part in zip(scenarios, labels, strict=True) if part == "validation"
         }
         if both:
-            raise InvalidValueError(f"scenario {min(both)!r} is in training and in validation", field="rows")
+            raise InvalidValueError("in training and in validation", field="scenario", got=min(both))
         parts = labels
     else:
         split = split_scenarios(list(scenarios), settings.validation, settings.seed)

@@ -15,12 +15,12 @@ from pathlib import Path
 
 from pydantic import Field
 
-from sotopia_env.errors import InvalidValueError
+from sotopia_env.errors import InvalidValueError, Verbatim
 from sotopia_env.files import replacement
 from sotopia_env.settings import Settings
 from sotopia_env.storage import read_run
 from training.attribution.credits import Method, Rewards, TurnKey, content_of, read_rewards
-from training.data.held_out import evaluation_scenarios
+from training.data.held_out import check_not_reserved, evaluation_scenarios
 from training.data.samples import CountTokens, Row, RowMaker, Split, split_scenarios
 from training.reward.design import RewardDesign, fit_design, plot_distribution
 from training.reward.text import ROWS
@@ -98,25 +98,21 @@ def _check(settings: RewardRowSettings, rewards: Rewards) -> None:
             content = rewards.contents.get(episode.key)
             if content is not None and content != content_of(episode):
                 raise InvalidValueError(
-                    f"episode {episode.key!r} is another one than that of the same key that was attributed",
+                    "another episode with this key was attributed",
+                    field="episode",
+                    got=episode.key,
                     hint="give the runs that were attributed",
                     where=path,
                 )
     if missing:
         raise InvalidValueError(
-            f"the attributed episode {min(missing)!r} is in none of them",
             field="runs",
-            hint="give all runs that were attributed",
+            expected=f"all that were attributed, with episode {min(missing)!r}",
+            got=Verbatim(", ".join(map(str, settings.runs))),
         )
     reserved = evaluation_scenarios(settings.evaluation_tasks)
     for key, scenario in rewards.scenarios.items():
-        if scenario in reserved:
-            raise InvalidValueError(
-                f"its scenario is kept for evaluation (task {reserved[scenario]!r})",
-                hint="training on it would make the evaluation worthless",
-                field="episode",
-                got=key,
-            )
+        check_not_reserved(scenario, reserved, episode=key)
 
 
 def _write(

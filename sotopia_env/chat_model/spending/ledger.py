@@ -21,7 +21,7 @@ from pydantic import Field
 
 from sotopia_env.chat_model.protocol import Role
 from sotopia_env.chat_model.spending.budget import Budget
-from sotopia_env.errors import InvalidValueError
+from sotopia_env.errors import InvalidValueError, Where
 from sotopia_env.files import AppendOnlyFile
 from sotopia_env.records import Record, read_record
 
@@ -350,7 +350,7 @@ def read_ledger(path: str | Path) -> Iterator[LedgerEntry]:
         for number, line in enumerate(stream, start=1):
             if not line.endswith(b"\n"):
                 break
-            record = _read(line, f"{file}, line {number}")
+            record = _read(line, Where(file, number))
             if isinstance(record, RequestNote):
                 open_calls[record.sent] = record
                 continue
@@ -360,7 +360,7 @@ def read_ledger(path: str | Path) -> Iterator[LedgerEntry]:
         yield note.interrupted()
 
 
-def _read(line: bytes, where: str) -> LedgerEntry | RequestNote:
+def _read(line: bytes, where: Where) -> LedgerEntry | RequestNote:
     if line.startswith(_NOTE_START):
         return read_record(RequestNote, line, where)
     return read_record(LedgerEntry, line, where)

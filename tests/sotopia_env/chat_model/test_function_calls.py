@@ -20,6 +20,7 @@ from sotopia_env.world import Action, ActionType, FunctionCall, Rules
 from sotopia_env.world.action import parse, to_json
 from sotopia_env.world.answers import InterviewQuestion
 from sotopia_env.world.dynamics import StopReason
+from tests.errors import raises
 from tests.sotopia_env.chat_model.server import Manner
 from tests.sotopia_env.factories import scenario, task
 from tests.sotopia_env.outcome_tasks import ballot, contract, riddle
@@ -238,5 +239,5 @@ def test_training_knows_no_calls():
     from sotopia_env.settings import settings_of
     from training.stage.settings import PromptSettings
 
-    with pytest.raises(InvalidValueError, match="format"):
+    with raises(InvalidValueError, field="format"):
         settings_of({"format": "tools"}, PromptSettings, "prompt")

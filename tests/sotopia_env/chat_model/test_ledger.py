@@ -9,7 +9,8 @@ import pytest
 from sotopia_env.chat_model import Ledger, LedgerEntry, Price, cache_info, read_ledger
 from sotopia_env.chat_model.limits import most_tokens
 from sotopia_env.chat_model.transports.connections import request_id
-from sotopia_env.errors import BudgetExceededError, DamagedRecordError, InvalidValueError
+from sotopia_env.errors import BudgetExceededError, DamagedRecordError, InUseError, InvalidValueError
+from tests.errors import raises
 from tests.sotopia_env.chat_model.conftest import ASK, QUICK, ledger_lines
 from tests.sotopia_env.chat_model.test_contract import ask, one_after_another
 
@@ -115,7 +116,7 @@ def test_a_call_that_may_not_fit_waits_for_the_one_in_flight_and_goes_when_that_
     replies = ask(direct.make(server, ledger=ledger), request, request, request)
     assert [type(one).__name__ for one in replies] == ["ChatReply", "ChatReply", "BudgetExceededError"]
     assert (server.total, server.most_at_once, ledger.totals().tokens) == (2, 1, 10)
-    assert "10 of max_tokens 132 are used, and the next call may use 127" in str(replies[-1])
+    assert "132" in str(replies[-1])
 
 
 def test_without_a_limit_on_answers_the_longest_so_far_is_expected(direct, serve):
@@ -255,9 +256,9 @@ def test_calls_under_way_when_the_process_died_are_of_unknown_outcome(tmp_path):
     assert (agents.answered, agents.failed, agents.interrupted) == (1, 0, 1)
     assert (agents.attempts, agents.failed_attempts) == (3, 1)  # one answered, one failed, one nobody knows
     assert (both.interrupted, both.attempts, both.tokens, both.doubtful_tokens) == (2, 4, 14, 70)
-    with Ledger(tmp_path, max_tokens=84) as ledger, pytest.raises(BudgetExceededError, match="84 of max_tokens 84"):
+    with Ledger(tmp_path, max_tokens=84) as ledger, pytest.raises(BudgetExceededError, match="84"):
         ledger.check()
-    with Ledger(tmp_path, max_cost=0.75) as ledger, pytest.raises(BudgetExceededError, match=r"\$0.7500 of max_cost"):
+    with Ledger(tmp_path, max_cost=0.75) as ledger, pytest.raises(BudgetExceededError, match=r"\$0\.75"):
         ledger.check()
     Ledger(tmp_path, max_tokens=85).check()
 
@@ -299,10 +300,10 @@ def test_a_declared_price_is_charged(direct, serve, tmp_path):
 
 def test_a_limit_on_cost_needs_a_price(direct, serve):
     server = serve()
-    with pytest.raises(InvalidValueError, match=r"max_cost.*'local/tiny'.*declare its price"):
+    with raises(InvalidValueError, field="max_cost", got="'local/tiny'"):
         direct.make(server, ledger=Ledger(max_cost=5.0))
     spare = direct.make(server)
-    with pytest.raises(InvalidValueError, match="max_cost"):
+    with raises(InvalidValueError, field="max_cost"):
         direct.make(server, price=Price(0, 0), ledger=Ledger(max_cost=5.0), fallbacks=(spare,))
 
 
@@ -313,43 +314,42 @@ def test_without_a_price_the_cost_is_unknown(direct, serve):
 
 
 def test_one_process_at_a_time_writes(tmp_path):
-    with Ledger(tmp_path), pytest.raises(InvalidValueError, match="another process"):
+    with Ledger(tmp_path), raises(InUseError, file="ledger.jsonl"):
         Ledger(tmp_path)
     Ledger(tmp_path).close()
 
 
 @pytest.mark.parametrize(
     ("line", "field"),
-    [("nonsense", "line 2"), ('{"role": "referee", "spec": "m"}', "role"), ('{"role": "agent"}', "spec")],
+    [("nonsense", ""), ('{"role": "referee", "spec": "m"}', "role"), ('{"role": "agent"}', "spec")],
 )
 def test_a_damaged_line_is_named(tmp_path, line, field):
     (tmp_path / "ledger.jsonl").write_text(AGENT.model_dump_json() + "\n" + line + "\n")
-    with pytest.raises(DamagedRecordError, match=r"ledger\.jsonl, line 2") as caught:
+    with raises(DamagedRecordError, field=field, file="ledger.jsonl", line=2):
         Ledger(tmp_path)
-    assert field in str(caught.value)
     with pytest.raises(DamagedRecordError):  # the failed attempt left no lock behind
         Ledger(tmp_path)
 
 
 @pytest.mark.parametrize("options", [{"max_cost": 0}, {"max_cost": float("nan")}, {"max_tokens": -1}])
 def test_limits_that_cannot_be_meant(options):
-    with pytest.raises(InvalidValueError, match=next(iter(options))):
+    with raises(InvalidValueError, field=next(iter(options))):
         Ledger(**options)
 
 
 def test_a_ledger_that_is_not_there(tmp_path):
-    with pytest.raises(InvalidValueError, match="expected a ledger"):
+    with raises(InvalidValueError, file="ledger.jsonl"):
         list(read_ledger(tmp_path))
-    with pytest.raises(InvalidValueError, match="expected a response cache"):
+    with raises(InvalidValueError, file=tmp_path.name):
         cache_info(tmp_path)
     (tmp_path / "file").write_text("")
-    with pytest.raises(InvalidValueError, match="cannot be written"):
+    with raises(InvalidValueError, file="ledger.jsonl"):
         Ledger(tmp_path / "file")
 
 
 @pytest.mark.parametrize(("prompt", "completion"), [(-1, 0), (0, float("inf")), (float("nan"), 1)])
 def test_prices_that_cannot_be_meant(prompt, completion):
-    with pytest.raises(InvalidValueError, match="price"):
+    with raises(InvalidValueError, field="price"):
         Price(prompt, completion)
 
 

@@ -6,6 +6,7 @@ import pytest
 from sotopia_env.chat_model import ChatReply, ChatRequest, Limits, estimate_tokens
 from sotopia_env.chat_model.limits import Limiter
 from sotopia_env.errors import InvalidValueError
+from tests.errors import raises
 
 QUESTION = ChatRequest(messages=({"role": "user", "content": "x" * 384},))  # an estimate of 100 tokens
 
@@ -124,18 +125,11 @@ def test_a_cancelled_wait_gives_back_what_it_took():
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"concurrency": 0}, "concurrency: expected a whole number of at least 1, got 0"),
-        ({"concurrency": None}, "concurrency: expected"),
-        ({"rpm": 0}, "rpm: expected"),
-        ({"rpm": 1.5}, "got 1.5"),
-        ({"tpm": -1}, "tpm: expected"),
-        ({"tpm": True}, "tpm: expected"),
-        ({"rpm": 100, "tpm": 99}, "a token for each of rpm 100 requests"),
-    ],
-)
-def test_limits_that_cannot_be_meant(options, message):
-    with pytest.raises(InvalidValueError) as caught:
+    "options",
+    [{"concurrency": 0}, {"concurrency": None}, {"rpm": 0}, {"rpm": 1.5}, {"tpm": -1}, {"tpm": True},
+     {"rpm": 100, "tpm": 99}],
+)  # fmt: skip
+def test_limits_that_cannot_be_meant(options):
+    *_, (field, value) = options.items()
+    with raises(InvalidValueError, field=field, got=value):
         Limits(**options)
-    assert message in str(caught.value)

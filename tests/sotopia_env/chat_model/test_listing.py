@@ -10,6 +10,7 @@ from aiohttp import web
 
 from sotopia_env.chat_model.transports.listing import check_listed
 from sotopia_env.errors import InvalidValueError, UnknownNameError
+from tests.errors import raises
 
 
 def listed(model: str, names: list[str], elsewhere: str = "") -> list[str]:
@@ -58,10 +59,10 @@ def test_a_name_may_have_an_owner_and_a_tag(model: str, name: str) -> None:
 
 @pytest.mark.parametrize(("model", "name"), [("tiny", "not-tiny"), ("tiny:8b", "tiny:7b"), ("tiny", "tiny/other")])
 def test_another_name_is_another_model(model: str, name: str) -> None:
-    with pytest.raises(UnknownNameError, match="http:"):
+    with raises(UnknownNameError, field="model", got=model):
         listed(model, [name])
 
 
 def test_a_key_does_not_follow_a_redirection() -> None:
-    with pytest.raises(InvalidValueError, match="got HTTP 301 to Location /v2/models; give the address"):
+    with raises(InvalidValueError, field="model", got="HTTP 301 to Location /v2/models"):
         listed("tiny", ["tiny"], elsewhere="/v2/models")

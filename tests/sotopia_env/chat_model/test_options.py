@@ -7,6 +7,7 @@ import pytest
 from sotopia_env.chat_model import ModelOptions, Price, RetryPolicy
 from sotopia_env.errors import InvalidValueError, UnknownNameError
 from sotopia_env.settings import settings_of
+from tests.errors import raises
 
 
 @pytest.mark.parametrize("text", ["1", "1,2,3", "cheap", "1,two", "-1,2", "inf,2"])
@@ -29,5 +30,5 @@ def test_options_survive_a_file() -> None:
 
 
 def test_an_unknown_option_is_told_the_nearest() -> None:
-    with pytest.raises(UnknownNameError, match="api_base"):
+    with raises(UnknownNameError, field="api_bse", nearest="api_base"):
         settings_of({"api_bse": "http://127.0.0.1:1/v1"}, ModelOptions, "models")

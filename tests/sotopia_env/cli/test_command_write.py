@@ -155,10 +155,7 @@ def test_where_nothing_is_accepted_nothing_is_written_and_the_exit_code_says_so(
         (["scenarios"], "--inspirations: "),
         (["relationships"], "--cast: "),
         (["templates"], "--script: "),
-        (
-            ["templates", "--script", "x.txt", "--evaluation", "starter"],
-            "--evaluation: ",
-        ),
+        (["templates", "--script", "x.txt", "--evaluation", "starter"], "--evaluation: "),
         (["characters", "--script", "x.txt"], "--script: "),
         (["scenarios", "--evaluation", "startr"], "starter"),
     ],

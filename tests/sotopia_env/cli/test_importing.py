@@ -127,7 +127,7 @@ DAMAGED = [
     ),
     (lambda run: run, "folder.jsonl", "folder.jsonl"),
     (lambda run: run, "episodes.jsonl/x.jsonl", "x.jsonl"),
-    (lambda run: run, "run/episodes.jsonl", "a file outside the records that are exported"),
+    (lambda run: run, "run/episodes.jsonl", "run/episodes.jsonl"),
 ]
 
 
@@ -160,14 +160,14 @@ def test_a_disk_that_is_full_leaves_nothing(tmp_path, lines, monkeypatch):
 
 MISUSE = [
     (["import", "no.jsonl", "-o", "out"], "no.jsonl"),
-    (["import", ".", "-o", "out"], "a file"),
-    (["import", "empty.jsonl", "-o", "out"], "at least one record that can be imported"),
+    (["import", ".", "-o", "out"], "(.)"),
+    (["import", "empty.jsonl", "-o", "out"], "empty.jsonl"),
     (["import", "logs.jsonl", "-o", "out", "--format", "sotopia-log"], "sotopia-logs"),
-    (["import", "logs.jsonl"], "a folder to write"),
-    (["export", "logs.jsonl", "-o", "x.jsonl"], "logs.jsonl holds no folder of imports"),
-    (["export", "logs.jsonl", "-o", "x.csv", "--format", "sotopia-logs"], "ends with .jsonl or .json"),
-    (["export", "none", "-o", "x.jsonl", "--format", "sotopia-logs"], "a run directory"),
-    (["export", "none", "-o", "x.jsonl", "--format", "sotopia-combos"], "a file of records"),
+    (["import", "logs.jsonl"], "--out"),
+    (["export", "logs.jsonl", "-o", "x.jsonl"], "logs.jsonl"),
+    (["export", "logs.jsonl", "-o", "x.csv", "--format", "sotopia-logs"], "x.csv"),
+    (["export", "none", "-o", "x.jsonl", "--format", "sotopia-logs"], "none"),
+    (["export", "none", "-o", "x.jsonl", "--format", "sotopia-combos"], "none"),
 ]
 
 

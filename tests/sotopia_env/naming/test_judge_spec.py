@@ -107,7 +107,7 @@ def test_make_refuses(spec, error, fields):
 def test_make_takes_the_real_models_by_default():
     judge = make("judge:local/m:api_base=http://127.0.0.1:9/v1")
     assert judge.model.name == "local/m"
-    with raises(InvalidValueError, field="model"):
+    with raises(InvalidValueError, field="api_base"):
         make("judge:local/m")
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import time
 from collections.abc import Callable
@@ -18,13 +17,14 @@ from typer.testing import CliRunner
 from sotopia_env.chat_model import Ledger, LedgerEntry, ModelOptions, read_ledger
 from sotopia_env.chat_model.spending.ledger import LEDGER
 from sotopia_env.cli.app import app
-from sotopia_env.errors import BudgetExceededError, DamagedRecordError, InvalidValueError
+from sotopia_env.errors import BudgetExceededError, DamagedRecordError, InUseError, InvalidValueError
 from sotopia_env.runs import EpisodePlan, plan_episodes, run_episodes
 from sotopia_env.runs.parts import PARTS, MergeResult, Part, merge_run
 from sotopia_env.storage import read_run
 from sotopia_env.storage.directory import RunDirectory, read_failures, read_unfinished
 from sotopia_env.storage.manifest import read_manifest
 from sotopia_env.world.episode import to_line
+from tests.errors import raises
 from tests.sotopia_env.runs.model_runs import keys_of, start, table_server
 from tests.sotopia_env.runs.rollout_doubles import Faulty, Speaker, make_task
 
@@ -121,7 +121,7 @@ def test_torn_lines_of_a_killed_process_are_cut_off(run: Path) -> None:
 
 def test_a_part_without_anything_yet_and_one_that_is_being_played(run: Path) -> None:
     (run / PARTS / "killed").mkdir()
-    with RunDirectory(TWO.path(run)), pytest.raises(InvalidValueError, match="another process is writing"):
+    with RunDirectory(TWO.path(run)), raises(InUseError, file="2-of-2"):
         merge(run)
     assert keys(ONE.path(run))  # nothing was taken
     assert merge(run) == 6
@@ -130,7 +130,7 @@ def test_a_part_without_anything_yet_and_one_that_is_being_played(run: Path) -> 
 
 def test_a_note_that_is_none_is_refused(run: Path) -> None:
     (run / PARTS / "merging.json").write_text(json.dumps({"size": 3}))
-    with pytest.raises(InvalidValueError, match="expected the note of a merging"):
+    with raises(InvalidValueError, file="merging.json"):
         merge(run)
 
 
@@ -182,17 +182,17 @@ def test_begun_episodes_go_on_from_their_last_turn_in_a_part_and_after_the_merge
 
 
 def test_parts_of_another_run_or_another_division_are_refused(run: Path) -> None:
-    with pytest.raises(InvalidValueError, match="part"):
+    with raises(InvalidValueError, field="part", got="3/3"):
         run_episodes(plans(), run_dir=run, part=Part(3, 3))
     TWO.path(run).rename(run / "elsewhere")
     other = plan_episodes([make_task("x")], [(Speaker("b"),)])
     run_episodes(other, run_dir=run, part=TWO)
-    with pytest.raises(InvalidValueError, match="another run"):
+    with raises(InvalidValueError, field="tasks"):
         merge(run)
     shutil.rmtree(TWO.path(run))
     (run / "elsewhere").rename(TWO.path(run))
     assert merge(run) == 6
-    with pytest.raises(InvalidValueError, match="another run"):
+    with raises(InvalidValueError, field="tasks"):
         run_episodes(other, run_dir=run, part=TWO)
 
 
@@ -203,7 +203,7 @@ def test_an_episode_that_two_processes_played_otherwise_is_refused_and_nothing_i
     changed = copy.model_copy(update={"turns": (turn.model_copy(update={"turn": other}), *copy.turns[1:])})
     with RunDirectory(TWO.path(run)) as directory:
         directory.append(changed)
-    with pytest.raises(InvalidValueError, match=re.escape(copy.key)):
+    with raises(InvalidValueError, record=f'episode "{copy.key}"'):
         merge(run)
     file = TWO.path(run) / "episodes.jsonl"
     file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:-1]))
@@ -218,13 +218,13 @@ def test_episodes_that_were_not_planned_are_found(tmp_path: Path) -> None:
     foreign = run_episodes(plan_episodes([make_task("x")], [(Speaker("a"),)])).episodes[0]
     file = TWO.path(tmp_path) / "episodes.jsonl"
     file.write_bytes(file.read_bytes().splitlines(keepends=True)[0] + to_line(foreign).encode())
-    with pytest.raises(DamagedRecordError, match="plan_hash"):
+    with raises(DamagedRecordError, field="plan_hash", file="run.json"):
         merge(tmp_path)
 
 
 @pytest.mark.parametrize("text", ["", "3", "0/4", "5/4", "a/b", "1/0", "-1/4", "1/2/3", "1.0/2"])
 def test_what_names_no_part_is_refused(text: str) -> None:
-    with pytest.raises(InvalidValueError, match="part: expected"):
+    with raises(InvalidValueError, field="part", got=text):
         Part.parse(text)
 
 
@@ -240,7 +240,7 @@ def test_limits_are_divided_and_what_is_left_too(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_a_run_or_parts_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidValueError, match=r"run\.json"):
+    with raises(InvalidValueError, file=tmp_path.name):
         merge_run(tmp_path)
 
 

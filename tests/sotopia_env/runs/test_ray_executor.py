@@ -23,6 +23,7 @@ from sotopia_env.runs.spec import RunSpec
 from sotopia_env.storage import read_run
 from sotopia_env.storage.directory import read_failures
 from sotopia_env.storage.manifest import read_manifest
+from tests.errors import raises
 from tests.sotopia_env.runs.model_runs import ROOT, keys_of, start, table_server
 
 
@@ -35,7 +36,7 @@ def command(api_base: str, run: Path, *more: object) -> list[object]:
 
 def test_without_ray_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(InvalidValueError, match=r"needs the package ray, which is not installed"):
+    with raises(InvalidValueError, hint="pip install 'sotopia-env[ray]'"):
         load_ray()
     assert builtins.__import__("sotopia_env")
 
@@ -93,7 +94,7 @@ def test_a_worker_with_another_version_says_so_instead_of_playing_something_else
     spec = RunSpec(policies=("silent",), tasks="bargaining", n=1)
     run = spec.model_copy(update={"n": 2}).resolve(ModelPool())
     run_episodes(run.plans(), evaluator=run.evaluator, run_dir=tmp_path)
-    with pytest.raises(InvalidValueError, match="holds another run"):
+    with raises(InvalidValueError, field="tasks"):
         play_part(PartTask(spec, tmp_path, Part(1, 1), 0.0))
     assert not (tmp_path / PARTS).exists()
 
@@ -105,7 +106,7 @@ def test_a_share_of_the_limits_is_not_held_against_the_longest_answer_of_the_run
         spec = RunSpec(policies=("local/tiny:max_tokens=500",), tasks="bargaining", n=1, evaluator=judge, models=models)
         spec.resolve(ModelPool(models))
         share = models.share(100, Totals())
-        with pytest.raises(InvalidValueError, match="max_tokens"):
+        with raises(InvalidValueError, field="max_tokens", got=500):
             spec.model_copy(update={"models": share}).resolve(ModelPool(share))
         result = play_part(PartTask(spec, tmp_path, Part(1, 100), 0.0))
     assert "max_tokens" in result.stopped or "budget" in result.stopped, result

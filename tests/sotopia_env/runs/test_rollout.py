@@ -25,6 +25,7 @@ from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.dynamics import Rules, StopReason, TurnOrder
 from sotopia_env.world.episode import EpisodeError, read_episodes, replay
 from sotopia_env.world.observation import Observation
+from tests.errors import raises
 from tests.sotopia_env.runs.rollout_doubles import NO_VERDICT, Faulty, FixedEvaluator, Speaker, make_task
 
 A, B, C = Speaker("a"), Speaker("b"), Speaker("c")
@@ -112,41 +113,34 @@ def test_episode_seed_does_not_depend_on_the_policies() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "field"),
     [
-        ({"repeats": 0}, "repeats: expected a whole number of at least 1, got 0"),
-        ({"seed": -1}, "seed: expected a"),
-        ({"orders": "both", "rules": Rules(turn_order=TurnOrder.RANDOM)}, "only round-robin order has a first seat"),
-        ({"rules": Rules(first_seat=2)}, "first_seat: expected 0 to 1, got 2"),
+        ({"repeats": 0}, "repeats"),
+        ({"seed": -1}, "seed"),
+        ({"orders": "both", "rules": Rules(turn_order=TurnOrder.RANDOM)}, "orders"),
+        ({"rules": Rules(first_seat=2)}, "first_seat"),
     ],
 )
-def test_wrong_plan_arguments_are_refused(change: dict[str, object], message: str) -> None:
-    with pytest.raises(InvalidValueError, match=message):
+def test_wrong_plan_arguments_are_refused(change: dict[str, object], field: str) -> None:
+    with raises(InvalidValueError, field=field):
         plan_episodes([make_task()], [(A, B)], **change)  # type: ignore[arg-type]
 
 
 def test_matchups_that_fit_no_task_are_refused() -> None:
-    with pytest.raises(InvalidValueError, match="expected 1, 2 or 4 policies"):
-        plan_episodes([make_task(seats=4)], [(A, B, C)])
-    with pytest.raises(InvalidValueError, match="expected 1 or 2 policies"):
-        plan_episodes([make_task()], [(A, B, C)])
-    with pytest.raises(InvalidValueError, match="nothing to play"):
+    for seats in (2, 4):
+        with raises(InvalidValueError, field="matchup", got=3):
+            plan_episodes([make_task(seats=seats)], [(A, B, C)])
+    with raises(InvalidValueError, field="tasks, matchups"):
         plan_episodes([], [(A, B)])
-    with pytest.raises(InvalidValueError, match="must be JSON values"):
+    with raises(InvalidValueError, field="a.parameters"):
         EpisodePlan(make_task(), (replace(A, parameters={"x": {1, 2}}), B))
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"concurrency": 0}, "concurrency: expected a whole number of at least 1, got 0"),
-        ({"timeout": 0.0}, "timeout: expected seconds above 0 or None, got 0.0"),
-        ({"timeout": float("nan")}, "timeout: expected seconds above 0 or None, got nan"),
-        ({"plans": [BASE, BASE]}, "expected every episode once"),
-    ],
+    "change", [{"concurrency": 0}, {"timeout": 0.0}, {"timeout": float("nan")}, {"plans": [BASE, BASE]}]
 )
-def test_wrong_run_arguments_are_refused(change: dict[str, object], message: str) -> None:
-    with pytest.raises(InvalidValueError, match=message):
+def test_wrong_run_arguments_are_refused(change: dict[str, object]) -> None:
+    with raises(InvalidValueError, field=next(iter(change))):
         run_episodes(**{"plans": [BASE], **change})  # type: ignore[arg-type]
 
 
@@ -277,7 +271,7 @@ class WrongType(Speaker):
         (Faulty("f", error=RecursionError("too deep"), at=1), "RecursionError", "too deep", 0),
         (Faulty("f", error=TimeoutError("its own")), "TimeoutError", "its own", 2),
         (Speaker("slow", wait=30), "Timeout", "not finished within 3 s", 0),
-        (WrongType("w"), "PolicyError", "expected a Decision from the policy, got str", 0),
+        (WrongType("w"), "PolicyError", "str", 0),
     ],
     ids=["error", "recursion", "own timeout", "time limit", "wrong type"],
 )
@@ -293,7 +287,8 @@ def test_failed_episode_is_recorded_with_its_turns_and_leaves_its_siblings_alone
     (failure,) = read_failures(tmp_path)
     assert result.failures == (failure,)
     assert (failure.key, failure.task, failure.policies) == (broken.key, "broken/0", (policy.name, "a"))
-    assert (failure.kind, failure.message) == (kind, message)
+    assert failure.kind == kind
+    assert message in failure.message
     assert kind in failure.traceback or kind == "Timeout"
     if order is TurnOrder.ROUND_ROBIN:
         assert [item.turn.actor for item in failure.turns] == ["agent_0", "agent_1"][:turns]
@@ -378,7 +373,7 @@ def test_sync_entry_inside_a_running_loop_says_what_to_await() -> None:
     async def inside() -> None:
         run_episodes([BASE])
 
-    with pytest.raises(InvalidValueError, match="await run_episodes_async"):
+    with raises(InvalidValueError, hint="await run_episodes_async() there"):
         asyncio.run(inside())
 
 
@@ -390,7 +385,7 @@ def test_a_full_disk_ends_the_run_with_its_own_error(tmp_path: Path, monkeypatch
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(run_directory.os, "write", full)
-    with pytest.raises(SotopiaError, match=r"unfinished\.jsonl: cannot be written \(No space left on device\)"):
+    with pytest.raises(SotopiaError, match=r"unfinished\.jsonl"):
         run_episodes([BASE], run_dir=tmp_path)
 
 
@@ -432,14 +427,14 @@ def test_progress_bar_appears_only_when_wanted(capsys: pytest.CaptureFixture[str
 def test_policies_may_be_named_and_nonsense_is_refused() -> None:
     named = plan_episodes([make_task("s")], [("silent", "leaver")])
     assert [policy.name for policy in named[0].policies] == ["silent", "leaver"]
-    with pytest.raises(UnknownNameError, match='did you mean "silent"'):
+    with raises(UnknownNameError, field="policy", nearest="silent"):
         plan_episodes([make_task("s")], [("silnt", "leaver")])
-    with pytest.raises(InvalidValueError, match="policy"):
+    with raises(InvalidValueError, field="policy", got=3):
         plan_episodes([make_task("s")], [(3, "leaver")])  # type: ignore[list-item]
 
 
 def test_an_evaluator_that_is_none_is_refused_before_anything_is_played(tmp_path: Path) -> None:
-    with pytest.raises(InvalidValueError, match=r"evaluator: .* lacks parameters, eval"):
+    with raises(InvalidValueError, field="evaluator"):
         run_episodes(
             plan_episodes([make_task()], [(A, B)]), evaluator=SimpleNamespace(name="x"), run_dir=tmp_path / "run"
         )  # type: ignore[arg-type]

@@ -14,6 +14,7 @@ from sotopia_env.chat_model.pool import ModelPool
 from sotopia_env.errors import InvalidValueError, UnknownNameError
 from sotopia_env.evaluators import LLMJudge
 from sotopia_env.world.episode import Evaluation
+from tests.errors import raises
 from tests.sotopia_env.evaluators.doubles import transcript
 from tests.sotopia_env.runs.model_runs import answer, table_server
 
@@ -61,9 +62,9 @@ def test_nothing_is_written_before_the_models_are_known_to_be_there(tmp_path: Pa
         finally:
             await models.close()
 
-    with table_server() as server, pytest.raises(UnknownNameError, match='did you mean "tiny"'):
+    with table_server() as server, raises(UnknownNameError, field="model", nearest="tiny"):
         asyncio.run(work(server.api_base, "tinny"))
-    with pytest.raises(InvalidValueError, match=r"expected a server at http://127.0.0.1:9"):
+    with raises(InvalidValueError, field="model", expected="a server at http://127.0.0.1:9/v1"):
         asyncio.run(work("http://127.0.0.1:9/v1", "tiny"))
     assert not list(tmp_path.iterdir())
 
@@ -82,7 +83,7 @@ def test_one_address_never_serves_ones_own_model_and_a_providers(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-of-the-provider")
     models = ModelPool(ModelOptions(api_base="http://localhost:1/v1"))
     models("local/tiny")
-    with pytest.raises(InvalidValueError, match="are not on one server"):
+    with raises(InvalidValueError, field="api_base"):
         models.judge("openai/gpt-4o-mini")
     apart = ModelPool(ModelOptions(api_base={"local/tiny": "http://localhost:1/v1"}))
     apart("local/tiny")

@@ -10,6 +10,7 @@ from sotopia_env.runs import RunSpec
 from sotopia_env.runs.spec import read_specs
 from sotopia_env.settings import settings_of
 from sotopia_env.storage import read_run
+from tests.errors import raises
 from tests.sotopia_env.cli.test_command_models import sotopia
 
 SPEC = """\
@@ -64,7 +65,7 @@ def test_flags_replace_what_the_file_says(tmp_path: Path) -> None:
 def test_a_mistake_in_the_file_names_the_file(tmp_path: Path, text: str, error: type[Exception]) -> None:
     path = tmp_path / "run.yaml"
     path.write_text(text)
-    with pytest.raises(error, match=r"run\.yaml"):
+    with raises(error, file="run.yaml"):
         read_specs(path, {})
 
 

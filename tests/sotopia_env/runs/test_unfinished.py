@@ -16,6 +16,7 @@ from sotopia_env.storage import read_run
 from sotopia_env.storage.manifest import UNFINISHED
 from sotopia_env.testing import FixedEvaluator
 from sotopia_env.world import Episode, Evaluation, Observation
+from tests.errors import raises
 from tests.sotopia_env.chat_model.server import LoopbackServer
 from tests.sotopia_env.runs.model_runs import keys_of, start, table_server
 from tests.sotopia_env.runs.rollout_doubles import Faulty, Speaker, make_task
@@ -96,7 +97,7 @@ def test_unfinished_turns_that_contradict_the_rules_are_refused_with_their_place
     assert len(lines) == 2
     for damaged in (lines[1], lines[0].replace("agent_0", "agent_7")):
         (tmp_path / UNFINISHED).write_text(f"{damaged}\n", encoding="utf-8")
-        with pytest.raises(DamagedRecordError, match="remove the episode's lines"):
+        with raises(DamagedRecordError, file="unfinished.jsonl"):
             run_episodes(plans, run_dir=tmp_path)
 
 

@@ -147,7 +147,7 @@ def test_streams_are_named_by_files_families_and_shipped_sets(tmp_path):
     assert list(task_sources(str(path)).sources) == [two()]
     assert list(task_sources("starter").sources) == list(tasks.starter_scenarios())
     assert [family.name for family in task_sources("division,hiring").sources] == ["division", "hiring"]
-    with pytest.raises(UnknownNameError, match='did you mean "division"'):
+    with raises(UnknownNameError, nearest="division"):
         task_sources("divisions")
 
 

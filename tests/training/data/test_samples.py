@@ -18,6 +18,7 @@ from sotopia_env.world.dynamics import initial_state, transition
 from sotopia_env.world.episode import Generation
 from sotopia_env.world.observation import SeatView
 from sotopia_env.world.scenario import Task
+from tests.errors import raises
 from tests.training.conftest import BRIEF
 from training.data.samples import (
     Row,
@@ -141,7 +142,7 @@ def test_values_choose_the_turns_that_have_one(episodes):
     rows = list(RowMaker(BRIEF).rows(episodes[0], "agent_0", values={2: 0.5, 4: -1.0}))
     assert [(one.turn, one.value) for one in rows] == [(2, 0.5), (4, -1.0)]
     assert [one.turn for one in RowMaker(BRIEF).rows(episodes[0], "agent_0", turns=[6])] == [6]
-    with pytest.raises(UnknownNameError, match="agent_0"):
+    with raises(UnknownNameError, field="seat", got="agent_2"):
         list(RowMaker(BRIEF).rows(episodes[0], "agent_2"))
 
 
@@ -184,12 +185,12 @@ def test_the_split_is_by_scenario_and_by_nothing_else(episodes):
 
 @pytest.mark.parametrize("share", [-0.1, 1.0, float("nan")])
 def test_a_share_outside_its_range_is_refused(share):
-    with pytest.raises(InvalidValueError, match="0 to below 1"):
+    with raises(InvalidValueError, field="validation"):
         split_scenarios(["a", "b"], share)
 
 
 def test_one_scenario_cannot_be_split():
-    with pytest.raises(InvalidValueError, match="too few"):
+    with raises(InvalidValueError, field="validation", got="0.5 of 1"):
         split_scenarios(["a"], 0.5)
 
 
@@ -198,7 +199,7 @@ def test_scenarios_kept_for_evaluation_are_refused(episodes):
     rows = list(RowMaker(BRIEF).rows(episodes[0], "agent_0"))
     assert list(refuse_evaluation_scenarios(rows, {task_key(other): other.id})) == rows
     renamed = one.model_copy(update={"id": "kept", "scenario": one.scenario.model_copy(update={"id": "kept"})})
-    with pytest.raises(InvalidValueError, match="'kept'"):
+    with raises(InvalidValueError, field="episode", got=rows[0].episode):
         list(refuse_evaluation_scenarios(rows, {task_key(renamed): renamed.id}))
 
 
@@ -210,7 +211,7 @@ def test_weights_repeat_rows_and_draw_their_fractions(weight, low, high):
     taken = list(weighted(rows, weight))
     assert low <= len(taken) <= high
     assert taken == list(weighted(rows, weight))
-    with pytest.raises(InvalidValueError, match="weight"):
+    with raises(InvalidValueError, field="weight"):
         list(weighted(rows, -1))
 
 
@@ -229,7 +230,7 @@ def test_rows_stream_into_a_data_set_from_any_iterator(tmp_path):
     assert found["turn"] == [0, 1, 2]
     assert found[0]["completion"] == [{"role": "assistant", "content": "{}"}]
     assert to_dataset((row(turn=number) for number in range(2)), tmp_path)["turn"] == [0, 1]
-    with pytest.raises(InvalidValueError, match="at least one"):
+    with raises(InvalidValueError, field="rows"):
         to_dataset(iter(()), tmp_path)
 
 

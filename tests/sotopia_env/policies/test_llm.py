@@ -585,7 +585,7 @@ def test_names_are_checked(spec, fields):
 
 
 def test_a_model_of_ones_own_needs_a_base_url():
-    with raises(InvalidValueError, field="model"):
+    with raises(InvalidValueError, field="api_base"):
         make("local/my-model")
     policy = make("local/my-model", partial(make_model, api_base="http://localhost:8000/v1"))
     assert policy.parameters["model"] == "local/my-model"

@@ -37,6 +37,8 @@ from training.stage.access import opened
 from training.stage.directory import StageDirectory
 
 logger = logging.getLogger(__name__)
+RESAMPLES = 1000
+"""Of the bootstrap."""
 PROBES, VALUES, EPISODES, REPORT = "probes.jsonl", "values.jsonl", "episodes.jsonl", "report.md"
 
 
@@ -53,8 +55,7 @@ class CreditAccuracySettings(Settings):
         methods: as of the attribution stage.
         question: how language models are asked.
         counterfactual: the measurement of the truth; of at least 2 samples, or no error could be known.
-        resamples: of the bootstrap.
-        seed: of the draws of states, alternatives and resamples.
+        seed: of the draws of states and alternatives, and of the bootstrap.
         models: to language models; may differ when a study is continued.
         output: its directory.
     """
@@ -68,7 +69,6 @@ class CreditAccuracySettings(Settings):
     methods: tuple[Method, ...] = (*METHODS, "gain")
     question: QuestionSettings = QuestionSettings()
     counterfactual: CounterfactualSettings = CounterfactualSettings(samples=16)
-    resamples: int = Field(default=1000, ge=100)
     seed: int = Field(default=0, ge=0)
     models: ModelOptions = ModelOptions()
     output: str
@@ -126,7 +126,7 @@ def run(settings: CreditAccuracySettings, make_model: MakeModel | None = None) -
         cost = values.cost()
     write_episodes(stage.path / EPISODES, [probe.episode for probe in probes])
     attribute(settings.attribution, make_model)
-    rows = accuracies(_observations(settings, probes, truths), settings.resamples, settings.seed)
+    rows = accuracies(_observations(settings, probes, truths), RESAMPLES, settings.seed)
     _report(settings, rows, {"probes": len(probes), "measured": len(truths), **cost})
     stage.finish({"probes": len(probes), "truth": cost, "accuracy": [row.figures() for row in rows]})
     logger.info("%s: complete; see %s", stage.path, stage.path / REPORT)

@@ -157,17 +157,11 @@ class _FilterReader:
         self.custom |= {custom.name for evaluation in episode.evaluations for custom in evaluation.dimensions}
         task = episode.task.scenario.id if self.settings.group == "scenario" else episode.task.id
         inputs = []
-        for number, seat in enumerate(episode.task.agents):
-            if self._focal(number, names.get(seat)):
+        for seat in episode.task.agents:
+            if not self.settings.policies or names.get(seat) in self.settings.policies:
                 scores = {e.evaluator: _score(e, seat, self.dimension) for e in episode.evaluations}
                 inputs.append(FilterInput(group, task, seat, scores))
         return inputs
-
-    def _focal(self, number: int, policy: str | None) -> bool:
-        settings = self.settings
-        return (not settings.policies or policy in settings.policies) and (
-            not settings.seats or number in settings.seats
-        )
 
     def check_names(self) -> None:
         for name in self.settings.policies:
@@ -305,7 +299,7 @@ class _Selector:
         if isinstance(self.settings, BCFilter):
             return seat_scores.ranked[: self.settings.top]
         share = Fraction(str(self.settings.ratio)) * len(seat_scores.ranked)  # 0.2 × 15 is more than 3 in binary
-        return seat_scores.ranked[: max(self.settings.at_least, math.floor(share))]
+        return seat_scores.ranked[: max(1, math.floor(share))]
 
     def _enough(self, item: _RankedSeat) -> bool:
         return self.settings.minimum is None or item.score >= self.settings.minimum

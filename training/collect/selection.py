@@ -62,7 +62,7 @@ class FilterReport(Settings):
         evaluator: source of the scores.
         episodes: number of episodes; ``unscored_episodes`` of these have no score on any focal seat.
         reasons: why seats have no score, with the number of seats.
-        not_focal: seats left out because of ``policies`` and ``seats``.
+        not_focal: seats left out because of ``policies``.
         global_means: by seat, over all tasks.
         kept_episodes: episodes with at least one selected seat; ``kept_seats`` counts the seats.
         seats: one entry for every task and seat.
@@ -158,7 +158,6 @@ class _FilterSettings(Settings):
         group: unit of the ranking: ``scenario``, with any characters, as in the paper; ``task``, one cast of it.
         policies: only seats held by one of these policies, so that only the agent and not its partner is trained; other
             seats do not affect the selection. Empty for all.
-        seats: only these seats, as numbers from 0. Empty for all.
         minimum: lowest score that is ever selected; not in the paper.
     """
 
@@ -166,7 +165,6 @@ class _FilterSettings(Settings):
     evaluator: str | None = None
     group: Literal["scenario", "task"] = "scenario"
     policies: tuple[str, ...] = ()
-    seats: tuple[Annotated[int, Field(ge=0)], ...] = ()
     minimum: float | None = Field(default=None, allow_inf_nan=False)
 
 
@@ -190,13 +188,11 @@ class SRFilter(_FilterSettings):
 
     Attributes:
         kind: ``sr``.
-        ratio: selected share of every task and seat, rounded down.
-        at_least: smallest number selected, if there are as many.
+        ratio: selected share of every task and seat, rounded down, but at least one.
     """
 
     kind: Literal["sr"] = "sr"
     ratio: float = Field(default=0.2, gt=0, le=1)
-    at_least: int = Field(default=1, ge=0)
 
 
 AnyFilter = BCFilter | SRFilter

@@ -77,13 +77,11 @@ class FamilySettings(Settings):
         names: of the families.
         level: difficulty.
         seed: of their sequences.
-        start: index of the first scenario in each family's sequence.
     """
 
     names: tuple[str, ...] = Field(default=("bargaining",), min_length=1)
     level: str = "medium"
     seed: int = Field(default=0, ge=0)
-    start: int = Field(default=0, ge=0)
 
 
 class WriterSettings(Settings):
@@ -96,8 +94,6 @@ class WriterSettings(Settings):
         used: files of inspirations that are not used again, e.g. a ``scenarios.jsonl`` of an earlier round.
         temperature: of sampling.
         max_tokens: limit on an answer.
-        reasks: number of further requests after a refused answer.
-        concurrency: requests in progress at once.
     """
 
     model: str
@@ -105,8 +101,6 @@ class WriterSettings(Settings):
     used: tuple[str, ...] = ()
     temperature: float = Field(default=1.0, ge=0, le=2)
     max_tokens: int | None = Field(default=1024, ge=1)
-    reasks: int = Field(default=2, ge=0)
-    concurrency: int = Field(default=16, ge=1)
 
 
 class TaskSettings(Settings):
@@ -295,7 +289,7 @@ def family_tasks(
                 field="families", expected=f"{n} different scenarios outside evaluation", got=len(result)
             )
         turn, number = divmod(index, len(settings.names))
-        task = tasks.generate(settings.names[number], 1, settings.seed, settings.level, settings.start + turn)[0]
+        task = tasks.generate(settings.names[number], 1, settings.seed, settings.level, turn)[0]
         key = task_key(task)
         left_out += key in reserved
         if key not in reserved and key not in previous:
@@ -327,9 +321,9 @@ async def _connect_and_ask(settings: TaskSettings, n: int, folder: Path, previou
 async def _ask(
     model: ChatModel, settings: WriterSettings, n: int, folder: Path, seed: int, previous: Iterable[Scenario]
 ) -> list[Written]:
-    manner = Manner(temperature=settings.temperature, reasks=settings.reasks, max_tokens=settings.max_tokens)
+    manner = Manner(temperature=settings.temperature, max_tokens=settings.max_tokens)
     writing = ScenarioWriting()
     writing.exclude(previous)
-    writer = Writer(Drafter(model, manner, settings.concurrency), writing)
+    writer = Writer(Drafter(model, manner), writing)
     pool, used = read_inspirations(settings.inspirations), read_inspirations(settings.used)
     return await writer.write(pool, n, folder / SCENARIOS, seed, used)

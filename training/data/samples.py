@@ -147,14 +147,12 @@ class RowMaker:
         prompt: format and limits.
         count: counts the tokens of a row; ``None`` shortens nothing.
         count_answer: counts those of a completion, which is left out above ``prompt.max_answer``; ``None`` keeps all.
-        keep_silence: whether turns in which nothing was done become rows.
         counts: what became of the turns, so far.
     """
 
     prompt: PromptSettings = field(default_factory=PromptSettings)
     count: CountTokens | None = None
     count_answer: Callable[[str], int] | None = None
-    keep_silence: bool = False
     counts: Counts = field(default_factory=Counts, init=False)
 
     def rows(
@@ -206,7 +204,7 @@ class RowMaker:
         silent = item.turn.action.action_type is ActionType.NONE
         if failed or item.turn.violation is not None:
             self.counts.unusable += 1
-        elif silent and not self.keep_silence:
+        elif silent:
             self.counts.silent += 1
         else:
             return True

@@ -56,7 +56,6 @@ class BehaviorCloningSettings(FitSettings):
         validation: share of the scenarios for the validation loss; 0 for none.
         rows: ``turns`` makes one row per answer; ``conversations`` one row of a seat's answers in an episode, as far as
             each prompt continues the previous one: the same loss for a half to a fifth of the tokens.
-        keep_silence: whether turns with the action ``none`` are trained on as well.
         output: the stage's directory.
     """
 
@@ -67,7 +66,6 @@ class BehaviorCloningSettings(FitSettings):
     evaluation_tasks: str | None = None
     validation: float = Field(default=0.1, ge=0, lt=1)
     rows: Literal["turns", "conversations"] = "turns"
-    keep_silence: bool = False
     output: str
 
     @model_validator(mode="after")
@@ -137,7 +135,7 @@ def training_rows(
     def count_answer(completion: str) -> int:
         return len(answer_ids(tokenizer, completion))
 
-    maker = RowMaker(settings.prompt, count, count_answer, settings.keep_silence)
+    maker = RowMaker(settings.prompt, count, count_answer)
     rows = source_rows(settings.data, maker, settings.evaluation_tasks)
     pairs = ((row, tokens(row)) for row in rows)
     return maker, pairs if settings.rows == "turns" else conversations(pairs)

@@ -105,9 +105,7 @@ class SelfPlay:
         for stale in self._loaded.keys() - {member.name for member in members}:
             del self._loaded[stale]
         if path.name not in self._loaded:
-            self._loaded[path.name] = load(
-                path, name=path.name, temperature=self._settings.past.temperature, constrained=self._constrained
-            )
+            self._loaded[path.name] = load(path, name=path.name, constrained=self._constrained)
         return self._loaded[path.name]
 
     def note(self, episodes: Iterable[TokenEpisode], step: int, gather: Callable[[list[Any]], list[Any]]) -> None:

@@ -69,14 +69,12 @@ class PastSelves(Settings):
         every: optimiser steps between two members.
         size: members that are kept, the newest.
         priority: a member's weight is the policy's rate of losses to it, to this power; 0 draws all alike.
-        temperature: of their sampling.
     """
 
     share: float = Field(ge=0)
     every: int = Field(default=25, ge=1)
     size: int = Field(default=4, ge=1)
     priority: float = Field(default=1.0, ge=0)
-    temperature: float = Field(default=1.0, ge=0, le=10)
 
 
 class SelfPlaySettings(Settings):

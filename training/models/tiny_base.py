@@ -46,7 +46,6 @@ class TinyBaseSettings(Settings):
         families: verified families whose texts the tokenizer is trained on.
         experts: policies whose turns are tokenised; one plays with itself, several play each other.
         count: tasks per family.
-        level: difficulty.
         seed: of tasks and weights.
         hidden: width; a multiple of 64 can be quantised.
         layers: number of layers.
@@ -58,7 +57,6 @@ class TinyBaseSettings(Settings):
     families: tuple[str, ...] = Field(default=("bargaining",), min_length=1)
     experts: tuple[str, ...] = Field(default=("linear",), min_length=1)
     count: int = Field(default=40, ge=1)
-    level: str = "medium"
     seed: int = Field(default=0, ge=0)
     hidden: int = Field(default=128, ge=16)
     layers: int = Field(default=2, ge=1)
@@ -103,7 +101,7 @@ def run(settings: TinyBaseStage) -> None:
 
 def _texts(settings: TinyBaseStage) -> list[str]:
     base = settings.base
-    task_list = tasks.generate(list(base.families), base.count * len(base.families), base.seed, base.level)
+    task_list = tasks.generate(list(base.families), base.count * len(base.families), base.seed)
     experts = [naming.make_policy(name) for name in base.experts]
     pairs = all_matchups(experts, self_play=len(experts) == 1)
     maker = RowMaker(settings.prompt)

@@ -240,7 +240,6 @@ class Pipeline:
             data=(SourceSettings(run=str(self._directory(number, "episodes")), selection=str(selection)),),
             evaluation_tasks=self._evaluation_tasks,
             validation=update.validation,
-            keep_silence=update.keep_silence,
             output=out,
             trainer=update.trainer,
             keep=update.keep,

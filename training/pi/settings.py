@@ -22,21 +22,17 @@ class TrainingSettings(FitSettings):
 
     Attributes:
         validation: share of the scenarios kept for the validation loss.
-        keep_silence: whether turns with the action ``none`` are trained on as well.
     """
 
     validation: float = Field(default=0.1, ge=0, lt=1)
-    keep_silence: bool = False
 
 
 class SamplingSettings(Settings):
     """How a trained model plays; see :func:`training.models.policy.load`."""
 
     temperature: float = Field(default=1.0, ge=0)
-    top_p: float = Field(default=1.0, gt=0, le=1)
     quantization: Literal["none", "nf4"] = "none"
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    device: Literal["auto", "cpu", "cuda"] = "auto"
     max_batch: int = Field(default=64, ge=1)
 
 

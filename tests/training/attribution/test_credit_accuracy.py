@@ -82,7 +82,6 @@ def settings(tmp_path, **fields):
         "attributors": ["silence", "counterfactual"],
         "methods": ["uniform", "direct", "gain"],
         "counterfactual": {"samples": 16, "policies": {"coin": f"{HERE}:coin"}},
-        "resamples": 100,
         "output": str(tmp_path / "out"),
     }
     return CreditAccuracySettings.model_validate({**values, **fields})

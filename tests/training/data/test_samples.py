@@ -120,7 +120,6 @@ def test_unusable_and_silent_turns_are_left_out_and_counted(episodes):
     maker = RowMaker(BRIEF)
     assert [one.turn for one in maker.rows(changed, "agent_1")] == [3, 5]
     assert (maker.counts.unusable, maker.counts.silent) == (1, 1)
-    assert [one.turn for one in RowMaker(BRIEF, keep_silence=True).rows(changed, "agent_1")] == [3, 5, 7]
 
 
 @pytest.mark.parametrize("format", ["chat", "brief"])

@@ -216,11 +216,11 @@ def test_more_updates_may_be_added_but_nothing_changed_in_what_is_done(finished)
     run(more, trainer, play)
     assert [given.output.split("/")[-2] for given in trainer.given] == ["4-sr"]
     assert {file: stamps(asked.output)[file] for file in before} == before
-    with pytest.raises(InvalidValueError, match=r"1-bc/filter: holds .* settings .*top: 2 there, 1 now"):
+    with raises(InvalidValueError, file="filter"):
         run(more.model_copy(update={"bc_filter": more.bc_filter.model_copy(update={"top": 1})}), trainer, play)
     tasks = more.evaluation.tasks.model_copy(update={"n": 5})
     other = more.model_copy(update={"evaluation": more.evaluation.model_copy(update={"tasks": tasks})})
-    with pytest.raises(InvalidValueError, match="evaluation/tasks: holds a stage with other settings"):
+    with raises(InvalidValueError, file="tasks"):
         run(other, trainer, play)
 
 

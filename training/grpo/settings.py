@@ -9,15 +9,17 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, JsonValue, field_validator
 
-from sotopia_env.chat_model import ModelOptions
+from sotopia_env.chat_model import ModelOptions, ModelPool
+from sotopia_env.envs import EpisodeReward
 from sotopia_env.errors import InvalidValueError
+from sotopia_env.naming import make_evaluator
 from sotopia_env.settings import Settings
 from sotopia_env.world import Scalarisation
 from training.attribution.by_outcome import make_attributor
 from training.attribution.settings import COUNTERFACTUAL
 from training.data.sources import SourceSettings
 from training.fitting.arguments import PAPER, FitSettings, training_arguments
-from training.grpo.situations import SituationSettings
+from training.grpo.situations import SituationSettings, read_tasks
 from training.models.constraints import is_available
 from training.stage.directory import StageDirectory
 from training.stage.settings import LoraSettings, ModelSettings, PromptSettings
@@ -174,7 +176,24 @@ def check(settings: GRPOSettings) -> None:
         )
     if settings.reward.credit not in ("episode", COUNTERFACTUAL):
         make_attributor(settings.reward.credit)
+    played = {"situations": settings.situations, "dev.situations": settings.dev.situations if settings.dev else None}
+    for name, situations in played.items():
+        if situations is not None:
+            _check_measured(settings, scalarisation, name, situations)
     _check_groups(settings.trainer)
+
+
+def _check_measured(settings: GRPOSettings, scalarisation: Scalarisation, name: str, played: SituationSettings) -> None:
+    """Checks that the evaluator scores what the reward needs; a judge is made and not asked."""
+    if played.tasks is not None and not Path(played.tasks).exists():
+        return  # of a stage that has not run yet; reading it will say so
+    evaluator = make_evaluator(settings.reward.evaluator, model_factory=ModelPool(settings.models).judge)
+    one_of_each = played.model_copy(update={"count": max(1, len(played.families))})
+    for task in read_tasks(one_of_each):
+        try:
+            EpisodeReward.of(task, evaluator, scalarisation)
+        except InvalidValueError as error:
+            raise InvalidValueError.of(error, within="reward", where=name) from None
 
 
 _ONLY = {

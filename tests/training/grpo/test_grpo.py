@@ -12,7 +12,9 @@ from sotopia_env.chat_model import ModelOptions
 from sotopia_env.chat_model.spending.ledger import Ledger
 from sotopia_env.errors import InvalidValueError, UnknownNameError
 from sotopia_env.storage.directory import read_run
+from sotopia_env.tasks import starter_tasks
 from sotopia_env.world.taskset import TaskSet
+from tests.errors import raises
 from tests.sotopia_env.chat_model.server import LoopbackServer
 from tests.training.conftest import SHORT as BRIEF
 from tests.training.conftest import StoppedError, killed_after
@@ -24,7 +26,7 @@ from training.grpo import stage as grpo
 from training.grpo.multi_turn import EpisodeRollout, prompt_rows, turn_advantages
 from training.grpo.sampling import trainer_sample
 from training.grpo.settings import DevSettings, RewardSettings, check
-from training.grpo.situations import situations
+from training.grpo.situations import SituationSettings, situations
 from training.grpo.token_episodes import TokenPlayer
 from training.models.loading import find_model, load_causal_lm, write_prompt_settings
 from training.stage.settings import LoraSettings, ModelSettings, PromptSettings
@@ -42,39 +44,50 @@ SINGLE = {
 
 
 @pytest.mark.parametrize(
-    ("more", "named"),
+    ("more", "fields"),
     [
-        ({"situations": None}, "situations"),
-        ({"mode": "single-turn"}, "reward.model"),
-        ({"data": (SourceSettings(run="r"),)}, "data: only for mode 'single-turn'"),
-        ({"reward": RewardSettings(gate=False)}, r"reward\.gate: only for mode 'single-turn'"),
-        ({**SINGLE, "situations": SITUATIONS}, "situations: only for mode 'multi-turn'"),
-        ({**SINGLE, "reward": RewardSettings(model="m", credit="acts")}, r"reward\.credit: only for mode 'multi-turn'"),
-        ({"reward": RewardSettings(credit="act")}, 'did you mean "acts"'),
-        ({"keep": "best"}, "dev"),
-        ({"reward": RewardSettings(scalarisation="overall", credit="acts")}, "one dimension"),
-        ({"reward": RewardSettings(scalarisation="mean", credit="acts")}, "one dimension"),
-        ({"reward": RewardSettings(scalarisation="share")}, "5 times the share"),
-        ({"trainer": {"num_generations": 3}}, "groups of 3"),
-        ({"trainer": {"num_generations": 16}}, "steps_per_generation: 2"),
-        ({"keep": 1, "trainer": {"max_steps": -1}}, "keep: expected"),
+        ({"situations": None}, {"field": "situations"}),
+        ({"mode": "single-turn"}, {"field": "data, reward.model"}),
+        ({"data": (SourceSettings(run="r"),)}, {"field": "data"}),
+        ({"reward": RewardSettings(gate=False)}, {"field": "reward.gate"}),
+        ({**SINGLE, "situations": SITUATIONS}, {"field": "situations"}),
+        ({**SINGLE, "reward": RewardSettings(model="m", credit="acts")}, {"field": "reward.credit"}),
+        ({"reward": RewardSettings(credit="act")}, {"nearest": "acts"}),
+        ({"keep": "best"}, {"field": "keep"}),
+        ({"reward": RewardSettings(scalarisation="overall", credit="acts")}, {"field": "reward.credit"}),
+        ({"reward": RewardSettings(scalarisation="mean", credit="acts")}, {"field": "reward.credit"}),
+        ({"reward": RewardSettings(scalarisation="share")}, {"field": "reward.scalarisation", "got": "share"}),
+        ({"reward": RewardSettings(scalarisation="relationship", evaluator="verified")}, {"field": "reward.evaluator"}),
+        ({"reward": RewardSettings(scalarisation="overall", evaluator="verified")}, {"field": "reward.evaluator"}),
+        ({"reward": RewardSettings(evaluator="diligence")}, {"field": "reward.evaluator", "file": "situations"}),
+        ({"trainer": {"num_generations": 3}}, {"field": "trainer.num_generations"}),
+        ({"trainer": {"num_generations": 16}}, {"hint": "e.g. steps_per_generation: 2"}),
+        ({"keep": 1, "trainer": {"max_steps": -1}}, {"field": "keep", "got": 1}),
     ],
 )
-def test_contradictions_are_said_in_one_sentence(more, named):
-    """R16: 6 × 4 answers and 16 generations, and their like, before anything is loaded."""
-    with pytest.raises(InvalidValueError, match=named):
+def test_contradictions_are_refused_before_anything_is_loaded(more, fields):
+    """R16: 6 × 4 answers and 16 generations, and their like."""
+    with raises(InvalidValueError, **fields):
         check(asked(**more))
+
+
+def test_dev_episodes_need_the_dimensions_of_the_reward_too(tmp_path):
+    starter_tasks().save(tmp_path / "tasks.jsonl")  # without outcomes
+    talks = SituationSettings(tasks=str(tmp_path / "tasks.jsonl"), partners=("random",))
+    settings = asked(reward=RewardSettings(evaluator="verified"), dev=DevSettings(situations=talks))
+    with raises(InvalidValueError, field="reward.evaluator", file="dev.situations"):
+        check(settings)
 
 
 def test_too_few_situations_for_a_step_are_said(cloned, tmp_path):
     """TRL would end without a step, and the stage would be complete."""
     few = SITUATIONS.model_copy(update={"count": 1, "both_seats": False})
-    with pytest.raises(InvalidValueError, match=r"at least 2 prompts or situations for the 8 answers .* got 1"):
+    with raises(InvalidValueError, field="data", got=1):
         grpo.run(asked(start_from=str(cloned), output=str(tmp_path / "out"), situations=few))
 
 
 def test_a_misspelt_dimension_is_named():
-    with pytest.raises(UnknownNameError, match="goal"):
+    with raises(UnknownNameError, got="gaol", nearest="goal"):
         check(asked(reward=RewardSettings(scalarisation="gaol")))
 
 
@@ -89,12 +102,12 @@ def test_a_model_of_single_prompts_is_not_refused_for_its_format_where_no_whole_
     write_prompt_settings(tmp_path / "bc" / "model", PromptSettings(format="single", max_length=512, max_answer=24))
     more = {"start_from": str(tmp_path / "bc"), "output": str(tmp_path / "out"), "data": (SourceSettings(run="r"),)}
     single = asked(mode="single-turn", situations=None, reward=RewardSettings(model=str(tmp_path / "none")), **more)
-    with pytest.raises(InvalidValueError, match="expected an adapter or a model"):
+    with raises(InvalidValueError, file="none"):
         grpo.run(single)
 
 
 def test_an_answer_longer_than_the_prompt_allows_is_refused(cloned):
-    with pytest.raises(InvalidValueError, match="max_answer"):
+    with raises(InvalidValueError, field="max_answer", got=512):
         grpo.answer_settings(asked(start_from=str(cloned), max_answer=512))
 
 

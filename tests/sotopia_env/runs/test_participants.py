@@ -102,7 +102,7 @@ def test_one_person_does_not_play_an_episode_twice_at_once(tmp_path: Path) -> No
 
 
 def session(folder: Path, participant: str, partner: str = "partner", tasks: int = 4) -> Session:
-    person = HumanPolicy(read=iter(["leave"] * 9).__next__, write=lambda _: None, participant=participant)
+    person = HumanPolicy(read=lambda _: "leave", write=lambda _: None, participant=participant)
     all_tasks = [make_task(f"s{number}") for number in range(tasks)]
     plans = [EpisodePlan(task, (person, Speaker(partner))) for task in all_tasks]
     return Session(in_order_of(participant, plans, 0), FixedEvaluator(), folder)
@@ -110,8 +110,9 @@ def session(folder: Path, participant: str, partner: str = "partner", tasks: int
 
 def play_all(folder: Path, participant: str) -> None:
     whole = session(folder, participant)
-    while todo := whole.todo():
-        asyncio.run(whole.play(todo[0]))
+    for plan in whole.todo():
+        asyncio.run(whole.play(plan))
+    assert whole.todo() == []
 
 
 def test_everybody_has_an_order_of_their_own_and_the_same_one_every_time(tmp_path: Path) -> None:
@@ -149,7 +150,7 @@ def test_a_run_takes_people_and_refuses_other_settings(tmp_path: Path) -> None:
     play_all(tmp_path, "p1")
     with pytest.raises(InvalidValueError):
         session(tmp_path, "p2", tasks=3).todo()
-    person = HumanPolicy(read=iter(["leave"] * 9).__next__, write=lambda _: None, participant="p3")
+    person = HumanPolicy(read=lambda _: "leave", write=lambda _: None, participant="p3")
     other = [EpisodePlan(make_task(f"s{i}"), (person, Speaker("partner", parameters={"x": 1}))) for i in range(4)]
     with pytest.raises(InvalidValueError):
         Session(other, FixedEvaluator(), tmp_path).todo()

@@ -29,10 +29,15 @@ def read_settings(path: str | Path, kind: type[_SettingsT], overrides: Sequence[
         InvalidValueError: the file cannot be read, is not YAML, or holds an invalid value.
         UnknownNameError: a key does not exist; the message names the nearest one.
     """
+    return settings_of(overridden(read_values(path), overrides, "--set"), kind, str(path))
+
+
+def read_values(path: str | Path) -> dict[str, Any]:
+    """Returns the mapping in a YAML file, or raises :class:`InvalidValueError`."""
     values = read_yaml(path)
     if not isinstance(values, dict):
         raise InvalidValueError(expected="a mapping of settings", got=type(values), where=path)
-    return settings_of(overridden(values, overrides, "--set"), kind, str(path))
+    return values
 
 
 def read_overrides(overrides: Sequence[str], kind: type[_SettingsT], origin: str) -> _SettingsT:

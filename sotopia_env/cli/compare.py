@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sotopia_env.cli.options import ChartFormats, Seed, chart_formats, need, path_argument, path_option
+from sotopia_env.cli.options import ChartFormats, Seed, chart_formats, need, path_argument, path_option, put_out
 
 DEMO_POLICIES = ("boulware", "conceder", "tit-for-tat", "splitter")
 
@@ -19,38 +19,60 @@ def register(app: typer.Typer) -> None:
 
 
 def compare(
-    runs: Annotated[list[Path], path_argument("Run directories or .jsonl files of episodes.", "RUNS...")],
-    evaluator: Annotated[str | None, typer.Option(help="Whose scores; by default the one all episodes share.")] = None,
-    metric: Annotated[str | None, typer.Option(help="Main metric: of ranking, matrix and charts.")] = None,
+    runs: Annotated[list[Path], path_argument("Run directories or .jsonl files of episodes.", "RUNS...")] = [],  # noqa: B006
+    config: Annotated[
+        Path | None, path_option("YAML file of a comparison; arguments and flags replace what it says.", "--config")
+    ] = None,
+    evaluator: Annotated[
+        list[str], typer.Option(help="Whose scores; repeats; by default the one all episodes share.", metavar="NAME")
+    ] = [],  # noqa: B006
+    metric: Annotated[
+        list[str], typer.Option(help="Metric of matrix, differences and charts; repeats; the first ranks.")
+    ] = [],  # noqa: B006
     by: Annotated[
         str | None,
         typer.Option(help="Also by tag, scenario, character, relationship, condition or participant."),
     ] = None,
+    baseline: Annotated[
+        str | None, typer.Option(metavar="POLICY", help="Compare all others with this one, beside each partner.")
+    ] = None,
     out: Annotated[Path | None, path_option("Folder for text, CSV, JSON and charts.")] = None,
     formats: ChartFormats = "png",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+    settings: Annotated[
+        list[str], typer.Option("--set", help="Any other setting, as partners=[linear]. Repeats.", metavar="KEY=VALUE")
+    ] = [],  # noqa: B006
 ) -> None:
     """Compare the policies of one or several runs: ranks, intervals, paired differences, failures, cost.
+
+    What the flags do not say stands in a YAML file (--config), or in --set: the settings are those of
+    `sotopia_env.reports.compare.CompareSpec` (docs/measures.md).
 
     \b
     Examples:
       sotopia compare runs/a
       sotopia compare runs/a runs/b --metric goal --out report --format png,pdf
+      sotopia compare runs/a --baseline linear --evaluator verified+rules --evaluator "judge:local/m"
       sotopia compare runs/a --by condition --out report
-      sotopia compare runs/a --json
+      sotopia compare --config comparison.yaml --set partners=[linear] --json
     """
-    from sotopia_env.reports.charts import write_report
-    from sotopia_env.reports.compare import compare_runs
-    from sotopia_env.reports.tables import to_json, to_text
+    from sotopia_env.reports.compare import CompareSpec
+    from sotopia_env.reports.comparison_report import comparison_report
+    from sotopia_env.settings import merged, overridden, read_values, settings_of
 
     if out is not None:
         need("compare --out", "matplotlib")
     forms = chart_formats(formats)
-    comparison = compare_runs(runs, evaluator=evaluator, metric=metric, by=by)
-    files = [] if out is None else write_report(comparison, out, forms)
-    typer.echo(to_json(comparison) if as_json else to_text(comparison), nl=False)
-    for path in files:
-        typer.echo(f"wrote {path}", err=as_json)
+    flags = {
+        "runs": [str(run) for run in runs],
+        "evaluators": evaluator,
+        "metrics": metric,
+        "by": by,
+        "baseline": baseline,
+    }
+    values = merged(overridden({}, settings, "--set"), {name: value for name, value in flags.items() if value})
+    spec = settings_of(merged({} if config is None else read_values(config), values), CompareSpec, str(config or ""))
+    put_out(comparison_report(*spec.compare()), out, forms, as_json)
 
 
 def demo(

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sotopia_env.cli.options import ChartFormats, chart_formats, need, path_argument, path_option
+from sotopia_env.cli.options import ChartFormats, chart_formats, need, path_argument, path_option, put_out
 
 
 def register(app: typer.Typer) -> None:
@@ -35,11 +35,8 @@ def interview_report(
       sotopia interview-report runs/groups --json
     """
     need("interview-report", "scipy", *(() if out is None else ("matplotlib",)))
-    from sotopia_env.reports.interviews import report_runs, to_json, to_text, write_report
+    from sotopia_env.reports.interviews import interviews_report, report_runs
 
     forms = chart_formats(formats)
     report = report_runs(runs, evaluator=evaluator, measure=measure)
-    files = [] if out is None else write_report(report, out, forms)
-    typer.echo(to_json(report) if as_json else to_text(report), nl=False)
-    for path in files:
-        typer.echo(f"wrote {path}", err=as_json)
+    put_out(interviews_report(report), out, forms, as_json)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from sotopia_env.cli.plain_help import PACE
 from sotopia_env.errors import FieldError, InvalidValueError, SotopiaError
+
+if TYPE_CHECKING:
+    from sotopia_env.reports.sheet import Report
 
 
 def path_option(help: str, name: str = "--out", panel: str | None = None) -> Any:
@@ -86,6 +89,7 @@ __all__ = [
     "in_flags",
     "path_argument",
     "path_option",
+    "put_out",
 ]
 
 
@@ -106,6 +110,8 @@ FLAGS: Mapping[str, str] = {
     "sources": "--from",
     "split": "--split",
     "metric": "--metric",
+    "baseline": "--baseline",
+    "runs": "RUNS",
     "by": "--by",
     "format": "--format",
     "measure": "--measure",
@@ -121,6 +127,14 @@ FLAGS: Mapping[str, str] = {
     "tpm": "models.tpm",
 }
 """Fields of the library's errors, and the options of the command line that they come from."""
+
+
+def put_out(report: Report, out: Path | None, formats: Sequence[str], as_json: bool) -> None:
+    """Writes a report into the folder ``out``, if there is one, and prints it as tables or as JSON."""
+    files = [] if out is None else report.write(out, formats)
+    typer.echo(report.json() if as_json else report.text(), nl=False)
+    for path in files:
+        typer.echo(f"wrote {path}", err=as_json)
 
 
 def in_flags(error: SotopiaError) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sotopia_env.cli.options import ChartFormats, chart_formats, need, path_argument, path_option
+from sotopia_env.cli.options import ChartFormats, chart_formats, need, path_argument, path_option, put_out
 from sotopia_env.errors import InvalidValueError, Verbatim
 
 if TYPE_CHECKING:
@@ -74,12 +74,10 @@ def judge_agreement(
     from sotopia_env.people import (
         LENIENT,
         QualityRules,
+        agreement_report,
         human_agreement,
         key_path,
         read_annotations,
-        to_json,
-        to_text,
-        write_report,
     )
     from sotopia_env.storage.directory import read_run
 
@@ -90,10 +88,7 @@ def judge_agreement(
     agreement = human_agreement(
         read_run(run), answers, rules=rules if filters else LENIENT, judges=judge or None, bins=bins
     )
-    files = [] if out is None else write_report(agreement, out, forms)
-    typer.echo(to_json(agreement) if as_json else to_text(agreement), nl=False)
-    for path in files:
-        typer.echo(f"wrote {path}", err=as_json)
+    put_out(agreement_report(agreement), out, forms, as_json)
 
 
 def _check_filled_in(answers: AnnotationSet, sheets: Sequence[Path]) -> None:

@@ -93,7 +93,7 @@ def show_task(
       sotopia tasks show bargaining --seat 1
       sotopia tasks show my_tasks.jsonl some-task --json
     """
-    from sotopia_env.reports.card import card
+    from sotopia_env.reports.task_reports import card
     from sotopia_env.world.dynamics import Rules, initial_state
     from sotopia_env.world.observation import observe
 
@@ -125,7 +125,7 @@ def stats(
       sotopia tasks stats everyday-groups --out groups.png
     """
     from sotopia_env.reports.charts import check_formats
-    from sotopia_env.reports.composition import composition_chart, composition_text
+    from sotopia_env.reports.task_reports import composition_chart, composition_report
     from sotopia_env.tasks import composition
 
     if out is not None:
@@ -133,7 +133,7 @@ def stats(
         check_formats([out.suffix.removeprefix(".")])
     refused: list[str] = []
     counts = composition(task_set(source, n, seed, level, refused=refused if keep_going else None))
-    typer.echo(composition_text(counts), nl=False)
+    typer.echo(composition_report(counts).text(), nl=False)
     if out is not None:
         typer.echo(f"wrote {composition_chart(counts, source, out)}")
     _tell_refused(refused)
@@ -156,13 +156,13 @@ def hard(
       sotopia tasks sample everyday --only hard.json --out hard.jsonl
     """
     from sotopia_env.reports.hard import hard_tasks
-    from sotopia_env.reports.tables import show_number, table
+    from sotopia_env.reports.sheet import Sheet
 
     if out is not None and out.suffix != ".json":
         raise InvalidValueError(field="--out", expected="a .json file", got=str(out))
     selection = hard_tasks(runs, target, top, metric=metric, evaluator=evaluator)
-    rows = [(e.task or "", *map(show_number, (e.gap, e.high, e.low)), e.by or "") for e in selection.entries]
-    typer.echo(table(("task", "gap", "others' high", "own low", "by"), rows))
+    rows = [(e.task or "", e.gap, e.high, e.low, e.by or "") for e in selection.entries]
+    typer.echo(Sheet("hard", ("task", "gap", "others' high", "own low", "by"), rows).text())
     typer.echo(
         disarm(f"{selection.about}; {selection.compared} tasks compared, {selection.left_out} without deviations")
     )
@@ -273,7 +273,7 @@ def validate_tasks(
       sotopia tasks validate my_cast.json my_scenarios.yaml --against everyday --keep-going
       sotopia tasks validate everyday everyday-groups --strict --balance
     """
-    from sotopia_env.reports.composition import composition_text
+    from sotopia_env.reports.task_reports import composition_report
     from sotopia_env.tasks import composition, lint
 
     for source in sources:
@@ -289,7 +289,7 @@ def validate_tasks(
     summary = f"{material.summary}, {len(errors)} errors, {warnings} warnings"
     typer.echo(f"{', '.join(sources)}: {'' if errors else 'valid, '}{summary}")
     if balance:
-        typer.echo(composition_text(composition(record for _, record in material.records)), nl=False)
+        typer.echo(composition_report(composition(record for _, record in material.records)).text(), nl=False)
     if errors:
         raise typer.Exit(1)
 

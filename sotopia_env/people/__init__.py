@@ -4,7 +4,7 @@ from sotopia_env.people.against_judges import HumanAgreement, human_agreement
 from sotopia_env.people.answers import Annotation, AnnotationSet, read_annotations
 from sotopia_env.people.between_annotators import BINS, Statistic, bin_of, pairwise_agreement, randolph_kappa
 from sotopia_env.people.quality import LENIENT, QualityRules, Removal, RemovalReason, Screening, screen
-from sotopia_env.people.report import difference_chart, to_csv, to_json, to_text, write_report
+from sotopia_env.people.report import agreement_report
 from sotopia_env.people.sheet import AnnotationKey, AnnotationRequest, draw, guide_path, key_path, write_template
 from sotopia_env.people.spoken_outcomes import known_cases, read_case, spoken_report, spoken_summary
 
@@ -21,8 +21,8 @@ __all__ = [
     "RemovalReason",
     "Screening",
     "Statistic",
+    "agreement_report",
     "bin_of",
-    "difference_chart",
     "draw",
     "guide_path",
     "human_agreement",
@@ -35,9 +35,5 @@ __all__ = [
     "screen",
     "spoken_report",
     "spoken_summary",
-    "to_csv",
-    "to_json",
-    "to_text",
-    "write_report",
     "write_template",
 ]

@@ -13,7 +13,6 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.people.answers import Annotation, AnnotationSet
@@ -31,7 +30,15 @@ from sotopia_env.people.between_annotators import (
 )
 from sotopia_env.people.quality import QualityRules, Screening, screen
 from sotopia_env.people.sheet import fingerprint
-from sotopia_env.reports.judge_agreement import Agreement, agreement_table, evaluator_names
+from sotopia_env.reports.agreement import (
+    Agreement,
+    Correlation,
+    agreement_table,
+    evaluator_names,
+    pearson,
+    spearman,
+    varies,
+)
 from sotopia_env.reports.seat_results import unscored_reason
 from sotopia_env.world.episode import Episode, Evaluation
 
@@ -284,15 +291,15 @@ def _pairs(dimension: str, scores_by_judge: _JudgeScores, people: HumanScores) -
 def _on_dimension(judge: str, dimension: str, pairs: Sequence[_Pair], unscored: int) -> JudgeOnDimension:
     ours, humans = [pair.judge for pair in pairs], [pair.human for pair in pairs]
     differences = [pair.difference for pair in pairs]
-    pearson, spearman = correlations(ours, humans)
+    r, rho = correlations(ours, humans)
     sd_human, with_range = _deviation(humans), [pair for pair in pairs if len(pair.people) > 1]
     return JudgeOnDimension(
         judge=judge,
         dimension=dimension,
         n=len(pairs),
         unscored=unscored,
-        pearson=pearson,
-        spearman=spearman,
+        pearson=r,
+        spearman=rho,
         mean_difference=mean_of(differences, _NONE),
         sd_difference=_deviation(differences),
         sd_human=sd_human,
@@ -309,20 +316,17 @@ def correlations(judge: Sequence[float], human: Sequence[float]) -> tuple[Statis
     reason = None
     if len(judge) < 3:
         reason = _too_few(len(judge), 3)
-    elif max(judge) - min(judge) < 1e-9:
+    elif not varies(judge):
         reason = "the judge's scores are all the same"
-    elif max(human) - min(human) < 1e-9:
+    elif not varies(human):
         reason = "the human scores are all the same"
     if reason is not None:
         return Statistic(None, reason), Statistic(None, reason)
-    from scipy import stats
-
-    pearson, spearman = stats.pearsonr(judge, human), stats.spearmanr(judge, human)
-    return _correlation(pearson), _correlation(spearman)
+    return _statistic(pearson(judge, human)), _statistic(spearman(judge, human))
 
 
-def _correlation(result: Any) -> Statistic:
-    return Statistic(float(result.statistic), p=float(result.pvalue))
+def _statistic(correlation: Correlation | None) -> Statistic:
+    return Statistic(None) if correlation is None else Statistic(correlation.value, p=correlation.p)
 
 
 def _too_few(n: int, least: int) -> str:

@@ -1,20 +1,17 @@
-"""The agreement of judges and people as text, JSON, CSV and a chart; matplotlib is imported on first use."""
+"""The report on the agreement of judges and people; matplotlib is imported on first use."""
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict
-from pathlib import Path
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from sotopia_env.files import csv_text, write_texts
 from sotopia_env.people.against_judges import HumanAgreement, JudgeOnDimension, JudgeOverall
 from sotopia_env.people.between_annotators import Statistic
-from sotopia_env.quoting import disarm
-from sotopia_env.reports.charts import check_formats, new_figure, save_figure
-from sotopia_env.reports.tables import reason_lines, show_number, show_p, table
+from sotopia_env.quoting import disarm, disarm_line
+from sotopia_env.reports.charts import new_figure
+from sotopia_env.reports.comparison_report import reason_lines
+from sotopia_env.reports.sheet import Missing, Report, Sheet, Value, show_percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,15 +19,39 @@ if TYPE_CHECKING:
 
 _PANELS_IN_A_ROW = 4
 _BINS_ON_SCREEN = (2, 3, 4, 5, 11)
-_STATISTICS = ("pearson", "spearman", "mean_difference", "sd_difference", "sd_human", "within_sd")
-_SHARES = ("inside", "above", "below")
+_SHARES = ("within_sd", "inside", "above", "below")
+_DIFFERENCES = ("mean_difference", "sd_difference", "sd_human")
+_LABELS = {
+    "pearson": "r",
+    "pearson_p": "p",
+    "spearman": "rho",
+    "spearman_p": "p",
+    "mean_difference": "judge - human",
+    "sd_difference": "sd",
+    "within_sd": "within 1 sd %",
+    "inside": "in range %",
+    "above": "above %",
+    "below": "below %",
+}
 
 
-def to_text(result: HumanAgreement) -> str:
-    """Returns the tables that ``sotopia judge-agreement`` prints; the reasons for ``n/a`` are below the tables."""
-    judges = [_judge(result, overall) for overall in result.overall] or ["(the annotated episodes are not evaluated)"]
-    parts = [_summary(result), *judges, _annotators(result), _between_judges(result)]
-    return disarm("\n\n".join(part for part in parts if part)) + "\n"
+def agreement_report(result: HumanAgreement) -> Report:
+    """Returns what ``sotopia judge-agreement`` prints and writes; what does not exist has a reason."""
+    judges, between = _judges(result), _between_judges(result)
+    parts: list[str | Sheet] = [_summary(result)]
+    for overall in result.overall:
+        sheet = judges.where(judge=overall.judge)
+        head = f"{overall.judge} and people; {overall.unscored} annotated seats unscored"
+        title = "\n".join(map(disarm_line, [head, *reason_lines(overall.reasons)]))
+        parts.append(replace(sheet, title=title, rows=[*sheet.rows, _all(overall)]))
+    parts += [] if result.overall else ["(the annotated episodes are not evaluated)"]
+    return Report(
+        name="human_agreement",
+        parts=[*parts, _annotators_on_screen(result), between],
+        sheets=[judges, *_details(result), between],
+        content=_content(result),
+        charts=lambda: {"differences": _difference_chart(result)},
+    )
 
 
 def _summary(result: HumanAgreement) -> str:
@@ -47,94 +68,76 @@ def _summary(result: HumanAgreement) -> str:
         lines.append(f"  filled in without a score: {counts}")
     if screening.to_repeat:
         lines.append(f"  {len(screening.to_repeat)} episodes have fewer annotations left than planned")
-    return "\n".join(lines)
+    return disarm("\n".join(lines))
 
 
-def _judge(result: HumanAgreement, overall: JudgeOverall) -> str:
-    own = [row for row in result.by_dimension if row.judge == overall.judge]
-    lines = [f"{overall.judge} and people; {overall.unscored} annotated seats unscored"]
-    lines += reason_lines(overall.reasons)
-    shares = (overall.within_sd, *(getattr(overall, name) for name in _SHARES))
-    rows = [_judge_row(row) for row in own]
-    reasons = [(row.dimension, getattr(row, name).reason) for row in own for name in (*_STATISTICS, "inside")]
-    rows.append(("all", str(overall.n), "", "", "", *map(_percent, shares)))
-    header = ("dimension", "n", "Pearson r (p)", "Spearman rho (p)", "judge - human (sd)", "within 1 sd")
-    lines.append(table((*header, "in range", "above", "below"), rows))
-    return "\n".join([*lines, *_notes(reasons)])
+def _cell(statistic: Statistic) -> Value:
+    return Missing(statistic.reason or "") if statistic.value is None else statistic.value
 
 
-def _judge_row(row: JudgeOnDimension) -> tuple[str, ...]:
-    shares = (row.within_sd, row.inside, row.above, row.below)
-    difference = f"{show_number(row.mean_difference.value)} ({show_number(row.sd_difference.value)})"
-    return (
-        row.dimension,
-        str(row.n),
-        _correlation(row.pearson),
-        _correlation(row.spearman),
-        "n/a" if row.mean_difference.value is None else difference,
-        *map(_percent, shares),
+def _judges(result: HumanAgreement) -> Sheet:
+    correlations = ("pearson", "pearson_p", "spearman", "spearman_p")
+    return Sheet(
+        "judges",
+        ("judge", "dimension", "n", "unscored", *correlations, *_DIFFERENCES, "n_range", *_SHARES, "reason"),
+        [_judge_row(row) for row in result.by_dimension],
+        labels=_LABELS,
+        formats=dict.fromkeys(_SHARES, show_percent),
+        hidden=("unscored", "sd_human", "n_range", "reason"),
+        footnotes=True,
     )
 
 
-def _correlation(statistic: Statistic) -> str:
-    if statistic.value is None or statistic.p is None:
-        return "n/a"
-    return f"{show_number(statistic.value)} ({show_p(statistic.p)})"
+def _judge_row(row: JudgeOnDimension) -> tuple[Value, ...]:
+    differences, shares = ([getattr(row, name) for name in names] for names in (_DIFFERENCES, _SHARES))
+    correlations = [part for item in (row.pearson, row.spearman) for part in (_cell(item), item.p)]
+    reasons = dict.fromkeys(item.reason for item in (row.pearson, row.spearman, *differences, *shares) if item.reason)
+    counts = (row.judge, row.dimension, row.n, row.unscored)
+    return (*counts, *correlations, *map(_cell, differences), row.n_range, *map(_cell, shares), "; ".join(reasons))
 
 
-def _percent(statistic: Statistic) -> str:
-    return "n/a" if statistic.value is None else f"{100 * statistic.value:.0f} %"
+def _all(overall: JudgeOverall) -> tuple[Value, ...]:
+    """The last row of a judge's table, which has no correlations and no differences."""
+    shares = [_cell(getattr(overall, name)) for name in _SHARES]
+    return ("all", overall.n, overall.unscored, *[""] * (4 + len(_DIFFERENCES)), overall.n_range, *shares, "")
 
 
-def _notes(reasons: Iterable[tuple[str, str | None]]) -> list[str]:
-    """One line per reason, with the dimensions that have no number for it."""
-    where: dict[str, dict[str, None]] = {}
-    for dimension, reason in reasons:
-        if reason is not None:
-            where.setdefault(reason, {})[dimension] = None
-    return [f"  n/a in {', '.join(dimensions)}: {reason}" for reason, dimensions in where.items()]
+def _annotators_on_screen(result: HumanAgreement) -> Sheet:
+    """Kappa by the number of bins."""
+    bins, same = dict.fromkeys((result.bins, *_BINS_ON_SCREEN)), f"same of {result.bins} bins %"
+    rows: list[tuple[Value, ...]] = []
+    for row in result.annotators:
+        statistics = [row.same, row.at(result.bins).agreement, *(row.at(count).kappa for count in bins)]
+        rows.append((row.dimension, row.seats, row.pairs, *map(_cell, statistics)))
+    columns = ("annotators", "seats", "pairs", "same score %", same, *(f"kappa {count}" for count in bins))
+    return Sheet("", columns, rows, formats=dict.fromkeys(("same score %", same), show_percent), footnotes=True)
 
 
-def _annotators(result: HumanAgreement) -> str:
-    columns = dict.fromkeys((result.bins, *_BINS_ON_SCREEN))
-    header = ("annotators", "seats", "pairs", "same score", f"same of {result.bins} bins")
-    rows = [
-        (
-            row.dimension,
-            str(row.seats),
-            str(row.pairs),
-            _percent(row.same),
-            _percent(row.at(result.bins).agreement),
-            *(show_number(row.at(bins).kappa.value) for bins in columns),
-        )
-        for row in result.annotators
+def _between_judges(result: HumanAgreement) -> Sheet:
+    columns = ("first", "second", "dimension", "n", "missing", "pearson", "spearman", "mean_difference")
+    labels = {"first": "judges, on annotated episodes", "second": "and", "mean_difference": "|difference|"}
+    return Sheet.of("between_judges", result.between_judges, columns, labels=labels)
+
+
+def _details(result: HumanAgreement) -> list[Sheet]:
+    annotators = [
+        (r.dimension, r.seats, r.pairs, _cell(r.same), b.bins, _cell(b.agreement), _cell(b.kappa))
+        for r in result.annotators
+        for b in r.by_bins
     ]
-    text = table((*header, *(f"kappa {bins}" for bins in columns)), rows)
-    reasons = [(row.dimension, row.at(bins).kappa.reason) for row in result.annotators for bins in columns]
-    return "\n".join([text, *_notes(reasons)])
-
-
-def _between_judges(result: HumanAgreement) -> str:
-    if not result.between_judges:
-        return ""
-    rows = [
-        (
-            f"{row.first} - {row.second}",
-            str(row.dimension),
-            str(row.n),
-            str(row.missing),
-            show_number(row.pearson),
-            show_number(row.spearman),
-            show_number(row.mean_difference),
-        )
-        for row in result.between_judges
+    removed = [
+        (r.annotation.request.annotation_id, r.annotation.annotator, *r.annotation.seat, r.reason.value, r.detail)
+        for r in result.screening.removals
     ]
-    header = ("judges, on annotated episodes", "dimension", "n", "missing", "Pearson r", "Spearman rho", "|difference|")
-    return table(header, rows)
+    return [
+        Sheet("annotators", ("dimension", "seats", "pairs", "same", "bins", "agreement", "kappa"), annotators),
+        Sheet.of("ranges", result.ranges, ("judge", "dimension", "n", "low", "high", "judge_mean")),
+        Sheet.of("differences", result.differences, ("judge", "dimension", "low", "high", "n")),
+        Sheet("removed", ("annotation_id", "annotator", "episode", "agent", "reason", "detail"), removed),
+    ]
 
 
-def to_json(result: HumanAgreement) -> str:
-    """Returns everything as JSON; what does not exist is ``null`` with a ``reason`` beside it."""
+def _content(result: HumanAgreement) -> dict[str, Any]:
     answers, screening = result.annotations, result.screening
     content: dict[str, Any] = {
         "annotations": {
@@ -152,61 +155,10 @@ def to_json(result: HumanAgreement) -> str:
     }
     for name in ("by_dimension", "overall", "annotators", "ranges", "differences", "between_judges"):
         content[name] = [asdict(row) for row in getattr(result, name)]
-    return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return content
 
 
-def to_csv(result: HumanAgreement) -> dict[str, str]:
-    """Returns CSV texts by name: judges, annotators, ranges, differences, between_judges, removed.
-
-    An empty field means n/a; ``reason`` explains it, for the judges.
-    """
-    correlations = ("pearson", "pearson_p", "spearman", "spearman_p")
-    judges = (
-        ("judge", "dimension", "n", "unscored", *correlations, *_STATISTICS[2:], "n_range", *_SHARES, "reason"),
-        [_judge_cells(row) for row in result.by_dimension],
-    )
-    annotators = (
-        ("dimension", "seats", "pairs", "same", "bins", "agreement", "kappa"),
-        [
-            (r.dimension, r.seats, r.pairs, r.same.value, b.bins, b.agreement.value, b.kappa.value)
-            for r in result.annotators
-            for b in r.by_bins
-        ],
-    )
-    removals = (
-        ("annotation_id", "annotator", "episode", "agent", "reason", "detail"),
-        [
-            (r.annotation.request.annotation_id, r.annotation.annotator, *r.annotation.seat, r.reason.value, r.detail)
-            for r in result.screening.removals
-        ],
-    )
-    return {
-        "judges": csv_text(*judges),
-        "annotators": csv_text(*annotators),
-        "ranges": _records(result.ranges, ("judge", "dimension", "n", "low", "high", "judge_mean")),
-        "differences": _records(result.differences, ("judge", "dimension", "low", "high", "n")),
-        "between_judges": _records(
-            result.between_judges,
-            ("first", "second", "dimension", "n", "missing", "pearson", "spearman", "mean_difference"),
-        ),
-        "removed": csv_text(*removals),
-    }
-
-
-def _judge_cells(row: JudgeOnDimension) -> Sequence[object]:
-    correlations = (row.pearson.value, row.pearson.p, row.spearman.value, row.spearman.p)
-    others = [getattr(row, name).value for name in _STATISTICS[2:]]
-    shares = [getattr(row, name).value for name in _SHARES]
-    reasons = dict.fromkeys(getattr(row, name).reason for name in (*_STATISTICS, *_SHARES))
-    reason = "; ".join(filter(None, reasons))
-    return (row.judge, row.dimension, row.n, row.unscored, *correlations, *others, row.n_range, *shares, reason)
-
-
-def _records(rows: Iterable[object], fields: Sequence[str]) -> str:
-    return csv_text(fields, [[getattr(row, field) for field in fields] for row in rows])
-
-
-def difference_chart(result: HumanAgreement) -> Figure:
+def _difference_chart(result: HumanAgreement) -> Figure:
     """Draws the distribution of judge - human, a panel per dimension (SOTOPIA, figure 2).
 
     Grey is one standard deviation of the human scores to either side of 0. Right of 0 the judge is more lenient.
@@ -246,21 +198,3 @@ def _panel(result: HumanAgreement, dimension: str, axes: Axes) -> None:
 def _label(judge: str) -> str:
     """A name for the chart's legend: matplotlib hides labels that begin with "_" and reads "$" as mathematics."""
     return f" {disarm(judge)}".replace("$", r"\$")
-
-
-def write_report(result: HumanAgreement, folder: str | Path, formats: Sequence[str] = ("png",)) -> list[Path]:
-    """Writes text, JSON, CSV and the chart into ``folder``, each file at once, and returns their paths.
-
-    Args:
-        result: what is written.
-        folder: made where it does not exist.
-        formats: of the chart, of :data:`~sotopia_env.reports.charts.FORMATS`.
-
-    Raises:
-        UnknownNameError: there is no such format.
-    """
-    check_formats(formats)
-    folder = Path(folder)
-    texts = {"human_agreement.txt": to_text(result), "human_agreement.json": to_json(result)}
-    texts |= {f"{name}.csv": text for name, text in to_csv(result).items()}
-    return [*write_texts(folder, texts), *save_figure(difference_chart(result), folder / "differences", formats)]

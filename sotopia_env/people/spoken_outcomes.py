@@ -33,6 +33,7 @@ from sotopia_env.evaluators.spoken_agreement import protocol_of
 from sotopia_env.files import read_lines
 from sotopia_env.outcomes import OutcomeSpec
 from sotopia_env.records import Name, Record, invalid, read_record
+from sotopia_env.reports.agreement import cohens_kappa
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.dynamics import Turn
 from sotopia_env.world.episode import Episode, read_episode
@@ -175,17 +176,6 @@ async def read_case(evaluator: SpokenOutcome, case: Case) -> Result:
     return Result(case, answer.value.terms if answer.value.agreed else None)
 
 
-def _cohens_kappa(pairs: Sequence[tuple[bool, bool]]) -> float | None:
-    """Cohen's kappa of two readers' yes or no (Cohen 1960); ``None`` where chance alone would agree on everything."""
-    if not pairs:
-        return None
-    n = len(pairs)
-    observed = sum(first == second for first, second in pairs) / n
-    first, second = (sum(pair[side] for pair in pairs) / n for side in (0, 1))
-    chance = first * second + (1 - first) * (1 - second)
-    return None if chance == 1 else (observed - chance) / (1 - chance)
-
-
 def _ratio(part: int, whole: int) -> float | None:
     """A share; ``None`` of nothing."""
     return part / whole if whole else None
@@ -205,7 +195,7 @@ def spoken_summary(results: Sequence[Result]) -> dict[str, Any]:
         "exact": exact,
         "precision": _ratio(exact, deals),
         "recall": _ratio(exact, all_deals),
-        "kappa": _cohens_kappa(pairs),
+        "kappa": cohens_kappa(pairs),
     }
 
 

@@ -1,8 +1,11 @@
-"""Reports: comparisons of runs, tables, charts and readable transcripts."""
+"""Reports: comparisons of runs, sheets, charts and readable transcripts."""
 
-from sotopia_env.reports.charts import new_figure, save_figure, save_png
-from sotopia_env.reports.compare import Comparison, compare_runs
-from sotopia_env.reports.intervals import METHOD, Estimate, adjusted, difference_estimate, estimate
+from sotopia_env.reports.agreement import cohens_kappa, pearson, spearman
+from sotopia_env.reports.charts import Panel, forest_chart, new_figure, save_figure
+from sotopia_env.reports.compare import Comparison, compare_judges, compare_runs
+from sotopia_env.reports.comparison_report import comparison_report
+from sotopia_env.reports.differences import CLOSEST
+from sotopia_env.reports.intervals import METHOD, Estimate, adjusted, difference_estimate, estimate, show_number
 from sotopia_env.reports.seat_results import (
     HEADLINES,
     METRICS,
@@ -11,12 +14,14 @@ from sotopia_env.reports.seat_results import (
     SUCCESS,
     SeatResult,
     choose_evaluator,
-    metric_bounds,
     seat_results,
+    seated_policies,
 )
-from sotopia_env.reports.tables import show_estimate, show_number, table, to_json
+from sotopia_env.reports.sheet import ESTIMATE, Missing, Report, Sheet, Value, show_estimate, table
 
 __all__ = [
+    "CLOSEST",
+    "ESTIMATE",
     "HEADLINES",
     "METHOD",
     "METRICS",
@@ -25,19 +30,28 @@ __all__ = [
     "SUCCESS",
     "Comparison",
     "Estimate",
+    "Missing",
+    "Panel",
+    "Report",
     "SeatResult",
+    "Sheet",
+    "Value",
     "adjusted",
     "choose_evaluator",
+    "cohens_kappa",
+    "compare_judges",
     "compare_runs",
+    "comparison_report",
     "difference_estimate",
     "estimate",
-    "metric_bounds",
+    "forest_chart",
     "new_figure",
+    "pearson",
     "save_figure",
-    "save_png",
     "seat_results",
+    "seated_policies",
     "show_estimate",
     "show_number",
+    "spearman",
     "table",
-    "to_json",
 ]

@@ -9,15 +9,26 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from sotopia_env.errors import UnknownNameError
+from pydantic import Field
+
+from sotopia_env.errors import InvalidValueError, UnknownNameError
 from sotopia_env.reports.contrasts import ByLevel, by_level
-from sotopia_env.reports.intervals import Bounds, Estimate, adjusted, difference_estimate, estimate
-from sotopia_env.reports.ranking import Rank, ranking
+from sotopia_env.reports.differences import (
+    CommonSeats,
+    Difference,
+    Rank,
+    baseline_differences,
+    common_seats,
+    differences,
+    ranking,
+    with_q,
+)
+from sotopia_env.reports.intervals import Bounds, Estimate, adjusted, estimate
 from sotopia_env.reports.seat_results import (
     EFFICIENCY,
     HEADLINES,
@@ -30,6 +41,7 @@ from sotopia_env.reports.seat_results import (
     rows_by_one,
 )
 from sotopia_env.reports.turn_counts import TurnCounts, total
+from sotopia_env.settings import Settings
 from sotopia_env.storage.directory import read_run
 from sotopia_env.storage.manifest import configured_evaluator
 from sotopia_env.world.episode import Episode
@@ -50,56 +62,13 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
-    """Mean of ``first`` minus ``second`` over matched seats.
-
-    Attributes:
-        paired_by: what matched seats have in common. Where any seats share their partner, only such seats are paired;
-            of several such matches the one that covers most seats is taken, among equals the closest.
-        matched: how many seats of both policies it covers, of ``seats`` that have a value; the rest is left out.
-        same_partner: whether matched seats had the same partner. If not, the difference is also one of partners.
-        q: Benjamini-Hochberg adjusted p-value over all differences of the comparison.
-    """
-
-    first: str
-    second: str
-    metric: str
-    paired_by: str
-    matched: int
-    seats: int
-    same_partner: bool
-    estimate: Estimate
-    q: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class CommonSeats:
-    """The seats over which means are comparable: those that a group of policies had alike (task, seat and partner).
-
-    A policy that also played with a partner, or a task, that others did not have would otherwise be credited with an
-    easy partner. The group is the one whose common seats hold most results; ``()`` when no two policies share a seat.
-
-    Attributes:
-        policies: the group; its means are over the common seats alone.
-        partners: the partners in these seats.
-        kept: number of the group's seats among them, of ``seats`` that the group had.
-        others: the policies outside, with their partners; each mean of theirs is over all seats of its own.
-    """
-
-    policies: tuple[str, ...]
-    partners: tuple[str, ...]
-    kept: int
-    seats: int
-    others: tuple[tuple[str, tuple[str, ...]], ...]
-
-
-@dataclass(frozen=True, slots=True)
 class MatrixCell:
-    """A metric of ``policy`` beside ``partner``."""
+    """A metric of ``policy`` beside ``partner``; ``unscored`` counts the seats without a value."""
 
     policy: str
     partner: str
     metric: str
+    unscored: int
     estimate: Estimate
 
 
@@ -130,9 +99,11 @@ class Comparison:
         policies: labels, in alphabetical order.
         metrics: those of :data:`~sotopia_env.reports.seat_results.METRICS` and the custom dimensions for which there
             are values, in this order.
-        main: the metric of the matrix and of the charts.
+        headlines: the metrics that were asked for, or those of :data:`~sotopia_env.reports.seat_results.HEADLINES` that
+            have values; the first is the main one, of ranking and levels. Matrix and charts are of these.
         episodes: number of episodes read.
         unscored: number of episodes with at least one seat without scores, and the reasons with their counts.
+        differences: of every two policies in every metric; with a baseline those to it, in the headlines.
         common: the seats over which the means are.
         imbalances: policies whose means also depend on the seats or the order that they had.
         ranking: the policies with comparable means, in the order of the main metric.
@@ -140,13 +111,15 @@ class Comparison:
         turns: counts of each policy's turns, over all its seats.
         by: the main metric by the levels of a factor, where one was asked for.
         ranges: lowest and highest value of each metric, ``None`` for an open end.
+        partners: of tables and charts: single policies, and mixed sets of partners only where there is nothing else.
+        baseline: the policy to which the differences are.
     """
 
     evaluator: str | None
     outcomes_by: tuple[str, ...]
     policies: tuple[str, ...]
     metrics: tuple[str, ...]
-    main: str
+    headlines: tuple[str, ...]
     episodes: int
     unscored: int
     reasons: tuple[tuple[str, int], ...]
@@ -161,60 +134,193 @@ class Comparison:
     turns: tuple[tuple[str, TurnCounts], ...] = ()
     by: ByLevel | None = None
     ranges: Mapping[str, tuple[float | None, float | None]] = field(default_factory=dict)
+    partners: tuple[str, ...] = ()
+    baseline: str | None = None
 
     @property
-    def headlines(self) -> tuple[str, ...]:
-        """The main metric, and those of :data:`~sotopia_env.reports.seat_results.HEADLINES` that have values."""
-        return tuple(name for name in dict.fromkeys((self.main, *HEADLINES)) if name in self.metrics)
+    def main(self) -> str:
+        """The metric of ranking and levels."""
+        return self.headlines[0]
 
     def cell(self, policy: str, metric: str) -> Cell | None:
         """The cell of a policy and metric over all tasks, ``None`` where there are no values."""
         return next((cell for cell in self.cells if (cell.policy, cell.metric) == (policy, metric)), None)
 
 
+class CompareSpec(Settings):
+    """What is compared, as ``sotopia compare --config`` reads it.
+
+    Attributes:
+        runs: run directories or ``.jsonl`` files of episodes.
+        evaluators: whose scores; each is compared by itself, and p-values are adjusted over all of them. By default the
+            one that all episodes share.
+        metrics: the headlines of :class:`Comparison`.
+        by: one of :data:`~sotopia_env.reports.seat_results.FACTORS`, whose levels are compared too.
+        baseline: a policy, to which all others are compared with each partner.
+        policies: only seats of these, beside the baseline; all by default.
+        partners: only seats beside these; all by default.
+    """
+
+    runs: tuple[str, ...] = Field(min_length=1)
+    evaluators: tuple[str, ...] = ()
+    metrics: tuple[str, ...] = ()
+    by: str | None = None
+    baseline: str | None = None
+    policies: tuple[str, ...] = ()
+    partners: tuple[str, ...] = ()
+
+    def compare(self) -> tuple[Comparison, ...]:
+        """Returns the comparison by each evaluator; errors are those of :func:`compare`."""
+        policies = {*self.policies, *filter(None, [self.baseline])} if self.policies else set()
+
+        def counts(row: SeatResult) -> bool:
+            is_compared = not policies or bool(policies & _names(row))
+            return is_compared and (not self.partners or row.partner in self.partners)
+
+        return compare_judges(
+            self.runs, self.evaluators, self.metrics, by=self.by, baseline=self.baseline, counts=counts
+        )
+
+
 def compare(
-    episodes: Iterable[Episode], *, evaluator: str | None = None, metric: str | None = None, by: str | None = None
+    episodes: Iterable[Episode],
+    *,
+    evaluator: str | None = None,
+    metrics: Sequence[str] = (),
+    by: str | None = None,
+    baseline: str | None = None,
 ) -> Comparison:
     """Compares the policies of recorded episodes.
 
     Args:
         episodes: from one or several runs; two records of one episode count once.
         evaluator: whose scores to use; by default the one evaluator that all episodes share.
-        metric: the metric of ranking and matrix; by default overall, or goal, surplus share, … if that has no values.
+        metrics: see :attr:`Comparison.headlines`.
         by: one of :data:`~sotopia_env.reports.seat_results.FACTORS`, whose levels are compared too.
+        baseline: a policy, to which all others are compared.
 
     Raises:
         InvalidValueError: no episodes, or no evaluator that all episodes share.
-        UnknownNameError: no episode has an evaluation by ``evaluator``, or there is no such ``metric`` or factor.
+        UnknownNameError: no episode has an evaluation by ``evaluator``, or there is no such metric, factor or policy.
     """
-    return _comparison(*rows_by_one(episodes, evaluator), metric, by)
+    (result,) = _adjusted([_comparison(*rows_by_one(episodes, evaluator), metrics, by, baseline)])
+    return result
+
+
+def compare_runs(
+    runs: Iterable[str | Path],
+    *,
+    evaluator: str | None = None,
+    metrics: Sequence[str] = (),
+    by: str | None = None,
+    baseline: str | None = None,
+) -> Comparison:
+    """As :func:`compare`, for run directories or ``.jsonl`` files; they are only read.
+
+    Where all episodes share several evaluators, the one the runs were started with is used.
+    """
+    evaluators = () if evaluator is None else (evaluator,)
+    (result,) = compare_judges(list(runs), evaluators, metrics, by=by, baseline=baseline)
+    return result
+
+
+def compare_judges(
+    runs: Sequence[str | Path],
+    evaluators: Sequence[str],
+    metrics: Sequence[str] = (),
+    *,
+    by: str | None = None,
+    baseline: str | None = None,
+    counts: Callable[[SeatResult], bool] | None = None,
+) -> tuple[Comparison, ...]:
+    """As :func:`compare_runs`, by each of several evaluators; p-values are adjusted over all differences together.
+
+    Args:
+        runs: run directories or ``.jsonl`` files.
+        evaluators: their names; without any, the one that all episodes share.
+        metrics: see :attr:`Comparison.headlines`.
+        by: a factor.
+        baseline: a policy.
+        counts: whether a seat counts; by default all do.
+    """
+    results = []
+    for name in dict.fromkeys(evaluators) or (None,):
+        evaluator, rows = run_rows(runs, name)
+        kept = [row for row in rows if counts is None or counts(row)]
+        if not kept:
+            expected = f"some of {', '.join(sorted({row.policy for row in rows}))}, with a partner that they met"
+            raise InvalidValueError("no seat is left to compare", field="policies", expected=expected)
+        results.append(_comparison(evaluator, kept, metrics, by, baseline))
+    return _adjusted(results)
+
+
+def _adjusted(results: Sequence[Comparison]) -> tuple[Comparison, ...]:
+    groups = with_q([result.differences for result in results])
+    return tuple(replace(result, differences=group) for result, group in zip(results, groups, strict=True))
+
+
+def run_rows(runs: Iterable[str | Path], evaluator: str | None) -> tuple[str | None, list[SeatResult]]:
+    """Returns evaluator and rows of run directories or ``.jsonl`` files; see :func:`compare_runs`."""
+    paths = [Path(run) for run in runs]
+    episodes = itertools.chain.from_iterable(read_run(path) for path in paths)
+
+    def run_evaluators() -> list[str]:
+        return [item.name for item in map(configured_evaluator, paths) if item is not None]
+
+    return rows_by_one(episodes, evaluator, run_evaluators)
+
+
+def _names(row: SeatResult) -> set[str]:
+    """The label of the policy in the seat, and its name in the record."""
+    return {row.policy, row.policies[row.seat][0]}
+
+
+def _policy(name: str, rows: Iterable[SeatResult]) -> str:
+    """The label of the policy that is called so."""
+    policies = {row.policy: _names(row) for row in rows}
+    matches = [label for label, names in policies.items() if name == label] or [
+        label for label, names in policies.items() if name in names
+    ]
+    if len(matches) != 1:
+        raise UnknownNameError(field="baseline", got=name, valid=sorted(matches or policies))
+    return matches[0]
 
 
 def _comparison(
-    evaluator: str | None, rows: Sequence[SeatResult], metric: str | None, by: str | None = None
+    evaluator: str | None,
+    rows: Sequence[SeatResult],
+    metrics: Sequence[str],
+    by: str | None,
+    baseline: str | None,
 ) -> Comparison:
     bounds = metric_bounds(rows)
     present = {name for row in rows for name in row.values}
-    metrics = tuple(name for name in bounds if name in present)
-    main = metric or next(name for name in (*HEADLINES, *bounds) if name in present or name == WORDS)
-    if main not in bounds:
-        raise UnknownNameError(field="metric", got=main, valid=bounds)
+    for name in metrics:
+        if name not in bounds:
+            raise UnknownNameError(field="metric", got=name, valid=bounds)
+    headlines = tuple(dict.fromkeys(metrics)) or tuple(name for name in HEADLINES if name in present)
+    headlines = headlines or (next(name for name in bounds if name in present or name == WORDS),)
+    main = headlines[0]
     reasons: dict[str, set[str]] = defaultdict(set)
     for row in rows:
         if row.unscored is not None:
             reasons[row.unscored].add(row.key)
     policies = tuple(sorted({row.policy for row in rows}))
     families = sorted({row.family for row in rows if row.family is not None})
-    common, kept = _common_seats(rows, policies)
-    limits = {name: bounds[name] for name in metrics}
+    common, kept = common_seats(rows, policies)
+    limits = {name: bounds[name] for name in bounds if name in present}
     outcome_limits = {name: bounds[name] for name in (SUCCESS, SHARE, EFFICIENCY, "goal") if name in present}
-    cells, differences = _cells("all", kept, policies, limits), _differences(rows, policies, limits)
+    cells, gaps = _cells("all", kept, policies, limits), differences(rows, policies, limits)
+    ranks = _ranking(cells, gaps, common.policies or policies, main)
+    if baseline is not None:
+        baseline = _policy(baseline, rows)
+        gaps = baseline_differences(rows, policies, baseline, {n: limits[n] for n in headlines if n in limits})
     return Comparison(
         evaluator=evaluator,
         outcomes_by=tuple(sorted({row.outcome_by for row in rows if row.outcome_by is not None})),
         policies=policies,
-        metrics=metrics,
-        main=main,
+        metrics=tuple(limits),
+        headlines=headlines,
         episodes=len({row.key for row in rows}),
         unscored=len({key for keys in reasons.values() for key in keys}),
         reasons=tuple(sorted((reason, len(keys)) for reason, keys in reasons.items())),
@@ -222,16 +328,24 @@ def _comparison(
         families=tuple(
             cell for f in families for cell in _cells(f, [r for r in kept if r.family == f], policies, outcome_limits)
         ),
-        differences=differences,
-        matrix=_matrix(rows, policies, main, bounds[main]),
+        differences=tuple(replace(gap, evaluator=evaluator) for gap in gaps),
+        matrix=_matrix(rows, policies, {name: bounds[name] for name in headlines}),
         common=common,
         imbalances=tuple(_imbalances(kept, policies)),
-        ranking=_ranking(cells, differences, common.policies or policies, main),
-        constant=_constants(rows, metrics),
+        ranking=ranks,
+        constant=_constants(rows, limits),
         turns=tuple((policy, total(row.counts for row in rows if row.policy == policy)) for policy in policies),
         by=None if by is None else _by_level(kept, by, main, bounds[main]),
-        ranges={name: (_finite(low), _finite(high)) for name, (low, high) in bounds.items() if name in present},
+        ranges={name: (_finite(low), _finite(high)) for name, (low, high) in limits.items()},
+        partners=_partners(rows, policies),
+        baseline=baseline,
     )
+
+
+def _partners(rows: Iterable[SeatResult], policies: Sequence[str]) -> tuple[str, ...]:
+    seated = {row.partner: {p for seat, p in enumerate(row.policies) if seat != row.seat} for row in rows}
+    single = [partner for partner, others in seated.items() if len(others) == 1]
+    return tuple(sorted(single or seated, key=lambda name: (name not in policies, name)))
 
 
 def _finite(end: float) -> float | None:
@@ -256,27 +370,6 @@ def _by_level(rows: Sequence[SeatResult], factor: str, metric: str, bounds: Boun
     return replace(result, contrasts=tuple(replace(c, q=q) for c, q in zip(result.contrasts, q_values, strict=True)))
 
 
-def compare_runs(
-    runs: Iterable[str | Path], *, evaluator: str | None = None, metric: str | None = None, by: str | None = None
-) -> Comparison:
-    """As :func:`compare`, for run directories or ``.jsonl`` files; they are only read.
-
-    Where all episodes share several evaluators, the one the runs were started with is used.
-    """
-    return _comparison(*run_rows(runs, evaluator), metric, by)
-
-
-def run_rows(runs: Iterable[str | Path], evaluator: str | None) -> tuple[str | None, list[SeatResult]]:
-    """Returns evaluator and rows of run directories or ``.jsonl`` files; see :func:`compare_runs`."""
-    paths = [Path(run) for run in runs]
-    episodes = itertools.chain.from_iterable(read_run(path) for path in paths)
-
-    def run_evaluators() -> list[str]:
-        return [item.name for item in map(configured_evaluator, paths) if item is not None]
-
-    return rows_by_one(episodes, evaluator, run_evaluators)
-
-
 def _cells(
     group: str, rows: Sequence[SeatResult], policies: Iterable[str], limits: Mapping[str, Bounds]
 ) -> tuple[Cell, ...]:
@@ -295,35 +388,6 @@ def _estimate(rows: Sequence[SeatResult], metric: str, bounds: Bounds) -> Estima
     return estimate([row.values[metric] for row in rows], clusters, bounds, over)
 
 
-def _common_seats(rows: Sequence[SeatResult], policies: Sequence[str]) -> tuple[CommonSeats, list[SeatResult]]:
-    """The common seats, and the rows that the means are over."""
-    seats = {policy: {_shared_seat(row) for row in rows if row.policy == policy} for policy in policies}
-    sets = list(seats.values())
-    # Not every intersection of several policies' seats, of which there are too many: of two, and what they grow to.
-    candidates = [first & second for first, second in itertools.combinations(sets, 2)] + [set.intersection(*sets)]
-    counts = Counter((row.policy, _shared_seat(row)) for row in rows)
-
-    def group_of(common: set[tuple[object, ...]]) -> tuple[str, ...]:
-        return tuple(policy for policy in policies if common and common <= seats[policy])
-
-    def size(common: set[tuple[object, ...]]) -> int:
-        return sum(counts[policy, seat] for policy in group_of(common) for seat in common)
-
-    for pair in list(candidates):
-        grown = pair
-        while size(wider := max((grown & other for other in sets), key=size)) > size(grown):
-            grown = wider
-        candidates.append(grown)
-    common = max(candidates, key=size)
-    group = group_of(common)
-    own = [row for row in rows if row.policy in group]
-    kept = [row for row in rows if row.policy not in group or _shared_seat(row) in common]
-    others = [(p, tuple(sorted({row.partner for row in rows if row.policy == p}))) for p in policies if p not in group]
-    partners = tuple(sorted({row.partner for row in own if _shared_seat(row) in common}))
-    dropped = len(rows) - len(kept)
-    return CommonSeats(group, partners, len(own) - dropped, len(own), tuple(others)), kept
-
-
 def _imbalances(rows: Sequence[SeatResult], policies: Iterable[str]) -> Iterable[Imbalance]:
     for policy, seats in itertools.product(policies, sorted({row.seats for row in rows})):
         own = [row for row in rows if (row.policy, row.seats) == (policy, seats)]
@@ -334,77 +398,18 @@ def _imbalances(rows: Sequence[SeatResult], policies: Iterable[str]) -> Iterable
             yield Imbalance(policy, seats, by_seat, first, in_order)
 
 
-def _matrix(rows: Sequence[SeatResult], policies: Sequence[str], metric: str, bounds: Bounds) -> tuple[MatrixCell, ...]:
+def _matrix(
+    rows: Sequence[SeatResult], policies: Sequence[str], limits: Mapping[str, Bounds]
+) -> tuple[MatrixCell, ...]:
+    pairs: dict[tuple[str, str], list[SeatResult]] = defaultdict(list)
+    for row in rows:
+        pairs[row.policy, row.partner].append(row)
     partners = (*policies, *sorted({row.partner for row in rows} - set(policies)))
     cells = []
-    for policy, partner in itertools.product(policies, partners):
-        pair = [r for r in rows if (r.policy, r.partner) == (policy, partner) and metric in r.values]
-        if pair:
-            cells.append(MatrixCell(policy, partner, metric, _estimate(pair, metric, bounds)))
+    for metric, policy, partner in itertools.product(limits, policies, partners):
+        pair = pairs.get((policy, partner), [])
+        valued = [row for row in pair if metric in row.values]
+        if valued:
+            mean = _estimate(valued, metric, limits[metric])
+            cells.append(MatrixCell(policy, partner, metric, len(pair) - len(valued), mean))
     return tuple(cells)
-
-
-_Match = Callable[[SeatResult], tuple[object, ...]]
-
-
-def _shared_seat(row: SeatResult) -> tuple[object, ...]:
-    """What seats have in common for their results to differ by the policy and by luck alone."""
-    return (row.task, row.seat, row.partner)
-
-
-_SAME_PARTNER: tuple[tuple[str, _Match], ...] = (
-    ("task, seat, partner, order, seed", lambda r: (*_shared_seat(r), r.first, r.seed)),
-    ("task, seat, partner", _shared_seat),
-)
-_OTHER_PARTNERS: tuple[tuple[str, _Match], ...] = (
-    ("task, seat", lambda r: (r.task, r.seat)),
-    ("task", lambda r: (r.task,)),
-)
-
-
-def _differences(
-    rows: Sequence[SeatResult], policies: Sequence[str], limits: Mapping[str, Bounds]
-) -> tuple[Difference, ...]:
-    by_policy = {policy: [row for row in rows if row.policy == policy] for policy in policies}
-    pairs = itertools.product(itertools.combinations(policies, 2), limits)
-    differences = [_difference(by_policy, *names, metric, limits[metric]) for names, metric in pairs]
-    return _with_q([difference for difference in differences if difference is not None])
-
-
-def _difference(
-    rows: Mapping[str, Sequence[SeatResult]], first: str, second: str, metric: str, bounds: Bounds
-) -> Difference | None:
-    sides = [[row for row in rows[name] if metric in row.values] for name in (first, second)]
-    # A partner that only one policy met would be counted as that policy's merit, so seats without the same partner are
-    # paired only where there are no others. Order and seed are luck: there, more pairs are worth more than close ones.
-    same_partner = _match_count(sides, _shared_seat) > 0
-    matches = _SAME_PARTNER if same_partner else _OTHER_PARTNERS
-    paired_by, match = max(matches, key=lambda item: _match_count(sides, item[1]))
-    left, right = (_group_means(side, match, metric) for side in sides)
-    common = sorted(left.keys() & right.keys(), key=repr)
-    if not common:
-        return None
-    of = {match(row): row for row in sides[0]}
-    (clusters,), over = clusters_of([of[key] for key in common])
-    mean = difference_estimate([left[key] - right[key] for key in common], clusters, bounds, over)
-    matched, seats = _match_count(sides, match), sum(map(len, sides))
-    return Difference(first, second, metric, paired_by, matched, seats, same_partner, mean, None)
-
-
-def _match_count(sides: Sequence[Sequence[SeatResult]], match: _Match) -> int:
-    """How many seats of both policies have a counterpart."""
-    first, second = ([match(row) for row in side] for side in sides)
-    common = set(first) & set(second)
-    return sum(key in common for key in (*first, *second))
-
-
-def _group_means(rows: Sequence[SeatResult], match: _Match, metric: str) -> dict[tuple[object, ...], float]:
-    groups: dict[tuple[object, ...], list[float]] = defaultdict(list)
-    for row in rows:
-        groups[match(row)].append(row.values[metric])
-    return {key: math.fsum(values) / len(values) for key, values in groups.items()}
-
-
-def _with_q(differences: Sequence[Difference]) -> tuple[Difference, ...]:
-    q_values = adjusted([d.estimate.p for d in differences])
-    return tuple(replace(d, q=q) for d, q in zip(differences, q_values, strict=True))

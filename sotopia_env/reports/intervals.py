@@ -74,6 +74,11 @@ class Estimate:
         return "no variation" if self.p is None else ""
 
 
+def show_number(value: float | None) -> str:
+    """Returns a number with two decimals, ``n/a`` for none."""
+    return "n/a" if value is None else f"{round(value, 2) + 0.0:.2f}"  # adding 0 turns -0.0 into 0.0
+
+
 def estimate(
     values: Sequence[float], clusters: Sequence[str], bounds: Bounds = UNBOUNDED, over: str = SCENARIOS
 ) -> Estimate:

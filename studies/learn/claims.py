@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
+from sotopia_env.reports import adjusted
+
 STAGES = {
     "untrained": "base model, aimless talk only",
     "bc": "behaviour cloning",
@@ -203,7 +205,7 @@ def p_values(means: Sequence[Sequence[float]], margins: Sequence[float]) -> list
     from scipy import stats
 
     tested = [stats.ttest_1samp(seeds, -margin).pvalue for seeds, margin in zip(means, margins, strict=True)]
-    return [float(p) for p in stats.false_discovery_control(np.nan_to_num(tested, nan=1.0))]
+    return [float(q) for q in adjusted(np.nan_to_num(tested, nan=1.0).tolist()) if q is not None]
 
 
 def required_failures(runs: Sequence[Results]) -> list[str]:

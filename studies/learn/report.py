@@ -6,10 +6,10 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from sotopia_env.files import write_text_atomically
 from sotopia_env.json_text import read_json
+from sotopia_env.reports import Estimate, Panel, Report, Sheet, forest_chart
 from studies.learn.claims import (
     TITLES,
     Claim,
@@ -26,6 +26,11 @@ from studies.learn.claims import (
     verdict,
 )
 from studies.learn.ranking import GATE, RANKING, SAMPLES, rankings
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from sotopia_env.reports.sheet import Value
 
 METRICS = ("valid", "copied", "agreement", "goal", "share", "overall")
 REFERENCES = {"expert": "scripted expert that was cloned", "patient": "scripted speaker that accepts nothing"}
@@ -48,25 +53,18 @@ def write_report(folder: Path, facts: Mapping[str, str], seeds: Sequence[int]) -
     runs = read_results(folder, seeds)
     references = read_json(folder / "references.json")
     looks = [read_json(folder / f"seed_{seed}" / "single_turn" / "dev.json", finite=False) for seed in seeds]
-    plot_stages(runs, references, folder / "stages.png")
-    lines = ["# Does it learn?", "", *(f"- {name}: {value}" for name, value in facts.items()), ""]
+    parts: list[str | Sheet] = ["\n".join(f"- {name}: {value}" for name, value in facts.items())]
     for side, title in (("all", "All test episodes"), ("unseen", "Unseen partners"), ("seen", "Seen partners")):
-        lines += [f"## {title}", "", stage_table(runs, references, side), ""]
-    lines += [_COUNTED, ""]
+        parts.append(stage_table(runs, references, side, title))
+    parts.append(_COUNTED)
     files = [folder / f"seed_{seed}" / PAST for seed in seeds]
-    if all(file.exists() for file in files):
-        lines += ["## Past selves as partners", "", past_table(list(map(read_json, files))), "", _PAST, ""]
-    lines += ["![GOAL by stage](stages.png)", "", "## GOAL by family and seat", ""]
-    lines += [part_table(runs, references), "", _SEATS, ""]
-    lines += ["## Claims", "", claim_table(runs), "", _EXPLAINED, ""]
-    pairs = [read_json(folder / f"seed_{seed}" / RANKING) for seed in seeds]
-    lines += ["## Does the reward model rank moves?", "", ranking_table(pairs), "", _RANKED, ""]
-    budgets = [read_json(folder / f"seed_{seed}" / BUDGETS) for seed in seeds]
-    lines += ["## What was sampled", "", budget_table(budgets), "", _SAMPLED, ""]
-    lines += ["## Was the reward model exploited?", "", exploitation_table(looks), "", _EXPLOITED, ""]
-    report = folder / "report.md"
-    write_text_atomically(report, "\n".join(lines))
-    return report
+    parts += [past_table(list(map(read_json, files)))] if all(file.exists() for file in files) else []
+    parts += [part_table(runs, references), claim_table(runs)]
+    parts.append(ranking_table([read_json(folder / f"seed_{seed}" / RANKING) for seed in seeds]))
+    parts.append(budget_table([read_json(folder / f"seed_{seed}" / BUDGETS) for seed in seeds]))
+    parts.append(exploitation_table(looks))
+    charts = {"stages": stage_chart(runs, references)}
+    return Report("report", parts, charts=lambda: charts, title="Does it learn?").write(folder, markdown=True)[0]
 
 
 _COUNTED = (
@@ -108,63 +106,64 @@ _EXPLOITED = (
 )
 
 
-def stage_table(runs: Sequence[Results], references: Results, side: str) -> str:
-    """Returns the table of all stages and references on one side, in Markdown."""
-    rows = [["", "episodes", *METRICS]]
+def stage_table(runs: Sequence[Results], references: Results, side: str, title: str) -> Sheet:
+    """Returns the table of all stages and references on one side."""
+    rows: list[tuple[Value, ...]] = []
     for stage in stages_of(runs):
         played = {json.dumps(run[stage]): by_task(run[stage], _one, side) for run in runs}  # the base's are one for all
         count = sum(len(values) for figures in played.values() for values in figures.values())
         texts = (measured(runs, stage, metric, side).text() for metric in METRICS)
-        rows.append([TITLES[stage], str(count), *texts])
-    for name, title in REFERENCES.items():
+        rows.append((TITLES[stage], count, *texts))
+    for name, reference in REFERENCES.items():
         count = sum(len(values) for values in by_task(references[name], _one, side).values())
         texts = (measured([references], name, metric, side).text() for metric in METRICS)
-        rows.append([f"*{title}*", str(count), *texts])
+        rows.append((f"*{reference}*", count, *texts))
     # `overall` is a mean over seven dimensions, of which the rules bound only some.
-    rows.append(["*upper bound, by definition*", "", "1.00", "1.00", "1.00", "10.00", "1.00", "not bounded here"])
-    return _markdown(rows)
+    rows.append(("*upper bound, by definition*", "", 1.0, 1.0, 1.0, 10.0, 1.0, "not bounded here"))
+    return Sheet(side, ("", "episodes", *METRICS), rows, title)
 
 
-def past_table(runs: Sequence[Results]) -> str:
-    """Returns GOAL of all stages with past selves, and what each has over cloning, in Markdown."""
-    rows = [["", "episodes", "GOAL", "less cloning"]]
+def past_table(runs: Sequence[Results]) -> Sheet:
+    """Returns GOAL of all stages with past selves, and what each has over cloning."""
+    rows: list[tuple[Value, ...]] = []
     for stage in stages_of(runs):
         means = [fmean(float(row["goal"]) for row in run[stage]) for run in runs]
         gains = by_seed(runs, Claim("", stage, "bc"))
         less = "" if stage == "bc" else over_seeds(gains).text()
-        rows.append([TITLES[stage], str(sum(len(run[stage]) for run in runs)), over_seeds(means).text(), less])
-    return _markdown(rows)
+        rows.append((TITLES[stage], sum(len(run[stage]) for run in runs), over_seeds(means).text(), less))
+    return Sheet("past", ("", "episodes", "GOAL", "less cloning"), rows, "Past selves as partners", (_PAST,))
 
 
 def _one(row: Mapping[str, Any]) -> float:
     return 1.0
 
 
-def part_table(runs: Sequence[Results], references: Results) -> str:
-    """Returns GOAL of all stages and references in each family and seat, in Markdown."""
+def part_table(runs: Sequence[Results], references: Results) -> Sheet:
+    """Returns GOAL of all stages and references in each family and seat."""
     parts = _parts(runs)
     sides = [(side, part) for side in ("all", "unseen") for part in parts]
-    rows = [["", *(f"{family}, {seat}, {side} partners" for side, (family, seat) in sides)]]
+    rows: list[tuple[Value, ...]] = []
     for name in (*stages_of(runs), *REFERENCES):
         source, title = (runs, TITLES[name]) if name in TITLES else ([references], f"*{REFERENCES[name]}*")
-        rows.append([title, *(measured(source, name, "goal", side, part).text() for side, part in sides)])
-    return _markdown(rows)
+        rows.append((title, *(measured(source, name, "goal", side, part).text() for side, part in sides)))
+    columns = ("", *(f"{family}, {seat}, {side} partners" for side, (family, seat) in sides))
+    return Sheet("parts", columns, rows, "GOAL by family and seat", (_SEATS,))
 
 
 def _parts(runs: Sequence[Results]) -> list[tuple[str, str]]:
     return sorted({(row["family"], row["seat"]) for row in runs[0]["bc"]})
 
 
-def claim_table(runs: Sequence[Results]) -> str:
-    """Returns the claims with their differences and verdicts, in Markdown."""
+def claim_table(runs: Sequence[Results]) -> Sheet:
+    """Returns the claims with their differences and verdicts."""
     parts, claims = _parts(runs), claims_of(runs)
     means = [by_seed(runs, claim) for claim in claims]
-    adjusted = p_values(means, [claim.margin for claim in claims])
-    rows = [["claim", "", "over seeds", "verdict", "p", "each seed", "bootstrap", *map(", ".join, parts)]]
-    for claim, seeds, p in zip(claims, means, adjusted, strict=True):
+    q_values = p_values(means, [claim.margin for claim in claims])
+    rows: list[tuple[Value, ...]] = []
+    for claim, seeds, p in zip(claims, means, q_values, strict=True):
         gain = over_seeds(seeds)
         rows.append(
-            [
+            (
                 claim.text,
                 "required" if claim.required else "",
                 gain.text(),
@@ -173,9 +172,10 @@ def claim_table(runs: Sequence[Results]) -> str:
                 ", ".join(f"{mean:.2f}" for mean in seeds),
                 difference(runs, claim).text(),
                 *(difference(runs, claim, part=part).text() for part in parts),
-            ]
+            )
         )
-    return _markdown(rows)
+    columns = ("claim", "", "over seeds", "verdict", "p", "each seed", "bootstrap", *map(", ".join, parts))
+    return Sheet("claims", columns, rows, "Claims", (_EXPLAINED,))
 
 
 def read_results(folder: Path, seeds: Sequence[int]) -> list[Results]:
@@ -189,22 +189,23 @@ def read_results(folder: Path, seeds: Sequence[int]) -> list[Results]:
     return [untrained | read(f"seed_{seed}/results.json") for seed in seeds]
 
 
-def budget_table(budgets: Sequence[Mapping[str, int]]) -> str:
-    """Returns how many tokens were sampled for the training of each stage, in Markdown."""
-    rows = [["", "sampled tokens"]]
-    rows += [[TITLES[name], f"{fmean(budget[name] for budget in budgets):,.0f}"] for name in budgets[0]]
-    return _markdown(rows)
+def budget_table(budgets: Sequence[Mapping[str, int]]) -> Sheet:
+    """Returns how many tokens were sampled for the training of each stage."""
+    rows = [(TITLES[name], fmean(budget[name] for budget in budgets)) for name in budgets[0]]
+    formats = {"sampled tokens": "{:,.0f}".format}
+    return Sheet("budgets", ("", "sampled tokens"), rows, "What was sampled", (_SAMPLED,), formats=formats)
 
 
-def exploitation_table(looks: Sequence[Sequence[Mapping[str, float]]]) -> str:
-    """Returns how score and verified reward changed from the first look to the last of every seed, in Markdown."""
+def exploitation_table(looks: Sequence[Sequence[Mapping[str, float]]]) -> Sheet:
+    """Returns how score and verified reward changed from the first look to the last of every seed."""
     changes = [[course[-1][name] - course[0][name] for course in looks] for name in ("reward_model", "reward")]
     score, verified = map(over_seeds, changes)
-    rows = [["", "score", "verified", "exploited"]]
-    rows.append(["all seeds", score.text(3), verified.text(3), exploited(score, verified)])
+    rows: list[tuple[Value, ...]] = [("all seeds", score.text(3), verified.text(3), exploited(score, verified))]
     for number, (of_score, of_verified) in enumerate(zip(*changes, strict=True), 1):
-        rows.append([f"seed {number}", f"{of_score:.3f}", f"{of_verified:.3f}", ""])
-    return _markdown(rows)
+        rows.append((f"seed {number}", of_score, of_verified, ""))
+    formats = dict.fromkeys(("score", "verified"), "{:.3f}".format)
+    title, columns = "Was the reward model exploited?", ("", "score", "verified", "exploited")
+    return Sheet("exploitation", columns, rows, title, (_EXPLOITED,), formats=formats)
 
 
 def exploited(score: Interval, verified: Interval) -> str:
@@ -214,46 +215,28 @@ def exploited(score: Interval, verified: Interval) -> str:
     return "no" if score.high <= 0 or verified.low >= 0 else "open"
 
 
-def ranking_table(seeds: Sequence[Sequence[Mapping[str, Any]]]) -> str:
-    """Returns how well the reward model of each seed ranks two moves of a state, in Markdown."""
+def ranking_table(seeds: Sequence[Sequence[Mapping[str, Any]]]) -> Sheet:
+    """Returns how well the reward model of each seed ranks two moves of a state."""
     ranked = list(map(rankings, seeds))
     names = sorted({name for groups in ranked for name in groups})
-    rows = [["", *names, f"gate ({GATE})"]]
+    rows: list[tuple[Value, ...]] = []
     for number, groups in enumerate(ranked, 1):
         cells = [groups[name].text() if name in groups else "" for name in names]
         passed = "all" in groups and groups["all"].passed
-        rows.append([f"seed {number}", *cells, "passed" if passed else "missed"])
-    return _markdown(rows)
+        rows.append((f"seed {number}", *cells, "passed" if passed else "missed"))
+    return Sheet("ranking", ("", *names, f"gate ({GATE})"), rows, "Does the reward model rank moves?", (_RANKED,))
 
 
-def _markdown(rows: Sequence[Sequence[str]]) -> str:
-    head, *body = rows
-    lines = [head, ["---"] * len(head), *body]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-
-
-# --- pictures ----------------------------------------------------------------------------------------------------
-
-
-def plot_stages(runs: Sequence[Results], references: Results, path: Path) -> None:
+def stage_chart(runs: Sequence[Results], references: Results) -> Figure:
     """Draws GOAL of every stage with its interval, seen and unseen partners apart."""
-    from sotopia_env.reports.charts import new_figure, save_png
-
-    names = [*stages_of(runs), *REFERENCES]
-    figure = new_figure(9.0, 0.5 * len(names) + 1.4)
-    axes = figure.subplots()
-    for offset, side, colour in ((-0.17, "seen", "tab:blue"), (0.17, "unseen", "tab:orange")):
-        gains = [
-            measured(runs, n, "goal", side) if n in TITLES else measured([references], n, "goal", side) for n in names
-        ]
-        errors = [[f.mean - f.low for f in gains], [f.high - f.mean for f in gains]]
-        places = [index + offset for index in range(len(names))]
-        axes.errorbar(
-            [f.mean for f in gains], places, xerr=errors, fmt="o", color=colour, capsize=3, label=f"{side} partners"
-        )
-    axes.set_yticks(range(len(names)), [(TITLES | REFERENCES)[name] for name in names])
-    axes.invert_yaxis()
-    axes.set_xlabel("GOAL on held-out tasks, 0 to 10 (mean, 95 % interval)")
-    axes.legend()
-    axes.grid(axis="x", alpha=0.3)
-    save_png(figure, path)
+    panels = []
+    for side in ("seen", "unseen"):
+        lines = []
+        for name in (*stages_of(runs), *REFERENCES):
+            source = runs if name in TITLES else [references]
+            figure, tasks = measured(source, name, "goal", side), by_task(source[0][name], _one, side)
+            episodes = sum(len(values) for run in source for values in by_task(run[name], _one, side).values())
+            item = Estimate(episodes, len(tasks), figure.mean, figure.low, figure.high, None, "tasks, and over seeds")
+            lines.append(((TITLES | REFERENCES)[name], item))
+        panels.append(Panel("GOAL (scale 0 to 10)", lines, f"{side} partners"))
+    return forest_chart(panels, "GOAL on held-out tasks", "episodes")

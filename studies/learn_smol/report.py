@@ -7,18 +7,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sotopia_env.files import csv_text, read_lines, write_text_atomically
+from sotopia_env.files import read_lines
 from sotopia_env.json_text import decode_json
 from sotopia_env.reports import (
     METHOD,
     Estimate,
+    Panel,
+    Report,
+    Sheet,
     difference_estimate,
     estimate,
-    new_figure,
-    save_figure,
+    forest_chart,
     seat_results,
     show_number,
 )
+from sotopia_env.reports.sheet import Value, show_percent
 from sotopia_env.storage import read_run
 from studies.learn_smol.stages import EVALUATION, SHARED, TIMES
 
@@ -100,7 +103,7 @@ class Results:
 
 
 def write_report(folder: Path, seeds: Sequence[int]) -> Path:
-    """Writes ``report.md``, ``goal.csv``, ``differences.csv`` and ``goal.svg`` into ``folder``, and returns the first.
+    """Writes ``report.md``, ``goal.csv``, ``differences.csv``, ``minutes.csv`` and ``goal.svg``; returns the first.
 
     Args:
         folder: of the study, with one evaluation for each seed and one of the references.
@@ -110,67 +113,49 @@ def write_report(folder: Path, seeds: Sequence[int]) -> Path:
     names = [str(seed) for seed in seeds]
     for name in (SHARED, *names):
         results.add(folder / name)
-    goals, differences = _goal_rows(results), _difference_rows(results, names)
-    write_text_atomically(folder / "goal.csv", csv_text(goals[0], goals[1:]))
-    write_text_atomically(folder / "differences.csv", csv_text(differences[0], differences[1:]))
-    save_figure(_chart(results), folder / "goal", ("svg",))
-    text = _TEXT.format(
-        seeds=", ".join(names), method=METHOD, goals=_markdown(goals), differences=_markdown(differences),
-        times=_markdown(_time_rows(folder)),
-    )  # fmt: skip
-    write_text_atomically(folder / "report.md", text)
-    return folder / "report.md"
+    goals, differences, times = _goals(results), _differences(results, names), _times(folder)
+    begin, turns, paired, minutes = _TEXTS
+    report = Report(
+        name="report",
+        title="A small real model learns from its own play",
+        parts=[begin.format(seeds=", ".join(names)), goals, turns, differences, paired, METHOD, minutes, times],
+        sheets=[goals, differences, times],
+        charts=lambda: {"goal": _chart(results)},
+    )
+    return report.write(folder, ("svg",), markdown=True)[0]
 
 
-_TEXT = """# A small real model learns from its own play
-
-SmolLM2-135M-Instruct on bargaining tasks with `brief` prompts, LoRA in bfloat16; training seeds {seeds}. GOAL, from 0
-to 10, on test tasks that no stage trained on, each in both seats, at temperature 0.7. No stage met `boulware`.
-
-{goals}
-
-Turns: own turns that were not an action or not allowed, of all own turns in the evaluation.
-
-![GOAL of every stage](goal.svg)
-
-Differences are paired by training seed, task and seat. The mean over all seeds has a 95 % interval over tasks, which
-holds these seeds fixed: how far another seed would be off is seen in the last column, each seed's own mean.
-
-{differences}
-
-{method}
-
-Wall and processor minutes of all stages; seeds run side by side.
-
-{times}
-"""
+_TEXTS = (
+    "SmolLM2-135M-Instruct on bargaining tasks with `brief` prompts, LoRA in bfloat16; training seeds {seeds}. GOAL, from "
+    "0 to 10, on test tasks that no stage trained on, each in both seats, at temperature 0.7. No stage met `boulware`.",
+    "Turns: own turns that were not an action or not allowed, of all own turns in the evaluation.",
+    "Differences are paired by training seed, task and seat. The mean over all seeds has a 95 % interval over tasks, "
+    "which holds these seeds fixed: how far another seed would be off is seen in the last column, each seed's own mean.",
+    "Wall and processor minutes of all stages; seeds run side by side.",
+)
 
 
-def _goal_rows(results: Results) -> list[list[str]]:
-    head = [f"{partner} ({how})" for partner, how in PARTNERS.items()]
-    rows = [["GOAL", *head, "turns not legal"]]
+def _goals(results: Results) -> Sheet:
+    rows: list[tuple[Value, ...]] = []
     for policy, title in [*TITLES.items(), *((name, f"script `{name}`") for name in REFERENCES)]:
         turns, failed = results.turns.get(policy, (0, 0))
-        cells = [_cell(results.mean(policy, partner)) for partner in PARTNERS]
-        rows.append([title, *cells, f"{failed / turns:.0%}" if turns else "n/a"])
-    return rows
+        means = [results.mean(policy, partner) for partner in PARTNERS]
+        rows.append((title, *means, failed / turns if turns else None))
+    columns = ("GOAL", *(f"{partner} ({how})" for partner, how in PARTNERS.items()), "turns not legal %")
+    return Sheet("goal", columns, rows, formats={columns[-1]: show_percent})
 
 
-def _difference_rows(results: Results, seeds: Sequence[str]) -> list[list[str]]:
-    rows = [["difference", "partner", "all seeds", "each seed"]]
+def _differences(results: Results, seeds: Sequence[str]) -> Sheet:
+    rows: list[tuple[Value, ...]] = []
     for one, other in CLAIMS:
         for partner in PARTNERS:
             own = [results.difference(one, other, partner, seed) for seed in seeds]
             each = ", ".join(show_number(None if item is None else item.mean) for item in own)
-            rows.append([f"{one} - {other}", partner, _cell(results.difference(one, other, partner)), each])
-    return rows
+            rows.append((f"{one} - {other}", partner, results.difference(one, other, partner), each))
+    return Sheet("differences", ("difference", "partner", "all seeds", "each seed"), rows)
 
 
-def _cell(item: Estimate | None) -> str:
-    return "n/a" if item is None else f"{show_number(item.mean)} [{show_number(item.low)}, {show_number(item.high)}]"
-
-
-def _time_rows(folder: Path) -> list[list[str]]:
+def _times(folder: Path) -> Sheet:
     """Minutes by stage, summed over seeds and over the runs of a study that was interrupted."""
     sums: dict[str, list[float]] = {}
     for _, line in read_lines(folder / TIMES):
@@ -179,30 +164,16 @@ def _time_rows(folder: Path) -> list[list[str]]:
         item[0] += record["seconds"] / 60
         item[1] += record["cpu_seconds"] / 60
     sums["all"] = [sum(item[0] for item in sums.values()), sum(item[1] for item in sums.values())]
-    return [["stage", "wall", "processor"], *([name, f"{a:.1f}", f"{b:.1f}"] for name, (a, b) in sums.items())]
-
-
-def _markdown(rows: Sequence[Sequence[str]]) -> str:
-    head, *body = rows
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *body))
+    one = "{:.1f}".format
+    rows = [(name, wall, processor) for name, (wall, processor) in sums.items()]
+    return Sheet("minutes", ("stage", "wall", "processor"), rows, formats={"wall": one, "processor": one})
 
 
 def _chart(results: Results) -> Figure:
-    """GOAL of every stage and script with its interval, a colour for each partner."""
-    names = [*TITLES, *REFERENCES]
-    figure = new_figure(7.0, 0.42 * len(names) + 1.2)
-    axes = figure.subplots()
-    for number, (partner, how) in enumerate(PARTNERS.items()):
-        for row, name in enumerate(names):
-            item, height = results.mean(name, partner), row + 0.24 * (number - 0.5)
-            if item is not None and item.low is not None and item.high is not None:
-                axes.plot([item.low, item.high], [height, height], color=f"C{number}", linewidth=1.6)
-            if item is not None:
-                label = f"{partner} ({how})" if name == "clone" else None
-                axes.plot(item.mean, height, "o", color=f"C{number}", markersize=5, label=label)
-    axes.set_yticks(range(len(names)), [TITLES.get(name, name) for name in names])
-    axes.invert_yaxis()
-    axes.set_xlabel("GOAL on test tasks, 0 to 10 (mean, 95 % interval over tasks)")
-    axes.legend(title="partner", frameon=False)
-    axes.grid(axis="x", linewidth=0.3)
-    return figure
+    """GOAL of every stage and script with its interval, a panel for each partner."""
+    panels = []
+    for partner, how in PARTNERS.items():
+        means = [(TITLES.get(name, name), results.mean(name, partner)) for name in (*TITLES, *REFERENCES)]
+        lines = [(name.replace("`", ""), item) for name, item in means if item is not None]
+        panels.append(Panel("GOAL (scale 0 to 10)", lines, f"partner: {partner} ({how} in training)"))
+    return forest_chart(panels, "GOAL on test tasks")

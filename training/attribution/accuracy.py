@@ -18,12 +18,16 @@ import itertools
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sotopia_env.reports import Estimate, Panel, Report, Sheet, forest_chart
 from training.attribution.probes import Truth
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 FIGURES = ("correlation", "sign", "ranking")
 ALL = "mean of families"
@@ -51,22 +55,6 @@ class Observation:
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
-    """A figure and its 95 % interval; all ``None`` where nothing decides it."""
-
-    value: float | None
-    low: float | None
-    high: float | None
-
-    @property
-    def text(self) -> str:
-        """As ``0.61 [0.55, 0.67]``."""
-        if self.value is None or self.low is None or self.high is None:
-            return "–"
-        return f"{self.value:.2f} [{self.low:.2f}, {self.high:.2f}]"
-
-
-@dataclass(frozen=True, slots=True)
 class Accuracy:
     """A row of the report.
 
@@ -76,7 +64,7 @@ class Accuracy:
         method: what was made of it.
         actions: number of them.
         pairs: pairs of actions in one state that the measurement tells apart.
-        correlation: of reward and advantage, in [-1, 1].
+        correlation: of reward and advantage, in [-1, 1]; like the others ``None`` where nothing decides it.
         sign: share of advantages with the right sign.
         ranking: share of pairs in the right order.
     """
@@ -86,9 +74,9 @@ class Accuracy:
     method: str
     actions: int
     pairs: int
-    correlation: Interval
-    sign: Interval
-    ranking: Interval
+    correlation: Estimate | None
+    sign: Estimate | None
+    ranking: Estimate | None
 
     def figures(self) -> dict[str, Any]:
         """The row as JSON."""
@@ -112,15 +100,20 @@ def accuracies(
             by_family[item.family].append(item)
         counts: list[tuple[int, int]] = []
         draws: list[_Array] = []
+        tasks: list[int] = []
         for family, members in sorted(by_family.items()):
             sums = _sums(members)
             generator = np.random.default_rng([seed, len(draws)])  # the same draws for every method
             draws.append(_draws(sums, resamples, generator))
             counts.append((len(members), int(sums[:, -1].sum())))
-            rows.append(Accuracy(family, attributor, method, *counts[-1], *_intervals(draws[-1])))
+            tasks.append(len(sums))
+            rows.append(
+                Accuracy(family, attributor, method, *counts[-1], *_estimates(draws[-1], counts[-1], tasks[-1]))
+            )
         if len(draws) > 1:
             actions, pairs = (sum(column) for column in zip(*counts, strict=True))
-            rows.append(Accuracy(ALL, attributor, method, actions, pairs, *_intervals(np.mean(draws, axis=0))))
+            whole = _estimates(np.mean(draws, axis=0), (actions, pairs), sum(tasks))
+            rows.append(Accuracy(ALL, attributor, method, actions, pairs, *whole))
     return rows
 
 
@@ -160,15 +153,17 @@ def _draws(sums: _Array, resamples: int, generator: np.random.Generator) -> _Arr
         return np.column_stack([correlation, right / decided, ranked / pairs])
 
 
-def _intervals(draws: _Array) -> list[Interval]:
-    return [_interval(column) for column in draws.T]
+def _estimates(draws: _Array, counts: tuple[int, int], tasks: int) -> list[Estimate | None]:
+    """The three figures with their intervals; ranking is over pairs, the others over actions."""
+    actions, pairs = counts
+    return [_estimate(column, n, tasks) for column, n in zip(draws.T, (actions, actions, pairs), strict=True)]
 
 
-def _interval(column: _Array) -> Interval:
+def _estimate(column: _Array, n: int, tasks: int) -> Estimate | None:
     if np.isnan(column[0]):
-        return Interval(None, None, None)
+        return None
     low, high = np.nanpercentile(column, [2.5, 97.5])
-    return Interval(float(column[0]), float(low), float(high))
+    return Estimate(n, tasks, float(column[0]), float(low), float(high), None, "tasks")
 
 
 def nearest(rows: Sequence[Accuracy], methods: Sequence[str]) -> list[Accuracy]:
@@ -176,18 +171,35 @@ def nearest(rows: Sequence[Accuracy], methods: Sequence[str]) -> list[Accuracy]:
     families = {row.family for row in rows}
     family = ALL if ALL in families else next(iter(families), ALL)
     chosen = [row for row in rows if row.family == family and row.method in methods]
-    return sorted(chosen, key=lambda row: -1.0 if row.ranking.value is None else -row.ranking.value)
+    return sorted(chosen, key=lambda row: -row.ranking.mean if row.ranking else 1.0)
 
 
-def to_markdown(rows: Sequence[Accuracy]) -> str:
-    """Returns the report's tables, one for each family, best ranking first."""
-    parts = []
-    for family in dict.fromkeys(row.family for row in rows):
-        members = sorted((r for r in rows if r.family == family), key=lambda r: -(r.ranking.value or 0.0))
-        head = ("attributor", "method", *FIGURES, "actions", "pairs")
-        lines = [f"## {family}\n", f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}"]
-        for row in members:
-            figures = (row.correlation.text, row.sign.text, row.ranking.text)
-            lines.append(f"| {' | '.join(map(str, (row.attributor, row.method, *figures, row.actions, row.pairs)))} |")
-        parts.append("\n".join(lines) + "\n")
-    return "\n".join(parts)
+def accuracy_report(rows: Sequence[Accuracy], notes: Sequence[str]) -> Report:
+    """Returns a table for each family, best ranking first, with a chart of all.
+
+    Args:
+        rows: of all families.
+        notes: paragraphs at the beginning.
+    """
+    columns = ("family", "attributor", "method", "actions", "pairs", *FIGURES)
+    ordered = sorted(rows, key=lambda row: -(row.ranking.mean if row.ranking else 0.0))
+    tables = Sheet.of("accuracy", ordered, columns).split("family")
+    families = list(dict.fromkeys(row.family for row in rows))
+    return Report(
+        name="report",
+        title="Accuracy of attribution",
+        parts=[*notes, *sorted(tables, key=lambda table: families.index(table.title))],
+        sheets=[Sheet.of("accuracy", rows, columns)],
+        charts=lambda: {"accuracy": _accuracy_chart(rows)},
+    )
+
+
+def _accuracy_chart(rows: Sequence[Accuracy]) -> Figure:
+    """A panel for each figure and family, with a line for each method; chance is marked."""
+    panels = []
+    for family, name in itertools.product(dict.fromkeys(row.family for row in rows), FIGURES):
+        own = [(f"{row.attributor}, {row.method}", getattr(row, name)) for row in rows if row.family == family]
+        lines = [(label, item) for label, item in own if item is not None]
+        chance = 0.0 if name == "correlation" else 0.5
+        panels += [Panel(f"{name} (chance: {chance:g})", lines, family, chance)] if lines else []
+    return forest_chart(panels, "Accuracy of attribution methods", "actions, for ranking pairs of actions")

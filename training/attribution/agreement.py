@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from sotopia_env.reports import spearman
 from training.attribution.credits import Importance
 
 
@@ -81,7 +82,7 @@ class AgreementTable:
             pair.seats += 1
             inside = spearman(xs, ys)
             if inside is not None:
-                pair.within.append(inside)
+                pair.within.append(inside.value)
 
     def rows(self) -> tuple[AttributorAgreement, ...]:
         """Returns the table so far."""
@@ -93,18 +94,9 @@ class AgreementTable:
                 seats=pair.seats,
                 turns=len(pair.first),
                 missing=pair.missing,
-                spearman=spearman(pair.first, pair.second),
+                spearman=None if (rho := spearman(pair.first, pair.second)) is None else rho.value,
                 within=sum(pair.within) / len(pair.within) if pair.within else None,
                 ranked=len(pair.within),
             )
             for (dimension, first, second), pair in self._pairs.items()
         )
-
-
-def spearman(xs: Sequence[float], ys: Sequence[float]) -> float | None:
-    """Returns the rank correlation in [-1, 1], ties sharing their mean rank; ``None`` if either is constant."""
-    if len(set(xs)) < 2 or len(set(ys)) < 2:
-        return None
-    from scipy import stats
-
-    return float(stats.spearmanr(xs, ys).statistic)

@@ -12,22 +12,19 @@ import logging
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from pydantic import Field, model_validator
 
 from sotopia_env.chat_model import ModelOptions, ModelPool
 from sotopia_env.errors import InvalidValueError
-from sotopia_env.files import csv_text, write_text_atomically
 from sotopia_env.naming import make_policy
 from sotopia_env.settings import Settings
 from sotopia_env.storage import read_run
 from sotopia_env.world import Episode, write_episodes
-from training.attribution.accuracy import FIGURES, Accuracy, Observation, accuracies, nearest, to_markdown
+from training.attribution.accuracy import Accuracy, Observation, accuracies, accuracy_report, nearest
 from training.attribution.by_outcome import VERIFIED
 from training.attribution.counterfactual import Measurement, StateValues
 from training.attribution.credits import METHODS, Method, Missing, dimension_name, read_attributions
-from training.attribution.plot import plot_accuracies
 from training.attribution.probes import Probe, ProbeMaker, Truth, truth_of
 from training.attribution.questions import MakeModel
 from training.attribution.settings import AttributionSettings, CounterfactualSettings, QuestionSettings
@@ -196,25 +193,12 @@ def _observations(
 
 
 def _report(settings: CreditAccuracySettings, rows: Sequence[Accuracy], counts: Mapping[str, int | None]) -> None:
-    folder = Path(settings.output)
     tokens = "unknown" if counts["tokens"] is None else counts["tokens"]
     best = nearest(rows, METHODS)
-    verdict = f"Nearest of the four methods: {best[0].method} by {best[0].attributor}.\n" if best else ""
-    text = (
-        f"# Accuracy of attribution\n\n{settings.dimension}; {counts['probes']} forced actions, "
-        f"{settings.counterfactual.samples} continuations of each state: {counts['states']} states, {counts['turns']} "
-        f"turns, {tokens} tokens. 95 % intervals: bootstrap over tasks. Chance is 0 for correlation, 0.5 for "
-        f"sign and ranking.\n\n{verdict}\n{to_markdown(rows)}"
-    )
-    write_text_atomically(folder / REPORT, text)
-    write_text_atomically(folder / "accuracy.csv", _csv(rows))
-    plot_accuracies(rows, FIGURES, folder / "accuracy.png")
-
-
-def _csv(rows: Sequence[Accuracy]) -> str:
-    head = ["family", "attributor", "method", "actions", "pairs"]
-    cells: list[list[Any]] = []
-    for row in rows:
-        intervals = [getattr(row, figure) for figure in FIGURES]
-        cells.append([getattr(row, name) for name in head] + [v for i in intervals for v in (i.value, i.low, i.high)])
-    return csv_text(head + [f"{figure}{end}" for figure in FIGURES for end in ("", " low", " high")], cells)
+    notes = [
+        f"{settings.dimension}; {counts['probes']} forced actions, {settings.counterfactual.samples} continuations of "
+        f"each state: {counts['states']} states, {counts['turns']} turns, {tokens} tokens. 95 % intervals: bootstrap "
+        "over tasks. Chance is 0 for correlation, 0.5 for sign and ranking.",
+        f"Nearest of the four methods: {best[0].method} by {best[0].attributor}." if best else "",
+    ]
+    accuracy_report(rows, notes).write(settings.output, ("png", "svg"), markdown=True)

@@ -1,18 +1,21 @@
-"""Report of an attribution, in counts and tables."""
+"""Report of an attribution: counts, tables and how rewards are distributed."""
 
 from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sotopia_env.reports import Report, Sheet, Value
 from training.attribution.agreement import AttributorAgreement
 from training.attribution.credits import NOBODY, Attribution
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _LONGEST = 100
 SCORE = "the score itself"
@@ -66,65 +69,61 @@ class Spread:
             self.values[key] = array("f")
         self.values[key].append(record.reward)
 
-    def plot(self, path: Path) -> Path:
+    def chart(self) -> Figure:
         """Draws how they are distributed: a panel for each dimension, a line for each method of each attributor."""
-        from training.attribution.plot import plot_distributions
+        from training.attribution.plot import distribution_chart
 
         panels: dict[str, dict[str, array[float]]] = {}
         for (dimension, attributor, method), values in self.values.items():
             label = method if attributor == NOBODY else f"{attributor}, {method}"
             panels.setdefault(dimension, {})[label] = values
-        return plot_distributions(panels, path, "reward")
+        return distribution_chart(panels, "reward of a turn")
 
 
-def to_markdown(tally: Tally, spread: Spread, agreement: Sequence[AttributorAgreement]) -> str:
-    """Returns the report."""
-    parts = ["# Attribution\n", "## Seats of episodes\n"]
-    parts.append(
-        _table(["dimension", "attributor", "attributed", "turns", "missing"], map(dict.values, tally.figures()))
+def attribution_report(tally: Tally, spread: Spread, agreement: Sequence[AttributorAgreement]) -> Report:
+    """Returns the report, with seats, rewards and agreement as sheets."""
+    three = "{:.3f}".format
+    by = ("dimension", "attributor")
+    seats = Sheet(
+        "seats",
+        (*by, "attributed", "turns", "missing"),
+        [tuple(row.values()) for row in tally.figures()],
+        title="Seats of episodes",
     )
-    if tally.reasons:
-        parts.append("\n## Missing (left out, never 0)\n")
-        parts.append(
-            _table(
-                ["dimension", "attributor", "seats", "reason"], ((d, w, n, r) for (d, w, r), n in tally.reasons.items())
-            )
-        )
-    parts.append("\n## Rewards of turns\n")
-    heads = ["dimension", "attributor", "method", "turns", "mean", "sd", "least", "greatest", "share of zeros"]
-    parts.append(_table(heads, ((*key, *_moments(values)) for key, values in spread.values.items())))
-    parts.append("\n## Agreement of attributors\n")
-    if agreement:
-        heads = [
-            "dimension",
-            "first",
-            "second",
-            "seats",
-            "turns",
-            "missing",
-            "Spearman",
-            "within a seat",
-            "seats ranked",
-        ]
-        parts.append(_table(heads, (row.figures().values() for row in agreement)))
-    else:
-        parts.append("Nothing to compare: no dimension has two attributors.\n")
-    return "\n".join(parts)
+    missing = Sheet(
+        "missing",
+        (*by, "seats", "reason"),
+        [(dimension, who, number, reason) for (dimension, who, reason), number in tally.reasons.items()],
+        title="Missing (left out, never 0)",
+    )
+    moments = ("mean", "sd", "least", "greatest", "zeros")
+    rewards = Sheet(
+        "rewards",
+        (*by, "method", "turns", *moments),
+        [(*key, *_moments(values)) for key, values in spread.values.items()],
+        title="Rewards of turns",
+        labels={"zeros": "share of zeros"},
+        formats=dict.fromkeys(moments, three),
+    )
+    pairs = Sheet.of(
+        "agreement",
+        agreement,
+        ("dimension", "first", "second", "seats", "turns", "missing", "spearman", "within", "ranked"),
+        title="Agreement of attributors",
+        labels={"spearman": "Spearman", "within": "within a seat", "ranked": "seats ranked"},
+        formats=dict.fromkeys(("spearman", "within"), three),
+    )
+    alone = "" if agreement else "Nothing to compare: no dimension has two attributors."
+    return Report(
+        name="report",
+        title="Attribution",
+        parts=[seats, missing, rewards, pairs, alone],
+        sheets=[seats, missing, rewards, pairs],
+        charts=lambda: {"rewards": spread.chart()} if spread.count else {},
+    )
 
 
-def _moments(values: array[float]) -> tuple[Any, ...]:
+def _moments(values: array[float]) -> tuple[Value, ...]:
     numbers = np.frombuffer(values, dtype=np.float32).astype(np.float64)
     least, greatest = float(numbers.min()), float(numbers.max())
     return len(numbers), float(numbers.mean()), float(numbers.std()), least, greatest, float((numbers == 0).mean())
-
-
-def _table(heads: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:
-    lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
-    lines += [f"| {' | '.join(map(_cell, row))} |" for row in rows]
-    return "\n".join(lines) + "\n"
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return "–"
-    return f"{value:.3f}" if isinstance(value, float) else str(value).replace("|", "\\|")

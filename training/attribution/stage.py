@@ -4,8 +4,8 @@ Values of states are measured first (:mod:`training.attribution.counterfactual`)
 (:mod:`training.attribution.questions`); both are kept as they come. The other attributors are quick and are worked out
 anew. When all answers are there, ``attributions.jsonl`` is written at once, in the order of the episodes.
 
-The report (``report.md``) says how many seats of episodes each attributor attributed, what is missing and why, how
-rewards are spread (``rewards.png`` shows it), and how far the attributors agree.
+The report (``report.md``, its tables also as CSV) says how many seats of episodes each attributor attributed, what is
+missing and why, how rewards are spread (``rewards.png`` shows it), and how far the attributors agree.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 from sotopia_env.chat_model import ModelOptions, ModelPool
 from sotopia_env.errors import InvalidValueError
-from sotopia_env.files import replacement, write_text_atomically
+from sotopia_env.files import replacement
 from sotopia_env.tasks import task_key
 from sotopia_env.world import Episode
 from training.attribution.agreement import AgreementTable
@@ -47,13 +47,13 @@ from training.attribution.questions import (
     open_answers,
     survey,
 )
-from training.attribution.report import Spread, Tally, to_markdown
+from training.attribution.report import Spread, Tally, attribution_report
 from training.attribution.settings import COUNTERFACTUAL, LLM, AttributionSettings
 from training.stage.directory import StageDirectory
 
 __all__ = ["AttributionSettings", "run"]
 logger = logging.getLogger(__name__)
-ANSWERS, VALUES, REPORT, PLOT = "answers.jsonl", "values.jsonl", "report.md", "rewards.png"
+ANSWERS, VALUES, REPORT = "answers.jsonl", "values.jsonl", "report.md"
 MEASURED = (COUNTERFACTUAL, "silence")
 """Attributors that measure gains in the units of the score."""
 
@@ -150,10 +150,9 @@ def _write(settings: AttributionSettings, folder: Path, offline: list[Attributor
         for line in writer.lines():
             stream.write(line.encode())
     agreement = writer.agreement.rows()
-    write_text_atomically(folder / REPORT, to_markdown(writer.tally, writer.spread, agreement))
+    attribution_report(writer.tally, writer.spread, agreement).write(folder, markdown=True)
     if not writer.spread.count:
         raise InvalidValueError("nothing could be attributed", hint=f"{folder / REPORT} says why", where=folder)
-    writer.spread.plot(folder / PLOT)
     return {
         "rewards": writer.spread.count,
         "seats": writer.tally.figures(),

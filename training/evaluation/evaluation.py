@@ -12,8 +12,8 @@ import hashlib
 import logging
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -23,13 +23,23 @@ from pydantic_core import PydanticCustomError
 from sotopia_env import naming
 from sotopia_env.chat_model import ModelOptions, ModelPool
 from sotopia_env.concurrency import Stop, stop_on_signals
-from sotopia_env.errors import BudgetExceededError, InvalidValueError
+from sotopia_env.errors import BudgetExceededError, InvalidValueError, Verbatim
 from sotopia_env.naming import task_set
 from sotopia_env.policies import Policy, policy_identity
+from sotopia_env.records import canonical_json
+from sotopia_env.reports import (
+    CLOSEST,
+    METRICS,
+    Report,
+    SeatResult,
+    compare_judges,
+    comparison_report,
+    seated_policies,
+)
 from sotopia_env.runs import evaluate_run_async, plan_episodes, run_episodes_async
 from sotopia_env.settings import Settings
+from sotopia_env.storage import RUN, read_failures, read_manifest, read_run
 from sotopia_env.world import Evaluator, Rules, TaskSet
-from training.evaluation.report import Pairing, write_report
 from training.stage.access import opened
 from training.stage.directory import StageDirectory
 
@@ -179,17 +189,25 @@ def _families() -> tuple[str, ...]:
     return ("all", *tasks.FAMILIES)
 
 
+@dataclass(frozen=True, slots=True)
+class Pairing:
+    """A policy with a partner, which holds all other seats, and the directory of their run."""
+
+    policy: Policy
+    partner: Policy
+    run: Path
+
+
 def run(settings: EvaluationSettings) -> None:
-    """Plays, judges and reports.
+    """Plays, judges and compares.
 
     Raises:
-        InvalidValueError: a setting is invalid, or the output holds another evaluation.
+        InvalidValueError: a setting is invalid, the baseline's runs do not match, or the output holds another
+            evaluation.
         UnknownNameError: a policy, an evaluator or a metric does not exist.
         BudgetExceededError: the models' budget is spent; finished episodes stay on disk.
         KeyboardInterrupt: a signal ended the run; finished episodes stay on disk.
     """
-    from sotopia_env.reports import METRICS
-
     for metric in settings.metrics:
         if metric not in METRICS:
             raise InvalidValueError(field="metrics", got=metric, valid=METRICS)
@@ -207,17 +225,10 @@ def run(settings: EvaluationSettings) -> None:
     stop = Stop()
     with stop_on_signals(stop, logger.warning):
         asyncio.run(_play_all(settings, tasks, pairings, judges, models, stop))
-    figures = write_report(
-        stage.path,
-        pairings,
-        [judge.name for judge in judges],
-        settings.metrics,
-        baseline=settings.baseline or settings.policies[0],
-        baseline_name=settings.baseline_name,
-        heading=_heading(settings, tasks),
-    )
-    stage.finish(figures)
-    logger.info("report: %s", stage.path / "report.md")
+    report = _report(settings, tasks, pairings, policies, [judge.name for judge in judges])
+    report.write(stage.path, ("png", "svg"), markdown=True)
+    stage.finish({sheet.name: sheet.records() for sheet in report.sheets if sheet.name in ("matrix", "differences")})
+    logger.info("report: %s", stage.path / f"{report.name}.md")
 
 
 def _check_names(settings: EvaluationSettings, policies: Mapping[str, Policy], judges: Sequence[Evaluator]) -> None:
@@ -255,7 +266,7 @@ def _pairings(settings: EvaluationSettings, policies: Mapping[str, Policy]) -> I
             both = f"{policy_identity(policy)}{policy_identity(partner)}"
             readable = "-vs-".join(_UNSAFE.sub("-", p.name).strip("-")[:40] for p in (policy, partner))
             folder = f"{readable}-{hashlib.sha256(both.encode()).hexdigest()[:8]}"
-            yield Pairing(spec, other, policy, partner, Path(settings.output) / "runs" / folder)
+            yield Pairing(policy, partner, Path(settings.output) / "runs" / folder)
 
 
 async def _play_all(
@@ -314,6 +325,85 @@ def _check_end(stopped: str, stop: Stop) -> None:
         raise stop.interruption
     if stopped:
         raise BudgetExceededError(f"{stopped}; with a higher models.max_cost the same command continues")
+
+
+# --- report -------------------------------------------------------------------------------------------------------
+
+_Identity = tuple[str, str]  # a policy's name and its parameters as JSON
+
+
+def _report(
+    settings: EvaluationSettings,
+    tasks: TaskSet,
+    pairings: Sequence[Pairing],
+    policies: Mapping[str, Policy],
+    judges: Sequence[str],
+) -> Report:
+    runs, partners = [pairing.run for pairing in pairings], {_identity(pairing.partner) for pairing in pairings}
+    compared = {_identity(pairing.policy) for pairing in pairings}
+    spec = settings.baseline or settings.policies[0]
+    if spec in settings.policies:
+        baseline = _identity(policies[spec])
+    else:
+        runs += [file.parent for file in sorted(Path(spec).glob(f"**/{RUN}"))]
+        baseline = _recorded_baseline(settings, partners, judges, runs)
+        compared.add(baseline)
+
+    def counts(row: SeatResult) -> bool:
+        others = {other for seat, other in enumerate(row.policies) if seat != row.seat}
+        return row.policies[row.seat] in compared and len(others) == 1 and others <= partners
+
+    results = compare_judges(runs, judges, settings.metrics, baseline=baseline[0], counts=counts)
+    if spec not in settings.policies and not all(
+        result.differences and {item.paired_by for item in result.differences} == {CLOSEST} for result in results
+    ):
+        raise InvalidValueError(
+            f"its episodes are not of the same {CLOSEST} as these",
+            field="baseline",
+            hint="it was played with other settings",
+        )
+    failed = [f"{count} episodes of `{run}` failed and are missing." for run in runs if (count := _failed(run))]
+    notes = [_heading(settings, tasks), " ".join(failed)]
+    return replace(comparison_report(*results, title="Evaluation", notes=notes), name="report")
+
+
+def _identity(policy: Policy) -> _Identity:
+    return policy.name, canonical_json(dict(policy.parameters))
+
+
+def _failed(run: Path) -> int:
+    complete = {episode.key for episode in read_run(run)}
+    return len({failure.key for failure in read_failures(run)} - complete)
+
+
+def _recorded_baseline(
+    settings: EvaluationSettings, partners: Iterable[_Identity], judges: Sequence[str], runs: Sequence[Path]
+) -> _Identity:
+    """The one policy that met the partners in the baseline's runs, which are the last ones."""
+    earlier = [run for run in runs if run.is_relative_to(str(settings.baseline))]
+    episodes = [episode for run in earlier for episode in read_run(run)]
+    for judge in judges:
+        if not any(episode.evaluation(judge) for episode in episodes):
+            raise InvalidValueError("has no scores by this judge", field="baseline", got=judge)
+    found: set[_Identity] = set()
+    for partner in partners:
+        seated = [(seat, policies) for policies in map(seated_policies, episodes) for seat in range(len(policies))]
+        met = {policies[seat] for seat, policies in seated if {*policies[:seat], *policies[seat + 1 :]} == {partner}}
+        named = {policy for policy in met if settings.baseline_name in (None, policy[0])}
+        found |= named - {partner} or named or {("none", "")}
+    if len(found) != 1 or ("none", "") in found:
+        raise InvalidValueError(
+            field="baseline",
+            expected=f"one policy with partner {' and '.join(repr(name) for name, _ in partners)} in its runs",
+            got=Verbatim(", ".join(sorted(name for name, _ in found))),
+            hint="baseline_name says which",
+        )
+    first, *others = [
+        {replace(rules, first_seat=0) for rules in read_manifest(run).config.rules} for run in (runs[0], *earlier)
+    ]
+    if any(rules != first for rules in others):
+        raise InvalidValueError("was played by other rules", field="baseline", hint="see config.rules in run.json")
+    return found.pop()
 
 
 def _heading(settings: EvaluationSettings, tasks: TaskSet) -> str:

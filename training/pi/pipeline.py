@@ -26,9 +26,9 @@ from sotopia_env.reports import (
     HEADLINES,
     Comparison,
     compare_runs,
+    comparison_report,
     show_estimate,
     table,
-    to_json,
 )
 from sotopia_env.yaml_text import to_yaml
 from training.collect import collection, filtering, task_generation
@@ -385,7 +385,7 @@ def summarise(pipeline: Pipeline) -> str:
     names = [expert if path.name == "expert" else name for name, path in runs]
     text = summary_table(comparison, names)
     write_text_atomically(pipeline.output / SUMMARY, text)
-    write_text_atomically(pipeline.output / COMPARISON, to_json(comparison))
+    write_text_atomically(pipeline.output / COMPARISON, comparison_report(comparison).json())
     return text
 
 

@@ -157,14 +157,16 @@ def plot_distribution(
     Returns:
         ``path``, written atomically.
     """
-    from training.attribution.plot import plot_distributions
+    from sotopia_env.reports import save_figure
+    from training.attribution.plot import distribution_chart
 
     names = list(dict.fromkeys(name for _, design in entries.values() for name in design.dimensions))
     panels = {
         panel: {label: _column(*entry, training, panel) for label, entry in entries.items()}
         for panel in ([*names, COMBINED] if len(names) > 1 else names)
     }
-    return plot_distributions(panels, path, "reward, min-max normalised")
+    (file,) = save_figure(distribution_chart(panels, "reward, min-max normalised"), Path(path).with_suffix(""))
+    return file
 
 
 def _column(rewards: Rewards, design: RewardDesign, training: Collection[str], panel: str) -> list[float]:

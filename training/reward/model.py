@@ -19,6 +19,7 @@ from pydantic import Field, JsonValue, model_validator
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.files import write_text_atomically
 from sotopia_env.json_text import read_json
+from sotopia_env.reports import pearson, spearman
 from training.data.held_out import check_not_reserved, evaluation_scenarios
 from training.data.samples import split_scenarios, stream_dataset
 from training.fitting.arguments import PAPER, FitSettings, check_keep, training_arguments
@@ -233,15 +234,13 @@ def regression_figures(predicted: Sequence[float], true: Sequence[float], consta
     A correlation is ``None`` if one side does not vary.
     """
     import numpy as np
-    from scipy import stats
 
     x, y = np.asarray(predicted, dtype=np.float64), np.asarray(true, dtype=np.float64)
-    varies = len(x) > 1 and x.std() > 0 and y.std() > 0
+    correlations = {"pearson": pearson(x.tolist(), y.tolist()), "spearman": spearman(x.tolist(), y.tolist())}
     return {
         "mse": float(np.mean((x - y) ** 2)),
         "constant_mse": float(np.mean((constant - y) ** 2)),
-        "pearson": float(stats.pearsonr(x, y).statistic) if varies else None,
-        "spearman": float(stats.spearmanr(x, y).statistic) if varies else None,
+        **{name: None if item is None else item.value for name, item in correlations.items()},
     }
 
 

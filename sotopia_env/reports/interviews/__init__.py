@@ -1,6 +1,6 @@
 """AgentSense's measures over recorded interviews: goals by view, information, sensitivity to profiles, roles."""
 
-from sotopia_env.reports.interviews.output import to_csv, to_json, to_text, write_report
+from sotopia_env.reports.interviews.output import interviews_report
 from sotopia_env.reports.interviews.report import InterviewReport, interview_report, report_runs
 
-__all__ = ["InterviewReport", "interview_report", "report_runs", "to_csv", "to_json", "to_text", "write_report"]
+__all__ = ["InterviewReport", "interview_report", "interviews_report", "report_runs"]

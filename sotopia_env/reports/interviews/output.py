@@ -1,20 +1,15 @@
-"""A report on interviews as text for the screen, as JSON, as CSV, and as charts like AgentSense's figures 5 to 8."""
+"""The report on interviews: tables, sheets, and charts like AgentSense's figures 5 to 8."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, fields
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from dataclasses import astuple, fields, replace
+from typing import TYPE_CHECKING
 
-from sotopia_env.files import csv_text, write_texts
 from sotopia_env.quoting import disarm_line
-from sotopia_env.reports.charts import Panel, check_formats, forest_chart, new_figure, save_figure
-from sotopia_env.reports.intervals import Estimate
-from sotopia_env.reports.interviews.report import PARTS, GroupCell, InterviewReport
+from sotopia_env.reports.charts import Panel, forest_chart, heat_chart, new_figure
+from sotopia_env.reports.interviews.report import PARTS, InterviewReport
 from sotopia_env.reports.interviews.sensitivity import Variation
-from sotopia_env.reports.tables import show_p, table
+from sotopia_env.reports.sheet import ESTIMATE, Report, Sheet, show_percent
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -26,25 +21,71 @@ _NOTE = (
     "information_answered: of the answers alone; information_coverage: answers of all questions asked)"
 )
 _MOST_TESTS = 12
+_ESTIMATE_IN_PERCENT = {ESTIMATE: show_percent}
 
 
-def _percent(value: float | None) -> str:
-    return "n/a" if value is None else f"{round(100 * value, 1) + 0.0:.1f}"
+def interviews_report(report: InterviewReport) -> Report:
+    """Returns what ``sotopia interview-report`` prints and writes."""
+    sheets = _sheets(report)
+    completion, groups, tests, roles, planes, accuracy, responses = sheets
+    order = [[policy, measure] for policy in report.policies for measure in report.measures]
+    rows = sorted(completion.rows, key=lambda row: order.index([str(row[0]), str(row[1])]))
+    parts: list[str | Sheet] = [_summary(report), replace(completion, rows=rows, hidden=("between_templates",)), _NOTE]
+    parts += [responses, accuracy, *_group_parts(report, groups), *_role_parts(report, roles), planes]
+    parts += _test_parts(report, tests)
+    return Report("interviews", parts, sheets, report, lambda: _charts(report))
 
 
-def _show(estimate: Estimate | None) -> str:
-    if estimate is None:
-        return "n/a"
-    interval = "n/a" if estimate.low is None else f"[{_percent(estimate.low)}, {_percent(estimate.high)}]"
-    return f"{_percent(estimate.mean)} {interval} {estimate.n}"
-
-
-def to_text(report: InterviewReport) -> str:
-    """Returns the tables that ``sotopia interview-report`` prints."""
-    parts = [_summary(report), _completion_table(report), _NOTE, _responses_table(report), _accuracy_table(report)]
-    parts += [_group_table(report, grouping) for grouping in dict.fromkeys(cell.grouping for cell in report.groups)]
-    parts += [_role_table(report), _plane_table(report), _test_table(report)]
-    return "\n\n".join(part for part in parts if part) + "\n"
+def _sheets(report: InterviewReport) -> tuple[Sheet, ...]:
+    tests = sorted(report.tests, key=lambda item: item.test.p)
+    return (
+        Sheet(
+            "completion",
+            ("policy", "measure", ESTIMATE, "psi", "between_templates"),
+            [(c.policy, c.measure, c.estimate, c.psi, c.between) for c in report.completion],
+            labels={ESTIMATE: "completion or accuracy", "psi": "PSI"},
+            formats={ESTIMATE: show_percent, "psi": show_percent},
+        ),
+        Sheet(
+            "groups",
+            ("grouping", "group", "policy", "measure", ESTIMATE),
+            [(c.grouping, c.group, c.policy, c.measure, c.estimate) for c in report.groups],
+            formats=_ESTIMATE_IN_PERCENT,
+        ),
+        Sheet(
+            "sensitivity",
+            ("policy", "measure", *(field.name for field in fields(Variation))),
+            [(item.policy, item.measure, *astuple(item.test)) for item in tests],
+            labels={"ratio": "F within", "bonferroni": "Bonferroni", "more": "varies more"},
+            formats={"mean": show_percent, "variance": "{:.4f}".format},
+        ),
+        Sheet(
+            "roles",
+            ("part", "sender", "receiver", ESTIMATE),
+            [(c.part, c.sender, c.receiver, c.estimate) for c in report.roles],
+            formats=_ESTIMATE_IN_PERCENT,
+        ),
+        Sheet(
+            "plane",
+            ("policy", "attack", "defence"),
+            [(c.policy, c.attack, c.defence) for c in report.planes],
+            labels={"policy": "private information"},
+            formats={"attack": show_percent, "defence": show_percent},
+        ),
+        Sheet(
+            "accuracy",
+            ("respondent", "kappa", ESTIMATE),
+            [(c.respondent, c.kappa, c.accuracy) for c in report.accuracies],
+            labels={"respondent": "against the exact outcome", ESTIMATE: "accuracy"},
+            formats=_ESTIMATE_IN_PERCENT,
+        ),
+        Sheet(
+            "responses",
+            ("view", "policy", "asked", "answered"),
+            [(c.view, c.policy, c.asked, c.answered) for c in report.responses],
+            labels={"view": "questions by view"},
+        ),
+    )
 
 
 def _summary(report: InterviewReport) -> str:
@@ -52,219 +93,68 @@ def _summary(report: InterviewReport) -> str:
     return f"{counts}\nanswers by: {disarm_line(report.evaluator)}\nmain measure: {report.measure}"
 
 
-def _completion_table(report: InterviewReport) -> str:
-    cells = {(cell.policy, cell.measure): cell for cell in report.completion}
-    rows = [
-        (policy, name, _show(cell.estimate), "n/a" if cell.psi is None else _show(cell.psi))
-        for policy in report.policies
-        for name in report.measures
-        if (cell := cells.get((policy, name)))
+def _group_parts(report: InterviewReport, groups: Sheet) -> list[Sheet]:
+    return [
+        sheet.crossed(("group",), "policy", corner=f"{report.measure} by {sheet.title}")
+        for sheet in groups.where(measure=report.measure).split("grouping")
     ]
-    return table(("policy", "measure", "completion or accuracy", "PSI"), rows)
 
 
-def _responses_table(report: InterviewReport) -> str:
-    rows = [(item.view, item.policy or "-", str(item.asked), str(item.answered)) for item in report.responses]
-    return table(("questions by view", "policy", "asked", "answered"), rows)
-
-
-def _accuracy_table(report: InterviewReport) -> str:
-    rows = [
-        (item.respondent, _show(item.accuracy), "n/a" if item.kappa is None else f"{item.kappa:.2f}")
-        for item in report.accuracies
-    ]
-    return table(("against the exact outcome", "accuracy", "kappa"), rows) if rows else ""
-
-
-def _main(report: InterviewReport, grouping: str) -> list[GroupCell]:
-    return [cell for cell in report.groups if (cell.grouping, cell.measure) == (grouping, report.measure)]
-
-
-def _group_table(report: InterviewReport, grouping: str) -> str:
-    cells = {(cell.group, cell.policy): cell.estimate for cell in _main(report, grouping)}
-    groups = dict.fromkeys(group for group, _ in cells)
-    rows = [(group, *(_show(cells.get((group, policy))) for policy in report.policies)) for group in groups]
-    return table((f"{report.measure} by {grouping}", *report.policies), rows) if rows else ""
-
-
-def _matrix(report: InterviewReport, part: str) -> tuple[list[str], list[str], Mapping[tuple[str, str], Estimate]]:
-    """Senders, receivers and the cells between them."""
-    cells = {(cell.sender, cell.receiver): cell.estimate for cell in report.roles if cell.part == part}
-    senders, receivers = (list(dict.fromkeys(sorted(key[side] for key in cells))) for side in (0, 1))
-    return senders, receivers, cells
-
-
-def _role_table(report: InterviewReport) -> str:
+def _role_parts(report: InterviewReport, roles: Sheet) -> list[str | Sheet]:
     if len({(cell.sender, cell.receiver) for cell in report.roles}) < 2:
-        return ""
-    parts = []
-    for part in PARTS:
-        senders, receivers, cells = _matrix(report, part)
-        rows = [(sender, *(_show(cells.get((sender, receiver))) for receiver in receivers)) for sender in senders]
-        parts.append(table((f"{report.measure} of {part}: sender \\ receiver", *receivers), rows))
+        return []
     note = f"({report.mixed} episodes have several policies in one role and are in none of these)"
-    return "\n\n".join([*parts, *([note] if report.mixed else [])])
-
-
-def _plane_table(report: InterviewReport) -> str:
-    rows = [(plane.policy, _show(plane.attack), _show(plane.defence)) for plane in report.planes]
-    return table(("private information", "attack", "defence"), rows) if rows else ""
-
-
-def _test_table(report: InterviewReport) -> str:
-    if not report.tests:
-        return ""
-    tests = sorted(report.tests, key=lambda item: item.test.p)
-    rows = [
-        (
-            item.test.template,
-            item.policy,
-            str(item.test.n),
-            _percent(item.test.variance**0.5),
-            f"{item.test.chi2:.2f}",
-            *map(show_p, (item.test.p, item.test.bonferroni, item.test.q)),
-            "more" if item.test.more else "less",
-            "n/a" if item.test.ratio is None else f"{item.test.ratio:.2f}",
-            *("n/a" if p is None else show_p(p) for p in (item.test.ratio_p, item.test.ratio_q)),
-        )
-        for item in tests[:_MOST_TESTS]
+    tables = [
+        sheet.crossed(("sender",), "receiver", corner=f"{report.measure} of {sheet.title}: sender \\ receiver")
+        for sheet in roles.split("part")
     ]
-    paper = ("sensitivity to profiles", "policy", "n", "std", "chi2", "p", "Bonferroni", "q (BH)", "varies")
-    header = (*paper, "F within", "p", "q (BH)")
-    more = f"\n… and {len(tests) - len(rows)} more tests, in the CSV and JSON" if len(tests) > len(rows) else ""
+    return [*tables, note if report.mixed else ""]
+
+
+def _test_parts(report: InterviewReport, tests: Sheet) -> list[str | Sheet]:
+    if not tests.rows:
+        return []
+    more = len(tests.rows) - _MOST_TESTS
     by_test = (("chi2", report.abnormal), ("F within", report.abnormal_within))
     abnormal = "; ".join(f"by {test}: {', '.join(templates) or 'none'}" for test, templates in by_test)
-    return (
-        f"{table(header, rows)}{more}\nabnormal (vary more, p < 0.05, for most policies) {disarm_line(abnormal)}\n"
-        f"{_test_note(report)}"
-    )
-
-
-def _test_note(report: InterviewReport) -> str:
-    """How far the χ² test can be trusted here."""
     cells = [cell for cell in report.completion if cell.measure == report.measure and cell.between is not None]
-    shares = ", ".join(f"{disarm_line(cell.policy)} {_percent(cell.between)}" for cell in cells)
-    return (
-        f"(chi2 compares a template with all instances together, F with the other templates within themselves. The "
-        f"more of the variance of all lies between templates, the less chi2 finds; here, percent: {shares})"
-    )
+    shares = ", ".join(f"{disarm_line(cell.policy)} {show_percent(cell.between or 0.0)}" for cell in cells)
+    notes = [f"… and {more} more tests, in the CSV and JSON"] if more > 0 else []
+    notes += [
+        f"abnormal (vary more, p < 0.05, for most policies) {disarm_line(abnormal)}",
+        # How far the χ² test can be trusted here.
+        "(sensitivity to profiles: chi2 compares a template with all instances together, F with the other templates "
+        "within themselves. The more of the variance of all lies between templates, the less chi2 finds; here, "
+        f"percent: {shares})",
+    ]
+    return [replace(tests, rows=tests.rows[:_MOST_TESTS], notes=tuple(notes), hidden=("measure",))]
 
 
-def to_json(report: InterviewReport) -> str:
-    """Returns everything in the report as JSON; what does not exist is ``null``."""
-    return json.dumps(asdict(report), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-_ESTIMATE = ("n", "templates", "mean", "low", "high", "p")
-
-
-def _numbers(e: Estimate | None) -> tuple[object, ...]:
-    return (None,) * len(_ESTIMATE) if e is None else (e.n, e.clusters, e.mean, e.low, e.high, e.p)
-
-
-def _prefixed(*prefixes: str) -> tuple[str, ...]:
-    return tuple(f"{prefix}_{name}" for prefix in prefixes for name in _ESTIMATE)
-
-
-def to_csv(report: InterviewReport) -> dict[str, str]:
-    """Returns the CSV texts of the report by name; an empty field means that there is nothing."""
-    tests = [(item.policy, item.measure, *asdict(item.test).values()) for item in report.tests]
-    columns = tuple(field.name for field in fields(Variation))
-    sheets: dict[str, tuple[Sequence[str], Iterable[Sequence[Any]]]] = {
-        "completion": (
-            ("policy", "measure", *_ESTIMATE, *_prefixed("psi"), "between_templates"),
-            [(c.policy, c.measure, *_numbers(c.estimate), *_numbers(c.psi), c.between) for c in report.completion],
-        ),
-        "groups": (
-            ("grouping", "group", "policy", "measure", *_ESTIMATE),
-            [(c.grouping, c.group, c.policy, c.measure, *_numbers(c.estimate)) for c in report.groups],
-        ),
-        "sensitivity": (("policy", "measure", *columns), tests),
-        "roles": (
-            ("part", "sender", "receiver", *_ESTIMATE),
-            [(c.part, c.sender, c.receiver, *_numbers(c.estimate)) for c in report.roles],
-        ),
-        "plane": (
-            ("policy", *_prefixed("attack", "defence")),
-            [(c.policy, *_numbers(c.attack), *_numbers(c.defence)) for c in report.planes],
-        ),
-        "accuracy": (
-            ("respondent", "kappa", *_ESTIMATE),
-            [(c.respondent, c.kappa, *_numbers(c.accuracy)) for c in report.accuracies],
-        ),
-        "responses": (
-            ("view", "policy", "asked", "answered"),
-            [(c.view, c.policy, c.asked, c.answered) for c in report.responses],
-        ),
-    }
-    return {name: csv_text(header, rows) for name, (header, rows) in sheets.items()}
-
-
-def write_report(report: InterviewReport, folder: str | Path, formats: Sequence[str] = ("png",)) -> list[Path]:
-    """Writes text, JSON, CSV and charts into ``folder``, each file at once, and returns their paths.
-
-    Args:
-        report: what is written.
-        folder: made where it does not exist.
-        formats: of the charts, of :data:`~sotopia_env.reports.charts.FORMATS`.
-
-    Raises:
-        UnknownNameError: there is no such format.
-        InvalidValueError: nothing can be written there.
-    """
-    check_formats(formats)
-    folder = Path(folder)
-    texts = {"interviews.txt": to_text(report), "interviews.json": to_json(report)}
-    paths = write_texts(folder, texts | {f"{name}.csv": text for name, text in to_csv(report).items()})
-    charts = {"completion": _completion_chart(report), "goal_types": _group_chart(report, "goal type")}
+def _charts(report: InterviewReport) -> dict[str, Figure]:
+    """Goals by view and accuracy on private information; goals by type (figure 6); roles and plane."""
+    completion = [(cell.measure.replace("_", " "), cell.policy, cell.estimate) for cell in report.completion]
+    cells = [cell for cell in report.groups if (cell.grouping, cell.measure) == ("goal type", report.measure)]
+    groups = [(cell.policy, cell.group, cell.estimate) for cell in cells]
+    charts: dict[str, Figure] = {}
+    for name, rows, heading in (
+        ("completion", completion, "Goals completed by view, and accuracy on private information"),
+        ("goal_types", groups, f"Goals completed ({report.measure}) by goal type"),
+    ):
+        titles = list(dict.fromkeys(title for title, _, _ in rows))
+        panels = [Panel(_UNIT, [(name, item) for own, name, item in rows if own == title], title) for title in titles]
+        charts |= {name: forest_chart(panels, heading)} if panels else {}
     charts |= {"roles": _role_chart(report)} if report.roles else {}
-    charts |= {"plane": _plane_chart(report)} if report.planes else {}
-    drawn = {name: figure for name, figure in charts.items() if figure is not None}
-    return paths + [path for name, figure in drawn.items() for path in save_figure(figure, folder / name, formats)]
-
-
-def _completion_chart(report: InterviewReport) -> Figure | None:
-    """Goals by view and accuracy on private information: a panel for each measure."""
-    cells: dict[str, list[tuple[str, Estimate]]] = {}
-    for cell in report.completion:
-        cells.setdefault(cell.measure, []).append((cell.policy, cell.estimate))
-    panels = [Panel(_UNIT, lines, measure.replace("_", " ")) for measure, lines in cells.items()]
-    return forest_chart(panels, "Goals completed by view, and accuracy on private information") if panels else None
-
-
-def _group_chart(report: InterviewReport, grouping: str) -> Figure | None:
-    """Completion by type of goal, as in figure 6: a panel for each policy."""
-    cells: dict[str, list[tuple[str, Estimate]]] = {}
-    for cell in _main(report, grouping):
-        cells.setdefault(cell.policy, []).append((cell.group, cell.estimate))
-    panels = [Panel(_UNIT, lines, policy) for policy, lines in cells.items()]
-    return forest_chart(panels, f"Goals completed ({report.measure}) by {grouping}") if panels else None
+    return charts | ({"plane": _plane_chart(report)} if report.planes else {})
 
 
 def _role_chart(report: InterviewReport) -> Figure:
     """Sender × receiver, of all (figure 5a), of the senders (figure 7) and of the receivers (figure 8)."""
-    senders, receivers, _ = _matrix(report, "all")
-    figure = new_figure(7.0, 1.6 + 0.4 * len(senders))
-    gap = float("nan")  # matplotlib leaves such cells white
-    for number, part in enumerate(PARTS, start=1):
-        _, _, cells = _matrix(report, part)
-        means = [[cells[s, r].mean if (s, r) in cells else gap for r in receivers] for s in senders]
-        axes = figure.add_subplot(1, len(PARTS), number)
-        image = axes.imshow(means, aspect="auto", vmin=0, vmax=1)
-        for (row, sender), (column, receiver) in ((s, r) for s in enumerate(senders) for r in enumerate(receivers)):
-            cell = cells.get((sender, receiver))
-            text = "n/a" if cell is None else f"{cell.mean:.2f}"
-            box = {"facecolor": "white", "alpha": 0.7, "lw": 0, "pad": 1.0}
-            axes.text(column, row, text, ha="center", va="center", size=7, bbox=box)
-        axes.set_xticks(range(len(receivers)), receivers, rotation=30, ha="right", fontsize=7)
-        axes.set_yticks(range(len(senders)), senders if number == 1 else [""] * len(senders), fontsize=7)
-        axes.set_xlabel("receivers", fontsize=8)
-        axes.set_title(f"{report.measure} of {part}", fontsize=8)
-    figure.axes[0].set_ylabel("senders", fontsize=8)
-    bar = figure.colorbar(image, ax=figure.axes)
-    bar.set_label(_UNIT, fontsize=8)
-    bar.ax.tick_params(labelsize=7)
-    return figure
+    panels = {
+        f"{report.measure} of {part}": {(c.sender, c.receiver): c.estimate for c in report.roles if c.part == part}
+        for part in PARTS
+    }
+    senders, receivers = (sorted({getattr(cell, role) for cell in report.roles}) for role in ("sender", "receiver"))
+    return heat_chart(panels, senders, receivers, axes_labels=("senders", "receivers"), unit=_UNIT, limits=(0, 1))
 
 
 def _plane_chart(report: InterviewReport) -> Figure:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sotopia_env.errors import UnknownNameError
+from sotopia_env.reports.agreement import cohens_kappa
 from sotopia_env.reports.intervals import Bounds, Estimate, estimate
 from sotopia_env.reports.interviews.rows import (
     GOAL_MEASURES,
@@ -25,13 +26,7 @@ from sotopia_env.reports.interviews.rows import (
     Vote,
     interview_rows,
 )
-from sotopia_env.reports.interviews.sensitivity import (
-    Variation,
-    between_templates,
-    cohens_kappa,
-    deviations,
-    variation_tests,
-)
+from sotopia_env.reports.interviews.sensitivity import Variation, between_templates, deviations, variation_tests
 from sotopia_env.storage.directory import read_run
 from sotopia_env.storage.manifest import configured_evaluator
 from sotopia_env.world.answers import INFORMATION, INFORMATION_MEASURES

@@ -1,4 +1,4 @@
-r"""Sensitivity to profiles, and agreement of yes and no with the truth.
+r"""Sensitivity to profiles.
 
 With :math:`x_{tj}` the value of instance ``j`` of template ``t`` (another set of people), and :math:`s_t` the sample
 standard deviation of the :math:`n_t` instances of ``t``,
@@ -17,8 +17,7 @@ ordinary ones as varying less. Beside it stands the ratio within templates,
 .. math:: F_t = \frac{s_t^2}{\sum_{u \ne t} (n_u - 1) s_u^2 / \sum_{u \ne t} (n_u - 1)}
 
 which has an F distribution with :math:`n_t - 1` and :math:`\sum_{u \ne t} (n_u - 1)` degrees of freedom whatever the
-means are, if values are normal and vary alike. ``python -m benchmarks sensitivity`` measures what both find. Cohen's
-:math:`\kappa = (p_o - p_e) / (1 - p_e)` is the agreement of two raters beyond that of their marginals.
+means are, if values are normal and vary alike. ``python -m benchmarks sensitivity`` measures what both find.
 """
 
 from __future__ import annotations
@@ -164,13 +163,3 @@ def _two_sided(distribution: Any, values: Mapping[str, tuple[float, ...]]) -> di
 def _adjusted(p: Mapping[str, float]) -> dict[str, float]:
     """The p-values after Benjamini and Hochberg."""
     return {name: q for name, q in zip(p, adjusted(list(p.values())), strict=True) if q is not None}
-
-
-def cohens_kappa(pairs: Sequence[tuple[bool, bool]]) -> float | None:
-    """Returns κ of two raters; ``None`` without pairs, or where both always say the same one thing."""
-    if not pairs:
-        return None
-    observed = sum(first == second for first, second in pairs) / len(pairs)
-    yes = [sum(column) / len(pairs) for column in zip(*pairs, strict=True)]
-    expected = yes[0] * yes[1] + (1 - yes[0]) * (1 - yes[1])
-    return None if expected == 1 else (observed - expected) / (1 - expected)

@@ -25,18 +25,14 @@ from sotopia_env.people import (
     AnnotationRequest,
     AnnotationSet,
     HumanAgreement,
+    agreement_report,
     bin_of,
-    difference_chart,
     human_agreement,
     pairwise_agreement,
     randolph_kappa,
-    to_csv,
-    to_json,
-    to_text,
-    write_report,
 )
 from sotopia_env.people.against_judges import JudgeOnDimension
-from sotopia_env.reports.judge_agreement import agreement_table
+from sotopia_env.reports.agreement import agreement_table
 from sotopia_env.world.episode import Episode, Evaluation, write_episodes
 from sotopia_env.world.reward import DIMENSIONS, RANGES, CustomDimension
 from tests.errors import raises
@@ -218,7 +214,7 @@ def test_what_the_judge_left_out_is_counted_and_never_zero(tmp_path: Path) -> No
     (overall,) = result.overall
     assert overall.unscored == 2
     assert overall.reasons == (("the judge wrote no JSON", 2),)
-    assert "unscored, left out of the scores: 2 × the judge wrote no JSON" in to_text(result)
+    assert "unscored, left out of the scores: 2 × the judge wrote no JSON" in agreement_report(result).text()
 
 
 def test_an_episode_the_judge_never_saw_is_counted_too(tmp_path: Path) -> None:
@@ -252,10 +248,10 @@ def test_what_cannot_be_computed_has_a_reason(
     for name, reason in reasons.items():
         statistic = getattr(row(result), name)
         assert (statistic.value, statistic.p, statistic.reason) == (None, None, reason)
-    text = to_text(result)
+    text = agreement_report(result).text()
     assert "n/a" in text
     assert all(f"goal: {reason}" in text for reason in reasons.values())
-    for document in (text, to_json(result), *to_csv(result).values()):
+    for document in (text, agreement_report(result).json(), *agreement_report(result).csv().values()):
         assert "nan" not in document.casefold().replace("financial", "")
 
 
@@ -263,9 +259,9 @@ def test_nobody_scored_anything(tmp_path: Path) -> None:
     result = agreement_of(tmp_path, [1, 2], [(), ()])
     assert result.annotations.blank == 8
     assert all(r.same.value is None for r in result.annotators)
-    assert "no seat was scored by two annotators" in to_text(result)
-    assert json.loads(to_json(result))["overall"][0]["within_sd"]["reason"] == "no dimension has one"
-    assert len(write_report(result, tmp_path / "report")) == 9
+    assert "no seat was scored by two annotators" in agreement_report(result).text()
+    assert json.loads(agreement_report(result).json())["overall"][0]["within_sd"]["reason"] == "no dimension has one"
+    assert len(agreement_report(result).write(tmp_path / "report")) == 9
 
 
 def test_a_run_without_evaluations_still_tells_how_annotators_agree(tmp_path: Path) -> None:
@@ -274,8 +270,8 @@ def test_a_run_without_evaluations_still_tells_how_annotators_agree(tmp_path: Pa
     result = human_agreement(episodes, answers, rules=LENIENT)
     assert (result.judges, result.by_dimension) == ((), ())
     assert [r.at(5).kappa.value for r in result.annotators] == [1.0] * 8
-    assert "(the annotated episodes are not evaluated)" in to_text(result)
-    assert difference_chart(result, tmp_path / "d.png").stat().st_size > 1_000
+    assert "(the annotated episodes are not evaluated)" in agreement_report(result).text()
+    assert agreement_report(result).write(tmp_path / "report")[-1].stat().st_size > 1_000
 
 
 def test_annotators_by_hand(tmp_path: Path) -> None:
@@ -314,7 +310,7 @@ def test_custom_dimensions_are_treated_alike(tmp_path: Path) -> None:
     assert charm.at(3).kappa.value == pytest.approx((0.75 - 1 / 3) / (2 / 3))
     assert charm.at(5).kappa.value is None
     assert charm.at(5).kappa.reason == "the scale has 3 points"
-    assert "n/a in charm: the scale has 3 points" in to_text(result)
+    assert "n/a in charm: the scale has 3 points" in agreement_report(result).text()
 
 
 def test_perceived_ranges_that_are_similar_stand_together(tmp_path: Path) -> None:
@@ -382,21 +378,20 @@ def test_shares_over_all_dimensions_weigh_every_score_alike(whole: tuple[list[Ep
 
 
 def test_the_report_counts_what_was_removed(whole: tuple[list[Episode], HumanAgreement]) -> None:
-    text = to_text(whole[1])
+    text = agreement_report(whole[1]).text()
     assert text.startswith("12 episodes, 72 rows handed out, 72 filled in by 3 annotators, 0 left empty, 48 used\n")
     assert "\n  removed: 24 × reasoning too short\n" in text
     assert "\n  filled in without a score: knowledge 6\n" in text
     assert "\n  12 episodes have fewer annotations left than planned\n" in text
     assert "\nkind and people; 0 annotated seats unscored\n" in text
-    assert "\n  n/a in secret, goal: the human scores are all the same\n" in text
-    assert "kind - harsh" in text
+    assert "\nn/a in secret, goal: the human scores are all the same\n" in text
     assert all(len(line) <= 132 for line in text.splitlines())
 
 
 def test_reports_hold_the_same_numbers(whole: tuple[list[Episode], HumanAgreement]) -> None:
     _, result = whole
-    content = json.loads(to_json(result))
-    tables = {name: list(csv.DictReader(io.StringIO(text))) for name, text in to_csv(result).items()}
+    content = json.loads(agreement_report(result).json())
+    tables = {name: list(csv.DictReader(io.StringIO(text))) for name, text in agreement_report(result).csv().items()}
     assert set(tables) == {"judges", "annotators", "ranges", "differences", "between_judges", "removed"}
     for plain, record in zip(tables["judges"], content["by_dimension"], strict=True):
         for name in ("pearson", "within_sd", "inside"):
@@ -412,12 +407,12 @@ def test_an_annotators_name_is_no_formula_in_the_report(tmp_path: Path) -> None:
     episodes = [episode(f"e{n}") for n in range(2)]
     answers = annotated(tmp_path, episodes, lambda request: full(SEVEN, "=1+1"))
     assert {a.annotator for a in answers.annotations} == {"=1+1"}
-    removals = list(csv.DictReader(io.StringIO(to_csv(human_agreement(episodes, answers))["removed"])))
+    removals = list(csv.DictReader(io.StringIO(agreement_report(human_agreement(episodes, answers)).csv()["removed"])))
     assert [r["annotator"] for r in removals] == ["'=1+1"] * 4
 
 
 def test_files_of_the_report(whole: tuple[list[Episode], HumanAgreement], tmp_path: Path) -> None:
-    paths = write_report(whole[1], tmp_path / "report")
+    paths = agreement_report(whole[1]).write(tmp_path / "report")
     assert [path.name for path in paths][:2] == ["human_agreement.txt", "human_agreement.json"]
     assert sorted(tmp_path.joinpath("report").iterdir()) == sorted(paths)
     assert paths[-1].name == "differences.png"

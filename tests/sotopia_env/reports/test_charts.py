@@ -8,8 +8,9 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from sotopia_env.reports.charts import Panel, forest_chart, heat_map
+from sotopia_env.reports.charts import Panel, forest_chart
 from sotopia_env.reports.compare import compare
+from sotopia_env.reports.comparison_charts import heat_map
 from sotopia_env.reports.intervals import CASTINGS, Estimate
 from sotopia_env.reports.seat_results import policy_labels
 from sotopia_env.runs import all_matchups, plan_episodes
@@ -35,7 +36,7 @@ def texts(figure: Figure) -> list[Text]:
 @pytest.mark.parametrize("labels", [[SHORT] * 3, [LONG, SHORT, LONG], [SHORT] * 20], ids=["short", "long", "many"])
 def test_no_text_of_a_forest_plot_is_clipped_or_covers_another(panels: int, labels: list[str]) -> None:
     lines = [(f"{label} {number}", estimate(number - 1.0, 20 + number)) for number, label in enumerate(labels)]
-    figure = forest_chart([Panel("goal (scale 0 to 10)", lines, f"policy {i}") for i in range(panels)], "Means", True)
+    figure = forest_chart([Panel("goal (scale 0 to 10)", lines, f"policy {i}", 0) for i in range(panels)], "Means")
     assert figure.get_figwidth() <= 7.0
     boxes = [text.get_window_extent() for text in texts(figure)]
     for box in boxes:
@@ -59,7 +60,7 @@ def test_a_chart_says_what_its_intervals_are_over_and_why_there_is_none() -> Non
 def test_the_numbers_in_a_heat_map_do_not_cover_one_another() -> None:
     policies = [Speaker(f"policy-{number}") for number in range(9)]
     plans = plan_episodes([make_task()], all_matchups(policies), both_seats=False)
-    figure = heat_map(compare([scored(plan, (7.0, 3.0)) for plan in plans], metric="goal"))
+    figure = heat_map(compare([scored(plan, (7.0, 3.0)) for plan in plans], metrics=["goal"]))
     figure.draw_without_rendering()
     boxes = [text.get_window_extent() for text in figure.axes[0].texts]
     assert len(boxes) == 81

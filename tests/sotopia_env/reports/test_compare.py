@@ -18,11 +18,10 @@ import pytest
 from sotopia_env.errors import InvalidValueError, UnknownNameError
 from sotopia_env.files import guard
 from sotopia_env.outcomes import OutcomeResult
-from sotopia_env.reports.charts import write_report
 from sotopia_env.reports.compare import Comparison, compare, compare_runs
-from sotopia_env.reports.intervals import METHOD
+from sotopia_env.reports.comparison_report import comparison_report
+from sotopia_env.reports.intervals import METHOD, show_number
 from sotopia_env.reports.seat_results import HEADLINES, METRICS, recorded_evaluator, seat_results
-from sotopia_env.reports.tables import partner_columns, show_number, to_csv, to_json, to_text
 from sotopia_env.runs import EpisodePlan, all_matchups, evaluate_run, plan_episodes, run_episodes
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.episode import Episode, Evaluation, Score
@@ -63,8 +62,8 @@ def test_a_group_of_many_seats_does_not_drown_a_pair() -> None:
     episodes = [scored(EpisodePlan(pair, (A,) * 2), (0.0, 0.0)), scored(EpisodePlan(group, (A,) * 5), (10.0,) * 5)]
     result = compare(episodes)
     assert mean(result, "a") == 5.0  # seats alike would make it 50 / 7
-    assert "each scenario weighs the same" in to_text(result)
-    assert METHOD in to_text(result)
+    assert "each scenario weighs the same" in comparison_report(result).text()
+    assert METHOD in comparison_report(result).text()
 
 
 def test_s4_a_score_belongs_to_the_policy_in_the_scored_seat() -> None:
@@ -84,7 +83,7 @@ def test_s5_policies_of_one_name_with_other_parameters_are_not_pooled() -> None:
     plans = plan_episodes([make_task("s0"), make_task("s1")], [(fast, B), (slow, B)], both_seats=False)
     episodes = [scored(plan, (9.0 if plan.policies[0] is fast else 3.0, 5.0)) for plan in plans]
     result = compare(episodes)
-    assert result.policies == ('a {"beta":0.5}', 'a {"beta":2}', "b")
+    assert result.policies == ("a:beta=0.5", "a:beta=2", "b")
     assert [mean(result, policy) for policy in result.policies] == [3.0, 9.0, 5.0]
 
 
@@ -110,7 +109,7 @@ def test_s3_comparing_only_reads(tmp_path: Path) -> None:
     run_episodes(plans, evaluator=FixedEvaluator(), run_dir=tmp_path / "run")
     before = {file.name: file.read_bytes() for file in (tmp_path / "run").iterdir()}
     result = compare_runs([tmp_path / "run"])
-    write_report(result, tmp_path / "report")
+    comparison_report(result).write(tmp_path / "report")
     assert result.episodes == 4
     assert {file.name: file.read_bytes() for file in (tmp_path / "run").iterdir()} == before
 
@@ -119,11 +118,14 @@ def test_s13_a_comparison_is_the_same_every_time_and_in_any_order_of_episodes() 
     plans = plan_episodes([make_task(f"s{i}") for i in range(4)], all_matchups([A, B, C]))
     generator = random.Random(3)
     episodes = [scored(plan, (generator.randrange(11), generator.randrange(11))) for plan in plans]
-    first = to_json(compare(episodes))
+    first = comparison_report(compare(episodes)).json()
     np.random.seed(1)  # noqa: NPY002
-    assert to_json(compare(episodes)) == first
+    assert comparison_report(compare(episodes)).json() == first
     generator.shuffle(episodes)
-    assert to_text(compare(episodes)) == to_text(compare(sorted(episodes, key=lambda e: e.key)))
+    assert (
+        comparison_report(compare(episodes)).text()
+        == comparison_report(compare(sorted(episodes, key=lambda e: e.key))).text()
+    )
 
 
 def test_unscored_is_counted_and_left_out_never_zero() -> None:
@@ -135,7 +137,7 @@ def test_unscored_is_counted_and_left_out_never_zero() -> None:
     assert cell is not None
     assert (cell.estimate.mean, cell.estimate.n, cell.unscored) == (8.0, 3, 1)
     assert (result.unscored, result.reasons) == (1, (("EvaluationError: the judge wrote no JSON", 1),))
-    assert "1 × EvaluationError: the judge wrote no JSON" in to_text(result)
+    assert "1 × EvaluationError: the judge wrote no JSON" in comparison_report(result).text()
     words = result.cell("a", "words_per_turn")
     assert words is not None
     assert (words.estimate.n, words.unscored) == (4, 0)
@@ -189,7 +191,7 @@ def test_pairing_takes_the_closest_match_there_is_and_says_which() -> None:
 
 def test_matrix_holds_policy_by_partner_and_mixed_tables_of_three() -> None:
     plans = plan_episodes([make_task("s0", seats=3)], [(A, B, C)], both_seats=False)
-    result = compare([scored(plans[0], (1.0, 2.0, 3.0))], metric="goal")
+    result = compare([scored(plans[0], (1.0, 2.0, 3.0))], metrics=["goal"])
     assert {(m.policy, m.partner): m.estimate.mean for m in result.matrix} == {
         ("a", "b+c"): 1.0,
         ("b", "a+c"): 2.0,
@@ -218,7 +220,7 @@ def test_success_and_shares_come_from_the_verified_outcome_by_seat_and_family(
         assert mean(result, "a", "success") == pytest.approx(2 / 3)
         assert (mean(result, "a", "surplus_share"), mean(result, "b", "surplus_share")) == (0.5, pytest.approx(1 / 6))
         assert {(c.group, c.policy) for c in result.families} == {(group, "a"), (group, "b")}
-        assert "verified family" in to_text(result)
+        assert "verified family" in comparison_report(result).text()
     assert compare(later, evaluator="later").unscored == 3
     assert mean(compare(later, evaluator="fixed"), "a") == 5.0
 
@@ -246,20 +248,20 @@ def with_politeness(plan: EpisodePlan, scores: tuple[float, float], high: int = 
 def test_a_custom_dimension_is_a_metric_like_any_other(tmp_path: Path) -> None:
     plans = plan_episodes([make_task(f"s{i}") for i in range(4)], [(A, B)], both_seats=False)
     episodes = [with_politeness(plan, (5.0, 2.0 if i else 1.0)) for i, plan in enumerate(plans)]
-    result = compare(episodes, metric="politeness")
+    result = compare(episodes, metrics=["politeness"])
     assert (result.main, result.metrics, result.unscored) == ("politeness", ("words_per_turn", "politeness"), 0)
     assert (mean(result, "a", "politeness"), mean(result, "b", "politeness")) == (5.0, 1.75)
     cell = result.cell("b", "politeness")
     assert cell is not None
     assert cell.estimate.low is not None
     assert cell.estimate.low >= 1
-    text = to_text(result)
-    assert "politeness: policy \\ partner" in text
-    assert re.search(r"a - b +politeness", text)
+    text = comparison_report(result).text()
+    assert "politeness: partner \\ policy" in text
+    assert re.search(r"a +b +politeness", text)
     assert {m.metric for m in result.matrix} == {"politeness"}
-    assert {"means.png", "differences.png"} <= {path.name for path in write_report(result, tmp_path)}
+    assert {"means.png", "differences.png"} <= {path.name for path in comparison_report(result).write(tmp_path)}
     with raises(UnknownNameError, field="metric", nearest="politeness"):
-        compare(episodes, metric="politness")
+        compare(episodes, metrics=["politness"])
     other = with_politeness(EpisodePlan(make_task("s9"), (A, B)), (7.0, 7.0), high=7)
     with raises(InvalidValueError, field="dimension", got="politeness"):
         compare([*episodes, other])
@@ -274,12 +276,12 @@ def test_headlines_are_metrics_and_no_custom_dimension_has_the_name_of_a_metric(
 
 def test_one_task_has_no_interval_says_why_and_shows_no_nan(tmp_path: Path) -> None:
     result = compare([scored(EpisodePlan(make_task(), (A, B)), (7.0, 3.0))])
-    text = to_text(result)
+    text = comparison_report(result).text()
     assert "7.00 [n/a: one casting] 1" in text
     assert not re.search(r"\bnan\b", text, re.IGNORECASE)
     assert not re.search(r"n/a(?!:)", text)  # every one has its reason
-    assert "NaN" not in to_json(result)
-    charts = [path for path in write_report(result, tmp_path) if path.suffix == ".png"]
+    assert "NaN" not in comparison_report(result).json()
+    charts = [path for path in comparison_report(result).write(tmp_path) if path.suffix == ".png"]
     assert [path.stem for path in charts] == ["means", "differences", "heat_map"]
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in charts)
 
@@ -288,7 +290,7 @@ def test_report_files_hold_the_same_numbers(tmp_path: Path) -> None:
     plans = plan_episodes([make_task(f"s{i}") for i in range(4)], all_matchups([A, B]))
     generator = random.Random(2)
     result = compare([scored(plan, (generator.randrange(11), generator.randrange(11))) for plan in plans])
-    paths = write_report(result, tmp_path)
+    paths = comparison_report(result).write(tmp_path)
     assert {path.name for path in paths} == {
         "comparison.txt",
         "comparison.json",
@@ -302,7 +304,7 @@ def test_report_files_hold_the_same_numbers(tmp_path: Path) -> None:
         "heat_map.png",
     }
     assert {path.name for path in tmp_path.iterdir()} == {path.name for path in paths}
-    rows = list(csv.DictReader(io.StringIO(to_csv(result)["policies"])))
+    rows = list(csv.DictReader(io.StringIO(comparison_report(result).csv()["policies"])))
     cells = json.loads((tmp_path / "comparison.json").read_text())["cells"]
     assert [(r["policy"], r["metric"], float(r["mean"])) for r in rows] == [
         (c["policy"], c["metric"], c["estimate"]["mean"]) for c in cells
@@ -315,11 +317,11 @@ def test_a_policys_name_is_no_formula_in_a_sheet_and_one_cell_of_a_table() -> No
     played = [scored(plan, (3.0, 4.0)) for plan in plan_episodes([make_task("s0"), make_task("s1")], [(A, B)])]
     infos = [tuple(info.model_copy(update={"name": name}) for info in episode.policies) for episode in played]
     result = compare([e.model_copy(update={"policies": i}) for e, i in zip(played, infos, strict=True)])
-    assert {row["policy"] for row in csv.DictReader(io.StringIO(to_csv(result)["policies"], newline=""))} == {
-        guard(name)
-    }
-    assert r'=HYPERLINK("x");=1\u000a\u003c|im_end|>' in to_text(result)
-    assert not [line for line in to_text(result).splitlines() if line.startswith("<|")]
+    assert {
+        row["policy"] for row in csv.DictReader(io.StringIO(comparison_report(result).csv()["policies"], newline=""))
+    } == {guard(name)}
+    assert r'=HYPERLINK("x");=1\u000a\u003c|im_end|>' in comparison_report(result).text()
+    assert not [line for line in comparison_report(result).text().splitlines() if line.startswith("<|")]
 
 
 def evaluated(names: str, plan: EpisodePlan) -> Episode:
@@ -359,7 +361,7 @@ def test_scores_of_different_evaluators_are_never_mixed(
         return
     result = compare(episodes, evaluator=evaluator)
     assert result.evaluator == expected
-    assert f"scores by: {expected or 'nobody'}" in to_text(result)
+    assert f"scores by: {expected or 'nobody'}" in comparison_report(result).text()
     if expected:
         assert mean(result, "a") == (5.0 if expected == "r" else 8.0)
 
@@ -377,7 +379,7 @@ def test_an_evaluator_has_one_name_from_the_run_to_the_comparison() -> None:
     (plan,) = plan_episodes([make_task("s0")], [(A, B)], both_seats=False)
     (evaluation,) = scored(plan, (8.0, 2.0)).evaluations
     judged = scored(plan, (1.0, 1.0)).with_evaluation(evaluation.model_copy(update={"evaluator": recorded[0]}))
-    result = compare([judged], evaluator="judge:local/m", metric="goal")
+    result = compare([judged], evaluator="judge:local/m", metrics=["goal"])
     assert (result.evaluator, mean(result, "a")) == (recorded[0], 8.0)
 
 
@@ -401,7 +403,8 @@ def test_seats_with_another_partner_are_left_out_where_some_share_it_and_the_cou
     (result,) = (d for d in compare(episodes).differences if (d.first, d.second, d.metric) == ("a", "b", "goal"))
     assert (result.same_partner, result.matched, result.seats) == (True, 2, 82)
     assert (result.estimate.mean, result.estimate.low) == (10.0, None)  # one scenario has no interval
-    assert "2/82" in to_text(compare(episodes))
+    sheets = {sheet.name: sheet.records() for sheet in comparison_report(compare(episodes)).sheets}
+    assert {(row["matched"], row["seats"]) for row in sheets["differences"] if row["first"] == "a"} >= {(2, 82)}
 
 
 def by_partner(plan: EpisodePlan) -> Episode:
@@ -426,9 +429,9 @@ def test_a_partner_that_only_one_policy_met_changes_no_difference_and_no_mean_of
     assert (after.common.policies, after.common.partners) == (("a", "b"), ("a", "b"))
     assert (after.common.kept, after.common.seats) == (32, 40)
     assert after.common.others == (("c", ("b",)),)
-    assert "c [*]" in to_text(after)
+    assert "c [*]" in comparison_report(after).text()
     assert before.common.others == ()
-    assert "[*]" not in to_text(before)
+    assert "[*]" not in comparison_report(before).text()
 
 
 def test_the_group_with_the_most_common_seats_may_be_larger_than_a_pair() -> None:
@@ -446,10 +449,9 @@ def test_policies_that_met_no_common_partner_are_compared_with_a_warning() -> No
     result = compare([by_partner(plan) for plan in plan_episodes(tasks, [(A, A), (B, B)])])
     assert result.common.policies == ()
     assert [d.same_partner for d in result.differences if d.metric == "goal"] == [False]
-    text = to_text(result)
+    text = comparison_report(result).text()
     assert "no two policies have a task, a seat and a partner in common" in text
-    assert "PARTNERS DIFFER" in text
-    rows = list(csv.DictReader(io.StringIO(to_csv(result)["differences"])))
+    rows = list(csv.DictReader(io.StringIO(comparison_report(result).csv()["differences"])))
     assert {row["same_partner"] for row in rows} == {"False"}
 
 
@@ -470,11 +472,11 @@ def test_runs_that_share_a_baselines_self_play_count_it_once(tmp_path: Path) -> 
 def test_imbalance_of_seats_and_order_is_reported_and_balance_is_not() -> None:
     tasks = [make_task("s0"), make_task("s1", seats=3)]
     fair = compare([scored(p, (5.0,) * len(p.policies)) for p in plan_episodes(tasks, [(A, B)])])
-    assert (fair.imbalances, "not balanced" in to_text(fair)) == ((), False)
+    assert (fair.imbalances, "not balanced" in comparison_report(fair).text()) == ((), False)
     result = compare([scored(p, (5.0, 5.0)) for p in plan_episodes(tasks[:1], [(A, B)], both_seats=False)])
     rows = [(i.policy, i.by_seat, i.first, i.in_order) for i in result.imbalances]
     assert rows == [("a", (1, 0), 1, 1), ("b", (0, 1), 0, 1)]
-    assert "a in tasks of 2 seats (seat 0: 1, seat 1: 0; began 1 of 1)" in to_text(result)
+    assert "a in tasks of 2 seats (seat 0: 1, seat 1: 0; began 1 of 1)" in comparison_report(result).text()
 
 
 @pytest.mark.parametrize("path_name", ["file", "file/deeper"])
@@ -482,7 +484,7 @@ def test_a_report_that_cannot_be_written_is_a_sentence(tmp_path: Path, path_name
     (tmp_path / "file").write_text("kept")
     result = compare([scored(EpisodePlan(make_task(), (A, B)), (7.0, 3.0))])
     with raises(InvalidValueError, file="comparison.txt"):
-        write_report(result, tmp_path / path_name)
+        comparison_report(result).write(tmp_path / path_name)
     assert (tmp_path / "file").read_text() == "kept"
     assert [file.name for file in tmp_path.iterdir()] == ["file"]
 
@@ -494,7 +496,7 @@ def test_wrong_input_is_named() -> None:
     with raises(UnknownNameError, field="evaluator", got="fixd", nearest="fixed"):
         compare([episode], evaluator="fixd")
     with raises(UnknownNameError, field="metric", nearest="goal"):
-        compare([episode], metric="goals")
+        compare([episode], metrics=["goals"])
     with raises(InvalidValueError, field="policies"):
         compare([episode.model_copy(update={"policies": ()})])
     with raises(InvalidValueError, file="run"):
@@ -511,6 +513,6 @@ def test_numbers_are_shown_without_a_negative_zero(value: float | None, text: st
 def test_tables_show_single_partners_and_say_what_they_leave_out() -> None:
     plans = plan_episodes([make_task("s0", seats=3), make_task("s1")], [(A, B)])
     result = compare([scored(plan, (1.0, 2.0, 3.0)[: len(plan.policies)]) for plan in plans])
-    assert partner_columns(result) == ["a", "b"]
+    assert result.partners == ("a", "b")
     assert {m.partner for m in result.matrix} == {"a", "b", "a+b"}
-    assert "(1 mixed sets of partners" in to_text(result)
+    assert "(1 mixed sets of partners" in comparison_report(result).text()

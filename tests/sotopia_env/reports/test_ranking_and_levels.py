@@ -11,11 +11,11 @@ import pytest
 from scipy import stats
 
 from sotopia_env.errors import UnknownNameError
-from sotopia_env.reports.charts import metric_label, write_report
 from sotopia_env.reports.compare import Comparison, compare
+from sotopia_env.reports.comparison_charts import metric_label
+from sotopia_env.reports.comparison_report import comparison_report
 from sotopia_env.reports.contrasts import Contrast
 from sotopia_env.reports.intervals import CASTINGS, contrast_estimate
-from sotopia_env.reports.tables import to_csv, to_text
 from sotopia_env.reports.turn_counts import TurnCounts, count_turns, total
 from sotopia_env.runs import EpisodePlan, all_matchups, plan_episodes
 from sotopia_env.world.action import Action, ActionType
@@ -37,15 +37,15 @@ def test_ranks_are_ranges_where_intervals_of_paired_differences_include_0() -> N
         scored(plan, tuple(strength[policy.name][int(plan.task.scenario.id[1])] for policy in plan.policies))
         for plan in plans
     ]
-    result = compare(episodes, metric="goal")
+    result = compare(episodes, metrics=["goal"])
     assert [(rank.policy, rank.places, rank.ties) for rank in result.ranking] == [
         ("a", "1-2", ("b",)),
         ("b", "1-2", ("a",)),
         ("c", "3", ()),
     ]
-    text = to_text(result)
+    text = comparison_report(result).text()
     assert text.index("not told apart from") < text.index("mean [95 % interval] n")
-    rows = list(csv.DictReader(io.StringIO(to_csv(result)["ranking"])))
+    rows = list(csv.DictReader(io.StringIO(comparison_report(result).csv()["ranking"])))
     assert [(row["rank"], row["policy"], float(row["mean"])) for row in rows][2] == ("3", "c", pytest.approx(0.05))
 
 
@@ -53,10 +53,10 @@ def test_constant_metrics_are_folded_into_a_line_and_stay_in_the_sheet() -> None
     plans = plan_episodes([make_task(f"s{i}") for i in range(3)], [(A, B)])
     result = compare([scored(plan, (7.0, 3.0) if plan.policies[0] is A else (4.0, 6.0)) for plan in plans])
     assert ("believability", 5.0) in result.constant
-    text = to_text(result)
+    text = comparison_report(result).text()
     assert not [line for line in text.splitlines() if line.startswith("believability")]
     assert "believability 5.00" in text
-    assert "believability" in to_csv(result)["policies"]
+    assert "believability" in comparison_report(result).csv()["policies"]
 
 
 def conditioned(vignette: str, casting: int, **conditions: str) -> Task:
@@ -87,7 +87,7 @@ def contrast(result: Comparison, name: str, policy: str = "a") -> Contrast:
 
 
 def test_a_two_by_two_has_main_effects_and_their_interaction_paired_by_casting() -> None:
-    result = compare(experiment(), metric="goal", by="condition")
+    result = compare(experiment(), metrics=["goal"], by="condition")
     effects = {"tone: cold - warm": -3.5, "stakes: high - low": -2.5, "stakes × tone": -1.0}
     for name, value in effects.items():
         item = contrast(result, name)
@@ -101,12 +101,12 @@ def test_a_two_by_two_has_main_effects_and_their_interaction_paired_by_casting()
     simple = contrast(result, "tone: cold - warm, stakes=high").estimate
     assert simple is not None
     assert simple.mean == pytest.approx(-4.0, abs=0.05)
-    assert "stakes × tone" in to_text(result)
-    assert "†: of one scenario" in to_text(result)
+    assert "stakes × tone" in comparison_report(result).text()
+    assert "†: of one scenario" in comparison_report(result).text()
 
 
 def test_several_vignettes_are_what_intervals_are_over() -> None:
-    result = compare(experiment(("oven", "fridge", "sink"), castings=2), metric="goal", by="condition")
+    result = compare(experiment(("oven", "fridge", "sink"), castings=2), metrics=["goal"], by="condition")
     item = contrast(result, "tone: cold - warm")
     assert item.estimate is not None
     assert (item.paired_by, item.estimate.over, item.estimate.clusters) == ("vignette", "vignettes", 3)
@@ -115,7 +115,7 @@ def test_several_vignettes_are_what_intervals_are_over() -> None:
 def test_one_scenario_has_intervals_over_its_castings() -> None:
     goals = (2.0, 4.0, 9.0)
     episodes = [scored(EpisodePlan(make_task("s0", cast), (A, B)), (goal, 5.0)) for cast, goal in enumerate(goals)]
-    result = compare(episodes, metric="goal")
+    result = compare(episodes, metrics=["goal"])
     cell = result.cell("a", "goal")
     assert cell is not None
     assert (cell.estimate.over, cell.estimate.clusters) == (CASTINGS, 3)
@@ -133,7 +133,7 @@ def test_levels_that_share_nothing_are_compared_as_independent_groups_by_welch()
             task = make_task(f"{tag}{number}", 10 * number + (tag == "y"))
             task = task.model_copy(update={"scenario": task.scenario.model_copy(update={"tags": (tag,)})})
             episodes.append(scored(EpisodePlan(task, (A, B)), (goal, 5.0)))
-    item = contrast(compare(episodes, metric="goal", by="tag"), "x - all others")
+    item = contrast(compare(episodes, metrics=["goal"], by="tag"), "x - all others")
     assert (item.paired_by, item.estimate is not None) == ("nothing", True)
     test = stats.ttest_ind(values["x"], values["y"], equal_var=False)
     assert item.estimate is not None
@@ -143,11 +143,11 @@ def test_levels_that_share_nothing_are_compared_as_independent_groups_by_welch()
 
 @pytest.mark.parametrize("factor", ["tag", "scenario", "character", "relationship"])
 def test_every_factor_has_means_for_each_policy(factor: str) -> None:
-    result = compare(experiment(castings=2), metric="goal", by=factor)
+    result = compare(experiment(castings=2), metrics=["goal"], by=factor)
     assert result.by is not None
     assert {mean.policy for mean in result.by.means} == {"a", "b"}
     assert all(item.estimate is not None or item.missing for item in result.by.contrasts)
-    assert {f"by_{factor}", f"by_{factor}_differences"} <= set(to_csv(result))
+    assert {f"by_{factor}", f"by_{factor}_differences"} <= set(comparison_report(result).csv())
 
 
 def test_an_unknown_factor_and_episodes_without_conditions_are_named() -> None:
@@ -202,17 +202,17 @@ def test_the_report_shows_failures_tokens_and_cost_of_each_policy() -> None:
         return episode.model_copy(update={"turns": turns})
 
     result = compare([with_usage(scored(plan, (7.0, 3.0))) for plan in plans])
-    rows = {row["turns of"]: row for row in csv.DictReader(io.StringIO(to_csv(result)["turns"]))}
-    assert (rows["a"]["invalid"], rows["a"]["cost $"], rows["a"]["tokens"]) == (rows["a"]["turns"], "1.0", "")
+    rows = {row["policy"]: row for row in csv.DictReader(io.StringIO(comparison_report(result).csv()["turns"]))}
+    assert (rows["a"]["invalid"], rows["a"]["cost"], rows["a"]["tokens"]) == (rows["a"]["turns"], "1.0", "")
     assert rows["b"]["invalid"] == ""
-    assert "n/a: not reported" in to_text(result)
+    assert "n/a: not reported" in comparison_report(result).text()
 
 
 def test_charts_come_as_vectors_with_words_and_ranges_and_equal_charts_are_equal_files(tmp_path: Path) -> None:
-    result = compare(experiment(castings=2), metric="goal", by="condition")
+    result = compare(experiment(castings=2), metrics=["goal"], by="condition")
     assert metric_label(result, "goal").split() == ["goal", "(scale", "0", "to", "10)"]
-    paths = write_report(result, tmp_path / "one", ("svg", "pdf"))
-    again = write_report(result, tmp_path / "two", ("svg", "pdf"))
+    paths = comparison_report(result).write(tmp_path / "one", ("svg", "pdf"))
+    again = comparison_report(result).write(tmp_path / "two", ("svg", "pdf"))
     assert [path.read_bytes() for path in paths] == [path.read_bytes() for path in again]
     stems = ["means", "differences", "heat_map", "by_condition", "by_condition_differences"]
     for path in paths:
@@ -222,5 +222,5 @@ def test_charts_come_as_vectors_with_words_and_ranges_and_equal_charts_are_equal
     assert [path.stem for path in paths if path.suffix == ".pdf"] == stems
     assert next(path for path in paths if path.suffix == ".pdf").read_bytes().startswith(b"%PDF")
     with raises(UnknownNameError, field="format"):
-        write_report(result, tmp_path / "three", ("gif",))
+        comparison_report(result).write(tmp_path / "three", ("gif",))
     assert not (tmp_path / "three").exists()

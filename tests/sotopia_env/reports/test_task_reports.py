@@ -8,9 +8,8 @@ import pytest
 
 from sotopia_env import tasks
 from sotopia_env.errors import InvalidTaskError, InvalidValueError, UnknownNameError
-from sotopia_env.reports.card import card
-from sotopia_env.reports.composition import composition_chart, composition_text
 from sotopia_env.reports.hard import hard_tasks
+from sotopia_env.reports.task_reports import card, composition_chart, composition_report
 from sotopia_env.runs import EpisodePlan, plan_episodes, run_episodes
 from sotopia_env.storage.directory import read_run
 from sotopia_env.tasks import composition, everyday_group_tasks, everyday_tasks, read_selection, starter_tasks
@@ -182,7 +181,7 @@ def test_composition_counts_tasks_and_each_person_once(tmp_path):
     groups = composition(everyday_group_tasks())
     assert sum(groups["needs (ERG)"].values()) == sum(groups["goal types"].values())
     assert list(groups["seats"]) == ["3", "4", "5"]
-    assert f"share verified: {verified_share(groups):.0%}" in composition_text(groups)
+    assert f"share verified: {100 * verified_share(groups):.1f} %" in composition_report(groups).text()
     assert verified_share(composition([tasks.starter_cast()])) is None
     chart = composition_chart(groups, "groups", tmp_path / "groups.png")
     assert chart.read_bytes().startswith(b"\x89PNG")

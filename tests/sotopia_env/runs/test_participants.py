@@ -135,7 +135,7 @@ def test_a_session_waits_while_others_write_and_says_so_when_that_takes_too_long
 def test_people_are_one_policy_and_participants_a_factor(tmp_path: Path) -> None:
     for participant in ("p1", "p2", "p3"):
         play_all(tmp_path, participant)
-    report = compare_runs([tmp_path], metric="goal", by="participant")
+    report = compare_runs([tmp_path], metrics=["goal"], by="participant")
     assert set(report.policies) == {"human", "partner"}
     assert report.by is not None
     assert {(mean.policy, mean.level) for mean in report.by.means} == {("human", f"p{i}") for i in (1, 2, 3)}

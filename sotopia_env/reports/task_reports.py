@@ -1,18 +1,22 @@
-"""A task on a card for its author: the scene, who knows what of whom, each seat, the outcome space, the questions."""
+"""Tasks for their authors: one on a card, with everything in it, and the composition of a set, counted and drawn."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator
+from pathlib import Path
 
 from sotopia_env.outcomes import describe_space, describe_worth
 from sotopia_env.quoting import disarm, disarm_line
-from sotopia_env.reports.tables import show_number, table
+from sotopia_env.reports.charts import new_figure, save_figure
+from sotopia_env.reports.sheet import Report, Sheet, show_percent
+from sotopia_env.tasks.composition import Composition, verified_share
 from sotopia_env.world.briefing import DISCLOSURE
 from sotopia_env.world.outcome import references
 from sotopia_env.world.scenario import Task
 
 _WIDTH = 110
+_COLUMNS, _ROW_HEIGHT, _PAGE_WIDTH = 3, 0.16, 7.0
 _LEGEND = (
     "name: strangers know no more; profile: also age, occupation and public information; character: also personality, "
     "traits and values; story: their backstory; all: also the secret, the goals and the private information"
@@ -46,8 +50,10 @@ def _head(task: Task) -> str:
 
 def _matrix(task: Task) -> str:
     names = [character.name for character in task.characters]
-    rows = [(name, *(_knowledge(task, seat, other) for other in range(len(names)))) for seat, name in enumerate(names)]
-    return f"{table(('knows … of', *names), rows)}\n{_wrapped(f'({_LEGEND})')}"
+    rows: list[tuple[str, ...]] = [
+        (name, *(_knowledge(task, seat, other) for other in range(len(names)))) for seat, name in enumerate(names)
+    ]
+    return Sheet("knowledge", ("knows … of", *names), rows, notes=(_wrapped(f"({_LEGEND})"),)).text()
 
 
 def _knowledge(task: Task, seat: int, other: int) -> str:
@@ -95,8 +101,10 @@ def _outcome(task: Task) -> Iterator[str]:
     yield "\n".join(_wrapped(f"worth to {worth}") for worth in worths)
     points = references(task)
     columns = (points.disagreement, points.best, points.best_joint)
-    rows = [(name, *(show_number(column[seat]) for column in columns)) for seat, name in enumerate(task.names.values())]
-    yield table(("worth", "without an outcome", "at best", "at the joint best"), rows)
+    rows: list[tuple[str | float, ...]] = [
+        (name, *(float(column[seat]) for column in columns)) for seat, name in enumerate(task.names.values())
+    ]
+    yield Sheet("worth", ("worth", "without an outcome", "at best", "at the joint best"), rows).text()
 
 
 def _interview(task: Task) -> Iterator[str]:
@@ -119,3 +127,54 @@ def _interview(task: Task) -> Iterator[str]:
         terms = f" terms {dict(test.terms)}" if test.terms else ""
         tests.append(_wrapped(f"goal {test.goal} of {names[test.seat]} is reached with{worth}{terms}"))
     yield disarm("\n".join(tests))
+
+
+# --- a set --------------------------------------------------------------------------------------------------------
+
+
+def composition_report(counts: Composition) -> Report:
+    """Returns a table for each part, with counts and shares."""
+    share = verified_share(counts)
+    parts: list[str | Sheet] = [] if share is None else [f"share verified: {show_percent(share)} %"]
+    for part, names in counts.items():
+        total = sum(names.values())
+        rows = [(name, number, number / total) for name, number in names.items()]
+        parts.append(Sheet(part, (part, "n", "share %"), rows, formats={"share %": show_percent}))
+    return Report("composition", parts)
+
+
+def composition_chart(counts: Composition, title: str, path: str | Path) -> Path:
+    """Draws a panel of bars for each part.
+
+    Args:
+        counts: of each part.
+        title: of the set.
+        path: ends in the format, one of :data:`~sotopia_env.reports.charts.FORMATS`.
+
+    Returns:
+        ``path``, written at once.
+
+    Raises:
+        UnknownNameError: there is no such format.
+    """
+    rows = [list(counts.items())[start : start + _COLUMNS] for start in range(0, len(counts), _COLUMNS)]
+    most = [max(len(names) for _, names in row) for row in rows]
+    heights = [bars * _ROW_HEIGHT + 0.6 for bars in most]
+    figure = new_figure(_PAGE_WIDTH, sum(heights) + 0.5)
+    grid = figure.add_gridspec(len(rows), _COLUMNS, height_ratios=heights)
+    for number, row in enumerate(rows):
+        for column, (part, names) in enumerate(row):
+            axes = figure.add_subplot(grid[number, column])
+            bars = axes.barh(range(len(names)), list(names.values()), color="#7a9cc6")
+            axes.bar_label(bars, padding=2, fontsize=7)
+            axes.set_yticks(range(len(names)), list(names), fontsize=7)
+            axes.set_ylim(most[number] - 0.5, -0.5)  # bars of one row are equally thick
+            axes.margins(x=0.15)
+            axes.set_xticks([])
+            axes.set_title(part, fontsize=8)
+            axes.spines[["top", "right", "bottom"]].set_visible(False)
+    share = verified_share(counts)
+    about = title if share is None else f"{title}: {share:.0%} with a verified outcome"
+    figure.suptitle(f"{about}; counts", fontsize=8)
+    (file,) = save_figure(figure, Path(path).with_suffix(""), [Path(path).suffix.removeprefix(".")])
+    return file

@@ -1,4 +1,4 @@
-"""Agreement of several judges on the same episodes."""
+"""Agreement of several judges on the same episodes: correlations, and Cohen's kappa of yes and no."""
 
 from __future__ import annotations
 
@@ -93,14 +93,60 @@ def _row(
     first: str, second: str, dimension: Dimension | str, pairs: Sequence[tuple[float, float]], missing: int
 ) -> Agreement:
     xs, ys = [x for x, _ in pairs], [y for _, y in pairs]
-    pearson, spearman = _correlations(xs, ys)
+    r, rho = pearson(xs, ys), spearman(xs, ys)
     difference = math.fsum(abs(x - y) for x, y in pairs) / len(pairs)
-    return Agreement(first, second, dimension, len(pairs), missing, pearson, spearman, difference)
+    return Agreement(
+        first=first,
+        second=second,
+        dimension=dimension,
+        n=len(pairs),
+        missing=missing,
+        pearson=None if r is None else r.value,
+        spearman=None if rho is None else rho.value,
+        mean_difference=difference,
+    )
 
 
-def _correlations(xs: Sequence[float], ys: Sequence[float]) -> tuple[float | None, float | None]:
-    if len(set(xs)) < 2 or len(set(ys)) < 2:
-        return None, None
+def cohens_kappa(pairs: Sequence[tuple[bool, bool]]) -> float | None:
+    r"""Returns Cohen's :math:`\kappa = (p_o - p_e) / (1 - p_e)`, the agreement of two raters beyond their marginals'.
+
+    ``None`` without pairs, or where both always say the same one thing.
+    """
+    if not pairs:
+        return None
+    observed = sum(first == second for first, second in pairs) / len(pairs)
+    first, second = (sum(column) / len(pairs) for column in zip(*pairs, strict=True))
+    expected = first * second + (1 - first) * (1 - second)
+    return None if expected == 1 else (observed - expected) / (1 - expected)
+
+
+@dataclass(frozen=True, slots=True)
+class Correlation:
+    """A coefficient in [-1, 1], with its two-sided p-value; values count as independent."""
+
+    value: float
+    p: float
+
+
+def varies(values: Sequence[float]) -> bool:
+    """Whether values differ by more than rounding."""
+    return len(values) > 1 and max(values) - min(values) >= 1e-9
+
+
+def pearson(xs: Sequence[float], ys: Sequence[float]) -> Correlation | None:
+    """Returns Pearson's r; ``None`` where a side does not vary. Needs the extra ``analysis``."""
+    return _correlation("pearsonr", xs, ys)
+
+
+def spearman(xs: Sequence[float], ys: Sequence[float]) -> Correlation | None:
+    """Returns Spearman's rho, ties sharing their mean rank; ``None`` where a side does not vary."""
+    return _correlation("spearmanr", xs, ys)
+
+
+def _correlation(name: str, xs: Sequence[float], ys: Sequence[float]) -> Correlation | None:
+    if not (varies(xs) and varies(ys)):
+        return None
     from scipy import stats
 
-    return float(stats.pearsonr(xs, ys).statistic), float(stats.spearmanr(xs, ys).statistic)
+    result = getattr(stats, name)(xs, ys)
+    return Correlation(float(result.statistic), float(result.pvalue))

@@ -1,0 +1,342 @@
+"""The report of a comparison, by one evaluator or several beside each other: tables, sheets and charts."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, replace
+
+from sotopia_env.quoting import disarm_line
+from sotopia_env.reports.compare import Cell, Comparison, Imbalance
+from sotopia_env.reports.comparison_charts import NOT_COMMON, comparison_charts, policy_label
+from sotopia_env.reports.differences import Difference
+from sotopia_env.reports.intervals import METHOD, Estimate, show_number
+from sotopia_env.reports.seat_results import EFFICIENCY, SHARE, SUCCESS, WORDS
+from sotopia_env.reports.sheet import ESTIMATE, Missing, Report, Sheet, Value
+from sotopia_env.reports.turn_counts import TurnCounts
+
+_COLUMNS_ON_SCREEN = 4
+WEIGHTS = (
+    "(in every table each scenario weighs the same, with its versions if it is one of a vignette, however many seats, "
+    f"partners and repeats it has; n counts seats)\n{METHOD}"
+)
+"""The note on weights and intervals under the tables."""
+
+
+def comparison_report(*comparisons: Comparison, title: str = "Comparison", notes: Sequence[str] = ()) -> Report:
+    """Returns the report.
+
+    Args:
+        comparisons: of the same seats, each by another evaluator.
+        title: of the Markdown page.
+        notes: paragraphs at its beginning.
+    """
+    first = comparisons[0]
+    parts: list[str | Sheet] = [*notes, _summary(comparisons)]
+    for item in comparisons:
+        by = f"Scores by {disarm_line(str(item.evaluator))}" if len(comparisons) > 1 else ""
+        parts += [by, *_ranking_parts(item), common_note(item) if item is first else "", *_level_parts(item)]
+        parts += [*_policy_parts(item), *_family_parts(item)]
+    parts += [
+        WEIGHTS,
+        _turn_sheet(first),
+        *_partner_parts(comparisons),
+        *_difference_parts(comparisons),
+        _imbalances(first),
+    ]
+    return Report(
+        name="comparison",
+        parts=parts,
+        sheets=_sheets(comparisons),
+        content=asdict(first) if len(comparisons) == 1 else [asdict(item) for item in comparisons],
+        charts=lambda: comparison_charts(comparisons),
+        title=title,
+    )
+
+
+def _summary(comparisons: Sequence[Comparison]) -> str:
+    first = comparisons[0]
+    lines = [f"{first.episodes} episodes, {len(first.policies)} policies"]
+    for item in comparisons:
+        by = disarm_line(item.evaluator or "nobody; the episodes have not been evaluated")
+        lines += [f"scores by: {by}; {item.unscored} episodes unscored", *reason_lines(item.reasons)]
+    if first.outcomes_by:
+        lines.append(f"verified outcomes by: {disarm_line(', '.join(first.outcomes_by))}")
+    return "\n".join(lines)
+
+
+def reason_lines(reasons: Sequence[tuple[str, int]], most: int = 5) -> list[str]:
+    """Returns a line for each of the first reasons why seats are unscored, with its count."""
+    lines = [f"  unscored, left out of the scores: {count} × {disarm_line(reason)}" for reason, count in reasons[:most]]
+    return [*lines, f"  … and {len(reasons) - most} more reasons"] if len(reasons) > most else lines
+
+
+# --- sheets -------------------------------------------------------------------------------------------------------
+
+
+def _joined(
+    name: str,
+    columns: Sequence[str],
+    comparisons: Sequence[Comparison],
+    rows: Callable[[Comparison], Iterable[tuple[Value, ...]]],
+) -> Sheet:
+    """A sheet of the rows by all evaluators."""
+    found = [(item.evaluator or "", *row) for item in comparisons for row in rows(item)]
+    return Sheet(name, ("evaluator", *columns), found, hidden=("evaluator",) if len(comparisons) == 1 else ())
+
+
+def _sheets(comparisons: Sequence[Comparison]) -> list[Sheet]:
+    policies = _joined(
+        "policies",
+        ("group", "policy", "metric", "common_seats", "unscored", ESTIMATE),
+        comparisons,
+        lambda item: (
+            (c.group, c.policy, c.metric, c.policy in item.common.policies, c.unscored, c.estimate)
+            for c in (*item.cells, *item.families)
+        ),
+    )
+    sheets = [policies, _differences(comparisons), _matrix(comparisons), _ranking(comparisons)]
+    return [*sheets, _turn_sheet(comparisons[0]), *(_levels(comparisons) if comparisons[0].by else ())]
+
+
+def _ranking(comparisons: Sequence[Comparison]) -> Sheet:
+    sheet = _joined(
+        "ranking",
+        ("rank", "policy", ESTIMATE, "ties"),
+        comparisons,
+        lambda item: ((r.places, r.policy, r.estimate, ", ".join(r.ties)) for r in item.ranking),
+    )
+    return replace(sheet, labels={ESTIMATE: comparisons[0].main, "ties": "not told apart from"})
+
+
+def _matrix(comparisons: Sequence[Comparison]) -> Sheet:
+    return _joined(
+        "matrix",
+        ("policy", "partner", "metric", "unscored", ESTIMATE),
+        comparisons,
+        lambda item: ((m.policy, m.partner, m.metric, m.unscored, m.estimate) for m in item.matrix),
+    )
+
+
+def _levels(comparisons: Sequence[Comparison]) -> tuple[Sheet, Sheet]:
+    """Means by level, and the differences between levels."""
+    (factor, metric) = next((item.by.factor, item.by.metric) for item in comparisons if item.by is not None)
+    means = _joined(
+        f"by_{factor}",
+        ("level", "policy", ESTIMATE),
+        comparisons,
+        lambda item: ((m.level, m.policy, m.estimate) for m in (item.by.means if item.by else ())),
+    )
+    contrasts = _joined(
+        f"by_{factor}_differences",
+        ("difference", "policy", ESTIMATE, "p", "q", "paired_by"),
+        comparisons,
+        lambda item: (
+            (c.name, c.policy, c.estimate or Missing(c.missing), *_test(c.estimate, c.q), c.paired_by)
+            for c in (item.by.contrasts if item.by else ())
+        ),
+    )
+    labels = {ESTIMATE: metric, "level": factor, "difference": f"difference by {factor}", "paired_by": "paired by"}
+    folding = ("policy", "paired_by")
+    return replace(means, labels=labels, folding=folding), replace(contrasts, labels=labels, folding=folding)
+
+
+def _test(estimate: Estimate | None, q: float | None) -> tuple[Value, Value]:
+    """Both p-values, plain and adjusted, or the reason why there are none."""
+    gap = Missing("no difference" if estimate is None else estimate.missing)
+    p = None if estimate is None else estimate.p
+    return gap if p is None else p, gap if q is None else q
+
+
+def _differences(comparisons: Sequence[Comparison]) -> Sheet:
+    compared = ("first", "second", "partner", "metric", ESTIMATE, "p", "q")
+    pairing = ("paired_by", "same_partner", "matched", "seats")
+    sheet = _joined(
+        "differences",
+        (*compared, *pairing),
+        comparisons,
+        lambda item: (
+            (d.first, d.second, d.partner, d.metric, d.estimate, *_test(d.estimate, d.q), d.paired_by, *_counts(d))
+            for d in item.differences
+        ),
+    )
+    labels = {ESTIMATE: "paired difference [95 % interval] n", "second": "less", "first": "policy"}
+    labels |= {"paired_by": "paired by", "same_partner": "same partner", "matched": "seats paired", "seats": "of"}
+    return replace(sheet, labels=labels, folding=("second", "partner", *pairing))
+
+
+def _counts(difference: Difference) -> tuple[Value, ...]:
+    return difference.same_partner, difference.matched, difference.seats
+
+
+def _turn_sheet(comparison: Comparison) -> Sheet:
+    columns = ("policy", "turns", "illegal", "illegal_percent", "invalid", "invalid_percent")
+    told = ("reasks", "tokens", "cost", "seconds_per_turn")
+    labels = {"policy": "turns of", "illegal_percent": "illegal %", "invalid_percent": "invalid %", "reasks": "re-asks"}
+    labels |= {"cost": "cost $", "seconds_per_turn": "seconds a turn"}
+    rows = [(policy, *_turn_cells(counts)) for policy, counts in comparison.turns]
+    folding = (*columns[2:], *told)
+    return Sheet("turns", (*columns, *told), rows, labels=labels, formats={"cost": "{:.4f}".format}, folding=folding)
+
+
+def _turn_cells(counts: TurnCounts) -> tuple[Value, ...]:
+    """Counts over all seats of a policy; what no record tells is missing, and not 0."""
+
+    def known(value: float | None, otherwise: str) -> Value:
+        return Missing(otherwise if counts.texts else "no texts") if value is None else value
+
+    illegal = 100 * counts.illegal / counts.turns if counts.turns else None
+    invalid = None if counts.invalid is None else 100 * counts.invalid / counts.texts
+    return (
+        counts.turns,
+        counts.illegal,
+        known(illegal, "no turns"),
+        known(counts.invalid, "unknown"),
+        known(invalid, "unknown"),
+        known(counts.reasks, "unknown"),
+        known(counts.tokens, "not reported"),
+        known(counts.cost, "price unknown"),
+        known(counts.seconds_per_turn, "not measured"),
+    )
+
+
+# --- what a reader gets -------------------------------------------------------------------------------------------
+
+
+def _ranking_parts(comparison: Comparison) -> list[str | Sheet]:
+    """The ranking, where there is somebody to be ranked among."""
+    if len(comparison.ranking) < 2:
+        return []
+    left_out = [policy for policy, _ in comparison.common.others if comparison.common.policies]
+    note = "(ranks by the intervals of the paired differences over all partners: a range where they include 0"
+    note += f"; not ranked: {_some(left_out)})" if left_out else ")"
+    return [replace(_ranking([comparison]).where(evaluator=comparison.evaluator or ""), notes=(note,))]
+
+
+def _level_parts(comparison: Comparison) -> list[str | Sheet]:
+    if comparison.by is None:
+        return []
+    left_out = comparison.by.left_out
+    note = f"({left_out} seats have no {comparison.by.factor} and are left out of these two)" if left_out else ""
+    return [*(sheet.where(evaluator=comparison.evaluator or "") for sheet in _levels([comparison])), note]
+
+
+def common_note(comparison: Comparison) -> str:
+    """Returns which seats the means are over, and whose means are not comparable; empty where all are."""
+    common, lines = comparison.common, []
+    if len(comparison.policies) > 1 and not common.policies:
+        first, second = map(disarm_line, comparison.policies[:2])
+        lines.append(
+            "no two policies have a task, a seat and a partner in common, so the means differ by these too; let them "
+            f"meet the same partner, such as rollout --matchup '{first} vs P' --matchup '{second} vs P'"
+        )
+    elif common.others or common.kept < common.seats:
+        lines.append(
+            f"means of {_some(common.policies)} are over the seats they have in common (task, seat, partner): "
+            f"{common.kept} of {common.seats}, beside {_some(common.partners)}"
+        )
+    lines += [
+        f"{NOT_COMMON} {disarm_line(policy)}: its mean is over seats of its own, beside {_some(partners)}; "
+        "compare it by the paired differences"
+        for policy, partners in (common.others if common.policies else ())
+    ]
+    return "\n".join(lines)
+
+
+def _some(names: Sequence[str], most: int = 6) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return disarm_line(", ".join(names[:most])) + more
+
+
+def _policy_parts(comparison: Comparison) -> list[str | Sheet]:
+    constant = dict(comparison.constant)
+    varied = [metric for metric in comparison.metrics if metric not in constant]
+    rows = [
+        (metric, policy_label(comparison, policy), _cell(comparison.cell(policy, metric), metric))
+        for metric, policy in itertools.product(varied, comparison.policies)
+    ]
+    sheet = Sheet("policies", ("metric", "policy", ESTIMATE), rows)
+    pages = sheet.crossed(("metric",), "policy", corner="mean [95 % interval] n").pages(1, _COLUMNS_ON_SCREEN)
+    values = ", ".join(f"{metric} {show_number(value)}" for metric, value in constant.items())
+    folded = [f"(the same in every seat, so not in the table: {disarm_line(values)})"] if constant else []
+    return [*pages, *folded]
+
+
+def _cell(cell: Cell | None, metric: str) -> Value:
+    if cell is not None:
+        return cell.estimate
+    verified = metric in (SUCCESS, SHARE, EFFICIENCY)
+    return Missing("no verified outcome" if verified else "no turns" if metric == WORDS else "not scored")
+
+
+def _family_parts(comparison: Comparison) -> list[str | Sheet]:
+    cells = {(cell.group, cell.policy, cell.metric): cell for cell in comparison.families}
+    pairs, metrics = dict.fromkeys(key[:2] for key in cells), (SUCCESS, SHARE, EFFICIENCY)
+    rows = [(*pair, *(_cell(cells.get((*pair, metric)), metric) for metric in metrics)) for pair in pairs]
+    return [Sheet("families", ("verified family", "policy", *metrics), rows)]
+
+
+def _partner_parts(comparisons: Sequence[Comparison]) -> list[str | Sheet]:
+    """The headlines by partner; with intervals where few policies are compared."""
+    first = comparisons[0]
+    sheet = _matrix(comparisons)
+    shown = replace(sheet, rows=[row for row in sheet.rows if row[2] in first.partners])
+    few = len(first.policies) <= _COLUMNS_ON_SCREEN
+    parts: list[str | Sheet] = []
+    for metric in first.headlines if first.baseline or len(comparisons) > 1 else first.headlines[:1]:
+        rows = shown.where(metric=metric)
+        corner = f"{metric}: partner \\ policy"
+        parts.append(rows.crossed(("evaluator", "partner"), "policy", corner=corner, missing="not met", means=not few))
+    mixed = len({cell.partner for cell in first.matrix} - set(first.partners))
+    note = f"({mixed} mixed sets of partners, in tables of three and more, are in the CSV and JSON only)"
+    return [*parts, note if mixed else ""]
+
+
+def _difference_parts(comparisons: Sequence[Comparison]) -> list[str | Sheet]:
+    first, sheet = comparisons[0], _differences(comparisons)
+    constant = dict(first.constant)
+    shown = [m for m in (first.headlines if first.main in first.metrics else first.metrics) if m not in constant]
+    rows = [row for row in sheet.rows if row[4] in shown]
+    notes = ["(q: Benjamini-Hochberg over all differences)"]
+    if not all(row[9] for row in rows):
+        notes.append(
+            "(not the same partner: the two policies never met the same partner in the same seat of a task, so such a "
+            "difference is one of policies and of partners; whose is whose, the matrix shows)"
+        )
+    title = f"Paired differences to {first.baseline}" if first.baseline else ""
+    return [replace(sheet, rows=rows, title=title, notes=tuple(notes)), *_consistency(comparisons)]
+
+
+def _consistency(comparisons: Sequence[Comparison]) -> list[str | Sheet]:
+    """With how many partners and evaluators each difference to the baseline holds."""
+    groups: dict[tuple[str, str], list[Estimate]] = {}
+    for item in (d for comparison in comparisons if comparison.baseline for d in comparison.differences):
+        groups.setdefault((item.first, item.metric), []).append(item.estimate)
+    rows = [
+        (
+            *key,
+            len(estimates),
+            sum(item.low is not None and item.low > 0 for item in estimates),
+            sum(item.high is not None and item.high < 0 for item in estimates),
+            min(item.mean for item in estimates),
+        )
+        for key, estimates in groups.items()
+    ]
+    columns = ("policy", "metric", "partners × evaluators", "interval above 0", "below 0", "smallest difference")
+    return [Sheet("consistency", columns, rows, "Number of partners and evaluators with which a difference holds")]
+
+
+_MOST_IMBALANCES = 8
+
+
+def _imbalances(comparison: Comparison) -> str:
+    lines = [_imbalance(item) for item in comparison.imbalances[:_MOST_IMBALANCES]]
+    more = len(comparison.imbalances) - len(lines)
+    head = "not balanced, so means also depend on the seats and the order of a policy:"
+    return "\n  ".join([head, *lines, *([f"… and {more} more"] if more else [])]) if lines else ""
+
+
+def _imbalance(item: Imbalance) -> str:
+    counts = ", ".join(f"seat {seat}: {count}" for seat, count in enumerate(item.by_seat))
+    order = f"; began {item.first} of {item.in_order}" if item.first * item.seats != item.in_order else ""
+    return f"{disarm_line(item.policy)} in tasks of {item.seats} seats ({counts}{order})"

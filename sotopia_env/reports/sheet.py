@@ -1,0 +1,311 @@
+"""Sheets, rows under named columns, and reports made of them: the one writer of text, Markdown, CSV and JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, is_dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sotopia_env.files import csv_text, write_texts
+from sotopia_env.quoting import disarm_line
+from sotopia_env.reports.charts import check_formats, save_figure
+from sotopia_env.reports.intervals import CASTINGS, PARTICIPANTS, Estimate, show_number
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """The cell of a value that does not exist, with the reason; empty in CSV."""
+
+    reason: str = ""
+
+
+Value = str | int | float | bool | Estimate | Missing | None
+"""A cell."""
+Format = Callable[[float], str]
+"""How the numbers of a column, or those of an estimate, are shown to a reader."""
+ESTIMATE = "estimate"
+"""Name of a column whose parts have no prefix in CSV."""
+_PARTS = ("n", "over", "clusters", "mean", "low", "high")
+_MARKS: Mapping[str, tuple[str, str]] = {
+    CASTINGS: ("†", "of one scenario or vignette: the interval is over castings, and says nothing of other scenarios"),
+    PARTICIPANTS: ("‡", "of people: each participant weighs the same, and the interval is over them"),
+}
+
+
+def show_p(value: float | None) -> str:
+    """Returns a p-value with three decimals, ``n/a`` for none."""
+    return "n/a" if value is None else ("<0.001" if value < 0.001 else f"{value:.3f}")
+
+
+def show_percent(value: float) -> str:
+    """Returns a share in percent, with one decimal."""
+    return f"{round(100 * value, 1) + 0.0:.1f}"
+
+
+def show_estimate(estimate: Estimate, show: Format = show_number) -> str:
+    """Returns ``mean [low, high] n``, marked where it is not over scenarios; or why there is no interval."""
+    if estimate.low is None or estimate.high is None:
+        return f"{show(estimate.mean)} [n/a: {estimate.missing}] {estimate.n}"
+    mark, _ = _MARKS.get(estimate.over, ("", ""))
+    return f"{show(estimate.mean)} [{show(estimate.low)}, {show(estimate.high)}]{mark} {estimate.n}"
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """Rows under named columns.
+
+    Attributes:
+        name: of its file.
+        columns: their names.
+        rows: a cell for each column.
+        title: above the table.
+        notes: lines below it.
+        labels: headings of columns whose names are not shown as they are.
+        formats: of columns; p and q are shown as such, all other numbers with two decimals.
+        folding: columns that are left out, with a line that says their value, where all rows have it.
+        hidden: columns that are in the files only.
+        footnotes: whether the reasons of missing values are listed below the table instead of in its cells.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    rows: Sequence[tuple[Value, ...]]
+    title: str = ""
+    notes: tuple[str, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    formats: Mapping[str, Format] = field(default_factory=dict)
+    folding: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()
+    footnotes: bool = False
+
+    @classmethod
+    def of(cls, name: str, records: Iterable[object], columns: tuple[str, ...], **options: Any) -> Sheet:
+        """Returns a sheet with a row for each record, whose attributes the columns are."""
+        rows = [tuple(getattr(record, column) for column in columns) for record in records]
+        return cls(name, columns, rows, **options)
+
+    def where(self, **values: Value) -> Sheet:
+        """Returns the rows with these values, without their columns."""
+        kept = [c for c, name in enumerate(self.columns) if name not in values]
+        at = {self.columns.index(name): value for name, value in values.items()}
+        rows = [row for row in self.rows if all(row[c] == value for c, value in at.items())]
+        columns = tuple(self.columns[c] for c in kept)
+        return replace(self, columns=columns, rows=[tuple(row[c] for c in kept) for row in rows])
+
+    def split(self, column: str) -> list[Sheet]:
+        """Returns a sheet for each value of a column, which becomes its title."""
+        values = dict.fromkeys(row[self.columns.index(column)] for row in self.rows)
+        return [replace(self.where(**{column: value}), title=str(value)) for value in values]
+
+    def crossed(
+        self,
+        down: Sequence[str],
+        across: str,
+        cell: str = ESTIMATE,
+        *,
+        corner: str = "",
+        missing: str = "",
+        means: bool = False,
+    ) -> Sheet:
+        """Returns a cross table.
+
+        Args:
+            down: columns that are kept.
+            across: column whose values become columns, in their order.
+            cell: column whose values become cells.
+            corner: heading of the last column that is kept.
+            missing: why a cell may be missing.
+            means: whether estimates are reduced to their means.
+        """
+        at = {name: position for position, name in enumerate(self.columns)}
+        columns, gap = list(dict.fromkeys(str(row[at[across]]) for row in self.rows)), Missing(missing)
+        cells: dict[tuple[Value, ...], dict[str, Value]] = {}
+        for row in self.rows:
+            value = row[at[cell]]
+            kept = value.mean if means and isinstance(value, Estimate) else value
+            cells.setdefault(tuple(row[at[name]] for name in down), {})[str(row[at[across]])] = kept
+        return Sheet(
+            name=self.name,
+            columns=(*down, *columns),
+            rows=[(*key, *(own.get(column, gap) for column in columns)) for key, own in cells.items()],
+            labels={**self.labels, down[-1]: corner or self.labels.get(down[-1], down[-1])},
+            formats=dict.fromkeys(columns, self.formats[cell]) if cell in self.formats else {},
+            folding=tuple(name for name in self.folding if name in down),
+            hidden=tuple(name for name in self.hidden if name in down),
+        )
+
+    def pages(self, keep: int, most: int) -> list[Sheet]:
+        """Returns parts with the first ``keep`` columns and at most ``most`` of the others."""
+        parts = [self.columns[start : start + most] for start in range(keep, len(self.columns), most)]
+        hidden = [tuple(name for name in self.columns[keep:] if name not in part) for part in parts]
+        return [replace(self, hidden=(*self.hidden, *names)) for names in hidden]
+
+    # --- as text --------------------------------------------------------------------------------------------------
+
+    def text(self) -> str:
+        """Returns aligned columns for a terminal; empty without rows."""
+        header, lines, notes = self._shown()
+        return "\n".join([*filter(None, [self.title]), table(header, lines), *notes]) if lines else ""
+
+    def markdown(self) -> str:
+        """Returns a Markdown table; empty without rows."""
+        header, lines, notes = self._shown()
+        if not lines:
+            return ""
+        lines = [[disarm_line(cell).replace("|", r"\|") for cell in line] for line in (header, *lines)]
+        lines.insert(1, ["---", *("---:" for _ in header[1:])])
+        grid = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        return "\n\n".join([*([f"## {self.title}"] if self.title else []), grid, *notes])
+
+    def _shown(self) -> tuple[list[str], list[list[str]], list[str]]:
+        """Headings and cells of the columns that are shown, and the notes."""
+        lines = [[self._show(name, cell) for name, cell in zip(self.columns, row, strict=True)] for row in self.rows]
+        folded = self._folded(lines)
+        shown = [c for c, name in enumerate(self.columns) if name not in folded and name not in self.hidden]
+        by_value: dict[str, list[str]] = {}
+        for name, value in folded.items():
+            by_value.setdefault(value, []).append(self.labels.get(name, name))
+        note = "; ".join(f"{', '.join(names)} = {disarm_line(value)}" for value, names in by_value.items() if value)
+        notes = [f"(in all rows: {note})"] if note else []
+        header = [self.labels.get(self.columns[c], self.columns[c]) for c in shown]
+        return header, [[line[c] for c in shown] for line in lines], [*notes, *self._footnotes(), *self.notes]
+
+    def _show(self, column: str, cell: Value) -> str:
+        if isinstance(cell, Missing):
+            return f"n/a: {cell.reason}" if cell.reason and not self.footnotes else "n/a"
+        if cell is None or isinstance(cell, str | bool):
+            return {None: "n/a", True: "yes", False: "no"}.get(cell, cell)  # type: ignore[arg-type, return-value]
+        is_p = column in ("p", "q") or column.endswith(("_p", "_q"))
+        show = self.formats.get(column, show_p if is_p else show_number)
+        if isinstance(cell, Estimate):
+            return show_estimate(cell, show)
+        return str(cell) if isinstance(cell, int) else show(cell)
+
+    def _folded(self, lines: Sequence[Sequence[str]]) -> dict[str, str]:
+        values = {name: {line[c] for line in lines} for c, name in enumerate(self.columns) if name in self.folding}
+        return {name: min(found) for name, found in values.items() if len(found) == 1 < len(lines)}
+
+    def _footnotes(self) -> list[str]:
+        """A line per reason, with the rows that have no value for it."""
+        where: dict[str, dict[str, None]] = {}
+        for row in self.rows if self.footnotes else ():
+            for cell in row:
+                if isinstance(cell, Missing) and cell.reason:
+                    where.setdefault(cell.reason, {})[str(row[0])] = None
+        return [disarm_line(f"n/a in {', '.join(rows)}: {reason}") for reason, rows in where.items()]
+
+    # --- as data --------------------------------------------------------------------------------------------------
+
+    def csv(self) -> str:
+        """Returns CSV in which an estimate has a column for each of its parts; an empty field means n/a."""
+        return csv_text(*self._flat())
+
+    def records(self) -> list[dict[str, Any]]:
+        """Returns the rows of the CSV, for JSON."""
+        header, rows = self._flat()
+        return [dict(zip(header, row, strict=True)) for row in rows]
+
+    def _flat(self) -> tuple[list[str], list[list[object]]]:
+        estimates = {
+            c
+            for c, name in enumerate(self.columns)
+            if name == ESTIMATE or any(isinstance(row[c], Estimate) for row in self.rows)
+        }
+        header: list[str] = []
+        for c, name in enumerate(self.columns):
+            prefix = "" if name == ESTIMATE else f"{name}_"
+            header += [f"{prefix}{part}" for part in _PARTS] if c in estimates else [name]
+        rows = [[part for c, cell in enumerate(row) for part in _parts(cell, c in estimates)] for row in self.rows]
+        return header, rows
+
+
+def _parts(cell: Value, is_estimate: bool) -> Iterable[object]:
+    if isinstance(cell, Estimate):
+        return [getattr(cell, part) for part in _PARTS]
+    value = None if isinstance(cell, Missing) else cell
+    return [None] * len(_PARTS) if is_estimate else [value]
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Returns aligned columns: the first to the left, the others to the right."""
+    lines = [[disarm_line(cell) for cell in line] for line in (header, *rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
+    lines.insert(1, ["-" * width for width in widths])
+    return "\n".join(_aligned_row(line, widths) for line in lines)
+
+
+def _aligned_row(line: Sequence[str], widths: Sequence[int]) -> str:
+    cells = [line[0].ljust(widths[0]), *(c.rjust(width) for c, width in zip(line[1:], widths[1:], strict=True))]
+    return "  ".join(cells).rstrip()
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a command prints, and the files that it writes.
+
+    Attributes:
+        name: of the files with its text and its content.
+        parts: texts and sheets for a reader, in their order; empty ones are left out.
+        sheets: written as CSV.
+        content: a dataclass or plain data, written as JSON; ``None`` for none.
+        charts: draws the charts, by file name.
+        title: of the Markdown page.
+    """
+
+    name: str
+    parts: Sequence[str | Sheet]
+    sheets: Sequence[Sheet] = ()
+    content: Any = None
+    charts: Callable[[], Mapping[str, Figure]] = dict
+    title: str = ""
+
+    def text(self) -> str:
+        """Returns the parts as plain text."""
+        return self._joined([part if isinstance(part, str) else part.text() for part in self.parts])
+
+    def markdown(self, images: Sequence[str] = ()) -> str:
+        """Returns the parts as a Markdown page that shows the files ``images`` at its end."""
+        parts = [part if isinstance(part, str) else part.markdown() for part in self.parts]
+        shown = [f"![{Path(name).stem.replace('_', ' ')}]({name})" for name in images]
+        return self._joined([f"# {self.title}" if self.title else "", *parts, *shown])
+
+    @staticmethod
+    def _joined(parts: Iterable[str]) -> str:
+        text = "\n\n".join(part for part in parts if part)
+        marks = [f"{mark}: {note}" for mark, note in _MARKS.values() if f"]{mark}" in text]
+        return "\n\n".join([text, *(["\n".join(marks)] if marks else [])]) + "\n"
+
+    def csv(self) -> dict[str, str]:
+        """Returns the CSV of the sheets by name."""
+        return {sheet.name: sheet.csv() for sheet in self.sheets}
+
+    def json(self) -> str:
+        """Returns the content as JSON; what does not exist is ``null``."""
+        content = asdict(self.content) if is_dataclass(self.content) else self.content  # type: ignore[arg-type]
+        return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+    def write(self, folder: str | Path, formats: Sequence[str] = ("png",), *, markdown: bool = False) -> list[Path]:
+        """Writes text, JSON, CSV and charts into ``folder``, each file at once, and returns their paths.
+
+        Args:
+            folder: made where it does not exist.
+            formats: of the charts, of :data:`~sotopia_env.reports.charts.FORMATS`.
+            markdown: whether the text is a Markdown page, which shows the charts.
+
+        Raises:
+            UnknownNameError: there is no such format.
+            InvalidValueError: nothing can be written there.
+        """
+        check_formats(formats)
+        folder, charts = Path(folder), self.charts()
+        images = [f"{name}.{formats[0]}" for name in charts] if formats else []
+        texts = {f"{self.name}.md": self.markdown(images)} if markdown else {f"{self.name}.txt": self.text()}
+        texts |= {f"{self.name}.json": self.json()} if self.content is not None else {}
+        texts |= {f"{name}.csv": text for name, text in self.csv().items()}
+        paths = write_texts(folder, texts)
+        return paths + [path for name, figure in charts.items() for path in save_figure(figure, folder / name, formats)]

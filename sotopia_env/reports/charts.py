@@ -27,9 +27,10 @@ FORMATS = ("png", "svg", "pdf")
 _COLUMN_WIDTH, _PAGE_WIDTH, _AXIS_WIDTH = 3.4, 7.0, 1.5
 """Inches: the columns and the pages of most journals, and the least width of a panel's axis."""
 _FONT_SIZE = 8
-_CHARACTER, _LINE_HEIGHT, _ROW_HEIGHT, _AROUND_PANEL = 0.062, 0.13, 0.17, 0.75
-"""Inches of text at this size, of a point with its number above it, and of a panel's title and axis."""
-_LABEL_CHARACTERS, _UNIT_CHARACTERS = 24, 30
+_CHARACTER, _LINE_HEIGHT, _ROW_HEIGHT, _AROUND_PANEL = 0.062, 0.13, 0.17, 0.4
+"""Inches of text at this size, of a point with its number above it, and of the axis of a panel."""
+_LABEL_CHARACTERS, _UNIT_CHARACTERS, _LEAST_CHARACTERS = 24, 30, 14
+_NARROWEST = 1e-6
 _JOINING = "\u00a0"  # a space at which no line is broken
 _STYLE: Any = {  # matplotlib types the keys as literals
     "font.size": _FONT_SIZE,
@@ -114,13 +115,14 @@ def _wrapped(text: str, characters: int) -> str:
     return "\n".join(part for parts in lines for part in parts)
 
 
-def forest_chart(panels: Sequence[Panel], heading: str, counted: str = "seats") -> Figure:
+def forest_chart(panels: Sequence[Panel], heading: str, *, counted: str = "seats", beside: int = 1) -> Figure:
     """Draws panels at the width of one column of a journal, or of the page where there are several side by side.
 
     Args:
         panels: at least one.
         heading: above all; what the intervals are over is added to it.
         counted: what the numbers of the estimates count.
+        beside: so many panels after each other stay side by side, where the page is wide enough.
     """
     import matplotlib
 
@@ -132,13 +134,22 @@ def forest_chart(panels: Sequence[Panel], heading: str, counted: str = "seats") 
     label_width = _CHARACTER * max(len(part) for parts in lines for part in parts)
     # Labels that all panels have stand beside the first one of a row alone.
     free, need = (_PAGE_WIDTH - label_width, _AXIS_WIDTH) if shared else (_PAGE_WIDTH, _AXIS_WIDTH + label_width)
-    columns = max(1, min(len(panels), int(free / need)))
-    rows, width = -(-len(panels) // columns), _COLUMN_WIDTH if columns == 1 else _PAGE_WIDTH
-    columns = -(-len(panels) // rows)  # as many in each row
+    most = max(1, min(len(panels), int(free / need)))
+    beside = beside if beside <= most else 1
+    groups = -(-len(panels) // beside)
+    rows = -(-groups // (most // beside))
+    columns = -(-groups // rows) * beside  # as many in each row
+    width = _COLUMN_WIDTH if columns == 1 else _PAGE_WIDTH
     references = {panel.reference for panel in panels} - {None}
     heading = f"{heading}\n{_over(estimates, sorted(references), counted)}"
     heading = _wrapped(heading, int(width / _CHARACTER))
-    panel_height = (_ROW_HEIGHT + _LINE_HEIGHT * max(map(len, lines))) * max(map(len, labels)) + _AROUND_PANEL
+    room = width / columns - (label_width if columns == 1 or not shared else label_width / columns)
+    characters = max(_LEAST_CHARACTERS, int(room / _CHARACTER))
+    texts = [[_wrapped(text, characters) for text in (panel.unit, panel.title)] for panel in panels]
+    around = _AROUND_PANEL + _LINE_HEIGHT * sum(
+        max(len(text.splitlines()) for text in side) for side in zip(*texts, strict=True)
+    )
+    panel_height = (_ROW_HEIGHT + _LINE_HEIGHT * max(map(len, lines))) * max(map(len, labels)) + around
     with matplotlib.rc_context(_STYLE):
         figure = new_figure(width, _LINE_HEIGHT * len(heading.splitlines()) + panel_height * rows)
         one_unit = len({panel.unit for panel in panels}) == 1
@@ -147,6 +158,8 @@ def forest_chart(panels: Sequence[Panel], heading: str, counted: str = "seats") 
             axes = figure.add_subplot(rows, columns, number + 1, sharex=first if one_unit else None)
             first = first or axes
             _draw(axes, panel, labels[number])
+            axes.set_xlabel(texts[number][0])
+            axes.set_title(texts[number][1], fontsize=_FONT_SIZE)
             if shared and number % columns:
                 axes.tick_params(labelleft=False)
         figure.suptitle(heading, x=0.01, ha="left", fontsize=_FONT_SIZE)
@@ -174,8 +187,9 @@ def _draw(axes: Axes, panel: Panel, labels: Sequence[str]) -> None:
     axes.margins(x=0.12)
     axes.xaxis.set_major_locator(MaxNLocator(4))
     axes.grid(axis="x", linewidth=0.3)
-    axes.set_xlabel(_wrapped(panel.unit, _UNIT_CHARACTERS))
-    axes.set_title(_wrapped(panel.title, _UNIT_CHARACTERS), fontsize=_FONT_SIZE)
+    low, high = axes.get_xlim()
+    if high - low < _NARROWEST:  # nothing but rounding errors, whose scale nobody could read
+        axes.set_xlim(low - 0.5, high + 0.5)
 
 
 def _over(estimates: Sequence[Estimate], references: Sequence[Any], counted: str) -> str:

@@ -171,15 +171,20 @@ class CompareSpec(Settings):
 
     def compare(self) -> tuple[Comparison, ...]:
         """Returns the comparison by each evaluator; errors are those of :func:`compare`."""
-        policies = {*self.policies, *filter(None, [self.baseline])} if self.policies else set()
-
-        def counts(row: SeatResult) -> bool:
-            is_compared = not policies or bool(policies & _names(row))
-            return is_compared and (not self.partners or row.partner in self.partners)
-
         return compare_judges(
-            self.runs, self.evaluators, self.metrics, by=self.by, baseline=self.baseline, counts=counts
+            self.runs, self.evaluators, self.metrics, by=self.by, baseline=self.baseline, select=self._select
         )
+
+    def _select(self, rows: Sequence[SeatResult]) -> list[SeatResult]:
+        """The seats of ``policies`` beside ``partners``."""
+        seated, met = set().union(*map(_names, rows)), {row.partner for row in rows}
+        for field_name, names, valid in (("policies", self.policies, seated), ("partners", self.partners, met)):
+            for name in names:
+                if name not in valid:
+                    raise UnknownNameError(field=field_name, got=name, valid=sorted(valid))
+        baseline = set() if self.baseline is None else {_policy(self.baseline, rows)}
+        policies = {*self.policies, *baseline} if self.policies else seated
+        return [row for row in rows if policies & _names(row) and (not self.partners or row.partner in self.partners)]
 
 
 def compare(
@@ -231,7 +236,7 @@ def compare_judges(
     *,
     by: str | None = None,
     baseline: str | None = None,
-    counts: Callable[[SeatResult], bool] | None = None,
+    select: Callable[[Sequence[SeatResult]], list[SeatResult]] | None = None,
 ) -> tuple[Comparison, ...]:
     """As :func:`compare_runs`, by each of several evaluators; p-values are adjusted over all differences together.
 
@@ -241,15 +246,14 @@ def compare_judges(
         metrics: see :attr:`Comparison.headlines`.
         by: a factor.
         baseline: a policy.
-        counts: whether a seat counts; by default all do.
+        select: returns the seats that count; by default all do.
     """
     results = []
     for name in dict.fromkeys(evaluators) or (None,):
         evaluator, rows = run_rows(runs, name)
-        kept = [row for row in rows if counts is None or counts(row)]
+        kept = rows if select is None else select(rows)
         if not kept:
-            expected = f"some of {', '.join(sorted({row.policy for row in rows}))}, with a partner that they met"
-            raise InvalidValueError("no seat is left to compare", field="policies", expected=expected)
+            raise InvalidValueError(field="partners", expected="some that the policies met")
         results.append(_comparison(evaluator, kept, metrics, by, baseline))
     return _adjusted(results)
 

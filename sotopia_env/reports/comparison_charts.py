@@ -43,14 +43,15 @@ def metric_label(comparison: Comparison, metric: str) -> str:
 
 def comparison_charts(comparisons: Sequence[Comparison]) -> dict[str, Figure]:
     """Returns the charts of a comparison by one evaluator or several, by file name."""
-    first = comparisons[0]
+    first, several = comparisons[0], len(comparisons)
     charts = {"means": _mean_chart(comparisons)}
     if panels := _difference_panels(comparisons):
         heading = f"Paired differences{f' to {first.baseline}' if first.baseline else ''}"
-        charts["differences"] = forest_chart(panels, f"{heading}{_by(comparisons)}")
-    charts["heat_map"] = heat_map(first)
-    if first.baseline or len(comparisons) > 1:
+        charts["differences"] = forest_chart(panels, f"{heading}{_by(comparisons)}", beside=several)
+    if first.baseline or several > 1:
         charts |= {f"{metric}_by_partner": _partner_chart(comparisons, metric) for metric in first.headlines}
+    else:
+        charts["heat_map"] = heat_map(first)
     return charts | _level_charts(first)
 
 
@@ -74,7 +75,7 @@ def _mean_chart(comparisons: Sequence[Comparison]) -> Figure:
         lines = [(policy_label(item, cell.policy), cell.estimate) for cell in cells]
         panels += [Panel(metric_label(item, metric), lines, _beside(comparisons, item))] if lines else []
     note = f"\n{NOT_COMMON} over other seats or partners: not comparable" if first.common.others else ""
-    return forest_chart(panels, f"Means of policies{_by(comparisons)}{note}")
+    return forest_chart(panels, f"Means of policies{_by(comparisons)}{note}", beside=len(comparisons))
 
 
 def _difference_panels(comparisons: Sequence[Comparison]) -> list[Panel]:
@@ -102,12 +103,12 @@ def _difference_panels(comparisons: Sequence[Comparison]) -> list[Panel]:
 def _partner_chart(comparisons: Sequence[Comparison], metric: str) -> Figure:
     """The policies' means beside each partner, a panel for each partner and evaluator."""
     panels = []
-    for item, partner in itertools.product(comparisons, comparisons[0].partners):
+    for partner, item in itertools.product(comparisons[0].partners, comparisons):
         cells = [cell for cell in item.matrix if (cell.partner, cell.metric) == (partner, metric)]
         lines = [(cell.policy, cell.estimate) for cell in cells]
         title = _beside(comparisons, item, f"with {partner}")
         panels += [Panel(metric_label(item, metric), lines, title)] if lines else []
-    return forest_chart(panels, f"Means beside each partner{_by(comparisons)}")
+    return forest_chart(panels, f"Means beside each partner{_by(comparisons)}", beside=len(comparisons))
 
 
 def _level_charts(comparison: Comparison) -> dict[str, Figure]:

@@ -323,7 +323,7 @@ def _consistency(comparisons: Sequence[Comparison]) -> list[str | Sheet]:
         for key, estimates in groups.items()
     ]
     columns = ("policy", "metric", "partners × evaluators", "interval above 0", "below 0", "smallest difference")
-    return [Sheet("consistency", columns, rows, "Number of partners and evaluators with which a difference holds")]
+    return [Sheet("consistency", columns, rows, "With how many partners and evaluators the differences hold")]
 
 
 _MOST_IMBALANCES = 8

@@ -81,20 +81,18 @@ def baseline_differences(
 ) -> tuple[Difference, ...]:
     """Returns the differences of every policy to ``baseline`` in every metric, with each partner that both met.
 
-    Where the two met no common partner in the same seat of a task, there is one difference over all partners.
+    Where no policy met a partner of the baseline in the same seat of a task, they are over all partners.
     """
-    found: list[Difference] = []
-    for policy, metric in itertools.product([name for name in policies if name != baseline], limits):
+    others, found = [name for name in policies if name != baseline], []
+    for policy, metric in itertools.product(others, limits):
         sides = _sides(rows, policy, baseline, metric)
-        if not _match_count(sides, shared_seat):
-            found += differences([*sides[0], *sides[1]], (policy, baseline), {metric: limits[metric]})
         for partner in sorted({row.partner for row in sides[0]}):
             own = _sides([row for side in sides for row in side if row.partner == partner], policy, baseline, metric)
             paired_by = next((name for name, match in _SAME_PARTNER.items() if _match_count(own, match)), None)
             if paired_by is not None:
                 difference = _difference(policy, baseline, metric, own, paired_by, limits[metric])
                 found.append(replace(difference, partner=partner))
-    return tuple(found)
+    return tuple(found) or tuple(d for policy in others for d in differences(rows, (policy, baseline), limits))
 
 
 def with_q(groups: Sequence[Sequence[Difference]]) -> list[tuple[Difference, ...]]:

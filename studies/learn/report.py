@@ -239,4 +239,4 @@ def stage_chart(runs: Sequence[Results], references: Results) -> Figure:
             item = Estimate(episodes, len(tasks), figure.mean, figure.low, figure.high, None, "tasks, and over seeds")
             lines.append(((TITLES | REFERENCES)[name], item))
         panels.append(Panel("GOAL (scale 0 to 10)", lines, f"{side} partners"))
-    return forest_chart(panels, "GOAL on held-out tasks", "episodes")
+    return forest_chart(panels, "GOAL on held-out tasks", counted="episodes")

@@ -126,11 +126,13 @@ def write_report(folder: Path, seeds: Sequence[int]) -> Path:
 
 
 _TEXTS = (
-    "SmolLM2-135M-Instruct on bargaining tasks with `brief` prompts, LoRA in bfloat16; training seeds {seeds}. GOAL, from "
-    "0 to 10, on test tasks that no stage trained on, each in both seats, at temperature 0.7. No stage met `boulware`.",
+    "SmolLM2-135M-Instruct on bargaining tasks with `brief` prompts, LoRA in bfloat16; training seeds {seeds}. GOAL, "
+    "from 0 to 10, on test tasks that no stage trained on, each in both seats, at temperature 0.7. No stage met "
+    "`boulware`.",
     "Turns: own turns that were not an action or not allowed, of all own turns in the evaluation.",
     "Differences are paired by training seed, task and seat. The mean over all seeds has a 95 % interval over tasks, "
-    "which holds these seeds fixed: how far another seed would be off is seen in the last column, each seed's own mean.",
+    "which holds these seeds fixed: how far another seed would be off is seen in the last column, each seed's own "
+    "mean.",
     "Wall and processor minutes of all stages; seeds run side by side.",
 )
 

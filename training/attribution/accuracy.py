@@ -201,5 +201,7 @@ def _accuracy_chart(rows: Sequence[Accuracy]) -> Figure:
         own = [(f"{row.attributor}, {row.method}", getattr(row, name)) for row in rows if row.family == family]
         lines = [(label, item) for label, item in own if item is not None]
         chance = 0.0 if name == "correlation" else 0.5
-        panels += [Panel(f"{name} (chance: {chance:g})", lines, family, chance)] if lines else []
-    return forest_chart(panels, "Accuracy of attribution methods", "actions, for ranking pairs of actions")
+        panels += [Panel(f"{name} (chance: {chance:g})", lines, family.replace("_", " "), chance)] if lines else []
+    return forest_chart(
+        panels, "Accuracy of attribution methods", counted="actions, for ranking pairs of them", beside=len(FIGURES)
+    )

@@ -349,11 +349,12 @@ def _report(
         baseline = _recorded_baseline(settings, partners, judges, runs)
         compared.add(baseline)
 
-    def counts(row: SeatResult) -> bool:
-        others = {other for seat, other in enumerate(row.policies) if seat != row.seat}
-        return row.policies[row.seat] in compared and len(others) == 1 and others <= partners
+    def select(rows: Sequence[SeatResult]) -> list[SeatResult]:
+        others = [{other for seat, other in enumerate(row.policies) if seat != row.seat} for row in rows]
+        met = [len(group) == 1 and group <= partners for group in others]
+        return [row for row, is_met in zip(rows, met, strict=True) if is_met and row.policies[row.seat] in compared]
 
-    results = compare_judges(runs, judges, settings.metrics, baseline=baseline[0], counts=counts)
+    results = compare_judges(runs, judges, settings.metrics, baseline=baseline[0], select=select)
     if spec not in settings.policies and not all(
         result.differences and {item.paired_by for item in result.differences} == {CLOSEST} for result in results
     ):

@@ -354,7 +354,7 @@ def test_rollout_records_resumes_and_refuses_another_seed(tmp_path: Path, task_f
     assert "seed: " in refused
     assert read_manifest(out).config.evaluator is None
     sotopia("evaluate", out, "--evaluator", "rules")
-    assert "12 episodes, 2 policies, 0 unscored" in sotopia("compare", out).output
+    assert "12 episodes, 2 policies" in sotopia("compare", out).output
 
 
 def test_a_matchup_that_only_one_policy_had_is_added_and_turns_no_sign(tmp_path: Path) -> None:
@@ -444,8 +444,8 @@ def test_show_lists_finds_and_marks_private_messages(tmp_path: Path, run: Path) 
 
 def test_compare_prints_tables_or_json_and_writes_a_report(tmp_path: Path, run: Path) -> None:
     text = sotopia("compare", run, "--out", tmp_path / "report").output
-    assert "goal: policy \\ partner" in sotopia("compare", run, "--metric", "goal").output
-    for part in ("mean [95 % interval] n", "overall: policy \\ partner", "a - b", "heat_map.png"):
+    assert "goal: partner \\ policy" in sotopia("compare", run, "--metric", "goal").output
+    for part in ("mean [95 % interval] n", "overall: partner \\ policy", "paired difference", "heat_map.png"):
         assert part in text
     assert (tmp_path / "report" / "means.png").read_bytes().startswith(b"\x89PNG")
     assert json.loads(sotopia("compare", run, "--json").stdout)["episodes"] == 6

@@ -57,7 +57,7 @@ def compare(
       sotopia compare --config comparison.yaml --set partners=[linear] --json
     """
     from sotopia_env.reports.compare import CompareSpec
-    from sotopia_env.reports.comparison_report import comparison_report
+    from sotopia_env.reports.comparison_tables import comparison_report
     from sotopia_env.settings import merged, overridden, read_values, settings_of
 
     if out is not None:

@@ -10,7 +10,7 @@ from sotopia_env.people.against_judges import HumanAgreement, JudgeOnDimension, 
 from sotopia_env.people.between_annotators import Statistic
 from sotopia_env.quoting import disarm, disarm_line
 from sotopia_env.reports.charts import new_figure
-from sotopia_env.reports.comparison_report import reason_lines
+from sotopia_env.reports.comparison_tables import reason_lines
 from sotopia_env.reports.sheet import Missing, Report, Sheet, Value, show_percent
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from sotopia_env.reports.agreement import cohens_kappa, pearson, spearman
 from sotopia_env.reports.charts import Panel, forest_chart, new_figure, save_figure
 from sotopia_env.reports.compare import Comparison, compare_judges, compare_runs
-from sotopia_env.reports.comparison_report import comparison_report
+from sotopia_env.reports.comparison_tables import comparison_report
 from sotopia_env.reports.differences import CLOSEST
 from sotopia_env.reports.intervals import METHOD, Estimate, adjusted, difference_estimate, estimate, show_number
 from sotopia_env.reports.seat_results import (

@@ -19,7 +19,7 @@ from sotopia_env.errors import InvalidValueError, UnknownNameError
 from sotopia_env.files import guard
 from sotopia_env.outcomes import OutcomeResult
 from sotopia_env.reports.compare import Comparison, compare, compare_runs
-from sotopia_env.reports.comparison_report import comparison_report
+from sotopia_env.reports.comparison_tables import comparison_report
 from sotopia_env.reports.intervals import METHOD, show_number
 from sotopia_env.reports.seat_results import HEADLINES, METRICS, recorded_evaluator, seat_results
 from sotopia_env.runs import EpisodePlan, all_matchups, evaluate_run, plan_episodes, run_episodes

@@ -13,7 +13,7 @@ from scipy import stats
 from sotopia_env.errors import UnknownNameError
 from sotopia_env.reports.compare import Comparison, compare
 from sotopia_env.reports.comparison_charts import metric_label
-from sotopia_env.reports.comparison_report import comparison_report
+from sotopia_env.reports.comparison_tables import comparison_report
 from sotopia_env.reports.contrasts import Contrast
 from sotopia_env.reports.intervals import CASTINGS, contrast_estimate
 from sotopia_env.reports.turn_counts import TurnCounts, count_turns, total

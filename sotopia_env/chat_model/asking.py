@@ -7,7 +7,9 @@ end is decided here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
@@ -15,6 +17,23 @@ from sotopia_env.chat_model.protocol import ChatModel, ChatReply, ChatRequest
 from sotopia_env.errors import ContextLengthError
 
 T = TypeVar("T")
+_stand_in: ContextVar[Callable[[ChatModel], ChatModel] | None] = ContextVar("stand_in", default=None)
+
+
+@contextmanager
+def asking_instead(stand_in: Callable[[ChatModel], ChatModel]) -> Iterator[None]:
+    """Within this context, ``stand_in(model)`` is asked in the place of a model, so that nothing is sent or sampled."""
+    token = _stand_in.set(stand_in)
+    try:
+        yield
+    finally:
+        _stand_in.reset(token)
+
+
+async def complete(model: ChatModel, request: ChatRequest) -> ChatReply:
+    """Returns the answer of the model, or of the one that :func:`asking_instead` puts in its place."""
+    stand_in = _stand_in.get()
+    return await (model if stand_in is None else stand_in(model)).complete(request)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +113,7 @@ async def ask(
     while True:
         prompted = prompt(omitted, complaints)
         try:
-            reply = await model.complete(replace(prompted.request, reask=len(complaints)))
+            reply = await complete(model, replace(prompted.request, reask=len(complaints)))
         except ContextLengthError:
             fewer = shorten(prompted.omitted)
             if fewer is not None:

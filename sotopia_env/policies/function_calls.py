@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from sotopia_env.chat_model.asking import complete
 from sotopia_env.chat_model.protocol import ChatModel, ChatReply, ChatRequest
 from sotopia_env.json_text import decode_json
 from sotopia_env.outcomes import ChoiceIssue, ItemsIssue, MoveKind, NumberIssue
@@ -189,7 +190,7 @@ class CallingModel:
 
     async def complete(self, request: ChatRequest) -> ChatReply:
         """Returns the model's answer; of one with calls, the text is the actions that they mean."""
-        reply = await self.model.complete(request)
+        reply = await complete(self.model, request)
         return replace(reply, text=action_text(reply.calls)) if reply.calls else reply
 
     async def close(self) -> None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,8 +34,10 @@ from sotopia_env.chat_model import (
     Role,
     estimate_tokens,
 )
+from sotopia_env.chat_model.asking import asking_instead
 from sotopia_env.chat_model.limits import most_tokens
 from sotopia_env.errors import EvaluationError
+from sotopia_env.policies.function_calls import CallingModel
 from sotopia_env.policies.human import HumanPolicy
 from sotopia_env.runs.evaluate import is_pending
 from sotopia_env.runs.plan import EpisodePlan
@@ -122,6 +124,19 @@ class StandInModels(ModelPool):
         """Returns a stand-in for the model that ``spec`` names."""
         self._stand_ins.append(StandIn(super().__call__(spec, "agent", api_base=api_base)))
         return self._stand_ins[-1]
+
+    def asked(self) -> AbstractContextManager[None]:
+        """Within this context, models that this pool did not make, those in this process, have stand-ins too."""
+        return asking_instead(self._in_place_of)
+
+    def _in_place_of(self, model: ChatModel) -> ChatModel:
+        if isinstance(model, StandIn | CallingModel):  # the second asks the first with function definitions added
+            return model
+        stand_in = next((item for item in self._stand_ins if item.model is model), None)
+        if stand_in is None:
+            stand_in = StandIn(model)
+            self._stand_ins.append(stand_in)
+        return stand_in
 
     def questions(self) -> list[_Question]:
         """Returns the requests since the last call, each with who got it."""
@@ -210,6 +225,10 @@ class Tally:
 
     async def of_plans(self, plans: Sequence[EpisodePlan], evaluator: Evaluator | None) -> tuple[ModelForecast, ...]:
         """Returns the sums for episodes that are to be played and evaluated."""
+        with self._models.asked():
+            return await self._of_plans(plans, evaluator)
+
+    async def _of_plans(self, plans: Sequence[EpisodePlan], evaluator: Evaluator | None) -> tuple[ModelForecast, ...]:
         for plan in plans:
             turns, seats = turn_limit(plan.task, plan.rules), range(len(plan.policies))
             questions = [await self._opening(plan, seat) for seat in seats]
@@ -226,9 +245,10 @@ class Tally:
 
     async def of_episodes(self, episodes: Iterable[Episode], evaluator: Evaluator) -> tuple[ModelForecast, ...]:
         """Returns the sums for the evaluation of played episodes, whose prompts are known."""
-        for episode in episodes:
-            await evaluate_episode(episode, evaluator)
-            self._add(self._models.questions(), 1, 1, 0)
+        with self._models.asked():
+            for episode in episodes:
+                await evaluate_episode(episode, evaluator)
+                self._add(self._models.questions(), 1, 1, 0)
         return tuple(self._rows.values())
 
     async def _opening(self, plan: EpisodePlan, seat: int) -> list[_Question]:

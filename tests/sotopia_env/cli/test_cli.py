@@ -268,7 +268,7 @@ def test_warnings_are_errors_when_strict(tmp_path: Path, task_file: Path) -> Non
     result = sotopia("tasks", "validate", file, "--strict", "--balance", code=1)
     assert "scenario.context: " in result.stderr
     assert "1 task, 1 errors, 0 warnings" in result.stdout
-    assert "share verified: 0%" in result.stdout
+    assert "share verified: 0.0 %" in result.stdout
 
 
 def test_validate_and_rollout_refuse_tasks_that_cannot_be_played(tmp_path: Path) -> None:

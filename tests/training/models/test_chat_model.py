@@ -8,15 +8,18 @@ from dataclasses import replace
 import pytest
 
 from sotopia_env import Table, naming, tasks
-from sotopia_env.chat_model import ChatRequest
+from sotopia_env.chat_model import ChatRequest, ModelOptions
 from sotopia_env.errors import ContextLengthError, EvaluationError, InvalidValueError
 from sotopia_env.evaluators import LLMJudge
 from sotopia_env.policies.answer_schema import action_schema
+from sotopia_env.runs import plan_episodes
+from sotopia_env.runs.forecast import StandInModels, Tally
 from sotopia_env.world import Rules
 from sotopia_env.world.action import parse_possible
 from sotopia_env.world.answers import InterviewQuestion
 from training.models import chat_model, constraints
 from training.models.chat_model import LocalChatModel, load_model
+from training.models.generation import BatchedGenerator
 from training.models.loading import load_causal_lm, write_prompt_settings
 from training.models.policy import load
 from training.models.tokenizers import load_tokenizer, prompt_ids
@@ -147,3 +150,15 @@ def test_constrained_decoding_that_is_not_installed_is_said_before_anything_is_l
         load_model(directory, constrained="on")
     assert isinstance(load_model(directory), LocalChatModel)
     assert not load_model(directory).constrained
+
+
+def test_a_forecast_samples_nothing(directory, monkeypatch):
+    """A model in this process is counted like one on a server, in a seat and as a judge."""
+    monkeypatch.setattr(BatchedGenerator, "generate", None)
+    models = StandInModels(ModelOptions())
+    policy = naming.make_policy(f"{directory}:max_length=4000")
+    judge = naming.make_evaluator(f"judge:{directory}:max_length=20000", model_factory=models.judge)
+    plans = plan_episodes(tasks.generate("bargaining", 1, seed=1), [(policy, "conceder")])
+    rows = asyncio.run(Tally(models).of_plans(plans, judge))
+    assert {row.role for row in rows} == {"agent", "judge"}
+    assert all(row.calls and row.first_prompt for row in rows)

@@ -157,7 +157,7 @@ def test_a_forecast_samples_nothing(directory, monkeypatch):
     monkeypatch.setattr(BatchedGenerator, "generate", None)
     models = StandInModels(ModelOptions())
     policy = naming.make_policy(f"{directory}:max_length=4000")
-    judge = naming.make_evaluator(f"judge:{directory}:max_length=20000", model_factory=models.judge)
+    judge = naming.make_evaluator(f"judge:{directory}", model_factory=models.judge)
     plans = plan_episodes(tasks.generate("bargaining", 1, seed=1), [(policy, "conceder")])
     rows = asyncio.run(Tally(models).of_plans(plans, judge))
     assert {row.role for row in rows} == {"agent", "judge"}

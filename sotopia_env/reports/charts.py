@@ -144,7 +144,7 @@ def forest_chart(panels: Sequence[Panel], heading: str, *, counted: str = "seats
     heading = f"{heading}\n{_over(estimates, sorted(references), counted)}"
     heading = _wrapped(heading, int(width / _CHARACTER))
     room = width / columns - (label_width if columns == 1 or not shared else label_width / columns)
-    characters = max(_LEAST_CHARACTERS, int(room / _CHARACTER))
+    characters = max(_LEAST_CHARACTERS, int(room / _CHARACTER) - 2)  # a gap to the next panel
     texts = [[_wrapped(text, characters) for text in (panel.unit, panel.title)] for panel in panels]
     around = _AROUND_PANEL + _LINE_HEIGHT * sum(
         max(len(text.splitlines()) for text in side) for side in zip(*texts, strict=True)

@@ -56,7 +56,7 @@ def decode_json(text: str | bytes, *, finite: bool = True) -> Any:
         value = json.loads(text, object_pairs_hook=_unique_keys, **numbers)
     except RecursionError:
         raise ValueError(_TOO_DEEP) from None
-    except (json.JSONDecodeError, UnicodeDecodeError, _RefusedError):
+    except (json.JSONDecodeError, UnicodeDecodeError, RefusedError):
         raise
     except ValueError:  # Python's own limit, whose message is about an interpreter's setting
         raise ValueError(_TOO_LONG) from None
@@ -130,9 +130,9 @@ class _Window:
     def _entry(self, line: int) -> tuple[Any, int] | None:
         """The value at the position and its end; ``None`` where the window ends too early."""
         try:
-            value, end = _DECODER.raw_decode(self._text, self._position)
+            value, end = DECODER.raw_decode(self._text, self._position)
             check_extent(value, end - self._position)
-        except _RefusedError as error:
+        except RefusedError as error:
             raise InvalidValueError(f"not valid JSON ({error})", where=Where(line=line)) from None
         except RecursionError:
             raise InvalidValueError(f"not valid JSON ({_TOO_DEEP})", where=Where(line=line)) from None
@@ -166,11 +166,11 @@ def check_extent(value: Any, characters: int) -> None:
         values = chain.from_iterable(item.values() if isinstance(item, dict) else item for item in containers)
         level = list(islice(values, _MOST_VALUES * characters + 1))
         if len(level) > _MOST_VALUES * characters:
-            raise _RefusedError("its aliases stand for too many values")
-    raise _RefusedError(_TOO_DEEP)
+            raise RefusedError("its aliases stand for too many values")
+    raise RefusedError(_TOO_DEEP)
 
 
-class _RefusedError(ValueError):
+class RefusedError(ValueError):
     """Something that the JSON grammar admits, or Python's reader, and this one does not."""
 
 
@@ -178,22 +178,23 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     unique = dict(pairs)
     if len(unique) != len(pairs):
         keys = [key for key, _ in pairs]
-        raise _RefusedError(f"duplicate key {excerpt(next(key for key in keys if keys.count(key) > 1))}")
+        raise RefusedError(f"duplicate key {excerpt(next(key for key in keys if keys.count(key) > 1))}")
     return unique
 
 
 def _finite(text: str) -> float:
     number = float(text)
     if math.isinf(number):
-        raise _RefusedError(f"{text[:40]} is too large for a number")
+        raise RefusedError(f"{text[:40]} is too large for a number")
     return number
 
 
 def _no_number(name: str) -> NoReturn:
-    raise _RefusedError(f"{name} is not a JSON number")
+    raise RefusedError(f"{name} is not a JSON number")
 
 
 _BLANK = re.compile(r"[ \t\n\r]*")
 _NEAR_END = 64
 _FINITE: dict[str, Any] = {"parse_float": _finite, "parse_constant": _no_number}
-_DECODER = json.JSONDecoder(object_pairs_hook=_unique_keys, **_FINITE)
+DECODER = json.JSONDecoder(object_pairs_hook=_unique_keys, **_FINITE)
+"""Reads one value inside a text (``raw_decode``), by the rules of :func:`parse_json`."""

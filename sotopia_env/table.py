@@ -13,7 +13,6 @@ The PettingZoo and Gymnasium environments, runs and TRL's tools are faces of it.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -30,7 +29,8 @@ from sotopia_env.errors import (
     excerpt,
 )
 from sotopia_env.policies.policy import Decision, Policy, turn_seed
-from sotopia_env.world.action import Action, ParseFailure, parse_possible
+from sotopia_env.waiting import all_at_once
+from sotopia_env.world.action import Action, ParseFailure
 from sotopia_env.world.dynamics import (
     EpisodeState,
     Rules,
@@ -212,8 +212,7 @@ class Table:
             _check_type("action", "an Action or a text", action, Action)
             self._take(agent, Decision(action, generation))
             return None
-        observation = self.observe(agent)
-        answer = parse_possible(action, observation.available, observation.briefing.recipients)
+        answer = self.observe(agent).parse(action)
         if isinstance(answer, ParseFailure):
             return answer
         self._take(agent, Decision(answer, generation or Generation(text=action)))
@@ -281,7 +280,9 @@ class Table:
             if before is not None:
                 before()
             count = len(self.state.turns)
-            decisions = await _all_of([self._ask(agent, seats[agent]) for agent in agents])
+            requests = [self._ask(agent, seats[agent]) for agent in agents]
+            # One alone is awaited as it is: a task of its own takes 9 µs, and a scripted turn some 30.
+            decisions = await all_at_once(requests) if len(requests) > 1 else [await requests[0]]
             for agent, decision in zip(agents, decisions, strict=True):
                 self._take(agent, decision)
             self._tell(count, after)
@@ -396,17 +397,3 @@ def _restore(episode: Episode, pending: dict[str, Decision]) -> Table:
     table = Table.resume(episode)
     table._pending = pending
     return table
-
-
-async def _all_of(requests: Sequence[Coroutine[Any, Any, _ResultT]]) -> Sequence[_ResultT]:
-    """The results of all, asked at once; the first error cancels the others, whose cost is booked before it leaves."""
-    if len(requests) == 1:
-        return (await requests[0],)
-    tasks = [asyncio.ensure_future(request) for request in requests]
-    try:
-        return await asyncio.gather(*tasks)
-    except BaseException:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        raise

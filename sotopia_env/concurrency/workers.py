@@ -10,6 +10,7 @@ from typing import Any, ParamSpec, TypeVar
 from sotopia_env.concurrency.progress import Progress
 from sotopia_env.concurrency.stopping import Dropped, Stop, woken_by_signals
 from sotopia_env.errors import FATAL, InvalidValueError, check_whole
+from sotopia_env.waiting import is_inside_a_loop, wait
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -89,13 +90,10 @@ def blocking(work: Callable[_P, Coroutine[Any, Any, _T]]) -> Callable[_P, _T]:
 
     @wraps(work)
     def run(*args: _P.args, **kwargs: _P.kwargs) -> _T:
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            return asyncio.run(work(*args, **kwargs))
-        raise InvalidValueError(
-            f"{name}() was called where an event loop is running", hint=f"await {work.__name__}() there"
-        )
+        if is_inside_a_loop():  # a run that was waited for in a thread could not be interrupted by Ctrl-C
+            hint = f"await {work.__name__}() there"
+            raise InvalidValueError(f"{name}() was called where an event loop is running", hint=hint)
+        return wait(work(*args, **kwargs))
 
     run.__name__ = run.__qualname__ = name
     run.__doc__ = f"As :func:`{work.__name__}`, for callers without an event loop."

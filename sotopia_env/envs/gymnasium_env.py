@@ -12,7 +12,6 @@ import asyncio
 import copy
 import weakref
 from collections.abc import Coroutine, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar, Unpack, cast
 
 import gymnasium
@@ -25,6 +24,7 @@ from sotopia_env.envs.spaces import ActionSpace, action_space
 from sotopia_env.errors import InvalidActionError, InvalidValueError, check_members, check_whole
 from sotopia_env.outcomes import Menu
 from sotopia_env.policies.policy import Policy
+from sotopia_env.waiting import wait
 from sotopia_env.world.episode import Episode
 from sotopia_env.world.observation import Observation
 from sotopia_env.world.scenario import Task
@@ -210,10 +210,7 @@ def _read_policy(value: object) -> Policy:
 
 
 class Waiter:
-    """Waits for coroutines from synchronous code, in one event loop that lives as long as the environment.
-
-    Inside a running loop (a notebook) the waiting is done in a thread, for loops do not nest.
-    """
+    """Waits for coroutines from synchronous code, in one event loop that lives as long as the environment."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -224,10 +221,7 @@ class Waiter:
             self._loop = asyncio.new_event_loop()
             # Closing runs nothing in the loop, so it may happen whenever the garbage collector likes.
             weakref.finalize(self, self._loop.close)
-        if not _inside_a_loop():
-            return self._loop.run_until_complete(coroutine)
-        with ThreadPoolExecutor(max_workers=1) as pool:
-            return pool.submit(self._loop.run_until_complete, coroutine).result()
+        return wait(coroutine, self._loop)
 
     def close(self) -> None:
         """Closes the loop; a later :meth:`wait` opens another."""
@@ -237,11 +231,3 @@ class Waiter:
 
     def __reduce__(self) -> tuple[type[Waiter], tuple[()]]:
         return Waiter, ()  # a copy in another process opens a loop of its own
-
-
-def _inside_a_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True

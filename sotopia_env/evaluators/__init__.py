@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from sotopia_env.evaluators.judge.document import document
     from sotopia_env.evaluators.judge.llm_judge import LLMJudge
     from sotopia_env.evaluators.judge.prompt import Prompt, closed_object, fingerprint
-    from sotopia_env.evaluators.judge.question import Manner, all_at_once, ask, check_model, tag
+    from sotopia_env.evaluators.judge.question import Manner, ask, check_model, tag
     from sotopia_env.evaluators.judge.verdict import Refusal, object_members, read_object, refusal
     from sotopia_env.evaluators.spoken_outcome import SpokenOutcome
 
@@ -43,7 +43,7 @@ _LAZY: Mapping[str, tuple[str, ...]] = {
     "judge.document": ("document",),
     "judge.llm_judge": ("LLMJudge",),
     "judge.prompt": ("Prompt", "closed_object", "fingerprint"),
-    "judge.question": ("Manner", "all_at_once", "ask", "check_model", "tag"),
+    "judge.question": ("Manner", "ask", "check_model", "tag"),
     "judge.verdict": ("Refusal", "object_members", "read_object", "refusal"),
     "spoken_outcome": ("SpokenOutcome",),
 }
@@ -79,7 +79,6 @@ __all__ = [
     "SpokenOutcome",
     "VerifiedOutcome",
     "View",
-    "all_at_once",
     "ask",
     "check_model",
     "closed_object",

@@ -9,8 +9,9 @@ from typing import Any
 
 from sotopia_env.errors import EvaluationError, InvalidValueError, UnknownNameError, check_whole
 from sotopia_env.evaluators.evaluator import Basis, MemberResult, evaluate_member, measures, weakest
-from sotopia_env.evaluators.judge.question import AskingEvaluator, all_at_once
+from sotopia_env.evaluators.judge.question import AskingEvaluator
 from sotopia_env.records import canonical_json
+from sotopia_env.waiting import all_at_once
 from sotopia_env.world.episode import Episode, Evaluation, Evaluator, Score
 from sotopia_env.world.reward import CustomDimension, Dimension
 from sotopia_env.world.scenario import Task

@@ -29,9 +29,10 @@ from sotopia_env.evaluators.evaluator import Basis
 from sotopia_env.evaluators.judge.goals import PROMPTS as JUDGE_PROMPTS
 from sotopia_env.evaluators.judge.goals import judge_goals
 from sotopia_env.evaluators.judge.prompt import fingerprint
-from sotopia_env.evaluators.judge.question import AskingEvaluator, Manner, all_at_once, check_model, tag
+from sotopia_env.evaluators.judge.question import AskingEvaluator, Manner, check_model, tag
 from sotopia_env.outcomes import OutcomeResult
 from sotopia_env.records import canonical_json
+from sotopia_env.waiting import all_at_once
 from sotopia_env.world.answers import (
     ANSWERED,
     COVERAGE,

@@ -12,9 +12,10 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, NoReturn
+from typing import Any
 
 from sotopia_env.errors import InvalidActionError
+from sotopia_env.json_text import decode_json
 from sotopia_env.records import canonical_json
 
 LONGEST_CLAIM = 200
@@ -114,22 +115,11 @@ def _parsed(text: str) -> object:
     if len(text) > _LONGEST_JSON:
         raise InvalidMoveError(field="move", expected=f"at most {_LONGEST_JSON} characters of JSON", got=len(text))
     try:
-        return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
-    except InvalidMoveError:
-        raise
-    except (ValueError, RecursionError):
+        return decode_json(text)
+    except json.JSONDecodeError:
         raise InvalidMoveError(field="move", expected='JSON such as {"accept": 2}', got=text) from None
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    unique = dict(pairs)
-    if len(unique) != len(pairs):
-        raise InvalidMoveError("a key occurs twice in one object", field="move")
-    return unique
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise InvalidMoveError(f"{name} is not a number", field="move")
+    except ValueError as error:
+        raise InvalidMoveError(str(error), field="move") from None
 
 
 def _terms(content: object) -> dict[str, Any]:

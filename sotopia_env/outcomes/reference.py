@@ -76,23 +76,6 @@ class ReferencePoints:
         gain, best = math.fsum(payoffs) - base, math.fsum(self.best_joint) - base
         return gain / best if best > 0 else float(gain >= 0)
 
-    def distance_to_frontier(self, payoffs: Sequence[float]) -> float:
-        """Euclidean distance to the nearest point of the frontier, in shares of each seat's attainable gain.
-
-        0 where no outcome is better for somebody and worse for nobody.
-        """
-        import numpy as np
-
-        frontier = np.array(self.frontier)
-        point = np.array(payoffs)
-        dominates = (frontier >= point).all(axis=1) & (frontier > point).any(axis=1)
-        if not dominates.any():
-            return 0.0
-        scale = np.array(self.best) - np.array(self.disagreement)
-        gains = scale > 0
-        differences = (frontier[:, gains] - point[gains]) / scale[gains]
-        return float(np.sqrt((differences**2).sum(axis=1)).min())
-
     def fairness(self, payoffs: Sequence[float]) -> float:
         """1 - (greatest - least share), shares clipped to [0, 1], over the seats that can gain; 1 where none can."""
         seats = zip(self.shares(payoffs), self.best, self.disagreement, strict=True)

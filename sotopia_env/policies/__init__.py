@@ -5,7 +5,6 @@ from sotopia_env.policies.answer_schema import action_schema
 from sotopia_env.policies.best_of_n import BestOfNPolicy, OfferWorth, Scorer
 from sotopia_env.policies.human import HumanPolicy
 from sotopia_env.policies.llm import Consequence, LLMPolicy, read_reply
-from sotopia_env.policies.mixed import MixedPolicy, Mixture
 from sotopia_env.policies.negotiators import (
     FixedDemand,
     FrequencyModel,
@@ -36,8 +35,6 @@ __all__ = [
     "Leaver",
     "Liar",
     "Micro",
-    "MixedPolicy",
-    "Mixture",
     "Negotiator",
     "OfferWorth",
     "OpponentModeller",

@@ -6,7 +6,6 @@ score is taken. What scores is a plug: the worth of a move here, a trained rewar
 
 from __future__ import annotations
 
-import asyncio
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -18,6 +17,7 @@ from sotopia_env.outcomes import Move, MoveKind, Terms
 from sotopia_env.outcomes.space import OPTION
 from sotopia_env.policies.negotiators.bidding import ranking
 from sotopia_env.policies.policy import Decision, Policy, turn_seed
+from sotopia_env.waiting import all_at_once
 from sotopia_env.world.action import Action
 from sotopia_env.world.answers import InterviewQuestion, InterviewReply, answer_of
 from sotopia_env.world.episode import EpisodeError, Generation, Usage
@@ -99,7 +99,7 @@ class BestOfNPolicy:
         """
         started = time.perf_counter()
         seeds = [seed, *(turn_seed(seed, candidate, 0) for candidate in range(1, self.n))]
-        results = await self._candidates(observation, seeds)
+        results = await all_at_once(self._candidate(observation, seed) for seed in seeds)
         candidates = [result for result in results if isinstance(result, Decision)]
         failures = [result for result in results if isinstance(result, PolicyError)]
         if not candidates:
@@ -121,16 +121,6 @@ class BestOfNPolicy:
             return await self.policy.act(observation, seed)
         except PolicyError as error:
             return error
-
-    async def _candidates(self, observation: Observation, seeds: Sequence[int]) -> list[Decision | PolicyError]:
-        requests = [asyncio.ensure_future(self._candidate(observation, seed)) for seed in seeds]
-        try:
-            return await asyncio.gather(*requests)
-        except BaseException:
-            for request in requests:
-                request.cancel()
-            await asyncio.gather(*requests, return_exceptions=True)  # what they spent is booked before the run ends
-            raise
 
 
 def _error(failure: PolicyError) -> EpisodeError:

@@ -44,7 +44,7 @@ from sotopia_env.policies.function_calls import CallingModel, functions_of, with
 from sotopia_env.policies.interviews import answer_schema, read_choice, request_text
 from sotopia_env.policies.lengths import Lengths, wordless_moves
 from sotopia_env.policies.policy import Decision
-from sotopia_env.world.action import NO_ACTION, Action, ActionType, ParseFailure, parse_possible
+from sotopia_env.world.action import NO_ACTION, Action, ActionType, ParseFailure
 from sotopia_env.world.answers import InterviewQuestion, InterviewReply
 from sotopia_env.world.episode import EpisodeError, Generation
 from sotopia_env.world.observation import ChatMessage, Observation
@@ -255,7 +255,7 @@ def read_reply(reply: ChatReply, observation: Observation) -> Action | ParseFail
 
     Whether its move is open is another question: see :func:`problem_of`.
     """
-    answer = parse_possible(reply.text, observation.available, observation.briefing.recipients)
+    answer = observation.parse(reply.text)
     if isinstance(answer, Action):
         return answer
     cut = "; the answer was cut off at its limit of tokens" if reply.finish_reason == "length" else ""

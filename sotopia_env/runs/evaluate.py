@@ -59,11 +59,6 @@ class _Line(Record):
     evaluation: Evaluation
 
 
-def _content(episode: Episode) -> str:
-    text = episode.model_dump_json(include={"turns", "stop"})
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
 def _side_journal(folder: Path, judge: Named) -> Journal[_Line]:
     """The verdicts so far of this evaluator with these parameters, and those of a panel's judges."""
     identity = canonical_json([judge.name, judge.parameters])
@@ -106,7 +101,7 @@ class _Job:
 
     def _verdicts(self, episode: Episode) -> tuple[Collection[Evaluation], Evaluation | None]:
         """The evaluations by the judges of a panel, and the verdict itself; ``None`` where there is none yet."""
-        lines = self.side.records((episode.key, _content(episode))) if self.side else []
+        lines = self.side.records((episode.key, episode.turns_hash)) if self.side else []
         latest = {line.evaluation.evaluator: line.evaluation for line in lines}
         verdict = latest.pop(self.judge.name, None)
         return latest.values(), verdict
@@ -119,7 +114,7 @@ class _Job:
         return True
 
     def _append(self, episode: Episode, evaluation: Evaluation) -> None:
-        self.side.append(_Line(key=episode.key, content=_content(episode), evaluation=evaluation))
+        self.side.append(_Line(key=episode.key, content=episode.turns_hash, evaluation=evaluation))
 
     def _begun(self, episode: Episode) -> Episode:
         """The episode with what the judges of a panel have answered already; with ``force``, in this work only."""

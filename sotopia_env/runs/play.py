@@ -10,11 +10,11 @@ from typing import Protocol, TypeVar
 
 from sotopia_env.concurrency import Dropped, Stop
 from sotopia_env.errors import FATAL, SotopiaError
-from sotopia_env.evaluators import all_at_once
 from sotopia_env.evaluators.evaluator import MemberResult, Panel
 from sotopia_env.runs.plan import EpisodePlan
 from sotopia_env.storage.manifest import FailureRecord, named
 from sotopia_env.table import Table, TurnListener
+from sotopia_env.waiting import all_at_once
 from sotopia_env.world.episode import Episode, EpisodeError, Evaluation, Evaluator, RecordedTurn
 
 logger = logging.getLogger(__name__)

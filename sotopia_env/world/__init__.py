@@ -1,7 +1,7 @@
 """The world: situations, actions, rules, observations, rewards and episodes; pure functions and frozen records."""
 
 from sotopia_env.quoting import disarm, quote
-from sotopia_env.world.action import NO_ACTION, Action, ActionType, ParseFailure, json_objects, parse_possible, to_json
+from sotopia_env.world.action import NO_ACTION, Action, ActionType, ParseFailure, json_objects, to_json
 from sotopia_env.world.answers import InterviewAnswer, Interviewee, InterviewQuestion, InterviewReply, View
 from sotopia_env.world.dynamics import EpisodeState, Rules, Turn, TurnOrder, initial_state, transition
 from sotopia_env.world.episode import (
@@ -95,7 +95,6 @@ __all__ = [
     "initial_state",
     "json_objects",
     "outcome_of",
-    "parse_possible",
     "quote",
     "references",
     "render_action",

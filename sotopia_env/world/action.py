@@ -16,6 +16,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, ConfigDict, PlainSerializer
 
 from sotopia_env.errors import InvalidActionError, InvalidValueError, Verbatim
+from sotopia_env.json_text import DECODER, RefusedError
 from sotopia_env.outcomes import InvalidMoveError, Move, read_move
 from sotopia_env.quoting import disarm, quote
 
@@ -133,16 +134,6 @@ class _UnreadableError(ValueError):
     """Something that was meant as JSON but cannot be read without guessing; the message says why."""
 
 
-def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    item = dict(pairs)
-    if len(item) != len(pairs):
-        raise _UnreadableError("a key of the JSON object is given twice")
-    return item
-
-
-_DECODER = json.JSONDecoder(object_pairs_hook=_unique_keys)
-
-
 def parse(text: str, recipients: Mapping[str, str] | None = None) -> Action | ParseFailure:
     """Reads the one action object ``{"action_type", "argument", "to", "move"}`` from model text.
 
@@ -253,9 +244,9 @@ def _scan(text: str) -> Iterator[tuple[int, int, dict[str, Any]]]:
         if start < 0:
             return
         try:
-            item, end = _DECODER.raw_decode(text, start)
-        except _UnreadableError:
-            raise
+            item, end = DECODER.raw_decode(text, start)
+        except RefusedError as error:
+            raise _UnreadableError(_why_unreadable(error)) from None
         except (ValueError, RecursionError) as error:
             # Braces may stand in prose, but a broken object may hold a whole one: to read on inside it is to guess.
             closing, opening = text.find("}", start), text.find("{", start + 1)
@@ -272,7 +263,8 @@ def _why_unreadable(error: ValueError | RecursionError) -> str:
         return "the JSON object is nested too deeply"
     if isinstance(error, json.JSONDecodeError):
         return f"the JSON object is not valid: {error.msg} at character {error.pos}"
-    return "the JSON object is not valid: it holds a number with too many digits"
+    reason = error if isinstance(error, RefusedError) else "it holds a number with too many digits"
+    return f"the JSON object is not valid: {reason}"
 
 
 def _why_no_object(text: str) -> str:
@@ -280,7 +272,7 @@ def _why_no_object(text: str) -> str:
     if start < 0:
         return 'no JSON object was found; expected {"action_type": …, "argument": …}'
     try:
-        _DECODER.raw_decode(text, start)
+        DECODER.raw_decode(text, start)
     except (ValueError, RecursionError) as error:
         return _why_unreadable(error)
     return "no JSON object was found"

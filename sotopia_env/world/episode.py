@@ -6,6 +6,7 @@ stand side by side. An evaluation that failed is *unscored* with a reason, never
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
@@ -284,6 +285,11 @@ class Episode(SourcedRecord):
     def with_turns(self, turns: Iterable[Turn]) -> Episode:
         """Returns the episode with other turns, which have no texts behind them."""
         return self.model_copy(update={"turns": tuple(RecordedTurn(turn=turn) for turn in turns)})
+
+    @property
+    def turns_hash(self) -> str:
+        """16 hex digits of what happened; :attr:`key` says only what was planned."""
+        return hashlib.sha256(self.model_dump_json(include={"turns", "stop"}).encode()).hexdigest()[:16]
 
     def before(self, turn: int) -> Episode:
         """Returns the state before turn ``turn``: an unfinished episode of the turns until then, without evaluations.

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from sotopia_env.errors import InvalidValueError, UnknownNameError
 from sotopia_env.outcomes import AnyProtocol, Menu, TableView
 from sotopia_env.outcomes.table import HIDDEN
-from sotopia_env.world.action import Action, ActionType
+from sotopia_env.world.action import Action, ActionType, ParseFailure, parse_possible
 from sotopia_env.world.briefing import DISCLOSURE, OWN_FIELDS, Briefing, Partner, briefing, describe
 from sotopia_env.world.conversation import (
     LEFT_OUT,
@@ -125,13 +125,12 @@ class Outlook:
             return None
         seat = self._protocol.agents.index(self._agent)
         worth = self._protocol.valuations[seat]
-        payoff = self._protocol.payoffs(self.state)[seat]
-        return Prospect(outcome.decided, payoff - worth.disagreement / worth.scale)
+        return Prospect(outcome.decided, self._protocol.payoffs(self.state)[seat] - worth.disagreement / worth.scale)
 
     def text(self, acting: bool) -> str:
         """What is on the table and, for who is to act, which moves are open, as whole lines."""
-        stands = f"On the table:\n{self.table_text}\n"
-        return f"{stands}Moves open to you:\n{self.menu_text}\n" if acting and self.menu else stands
+        moves = f"Moves open to you:\n{self.menu_text}\n" if acting and self.menu else ""
+        return f"On the table:\n{self.table_text}\n{moves}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,9 +194,8 @@ class Observation:
         return self._text(self.history or NOTHING_YET)
 
     def _text(self, history: str) -> str:
-        briefing = self.briefing
-        tail = f"Turn #{self.turn} is yours.\n{briefing.answer}" if self.acting else "It is not your turn."
-        return f"{briefing.head}\n{SO_FAR}\n{history}{self.refusal}\n{self._stands()}{tail}"
+        tail = f"Turn #{self.turn} is yours.\n{self.briefing.answer}" if self.acting else "It is not your turn."
+        return f"{self.briefing.head}\n{SO_FAR}\n{history}{self.refusal}\n{self._stands()}{tail}"
 
     def _stands(self) -> str:
         return "" if self._outlook is None else self._outlook.text(self.acting)
@@ -216,8 +214,7 @@ class Observation:
         Args:
             index: of a turn of its own; ``None`` for the coming one.
         """
-        turns = self._state.turns
-        return _own_turns_left(self._state, len(turns) if index is None else index)
+        return _own_turns_left(self._state, len(self._state.turns) if index is None else index)
 
     def answerable(self, index: int | None = None) -> tuple[int, ...]:
         """Returns the numbers of the offers that the seat could accept.
@@ -225,12 +222,16 @@ class Observation:
         Args:
             index: of a turn of its own; ``None`` for the coming one.
         """
-        protocol, state = self._state.task.protocol, self._state
+        protocol = self._state.task.protocol
         if protocol is None or (index is None and not self.acting):
             return ()
-        outlook = self._outlook if index is None else Outlook(protocol, state.tables[index], self.agent)
+        outlook = self._outlook if index is None else Outlook(protocol, self._state.tables[index], self.agent)
         assert outlook is not None
         return outlook.menu.accept
+
+    def parse(self, text: str) -> Action | ParseFailure:
+        """Reads an action that this seat could take now from a model's text; see :func:`.action.parse_possible`."""
+        return parse_possible(text, self.available, self.briefing.recipients)
 
     def move_problem(self, action: Action) -> str | None:
         """Returns why the move of ``action`` would not count if it were taken now, or ``None`` where it would."""

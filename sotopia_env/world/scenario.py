@@ -356,14 +356,3 @@ class Task(SourcedRecord):
         if scenario.interview is not None:
             content["scenario"]["interview"] = scenario.interview.model_dump(mode="json")
         return hashlib.sha256(canonical_json(content).encode()).hexdigest()[:16]
-
-    def with_swapped_seats(self) -> Task:
-        """Returns the two-seat task with its *characters* exchanged, for comparisons over both castings."""
-        if len(self.characters) != 2:
-            raise InvalidValueError(field="characters", expected="two, to be swapped", got=len(self.characters))
-        return Task(
-            id=f"{self.id}~swapped",
-            scenario=self.scenario,
-            characters=self.characters[::-1],
-            relationships=self.relationships,
-        )

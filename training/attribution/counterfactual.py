@@ -30,11 +30,11 @@ from sotopia_env.chat_model import ModelPool
 from sotopia_env.concurrency import Progress
 from sotopia_env.continuations import Continuations
 from sotopia_env.errors import FATAL, InvalidValueError, SotopiaError, Verbatim
-from sotopia_env.evaluators import all_at_once
 from sotopia_env.naming import make_evaluator, policy_of
 from sotopia_env.policies import Policy
 from sotopia_env.records import Record, canonical_json
 from sotopia_env.storage import Journal
+from sotopia_env.waiting import all_at_once
 from sotopia_env.world import Episode, Evaluation, PolicyInfo, Usage, replay
 from training.attribution.credits import Importance, Missing, SeatScore, attributable_turns, relative
 from training.attribution.settings import COUNTERFACTUAL, CounterfactualSettings

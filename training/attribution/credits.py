@@ -34,7 +34,6 @@ What has no score or no attribution is *missing*: left out and counted, never 0.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -134,7 +133,7 @@ class Attribution(Record):
         episode: key of the episode.
         task: id of the task.
         scenario: see :func:`sotopia_env.tasks.task_key`.
-        content: what happened in the episode, see :func:`content_of`; ``None`` where nobody noted it.
+        content: what happened in the episode, its ``turns_hash``; ``None`` where nobody noted it.
         seat: agent id.
         turn: index of the turn in the episode.
         dimension: one of the seven by its full name, or a custom one.
@@ -157,12 +156,6 @@ class Attribution(Record):
     attribution: float | None = Field(ge=0, le=1)
     score: float = Field(allow_inf_nan=False)
     reward: float = Field(allow_inf_nan=False)
-
-
-def content_of(episode: Episode) -> str:
-    """Returns 16 hex digits of what happened in an episode; its key says only what was planned."""
-    text = episode.model_dump_json(include={"turns", "stop"})
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def dimension_name(name: str) -> str:

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
 
-from sotopia_env.evaluators import all_at_once
 from sotopia_env.policies import Policy
 from sotopia_env.records import Record, canonical_json
 from sotopia_env.storage import Journal
 from sotopia_env.table import Table
 from sotopia_env.tasks import family_of
+from sotopia_env.waiting import all_at_once
 from sotopia_env.world import Action, ActionType, Episode
 from training.attribution.counterfactual import Measurement, StateValues
 from training.attribution.credits import Missing

@@ -22,7 +22,7 @@ from sotopia_env.records import Record
 from sotopia_env.storage import Journal, read_run
 from sotopia_env.world import Episode
 from training.attribution.by_model import LLMAttributor
-from training.attribution.credits import Importance, Missing, SeatScore, content_of, seat_score
+from training.attribution.credits import Importance, Missing, SeatScore, seat_score
 from training.attribution.settings import AttributionSettings
 from training.data.sources import seats_of
 from training.stage.access import work_with_models
@@ -43,7 +43,7 @@ def episodes_of(settings: AttributionSettings) -> Iterator[tuple[Episode, list[s
     contents: dict[str, tuple[str, str]] = {}
     for path in settings.runs:
         for episode in read_run(path):
-            content = content_of(episode)
+            content = episode.turns_hash
             if episode.key in contents:
                 other, there = contents[episode.key]
                 if other != content:
@@ -156,7 +156,7 @@ def _pending(
 ) -> Iterator[_Asked]:
     """What is still to be asked; what was missing is asked again."""
     for question in questions:
-        content = content_of(question.episode)
+        content = question.episode.turns_hash
         for attributor in attributors:
             asked = _Asked(question, attributor, f"{content} {attributor.tag}")
             record = answers.get(question.key(attributor.name))

@@ -35,7 +35,6 @@ from training.attribution.credits import (
     SeatScore,
     attributable_turns,
     attributed,
-    content_of,
     seat_score,
 )
 from training.attribution.questions import (
@@ -172,7 +171,7 @@ class _Writer:
     def lines(self) -> Iterator[str]:
         """The records of all episodes, in their order."""
         for episode, seats in episodes_of(self._settings):
-            identity = (task_key(episode.task), content_of(episode))
+            identity = (task_key(episode.task), episode.turns_hash)
             for seat in seats:
                 turns = attributable_turns(episode, seat)
                 for name in self._settings.names:

@@ -313,15 +313,6 @@ def weighted(rows: Iterable[Row], weight: float) -> Iterator[Row]:
         yield from itertools.chain(*itertools.tee(conversation, int(weight) + extra))
 
 
-def to_dataset(rows: Iterable[Row], folder: str | Path) -> Dataset:
-    """Returns the rows as a ``datasets.Dataset``, written to and read from ``folder``: they are never all in memory.
-
-    Raises:
-        InvalidValueError: there are no rows.
-    """
-    return stream_dataset((row.columns() for row in rows), _features(), folder)
-
-
 def stream_dataset(records: Iterable[Mapping[str, Any]], features: Features, folder: str | Path) -> Dataset:
     """Returns the records as a ``datasets.Dataset``, written to ``folder`` one by one and read from there.
 
@@ -353,12 +344,3 @@ def stream_dataset(records: Iterable[Mapping[str, Any]], features: Features, fol
             raise error.__cause__ from None
         raise
     return dataset
-
-
-def _features() -> Any:
-    from datasets import Features, Value
-
-    message = [{"role": Value("string"), "content": Value("string")}]
-    kinds = dict.fromkeys(("episode", "task", "scenario", "seat", "partner"), "string")
-    kinds |= {"turn": "int32", "dropped": "int32", "value": "float64"}
-    return Features({"prompt": message, "completion": message} | {name: Value(kinds[name]) for name in _KEPT_COLUMNS})

@@ -13,7 +13,7 @@ from sotopia_env.errors import InvalidValueError
 from sotopia_env.policies import AgentPrompt
 from sotopia_env.records import read_record
 from sotopia_env.table import Table, observations
-from sotopia_env.world import Action, ChatMessage, Episode, Observation, parse_possible
+from sotopia_env.world import Action, ChatMessage, Episode, Observation
 from training.data.samples import RowMaker, stream_dataset
 from training.data.sources import source_rows
 from training.grpo.sampling import trainer_sample
@@ -183,7 +183,7 @@ def prompt_records(
 def _possible(answer: str, state: str, seat: str) -> bool:
     """Whether the environment would have taken the answer, and its move, where its prompt was cut."""
     observation = _observation(state, seat)
-    action = parse_possible(answer, observation.available, observation.briefing.recipients)
+    action = observation.parse(answer)
     return isinstance(action, Action) and observation.move_problem(action) is None
 
 

@@ -19,9 +19,9 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from sotopia_env.errors import DamagedRecordError, InvalidValueError, UnknownNameError
-from sotopia_env.files import read_text, write_text_atomically
-from sotopia_env.records import Record, read_record
+from sotopia_env.errors import InvalidValueError, UnknownNameError
+from sotopia_env.files import write_text_atomically
+from sotopia_env.records import Record
 from training.attribution.credits import Rewards, TurnKey, dimension_name
 
 logger = logging.getLogger(__name__)
@@ -87,11 +87,6 @@ class RewardDesign(Record):
     def save(self, path: str | Path) -> None:
         """Writes the design as JSON, atomically."""
         write_text_atomically(Path(path), self.model_dump_json(indent=2) + "\n")
-
-
-def read_design(path: str | Path) -> RewardDesign:
-    """Reads what :meth:`RewardDesign.save` wrote, or raises :class:`DamagedRecordError`."""
-    return read_record(RewardDesign, read_text(path, DamagedRecordError), path)
 
 
 def fit_design(rewards: Rewards, training: Collection[str], weights: Mapping[str, float] | None = None) -> RewardDesign:

@@ -19,7 +19,7 @@ from sotopia_env.errors import InvalidValueError, Verbatim
 from sotopia_env.files import replacement
 from sotopia_env.settings import Settings
 from sotopia_env.storage import read_run
-from training.attribution.credits import Method, Rewards, TurnKey, content_of, read_rewards
+from training.attribution.credits import Method, Rewards, TurnKey, read_rewards
 from training.data.held_out import check_not_reserved, evaluation_scenarios
 from training.data.samples import CountTokens, Row, RowMaker, Split, split_scenarios
 from training.reward.design import RewardDesign, fit_design, plot_distribution
@@ -96,7 +96,7 @@ def _check(settings: RewardRowSettings, rewards: Rewards) -> None:
         for episode in read_run(path):
             missing.discard(episode.key)
             content = rewards.contents.get(episode.key)
-            if content is not None and content != content_of(episode):
+            if content is not None and content != episode.turns_hash:
                 raise InvalidValueError(
                     "another episode with this key was attributed",
                     field="episode",

@@ -19,13 +19,13 @@ from sotopia_env.evaluators.judge.question import (
     Answer,
     AskingEvaluator,
     Manner,
-    all_at_once,
     ask,
     check_model,
     remarks,
     tag,
 )
 from sotopia_env.evaluators.judge.verdict import Judgement, read_verdict
+from sotopia_env.waiting import all_at_once
 from sotopia_env.world.episode import Episode, Evaluation, Score
 from sotopia_env.world.reward import DIMENSIONS, CustomDimension, Dimension
 from sotopia_env.world.scenario import Task

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -23,6 +21,7 @@ from sotopia_env.errors import (
 from sotopia_env.evaluators.judge.prompt import Prompt
 from sotopia_env.evaluators.judge.verdict import Refusal
 from sotopia_env.records import canonical_json
+from sotopia_env.waiting import wait
 from sotopia_env.world.episode import Episode, Evaluation
 
 T = TypeVar("T")
@@ -149,21 +148,6 @@ def remarks(answers: Iterable[Answer[Any]]) -> str:
     return "; ".join(part for part in parts if part)
 
 
-async def all_at_once(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """Returns all results, computed at the same time; the first exception cancels the rest.
-
-    It is raised after the rest has ended, so that nothing is recorded after the ledger is closed.
-    """
-    running = [asyncio.ensure_future(item) for item in work]
-    try:
-        return await asyncio.gather(*running)
-    except BaseException:
-        for item in running:
-            item.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
-        raise
-
-
 def check_model(model: object) -> ChatModel:
     """Returns ``model``, or raises :class:`InvalidValueError` when it is no chat model."""
     if not isinstance(model, ChatModel) or isinstance(model, type):
@@ -185,12 +169,7 @@ class AskingEvaluator:
 
     def evaluate(self, episode: Episode) -> Evaluation:
         """As :meth:`evaluate_async`; blocks an event loop that is running."""
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            return asyncio.run(self.evaluate_async(episode))
-        with ThreadPoolExecutor(max_workers=1) as pool:
-            return pool.submit(asyncio.run, self.evaluate_async(episode)).result()
+        return wait(self.evaluate_async(episode))
 
     async def close(self) -> None:
         """Closes the models that are asked."""

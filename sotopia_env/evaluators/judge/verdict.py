@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sotopia_env.errors import FieldError, Verbatim, excerpt, json_excerpt
+from sotopia_env.errors import FieldError, Verbatim, json_excerpt
+from sotopia_env.json_text import DECODER
 
 MAX_ANSWER = 262_144
 """Longest answer that is read, in characters."""
@@ -54,10 +55,6 @@ class Refusal:
     reason: str
 
 
-class _UnreadableError(ValueError):
-    """An answer that is no valid JSON object; the message says why."""
-
-
 _THINKING = re.compile(r"\s*<(think|thinking|reasoning)>.*?</\1>", re.DOTALL | re.IGNORECASE)
 _FENCE = re.compile(r"```(?:json)?[ \t]*\r?\n(.*)\n[ \t]*```", re.DOTALL | re.IGNORECASE)
 
@@ -80,7 +77,7 @@ def read_object(text: str) -> dict[str, Any] | Refusal:
     if not body.startswith("{"):
         return _refusal(expected="one JSON object and nothing before it", got=body)
     try:
-        item, end = _DECODER.raw_decode(body)
+        item, end = DECODER.raw_decode(body)
     except RecursionError:
         return Refusal("the JSON object is nested too deeply")
     except json.JSONDecodeError as error:
@@ -95,22 +92,6 @@ def read_object(text: str) -> dict[str, Any] | Refusal:
 
 def _refusal(expected: str, got: str) -> Refusal:
     return Refusal(str(FieldError(expected=expected, got=got or Verbatim("no text"))))
-
-
-def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    item = dict(pairs)
-    if len(item) != len(pairs):
-        keys = [key for key, _ in pairs]
-        duplicate = next(key for key in keys if keys.count(key) > 1)
-        raise _UnreadableError(f"the key {excerpt(duplicate)} is given twice")
-    return item
-
-
-def _no_constant(name: str) -> Any:
-    raise _UnreadableError(f"{name} is not a JSON number")
-
-
-_DECODER = json.JSONDecoder(object_pairs_hook=_unique_keys, parse_constant=_no_constant)
 
 
 def read_verdict(text: str, agents: Sequence[str], axes: Sequence[Axis]) -> tuple[Judgement, ...] | Refusal:

@@ -211,7 +211,7 @@ WRONG = {
     "empty reasoning": ('{"answers": {"1": {"reasoning": "", "answer": "yes"}}}', "answers.1.reasoning: "),
     "list": ('{"answers": ["yes"]}', 'got ["yes"]'),
     "prose": ("Yes.", "nothing before it"),
-    "twice": ('{"answers": {"1": 1, "1": 2}}', "given twice"),
+    "twice": ('{"answers": {"1": 1, "1": 2}}', "duplicate key"),
 }
 
 

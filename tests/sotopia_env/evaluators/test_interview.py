@@ -11,7 +11,7 @@ import pytest
 from sotopia_env.errors import EvaluationError, ModelCallError
 from sotopia_env.evaluators import Composite, Interview, VerifiedOutcome, View
 from sotopia_env.naming import make_evaluator
-from sotopia_env.policies import LLMPolicy, MixedPolicy, UniformRandom
+from sotopia_env.policies import LLMPolicy, UniformRandom
 from sotopia_env.runs import EpisodePlan, run_episodes
 from sotopia_env.testing import ScriptedChatModel, check_evaluator, check_no_leaks
 from sotopia_env.world.answers import InterviewAnswer
@@ -213,16 +213,6 @@ def test_each_seat_is_asked_through_the_policy_of_its_record():
     renamed = replace(first, temperature=0.5)
     _, evaluation = interviewed([first] * 3, Interview(policies=[renamed]))
     assert {a.value for a in evaluation.answers} == {None}
-
-
-def test_mixed_policies_answer_by_seat():
-    seats = {"agent_0": player(), "agent_1": Mute("a"), "agent_2": UniformRandom()}
-    mixed = MixedPolicy(seats)
-    _, evaluation = interviewed([mixed] * 3)
-    assert {a.reason for a in evaluation.answers if a.respondent == "agent_1"} == {
-        "the policy 'a' answers no questions"
-    }
-    assert None not in {a.value for a in evaluation.answers if a.respondent != "agent_1"}
 
 
 def test_a_transcript_without_policies_leaves_all_seats_unanswered():

@@ -96,8 +96,6 @@ def test_reference_points_are_those_of_brute_force(spec: OutcomeSpec) -> None:
         assert exact_payoffs(spec, terms) == point
         first = next(i for i, u in enumerate(points) if u in rational and (objective(u), sum(gains(u))) == top)  # type: ignore
         assert terms == outcomes[first]
-    for u in points:
-        assert (reference.distance_to_frontier(tuple(map(float, u))) == 0.0) or u not in frontier
 
 
 def test_shares_efficiency_and_fairness() -> None:
@@ -106,8 +104,6 @@ def test_shares_efficiency_and_fairness() -> None:
     assert reference.shares((1, -1)) == (0.5, -0.5)
     assert reference.efficiency((2, 2)) == reference.fairness((2, 2)) == 1.0
     assert reference.fairness((2, 1)) == 0.5
-    assert reference.distance_to_frontier((2, 2)) == 0.0
-    assert reference.distance_to_frontier((2, 1)) == 0.5
 
 
 def test_the_outcomes_of_claims_are_right_and_none() -> None:

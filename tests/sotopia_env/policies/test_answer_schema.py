@@ -16,7 +16,7 @@ from sotopia_env.naming import make_policy
 from sotopia_env.policies.answer_schema import LONGEST_ARGUMENT, action_schema
 from sotopia_env.policies.policy import turn_seed
 from sotopia_env.table import Table
-from sotopia_env.world.action import WORDLESS, Action, ActionType, parse_possible, to_json
+from sotopia_env.world.action import WORDLESS, Action, ActionType, to_json
 from sotopia_env.world.dynamics import Rules, TurnOrder
 from sotopia_env.world.observation import Observation
 from sotopia_env.world.scenario import Task
@@ -90,7 +90,7 @@ def test_everything_that_the_schema_admits_is_read(of: Task, order: TurnOrder) -
             for _ in range(12):
                 value = draw(schema, rng)
                 validator.validate(value)
-                action = parse_possible(json.dumps(value), seen.available, seen.briefing.recipients)
+                action = seen.parse(json.dumps(value))
                 assert isinstance(action, Action), (value, action)
                 assert action.move is None or action.action_type not in WORDLESS
 

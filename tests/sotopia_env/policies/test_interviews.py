@@ -146,7 +146,7 @@ def test_a_person_is_asked_on_goals_with_yes_and_no():
         ("B", "JSON object"),
         ('{"answer": 1}', "answer: "),
         ('{"answer": "B and C"}', 'got "B and C"'),
-        ('{"answer": "B", "answer": "C"}', "given twice"),
+        ('{"answer": "B", "answer": "C"}', "duplicate key"),
         ('{"answer": "B"', "not valid"),
         ('{"answers": "B"}', '"answers"'),
         ("{}", '"answer"'),

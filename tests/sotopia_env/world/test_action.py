@@ -68,7 +68,7 @@ def test_the_one_action_is_found(text):
         ('{"action_type": "speak", "argument": 7}', "got int"),
         ('{"action_type": "speak", "argument": "\\ud800"}', "lone surrogate"),
         ('{"action_type": "speak", "argument": "x", "tone": "sad"}', "unknown key"),
-        ('{"action_type": "speak", "argument": "x", "argument": "y"}', "given twice"),
+        ('{"action_type": "speak", "argument": "x", "argument": "y"}', "duplicate key"),
         ('{"action_type": "speak", "argument": "x", "to": 5}', "list of names"),
         ('{"action_type": "speak", "argument": "x", "to": ["Nobody"]}', 'got "Nobody"'),
         (HELLO + '{"action_type": "leave"}', "2 different actions"),

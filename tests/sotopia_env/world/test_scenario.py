@@ -74,14 +74,6 @@ def test_the_hash_covers_every_part():
     assert len({t.content_hash for t in (base, *variants)}) == 4
 
 
-def test_swapped_seats_exchange_characters_only():
-    original = task()
-    swapped = original.with_swapped_seats()
-    assert swapped.names == {"agent_0": "Bram Testa", "agent_1": "Ada Testa"}
-    assert swapped.scenario is original.scenario
-    assert original.names["agent_0"] == "Ada Testa"
-
-
 @pytest.mark.parametrize(
     ("build", "field"),
     [

@@ -160,7 +160,7 @@ def weights(**given):
         (weights(**{"1": True}), "got"),
         (weights(**{"1": "1"}), 'got "1"'),
         (weights(**{"1": None}), "got"),
-        ('{"weights": {"1": 0, "1": 1, "5": 0}}', "given twice"),
+        ('{"weights": {"1": 0, "1": 1, "5": 0}}', "duplicate key"),
         ('{"1": 0, "5": 1}', "'weights' is missing"),
         ('{"weights": [0, 1]}', "expected an object"),
         (f"Here you are: {weights()}", "nothing before it"),

@@ -25,7 +25,6 @@ from training.data.samples import (
     RowMaker,
     refuse_evaluation_scenarios,
     split_scenarios,
-    to_dataset,
     weighted,
 )
 from training.stage.settings import PromptSettings
@@ -221,16 +220,6 @@ def test_a_weight_takes_whole_conversations(weight):
     whole = [taken[start : start + 4] for start in range(0, len(taken), 4)]
     assert all(part == [(part[0][0], turn) for turn in range(4)] for part in whole)
     assert weight == 2 or 60 * int(weight) < len(whole) < 60 * (int(weight) + 1)
-
-
-def test_rows_stream_into_a_data_set_from_any_iterator(tmp_path):
-    """An iterator cannot be pickled, and a second data set in the same folder is not the first one again."""
-    found = to_dataset((row(turn=number) for number in range(3)), tmp_path)
-    assert found["turn"] == [0, 1, 2]
-    assert found[0]["completion"] == [{"role": "assistant", "content": "{}"}]
-    assert to_dataset((row(turn=number) for number in range(2)), tmp_path)["turn"] == [0, 1]
-    with raises(InvalidValueError, field="rows"):
-        to_dataset(iter(()), tmp_path)
 
 
 # --- scripts/inspect_rows.py -------------------------------------------------------------------------------------

@@ -15,7 +15,6 @@ from sotopia_env.policies.answer_schema import action_schema
 from sotopia_env.runs import plan_episodes
 from sotopia_env.runs.forecast import StandInModels, Tally
 from sotopia_env.world import Rules
-from sotopia_env.world.action import parse_possible
 from sotopia_env.world.answers import InterviewQuestion
 from training.models import chat_model, constraints
 from training.models.chat_model import LocalChatModel, load_model
@@ -111,7 +110,7 @@ def test_an_untrained_models_constrained_answers_are_legal_in_every_family(direc
     ]
     for seen, reply in zip(seats, complete(model, *requests), strict=True):
         assert reply.finish_reason == "stop", reply.text
-        action = parse_possible(reply.text, seen.available, seen.briefing.recipients)
+        action = seen.parse(reply.text)
         assert seen.move_problem(action) is None, reply.text
 
 

@@ -88,7 +88,7 @@ def test_a_model_reads_in_play_what_it_was_trained_on_token_by_token(trained):
                     observations(record, focal)]  # fmt: skip
         assert rendered == prompts
         rows = {row.turn: row for row in RowMaker(settings).rows(record, focal)}
-        assert sorted(rows) == [2, 10, 12]  # what was unusable is read, and never learnt
+        assert sorted(rows) == [2, 12]  # silence and what was unusable are read, and never learnt
         assert all(prompt_ids(policy.model.tokenizer, row.prompt) == prompts[turn // 2] for turn, row in rows.items())
 
 

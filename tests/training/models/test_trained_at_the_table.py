@@ -91,8 +91,8 @@ def test_an_evaluation_takes_the_adapters_directory_for_a_policy(adapter, tmp_pa
         )
     )
     figures = json.loads((tmp_path / "e" / "done.json").read_text())
-    (gain,) = figures["gains"]
-    found = tuple(gain[name] for name in ("policy", "partner", "metric", "pairs"))
+    (gain,) = figures["differences"]
+    found = tuple(gain[name] for name in ("first", "partner", "metric", "n"))
     assert found == ("cloned-adapter", "tit-for-tat", "goal", 8)
     report = (tmp_path / "e" / "report.md").read_text()
     assert "cloned-adapter" in report

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from sotopia_env.people.against_judges import HumanAgreement, JudgeOnDimension, JudgeOverall
 from sotopia_env.people.between_annotators import Statistic
 from sotopia_env.quoting import disarm, disarm_line
-from sotopia_env.reports.charts import new_figure
+from sotopia_env.reports.charts import PAGE_WIDTH, new_figure, paper_style
 from sotopia_env.reports.comparison_tables import reason_lines
 from sotopia_env.reports.sheet import Missing, Report, Sheet, Value, show_percent
 
@@ -159,36 +160,41 @@ def _content(result: HumanAgreement) -> dict[str, Any]:
 
 
 def _difference_chart(result: HumanAgreement) -> Figure:
-    """Draws the distribution of judge - human, a panel per dimension (SOTOPIA, figure 2).
+    """The distribution of judge - human, a panel per dimension (SOTOPIA, figure 2).
 
     Grey is one standard deviation of the human scores to either side of 0. Right of 0 the judge is more lenient.
     """
     columns = min(_PANELS_IN_A_ROW, len(result.dimensions))
     lines = math.ceil(len(result.dimensions) / columns)
-    figure = new_figure(3.2 * columns, 2.6 * lines + 0.6)
-    for number, dimension in enumerate(result.dimensions, start=1):
-        axes = figure.add_subplot(lines, columns, number)
-        _panel(result, dimension, axes)
-    handles = {label: h for axes in figure.axes for h, label in zip(*axes.get_legend_handles_labels(), strict=True)}
-    if handles:
-        figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=min(3, len(handles)))
-    figure.suptitle("judge's score less mean human score: share of seats")
+    with paper_style():
+        figure = new_figure(PAGE_WIDTH, 1.7 * lines + 0.7)
+        for number, dimension in enumerate(result.dimensions):
+            axes = figure.add_subplot(lines, columns, number + 1)
+            _panel(result, dimension, axes)
+            axes.set_ylabel("" if number % columns else "share of seats")
+        handles = {label: h for axes in figure.axes for h, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+        if handles:
+            figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=min(3, len(handles)))
+        figure.suptitle("Judge's score less the mean human score, in points", x=0.01, ha="left", fontsize="medium")
     return figure
 
 
 def _panel(result: HumanAgreement, dimension: str, axes: Axes) -> None:
     bins = [b for b in result.differences if b.dimension == dimension]
-    axes.set_title(dimension, fontsize="small")
+    title = textwrap.fill(dimension.replace("_", " "), 22)
     if not bins:
+        axes.set_title(title)
         axes.text(0.5, 0.5, "n/a: no seat\nscored by both", ha="center", va="center", transform=axes.transAxes)
         axes.set_axis_off()
         return
-    spread = max((r.sd_human.value or 0.0) for r in result.by_dimension if r.dimension == dimension)
+    own = [row for row in result.by_dimension if row.dimension == dimension]
+    spread, counts = max(row.sd_human.value or 0.0 for row in own), sorted({row.n for row in own})
+    axes.set_title(f"{title}\n(n = {' or '.join(map(str, counts))})")
     axes.axvspan(-spread, spread, color="0.9")
     for index, judge in enumerate(result.judges):
-        own = [b for b in bins if b.judge == judge]
-        total = sum(b.n for b in own)
-        centres, shares = [(b.low + b.high) / 2 for b in own], [b.n / total for b in own]
+        found = [b for b in bins if b.judge == judge]
+        total = sum(b.n for b in found)
+        centres, shares = [(b.low + b.high) / 2 for b in found], [b.n / total for b in found]
         axes.bar(centres, shares, width=0.5, alpha=0.6, color=f"C{index % 10}", label=_label(judge))
     axes.axvline(0, color="black", linewidth=0.6)
     reach = max(max(abs(b.low), abs(b.high)) for b in bins)

@@ -1,7 +1,7 @@
 """Reports: comparisons of runs, sheets, charts and readable transcripts."""
 
 from sotopia_env.reports.agreement import cohens_kappa, pearson, spearman
-from sotopia_env.reports.charts import Panel, forest_chart, new_figure, save_figure
+from sotopia_env.reports.charts import PAGE_WIDTH, Panel, forest_chart, new_figure, paper_style, save_figure
 from sotopia_env.reports.compare import Comparison, compare_judges, compare_runs
 from sotopia_env.reports.comparison_tables import comparison_report
 from sotopia_env.reports.differences import CLOSEST
@@ -26,6 +26,7 @@ __all__ = [
     "METHOD",
     "METRICS",
     "OVERALL",
+    "PAGE_WIDTH",
     "SHARE",
     "SUCCESS",
     "Comparison",
@@ -46,6 +47,7 @@ __all__ = [
     "estimate",
     "forest_chart",
     "new_figure",
+    "paper_style",
     "pearson",
     "save_figure",
     "seat_results",

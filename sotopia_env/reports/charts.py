@@ -10,6 +10,7 @@ import io
 import itertools
 import textwrap
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("png", "svg", "pdf")
 """File formats of charts."""
-_COLUMN_WIDTH, _PAGE_WIDTH, _AXIS_WIDTH = 3.4, 7.0, 1.5
+_COLUMN_WIDTH, PAGE_WIDTH, _AXIS_WIDTH = 3.4, 7.0, 1.5
 """Inches: the columns and the pages of most journals, and the least width of a panel's axis."""
 _FONT_SIZE = 8
 _CHARACTER, _LINE_HEIGHT, _ROW_HEIGHT, _AROUND_PANEL = 0.062, 0.13, 0.17, 0.4
@@ -41,6 +42,13 @@ _STYLE: Any = {  # matplotlib types the keys as literals
 }
 # Files must not change with the clock.
 _UNDATED: Mapping[str, Mapping[str, None]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
+
+
+def paper_style() -> AbstractContextManager[None]:
+    """Returns a context in which axes are made with letters and lines at the size of a paper."""
+    import matplotlib
+
+    return matplotlib.rc_context(_STYLE)
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -73,10 +81,8 @@ def check_formats(formats: Sequence[str]) -> None:
 
 
 def _save(figure: Figure, path: Path, form: str) -> Path:
-    import matplotlib
-
     content = io.BytesIO()
-    with matplotlib.rc_context(_STYLE):
+    with paper_style():
         figure.savefig(content, format=form, dpi=150, metadata=dict(_UNDATED.get(form, {})))
     write_atomically(path, content.getvalue())
     return path
@@ -124,8 +130,6 @@ def forest_chart(panels: Sequence[Panel], heading: str, *, counted: str = "seats
         counted: what the numbers of the estimates count.
         beside: so many panels after each other stay side by side, where the page is wide enough.
     """
-    import matplotlib
-
     estimates = [item for panel in panels for _, item in panel.lines]
     with_counts = len({item.n for item in estimates}) > 1
     labels = [panel.labels(with_counts) for panel in panels]
@@ -133,13 +137,13 @@ def forest_chart(panels: Sequence[Panel], heading: str, *, counted: str = "seats
     lines = [label.splitlines() for group in labels for label in group]
     label_width = _CHARACTER * max(len(part) for parts in lines for part in parts)
     # Labels that all panels have stand beside the first one of a row alone.
-    free, need = (_PAGE_WIDTH - label_width, _AXIS_WIDTH) if shared else (_PAGE_WIDTH, _AXIS_WIDTH + label_width)
+    free, need = (PAGE_WIDTH - label_width, _AXIS_WIDTH) if shared else (PAGE_WIDTH, _AXIS_WIDTH + label_width)
     most = max(1, min(len(panels), int(free / need)))
     beside = beside if beside <= most else 1
     groups = -(-len(panels) // beside)
     rows = -(-groups // (most // beside))
     columns = -(-groups // rows) * beside  # as many in each row
-    width = _COLUMN_WIDTH if columns == 1 else _PAGE_WIDTH
+    width = _COLUMN_WIDTH if columns == 1 else PAGE_WIDTH
     references = {panel.reference for panel in panels} - {None}
     heading = f"{heading}\n{_over(estimates, sorted(references), counted)}"
     heading = _wrapped(heading, int(width / _CHARACTER))
@@ -150,7 +154,7 @@ def forest_chart(panels: Sequence[Panel], heading: str, *, counted: str = "seats
         max(len(text.splitlines()) for text in side) for side in zip(*texts, strict=True)
     )
     panel_height = (_ROW_HEIGHT + _LINE_HEIGHT * max(map(len, lines))) * max(map(len, labels)) + around
-    with matplotlib.rc_context(_STYLE):
+    with paper_style():
         figure = new_figure(width, _LINE_HEIGHT * len(heading.splitlines()) + panel_height * rows)
         one_unit = len({panel.unit for panel in panels}) == 1
         first: Axes | None = None
@@ -231,14 +235,12 @@ def heat_chart(
         unit: what the colours measure.
         limits: of the colours; by default lowest and highest mean.
     """
-    import matplotlib
-
     count = max(1, len(columns)) * len(panels)
-    width = min(_PAGE_WIDTH, max(_COLUMN_WIDTH, 1.9 + 0.75 * count))
+    width = min(PAGE_WIDTH, max(_COLUMN_WIDTH, 1.9 + 0.75 * count))
     size = min(_FONT_SIZE, 6.5 * (width - 1.9) / (0.55 * count))
     figure = new_figure(width, 1.5 + 0.45 * len(rows))
     gap = float("nan")  # matplotlib leaves such cells white
-    with matplotlib.rc_context(_STYLE):
+    with paper_style():
         for number, (title, cells) in enumerate(panels.items(), start=1):
             axes = figure.add_subplot(1, len(panels), number)
             image = axes.imshow(

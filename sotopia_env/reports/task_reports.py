@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sotopia_env.outcomes import describe_space, describe_worth
 from sotopia_env.quoting import disarm, disarm_line
-from sotopia_env.reports.charts import new_figure, save_figure
+from sotopia_env.reports.charts import PAGE_WIDTH, new_figure, save_figure
 from sotopia_env.reports.sheet import Report, Sheet, show_percent
 from sotopia_env.tasks.composition import Composition, verified_share
 from sotopia_env.world.briefing import DISCLOSURE
@@ -16,7 +16,7 @@ from sotopia_env.world.outcome import references
 from sotopia_env.world.scenario import Task
 
 _WIDTH = 110
-_COLUMNS, _ROW_HEIGHT, _PAGE_WIDTH = 3, 0.16, 7.0
+_COLUMNS, _ROW_HEIGHT = 3, 0.16
 _LEGEND = (
     "name: strangers know no more; profile: also age, occupation and public information; character: also personality, "
     "traits and values; story: their backstory; all: also the secret, the goals and the private information"
@@ -160,7 +160,7 @@ def composition_chart(counts: Composition, title: str, path: str | Path) -> Path
     rows = [list(counts.items())[start : start + _COLUMNS] for start in range(0, len(counts), _COLUMNS)]
     most = [max(len(names) for _, names in row) for row in rows]
     heights = [bars * _ROW_HEIGHT + 0.6 for bars in most]
-    figure = new_figure(_PAGE_WIDTH, sum(heights) + 0.5)
+    figure = new_figure(PAGE_WIDTH, sum(heights) + 0.5)
     grid = figure.add_gridspec(len(rows), _COLUMNS, height_ratios=heights)
     for number, row in enumerate(rows):
         for column, (part, names) in enumerate(row):

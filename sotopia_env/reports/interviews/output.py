@@ -6,7 +6,7 @@ from dataclasses import astuple, fields, replace
 from typing import TYPE_CHECKING
 
 from sotopia_env.quoting import disarm_line
-from sotopia_env.reports.charts import Panel, forest_chart, heat_chart, new_figure
+from sotopia_env.reports.charts import Panel, forest_chart, heat_chart, new_figure, paper_style
 from sotopia_env.reports.interviews.report import PARTS, InterviewReport
 from sotopia_env.reports.interviews.sensitivity import Variation
 from sotopia_env.reports.sheet import ESTIMATE, Report, Sheet, show_percent
@@ -160,7 +160,8 @@ def _role_chart(report: InterviewReport) -> Figure:
 def _plane_chart(report: InterviewReport) -> Figure:
     """Attack and defence with their intervals, as in figure 5b."""
     figure = new_figure(3.4, 3.4)
-    axes = figure.add_subplot()
+    with paper_style():
+        axes = figure.add_subplot()
     for plane in report.planes:
         if plane.attack is None or plane.defence is None:
             continue
@@ -172,9 +173,8 @@ def _plane_chart(report: InterviewReport) -> Figure:
             axes.vlines(x.mean, y.low, y.high, color=line.get_color())
     axes.set_xlim(0, 1)
     axes.set_ylim(0, 1)
-    axes.tick_params(labelsize=7)
-    axes.set_xlabel("attack: share of right inferences", fontsize=8)
-    axes.set_ylabel("defence: 1 - share of others' right ones", fontsize=8)
+    axes.set_xlabel("attack: share of right inferences")
+    axes.set_ylabel("defence: 1 - share of others' right ones")
     if axes.get_legend_handles_labels()[0]:
         figure.legend(fontsize=7, loc="outside upper center", ncols=2)
     return figure

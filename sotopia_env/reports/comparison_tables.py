@@ -303,7 +303,7 @@ def _difference_parts(comparisons: Sequence[Comparison]) -> list[str | Sheet]:
             "(not the same partner: the two policies never met the same partner in the same seat of a task, so such a "
             "difference is one of policies and of partners; whose is whose, the matrix shows)"
         )
-    title = f"Paired differences to {first.baseline}" if first.baseline else ""
+    title = f"Paired differences to {disarm_line(first.baseline)}" if first.baseline else ""
     return [replace(sheet, rows=rows, title=title, notes=tuple(notes)), *_consistency(comparisons)]
 
 

@@ -100,7 +100,7 @@ class Sheet:
     def split(self, column: str) -> list[Sheet]:
         """Returns a sheet for each value of a column, which becomes its title."""
         values = dict.fromkeys(row[self.columns.index(column)] for row in self.rows)
-        return [replace(self.where(**{column: value}), title=str(value)) for value in values]
+        return [replace(self.where(**{column: value}), title=disarm_line(str(value))) for value in values]
 
     def crossed(
         self,

@@ -74,7 +74,10 @@ def test_no_value_is_a_formula_another_cell_or_a_line_of_its_own(text):
     assert len(made.text().splitlines()) == 3
     assert len(made.markdown().splitlines()) == 3
     assert made.markdown().splitlines()[2].replace(r"\|", "").count("|") == 3
-    assert "\x1b" not in made.text()
+    (part,) = made.split("name")
+    for shown in (made.text(), part.text(), part.markdown()):
+        assert "\x1b" not in shown
+        assert len(shown.splitlines()) <= 5
 
 
 def test_a_report_writes_what_it_prints(tmp_path):

@@ -29,6 +29,7 @@ from sotopia_env.settings import Settings
 from sotopia_env.tasks import DRAWN, OpenScenario, cast_scenarios, read_cast, task_key
 from sotopia_env.world import Scenario, Task, TaskSet
 from sotopia_env.writing import Drafter, ScenarioWriting, Writer, Written, count, read_inspirations
+from training.data.held_out import check_not_reserved
 from training.stage.access import opened
 from training.stage.directory import StageDirectory
 
@@ -188,19 +189,11 @@ def make_tasks(settings: TaskSettings, folder: Path, model: ChatModel | None = N
         task_list, facts = _existing_tasks(settings, reserved)
     else:
         task_list, facts = _generated_tasks(settings, folder, reserved, model)
-    check_not_evaluated(task_list, reserved)
+    for task in task_list:
+        check_not_reserved(task_key(task), reserved, got=task.id, field="task")
     write_text_atomically(folder / FACTS, json.dumps({**facts, "tasks": len(task_list)}, indent=2) + "\n")
     task_list.save(file)
     return task_list
-
-
-def check_not_evaluated(task_list: TaskSet, reserved: Mapping[str, str]) -> None:
-    """Raises :class:`InvalidValueError` if a task's scenario is reserved for evaluation."""
-    for task in task_list:
-        if (key := task_key(task)) in reserved:
-            raise InvalidValueError(
-                f"its scenario is kept for evaluation (task {reserved[key]!r})", field="task", got=task.id
-            )
 
 
 def _existing_tasks(settings: TaskSettings, reserved: Mapping[str, str]) -> tuple[TaskSet, dict[str, Any]]:

@@ -26,20 +26,23 @@ def evaluation_scenarios(source: str | None) -> dict[str, str]:
     return {task_key(task): task.id for task in task_set}
 
 
-def check_not_reserved(scenario: str, reserved: Mapping[str, str], *, episode: str = "", file: str = "") -> None:
+def check_not_reserved(
+    scenario: str, reserved: Mapping[str, str], *, got: str = "", field: str = "episode", file: str = ""
+) -> None:
     """Raises :class:`InvalidValueError` if a scenario is kept for evaluation.
 
     Args:
         scenario: its key.
         reserved: see :func:`evaluation_scenarios`.
-        episode: that is to be trained on.
+        got: the id of the episode or task that is to be trained on.
+        field: which of the two it is, or the setting that names it.
         file: it is read from.
     """
     if scenario in reserved:
         raise InvalidValueError(
             f"its scenario is kept for evaluation (task {reserved[scenario]!r})",
-            field="episode",
-            got=episode or ...,
+            field=field,
+            got=got or ...,
             hint="training on it would make the evaluation worthless",
             where=file,
         )

@@ -293,7 +293,7 @@ def refuse_evaluation_scenarios(rows: Iterable[Row], reserved: Mapping[str, str]
         reserved: see :func:`~training.data.held_out.evaluation_scenarios`.
     """
     for row in rows:
-        check_not_reserved(row.scenario, reserved, episode=row.episode)
+        check_not_reserved(row.scenario, reserved, got=row.episode)
         yield row
 
 

@@ -21,7 +21,7 @@ from sotopia_env.errors import InvalidValueError
 from sotopia_env.naming import make_evaluator
 from sotopia_env.tasks import task_key
 from sotopia_env.world import Scalarisation
-from training.data.held_out import evaluation_scenarios
+from training.data.held_out import check_not_reserved, evaluation_scenarios
 from training.fitting.loop import TrainingRun, begin, begin_from, completed, load_for_training
 from training.grpo.dev_episodes import LOOK, DevEpisodes, Score
 from training.grpo.masked_head import MaskedHead
@@ -268,5 +268,4 @@ def refuse_evaluation_situations(
     """Raises :class:`InvalidValueError` if a situation's scenario is reserved for evaluation."""
     reserved = evaluation_scenarios(evaluation_tasks)
     for situation in situation_list:
-        if task_key(situation.task) in reserved:
-            raise InvalidValueError(f"the scenario of task {situation.task.id!r} is kept for evaluation", field=setting)
+        check_not_reserved(task_key(situation.task), reserved, got=situation.task.id, field=setting)

@@ -112,7 +112,7 @@ def _check(settings: RewardRowSettings, rewards: Rewards) -> None:
         )
     reserved = evaluation_scenarios(settings.evaluation_tasks)
     for key, scenario in rewards.scenarios.items():
-        check_not_reserved(scenario, reserved, episode=key)
+        check_not_reserved(scenario, reserved, got=key)
 
 
 def _write(

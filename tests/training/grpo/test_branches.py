@@ -8,6 +8,7 @@ import pytest
 from sotopia_env import tasks
 from sotopia_env.errors import InvalidValueError, PolicyError
 from sotopia_env.naming import make_evaluator
+from tests.errors import raises
 from tests.training.attribution.test_counterfactual import Coin
 from tests.training.conftest import BRIEF
 from tests.training.grpo.grpo_asked import SITUATIONS, asked
@@ -124,7 +125,7 @@ def test_what_nobody_can_verify_is_refused(player, scalarisation, task, message)
 def test_a_stage_refuses_it_before_a_model_is_loaded(cloned, tmp_path, monkeypatch):
     monkeypatch.setattr(grpo, "load_for_training", lambda *_, **__: pytest.fail("a model was loaded"))
     reward = RewardSettings(scalarisation="REL", credit="counterfactual")
-    with pytest.raises(InvalidValueError, match=r"reward\.credit"):
+    with raises(InvalidValueError, field="reward.credit"):
         grpo.run(asked(start_from=str(cloned), output=str(tmp_path / "out"), reward=reward))
 
 

@@ -4,11 +4,10 @@ import json
 from pathlib import Path
 from types import SimpleNamespace
 
-import pytest
-
 from sotopia_env import tasks
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.world.taskset import TaskSet
+from tests.errors import raises
 from tests.training.conftest import SHORT as BRIEF
 from tests.training.grpo.grpo_asked import SITUATIONS, asked
 from training.grpo import dev_episodes, multi_turn, sampling
@@ -71,7 +70,7 @@ def test_dev_episodes_on_scenarios_kept_for_evaluation_are_refused(cloned, tmp_p
     TaskSet([kept[-1]]).save(tmp_path / "kept.jsonl")
     more = {"start_from": str(cloned), "output": str(tmp_path / "out"), "dev": DevSettings(situations=SITUATIONS)}
     other = SITUATIONS.model_copy(update={"task_seed": 77})
-    with pytest.raises(InvalidValueError, match=r"dev.situations: .* is kept for evaluation"):
+    with raises(InvalidValueError, field="dev.situations", got=kept[-1].id):
         grpo.run(asked(situations=other, evaluation_tasks=str(tmp_path / "kept.jsonl"), **more))
 
 

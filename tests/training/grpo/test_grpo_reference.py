@@ -8,6 +8,7 @@ from datasets import Dataset
 from trl.trainer.utils import use_adapter
 
 from sotopia_env.errors import InvalidValueError
+from tests.errors import raises
 from tests.training.conftest import SHORT as BRIEF
 from tests.training.grpo.grpo_asked import SITUATIONS, asked
 from training.fitting.loop import load_for_training
@@ -73,7 +74,7 @@ def test_an_adapter_is_trained_on_with_the_dropout_that_was_asked_for(adapted, t
 
 def test_a_bare_base_is_no_reference_where_all_weights_are_trained(cloned, tmp_path, monkeypatch):
     monkeypatch.setattr(grpo, "load_for_training", lambda *_: pytest.fail("a model was loaded"))
-    with pytest.raises(InvalidValueError, match="reference"):
+    with raises(InvalidValueError, field="reference"):
         grpo.run(asked(start_from=str(cloned), trainer={"beta": 0.1}, reference="base", output=str(tmp_path / "out")))
 
 

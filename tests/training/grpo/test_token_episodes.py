@@ -14,6 +14,7 @@ from sotopia_env.policies.llm import LLMPolicy
 from sotopia_env.table import observations
 from sotopia_env.testing import ScriptedChatModel
 from sotopia_env.world.dynamics import Rules, StopReason
+from tests.errors import raises
 from training.grpo.situations import Situation, SituationSettings, situations
 from training.grpo.token_episodes import TokenPlayer
 from training.models.tokenizers import answer_ids, prompt_ids
@@ -111,7 +112,7 @@ def test_scores_are_those_of_the_evaluator(play):
 
 
 def test_a_format_that_re_renders_its_history_is_refused(tokenizer):
-    with pytest.raises(InvalidValueError, match="single"):
+    with raises(InvalidValueError, field="format"):
         TokenPlayer(tokenizer, PromptSettings(format="single"), None)
 
 
@@ -145,7 +146,7 @@ def test_situations_put_the_policy_in_every_seat_and_share_nothing_but_the_seed(
 
 @pytest.mark.parametrize("given", [{}, {"families": ("bargaining",), "tasks": "x.json"}])
 def test_situations_need_exactly_one_source_of_tasks(given):
-    with pytest.raises(InvalidValueError, match="either tasks"):
+    with raises(InvalidValueError, field="situations"):
         situations(SituationSettings(partners=("linear",), **given))
 
 
@@ -158,7 +159,7 @@ def test_partners_may_be_past_selves_and_frozen_models(tiny_model, tokenizer):
         [itself], lambda prompts: (answers, None)
     )
     assert len(episode.state.turns) == 2, episode.failure
-    with pytest.raises(InvalidValueError, match="api_base"):
+    with raises(InvalidValueError, field="api_base"):
         situations(SituationSettings(partners=("local/frozen",), **given))
     access = ModelOptions(api_base="http://127.0.0.1:9/v1")
     (served,) = situations(SituationSettings(partners=("local/frozen",), **given), models=ModelPool(access))

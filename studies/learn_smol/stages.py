@@ -32,7 +32,7 @@ SHORT: Mapping[str, Overrides] = {
     "tasks": {"given.n": 2},
     "bc": {"trainer.max_steps": 20},
     "play": {"tasks.scenarios": 4},
-    "filter": {"filter.minimum": 0.1},
+    "filter": {"filter.minimum": 0.0},
     "sr": {"trainer.max_steps": 2},
     "grpo": {"situations.count": 4, "trainer.max_steps": 1, "trainer.gradient_accumulation_steps": 4},
 }

@@ -8,7 +8,7 @@ A table is played from outside, one answer at a time, or by policies, or by both
     await table.evaluate(evaluator)
     table.episode()
 
-The PettingZoo and Gymnasium environments, runs and TRL's tools are faces of it.
+The PettingZoo and Gymnasium environments, runs and TRL's tools are all built on this class.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from sotopia_env.world.scenario import Task
 
 DEFAULT_RULES = Rules()
 TurnListener = Callable[[RecordedTurn, tuple[EpisodeError, ...]], None]
-"""Gets every turn that was taken, with what failed outside while it was made and was survived."""
+"""Called after every turn, with the external errors that were recovered from while the turn was produced."""
 _ResultT = TypeVar("_ResultT")
 
 
@@ -64,9 +64,9 @@ class Table:
     """One episode from the first turn to the verdict. It can be pickled between turns.
 
     Attributes:
-        state: of the episode; immutable, replaced by every turn.
+        state: the state of the episode; immutable, replaced by every turn.
         lines: every turn as others see it, rendered once for all seats.
-        key: of the record.
+        key: the identity of the record within a run.
     """
 
     __slots__ = (
@@ -76,16 +76,17 @@ class Table:
     )  # fmt: skip
 
     def __init__(self, task: Task, rules: Rules = DEFAULT_RULES, seed: int = 0, *, key: str = "") -> None:
-        """Lays the table for an episode.
+        """Starts an episode.
 
         Args:
-            task: what it is about.
-            rules: order and limits.
-            seed: of the turn order and of the policies; any non-negative integer.
-            key: identity of the record within a run.
+            task: the task to play.
+            rules: the turn order and the limits.
+            seed: the seed of the turn order and of the policies; any non-negative integer.
+            key: the identity of the record within a run.
 
         Raises:
-            InvalidValueError: the rules do not fit the task, the seed is none, or an argument is of another type.
+            InvalidValueError: the rules do not fit the task, the seed is not a non-negative integer, or an argument
+                has the wrong type.
         """
         _check_type("task", "a Task", task, Task)
         _check_type("rules", "Rules", rules, Rules)
@@ -94,23 +95,23 @@ class Table:
         self.key = key
         self.lines: list[str] = []
         self._views: dict[str, SeatView] = {}
-        self._own: dict[str, dict[int, OwnMessage]] = {}  # what each agent wrote, for its own eyes only
-        self._pending: dict[str, Decision] = {}  # answers of a simultaneous round, until everybody's is there
+        self._own: dict[str, dict[int, OwnMessage]] = {}  # each agent's own texts, shown to that agent only
+        self._pending: dict[str, Decision] = {}  # answers of a simultaneous round that is not complete yet
         self._generations: dict[int, Generation] = {}
         self._turns: list[RecordedTurn] = []
         self._errors: list[EpisodeError] = []
         self._evaluations: tuple[Evaluation, ...] = ()
         self._seated: dict[str, PolicyInfo] = {}
-        self._before = 0.0  # seconds played before this table was laid
+        self._before = 0.0  # seconds played before this table was created
         self._started = time.perf_counter()
 
     @classmethod
     def resume(cls, episode: Episode) -> Table:
-        """Returns the table of a recorded episode, finished or not, as it stood after its last turn.
+        """Returns the table of a recorded episode, finished or not, in its state after the last turn.
 
         Raises:
             DamagedRecordError: the record contradicts the rules.
-            InvalidValueError: it is no record.
+            InvalidValueError: ``episode`` is not an episode record.
         """
         _check_type("episode", "an Episode", episode, Episode)
         table = cls(episode.task, episode.rules, episode.seed, key=episode.key)
@@ -124,15 +125,15 @@ class Table:
         return table
 
     def fork(self, turn: int, action: Action | None = None) -> Table:
-        """Returns another table of the episode as it stood before turn ``turn``; this one stays as it is.
+        """Returns a new table with the episode's state before turn ``turn``; this table is not changed.
 
         Args:
-            turn: index of a turn, or the number of turns so far.
-            action: taken there at once by the agent who is to act; nobody by default.
+            turn: the index of a turn, or the number of turns so far.
+            action: an action to take at once for the agent whose turn it is; none by default.
 
         Raises:
             InvalidValueError: the episode has no such turn.
-            InvalidActionError: the episode has ended there, or a recipient is no agent of the task.
+            InvalidActionError: the episode has ended at that turn, or a recipient is not an agent of the task.
         """
         table = Table.resume(self.episode().before(turn))
         if action is not None:
@@ -144,17 +145,17 @@ class Table:
 
     @property
     def task(self) -> Task:
-        """The task that is played."""
+        """The task being played."""
         return self.state.task
 
     @property
     def stop(self) -> StopReason | None:
-        """Why the episode ended; ``None`` while it goes on."""
+        """Why the episode ended; ``None`` while it is running."""
         return self.state.stop
 
     @property
     def acting(self) -> tuple[str, ...]:
-        """The agents who are to answer now: one, or all who have not answered yet in a simultaneous round."""
+        """The agents who must answer now: one, or all who have not yet answered in a simultaneous round."""
         waiting = self.state.waiting
         if self.state.rules.turn_order is not TurnOrder.SIMULTANEOUS:
             return waiting[:1]
@@ -162,21 +163,21 @@ class Table:
 
     @property
     def turns(self) -> Sequence[RecordedTurn]:
-        """The turns so far, each with the text behind it where there is one."""
+        """The turns so far, each with the text it was read from, if any."""
         for turn in self.state.turns[len(self._turns) :]:
             self._turns.append(RecordedTurn(turn=turn, generation=self._generations.get(turn.index)))
         return self._turns
 
     @property
     def evaluation(self) -> Evaluation | None:
-        """The latest evaluation; ``None`` without any."""
+        """The latest evaluation; ``None`` if there is none."""
         return self._evaluations[-1] if self._evaluations else None
 
     def observe(self, agent: str) -> Observation:
-        """Returns what ``agent`` may know now: everything it sees, and what is new to it, as fields, text and messages.
+        """Returns everything that ``agent`` may know now, and the part that is new to it, as fields, text and messages.
 
         Raises:
-            UnknownNameError: it is no agent of the task.
+            UnknownNameError: ``agent`` is not an agent of the task.
         """
         view = self._views.get(agent) if agent.__class__ is str else None
         if view is None:
@@ -187,22 +188,22 @@ class Table:
         return view.observe(self.state)
 
     def answer(self, agent: str, action: Action | str, generation: Generation | None = None) -> ParseFailure | None:
-        """Takes what ``agent`` does; in a simultaneous round, its part of it.
+        """Takes the action of ``agent``; in a simultaneous round, its part of the round.
 
-        A text that is no action changes nothing, so that it can be asked for again; to go on without one, answer with
-        :data:`~sotopia_env.world.NO_ACTION` and a ``generation`` that says why.
+        A text that is not an action changes nothing, so the agent can be asked again. To continue without an action,
+        answer with :data:`~sotopia_env.world.NO_ACTION` and a ``generation`` that says why.
 
         Args:
             agent: one of :attr:`acting`.
             action: an action, or a model's text that holds one.
-            generation: the text behind it, for the record; by default the text.
+            generation: the text that the action was read from, for the record; by default ``action`` itself if it is a text.
 
         Returns:
-            Why the text is no action that is possible now; ``None`` where it is one, and was taken.
+            Why the text is not an action that is possible now, or ``None`` if the action was taken.
 
         Raises:
-            InvalidActionError: it is not the agent's turn, or a recipient is no agent of the task; nothing has changed.
-            InvalidValueError: the action or the generation is of another type; likewise.
+            InvalidActionError: it is not the agent's turn, or a recipient is not an agent of the task; nothing changes.
+            InvalidValueError: the action or the generation has the wrong type; nothing changes.
         """
         if generation is not None:
             _check_type("generation", "a Generation", generation, Generation)
@@ -230,7 +231,7 @@ class Table:
         if decision.action.__class__ is not Action:
             raise PolicyError(f"expected a Decision with an Action from the policy, got {excerpt(decision)}")
         if self.state.waiting[0] != agent:
-            check_recipients(self.task, decision.action)  # now, for the round is carried out when all have answered
+            check_recipients(self.task, decision.action)  # now: later, it would fail for another agent's answer
             self._pending[agent] = decision
             return
         self._carry_out(decision)
@@ -239,7 +240,7 @@ class Table:
 
     def _carry_out(self, decision: Decision) -> None:
         index = len(self.state.turns)
-        self.state, self._evaluations = transition(self.state, decision.action), ()  # those were of fewer turns
+        self.state, self._evaluations = transition(self.state, decision.action), ()  # evaluations of the shorter episode no longer apply
         if decision.generation is not None:
             self._generations[index] = decision.generation
             self._note_message(self.state.turns[-1].actor, index, decision.generation)
@@ -258,21 +259,21 @@ class Table:
         before: Callable[[], None] | None = None,
         after: TurnListener | None = None,
     ) -> tuple[str, ...]:
-        """Lets policies act until a seat without one must, or the episode has ended.
+        """Lets policies act until it is the turn of a seat without a policy, or the episode has ended.
 
-        Those who act in one simultaneous round are asked at once.
+        The policies of one simultaneous round are asked concurrently.
 
         Args:
-            policies: by agent; or one for every seat.
-            before: called before anybody is asked; what it raises ends the play there.
-            after: gets every turn that was taken.
+            policies: a mapping from agent id to policy, or one policy for every seat.
+            before: called before each request to a policy; an exception that it raises ends the call.
+            after: called with every turn that was taken.
 
         Returns:
             :attr:`acting`: empty when the episode has ended.
 
         Raises:
-            InvalidValueError: something is no policy; nobody was asked.
-            PolicyError: a policy produced no action; the turns before stand, and the play can go on.
+            InvalidValueError: a value in ``policies`` is not a policy; no policy was asked.
+            PolicyError: a policy produced no action; earlier turns are kept, and play can be resumed.
         """
         seats = policies if isinstance(policies, Mapping) else dict.fromkeys(self.task.agents, policies)
         self._seat(seats)
@@ -281,7 +282,7 @@ class Table:
                 before()
             count = len(self.state.turns)
             requests = [self._ask(agent, seats[agent]) for agent in agents]
-            # One alone is awaited as it is: a task of its own takes 9 µs, and a scripted turn some 30.
+            # A single policy is awaited directly: an asyncio task costs 9 µs, and a scripted turn takes about 30.
             decisions = await all_at_once(requests) if len(requests) > 1 else [await requests[0]]
             for agent, decision in zip(agents, decisions, strict=True):
                 self._take(agent, decision)
@@ -310,8 +311,8 @@ class Table:
         """Returns the evaluator's verdict, which also goes into the record, until another turn is taken.
 
         Raises:
-            InvalidValueError: it is no evaluator.
-            EvaluationError: there is none; the record says why it is unscored.
+            InvalidValueError: ``evaluator`` is not an evaluator.
+            EvaluationError: the evaluator returned no verdict; the record says why the episode is unscored.
             BudgetExceededError: a model's budget is spent.
             ModelRefusedError: a model refuses every request.
         """
@@ -319,13 +320,13 @@ class Table:
             return self._record(evaluator, await evaluator.evaluate_async(self.episode()))
 
     def evaluate_now(self, evaluator: Evaluator) -> Evaluation:
-        """As :meth:`evaluate`, for callers that cannot await; whatever goes wrong is an :class:`EvaluationError`."""
+        """The synchronous form of :meth:`evaluate`; every failure is raised as an :class:`EvaluationError`."""
         with self._noting_failures(evaluator, ()):
             return self._record(evaluator, evaluator.evaluate(self.episode()))
 
     @contextmanager
     def _noting_failures(self, evaluator: Evaluator, fatal: tuple[type[Exception], ...]) -> Iterator[None]:
-        """Records what goes wrong, and raises it as an :class:`EvaluationError`: an evaluator is foreign code."""
+        """Records exceptions and raises them as :class:`EvaluationError`, because evaluators are third-party code."""
         check_members("evaluator", "an evaluator", evaluator, Evaluator)
         try:
             yield
@@ -385,7 +386,7 @@ def _check_type(field: str, expected: str, value: object, kind: type) -> None:
 
 
 def _turns_before(state: EpisodeState) -> int:
-    """How many turns were taken before this one; in simultaneous order, before its round, whoever has answered yet."""
+    """The number of turns before this one; in simultaneous order, the number before its round."""
     count = len(state.turns)
     if state.rules.turn_order is TurnOrder.SIMULTANEOUS:
         while count and state.turns[count - 1].round == state.round:

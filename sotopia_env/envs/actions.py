@@ -24,14 +24,14 @@ def read_action(value: object, agent: str, task: Task) -> Action | str:
         value: an :class:`Action`, a model's text that holds one as JSON, or a mapping with ``action_type`` (a type's
             value, or its index in :data:`~sotopia_env.world.action.ACTION_TYPES`), ``argument`` (text, ``""`` by
             default), ``to`` and ``move``. ``to`` is a mask of 0 and 1 with one entry per seat, or agent ids or
-            character names. A mask that selects nobody, or everybody but ``agent``, means everybody; the agent's own
-            entry is not read. ``move`` is a :class:`~sotopia_env.outcomes.Move`, a mapping such as ``{"accept": 2}``
+            character names. A mask that selects no seat, or every seat but ``agent``, addresses all; the agent's own
+            entry is ignored. ``move`` is a :class:`~sotopia_env.outcomes.Move`, a mapping such as ``{"accept": 2}``
             or the JSON text of one; ``""`` and ``None`` are none.
-        agent: who acts.
-        task: whose agents may be addressed.
+        agent: the id of the acting agent.
+        task: the task, whose agents may be addressed.
 
     Raises:
-        InvalidActionError: it is neither; the message names what was expected.
+        InvalidActionError: ``value`` is none of these; the message names what was expected.
     """
     if isinstance(value, Action | str):
         return value

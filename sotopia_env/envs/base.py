@@ -1,6 +1,6 @@
-"""The episode of an environment: its state, each seat's view of it, its evaluation, and what PettingZoo asks for.
+"""The episode behind an environment: its state, each seat's view of it, its evaluation, and PettingZoo's returns.
 
-Everything that the faces of the environment share is here; :mod:`sotopia_env.envs.pettingzoo_env` adds PettingZoo's
+This module holds what all forms of the environment share; :mod:`sotopia_env.envs.pettingzoo_env` adds PettingZoo's
 calling conventions, one agent at a time or all in parallel.
 """
 
@@ -36,8 +36,8 @@ from sotopia_env.world.scenario import Task
 ObservationDict = dict[str, Any]
 """One agent's observation as PettingZoo's tools see it; :meth:`EpisodeEnv.observation` gives the typed one.
 
-Keys: ``text`` (everything as one prompt), ``history`` (the turns this agent witnessed, one line each), ``table`` (what
-stands on the table, as far as it may know), ``moves`` (those open to it now, a line each with its JSON), ``turn``
+Keys: ``text`` (everything as one prompt), ``history`` (the turns this agent witnessed, one line each), ``table`` (the
+offers, votes or claims it may know of), ``moves`` (the moves open to it now, one line each with its JSON), ``turn``
 (number of the coming turn, from 1; int64, shape ()) and ``available_action_types`` (int8, shape (5,), in the order of
 :data:`~sotopia_env.world.action.ACTION_TYPES`; only ``none`` when it is not the agent's turn). ``table`` is empty in a
 task without a protocol, ``moves`` also when it is not the agent's turn.
@@ -50,17 +50,17 @@ part of it rests on: ``verified``, ``judged`` or ``counted`` (words, a smoke tes
 or the move in it, was not allowed, or a text held none, when it was so.
 
 At the end: ``stop_reason``, and either ``unscored`` with the reason, or ``reward_vector`` (float32, shape (7,)) with
-``measured`` (bool, shape (7,)): whether somebody measured the dimension; where nobody did, the vector holds 0 or a
-count of words. In a task with a protocol ``outcome``, the numbers a log wants, as plain JSON: ``agreed``, the agent's
+``measured`` (bool, shape (7,)): whether the dimension was measured; if not, the vector holds 0 or a count of
+words. In a task with a protocol, also ``outcome``, numbers for logs as plain JSON: ``agreed``, the agent's
 own ``payoff`` and ``share``, ``efficiency`` and ``fairness`` (``None`` where the space is too large for exact reference
-points). The terms are in :meth:`EpisodeEnv.episode`, for not every agent may know them.
+points). The terms are in :meth:`EpisodeEnv.episode`, because not every agent may know them.
 
-With ``infos="flags"`` every info holds ``acting``, ``has_left``, ``violation`` and ``unscored``, whether it is so, as
-NumPy's bool, and nothing else."""
+With ``infos="flags"`` every info holds only ``acting``, ``has_left``, ``violation`` and ``unscored``, each as a NumPy
+bool."""
 
 
 class Books(NamedTuple):
-    """What PettingZoo asks for after a step, by agent."""
+    """The values that PettingZoo's API returns after a step, by agent."""
 
     rewards: dict[str, Any]
     terminations: dict[str, bool]
@@ -77,8 +77,8 @@ class EpisodeEnv:
             :mod:`sotopia_env.sotopia_v0`.
 
     Raises:
-        InvalidValueError: an option is unknown or has a value that cannot be meant, or the reward needs what nobody
-            measures in one of the tasks.
+        InvalidValueError: an option is unknown or has an invalid value, or the reward needs a dimension that is not
+            measured in one of the tasks.
     """
 
     metadata: dict[str, Any] = {  # noqa: RUF012 - tools read it from the class too, and some write into it
@@ -101,7 +101,7 @@ class EpisodeEnv:
         self._violations: dict[str, str] = {}
         self._unreadable: dict[str, str] = {}  # why a text was no action, until its turn is taken
         self._reward_info: dict[str, str] = {}
-        # Every task is checked now: an episode is not to be played for a reward that cannot be had.
+        # Every task is checked now, so that no episode is played for a reward that cannot be computed.
         self._reward, *_ = [self._reward_in(task, self.options.evaluator) for task in self.options.samples]
         self._failure: EvaluationError | None = None
         self._output: int | None = None  # turns already written in mode "human"
@@ -169,7 +169,7 @@ class EpisodeEnv:
         """The running or finished episode.
 
         Raises:
-            InvalidValueError: ``reset`` was not called yet.
+            InvalidValueError: ``reset`` has not been called yet.
         """
         if self._table is None:
             raise InvalidValueError("there is no episode yet", hint="call reset() first")
@@ -177,12 +177,12 @@ class EpisodeEnv:
 
     @property
     def episode_state(self) -> EpisodeState:
-        """The state of the running or finished episode; an error before ``reset``."""
+        """The state of the running or finished episode; raises an error before ``reset``."""
         return self.table.state
 
     @property
     def task(self) -> Task:
-        """The task that is played."""
+        """The task being played."""
         return self.episode_state.task
 
     def episode(self) -> Episode:
@@ -190,10 +190,10 @@ class EpisodeEnv:
         return self.table.episode().model_copy(update={"duration": 0.0})  # the clock is the caller's
 
     def state(self) -> dict[str, Any]:
-        """Returns everything there is to know, for centralised critics: never show it to an agent.
+        """Returns the complete state, for centralised critics; never show it to an agent.
 
         Keys: ``task`` (the whole task with all secrets and goals, as canonical JSON), ``history`` (all turns, one line
-        each, private ones and secret votes included), ``table`` (everything that stands; empty without a protocol) and
+        each, private ones and secret votes included), ``table`` (all offers, votes or claims; empty without a protocol) and
         ``turn`` (number of the coming turn; int64, shape ()).
         """
         state = self.episode_state
@@ -211,8 +211,8 @@ class EpisodeEnv:
         """Shows the episode, private turns and secret votes included.
 
         Returns:
-            In mode ``ansi`` the whole transcript. In mode ``human`` nothing: what is new since the last call goes to
-            standard output (``step`` and ``reset`` do that by themselves).
+            In mode ``ansi``, the whole transcript. In mode ``human``, ``None``: what is new since the last call is written
+            to standard output (``step`` and ``reset`` do this on their own).
         """
         if self.render_mode is None:
             gymnasium.logger.warn(f"render() needs a render_mode, one of {', '.join(RENDER_MODES)}; none was given")
@@ -227,7 +227,7 @@ class EpisodeEnv:
         return None
 
     def close(self) -> None:
-        """Releases nothing: the environment holds no window, file or connection."""
+        """Does nothing: the environment holds no window, file or connection."""
 
     def _checked(self, agent: str) -> str:
         if not isinstance(agent, str) or agent not in self.possible_agents:
@@ -255,7 +255,7 @@ class EpisodeEnv:
         return EpisodeReward.of(task, evaluator, self.options.scalarisation, self.vector)
 
     def _answer(self, agent: str, action: Action | str) -> None:
-        """Takes an agent's action, and notes whether it was allowed; text that is none is a turn with nothing done."""
+        """Takes an agent's action, and notes whether it was allowed; text without an action is a turn with nothing done."""
         count = len(self.table.state.turns)
         failure = self.table.answer(agent, action)
         if failure is not None:
@@ -274,7 +274,7 @@ class EpisodeEnv:
                 self._violations.pop(turn.actor, None)
 
     def _books(self) -> Books:
-        """The books of the present state; evaluates an episode that has ended."""
+        """Returns the values for the current state; evaluates an episode that has ended."""
         stop = self.episode_state.stop
         return self._running_books() if stop is None else self._final_books(stop, self._evaluate)
 
@@ -329,7 +329,7 @@ class EpisodeEnv:
         return infos
 
     def _outcomes(self) -> list[dict[str, Any]]:
-        """For every agent what came of it, in numbers; none in a task without a protocol."""
+        """The outcome in numbers, for every agent; empty in a task without a protocol."""
         state, protocol = self.episode_state, self.task.protocol
         if protocol is None:
             return []
@@ -351,7 +351,7 @@ class EpisodeEnv:
         return dict.fromkeys(self.agents, 0.0)
 
     def _pay(self, evaluate: Callable[[], Evaluation]) -> dict[str, Payment]:
-        """What each agent is paid; nothing when the evaluator cannot score, which is noted."""
+        """What each agent is paid; empty if the evaluator cannot score, which is noted in the infos."""
         try:
             evaluation = evaluate()
             return {agent: self._reward.pay(evaluation, agent, self._share) for agent in self.possible_agents}
@@ -368,7 +368,7 @@ class EpisodeEnv:
             raise EvaluationError(f"scalarisation: no share of the outcome: {error}") from error
 
     def _outcome(self) -> OutcomeResult:
-        """What the moves came to: the evaluator's result, where it has one."""
+        """The outcome of the moves: the evaluator's result, if it has one."""
         state, evaluation = self.episode_state, self.table.evaluation
         turns = len(state.turns) if state.settled_after is None else state.settled_after
         result = None if evaluation is None else evaluation.outcome
@@ -387,7 +387,7 @@ class EpisodeEnv:
         state, lines = self.episode_state, self.table.lines
         names, by_round = state.task.names, state.rules.turn_order is TurnOrder.SIMULTANEOUS
         extend_lines(lines, state.turns, names, by_round)
-        # The lines are what others see; here a secret vote stands open.
+        # The lines are what other agents see; here secret votes are shown, too.
         return "".join(
             line if turn.hidden is None else render_turn(turn, names, by_round)
             for turn, line in zip(state.turns[start:], lines[start:], strict=True)

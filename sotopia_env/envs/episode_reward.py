@@ -22,8 +22,8 @@ class Payment(NamedTuple):
 
     Attributes:
         reward: the scalar, or the vector of an environment with vector rewards.
-        vector: native scores, float32, shape (7,); 0 where there is none.
-        measured: bool, shape (7,): whether somebody measured the dimension, counts of words not being measurements.
+        vector: native scores, float32, shape (7,); 0 where a dimension has no score.
+        measured: bool, shape (7,): whether the dimension was measured; counts of words are not measurements.
     """
 
     reward: RewardVector | float
@@ -52,14 +52,14 @@ class EpisodeReward:
         """Returns the reward, with defaults by task: the verified GOAL in [0, 1] where it has an outcome.
 
         Args:
-            task: what is played.
+            task: the task to play.
             evaluator: who scores; ``None`` for the moves of a task with an outcome, and the rules for any other.
             scalarisation: what is paid; ``None`` for GOAL mapped to [0, 1] where it is verified or not all seven
                 dimensions are scored, and their mean elsewhere.
             vector: whether all seven are paid.
 
         Raises:
-            InvalidValueError: the reward needs a dimension that nobody measures, or an outcome where there is none.
+            InvalidValueError: the reward needs a dimension that is not measured, or the outcome of a task without one.
         """
         if evaluator is None:
             evaluator = RuleEvaluator() if task.scenario.outcome is None else VerifiedOutcome()
@@ -117,9 +117,9 @@ class EpisodeReward:
         """Returns what ``agent`` is paid.
 
         Args:
-            evaluation: of the episode.
-            agent: whose.
-            share: an agent's share of the outcome.
+            evaluation: the evaluation of the episode.
+            agent: the id of the agent.
+            share: returns an agent's share of the outcome.
 
         Raises:
             EvaluationError: the evaluation is unscored, or lacks what the reward needs.

@@ -30,11 +30,11 @@ class FreshTasks(Sequence[Task]):
         """Looks at the first task of each source.
 
         Args:
-            stream: of tasks.
-            seats: of the tasks; needed only where the sources differ in it.
+            stream: the stream of tasks.
+            seats: the number of seats; needed only if the sources differ in it.
 
         Raises:
-            InvalidValueError: the sources differ in it, or none has so many.
+            InvalidValueError: the sources differ in the number of seats, or none has ``seats``.
         """
         firsts = [stream.task(source) for source in range(stream.width)]
         counts = sorted({len(task.agents) for task in firsts})
@@ -78,7 +78,7 @@ class FreshTasks(Sequence[Task]):
         """Returns the task called ``task_id``, whose number ends its id.
 
         Raises:
-            UnknownNameError: there is none.
+            UnknownNameError: there is no such task.
         """
         match = _NUMBER.search(task_id)
         for source in self._sources if match else ():

@@ -30,7 +30,7 @@ from sotopia_env.world.observation import Observation
 from sotopia_env.world.scenario import Task
 
 DEFAULT_PARTNER = "random"
-"""The partner when none is given: it draws its actions uniformly."""
+"""The default partner, which draws its actions uniformly."""
 
 PartnerSpec = Policy | str
 Partners = Policy | Mapping[int, Policy]
@@ -50,11 +50,11 @@ class SotopiaSingleAgentEnv(gymnasium.Env[ObservationDict, Any]):
 
     Args:
         partner: a policy or its name (``"boulware"``), for all other seats; or a mapping from each other seat to one.
-        focal_seat: the seat, from 0, whose agent is outside.
+        focal_seat: the seat, from 0, of the agent that the caller controls.
         options: see :class:`~sotopia_env.envs.options.EnvOptions`.
 
     Raises:
-        InvalidValueError: an argument is unknown or has a value that cannot be meant.
+        InvalidValueError: an argument is unknown or has an invalid value.
     """
 
     metadata = EpisodeEnv.metadata
@@ -84,12 +84,12 @@ class SotopiaSingleAgentEnv(gymnasium.Env[ObservationDict, Any]):
         """Starts an episode and lets the partners act until it is the focal agent's turn.
 
         Args:
-            seed: as in Gymnasium; ``None`` goes on with the present generator.
+            seed: as in Gymnasium; ``None`` continues with the current generator.
             options: for this episode, ``partner`` and ``focal_seat`` as in the constructor, ``task`` and ``evaluator``
                 as in :meth:`SotopiaEnv.reset`.
 
         Raises:
-            InvalidValueError: the seed or an option cannot be meant, or there is no such option.
+            InvalidValueError: the seed or an option is invalid, or there is no such option.
             PolicyError: a partner produced no action.
             EvaluationError: the episode ended at once and could not be scored.
         """
@@ -119,7 +119,7 @@ class SotopiaSingleAgentEnv(gymnasium.Env[ObservationDict, Any]):
         """Takes the focal agent's action and plays on until it is its turn again or the episode has ended.
 
         Raises:
-            InvalidActionError: the action is none that the environment reads, or the episode is over.
+            InvalidActionError: the action is malformed, or the episode is over.
             PolicyError: a partner produced no action.
             EvaluationError: the evaluator failed (``on_unscored="raise"``).
         """
@@ -164,7 +164,7 @@ class SotopiaSingleAgentEnv(gymnasium.Env[ObservationDict, Any]):
 
     @property
     def samples(self) -> Sequence[Task]:
-        """Tasks that stand for all: every one of a set, and one of each kind where there is no end of them."""
+        """Representative tasks: all tasks of a set, or one of each kind if they are generated without end."""
         return self._aec.options.samples
 
     def _info(self) -> InfoDict:
@@ -181,7 +181,7 @@ class SotopiaSingleAgentEnv(gymnasium.Env[ObservationDict, Any]):
         self.action_space.bind(self._menu)
 
     def _cast(self, focal_seat: int, partners: Partners) -> tuple[str, dict[str, Policy]]:
-        """The focal agent, and who plays each other one."""
+        """The focal agent, and the policy of each other agent."""
         agents = self._aec.possible_agents
         check_whole("focal_seat", focal_seat, 0, len(agents) - 1)
         others = [seat for seat in range(len(agents)) if seat != focal_seat]

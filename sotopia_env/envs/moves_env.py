@@ -2,7 +2,7 @@
 
 ``gymnasium.make("sotopia_env/SotopiaMoves-v0", task="bargaining", partner="boulware")``. Rules, partners, records and
 rewards are those of :class:`~sotopia_env.envs.gymnasium_env.SotopiaSingleAgentEnv`; only what the focal agent sees and
-does is written in numbers, and beside each move stand the words of a script.
+does is written in numbers, and each move comes with scripted words.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ WAIT, ACCEPT, LEAVE, FIRST_OFFER = 0, 1, 2, 3
 """Actions: do nothing, accept the best open offer, leave; from ``FIRST_OFFER`` on, offers by what they ask for."""
 DEFAULT_TASK, DEFAULT_PARTNER = "bargaining", "boulware"
 REMEMBERED = 4
-"""So many of the latest offers of each side are in an observation."""
+"""The number of latest offers of each side in an observation."""
 
 
 class SotopiaMovesEnv(gymnasium.Env[NDArray[np.float32], int]):
     """An agreement, played by one focal agent that sees and does numbers.
 
-    *Utilities* are the agent's own: 0 is no agreement, 1 its best outcome in the whole space (often out of reach); in
+    *Utilities* are the agent's own: 0 means no agreement, 1 its best outcome in the whole space (often out of reach); in
     observations a loss ``u`` is ``u / (1 - u)``, so that all lie above -1 and apart. Offer ``k`` of ``offers`` is the
-    outcome at or just above the utility ``1 - k / offers``; among equally good ones the one nearest to what the
-    partners stand for.
+    outcome at or just above the utility ``1 - k / offers``; among equally good ones, the one nearest to the
+    partners' positions.
 
     Observation, float32, shape ``(3 + 2 * REMEMBERED + offers,)``: the share of the own turns that is left; whether an
     offer is open to it, and the best one's utility; the partners' latest offers, the newest first, then the own ones
-    (-1 where there are not so many); the utility of each offer it can make.
+    (-1 where there are fewer); the utility of each offer it can make.
 
     The turn limit *terminates*: it is part of the game, and the turns left are in the observation.
 
@@ -56,12 +56,12 @@ class SotopiaMovesEnv(gymnasium.Env[NDArray[np.float32], int]):
     Args:
         task: as in :class:`~sotopia_env.envs.options.EnvOptions`; agreements only.
         partner: see :class:`~sotopia_env.envs.gymnasium_env.SotopiaSingleAgentEnv`.
-        focal_seat: likewise.
-        offers: how many there are to choose from.
-        options: likewise.
+        focal_seat: see :class:`~sotopia_env.envs.gymnasium_env.SotopiaSingleAgentEnv`.
+        offers: the number of offers to choose from.
+        options: see :class:`~sotopia_env.envs.gymnasium_env.SotopiaSingleAgentEnv`.
 
     Raises:
-        InvalidValueError: an argument has a value that cannot be meant, or a task is no agreement.
+        InvalidValueError: an argument has an invalid value, or a task is not an agreement.
     """
 
     metadata = EpisodeEnv.metadata
@@ -106,7 +106,7 @@ class SotopiaMovesEnv(gymnasium.Env[NDArray[np.float32], int]):
         if not self.action_space.contains(action):
             raise InvalidActionError(field="action", expected=f"0 to {self._shape[0] - 1}", got=action)
         _, reward, terminated, truncated, info = self.game.step(self._action(int(action)))
-        # Learners that bootstrap at a truncation would take a deal that was missed for one that may yet come.
+        # A learner that bootstraps at truncations would value a missed deal as one that may still be reached.
         return self._observe(), reward, terminated or truncated, False, self._with_mask(info)
 
     def action_masks(self) -> NDArray[np.bool_]:

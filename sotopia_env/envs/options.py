@@ -28,7 +28,7 @@ from sotopia_env.world.scenario import Scenario, Task
 from sotopia_env.world.taskset import TaskSet
 
 RENDER_MODES = ("human", "ansi")
-"""``human`` writes to standard output as the episode goes on; ``ansi`` returns the transcript as text."""
+"""``human`` writes to standard output as the episode proceeds; ``ansi`` returns the transcript as text."""
 
 OnUnscored = Literal["raise", "zero"]
 InfoForm = Literal["full", "flags"]
@@ -40,7 +40,7 @@ _PROBE = "options"  # PettingZoo's and MOMAland's suites reset with this key, wh
 
 
 class EnvOptions(TypedDict, total=False):
-    """The constructor arguments that all faces of the environment share.
+    """The constructor arguments that all forms of the environment share.
 
     Attributes:
         task: one task, those among which ``reset`` draws, a :class:`~sotopia_env.tasks.TaskStream`, a scenario or
@@ -106,7 +106,7 @@ class CheckedOptions:
 
     @property
     def samples(self) -> Sequence[Task]:
-        """Tasks that stand for all: every one of a set, and one of each kind where there is no end of them."""
+        """Representative tasks: all tasks of a set, or one of each kind if they are generated without end."""
         return self.tasks.samples if isinstance(self.tasks, FreshTasks) else self.tasks
 
     @classmethod
@@ -114,7 +114,7 @@ class CheckedOptions:
         """Checks the options.
 
         Raises:
-            InvalidValueError: an option is unknown, missing or has a value that cannot be meant.
+            InvalidValueError: an option is unknown, missing or has an invalid value.
         """
         for name in options:
             if name not in EnvOptions.__annotations__:
@@ -138,7 +138,7 @@ class CheckedOptions:
 
         Raises:
             InvalidValueError: the task is neither a Task nor the id or name of some, or has another number of seats;
-                the evaluator is none; or there is another option.
+                the evaluator is not an evaluator or the name of one; or an option is unknown.
         """
         changes = check_reset_options(options, RESET_OPTIONS, _PROBE)
         task, evaluator = changes.get("task"), changes.get("evaluator")
@@ -182,8 +182,8 @@ class EpisodeOptions(NamedTuple):
     """What ``reset`` changes for one episode.
 
     Attributes:
-        tasks: those to draw from; ``None`` for the environment's own.
-        evaluator: who scores; ``None`` where that follows from the task.
+        tasks: the tasks to draw from; ``None`` for the environment's own.
+        evaluator: the evaluator; ``None`` if it follows from the task.
     """
 
     tasks: Sequence[Task] | None

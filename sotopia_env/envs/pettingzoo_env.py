@@ -1,7 +1,7 @@
-"""The environment: PettingZoo's books over the rules of :mod:`sotopia_env.world.dynamics`, and nothing else.
+"""The PettingZoo API on top of the rules of :mod:`sotopia_env.world.dynamics`.
 
 :class:`SotopiaEnv` lets agents act one at a time, :class:`SotopiaParallelEnv` takes a dictionary of actions; both are
-thin faces of one :class:`~sotopia_env.envs.base.EpisodeEnv`. Each pays a scalar reward or, with ``vector=True``, the
+thin wrappers of :class:`~sotopia_env.envs.base.EpisodeEnv`. Each pays a scalar reward or, with ``vector=True``, the
 vector of the seven dimensions.
 
 An agent that leaves an episode of three or more seats stays in ``agents``, so that the reward at the end reaches it,
@@ -42,13 +42,13 @@ class SotopiaEnv(EpisodeEnv, AECEnv[str, ObservationDict, Any]):  # type: ignore
         """Starts an episode.
 
         Args:
-            seed: starts the environment's generator anew; ``None`` goes on with the present one.
+            seed: seeds the environment's generator anew; ``None`` continues with the current one.
             options: for this episode, ``{"task": …}`` pins the task (a Task, the id of one, or a name as in the
-                constructor) and ``{"evaluator": …}`` says who scores.
+                constructor) and ``{"evaluator": …}`` sets the evaluator.
 
         Raises:
-            InvalidValueError: the seed or an option cannot be meant, or there is no such option; the running episode
-                is left as it was.
+            InvalidValueError: the seed or an option is invalid, or there is no such option; the running episode is
+                not changed.
         """
         books = self._begin(seed, options)
         self._cumulative_rewards = self._no_rewards()
@@ -59,8 +59,7 @@ class SotopiaEnv(EpisodeEnv, AECEnv[str, ObservationDict, Any]):  # type: ignore
         """Takes the selected agent's action; ``None`` for an agent that has ended.
 
         Raises:
-            InvalidActionError: the action is none that the environment reads, or there is no agent to act; nothing
-                has changed then.
+            InvalidActionError: the action is malformed, or there is no agent to act; nothing changes.
             EvaluationError: the episode has ended and its evaluator failed (``on_unscored="raise"``); all agents
                 are terminated or truncated then, with zero rewards and ``infos[agent]["unscored"]``.
         """
@@ -76,7 +75,7 @@ class SotopiaEnv(EpisodeEnv, AECEnv[str, ObservationDict, Any]):  # type: ignore
         """Lets policies act for their agents until another agent must, or the episode has ended.
 
         Raises:
-            PolicyError: one produced no action; ``reset`` is due.
+            PolicyError: a policy produced no action; call ``reset``.
             EvaluationError: as in :meth:`step`.
         """
         count = len(self.episode_state.turns)
@@ -108,7 +107,7 @@ class SotopiaEnv(EpisodeEnv, AECEnv[str, ObservationDict, Any]):  # type: ignore
 
     def _after_turn(self) -> StopReason | None:
         state = self.episode_state
-        if state.stop is None:  # every reward is zero and nobody has ended, as in the books of reset()
+        if state.stop is None:  # every reward is zero and no agent has ended, as after reset()
             self._go_on(state.waiting[0])
         return state.stop
 
@@ -161,7 +160,7 @@ class SotopiaParallelEnv(EpisodeEnv, ParallelEnv[str, ObservationDict, Any]):  #
             Observations, rewards, terminations, truncations and infos by agent; all empty when no agent is left.
 
         Raises:
-            InvalidActionError: an action is missing or none that the environment reads; nothing has changed then.
+            InvalidActionError: an action is missing or malformed; nothing changes.
             EvaluationError: as in :meth:`SotopiaEnv.step`; ``agents`` is empty then.
         """
         table = self.table
@@ -181,7 +180,7 @@ class SotopiaParallelEnv(EpisodeEnv, ParallelEnv[str, ObservationDict, Any]):  #
         return self._observations(), books.rewards, books.terminations, books.truncations, books.infos
 
     def _read(self, actions: Mapping[str, object]) -> dict[str, Action | str]:
-        """The actions of those whose turn it is, all of them read before one is taken."""
+        """Reads the actions of all acting agents before any of them is taken."""
         acting, task = self.table.acting, self.task
         for agent in acting:
             if agent not in actions:
@@ -199,7 +198,7 @@ class SotopiaParallelEnv(EpisodeEnv, ParallelEnv[str, ObservationDict, Any]):  #
 
 
 class OrderEnforced(OrderEnforcingWrapper):  # type: ignore[misc]
-    """PettingZoo's order-enforcing wrapper, with direct ways to what a loop asks on every turn.
+    """PettingZoo's order-enforcing wrapper, with direct access to what a loop reads on every turn.
 
     The inherited class finds each attribute by failing to find it on itself first, several times a turn, which costs
     more than rendering an observation.
@@ -207,12 +206,12 @@ class OrderEnforced(OrderEnforcingWrapper):  # type: ignore[misc]
 
     @property
     def agents(self) -> list[str]:
-        """The agents of the running episode; an error before ``reset``."""
+        """The agents of the running episode; raises an error before ``reset``."""
         return self._ordered().agents
 
     @property
     def agent_selection(self) -> str:
-        """The agent whose turn it is; an error before ``reset``."""
+        """The agent whose turn it is; raises an error before ``reset``."""
         return self._ordered().agent_selection
 
     def last(self, observe: bool = True) -> tuple[ObservationDict | None, Any, bool, bool, InfoDict]:

@@ -27,8 +27,8 @@ class UtteranceSpace(spaces.Text):
     """All Unicode texts up to ``max_length`` characters (no lone surrogates).
 
     Gymnasium's ``Text`` tests membership against its character set, which real sentences leave at the first curly
-    quote; here membership is a matter of type and length. The character set is what ``sample`` draws short texts from:
-    spaces, quotes, newlines, letters beyond ASCII and an emoji among it.
+    quote; here membership depends on type and length only. The character set is used by ``sample`` to draw short texts;
+    it includes spaces, quotes, newlines, letters beyond ASCII and an emoji.
     """
 
     ALPHABET = "abcdefghij ABC 012 .,?!'\"“”\n éßж中🙂{}<>#:"
@@ -95,7 +95,7 @@ class MoveSpace(UtteranceSpace):
         super().__init__(seed=seed)
 
     def sample(self, mask: Any | None = None, probability: Any | None = None) -> str:
-        """Draws an open move; masks do not apply, for the menu is one."""
+        """Draws an open move; masks do not apply, because the menu already is a mask."""
         menu = None if self.menu is None else self.menu()
         if not menu:
             return ""

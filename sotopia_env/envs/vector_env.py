@@ -28,21 +28,21 @@ _MASK = "reset_mask"
 class SotopiaVectorEnv(SyncVectorEnv):
     """``num_envs`` environments that step together: what :func:`gymnasium.make_vec` makes unless told otherwise.
 
-    It is Gymnasium's :class:`~gymnasium.vector.SyncVectorEnv` in everything but the waiting: the partners of all
-    environments think at the same time, in one event loop, and so do evaluators. Tasks, evaluator and partners are made
+    It differs from Gymnasium's :class:`~gymnasium.vector.SyncVectorEnv` only in that the partners of all environments
+    are awaited concurrently, in one event loop, and so are the evaluators. Tasks, evaluator and partners are made
     once and shared.
 
     When a partner or an evaluator fails, the step of the other environments is lost as well: ``reset`` all of them.
 
     Args:
-        num_envs: how many.
+        num_envs: the number of environments.
         autoreset_mode: when an environment whose episode has ended is reset (:class:`gymnasium.vector.AutoresetMode`).
         partner: see :class:`~sotopia_env.envs.gymnasium_env.SotopiaSingleAgentEnv`.
-        focal_seat: likewise.
-        options: likewise.
+        focal_seat: see :class:`~sotopia_env.envs.gymnasium_env.SotopiaSingleAgentEnv`.
+        options: see :class:`~sotopia_env.envs.gymnasium_env.SotopiaSingleAgentEnv`.
 
     Raises:
-        InvalidValueError: an argument is unknown or has a value that cannot be meant.
+        InvalidValueError: an argument is unknown or has an invalid value.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class SotopiaVectorEnv(SyncVectorEnv):
         focal_seat: int = 0,
         **options: Unpack[EnvOptions],
     ) -> None:
-        self._waiter = Waiter()  # first of all: Gymnasium closes what was made in part, too
+        self._waiter = Waiter()  # first: Gymnasium also closes partly constructed environments
         check_whole("num_envs", num_envs, 1)
         checked = CheckedOptions.read(with_defaults(options))
         options["task"] = checked.tasks
@@ -72,11 +72,11 @@ class SotopiaVectorEnv(SyncVectorEnv):
         """Starts an episode in every environment, or in those of ``options["reset_mask"]``.
 
         Args:
-            seed: one for each environment, or that of the first, which counts up.
+            seed: one seed for each environment, or the seed of the first one; the others get the next integers.
             options: as in :meth:`SotopiaSingleAgentEnv.reset`, for all.
 
         Raises:
-            InvalidValueError: a seed or an option cannot be meant.
+            InvalidValueError: a seed or an option is invalid.
             PolicyError: a partner produced no action.
             EvaluationError: an episode ended at once and could not be scored.
         """
@@ -91,10 +91,10 @@ class SotopiaVectorEnv(SyncVectorEnv):
         """Takes the focal agents' actions and plays on, in all environments at once, until it is their turn again.
 
         Args:
-            actions: one of the batched action space, or a list of one action for each environment, texts among them.
+            actions: an element of the batched action space, or a list with one action, such as a text, per environment.
 
         Raises:
-            InvalidActionError: an action is none that the environment reads, or an episode is over.
+            InvalidActionError: an action is malformed, or an episode is over.
             PolicyError: a partner produced no action.
             EvaluationError: the evaluator failed (``on_unscored="raise"``).
         """
@@ -166,7 +166,7 @@ class _Member(SotopiaSingleAgentEnv):
 
 
 async def _all(coroutines: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Awaits all of them, also when one fails, and then raises the first failure."""
+    """Awaits all coroutines, even if one fails, and then raises the first failure."""
     for result in await asyncio.gather(*coroutines, return_exceptions=True):
         if isinstance(result, BaseException):
             raise result

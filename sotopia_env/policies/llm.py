@@ -1,11 +1,12 @@
 """The policy that plays a seat with a language model.
 
-The model reads what its seat may know, and answers with one JSON action. Three things can go wrong, and each has a
-path of its own. Text that is no possible action, and a move that is not open, are complained about and asked for again,
-a few times; what happens then is declared beforehand and recorded with the turn: text that is no action comes to
-nothing or to leaving, and of an action whose move alone is not open the words are heard, while the move is a recorded
-violation. A conversation that does not fit loses its oldest turns, visibly. A call that fails for good ends the episode
-with the reason: it is never a silent turn.
+The model reads what its seat may know and answers with one JSON action. Three kinds of failure are handled separately:
+
+* If the text is not a possible action, or its move is not open, the model is told why and asked again, a few times. If
+  the last answer still is not an action, the turn is ``none`` or ``leave``, as configured; if only its move is not
+  open, the words are kept and the move is recorded as a violation. Either way, the turn's record says so.
+* A conversation that does not fit the context loses its oldest turns, with a marker in their place.
+* A call that fails permanently ends the episode with the reason; it never becomes a silent turn.
 """
 
 from __future__ import annotations
@@ -51,33 +52,33 @@ from sotopia_env.world.observation import ChatMessage, Observation
 
 T = TypeVar("T")
 Consequence = Literal["none", "forfeit"]
-"""What text that stays unusable comes to: a turn in which nothing is done, or leaving."""
+"""The result of text that stays unusable: a turn in which nothing is done, or leaving."""
 _CONSEQUENCES: tuple[Consequence, ...] = get_args(Consequence)
-_SEED_BITS = (1 << 31) - 1  # every server's seed holds 31 bits, not every one more
+_SEED_BITS = (1 << 31) - 1  # all servers accept seeds of 31 bits, but some accept no more
 
 
-@dataclass(frozen=True, slots=True, eq=False)  # a model is the connection that it is, not an equal one
+@dataclass(frozen=True, slots=True, eq=False)  # models are connections and compare by identity
 class LLMPolicy:
     """Plays a seat with a chat model.
 
     Attributes:
-        model: answers; made by :func:`sotopia_env.chat_model.make_model`, or anything else that keeps its protocol.
+        model: the chat model; made by :func:`sotopia_env.chat_model.make_model`, or any object with the same protocol.
         format: ``chat`` (a conversation, each turn extending the last), ``single`` (one prompt, as SOTOPIA-π's),
             ``brief`` (a short conversation without instructions, for tiny models) or ``tools`` (function calls).
-        temperature: of sampling, 0 to 2; ``None`` leaves it to the server.
+        temperature: the sampling temperature, 0 to 2; ``None`` leaves it to the server.
         max_tokens: limit on each answer; ``None`` leaves it to the model.
-        reasks: how often unusable text, or a move that is not open, is complained about and asked for again.
-        on_unusable: what it comes to when the last answer was no action: ``none`` or ``forfeit`` (to leave). One whose
-            move alone is not open is taken as it is: its words are heard, its move is a violation.
+        reasks: how many times the model is asked again after unusable text or a move that is not open.
+        on_unusable: the action to take when no answer could be parsed: ``none``, or ``forfeit`` (to leave). If only the
+            move is not open, the action is taken without it: the words are heard, and the move is a violation.
         examples: few-shot examples, see :data:`~sotopia_env.policies.examples.ExampleSource`.
-        context_limit: tokens that prompt and answer may have together. Without it the model's server is relied upon to
-            refuse what is too long, which costs a request every time.
+        context_limit: the maximum number of tokens of prompt and answer together. Without it, prompts that are too long
+            are noticed only when the server refuses them, which costs a request each time.
         count_tokens: counts the tokens of a text; by default the model counts those of a conversation where it can
             (:class:`~sotopia_env.chat_model.protocol.CountsTokens`), else a quarter of the characters.
-        template: of the ``single`` format, as text or as the path of a file, with the placeholder ``{{observation}}``.
+        template: the template of the ``single`` format, as text or as the path of a file, with the placeholder ``{{observation}}``.
         send_seed: whether the server gets the turn's seed.
-        logprobs: whether token ids and log-probabilities are wanted in the record.
-        name: of the policy in records; the model's by default.
+        logprobs: whether token ids and log-probabilities are recorded.
+        name: the name of the policy in records; the model's name by default.
     """
 
     model: ChatModel
@@ -114,7 +115,7 @@ class LLMPolicy:
         object.__setattr__(self, "name", self.name or self.model.name)
 
     def _counter(self, frame: ChatRequest) -> Callable[[Sequence[ChatMessage]], int]:
-        """Counts the tokens of a conversation with the functions of a request: as the model itself does, if it can."""
+        """Returns a token counter for conversations under ``frame``'s functions; the model's own if it has one."""
         if self.count_tokens is None and isinstance(self.model, CountsTokens):
             return partial(self.model.prompt_tokens, tools=frame.tools) if frame.tools else self.model.prompt_tokens
         return partial(conversation_tokens, tools=frame.tools, count=self.count_tokens or approximate_tokens)
@@ -136,7 +137,7 @@ class LLMPolicy:
         }
 
     def lengths(self, observation: Observation) -> Lengths | None:
-        """Returns what an answer to this takes in tokens; ``None`` for a model without a tokenizer of its own."""
+        """Returns the token lengths of a prompt and answer for this observation; ``None`` for a model without a tokenizer of its own."""
         if not isinstance(self.model, CountsTokens):
             return None
         frame = self._frame(observation, 0)
@@ -145,7 +146,7 @@ class LLMPolicy:
         return Lengths(self._counter(frame)(messages), max(moves, default=0), self.max_tokens, self.context_limit)
 
     async def act(self, observation: Observation, seed: int) -> Decision:
-        """Returns what the model decides, with its text, what it cost and how often it was asked again.
+        """Returns the model's decision, with its text, its usage and the number of re-asks.
 
         Raises:
             PolicyError: the model could not be asked, or the conversation does not fit even when it is shortened.
@@ -165,7 +166,7 @@ class LLMPolicy:
         return Decision(action, generation, _failures(asked.replies))
 
     async def answer(self, observation: Observation, question: InterviewQuestion, seed: int) -> InterviewReply:
-        """Returns the model's answer to one question behind its own conversation; none where no text is one.
+        """Returns the model's answer to one question, asked after its conversation; a reply without choice if none fits.
 
         Raises:
             PolicyError: the model could not be asked, or the conversation does not fit even when it is shortened.
@@ -213,7 +214,7 @@ class LLMPolicy:
 
             def messages(count: int) -> list[ChatMessage]:
                 *earlier, last = self._prompt.messages(observation, count)
-                # In one message with the latest news: many chat templates refuse two of one role in a row.
+                # In one message with the latest news: many chat templates refuse two messages of one role in a row.
                 content = "\n\n".join(filter(None, (last["content"], question)))
                 conversation: list[ChatMessage] = [*earlier, {"role": last["role"], "content": content}, *echoes]
                 return with_calls(conversation) if frame.tools else conversation
@@ -229,7 +230,7 @@ class LLMPolicy:
             dropped = max(0, turns - KEPT_TURNS)
             raise PolicyError(f"{self.name}: {error} (with {dropped} of {turns} turns left out)") from error
         except ModelRefusedError:
-            raise  # no later turn and no other episode would fare better
+            raise  # every later turn and every other episode would fail, too
         except ModelCallError as error:
             raise PolicyError(f"{self.name}: {error}") from error
 
@@ -245,15 +246,15 @@ class LLMPolicy:
             # The model decides whether its server enforces it.
             schema=None if calls else action_schema(observation, self.max_tokens),
             logprobs=self.logprobs,
-            replicate=seed,  # two samples of one prompt are two samples, whatever a cache makes of them
+            replicate=seed,  # so that a cache keeps several samples of one prompt apart
             label=f"{observation.agent} turn {observation.turn}",
         )
 
 
 def read_reply(reply: ChatReply, observation: Observation) -> Action | ParseFailure:
-    """Returns the action in a reply, or why there is none that this seat could take now.
+    """Returns the action in a reply, or why the reply holds no action that this seat could take now.
 
-    Whether its move is open is another question: see :func:`problem_of`.
+    Whether its move is open is checked separately; see :func:`problem_of`.
     """
     answer = observation.parse(reply.text)
     if isinstance(answer, Action):
@@ -263,7 +264,7 @@ def read_reply(reply: ChatReply, observation: Observation) -> Action | ParseFail
 
 
 def problem_of(answer: Action | ParseFailure, observation: Observation) -> str:
-    """Returns why an answer deserves a re-ask: it is no action, or its move is not open now; empty where neither is."""
+    """Returns why the model must be asked again: not an action, or a move that is not open; empty if neither applies."""
     if isinstance(answer, ParseFailure):
         return answer.reason
     problem = observation.move_problem(answer)
@@ -271,7 +272,7 @@ def problem_of(answer: Action | ParseFailure, observation: Observation) -> str:
 
 
 def _writable(text: str) -> str:
-    """The text with lone surrogates, which no file can hold, as question marks."""
+    """Returns the text with question marks in place of lone surrogates, which cannot be encoded as UTF-8."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 

@@ -16,15 +16,15 @@ from sotopia_env.world.observation import Observation
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """An action, with the text and usage behind it where there is one.
+    """An action, with the text and the usage that produced it, if any.
 
     Attributes:
-        action: what to do.
-        generation: the text behind it.
-        errors: what failed outside of the policy while it was made, and was survived.
+        action: the action to take.
+        generation: the text that the action was read from.
+        errors: the external errors that were recovered from while the decision was made.
 
     Raises:
-        PolicyError: the action is no :class:`~sotopia_env.world.Action`, or the generation no ``Generation``.
+        PolicyError: the action is not an :class:`~sotopia_env.world.Action`, or the generation is not a ``Generation``.
     """
 
     action: Action
@@ -43,7 +43,7 @@ class Policy(Protocol):
     """Maps an observation to an action.
 
     A policy keeps no state between calls: everything it needs is in the observation and the seed, so episodes may run
-    concurrently and be resumed. One that can be interviewed after the end has a method ``answer``, too
+    concurrently and be resumed. A policy that can be interviewed after the end also has a method ``answer``
     (:class:`~sotopia_env.world.answers.Interviewee`).
     """
 
@@ -67,7 +67,7 @@ class Policy(Protocol):
         Raises:
             PolicyError: no action could be produced for a reason other than unusable text.
             BudgetExceededError: a model's budget is spent; ends the run, not the episode.
-            ModelRefusedError: a model refuses every request; likewise.
+            ModelRefusedError: a model refuses every request; ends the run, not the episode.
         """
         ...
 
@@ -89,7 +89,7 @@ def turn_seed(episode_seed: int, turn: int, seat: int) -> int:
 
 
 def policy_identity(policy: Configured) -> str:
-    """Returns name and parameters of a policy as one JSON text; equal texts mean equal policies.
+    """Returns the name and the parameters of a policy as one JSON text; equal texts mean equal policies.
 
     Raises:
         InvalidValueError: the parameters are not JSON.

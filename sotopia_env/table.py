@@ -196,7 +196,7 @@ class Table:
         Args:
             agent: one of :attr:`acting`.
             action: an action, or a model's text that holds one.
-            generation: the text that the action was read from, for the record; by default ``action`` itself if it is a text.
+            generation: the text that the action was read from, for the record; by default ``action``, if it is a text.
 
         Returns:
             Why the text is not an action that is possible now, or ``None`` if the action was taken.
@@ -231,16 +231,18 @@ class Table:
         if decision.action.__class__ is not Action:
             raise PolicyError(f"expected a Decision with an Action from the policy, got {excerpt(decision)}")
         if self.state.waiting[0] != agent:
-            check_recipients(self.task, decision.action)  # now: later, it would fail for another agent's answer
+            check_recipients(self.task, decision.action)  # later it would fail on another agent's answer
             self._pending[agent] = decision
             return
+        # Answers of a simultaneous round arrive in any order but take effect in seat order, so that the record does not
+        # depend on which policy is fastest. Each takes effect as soon as those of all earlier seats have.
         self._carry_out(decision)
         while self._pending and self.state.waiting and self.state.waiting[0] in self._pending:
             self._carry_out(self._pending.pop(self.state.waiting[0]))
 
     def _carry_out(self, decision: Decision) -> None:
         index = len(self.state.turns)
-        self.state, self._evaluations = transition(self.state, decision.action), ()  # evaluations of the shorter episode no longer apply
+        self.state, self._evaluations = transition(self.state, decision.action), ()  # those were of fewer turns
         if decision.generation is not None:
             self._generations[index] = decision.generation
             self._note_message(self.state.turns[-1].actor, index, decision.generation)

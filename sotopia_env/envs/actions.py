@@ -26,7 +26,7 @@ def read_action(value: object, agent: str, task: Task) -> Action | str:
             default), ``to`` and ``move``. ``to`` is a mask of 0 and 1 with one entry per seat, or agent ids or
             character names. A mask that selects no seat, or every seat but ``agent``, addresses all; the agent's own
             entry is ignored. ``move`` is a :class:`~sotopia_env.outcomes.Move`, a mapping such as ``{"accept": 2}``
-            or the JSON text of one; ``""`` and ``None`` are none.
+            or the JSON text of one; ``""`` and ``None`` mean no move.
         agent: the id of the acting agent.
         task: the task, whose agents may be addressed.
 

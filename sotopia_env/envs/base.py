@@ -193,7 +193,7 @@ class EpisodeEnv:
         """Returns the complete state, for centralised critics; never show it to an agent.
 
         Keys: ``task`` (the whole task with all secrets and goals, as canonical JSON), ``history`` (all turns, one line
-        each, private ones and secret votes included), ``table`` (all offers, votes or claims; empty without a protocol) and
+        each, private ones and secret votes included), ``table`` (all of it; empty without a protocol) and
         ``turn`` (number of the coming turn; int64, shape ()).
         """
         state = self.episode_state
@@ -211,8 +211,8 @@ class EpisodeEnv:
         """Shows the episode, private turns and secret votes included.
 
         Returns:
-            In mode ``ansi``, the whole transcript. In mode ``human``, ``None``: what is new since the last call is written
-            to standard output (``step`` and ``reset`` do this on their own).
+            In mode ``ansi``, the whole transcript. In mode ``human``, ``None``; what is new since the last call goes to
+            standard output (``step`` and ``reset`` do this on their own).
         """
         if self.render_mode is None:
             gymnasium.logger.warn(f"render() needs a render_mode, one of {', '.join(RENDER_MODES)}; none was given")
@@ -255,7 +255,7 @@ class EpisodeEnv:
         return EpisodeReward.of(task, evaluator, self.options.scalarisation, self.vector)
 
     def _answer(self, agent: str, action: Action | str) -> None:
-        """Takes an agent's action, and notes whether it was allowed; text without an action is a turn with nothing done."""
+        """Takes an agent's action, and notes whether it was allowed; text without one is a turn with nothing done."""
         count = len(self.table.state.turns)
         failure = self.table.answer(agent, action)
         if failure is not None:

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, PlainSerializer
 
-_LONGEST = 64  # characters of a number in words; whatever is longer is no amount that anybody means
+_LONGEST = 64  # characters of a number in words; a longer text is not a plausible amount
 _LARGEST_BITS = 200
 # A small number format, not talk: digits, thousands commas only where they group correctly, decimals after a point.
 _NUMBER = re.compile(r"([+-]?)([0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(\.[0-9]+)?")

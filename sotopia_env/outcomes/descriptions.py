@@ -12,7 +12,7 @@ from sotopia_env.quoting import quote
 
 _EXACT = 10**15  # what a float carries exactly
 MOST_NAMES = 12
-"""A sentence names at most so many seats."""
+"""The maximum number of seats that a sentence names."""
 
 
 def describe_space(spec: OutcomeSpec, names: Seats) -> str:

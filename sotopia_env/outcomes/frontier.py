@@ -2,7 +2,7 @@
 
 Kung, Luccio and Preparata (1975), "On finding the maxima of a set of vectors": O(n log n) for two and three dimensions,
 O(n (log n)^(d-2)) for d. Points are compared by their ranks (whole numbers), so nothing is rounded. Before two sets are
-divided further, whatever lies outside the other's bounds is left out: where interests are opposed and nearly every
+divided further, points outside the other set's bounds are left out: where interests are opposed and nearly every
 point is optimal, little is left to compare.
 """
 
@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 Rows = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 
-_LEAF = 256  # so few points are compared pair by pair
-_AREA = 1 << 17  # and so many pairs of two sets: below it, a call of NumPy costs more than its arithmetic
+_LEAF = 256  # up to this many points are compared pair by pair
+_AREA = 1 << 17  # the same for pairs of two sets: below it, calling NumPy costs more than the arithmetic
 _HEAD = 256  # the strongest points go first: in most spaces they dominate nearly all others
 
 
@@ -43,7 +43,7 @@ def _distinct(ranks: NDArray[np.int32]) -> Rows:
 
 
 def _sums(payoffs: NDArray[Any]) -> NDArray[np.float64]:
-    """Per number of dimensions, the sums of so many first columns, each column spread over [0, 1].
+    """Cumulative sums of the columns, each scaled to [0, 1]: entry d sums the first columns up to d.
 
     Rounding is monotone: a point that equals or beats another in these columns has no smaller sum.
     """
@@ -129,7 +129,7 @@ class _Cloud:
         if dimensions == 1:
             return np.asarray(first[lower] <= first[upper].max())
         upper = upper[np.argsort(first[upper], kind="stable")]
-        # The best second coordinate among the points whose first is at least as great; -1 where there is none.
+        # The best second coordinate among the points whose first is at least as great; -1 if there is no such point.
         best = np.append(np.maximum.accumulate(self.ranks[1, upper][::-1])[::-1], -1)
         start = np.searchsorted(first[upper], first[lower], side="left")
         return np.asarray(best[start] >= self.ranks[1, lower])

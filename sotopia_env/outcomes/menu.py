@@ -14,24 +14,24 @@ from sotopia_env.outcomes.space import OutcomeSpace, Terms, remember
 from sotopia_env.quoting import quote
 
 LONGEST_ENUM = 64
-"""Numbers with at most so many values are listed in the schema; others get their limits and ``multipleOf``."""
+"""The maximum number of values of a number that the schema lists; a longer one gets limits and ``multipleOf``."""
 MOST_DIVISIONS = 24
-"""Items that can be divided in at most so many ways have all divisions listed in the schema."""
+"""The maximum number of divisions of items that the schema lists."""
 
 from_fields = tuple.__new__
 """``from_fields(Offer, (…))`` is ``Offer(…)`` with every field in its order, at a third of the time."""
 
 
 class Offer(NamedTuple):
-    """A proposal that stands; a named tuple, like every record here that each turn builds: a third of the time.
+    """An open proposal. A named tuple, like all records here that are built on every turn, at a third of the cost.
 
     Attributes:
         number: from 1, in the order of the episode; never used twice.
         proposer: agent id.
         terms: in normal form.
-        audience: the seats it is open to, with the proposer; ``None`` is everybody.
-        accepted: who has accepted, the proposer first.
-        rejected: who has rejected it while it can still be agreed without them.
+        audience: the seats it is open to, including the proposer; ``None`` means all.
+        accepted: the seats that have accepted, the proposer first.
+        rejected: the seats that have rejected it, while it can still be agreed without them.
     """
 
     number: int
@@ -51,7 +51,7 @@ class Offer(NamedTuple):
 
 
 class Menu(NamedTuple):
-    """Which moves are open to one seat now; false where none is.
+    """The moves open to one seat now; false if there are none.
 
     Attributes:
         propose: whether an offer may be made.
@@ -59,7 +59,7 @@ class Menu(NamedTuple):
         reject: numbers of the offers that may be rejected.
         withdraw: numbers of the own offers that may be withdrawn.
         vote: the options of an open ballot.
-        unvote: whether a vote stands that may be taken back.
+        unvote: whether the seat has a vote that it may take back.
         claim: whether something may be claimed.
         candidates: what may be claimed, where the list is public; empty with ``claim``: any text.
         space: what offers are about.
@@ -78,7 +78,7 @@ class Menu(NamedTuple):
     offers: tuple[Offer, ...] = ()
 
     def __bool__(self) -> bool:
-        # A vote that can be taken back is one that can be changed: ``unvote`` opens nothing alone.
+        # A vote that can be taken back can also be changed, so ``unvote`` is never the only open move.
         return self.propose or bool(self.accept or self.reject or self.withdraw or self.vote) or self.claim
 
     def _numbered(self) -> list[tuple[MoveKind, int]]:
@@ -96,9 +96,9 @@ class Menu(NamedTuple):
 
     @property
     def text(self) -> str:
-        """One line per open move with its exact JSON, for models; ``No move is open.`` where there is none.
+        """One line per open move with its exact JSON, for models; ``No move is open.`` if there are none.
 
-        The terms of offers stand on the table and the form of one in the briefing; neither is written out again.
+        The terms of offers are on the table, and the form of an offer is in the briefing; neither is repeated here.
         """
         if self.propose and self.space is not None:
             return self._agreement_text(self.space)
@@ -143,7 +143,7 @@ class Menu(NamedTuple):
         return f"{kind.value}s {owner} offer #{offer.number} ({self.space.describe(offer.terms)})"
 
     def sample(self, rng: random.Random) -> Move | None:
-        """Returns a random open move (first its kind, then its content); ``None`` where none is open."""
+        """Returns a random open move (first its kind, then its content); ``None`` if none is open."""
         if not self:
             return None
         moves = self.moves()
@@ -156,10 +156,10 @@ class Menu(NamedTuple):
         return rng.choice([move for move in moves if move.kind is kind])
 
     def json_schema(self) -> dict[str, Any]:
-        """Returns a JSON schema of the moves open now; ``{"type": "null"}`` where none is.
+        """Returns a JSON schema of the moves open now; ``{"type": "null"}`` if there are none.
 
-        Strict mode's rules hold (every key required, none besides), so two things are left to ``apply``: that the
-        pieces of a division add up, and that a large grid which does not contain 0 is met.
+        The schema obeys strict mode (all keys required, no additional ones), so ``apply`` must still check that the pieces
+        of a division add up, and that a value lies on the grid, if the grid is large and does not contain 0.
         """
         forms = [_object({MoveKind.PROPOSE: self._terms_schema()})] if self.propose else []
         for kind, numbers in (
@@ -184,7 +184,7 @@ class Menu(NamedTuple):
 
 
 NO_MOVES = Menu()
-"""The menu of a seat to which nothing is open."""
+"""The menu of a seat without open moves."""
 
 
 def _json(move: Move) -> str:
@@ -206,7 +206,7 @@ def _value_schema(space: OutcomeSpace, index: int) -> dict[str, Any]:
     if issue.kind == "choice":
         return {"type": "string", "enum": list(issue.options)}
     if issue.kind == "items":
-        if issue.size(len(space.names)) <= MOST_DIVISIONS:  # that the pieces add up, a schema can say by listing alone
+        if issue.size(len(space.names)) <= MOST_DIVISIONS:  # only a list can express that pieces add up
             return {"anyOf": [_exactly(division) for division in issue.values(space.names)]}
         return _object({agent: {"type": "integer", "minimum": 0, "maximum": issue.count} for agent in space.names})
     return _number_schema(issue)

@@ -57,9 +57,9 @@ class Move:
     Two moves are equal when their JSON is, so ``{"accept": true}`` and ``{"accept": 1}`` are two.
 
     Attributes:
-        kind: what is done.
-        content: of ``propose`` the terms, of ``accept``, ``reject`` and ``withdraw`` an offer's number or ``True``, of
-            ``vote`` an option or ``None``, of ``claim`` a text. It is not copied: nobody may change it.
+        kind: the kind of commitment.
+        content: the terms for ``propose``; an offer's number or ``True`` for ``accept``, ``reject`` and ``withdraw``; an
+            option or ``None`` for ``vote``; a text for ``claim``. It is not copied; treat it as immutable.
     """
 
     kind: MoveKind
@@ -94,7 +94,7 @@ def read_move(value: object) -> Move:
     """Reads a mapping with exactly one key of :class:`MoveKind`, or JSON text of one.
 
     Raises:
-        InvalidMoveError: for everything else, with what was expected and what came.
+        InvalidMoveError: ``value`` is anything else; the message says what was expected and what was given.
     """
     if isinstance(value, Move):
         value = value.to_json()

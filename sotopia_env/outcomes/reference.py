@@ -32,7 +32,7 @@ Payoffs = tuple[float, ...]
 
 @dataclass(frozen=True, slots=True)
 class ReferencePoints:
-    """What could be had. Payoffs are in seat order; terms are ``None`` where a point is the disagreement.
+    """The best attainable outcomes. Payoffs are in seat order; terms are ``None`` if a point is the disagreement.
 
     Attributes:
         best: per seat, its best payoff over the outcomes that can come about, disagreement included: those for which
@@ -40,12 +40,12 @@ class ReferencePoints:
             seat) get at least their ``no_agreement``.
         disagreement: per seat, its payoff without an outcome.
         frontier: payoffs of the Pareto-optimal outcomes, each once, ascending.
-        nash: see the module's text; the disagreement where every outcome leaves some seat below it.
-        egalitarian: likewise.
-        kalai_smorodinsky: likewise.
+        nash: the Nash solution; the disagreement if every outcome leaves some seat below it.
+        egalitarian: the egalitarian solution; the disagreement in the same case.
+        kalai_smorodinsky: the Kalai-Smorodinsky solution; the disagreement in the same case.
         best_joint: the greatest sum over outcomes that can come about; the disagreement where that is greater.
         best_terms: per seat an outcome that gives it its best.
-        size: how many outcomes there are.
+        size: the number of outcomes.
     """
 
     best: Payoffs
@@ -159,7 +159,7 @@ class _Points:
 
     def _solutions(self, frontier: NDArray[Any], best: list[int | None]) -> tuple[int | None, int | None, int | None]:
         """Nash, egalitarian and Kalai-Smorodinsky."""
-        # Whatever dominates a rational outcome is rational too: the best of those are on the frontier.
+        # An outcome that dominates a rational one is rational, too, so the best rational ones are on the frontier.
         rows = frontier[self.rational[frontier]]
         if not len(rows):
             return None, None, None
@@ -198,7 +198,7 @@ class _Points:
         import numpy as np
 
         exact = self.payoffs[rows]
-        whole = np.int64 if max(int(np.abs(exact).max()), *self.scales) < 2**53 else object  # floats hold no more
+        whole = np.int64 if max(int(np.abs(exact).max()), *self.scales) < 2**53 else object  # floats are exact up to here
         return tuple(map(tuple, (exact.astype(whole) / np.array(self.scales, dtype=whole)).tolist()))
 
     def _joint(self, rows: NDArray[Any]) -> NDArray[Any]:

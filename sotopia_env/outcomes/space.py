@@ -16,10 +16,10 @@ from sotopia_env.outcomes.move import InvalidMoveError
 from sotopia_env.quoting import quote
 
 Terms = dict[str, Any]
-"""One point of a space in normal form: issue name to value, in the order of the issues. Nobody may change it."""
+"""One point of a space in normal form: issue name to value, in the order of the issues. Treat as immutable."""
 
 MOST_TEXTS = 4_096
-"""So many texts of terms, of who has accepted an offer and of menus are remembered per space."""
+"""The number of texts of terms, acceptances and menus that each space caches, per kind."""
 
 OPTION = "option"
 """The one issue of a ballot's space."""
@@ -37,7 +37,7 @@ def remember(texts: dict[tuple[Any, ...], str], key: tuple[Any, ...], text: str)
 class OutcomeSpace:
     """Issues and the seats they concern: the public half of a specification, all that a policy may know of it.
 
-    A ballot's space is the one choice ``option``; that of claims has no issue, and so one outcome, ``{}``.
+    A ballot's space has one issue, the choice ``option``; the space of claims has no issue, hence one outcome, ``{}``.
 
     Attributes:
         issues: in the order of the file.
@@ -98,7 +98,7 @@ class OutcomeSpace:
 
         Args:
             terms: a mapping of issue names (whatever their case) to values.
-            seats: agent id to name; those of the space where left out.
+            seats: agent id to name; by default, the seats of the space.
 
         Raises:
             InvalidMoveError: an issue is missing or unknown, or a value cannot be; with the nearest valid one.
@@ -112,7 +112,7 @@ class OutcomeSpace:
                     normal[name] = read(terms[name], seats)
                 return normal
             except KeyError:
-                pass  # a name in another case, or none of ours
+                pass  # a name in another case, or an unknown one
         if not isinstance(terms, Mapping):
             raise InvalidMoveError(field="terms", expected=f"an object with {self._listed()}", got=terms)
         exact = self._by_exact_name(terms)
@@ -152,7 +152,7 @@ class OutcomeSpace:
 
     @cached_property
     def notes(self) -> dict[tuple[Any, ...], str]:
-        """What the table says of an offer's acceptances, by who has accepted and rejected it."""
+        """The table's notes on offers, by the seats that have accepted and rejected them."""
         return {}
 
     @cached_property
@@ -179,7 +179,7 @@ class OutcomeSpace:
         return f'{{"propose": {{{terms}}}}}', f" ({people})" if self._has_items else ""
 
     def issue(self, name: str) -> NumberIssue | ChoiceIssue | ItemsIssue:
-        """Returns the issue called ``name``; raises UnknownNameError where there is none."""
+        """Returns the issue called ``name``; raises UnknownNameError if there is no such issue."""
         for issue in self.issues:
             if issue.name == name:
                 return issue

@@ -1,7 +1,7 @@
 """The public file format of a verified outcome: protocol, issues, and what each outcome is worth to each seat.
 
-Mistakes are refused when the record is built, in one sentence that names the place and the mend. Whoever may not see
-all of it (a policy) gets an :class:`~sotopia_env.outcomes.space.OutcomeSpace` and its own worth instead.
+Mistakes are refused when the record is built, with one sentence that names the place and the fix. Code that may
+not see all of it, such as a policy, gets an :class:`~sotopia_env.outcomes.space.OutcomeSpace` and its own worth instead.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class AgreementRules(ProtocolRules):
     """Offers that are accepted by number.
 
     Attributes:
-        needs: whose assent makes an agreement.
+        needs: the seats whose assent an agreement needs.
         standing: ``own``: every seat has at most one open offer, and a counter-offer leaves the others' standing;
             ``latest``: only the last offer is open (stacked alternating offers, Aydoğan et al. 2017).
     """
@@ -75,7 +75,7 @@ class AgreementRules(ProtocolRules):
 
 
 class BallotRules(ProtocolRules):
-    """A vote of every seat; ``secret`` shows until the end that somebody voted, but not for what."""
+    """A vote of every seat; until a ``secret`` ballot closes, others see who voted, but not for what."""
 
     kind: Literal["ballot"] = "ballot"
     options: tuple[Label, ...] = Field(min_length=2)
@@ -119,7 +119,7 @@ class OutcomeSpec(Record):
     Attributes:
         protocol: the rules by which moves lead to an outcome.
         issues: what an agreement is about; none for a ballot or claims.
-        worth: one per seat, in the form that fits the protocol.
+        worth: the worth for each seat, in the form that fits the protocol.
     """
 
     protocol: Annotated[AgreementRules | BallotRules | ClaimsRules, Field(discriminator="kind")]

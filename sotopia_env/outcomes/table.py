@@ -12,17 +12,17 @@ from sotopia_env.quoting import quote
 
 NOTHING = "Nothing is on the table."
 HIDDEN = ""
-"""Stands for a secret vote; no option is empty."""
+"""Represents a secret vote; options are never empty."""
 
 
 class OpenOffer(NamedTuple):
     """An open offer and who has yet to accept it.
 
     Attributes:
-        offer: number, proposer, terms and who has accepted or rejected.
+        offer: its number, proposer and terms, and the seats that have accepted or rejected it.
         required: seats without whose assent it cannot be agreed, in seat order.
         quorum: how many acceptances it takes in all.
-        open: whether it is open to the seat that looks.
+        open: whether the seat whose view this is may answer it.
     """
 
     offer: Offer
@@ -67,7 +67,7 @@ class OpenOffer(NamedTuple):
         return f"#{number} by {space.names[proposer]}{private}: {space.describe(terms)} ({notes})"
 
     def _notes(self, names: Mapping[str, str]) -> str:
-        """Who has accepted or rejected it, and who has yet to accept."""
+        """The seats that have accepted or rejected it, and those that have yet to accept."""
         offer, notes = self.offer, []
         if len(offer.accepted) > 1:
             notes.append(f"accepted by {_listed(names, offer.accepted)}")
@@ -85,12 +85,12 @@ class OpenOffer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Votes:
-    """The votes of a ballot, as far as the seat that looks may know them; its lists are made when they are read.
+    """The votes of a ballot, as far as one seat may know them; the lists are built when they are read.
 
     Attributes:
         agents: agent ids in seat order.
-        cast: per seat its option, ``None`` without a vote, :data:`HIDDEN` for one that may not be known.
-        absent: who has left.
+        cast: the option of each seat, ``None`` without a vote, :data:`HIDDEN` for a vote that may not be known.
+        absent: the seats that have left.
     """
 
     agents: tuple[str, ...]
@@ -99,12 +99,12 @@ class Votes:
 
     @property
     def voted(self) -> tuple[str, ...]:
-        """Who has a vote standing."""
+        """The agents that have voted."""
         return tuple([agent for agent, vote in zip(self.agents, self.cast, strict=True) if vote is not None])
 
     @property
     def waiting(self) -> tuple[str, ...]:
-        """Who is present and has none."""
+        """The present agents that have not voted."""
         seats = zip(self.agents, self.cast, strict=True)
         return tuple([agent for agent, vote in seats if vote is None and agent not in self.absent])
 
@@ -136,10 +136,10 @@ class Claims:
     """The claims so far.
 
     Attributes:
-        claimed: agent id to the number of claims made; everybody knows it.
+        claimed: agent id to the number of claims made; known to all.
         tries_left: agent id to claims left, of the seats that the viewer may know: its own, or all.
-        wrong: agent id to wrong claims, likewise.
-        right: who has claimed the answer, likewise.
+        wrong: agent id to wrong claims, of the same seats.
+        right: those of the same seats that have claimed the answer.
     """
 
     claimed: Mapping[str, int] = field(hash=False)
@@ -172,12 +172,12 @@ class Claims:
 
 
 class TableView(NamedTuple):
-    """What a seat may know of what stands; exactly one of the three parts belongs to a protocol.
+    """The table as one seat may know it: offers, votes or claims, depending on the protocol.
 
     Attributes:
-        kind: of the protocol.
+        kind: the kind of the protocol.
         settled: whether nothing can change any more.
-        space: for names and texts; no part of the JSON.
+        space: the outcome space, for names and texts; not part of the JSON.
     """
 
     kind: str

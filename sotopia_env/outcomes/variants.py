@@ -1,4 +1,4 @@
-"""Protocols of other packages: variants of the three kinds, by the name that stands in a task's rules."""
+"""Protocols of other packages: variants of the three kinds, by the name in a task's rules."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def register_protocol(name: str, protocol: _ProtocolT) -> _ProtocolT:
     """Makes a protocol known to tasks whose rules say ``"variant": name``.
 
     Args:
-        name: of the variant.
+        name: the name of the variant.
         protocol: a class that extends one of the package's protocols, and so has its ``kind``.
 
     Raises:
-        InvalidValueError: it is no such class, or another protocol has the name.
+        InvalidValueError: ``protocol`` is not such a class, or another protocol has the name.
     """
     if not (isinstance(protocol, type) and isinstance(protocol, ProtocolClass)):
         raise InvalidValueError(
@@ -49,7 +49,7 @@ def protocol_variant(name: str, kind: str) -> type[Any]:
     """Returns the protocol called ``name``.
 
     Raises:
-        UnknownNameError: nobody registered it, and no installed package has such an entry point.
+        UnknownNameError: it is not registered, and no installed package has such an entry point.
         InvalidValueError: it is a variant of another kind.
     """
     entries = entry_points(group=GROUP) if name not in _VARIANTS else ()

@@ -22,12 +22,12 @@ from sotopia_env.outcomes.space import OPTION, OutcomeSpace, Terms
 from sotopia_env.records import Name, Record
 
 MOST_RANKED = 100_000
-"""Above so many outcomes :func:`own_outcomes` takes a coarser grid of the numbers."""
+"""The number of outcomes above which :func:`own_outcomes` uses a coarser grid of the numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Valuation:
-    """A worth made ready for one space and one seat: whole numbers, ``scale`` of which are one.
+    """A worth prepared for one space and one seat, in whole numbers: ``scale`` represents 1.
 
     Attributes:
         agent: the seat's agent id; ``None`` where no items are divided by pieces.
@@ -79,7 +79,7 @@ class Valuation:
 
 
 class WorthForm(Record):
-    """What the four forms share.
+    """The base class of the four forms of worth.
 
     ``per_turn`` is what each turn costs that was taken before the settlement or, without one, in the whole episode:
     a seat that lets time pass pays for it whether it agrees or not.
@@ -100,7 +100,7 @@ class WorthForm(Record):
 
     @property
     def disagreement(self) -> float:
-        """What the seat gets without an outcome."""
+        """The seat's payoff without an outcome."""
         raise NotImplementedError
 
     @cached_property
@@ -108,7 +108,7 @@ class WorthForm(Record):
         return {}
 
     def valuation(self, space: OutcomeSpace, agent: str | None = None) -> Valuation:
-        """Returns the worth made ready for ``space`` and ``agent``; computed once."""
+        """Returns the worth prepared for ``space`` and ``agent``; computed once."""
         ready = self._ready.get(agent)
         if ready is None or ready[0] is not space:
             ready = self._ready[agent] = (space, self._valuation(space, agent))
@@ -211,7 +211,7 @@ class BallotWorth(WorthForm):
 
     @property
     def disagreement(self) -> float:
-        """What the seat gets without a decision."""
+        """The seat's payoff without a decision."""
         return self.no_decision
 
     def _valuation(self, space: OutcomeSpace, agent: str | None) -> Valuation:
@@ -234,7 +234,7 @@ class ClaimsWorth(WorthForm):
 
     @property
     def disagreement(self) -> float:
-        """What the seat gets when the answer was not claimed."""
+        """The seat's payoff if the answer was not claimed."""
         return self.none
 
     def _valuation(self, space: OutcomeSpace, agent: str | None) -> Valuation:
@@ -271,7 +271,7 @@ def own_outcomes(space: OutcomeSpace, worth: WorthForm, agent: str | None = None
     with most values keeps every second one and its highest, again and again, until 10⁵ outcomes are left.
 
     Raises:
-        InvalidValueError: the choices and divisions alone are too many.
+        InvalidValueError: there are too many outcomes even with the coarsest grid, because of choices and divisions.
     """
     values = _thinned(space)
     valuation = worth.valuation(space, agent)

@@ -69,13 +69,13 @@ class LLMPolicy:
         max_tokens: limit on each answer; ``None`` leaves it to the model.
         reasks: how many times the model is asked again after unusable text or a move that is not open.
         on_unusable: the action to take when no answer could be parsed: ``none``, or ``forfeit`` (to leave). If only the
-            move is not open, the action is taken without it: the words are heard, and the move is a violation.
+            move is not open, the words are heard and the move is recorded as a violation.
         examples: few-shot examples, see :data:`~sotopia_env.policies.examples.ExampleSource`.
-        context_limit: the maximum number of tokens of prompt and answer together. Without it, prompts that are too long
-            are noticed only when the server refuses them, which costs a request each time.
+        context_limit: the maximum number of tokens in prompt and answer together. If it is not given, an overlong
+            prompt is noticed only when the server refuses it, which costs a request each time.
         count_tokens: counts the tokens of a text; by default the model counts those of a conversation where it can
             (:class:`~sotopia_env.chat_model.protocol.CountsTokens`), else a quarter of the characters.
-        template: the template of the ``single`` format, as text or as the path of a file, with the placeholder ``{{observation}}``.
+        template: for the ``single`` format, a text or the path of a file, with the placeholder ``{{observation}}``.
         send_seed: whether the server gets the turn's seed.
         logprobs: whether token ids and log-probabilities are recorded.
         name: the name of the policy in records; the model's name by default.
@@ -137,7 +137,7 @@ class LLMPolicy:
         }
 
     def lengths(self, observation: Observation) -> Lengths | None:
-        """Returns the token lengths of a prompt and answer for this observation; ``None`` for a model without a tokenizer of its own."""
+        """Returns the lengths in tokens for this observation; ``None`` for a model without a tokenizer of its own."""
         if not isinstance(self.model, CountsTokens):
             return None
         frame = self._frame(observation, 0)
@@ -166,7 +166,7 @@ class LLMPolicy:
         return Decision(action, generation, _failures(asked.replies))
 
     async def answer(self, observation: Observation, question: InterviewQuestion, seed: int) -> InterviewReply:
-        """Returns the model's answer to one question, asked after its conversation; a reply without choice if none fits.
+        """Returns the model's answer to one question, asked after its conversation; empty if no text was one.
 
         Raises:
             PolicyError: the model could not be asked, or the conversation does not fit even when it is shortened.
@@ -264,7 +264,7 @@ def read_reply(reply: ChatReply, observation: Observation) -> Action | ParseFail
 
 
 def problem_of(answer: Action | ParseFailure, observation: Observation) -> str:
-    """Returns why the model must be asked again: not an action, or a move that is not open; empty if neither applies."""
+    """Returns why to ask again: the answer is not an action, or its move is not open; empty if neither applies."""
     if isinstance(answer, ParseFailure):
         return answer.reason
     problem = observation.move_problem(answer)

@@ -31,7 +31,7 @@ class TurnOrder(StrEnum):
 
     * ``round-robin``: seats in order, beginning with ``Rules.first_seat``.
     * ``random``: every round in an order of its own, drawn from the seed.
-    * ``simultaneous``: within a round nobody sees the others' actions of that round.
+    * ``simultaneous``: within a round, no agent sees the others' actions of that round.
     """
 
     ROUND_ROBIN = "round-robin"
@@ -80,7 +80,7 @@ class Rules:
         silence_rule: how silent turns are counted.
         first_seat: seat that begins in round-robin order.
         action_types: the types agents may use; ``none`` is always among them.
-        end_when_settled: whether a settled protocol ends the episode; otherwise people go on talking.
+        end_when_settled: whether a settled protocol ends the episode; otherwise the conversation continues.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -133,13 +133,13 @@ class Turn:
         index: position in the episode, from 0.
         round: the round it belongs to, from 0.
         actor: agent id.
-        action: what was done; a move that counted stands in normal form.
+        action: what was done; a move that counted is in normal form.
         violation: why the action that was asked for was not allowed. ``action`` is then ``none``, or, where the move
             alone was not open, the words without it.
         veiled: whether the actor had not seen the other turns of this round (simultaneous order).
         attempted: the action that was asked for, when it was not allowed.
         effect: what the move did, in words of the protocol.
-        hidden: what everybody but the actor learns of it instead, when that is less.
+        hidden: what all other agents learn of it instead, if that is less.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -164,10 +164,10 @@ class EpisodeState(NamedTuple):
         waiting: agents still to act in this round, the next one first; empty when the episode has ended.
         left: agents that left; they act no more.
         silent_run: silent turns in a row, as ``rules.silence_rule`` counts them.
-        stop: why the episode ended, or ``None`` while it goes on.
-        table: what stands, as the task's protocol keeps it; ``None`` in a task without one.
-        tables: for every turn, the table as its actor saw it: in simultaneous order, that of the round's beginning.
-        round_table: the table as it stood when the round began.
+        stop: why the episode ended, or ``None`` while it is running.
+        table: the state of the task's protocol; ``None`` in a task without one.
+        tables: for every turn, the table as its actor saw it; in simultaneous order, the one at the round's beginning.
+        round_table: the table at the beginning of the round.
         settled_after: turns until the protocol was settled; ``None`` while it is not.
     """
 
@@ -242,7 +242,7 @@ def transition(state: EpisodeState, action: Action) -> EpisodeState:
     words are heard and the move does not count.
 
     Raises:
-        InvalidActionError: the episode has ended, or a recipient is no agent of the task.
+        InvalidActionError: the episode has ended, or a recipient is not an agent of the task.
     """
     if state.stop is not None:
         raise InvalidActionError(f"the episode has ended ({state.stop.value})", field="action", got=action)
@@ -276,7 +276,7 @@ def transition(state: EpisodeState, action: Action) -> EpisodeState:
 
 
 class _Consequence(NamedTuple):
-    """What an action comes to."""
+    """The result of an action."""
 
     action: Action
     table: Any
@@ -296,6 +296,8 @@ def _carry_out(state: EpisodeState, actor: str, action: Action, basis: Any) -> _
     if protocol is None:
         reason = "move: there is nothing to agree on formally here; leave out the move"
         return _Consequence(_words(action), None, reason)
+    # ``basis`` is the table that the actor saw, ``state.table`` the one that the move changes. They differ only in a
+    # simultaneous round, where earlier seats' moves have changed the table since; the protocol needs both.
     try:
         table, effect = protocol.apply(state.table, actor, action.move, _audience(actor, action), basis)
     except InvalidMoveError as error:
@@ -313,7 +315,7 @@ def _audience(actor: str, action: Action) -> frozenset[str] | None:
 
 
 def _table_without(state: EpisodeState, actor: str, action_type: ActionType) -> Any:
-    """The table after a wordless action: who leaves takes its offers along."""
+    """The table after a wordless action: an agent that leaves takes its offers along."""
     if action_type is not _LEAVE or state.task.protocol is None:
         return state.table
     return state.task.protocol.leave(state.table, actor)
@@ -326,7 +328,8 @@ def _settled(task: Task, table: Any) -> bool:
 def move_problem(state: EpisodeState, actor: str, action: Action) -> str | None:
     """Returns why the move of ``action`` would not count as far as ``actor`` can know, or ``None``; changes nothing.
 
-    In a simultaneous round the table of its beginning decides: what others did since must not shine through.
+    In a simultaneous round the move is checked against the table at the round's beginning, so that the answer reveals
+    nothing of what others have done since.
     """
     if state.rules.turn_order is _SIMULTANEOUS:
         state = state._replace(table=state.round_table)
@@ -336,7 +339,7 @@ def move_problem(state: EpisodeState, actor: str, action: Action) -> str | None:
 def final_table(task: Task, turns: Sequence[Turn]) -> tuple[Any, int | None]:
     """Returns the table after ``turns``, folded from their moves alone, and after how many of them it was settled.
 
-    For records and imported episodes, of which there is no state. The moves of turns are in normal form, so the fold
+    For records and imported episodes, which come without a state. The moves of turns are in normal form, so the fold
     needs neither the rules nor the seed.
 
     Raises:
@@ -365,7 +368,7 @@ def final_table(task: Task, turns: Sequence[Turn]) -> tuple[Any, int | None]:
     return table, settled
 
 
-# To do nothing or to leave has no text and no addressee; what came with it is dropped, so that nobody can read it.
+# Doing nothing and leaving have neither text nor recipients; any that came with them are dropped and stay unread.
 _WORDLESS = {ActionType.NONE: NO_ACTION, _LEAVE: Action(_LEAVE)}
 
 
@@ -390,14 +393,14 @@ def _violation(state: EpisodeState, actor: str, action: Action) -> str | None:
 
 
 def check_recipients(task: Task, action: Action) -> None:
-    """Raises :class:`InvalidActionError` if a recipient of ``action`` is no agent of the task."""
+    """Raises :class:`InvalidActionError` if a recipient of ``action`` is not an agent of the task."""
     for agent in action.to:
         if agent not in task.names:
             raise InvalidActionError(field="to", got=agent, valid=task.agents)
 
 
 def _absent(state: EpisodeState) -> frozenset[str]:
-    """Who has left, as far as the acting seat can know: in a simultaneous round, before it."""
+    """The agents that have left, as far as the acting seat can know: in a simultaneous round, before the round."""
     if not state.left or state.rules.turn_order is not TurnOrder.SIMULTANEOUS:
         return state.left
     this_round = itertools.takewhile(lambda turn: turn.round == state.round, reversed(state.turns))
@@ -405,7 +408,7 @@ def _absent(state: EpisodeState) -> frozenset[str]:
 
 
 def _count_silence(state: EpisodeState, actor: str, action: Action) -> int:
-    # Blank words, gestures and deeds without a move are silence too: nobody could perceive them.
+    # Blank words, gestures and deeds without a move count as silence, too: no agent could perceive them.
     silent = action.action_type is not _LEAVE and not action.argument.strip() and action.move is None
     if state.rules.silence_rule is _CONSECUTIVE or state.rules.turn_order is _SIMULTANEOUS:
         return state.silent_run + 1 if silent else 0

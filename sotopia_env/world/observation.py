@@ -1,7 +1,7 @@
 """Observations: what a seat may know at one moment, as fields, as text and as chat messages.
 
 Who may know what of whom is one table (:data:`~sotopia_env.world.briefing.DISCLOSURE`) and one rule for turns
-(:mod:`~sotopia_env.world.witness`). What a seat may know of the table is the protocol's business (:class:`Outlook`).
+(:mod:`~sotopia_env.world.witness`). The protocol decides what a seat may know of the table (:class:`Outlook`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from sotopia_env.world.scenario import Task
 from sotopia_env.world.witness import exit_of, over, perspective, witnesses
 
 SO_FAR = "What has happened so far"
-"""Stands above the turns where they are one text."""
+"""The heading of the turns in a prompt that is one text."""
 
 __all__ = [
     "DISCLOSURE",
@@ -64,11 +64,11 @@ _indented_menu = lru_cache(maxsize=4_096)(indented)
 
 
 class Prospect(NamedTuple):
-    """What an episode comes to for one seat if it ends as things stand.
+    """A seat's payoff if the episode ended now.
 
     Attributes:
         decided: whether something is agreed, decided or rightly claimed.
-        surplus: the seat's payoff less what it gets without an outcome; what turns cost is left out.
+        surplus: the seat's payoff less its payoff without an outcome; the cost of turns is left out.
     """
 
     decided: bool
@@ -76,12 +76,12 @@ class Prospect(NamedTuple):
 
 
 class Outlook:
-    """What stands on the table for one seat, and which moves are open to it; worked out when it is read."""
+    """The table as one seat may know it, and the moves open to the seat; computed when they are read."""
 
     __slots__ = ("_agent", "_menu", "_menu_text", "_protocol", "_table", "_table_text", "state")
 
     def __init__(self, protocol: AnyProtocol, state: Any, agent: str) -> None:
-        """Looks at ``state``, one of ``protocol``, with the eyes of ``agent``."""
+        """Creates the view of ``agent`` on ``state``, a state of ``protocol``."""
         self._protocol, self._agent = protocol, agent
         self.state = state
         self._table: TableView | None = None
@@ -90,7 +90,7 @@ class Outlook:
 
     @property
     def table(self) -> TableView:
-        """What stands, as far as the seat may know."""
+        """The table, as far as the seat may know it."""
         if self._table is None:
             self._table = self._protocol.table(self.state, self._agent)
         return self._table
@@ -118,8 +118,9 @@ class Outlook:
 
     @property
     def prospect(self) -> Prospect | None:
-        """What it comes to if nothing more is done; ``None`` where the seat may not know."""
+        """The seat's payoff if nothing more is done; ``None`` if the seat may not know it."""
         outcome, table = self._protocol.outcome(self.state), self.table
+        # The payoff would reveal the tally of secret votes, or the terms of an agreement that others made in private.
         hidden = table.votes is not None and HIDDEN in table.votes.cast
         if hidden or (table.settled and table.result != outcome.reason):
             return None
@@ -128,7 +129,7 @@ class Outlook:
         return Prospect(outcome.decided, self._protocol.payoffs(self.state)[seat] - worth.disagreement / worth.scale)
 
     def text(self, acting: bool) -> str:
-        """What is on the table and, for who is to act, which moves are open, as whole lines."""
+        """The table and, if the seat is to act, the moves open to it, as whole lines."""
         moves = f"Moves open to you:\n{self.menu_text}\n" if acting and self.menu else ""
         return f"On the table:\n{self.table_text}\n{moves}"
 
@@ -165,12 +166,12 @@ class Observation:
 
     @property
     def table(self) -> TableView | None:
-        """What stands, as far as this seat may know; ``None`` in a task without a protocol."""
+        """The table, as far as this seat may know it; ``None`` in a task without a protocol."""
         return None if self._outlook is None else self._outlook.table
 
     @property
     def prospect(self) -> Prospect | None:
-        """What it comes to for the seat if nothing more is done; ``None`` if it may not know, or without a protocol."""
+        """The seat's payoff if nothing more is done; ``None`` if it may not know it, or without a protocol."""
         return None if self._outlook is None else self._outlook.prospect
 
     @property
@@ -202,14 +203,14 @@ class Observation:
 
     @property
     def turn_limit(self) -> int:
-        """How many turns the episode may have, those of all seats together; of limited rounds, if nobody leaves."""
+        """The maximum number of turns of all seats together; with a limit on rounds, assuming that no agent leaves."""
         rules, task = self._state.rules, self._state.task
         return rules.turn_limit(task) or (rules.max_rounds or 0) * len(task.agents)
 
     def own_turns_left(self, index: int | None = None) -> int:
-        """Returns how many turns the seat has left, that turn included, if nobody leaves and nothing is settled.
+        """Returns how many turns the seat has left, that turn included, if no agent leaves and nothing is settled.
 
-        In random order, where a last round may be cut short, the least it can be.
+        In random order, where the last round may be cut short, this is a lower bound.
 
         Args:
             index: of a turn of its own; ``None`` for the coming one.
@@ -266,7 +267,7 @@ class Observation:
         """Returns :attr:`text` with a marker in place of the ``dropped`` oldest turns; 0 drops none.
 
         Raises:
-            InvalidValueError: there are not so many turns.
+            InvalidValueError: ``dropped`` is negative or greater than the number of turns.
         """
         if not self._check_dropped(dropped):
             return self.text
@@ -276,7 +277,7 @@ class Observation:
         """Returns :attr:`messages` with a marker in place of the ``dropped`` oldest turns; 0 drops none.
 
         Raises:
-            InvalidValueError: there are not so many turns.
+            InvalidValueError: ``dropped`` is negative or greater than the number of turns.
         """
         if not self._check_dropped(dropped):
             return self.messages
@@ -296,11 +297,13 @@ def _own_turns_left(state: EpisodeState, index: int) -> int:
     if limit is None:
         assert rules.max_rounds is not None
         return rules.max_rounds - round_
-    # A simultaneous round is one moment, and the one in which the limit is reached is played to its end.
+    # The turns of a simultaneous round count as one moment, and the round that reaches the limit is played to its end.
     veiled = rules.turn_order is TurnOrder.SIMULTANEOUS
     start = index - sum(turn.round == round_ for turn in turns[:index]) if veiled else index
     leaves = sum(turn.action.action_type is ActionType.LEAVE for turn in turns[:start])
     present = len(state.task.agents) - leaves
+    # In a fixed order the seat acts first in every ``present`` turns from here on, so a partial last round includes it
+    # and the quotient is rounded up (by negating twice). In random order the seat may come too late in that round.
     if rules.turn_order is TurnOrder.RANDOM:
         return max(1, (limit - start) // present)
     return -(-(limit - start) // present)
@@ -356,8 +359,8 @@ class SeatView:
         """Creates the view of ``agent`` on an episode of ``task`` under ``rules``.
 
         Args:
-            task: of the episode.
-            rules: likewise.
+            task: the task of the episode.
+            rules: the rules of the episode.
             agent: whose view it is.
             lines: shared by the episode's views.
             own: what the seat itself wrote (:attr:`~sotopia_env.world.episode.Generation.message`), by the index of
@@ -368,7 +371,7 @@ class SeatView:
         self._agent = agent
         self._briefing = briefing(task, agent, rules.action_types)
         self._veiled = rules.turn_order is TurnOrder.SIMULTANEOUS
-        # While true, everybody has witnessed everything, and all seats share one tuple of turns.
+        # While true, every seat has witnessed every turn, and all seats share one tuple of turns.
         self._open = not task.scenario.private_messages
         self._outlooks = _Outlooks(task.protocol, agent)
         self._conversation = Conversation(self._briefing, task.names, self._veiled, self._outlooks.before, own)
@@ -398,11 +401,13 @@ class SeatView:
         )
 
     def _table(self, state: EpisodeState) -> Any:
-        """The table as far as time goes: who left knows nothing of what came later, nor of a veiled round."""
+        """The latest table the seat may know: not one after it left, nor one from inside a simultaneous round."""
         if self._agent not in state.left or not state.tables:
             return state.round_table if self._veiled and state.stop is None else state.table
         leave = exit_of(state.turns, self._agent)
         assert leave is not None
+        # ``tables[i]`` is the table before turn i. A seat sees what its own leaving changed, which is in the next turn's
+        # table. In simultaneous order it does not, because that table could also show others' moves of the round.
         index = leave.index + (not self._veiled)
         return state.tables[index] if index < len(state.tables) else state.table
 
@@ -440,7 +445,7 @@ def observe(state: EpisodeState, agent: str, own: Mapping[int, OwnMessage] = Map
     """Returns what ``agent`` may know in ``state``.
 
     Args:
-        state: of the episode.
+        state: the state of the episode.
         agent: whose observation it is.
         own: what it wrote itself; see :class:`SeatView`.
 

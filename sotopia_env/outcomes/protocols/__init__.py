@@ -1,4 +1,4 @@
-"""Protocols: the rules by which moves become an outcome, one module for each; and the one maker of them."""
+"""Protocols: the rules by which moves become an outcome, one module for each; and the function that makes them."""
 
 from sotopia_env.outcomes.protocols.agreement import Agreement, AgreementState
 from sotopia_env.outcomes.protocols.ballot import Ballot, BallotState

@@ -1,15 +1,15 @@
-"""The agreement protocol: numbered offers that stand until they are accepted, rejected, replaced or withdrawn.
+"""The agreement protocol: numbered offers that stay open until they are accepted, rejected, replaced or withdrawn.
 
 What the rules leave open is decided here:
 
-- An offer is agreed when every seat whose assent is needed, and as many as the quorum asks for, have accepted it. Who
-  proposes has accepted. An acceptance cannot be taken back while the offer stands, and a rejection is final for it.
+- An offer is agreed when every seat whose assent is needed, and as many as the quorum asks for, have accepted it. The
+  proposer has accepted. An acceptance cannot be taken back while the offer is open, and a rejection of it is final.
 - Equal offers to the same seats count together: seats that each bound themselves to the same terms have agreed, in one
   simultaneous round (crossing offers) or one after the other. Repeating one's own open offer keeps its number and
   acceptances. With ``standing: latest``, offering the terms of the last offer accepts it.
-- A private offer must reach every seat whose assent it needs. Others learn nothing of it but a gap in the numbers: that
-  somebody was addressed quietly is in the turns' numbers too. An answer to an offer counts, and stands on the table,
-  for all to whom the offer is open, however quietly its turn was spoken.
+- A private offer must reach every seat whose assent it needs. Others notice only a gap in the
+  numbers of offers, as they do in the numbers of turns after any private action. An answer to an offer counts, and is
+  on the table, for all seats to which the offer is open, even if its turn was private.
 - A seat that leaves takes its offers and its acceptances along, and sees of what follows only whether others agree.
   Offers that cannot be agreed any more are off the table; when a seat left whose assent every agreement needs, nothing
   can be agreed, and the protocol is settled.
@@ -38,12 +38,12 @@ NOBODY: frozenset[str] = frozenset()
 
 
 class AgreementState(NamedTuple):
-    """What stands.
+    """The open offers, and the agreement if there is one.
 
     Attributes:
-        offers: the open ones, by number.
+        offers: the open offers, by number.
         last: the number of the last offer; 0 before the first.
-        absent: who has left.
+        absent: the seats that have left.
         agreed: the offer that was agreed, with the equal ones that count together with it; empty before.
     """
 
@@ -54,7 +54,7 @@ class AgreementState(NamedTuple):
 
 
 class Agreement(Protocol[AgreementState]):
-    """See the module's text for the rules."""
+    """The agreement protocol; the module's docstring states the rules."""
 
     kind = "agreement"
     kinds = frozenset((PROPOSE, ACCEPT, REJECT, WITHDRAW))
@@ -83,7 +83,7 @@ class Agreement(Protocol[AgreementState]):
             if proposer == seat:
                 own = (*own, number)
             elif audience is not None and seat not in audience:
-                # Private offers are nobody's business but their audience's, numbers and terms alike.
+                # Neither the number nor the terms of a private offer may be seen outside its audience.
                 offers = tuple([offer for offer in offers if offer.number != number])
             elif seat not in accepted and seat not in rejected:
                 answers = (*answers, number)
@@ -140,6 +140,8 @@ class Agreement(Protocol[AgreementState]):
         others, equal = [], False
         for offer in offers:
             _, proposer, offered, to, _, _ = offer
+            # Equal offers are checked for before any is replaced: replacing the seat's own would lose its acceptances, and
+            # under ``latest``, replacing another's would turn an assent to its terms into a counter-offer.
             is_own = proposer == seat
             if offered == terms and to == audience:
                 equal = True
@@ -175,8 +177,10 @@ class Agreement(Protocol[AgreementState]):
         return audience
 
     def _with_agreement(self, state: AgreementState, offer: Offer) -> AgreementState:
-        """The state after ``offer``, one of its open ones, has got an assent."""
+        """The state after an assent to ``offer``, one of the open offers of ``state``."""
         _, _, terms, audience, assents, _ = offer
+        # Seats whose offers cross in a simultaneous round have bound themselves to the same terms without accepting
+        # each other's offer, so the assents to equal offers count together.
         equals = [other for other in state.offers if other.terms == terms and other.audience == audience]
         if len(equals) > 1:
             assents = tuple({agent for other in equals for agent in other.accepted})
@@ -193,8 +197,7 @@ class Agreement(Protocol[AgreementState]):
             self._refuse_offer(seat, move.kind, number, before, seen)
         if seen is state:
             return before
-        # An earlier seat's rejection or acceptance in the same round is part of the offer as it stands, and so is an
-        # earlier answer of this seat.
+        # The offer in ``state`` includes the answers that this and earlier seats have given in the same round.
         offer = next((offer for offer in state.offers if offer.number == number), None)
         if offer is None:
             raise InvalidMoveError(f"offer #{number} was taken off the table earlier in this round", field=move.kind)
@@ -211,7 +214,7 @@ class Agreement(Protocol[AgreementState]):
     def _refuse_offer(
         self, seat: str, kind: MoveKind, number: int, offer: Offer | None, seen: AgreementState
     ) -> NoReturn:
-        if offer is None or not offer.visible_to(seat):  # one that the seat may not know of is none
+        if offer is None or not offer.visible_to(seat):  # to this seat, an offer that it may not know of does not exist
             reason = "is not open"
         elif kind is WITHDRAW:
             reason = "is not your own"
@@ -223,7 +226,7 @@ class Agreement(Protocol[AgreementState]):
 
     def _accept(self, state: AgreementState, seat: str, offer: Offer) -> tuple[AgreementState, Effect]:
         move, phrase = Move(ACCEPT, offer.number), f"accepts #{offer.number}"
-        if offer.audience is not None:  # whoever hears this turn need not be entitled to the terms
+        if offer.audience is not None:  # seats that witness this turn may not be in the offer's audience
             return self._after_assent(state, offer, seat), Effect(move, phrase)
         return self._after_assent(state, offer, seat), self._effect(move, f"{phrase} ({{}})", offer.terms)
 
@@ -252,7 +255,7 @@ class Agreement(Protocol[AgreementState]):
         return AgreementState(offers, state.last, absent)
 
     def settled(self, state: AgreementState) -> bool:
-        """Agreed, or impossible to agree because of who has left."""
+        """Whether something was agreed, or can no longer be because of the seats that have left."""
         return True if state.agreed else bool(state.absent) and self._impossible(state.absent)
 
     def outcome(self, state: AgreementState) -> Settlement:
@@ -272,7 +275,7 @@ class Agreement(Protocol[AgreementState]):
         return Settlement(True, first.terms, reason, first.proposer, assents)
 
     def table(self, state: AgreementState, seat: str | None) -> TableView:
-        """The open offers that ``seat`` knows of: of those to all who are left, who has left knows none."""
+        """The open offers that ``seat`` knows of: a seat that has left knows of none."""
         settled = self.settled(state)
         result = self._result(state, seat) if settled else ""
         absent = seat in state.absent
@@ -281,7 +284,7 @@ class Agreement(Protocol[AgreementState]):
         return from_fields(TableView, fields)
 
     def _result(self, state: AgreementState, seat: str | None) -> str:
-        # Who was not among the seats of a private offer learns that something was agreed, not what.
+        # A seat outside the audience of a private offer learns that something was agreed, but not what.
         if state.agreed and seat is not None and (seat in state.absent or not state.agreed[0].visible_to(seat)):
             return "Others have come to an agreement."
         return self.outcome(state).reason

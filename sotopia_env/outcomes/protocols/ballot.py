@@ -5,8 +5,8 @@ What the rules leave open is decided here:
 - The ballot closes with the last missing vote; until then votes can be changed or taken back. Voting for the same
   option again is open and changes nothing.
 - The vote of a seat that leaves stays as it was cast. When the last seat without a vote leaves, the ballot closes.
-- If the episode ends before, the votes that stand are counted. Plurality needs a unique maximum, majority more than
-  half of *all* seats, unanimity all seats; anything else is no decision.
+- If the episode ends before, the votes cast so far are counted. Plurality needs a unique maximum, majority more than
+  half of *all* seats, unanimity all seats; anything else is not a decision.
 - In a simultaneous round the first in seat order wins: a change by a later seat is refused when an earlier seat's vote
   has closed the ballot. A secret ballot is opened when it closes.
 """
@@ -28,12 +28,12 @@ from sotopia_env.outcomes.table import HIDDEN, TableView, Votes
 
 @dataclass(frozen=True, slots=True)
 class BallotState:
-    """The votes that stand.
+    """The votes cast so far.
 
     Attributes:
-        votes: per seat its option, or ``None``.
-        absent: who has left.
-        waiting: how many present seats have no vote; 0 closes the ballot.
+        votes: the option of each seat, or ``None``.
+        absent: the seats that have left.
+        waiting: the number of present seats without a vote; 0 closes the ballot.
     """
 
     votes: tuple[str | None, ...]
@@ -42,7 +42,7 @@ class BallotState:
 
 
 class Ballot(Protocol[BallotState]):
-    """See the module's text for the rules."""
+    """The ballot protocol; the module's docstring states the rules."""
 
     kind = "ballot"
     kinds = frozenset((MoveKind.VOTE,))
@@ -55,11 +55,11 @@ class Ballot(Protocol[BallotState]):
         self._seat_of = {agent: seat for seat, agent in enumerate(self.agents)}
 
     def initial(self) -> BallotState:
-        """Nobody has voted."""
+        """The state in which no seat has voted."""
         return BallotState((None,) * len(self.agents), frozenset(), len(self.agents))
 
     def menu(self, state: BallotState, seat: str) -> Menu:
-        """Every option, and taking back a vote that stands."""
+        """Voting for any option, and taking back the seat's own vote."""
         if not state.waiting or seat in state.absent:
             return NO_MOVES
         return Menu(vote=self.rules.options, unvote=state.votes[self._seat_of[seat]] is not None, space=self.space)
@@ -72,7 +72,7 @@ class Ballot(Protocol[BallotState]):
         visible_to: Collection[str] | None = None,
         seen: BallotState | None = None,
     ) -> tuple[BallotState, Effect]:
-        """See :meth:`Protocol.apply`; a vote counts whoever sees the turn."""
+        """See :meth:`Protocol.apply`; a vote counts regardless of who sees the turn."""
         self._check_seat(seat)
         if not state.waiting:
             raise InvalidMoveError("the ballot is closed", hint="no move is open any more")
@@ -98,7 +98,7 @@ class Ballot(Protocol[BallotState]):
         return BallotState(votes, state.absent, state.waiting + change)
 
     def leave(self, state: BallotState, seat: str) -> BallotState:
-        """Its vote stays; without one, nobody waits for it any longer."""
+        """Keeps the seat's vote; a missing vote no longer keeps the ballot open."""
         self._check_seat(seat)
         if seat in state.absent or not state.waiting:
             return state
@@ -110,7 +110,7 @@ class Ballot(Protocol[BallotState]):
         return not state.waiting
 
     def outcome(self, state: BallotState) -> Settlement:
-        """The option that the votes standing decide for."""
+        """The option that the current votes decide for."""
         counts = Counter(option for option in state.votes if option is not None).most_common()
         option = self._winner(counts)
         tally = ", ".join(f"{name} {count}" for name, count in counts) or "no votes"

@@ -3,12 +3,12 @@
 What the rules leave open is decided here:
 
 - A claim is right when it is the answer after Unicode, case and blank normalisation. Where the list of candidates is
-  public, anything else is refused and costs no try; where it is not, it is a wrong claim: a refusal would tell who is
-  on the list.
+  public, anything else is refused and costs no try; where it is not, it is a wrong claim: a refusal would reveal the
+  list.
 - Others learn that a claim was made, not which and not whether it was right: a right one would give the answer away.
-  What a seat tells of it in words is its own affair.
+  A seat may say anything about its claim in words.
 - A seat that was right has no further claim. With ``needs: any`` the first right claim settles; with ``all`` the last
-  missing one, or whatever makes it impossible: a seat that used up its tries, or left without having been right.
+  missing one, or an event that makes it impossible: a seat uses up its tries, or leaves without having been right.
 - The right claim of a seat that leaves stays.
 - In a simultaneous round, claims are taken in seat order, and one that comes after the settlement is refused.
 """
@@ -35,9 +35,9 @@ class ClaimsState:
     """The claims so far.
 
     Attributes:
-        right: per seat whether it has claimed the answer.
-        wrong: per seat its wrong claims, in order.
-        absent: who has left.
+        right: whether each seat has claimed the answer.
+        wrong: the wrong claims of each seat, in order.
+        absent: the seats that have left.
     """
 
     right: tuple[bool, ...]
@@ -46,7 +46,7 @@ class ClaimsState:
 
 
 class ClaimsProtocol(Protocol[ClaimsState]):
-    """See the module's text for the rules."""
+    """The claims protocol; the module's docstring states the rules."""
 
     kind = "claims"
     kinds = frozenset((MoveKind.CLAIM,))
@@ -62,7 +62,7 @@ class ClaimsProtocol(Protocol[ClaimsState]):
         self._seat_of = {agent: seat for seat, agent in enumerate(self.agents)}
 
     def initial(self) -> ClaimsState:
-        """Nobody has claimed anything."""
+        """The state before the first claim."""
         return ClaimsState((False,) * len(self.agents), ((),) * len(self.agents))
 
     def _tries_left(self, state: ClaimsState, seat: int) -> int:
@@ -71,7 +71,7 @@ class ClaimsProtocol(Protocol[ClaimsState]):
         return self.rules.tries - len(state.wrong[seat])
 
     def menu(self, state: ClaimsState, seat: str) -> Menu:
-        """One claim; which, the menu says where the candidates are public."""
+        """One claim; the menu lists the candidates if they are public."""
         if self.settled(state) or not self._tries_left(state, self._seat_of[seat]):
             return NO_MOVES
         return Menu(claim=True, candidates=self.rules.candidates if self.rules.shown else (), space=self.space)
@@ -84,7 +84,7 @@ class ClaimsProtocol(Protocol[ClaimsState]):
         visible_to: Collection[str] | None = None,
         seen: ClaimsState | None = None,
     ) -> tuple[ClaimsState, Effect]:
-        """See :meth:`Protocol.apply`; a claim counts whoever sees the turn."""
+        """See :meth:`Protocol.apply`; a claim counts regardless of who sees the turn."""
         self._check_seat(seat)
         index = self._seat_of[seat]
         self._check_open(state, index)
@@ -118,7 +118,7 @@ class ClaimsProtocol(Protocol[ClaimsState]):
         return self._by_fold.get(fold(text)) or " ".join(text.split())
 
     def leave(self, state: ClaimsState, seat: str) -> ClaimsState:
-        """What it has claimed stays; it has no further try."""
+        """Keeps the seat's claims, and takes its remaining tries away."""
         self._check_seat(seat)
         return state if seat in state.absent else ClaimsState(state.right, state.wrong, state.absent | {seat})
 
@@ -150,7 +150,7 @@ class ClaimsProtocol(Protocol[ClaimsState]):
         return float(Decimal(repr(base)) + cost)
 
     def table(self, state: ClaimsState, seat: str | None) -> TableView:
-        """How often everybody has claimed, and what ``seat`` itself has."""
+        """The number of claims of every seat, and the claims of ``seat`` itself."""
         viewed = self.agents if seat is None else (seat,)
         seats = {agent: self._seat_of[agent] for agent in viewed}
         claims = Claims(

@@ -1,4 +1,4 @@
-"""The one maker of protocols."""
+"""The function that makes a task's protocol."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PROTOCOLS: Mapping[str, type[AnyProtocol]] = {kind.kind: kind for kind in (Agree
 
 
 def make_protocol(spec: OutcomeSpec, names: Seats) -> AnyProtocol:
-    """Returns the protocol of a task; one serves all its episodes.
+    """Returns the protocol of a task; it is shared by all episodes of the task.
 
     Raises:
         InvalidValueError: ``names`` has another number of seats than ``spec``.

@@ -24,14 +24,14 @@ S = TypeVar("S")
 
 
 class Effect(NamedTuple):
-    """What a move that counted did.
+    """The effect of a move that counted.
 
     Attributes:
-        move: in normal form; applied again to the same state it does the same.
+        move: the move in normal form; applied again to the same state, it has the same effect.
         phrase: ``text``, with ``{}`` where the terms belong.
-        hidden: what others than the actor learn instead; ``None`` where it is the same.
-        terms: of an offer that is named; written out only when the text is read.
-        space: to write them.
+        hidden: the text for agents other than the actor; ``None`` if it is the same.
+        terms: the terms of an offer that the text names; rendered only when the text is read.
+        space: the outcome space, for rendering the terms.
     """
 
     move: Move
@@ -42,7 +42,7 @@ class Effect(NamedTuple):
 
     @property
     def text(self) -> str:
-        """One line for whoever may see the move, such as ``offers (#2): price $84``."""
+        """One line for the seats that may see the move, such as ``offers (#2): price $84``."""
         if self.terms is None or self.space is None:
             return self.phrase
         return self.phrase.replace("{}", self.space.describe(self.terms), 1)
@@ -50,14 +50,14 @@ class Effect(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """What an episode came to.
+    """The outcome of an episode, before it is valued.
 
     Attributes:
         decided: whether there is an outcome.
-        terms: of an agreement its terms, of a ballot ``{"option": …}``, of claims ``{"claims": {agent: claim}}`` with
-            the right ones; empty where nothing was decided.
-        reason: why it is or is not decided, in a sentence.
-        proposer: agent id of who offered what was agreed (the first, where equal offers met).
+        terms: the terms of an agreement, ``{"option": …}`` for a ballot, or ``{"claims": {agent: claim}}`` with the right
+            claims; empty if nothing was decided.
+        reason: one sentence that says why it is or is not decided.
+        proposer: the id of the agent whose offer was agreed (of several equal offers, the first).
         assents: agent id to the move by which that seat bound itself.
     """
 
@@ -75,7 +75,7 @@ class Protocol(ABC, Generic[S]):
 
     Attributes:
         kind: ``agreement``, ``ballot`` or ``claims``.
-        rule: what a variant of the kind does otherwise, as a sentence in every seat's briefing.
+        rule: how a variant differs from its kind, as a sentence for every seat's briefing.
         agents: agent ids in seat order.
         names: agent id to character name.
         space: the outcome space.
@@ -109,13 +109,12 @@ class Protocol(ABC, Generic[S]):
         """Returns the state after ``move`` and what it did.
 
         Args:
-            state: as it stands; in a simultaneous round, after the moves of the seats before this one.
-            seat: who makes the move.
-            move: as it was read; it need not be in normal form.
-            visible_to: who sees the turn; ``None`` is everybody.
-            seen: the state that the seat knew when it decided: in a simultaneous round the one before the round. What
-                was made since cannot be answered, and what was taken away since cannot be either: in a round the
-                first in seat order wins.
+            state: the current state; in a simultaneous round, after the moves of earlier seats.
+            seat: the seat that makes the move.
+            move: the move as it was read; it need not be in normal form.
+            visible_to: the agents that see the turn; ``None`` means all.
+            seen: the state that the seat knew when it decided: in a simultaneous round the one before the round. Offers
+                made or removed since then cannot be answered: within a round, the first in seat order wins.
 
         Raises:
             InvalidMoveError: the move is not open, with the reason; the state is untouched.
@@ -123,7 +122,7 @@ class Protocol(ABC, Generic[S]):
 
     @abstractmethod
     def leave(self, state: S, seat: str) -> S:
-        """Returns the state after ``seat`` left the episode for good; leaving twice is leaving once."""
+        """Returns the state after ``seat`` left the episode for good; leaving twice has no further effect."""
 
     @abstractmethod
     def settled(self, state: S) -> bool:
@@ -131,19 +130,19 @@ class Protocol(ABC, Generic[S]):
 
     @abstractmethod
     def outcome(self, state: S) -> Settlement:
-        """What it came to if the episode ended in ``state``."""
+        """The outcome of an episode that ends in ``state``."""
 
     @abstractmethod
     def table(self, state: S, seat: str | None) -> TableView:
-        """What stands, as far as ``seat`` may know it; ``None`` sees everything."""
+        """The table, as far as ``seat`` may know it; ``None`` sees everything."""
 
     def payoffs(self, state: S, turns: int = 0) -> tuple[float, ...]:
-        """What each seat gets, in seat order.
+        """The payoff of each seat, in seat order.
 
         Args:
             state: at the end of the episode.
-            turns: turns taken by all seats up to the settlement, or in the episode where there is none; they cost
-                ``per_turn`` each.
+            turns: the number of turns of all seats up to the settlement, or in the whole episode without one; each
+                costs ``per_turn``.
         """
         settlement = self.outcome(state)
         return tuple(
